@@ -52,6 +52,12 @@ $(VENV)/peers/js/.made:
 	cd $(VENV)/peers/js && npm install --silent --no-audit --no-fund zarrita@0.7.5 @zarrita/storage@0.2.0
 	@touch $@
 
+# libraries of OME-Zarr, which want other versions of zarr-python and Dask than the tests
+$(VENV)/peers/ome/.made:
+	$(PYTHON) -m venv $(VENV)/peers/ome
+	$(VENV)/peers/ome/bin/python -m pip install --quiet napari-ome-zarr==0.10.0 ngff-zarr==0.50.0 ome-zarr==0.18.0 yaozarrs==0.3.4 zarr==3.1.6
+	@touch $@
+
 peers: $(VENV)/peers/zarr2/.made $(if $(PEER_PYTHON),$(VENV)/peers/zarr3/.made,without-zarr3) $(VENV)/peers/anndata/.made \
 	$(if $(shell command -v npm),$(VENV)/peers/js/.made)
 
@@ -80,7 +86,7 @@ test:
 	$(call timed,test,$(MAKE) --no-print-directory env peers && $(BIN)/python -m pytest -q -n 2 -m "not slow")
 
 # three at once on two cores: the tests with clusters wait a fourth of the time (685 s instead of 874)
-test-all: env peers
+test-all: env peers $(VENV)/peers/ome/.made
 	$(BIN)/python -m pytest -q -n 3 -m "not brief"
 
 # moto and s3fs must agree on a botocore, for which pip would search until it met packages that cannot be built

@@ -271,6 +271,11 @@ def test_an_ozx_is_one_file_with_its_documents_first(source, tmp_path):
     with zipfile.ZipFile(url) as archive:
         comment, members = json.loads(archive.comment), archive.infolist()
     assert comment == {"ome": {"version": "0.5", "zipFile": {"centralDirectory": {"jsonFirst": True}}}}
+    content = url.read_bytes()
+    assert {member.extract_version for member in members} == {45}  # of ZIP64
+    assert (content.count(b"PK\x06\x06"), content.count(b"PK\x06\x07")) == (1, 1)
+    store = zarr.storage.ZipStore(url, read_only=True)
+    np.testing.assert_array_equal(zarr.open_array(store, path="0", mode="r")[...], VALUES)
     names = [member.filename for member in members]
     documents = [name for name in names if name.endswith("zarr.json")]
     assert names[: len(documents)] == documents
@@ -284,3 +289,9 @@ def test_an_ozx_is_one_file_with_its_documents_first(source, tmp_path):
     cm.convert(tmp_path / "again.zarr", tmp_path / "copy.ozx", format="zarr3")
     with zipfile.ZipFile(tmp_path / "copy.ozx") as archive:
         assert archive.namelist()[0] == "zarr.json"
+    cm.open_group(tmp_path / "copy.ozx", mode="r+").update_attributes({"mine": 1})  # of members that are there
+    cm.convert(tmp_path / "copy.ozx", tmp_path / "newest.ozx", format="zarr3", ome="0.6")
+    with zipfile.ZipFile(tmp_path / "newest.ozx") as archive:
+        assert archive.testzip() is None
+        assert json.loads(archive.comment)["ome"]["version"] == "0.6"
+    np.testing.assert_array_equal(cm.open_array(tmp_path / "newest.ozx", "0")[...], VALUES)

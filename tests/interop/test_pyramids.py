@@ -1,13 +1,20 @@
-"""Pyramids are read by others: OME-Zarr's validators, zarr-python, TensorStore, z5py; and theirs by us."""
+"""Pyramids are read by others: OME-Zarr's libraries, zarr-python, TensorStore, z5py; and theirs by us.
+
+``make test-all`` installs yaozarrs, ome-zarr-py, ngff-zarr and napari's reader; without them their tests are skipped.
+"""
 
 import json
+import os
+import subprocess
 
 import numpy as np
 import pytest
 import tensorstore as ts
 import z5py
 import zarr
+from interop.environments import HERE, interpreter
 from ome_zarr_models import open_ome_zarr
+from support.datasets import ome_zarr_0_6
 
 import chunkmill as cm
 
@@ -86,3 +93,91 @@ def test_levels_that_z5py_wrote(tmp_path, values):
     cm.pyramid((url, "setup0/timepoint0"), target, format="zarr3", factors=FACTORS)
     stored = json.loads((tmp_path / "image.zarr" / "zarr.json").read_text())["attributes"]["ome"]["multiscales"][0]
     assert stored["datasets"][1]["coordinateTransformations"][0]["scale"] == [4, 2, 2]
+
+
+def libraries(*arguments):
+    """Run OME-Zarr's libraries in their own environment; return the last line that they print."""
+    python = interpreter("ome", demanded=True, way="`make test-all` makes it")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV_"))}
+    command = [python, HERE / "images_of_ome_zarr.py", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=clean)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return (done.stdout.splitlines() or [""])[-1]
+
+
+CHANNELS = np.arange(3 * 8 * 32 * 32, dtype="u2").reshape(3, 8, 32, 32)
+PLACES = [[1, 4, 0.5, 0.5], [0, 0, 10, 20]], [[1, 8, 1, 1], [0, 2, 10.25, 20.25]]
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory):
+    """What each library reads in an image of three channels with labels, by version of OME-Zarr."""
+    folder = tmp_path_factory.mktemp("ome")
+    source = folder / "source.zarr"
+    cm.to_store(CHANNELS, source, "a", chunks=(1, 8, 16, 16), dimension_names=("c", "z", "y", "x"))
+    cm.to_store((CHANNELS[0] % 5).astype("u1"), source, "labels", chunks=(8, 16, 16), dimension_names=("z", "y", "x"))
+    urls = {version: folder / f"image-{version}.zarr" for version in ("0.4", "0.5", "0.6")}
+    for version, url in urls.items():
+        cm.pyramid((source, "a"), url, format="zarr2" if version == "0.4" else "zarr3", ome=version, levels=2,
+                   scale=(1, 4, 0.5, 0.5), translation=(0, 0, 10, 20), units="um", channels=["a", "b", "c"])  # fmt: skip
+        cm.pyramid((source, "labels"), label_of=url, name="cells")
+        cm.convert(url, folder / f"{version}.ozx", format="zarr3", ome="0.5" if version == "0.4" else version)
+        urls[version] = url, folder / f"{version}.ozx"
+    cm.create_group(folder / "atlas.zarr", attributes=ome_zarr_0_6())
+    cm.to_store(CHANNELS[0, 0], folder / "atlas.zarr", "s0", dimension_names=("y", "x"))
+    cm.pyramid(folder / "atlas.zarr", folder / "atlas-levels.zarr", levels=2)
+    urls["systems"] = folder / "atlas.zarr", folder / "atlas-levels.zarr"
+    found = json.loads(libraries("read", *(each for both in urls.values() for each in both)))
+    return {version: [found[str(each)] for each in both] for version, both in urls.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["0.4", "0.5", "0.6"])
+def test_libraries_of_ome_zarr_read_images(answers, version):
+    found, zipped = answers[version]
+    for name in ("yaozarrs", "ome-zarr", "ngff-zarr"):
+        if (name, version) == ("yaozarrs", "0.6"):
+            assert "not implemented" in found[name]["error"]
+            continue
+        levels = [each for each in found[name] if "label" not in each]
+        assert [[each["scale"], each["translation"]] for each in levels] == [*PLACES], name
+        assert levels[0].get("sum", CHANNELS.sum()) == CHANNELS.sum()
+    assert found["ome-zarr"][-1] == {"label": "cells"}
+    units = [None, "micrometer", "micrometer", "micrometer"]
+    assert all(each["units"] == units for each in found["ngff-zarr"])
+    assert zipped["ngff-zarr"] == found["ngff-zarr"]
+    image, labels = found["napari"]
+    for each, kind in ((image, "image"), (labels, "labels")):
+        assert (each["kind"], each["scale"], each["units"]) == (kind, [4, 0.5, 0.5], ["micrometer"] * 3)
+        if version == "0.6":  # of older images it takes the first transformation alone
+            assert each["translation"] == [0, 10, 20]
+    assert image["names"] == [f"image-{version}: {each}" for each in "abc"]
+    assert len(image["limits"]) == 3
+
+
+@pytest.mark.slow
+def test_libraries_read_images_with_coordinate_systems(answers):
+    """ngff-zarr validates them by the schemas of the specification."""
+    places = [([0.5, 0.25], [0, 0]), ([1, 0.5], [0.25, 0.125])]
+    for n, found in enumerate(answers["systems"], 1):
+        assert [(each["scale"], each["translation"]) for each in found["ngff-zarr"]] == places[:n]
+        assert found["napari"][0]["scale"] == [0.5, 0.25]
+
+
+@pytest.mark.slow
+def test_images_of_libraries_of_ome_zarr_are_read(tmp_path):
+    libraries("write", tmp_path)
+    values = np.arange(8 * 32 * 32, dtype="u2").reshape(8, 32, 32)
+    stores = sorted(path.name for path in tmp_path.iterdir())
+    assert stores == [
+        "ngff-zarr-0.4.zarr", "ngff-zarr-0.5.ozx", "ngff-zarr-0.5.zarr", "ngff-zarr-0.6.zarr", "ome-zarr-0.4.zarr",
+        "ome-zarr-0.5.zarr", "yaozarrs-0.5.zarr",
+    ]  # fmt: skip
+    for store in stores:
+        (image,) = cm.open_group(tmp_path / store).multiscales
+        assert (image.version, image.name) == (store.split("-")[-1][:3], "cells")
+        assert [(axis.name, axis.unit) for axis in image.axes] == [(name, "micrometer") for name in "zyx"]
+        start = (0, 0) if store.startswith("ome-zarr") else (10, 20)  # its writer places the first voxel at 0
+        places = [((4, 0.5, 0.5), (0, *start)), ((4, 1, 1), (0, start[0] + 0.25, start[1] + 0.25))]
+        assert [(level.scale, level.translation) for level in image] == places[: len(image)]
+        np.testing.assert_array_equal(image[0].array[...], values)

@@ -89,3 +89,32 @@ def write_temperatures(path, zarr_format):
         }
         temperatures().to_zarr(path, zarr_format=zarr_format, encoding=encoding)
     return path
+
+
+def ome_zarr_0_6(version="0.6"):
+    """An image with one coordinate system for each kind of transformation, laid out by hand from the specification."""
+    own = [{"name": name, "type": "space", "unit": "micrometer", "discrete": False} for name in "yx"]
+    plain = [{"name": name, "type": "space"} for name in "yx"]
+    steps = [{"type": "scale", "scale": [2.0, 2.0]}, {"type": "rotation", "rotation": [[0.0, -1.0], [1.0, 0.0]]}]
+    kinds = {
+        "same": {"type": "identity"},
+        "stage": {"type": "translation", "translation": [100.0, 200.0]},
+        "atlas": {"type": "affine", "affine": [[2.0, 0.5, 3.0], [0.0, 1.0, 4.0]]},
+        "turned": {"type": "rotation", "rotation": [[0.0, -1.0], [1.0, 0.0]]},
+        "steps": {"type": "sequence", "transformations": steps},
+        "field": {"type": "displacements", "path": "coordinateTransformations/field"},
+    }
+    between = [{**kind, "input": {"name": "micro"}, "output": {"name": name}} for name, kind in kinds.items()]
+    between.append({"type": "scale", "scale": [0.5, 0.25], "input": {"name": "voxels"}, "output": {"name": "micro"}})
+    path = {"name": "micro", "path": "labels/cells"}
+    between.append({"type": "identity", "input": {"name": "micro"}, "output": path})
+    to = {"input": {"path": "s0"}, "output": {"name": "micro"}}
+    image = {
+        "coordinateSystems": [{"name": "micro", "axes": own}]
+        + [{"name": name, "axes": plain} for name in (*kinds, "voxels")],
+        "datasets": [{"path": "s0", "coordinateTransformations": [{"type": "scale", "scale": [0.5, 0.25], **to}]}],
+        "coordinateTransformations": between,
+        "name": "brain",
+        "metadata": {"method": "by hand"},
+    }
+    return {"ome": {"version": version, "multiscales": [image]}, "mine": 1}

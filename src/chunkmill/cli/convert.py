@@ -70,7 +70,7 @@ class _ByAxis(ParamType):
 @click.option(
     "--allow",
     multiple=True,
-    type=click.Choice(["fill_value", "codecs", "dimension_names", "attributes"]),
+    type=click.Choice(["fill_value", "codecs", "dimension_names", "attributes", "coordinate_systems"]),
     help="What may be lost if the format cannot hold it (repeatable); values never are.",
 )
 @click.option(
@@ -84,7 +84,9 @@ class _ByAxis(ParamType):
     "--chunk-key-encoding", type=click.Choice(["/", "."]), help="Separator in chunk keys, such as / for nested."
 )
 @click.option(
-    "--ome", type=click.Choice(["0.4", "0.5"]), help="Describe the images in the source by this version of OME-Zarr."
+    "--ome",
+    type=click.Choice(["0.4", "0.5", "0.6"]),
+    help="Describe the images in the source by this version of OME-Zarr.",
 )
 @job_options
 def convert(
@@ -193,10 +195,10 @@ def rechunk(
 @click.option("--channels", type=NAMES, help="Names of the channels, such as dapi,gfp: described as omero.")
 @click.option(
     "--ome",
-    type=click.Choice(["auto", "0.4", "0.5", "none"]),
+    type=click.Choice(["auto", "0.4", "0.5", "0.6", "none"]),
     default="auto",
     show_default=True,
-    help="Version of OME-Zarr that describes the levels; auto: 0.4 in Zarr v2, 0.5 in v3.",
+    help="Version of OME-Zarr that describes the levels; auto: 0.4 in Zarr v2, 0.5 in v3, 0.6 where the source is.",
 )
 @whole_job_options
 def pyramid(

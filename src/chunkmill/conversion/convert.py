@@ -63,7 +63,7 @@ def plan_convert(
     dimension_names: Sequence[str | None] | Mapping[str, Sequence[str | None]] | None = None,
     fill_value: Any = None,
     chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
-    ome: Literal["0.4", "0.5"] | None = None,
+    ome: Literal["0.4", "0.5", "0.6"] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
@@ -102,7 +102,8 @@ def plan_convert(
         value to its place.
     allow
         Losses that are allowed where the format cannot hold something: ``"fill_value"`` (absent chunks are written out
-        then), ``"codecs"``, ``"dimension_names"``, ``"attributes"``. Values are never lost.
+        then), ``"codecs"``, ``"dimension_names"``, ``"attributes"``; ``"coordinate_systems"`` of an image, of which
+        OME-Zarr before 0.6 has one. Values are never lost.
     include, exclude
         Patterns of paths below the source, such as ``"t2m"``, ``"level*/mask"``: of a group, only nodes that match
         `include`, or are below such, and not `exclude`. ``*`` matches any characters, slashes too.
@@ -119,9 +120,9 @@ def plan_convert(
     chunk_key_encoding
         As in `create_array`; kept, where the format has it, when ``None``.
     ome
-        ``"0.4"`` (Zarr v2) or ``"0.5"`` (Zarr v3): describe the multiscale images in the source by that version of
-        OME-Zarr, whether N5-viewer's, BigDataViewer's, COSEM's or OME-Zarr's attributes describe them there; levels
-        keep their names. ``None``: attributes stay as they are.
+        ``"0.4"`` (Zarr v2), ``"0.5"`` or ``"0.6"`` (Zarr v3): describe the multiscale images in the source by that
+        version of OME-Zarr, whether N5-viewer's, BigDataViewer's, COSEM's or OME-Zarr's attributes describe them there;
+        levels keep their names. ``None``: attributes stay as they are.
     storage_options, target_storage_options
         For the filesystems, as in fsspec; the target's default to the source's.
 
@@ -176,7 +177,7 @@ def plan_convert(
         check_ome(documents_format, ome)
         metadata = group.metadata if crop is None else cropped_group(group, crop, taken)
         if images is not None:
-            metadata = images.group(group, crop, taken)
+            metadata = images.group(group, crop, taken, allow)
         return describe_group_target(metadata, documents_format, at, allow=allow)
 
     where = ConversionTarget(

@@ -19,11 +19,11 @@ from chunkmill.model.multiscales import (
     Level,
     Multiscale,
     emit_n5_levels,
-    emit_ome,
     emit_transform,
     moved_level,
     parse_level,
 )
+from chunkmill.model.ome_zarr import emit_ome, ome_version
 from chunkmill.nodes import opening
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node, open_node
@@ -36,9 +36,9 @@ Crop = Callable[[Array], Array]
 
 def check_ome(documents_format: Format, version: str | None) -> None:
     """Raise `UnsupportedFeature` where the format is not that of the version of OME-Zarr."""
-    if version is None or documents_format.level_metadata == version:
+    if version is None or documents_format.level_metadata == ("0.4" if version == "0.4" else "0.5"):
         return
-    hint = Hint("0.4 is for Zarr v2, 0.5 for Zarr v3: give another {}", ("format", ...))
+    hint = Hint("0.4 is for Zarr v2, 0.5 and 0.6 for Zarr v3: give another {}", ("format", ...))
     raise UnsupportedFeature(format=documents_format.name, feature=f"OME-Zarr {version}", hint=hint)
 
 
@@ -86,10 +86,19 @@ class OmeImages:
             return replace(metadata, attributes=kept, chunk_keys=replace(metadata.chunk_keys, separator="/"))
         return replace(metadata, attributes=kept, dimension_names=names)
 
-    def group(self, group: Group, crop: Crop | None = None, chosen: Collection[str] | None = None) -> GroupMetadata:
+    def group(
+        self,
+        group: Group,
+        crop: Crop | None = None,
+        chosen: Collection[str] | None = None,
+        allow: Collection[str] = (),
+    ) -> GroupMetadata:
         """Return the target's metadata of a group: images, labels and plates as the version wants them."""
-        images = [_relative(group, image, crop, chosen) for image in self.images.get(group.path, ())]
-        return GroupMetadata(emit_ome([image for image in images if image.levels], self.version, group.attributes))
+        found = self.images.get(group.path, ())
+        if self.version == "0.6":  # the others have the levels in the system that is chosen
+            found = tuple(image.within(None) for image in found)
+        images = [each for image in found if (each := _relative(group, image, crop, chosen)).levels]
+        return GroupMetadata(emit_ome(images, self.version, group.attributes, allow=allow))
 
 
 def cropped_group(group: Group, crop: Crop, chosen: Collection[str] | None) -> GroupMetadata:
@@ -100,9 +109,9 @@ def cropped_group(group: Group, crop: Crop, chosen: Collection[str] | None) -> G
     images = [_relative(group, image, crop, chosen) for image in group.multiscales]
     if not images:
         return group.metadata
-    if images[0].version.startswith("0."):
-        version = "0.4" if images[0].version < "0.5" else "0.5"
-        return GroupMetadata(emit_ome([image for image in images if image.levels], version, group.attributes))
+    if version := ome_version(images[0].version):
+        taken = [image for image in images if image.levels]
+        return GroupMetadata(emit_ome(taken, version, group.attributes, allow=["coordinate_systems"]))
     of_group = emit_n5_levels(images[0])[0] if images[0].levels else {}
     return GroupMetadata(
         {**group.attributes, **{name: of_group[name] for name in of_group if name in group.attributes}}
@@ -145,4 +154,5 @@ def _relative(
             continue
         region = None if crop is None else region_of(crop(each.array))
         levels.append(level if region is None else moved_level(level, [cut.start for cut in region]))
-    return Multiscale(image.axes, tuple(levels), image.version, image.name, image.method)
+    own = Multiscale(image.axes, tuple(levels), image.version, image.name, image.method, image.system)
+    return replace(own, stored=image.stored)

@@ -130,7 +130,7 @@ class ConvertOptions(JobOptions, total=False):
     allow: Collection[str]
     dimension_names: Sequence[str | None] | Mapping[str, Sequence[str | None]] | None
     fill_value: Any
-    ome: Literal["0.4", "0.5"] | None
+    ome: Literal["0.4", "0.5", "0.6"] | None
 
 
 class RechunkOptions(JobOptions, total=False):

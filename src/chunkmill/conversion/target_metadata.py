@@ -37,7 +37,7 @@ __all__ = [
     "marked",
 ]
 
-ALLOWABLE = ("fill_value", "codecs", "dimension_names", "attributes")
+ALLOWABLE = ("fill_value", "codecs", "dimension_names", "attributes", "coordinate_systems")
 """Losses that the caller of a conversion can allow. Values are never lost: they are kept or refused."""
 
 # Codecs used where the source's may be lost: the first that the format has.

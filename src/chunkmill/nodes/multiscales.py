@@ -6,11 +6,12 @@ Not here: what attributes say (`chunkmill.model.multiscales`), making levels (`c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
 from chunkmill.errors import MetadataError, NodeNotFound
-from chunkmill.model.multiscales import Axis, Level, Multiscale, parse_level, parse_multiscales
+from chunkmill.model.multiscales import Affine, Axis, Level, Multiscale, Placement, parse_level
+from chunkmill.model.ome_zarr import parse_multiscales
 from chunkmill.nodes.array import Array
 
 __all__ = ["MultiscaleImage", "ScaleLevel", "described_images", "image_of_array", "level_array", "multiscales_of"]
@@ -52,6 +53,13 @@ class MultiscaleImage(Sequence[ScaleLevel]):
         ``None``: that of the levels themselves.
     systems
         For each system that scale and translation reach, both for each level; `within` chooses one.
+    affines
+        For each system that a matrix reaches, its rows: factors and an offset, which take a point of the levels' own
+        system to that one. What scale and translation reach is among them.
+    own
+        Scale and translation of each level in the levels' own system; empty where there is no other.
+    stored
+        The image as OME-Zarr stores it.
     """
 
     levels: tuple[ScaleLevel, ...]
@@ -60,20 +68,25 @@ class MultiscaleImage(Sequence[ScaleLevel]):
     name: str | None = None
     method: str | None = None
     system: str | None = None
-    systems: Mapping[str, tuple[tuple[tuple[float, ...], tuple[float, ...]], ...]] = field(default_factory=dict)
+    systems: Mapping[str, tuple[Placement, ...]] = field(default_factory=dict)
+    affines: Mapping[str, Affine] = field(default_factory=dict)
+    own: tuple[Placement, ...] = ()
+    stored: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
-    def within(self, system: str) -> MultiscaleImage:
-        """Return the image in another of its coordinate systems.
+    def within(self, system: str | None) -> MultiscaleImage:
+        """Return the image in another of its coordinate systems; ``None``: that of the levels themselves.
 
         Raises
         ------
         KeyError
             The image has no such system, or scale and translation do not reach it.
         """
-        if system not in self.systems:
+        if system == self.system:
+            return self
+        if system is not None and system not in self.systems:
             msg = f"{system!r}: the coordinate systems of this image are {', '.join(map(repr, self.systems)) or 'none'}"
             raise KeyError(msg)
-        placed = zip(self.levels, self.systems[system], strict=True)
+        placed = zip(self.levels, self.own if system is None else self.systems[system], strict=True)
         levels = tuple(ScaleLevel(level.array, scale, translation) for level, (scale, translation) in placed)
         return replace(self, levels=levels, system=system)
 
@@ -106,11 +119,8 @@ def multiscales_of(
     images = []
     for image in described_images(attributes, arrays):
         levels = [ScaleLevel(level_array(path, each, node), each.scale, each.translation) for each in image.levels]
-        images.append(
-            MultiscaleImage(
-                tuple(levels), image.axes, image.version, image.name, image.method, image.system, image.systems
-            )
-        )
+        said = {each.name: getattr(image, each.name) for each in fields(image) if each.name != "levels"}
+        images.append(MultiscaleImage(tuple(levels), **said))
     return tuple(images)
 
 

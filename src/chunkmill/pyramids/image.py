@@ -27,21 +27,27 @@ from chunkmill.model.multiscales import (
     Multiscale,
     axis_type,
     emit_n5_levels,
-    emit_ome,
     moved_level,
     reduced_level,
+)
+from chunkmill.model.ome_zarr import (
+    OME_VERSIONS,
+    check_coordinate_systems,
+    emit_ome,
+    ome_version,
+    without_levels,
 )
 from chunkmill.model.units import canonical_unit, is_known
 from chunkmill.nodes import opening
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node, open_node
-from chunkmill.nodes.multiscales import described_images, image_of_array, level_array
+from chunkmill.nodes.multiscales import MultiscaleImage, described_images, image_of_array, level_array
 from chunkmill.pyramids.downsample import Method, Reduction
 from chunkmill.pyramids.levels import LevelShape, plan_levels
 from chunkmill.stores.base import Store
 
 __all__ = ["BaseImage", "DescribedLevels", "LevelTarget", "describe_base", "describe_levels", "emit_levels"]
-__all__ += ["unlisted_units"]
+__all__ += ["level_convention", "unlisted_units"]
 
 _DEFAULT_NAMES = ("t", "c", "z", "y", "x")
 
@@ -61,7 +67,9 @@ class BaseImage:
     name
         As stored.
     attributes
-        Of the group that the image stands in.
+        Of the group of the image.
+    described
+        The image as it is stored, of which other coordinate systems are kept.
     """
 
     array: Array
@@ -70,15 +78,24 @@ class BaseImage:
     is_scaled: bool
     name: str | None
     attributes: Mapping[str, Any]
+    described: Multiscale | None = None
 
 
 def describe_base(
-    node: Node, scale: Any, units: Any, *, region: Any = None, translation: Any = None, name: str | None = None
+    node: Node,
+    scale: Any,
+    units: Any,
+    *,
+    region: Any = None,
+    translation: Any = None,
+    name: str | None = None,
+    own: bool = False,
 ) -> BaseImage:
     """Return the array, or the finest level of the image that a group describes.
 
     `scale`, `units` and `translation` are by axis, or dicts by dimension name; a single one is that of the axes of
-    space; ``None``: what metadata say. A `region` of the array moves the translation.
+    space; ``None``: what metadata say. A `region` of the array moves the translation. With `own`, the level is placed
+    in the levels' own coordinate system, where the image has others.
 
     Raises
     ------
@@ -89,6 +106,9 @@ def describe_base(
         The array has no such region.
     """
     array, group, image, stored = _found(node)
+    if own and image is not None and stored is not None and image.system is not None:
+        scales, starts = image.own[image.levels.index(stored)]
+        stored, image = replace(stored, scale=scales, translation=starts), replace(image, system=None)
     names = _names(array, image)
     known = {axis.name: axis for axis in image.axes} if image else {}
     axes = [known.get(name) or Axis(name, axis_type(name)) for name in names]
@@ -110,7 +130,8 @@ def describe_base(
     level = replace(level, translation=_or_stored(_by_axis(translation, axes, "translation"), level.translation))
     is_scaled = scale is not None or stored is not None
     attributes = {} if group is None else group.attributes
-    return BaseImage(array, tuple(axes), level, is_scaled, name or (image.name if image else None), attributes)
+    named = name or (image.name if image else None)
+    return BaseImage(array, tuple(axes), level, is_scaled, named, attributes, image)
 
 
 def _or_stored(wanted: Sequence[Any], stored: Sequence[float]) -> tuple[float, ...]:
@@ -214,7 +235,10 @@ def describe_levels(
     )
     shown = method if isinstance(method, str) else getattr(method, "__name__", None)
     image = Multiscale(base.axes, described, target.convention or "", name, shown)
-    group, of_levels = emit_levels(image, target.convention, base.attributes)
+    if base.described is not None and target.convention is not None:
+        check_coordinate_systems(base.described, target.convention, allow)
+        image = replace(image, system=base.described.system, stored=without_levels(base.described.stored))
+    group, of_levels = emit_levels(image, target.convention, base.attributes, allow=allow)
     arrays = [
         _level_array(target, level.path, shape, first, of_levels.get(level.path, {}))
         for level, shape in zip(described, shapes, strict=True)
@@ -222,6 +246,13 @@ def describe_levels(
     if target.exists:
         arrays[0] = base.array
     return DescribedLevels(shapes, tuple(arrays), image, GroupMetadata(group))
+
+
+def level_convention(documents_format: Format, image: Multiscale | MultiscaleImage | None) -> str | None:
+    """Return the convention that describes levels by default: the format's, or 0.6 where `image` has it."""
+    own = documents_format.level_metadata
+    is_newest = own == "0.5" and image is not None and ome_version(image.version) == "0.6"
+    return "0.6" if is_newest else own
 
 
 def unlisted_units(image: Multiscale) -> str:
@@ -249,7 +280,7 @@ def _describe_first(
     metadata = replace(metadata, attributes=kept)
     if target.convention == "0.4":
         metadata = replace(metadata, chunk_keys=replace(metadata.chunk_keys, separator="/"))
-    elif target.convention == "0.5":
+    elif target.convention in OME_VERSIONS:
         metadata = replace(metadata, dimension_names=tuple(axis.name for axis in base.axes))
     if not metadata.chunk_grid.is_regular:
         fix = Hint("give {}, one length for each axis", ("chunks", array.chunk_grid.chunk_shape))
@@ -270,7 +301,12 @@ def _level_array(
 
 
 def emit_levels(
-    image: Multiscale, convention: str | None, attributes: Mapping[str, Any], *, keeps_others: bool = False
+    image: Multiscale,
+    convention: str | None,
+    attributes: Mapping[str, Any],
+    *,
+    keeps_others: bool = False,
+    allow: Collection[str] = ("coordinate_systems",),
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return the attributes of the group that has `attributes` now, and those of the levels' arrays by name.
 
@@ -283,7 +319,7 @@ def emit_levels(
         kept = {name: value for name, value in attributes.items() if name not in {"ome", "omero", *of_image}}
         group = {**kept, **of_image}
     else:
-        group, below = emit_ome([image], convention, attributes), {}
+        group, below = emit_ome([image], convention, attributes, allow=allow), {}
     if keeps_others:
         paths = {level.path for level in image.levels}
         _described(group)["multiscales"] += [

@@ -13,11 +13,12 @@ from typing import Any
 
 from chunkmill.errors import UnsupportedFeature
 from chunkmill.model.multiscales import Level
+from chunkmill.model.ome_zarr import OME_VERSIONS
 from chunkmill.nodes.api import open_source
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.group import Group, open_node
 from chunkmill.nodes.multiscales import MultiscaleImage
-from chunkmill.pyramids.image import BaseImage, LevelTarget
+from chunkmill.pyramids.image import BaseImage, LevelTarget, level_convention
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import uncached
 
@@ -39,7 +40,11 @@ class LabelList:
         while self.name not in (listed := self._listed(group.attributes)):
             names = [*listed, self.name]
             ome = group.attributes.get("ome") or {}
-            added = {"labels": names} if self.version == "0.4" else {"ome": {**ome, "version": "0.5", "labels": names}}
+            added = (
+                {"labels": names}
+                if self.version == "0.4"
+                else {"ome": {**ome, "version": self.version, "labels": names}}
+            )
             group.update_attributes(added)
             group = open_node(self.store, self.path, read_only=False, consolidated=False)
 
@@ -67,11 +72,11 @@ def labels_of(
         msg = f"label_of: {group.path!r} of {group.url} describes no multiscale image; give the group of one"
         raise ValueError(msg)
     documents_format = format_of_store(group.store, group.format)
-    version = documents_format.level_metadata
-    if version not in {"0.4", "0.5"}:
+    version = level_convention(documents_format, images[0])
+    if version not in OME_VERSIONS:
         raise UnsupportedFeature(format=group.format, feature="labels", hint="OME-Zarr has them: convert the image")
     own = name or base.array.path.rpartition("/")[2] or "labels"
-    base = replace(base, name=own, attributes={"image-label": {"source": {"image": "../../"}}})
+    base = replace(base, name=own, attributes={"image-label": {"source": {"image": "../../"}}}, described=None)
     if not base.is_scaled:
         base = _with_voxels_of(images[0], base)
     folder = f"{group.path}/labels".lstrip("/")

@@ -18,6 +18,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import UnsupportedFeature
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.model.multiscales import Multiscale
+from chunkmill.model.ome_zarr import OME_VERSIONS
 from chunkmill.pyramids.image import DescribedLevels, LevelTarget
 
 __all__ = ["channel_axis", "with_omero", "with_windows"]
@@ -51,7 +52,7 @@ def with_omero(
     ValueError
         Another number of names than of channels, or the group exists already.
     """
-    if target.convention not in {"0.4", "0.5"}:
+    if target.convention not in OME_VERSIONS:
         what = f"omero in {target.convention or 'a group without description'}"
         raise UnsupportedFeature(format="OME-Zarr", feature=what, hint="only OME-Zarr describes channels")
     if target.exists:

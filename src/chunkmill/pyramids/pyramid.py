@@ -9,14 +9,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import lcm
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 from chunkmill.conversion.actions import ChosenAction, choose_action
 from chunkmill.conversion.array_plan import ArrayPlan, see_sources
 from chunkmill.conversion.convert_job import check_apart, region_layout, shown_node
 from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.ome import check_ome
-from chunkmill.conversion.options import is_keep
+from chunkmill.conversion.options import is_keep, with_options_of
 from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
 from chunkmill.conversion.region_option import RegionOption, region_of, whole
 from chunkmill.conversion.target_writer import TargetWriter
@@ -33,7 +33,15 @@ from chunkmill.nodes.documents import format_of_store
 from chunkmill.pyramids.added_levels import AddedLevelsWriter
 from chunkmill.pyramids.computed import ComputedStore, open_image_source
 from chunkmill.pyramids.downsample import Method, Reduction, check_method
-from chunkmill.pyramids.image import DescribedLevels, LevelTarget, describe_base, describe_levels, unlisted_units
+from chunkmill.pyramids.image import (
+    BaseImage,
+    DescribedLevels,
+    LevelTarget,
+    describe_base,
+    describe_levels,
+    level_convention,
+    unlisted_units,
+)
 from chunkmill.pyramids.labels import LabelList, labels_of
 from chunkmill.pyramids.levels import LevelBlocks, divide, peak_bytes
 from chunkmill.pyramids.omero import with_omero
@@ -44,6 +52,33 @@ from chunkmill.runtime.worker_memory import THREAD_OVERHEAD, Worker, current_wor
 from chunkmill.stores.capabilities import uncached
 
 __all__ = ["plan_levels_job", "plan_pyramid", "pyramid"]
+
+
+class PyramidOptions(TypedDict, total=False):
+    """Keyword arguments of `plan_pyramid`."""
+
+    factors: Any
+    levels: int | None
+    method: Method | Reduction
+    format: WritableFormatName | None
+    chunks: Any
+    shards: Any
+    codecs: Any
+    scale: Any
+    units: Any
+    translation: Any
+    region: RegionOption
+    name: str | None
+    stack: str
+    channels: Sequence[str] | None
+    omero: Mapping[str, Any] | bool | None
+    label_of: Any
+    ome: Literal["auto", "0.4", "0.5", "0.6"] | None
+    max_mem: int | str | None
+    overwrite: bool
+    allow: Collection[str]
+    storage_options: Mapping[str, Any] | None
+    target_storage_options: Mapping[str, Any] | None
 
 
 def plan_pyramid(
@@ -66,7 +101,7 @@ def plan_pyramid(
     channels: Sequence[str] | None = None,
     omero: Mapping[str, Any] | bool | None = None,
     label_of: Any = None,
-    ome: Literal["auto", "0.4", "0.5"] | None = "auto",
+    ome: Literal["auto", "0.4", "0.5", "0.6"] | None = "auto",
     max_mem: int | str | None = None,
     overwrite: bool = False,
     allow: Collection[str] = (),
@@ -124,8 +159,8 @@ def plan_pyramid(
         ``labels/<name>`` below the image, whose format, voxels, units and factors they have; by the method ``"mode"``,
         unless you choose another than ``"mean"``.
     ome
-        Version of OME-Zarr to describe the levels by; ``"auto"``: 0.4 in Zarr v2, 0.5 in Zarr v3, in N5 what N5-viewer
-        and COSEM's readers take; ``None``: nothing.
+        Version of OME-Zarr to describe the levels by; ``"auto"``: 0.4 in Zarr v2, 0.5 in Zarr v3, or 0.6 where the
+        source's image has it, in N5 what N5-viewer and COSEM's readers take; ``None``: nothing.
     max_mem
         Largest memory of the tasks of one worker in bytes, or as text; as in `chunkmill.plan_convert`.
     overwrite
@@ -164,6 +199,7 @@ def plan_pyramid(
         region=region,
         translation=translation,
         name=name,
+        own=ome == "0.6",
     )
     if isinstance(base.array.store, ComputedStore) and is_keep(codecs):
         codecs = "default"
@@ -180,14 +216,14 @@ def plan_pyramid(
     elif target is None:
         if region is not None:
             raise ValueError(f"region={region!r}: levels of a crop need a target: the source has the whole image")
-        where = _next_to(base.array, format, ome)
+        where = _next_to(base, format, ome)
     else:
         store, path = open_target(target, options)
         documents_format = format_of_store(store, format or READ_ONLY.get(base.array.format, base.array.format))
         path = documents_format.normalize_path(path)
         check_apart(base.array, store, path, overwrite=True)
-        convention = documents_format.level_metadata if ome == "auto" else ome
         check_ome(documents_format, None if ome == "auto" else ome)
+        convention = level_convention(documents_format, base.described) if ome == "auto" else ome
         stem = "s" if convention == "n5-viewer" else ""
         where = LevelTarget(store, path, documents_format, convention, stem)
     described = describe_levels(
@@ -209,34 +245,14 @@ def plan_pyramid(
     )
 
 
+@with_options_of(plan_pyramid)
 def pyramid(
     source: Any,
     target: Any = None,
     *,
-    factors: Any = 2,
-    levels: int | None = None,
-    method: Method | Reduction = "mean",
-    format: WritableFormatName | None = None,  # noqa: A002 - as in convert
-    chunks: Any = "keep",
-    shards: Any = "keep",
-    codecs: Any = "keep",
-    scale: Any = None,
-    units: Any = None,
-    translation: Any = None,
-    region: RegionOption = None,
-    name: str | None = None,
-    stack: str = "c",
-    channels: Sequence[str] | None = None,
-    omero: Mapping[str, Any] | bool | None = None,
-    label_of: Any = None,
-    ome: Literal["auto", "0.4", "0.5"] | None = "auto",
-    max_mem: int | str | None = None,
-    overwrite: bool = False,
-    allow: Collection[str] = (),
-    storage_options: Mapping[str, Any] | None = None,
-    target_storage_options: Mapping[str, Any] | None = None,
     resume: bool = True,
     progress: bool | str | None = None,
+    **options: Unpack[PyramidOptions],
 ) -> Report:
     """Make a multiscale pyramid of an array: `plan_pyramid`, and run.
 
@@ -270,44 +286,18 @@ def pyramid(
     >>> [(level.array.shape, level.scale) for level in image]
     [((8, 8), (0.5, 0.5)), ((4, 4), (1.0, 1.0)), ((2, 2), (2.0, 2.0))]
     """
-    make_plan = partial(
-        plan_pyramid,
-        source,
-        target,
-        factors=factors,
-        levels=levels,
-        method=method,
-        format=format,
-        chunks=chunks,
-        shards=shards,
-        codecs=codecs,
-        scale=scale,
-        units=units,
-        translation=translation,
-        region=region,
-        name=name,
-        stack=stack,
-        channels=channels,
-        omero=omero,
-        label_of=label_of,
-        ome=ome,
-        max_mem=max_mem,
-        overwrite=overwrite,
-        allow=allow,
-        storage_options=storage_options,
-        target_storage_options=target_storage_options,
-    )
     try:
-        plan = make_plan()
+        plan = plan_pyramid(source, target, **options)
     except NodeBeingReplaced as error:  # a level of the image, by a run of this that died
-        if not roll_forward_dead(open_source(source, storage_options).store, error.path):
+        if not roll_forward_dead(open_source(source, options.get("storage_options")).store, error.path):
             raise
-        plan = make_plan()
+        plan = plan_pyramid(source, target, **options)
     return plan.run(resume=resume, progress=progress)
 
 
-def _next_to(base: Array, name: str | None, ome: str | None) -> LevelTarget:
+def _next_to(image: BaseImage, name: str | None, ome: str | None) -> LevelTarget:
     """Return the group of an array, for levels next to it."""
+    base = image.array
     above, _, last = base.path.rpartition("/")
     if not last.endswith("0") or last[-2:-1].isdigit():
         msg = (
@@ -319,7 +309,7 @@ def _next_to(base: Array, name: str | None, ome: str | None) -> LevelTarget:
         raise ValueError(msg)
     documents_format = format_of_store(base.store, base.format)
     check_ome(documents_format, None if ome == "auto" else ome)
-    convention = documents_format.level_metadata if ome == "auto" else ome
+    convention = level_convention(documents_format, image.described) if ome == "auto" else ome
     return LevelTarget(uncached(base.store), above, documents_format, convention, last[:-1], exists=True)
 
 

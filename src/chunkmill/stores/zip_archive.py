@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import os
 import shutil
 import struct
 import threading
+import time
 import weakref
 import zipfile
 from collections.abc import Callable, Iterable
@@ -47,7 +49,7 @@ def copy_member(source: zipfile.ZipFile, member: zipfile.ZipInfo, target: zipfil
         new.flag_bits &= ~_SIZES_FOLLOW  # the directory has them
     file, written = cast("IO[bytes]", source.fp), cast("IO[bytes]", target.fp)
     written.seek(target.start_dir)
-    written.write(new.FileHeader())
+    written.write(new.FileHeader(zip64=member.extract_version >= zipfile.ZIP64_VERSION or None))
     with source._lock:  # type: ignore[attr-defined]  # noqa: SLF001, readers seek in the same file
         file.seek(member.header_offset)
         file.seek(member.header_offset + header_length(file.read(HEADER.size)))
@@ -68,6 +70,7 @@ class Archive:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.is_ozx = path.lower().endswith(".ozx")
         self.pid = os.getpid()
         self.lock = threading.RLock()
         self._zip: zipfile.ZipFile | None = None
@@ -119,8 +122,13 @@ class Archive:
         """Add a member, in place of one of that name."""
         archive = self._begin()
         self._forget([name])
-        archive.writestr(name, value)
+        self._add(archive, name, value)
         self._members[name] = archive.getinfo(name)
+
+    def _add(self, archive: zipfile.ZipFile, name: str, value: bytes) -> None:
+        member = zipfile.ZipInfo(name, time.localtime()[:6])
+        with archive.open(member, "w", force_zip64=self.is_ozx) as file:
+            file.write(value)
 
     def remove(self, names: list[str]) -> None:
         """Take members out of the directory, and all bytes out of the file when none is left."""
@@ -160,7 +168,7 @@ class Archive:
                             copy_member(self._zip, info, new, name)
                 for name, read in added:
                     if (value := read()) is not None:
-                        new.writestr(name, value)
+                        self._add(new, name, value)
             except BaseException:
                 with contextlib.suppress(OSError):
                     new.close()
@@ -220,9 +228,11 @@ class Archive:
             if self._partial is None or self._zip is None:
                 return
             try:
-                if self.path.lower().endswith(".ozx"):
+                if self.is_ozx:
                     _describe_ozx(self._zip)
                 self._zip.close()  # writes the directory
+                if self.is_ozx:
+                    _end_as_zip64(self._partial, self._zip)
                 if _signature(self.path) != self._seen:
                     raise OSError(
                         f"another process changed {self.path} in between, what was written is dropped: "
@@ -258,10 +268,28 @@ def _describe_ozx(archive: zipfile.ZipFile) -> None:
         return not is_document, member.filename.count("/") if is_document else 0
 
     archive.filelist.sort(key=place)  # members of one name keep their order: the last one counts
-    archive.comment = _OZX_COMMENT
+    version = "0.5"
+    with contextlib.suppress(KeyError, ValueError, TypeError):
+        version = json.loads(archive.read("zarr.json"))["attributes"]["ome"]["version"]
+    described = {"version": version, "zipFile": {"centralDirectory": {"jsonFirst": True}}}
+    archive.comment = json.dumps({"ome": described}).encode()
 
 
-_OZX_COMMENT = b'{"ome": {"version": "0.5", "zipFile": {"centralDirectory": {"jsonFirst": true}}}}'
+def _end_as_zip64(path: str, archive: zipfile.ZipFile) -> None:
+    """End the directory of a closed zip file as ZIP64 does, which RFC-9 wants whatever the size."""
+    with open(path, "r+b") as file:  # noqa: PTH123
+        end = file.seek(-_END_BYTES - len(archive.comment), os.SEEK_END)
+        last = file.read()
+        file.seek(end - _LOCATOR64.size)
+        if file.read(4) == b"PK\x06\x07":  # so large that it does already
+            return
+        n, start = len(archive.filelist), archive.start_dir
+        file.seek(end)
+        file.write(_END64.pack(b"PK\x06\x06", _END64.size - 12, 45, 45, 0, 0, n, n, end - start, start))
+        file.write(_LOCATOR64.pack(b"PK\x06\x07", 0, end, 1) + last)
+
+
+_END_BYTES, _END64, _LOCATOR64 = 22, struct.Struct("<4sQ2H2L4Q"), struct.Struct("<4sLQL")
 
 _archives: weakref.WeakValueDictionary[tuple[int, str], Archive] = weakref.WeakValueDictionary()
 _unpublished: set[Archive] = set()
