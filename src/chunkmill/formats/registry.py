@@ -34,8 +34,6 @@ def get_format(name: str) -> Format:
     >>> get_format("n5").name
     'n5'
     """
-    if (known := _BY_NAME.get(name)) is not None:
-        return known
     wanted = str(name).lower().replace("_", "-")
     wanted = _ALIASES.get(wanted, wanted)
     if (known := _BY_NAME.get(wanted)) is not None:

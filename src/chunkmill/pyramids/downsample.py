@@ -286,8 +286,7 @@ def _comparisons(n: int) -> Iterator[tuple[int, int]]:
     >>> list(_comparisons(4))
     [(0, 2), (1, 3), (0, 1), (2, 3), (1, 2)]
     """
-    top = 1 << max(n - 1, 0).bit_length() - 1 if n > 1 else 0
-    p = top
+    p = top = (1 << (n - 1).bit_length()) // 2
     while p:
         q, r, d = top, 0, p
         while True:

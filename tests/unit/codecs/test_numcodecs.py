@@ -215,6 +215,14 @@ def test_hostile_json(text):
         pipeline_of([named("json2")], spec).decode(text, spec)
 
 
+def test_control_characters_in_json_are_read_as_configured():
+    """By numcodecs' defaults they are refused."""
+    spec, text = ChunkSpec((1,), np.dtype(object), None), b'["a\nb","|O",[1]]'
+    with pytest.raises(CodecError):
+        pipeline_of([named("json2")], spec).decode(text, spec)
+    assert pipeline_of([named("json2", strict=False)], spec).decode(text, spec).tolist() == ["a\nb"]
+
+
 @pytest.mark.parametrize("data", ["dd7fffffff", "91" * 5000, "92 a27c4f 91ce7fffffff", "c0", ""])
 def test_hostile_msgpack(data):
     pytest.importorskip("msgpack")

@@ -4,6 +4,7 @@ import pytest
 
 import chunkmill as cm
 from chunkmill.conversion.plan import JobCounts, PlannedStage
+from chunkmill.display.array import array_grid_svg
 from chunkmill.runtime.job import JobResult
 from chunkmill.runtime.stage_runner import StageResult
 from chunkmill.stores.memory import MemoryStore
@@ -34,6 +35,14 @@ def test_a_report_holds_what_was_counted(plan):
 def test_read_amplification_is_that_of_the_elements_read(plan):
     assert plan.report(result(n_elements_read=30, n_elements_owned=20)).read_amplification == 1.5
     assert plan.report(result()).read_amplification == 1.0  # every chunk is read once, or nothing is left to read
+
+
+def test_the_drawing_leads_from_the_source_to_the_target():
+    cm.create_array(store := MemoryStore(), shape=(8, 6), dtype="i4", chunks=(2, 3))
+    plan = cm.plan_rechunk(store, MemoryStore(), chunks=(8, 6))
+    before, after = (array_grid_svg(each) for each in plan.drawn)
+    assert before != after
+    assert 0 <= plan.drawing.index(before) < plan.drawing.index("→") < plan.drawing.index(after)
 
 
 def test_keys_are_owned_by_one_task(plan):

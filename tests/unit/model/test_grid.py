@@ -1,3 +1,5 @@
+from itertools import product
+
 import pytest
 
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
@@ -80,3 +82,14 @@ def test_resized():
     assert resized(RegularAxis(5, 2), 9) == RegularAxis(9, 2)
     assert resized(RunsAxis(5, ((2, 1), (3, 1))), 12).runs == ((2, 1), (3, 1), (3, 3))
     assert resized(RunsAxis(5, ((2, 1), (5, 1))), 6).runs == ((2, 1), (5, 1))
+
+
+def test_the_only_overlap_is_that_of_a_region_within_one_chunk():
+    grid = ChunkGrid.regular((7, 5), (3, 2))
+    cuts = [[slice(i, j) for i in range(n) for j in range(i, n + 1)] for n in grid.shape]
+    counts = set()
+    for region in product(*cuts):
+        every = list(grid.overlaps(region))
+        assert grid.only_overlap(region) == (every[0] if len(every) == 1 else None)
+        counts.add(len(every))
+    assert counts >= {0, 1, 2, 9}

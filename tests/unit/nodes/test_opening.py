@@ -723,3 +723,11 @@ def test_below_an_array_is_no_place_whatever_the_format():
     make(store, "a", "zarr2")
     with pytest.raises(NodeExists, match="'a'"):
         cm.create_array(store, "a/b", shape=(2,), dtype="i4")
+
+
+def test_a_folder_of_parquet_references_opens_by_its_url(tmp_path):
+    """It is looked for last: where no node is found."""
+    source, folder = str(tmp_path / "source"), str(tmp_path / "folder")
+    cm.create_array(source, shape=4, dtype="i4", format="zarr2")[...] = 7
+    cm.to_references(source, folder, format="parquet")
+    assert cm.open_array(folder)[...].tolist() == [7] * 4

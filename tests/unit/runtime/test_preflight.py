@@ -144,3 +144,9 @@ def test_a_write_is_described(array, tmp_path):
 
 def test_outside_a_cluster_nobody_has_an_address():
     assert worker_name() is None
+
+
+def test_what_a_worker_cannot_unpickle_is_named():
+    with pytest.raises(JobError, match="cannot run the tasks: UnpicklingError"):
+        check_process(b"no pickle")
+    assert preflight._check(b"no pickle", "probe")[1].startswith("cannot run the tasks: UnpicklingError")

@@ -203,3 +203,14 @@ class TestAStoreIsCheckedWhenItIsOpened:
             def link(self): ...
 
         assert open_store(Named())
+
+
+def test_a_class_of_stores_is_checked_once(monkeypatch):
+    class New(MemoryStore):
+        pass
+
+    found = []
+    monkeypatch.setattr(capabilities, "_faults", lambda layer: found.append(type(layer)))
+    capabilities.check_store(New())
+    capabilities.check_store(New())
+    assert found == [New]
