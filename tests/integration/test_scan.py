@@ -12,7 +12,7 @@ from support.servers import WARNINGS, http_server  # noqa: F401
 
 import chunkmill as cm
 from chunkmill.cli.main import main
-from chunkmill.errors import MetadataError, ScanError, StoreError
+from chunkmill.errors import MetadataError, ScanError, StoreError, UnsupportedFeature
 
 pytestmark = [*WARNINGS, pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr")]
 pytest.importorskip("virtualizarr", reason="of the extra `scan`")
@@ -179,6 +179,22 @@ def test_what_a_set_cannot_hold_is_refused_by_name_and_can_be_left_out(kind, tmp
     group = cm.open_group(tmp_path / "odd.json")
     assert list(group) == ["kept"]
     assert np.array_equal(group["kept"][...], TABLE)
+
+
+def test_months_of_unequal_length_become_a_rectilinear_grid(tmp_path):
+    days = xr.date_range("2026-01-01", "2026-03-31")
+    whole = xr.Dataset({"v": (("time", "x"), np.random.default_rng(0).random((90, 3)))}, {"time": days})
+    for month, ds in whole.groupby("time.month"):  # contiguous: each file is one chunk
+        ds.to_netcdf(tmp_path / f"{month}.nc", engine="h5netcdf", encoding={"time": {"units": "days since 2026-01-01"}})
+    where = str(tmp_path / "*.nc")
+    cm.scan(where, tmp_path / "all.json", concat_dim="time")
+    assert cm.open_array(tmp_path / "all.json", "v").to_dask().chunks[0] == (31, 28, 31)
+    xr.testing.assert_equal(xr.load_dataset(tmp_path / "all.json", engine="chunkmill"), whole)
+    with pytest.raises(UnsupportedFeature, match=r"rectilinear.*JSON"):
+        cm.scan(where, tmp_path / "all.parquet", concat_dim="time")
+    assert not list((tmp_path).glob("all.parquet/*"))
+    cm.convert(tmp_path / "all.json", tmp_path / "all.zarr", format="zarr3", chunks={"time": 30})
+    assert cm.verify(tmp_path / "all.json", tmp_path / "all.zarr").equal
 
 
 def test_a_link_to_nothing_is_named(tmp_path):

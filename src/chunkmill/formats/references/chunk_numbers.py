@@ -239,7 +239,8 @@ def parse_array_keys(path: str, documents: Mapping[str, bytes]) -> ArrayKeys | N
             return None
         grid = get_member(key, document, "chunk_grid", dict)
         if grid.get("name") != "regular":
-            raise UnsupportedFeature(format="parquet references", feature=f"chunk grid {grid.get('name')!r}", key=key)
+            feature, hint = f"chunk grid {grid.get('name')!r}", "write the set as JSON (a url that ends in .json)"
+            raise UnsupportedFeature(format="parquet references", feature=feature, key=key, hint=hint)
         chunk_shape = get_member(key, grid, "configuration", dict).get("chunk_shape")
         return ArrayKeys(path, _grid_shape(key, document.get("shape"), chunk_shape), _encoding(key, document))
     return None

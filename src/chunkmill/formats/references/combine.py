@@ -1,8 +1,9 @@
 """Join reference sets along one dimension, without reading data.
 
-That is right only where the sets agree in everything but the length of that dimension: chunk shape, codecs, dtype,
-the other lengths, and the CF attributes that turn stored values into physical ones. Whatever does not agree is listed
-before anything is made; the way out is to decode and rewrite those (`chunkmill.convert`).
+That is right only where the sets agree in everything but the length of that dimension, and of the chunks along it
+(which a rectilinear grid of Zarr v3 holds): the other lengths, codecs, dtype, and the CF attributes that turn stored
+values into physical ones. Whatever does not agree is listed before anything is made; the way out is to decode and
+rewrite those (`chunkmill.convert`).
 
 Not here: new dimensions, coordinates out of file names, reading coordinates to order the sets.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -149,7 +151,7 @@ def _misfits(first: _Part, part: _Part, path: str, axis: int | None) -> list[str
     why = [
         f"{name} is {_shown(got.get(name))}, not {_shown(expected.get(name))}"
         for name in sorted({*expected, *got} - {"shape"})
-        if got.get(name) != expected.get(name)
+        if _across(got, name, axis) != _across(expected, name, axis)
     ]
     why += [
         f"attribute {name!r} is {_shown(got_attributes.get(name))}, not {_shown(expected_attributes.get(name))}"
@@ -165,6 +167,15 @@ def _misfits(first: _Part, part: _Part, path: str, axis: int | None) -> list[str
     else:
         why.append(f"shape is {got['shape']}, of another rank than {expected['shape']}")
     return why
+
+
+def _across(document: Mapping[str, JSON], name: str, axis: int | None) -> JSON:
+    """Return what of a member must be equal: of a grid of Zarr v3, all but the chunk length along `axis`."""
+    value: Any = document.get(name)
+    if name != "chunk_grid" or axis is None:
+        return value
+    chunk_shape = list(value["configuration"]["chunk_shape"])  # parsed before: a regular grid
+    return [*chunk_shape[:axis], *chunk_shape[axis + 1 :]]
 
 
 def _ragged(part: _Part, path: str, axis: int) -> list[str]:
@@ -197,8 +208,7 @@ def _joined(parts: Sequence[_Part], dim: str) -> ReferenceSet:
             _add(builder, first, array, array, ())
             continue
         lengths = [_length(part, path, axis) for part in parts]
-        total = sum(length for length, _ in lengths)
-        builder.add_data(*_lengthened(first, path, axis, total))
+        builder.add_data(*_lengthened(first, path, axis, lengths))
         start = 0
         for part, (length, chunk) in zip(parts, lengths, strict=True):
             shift = [0] * len(array.grid_shape)
@@ -217,10 +227,18 @@ def _without_consolidated(key: str, value: bytes) -> bytes:
     return json.dumps(document, ensure_ascii=False).encode("utf-8")
 
 
-def _lengthened(part: _Part, path: str, axis: int, length: int) -> tuple[str, bytes]:
+def _lengthened(part: _Part, path: str, axis: int, lengths: Sequence[tuple[int, int]]) -> tuple[str, bytes]:
+    """Return the document of a joined array, from the length of each part and of its chunks."""
     key, _, _ = part.array(path)
     document = parse_json(key, part.documents[key])
-    document["shape"][axis] = length
+    document["shape"][axis] = sum(length for length, _ in lengths)
+    if len({chunk for length, chunk in lengths if length}) > 1:
+        chunk_shapes: list[JSON] = list(document["chunk_grid"]["configuration"]["chunk_shape"])
+        chunk_shapes[axis] = [[chunk, -(-length // chunk)] for length, chunk in lengths if length]
+        document["chunk_grid"] = {
+            "name": "rectilinear",
+            "configuration": {"kind": "inline", "chunk_shapes": chunk_shapes},
+        }
     return key, json.dumps(document, ensure_ascii=False).encode("utf-8")
 
 

@@ -70,6 +70,41 @@ def test_concat_along_the_other_axis():
     assert joined.locate("time/1").data == b"a 1"
 
 
+def month(name, n, chunk=None):
+    """A set of Zarr v3 of one file: x(time), in one chunk, as contiguous storage is described."""
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [n, 2],
+        "data_type": "int16",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [chunk or n, 1]}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+        "fill_value": 0,
+        "dimension_names": ["time", "x"],
+        "attributes": {},
+    }
+    chunks = {f"x/c/{i}/{j}": [name, 100 * i + j, 8] for i in range(-(-n // (chunk or n))) for j in range(2)}
+    group = {"zarr_format": 3, "node_type": "group"}
+    return parse_reference_json(json.dumps({"zarr.json": group, "x/zarr.json": document, **chunks}).encode())
+
+
+def test_chunks_of_other_lengths_become_a_rectilinear_grid():
+    joined = concat_references([month("a", 31), month("b", 28), month("c", 28), month("d", 30, 10)], "time")
+    document = json.loads(joined.locate("x/zarr.json").data)
+    assert document["shape"] == [117, 2]
+    shapes = [[[31, 1], [28, 1], [28, 1], [10, 3]], 1]
+    assert document["chunk_grid"] == {
+        "name": "rectilinear",
+        "configuration": {"kind": "inline", "chunk_shapes": shapes},
+    }
+    assert joined.locate("x/c/2/1") == Reference("c", 1, 8)
+    assert joined.locate("x/c/5/0") == Reference("d", 200, 8)
+    # a chunk that is stored longer than what is left of its file cannot be in the middle
+    with pytest.raises(MetadataError, match="'x' in set 1: its 28 elements are no multiple of the chunk length 31"):
+        concat_references([month("a", 31), month("b", 28, 31), month("c", 31)], "time")
+
+
 def test_gaps_stay_gaps():
     sparse = parse_reference_json(
         json.dumps(
