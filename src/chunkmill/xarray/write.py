@@ -17,7 +17,7 @@ import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
-from xarray import Dataset, DataTree
+from xarray import DataArray, Dataset, DataTree
 
 from chunkmill.array.chunk_io import LockFactory
 from chunkmill.array.staleness import check_after_writing, written_to
@@ -128,7 +128,7 @@ class DatasetReport(ReportMixin):
 
 
 def write_dataset(
-    ds: Dataset | DataTree,
+    ds: Dataset | DataTree | DataArray,
     url: Any,
     path: str = "",
     *,
@@ -153,7 +153,7 @@ def write_dataset(
     Parameters
     ----------
     ds
-        In memory or on dask; a tree becomes a group of groups.
+        In memory or on dask; a tree becomes a group of groups, an array a group that ``xarray.open_dataarray`` opens.
     url, path, storage_options
         As in `chunkmill.open`.
     format
@@ -231,6 +231,7 @@ def write_dataset(
     >>> xr.open_dataset("memory://doc-write-dataset", engine="chunkmill").t.size
     12
     """
+    ds = _as_dataset(ds)
     keeps = mode == "a-"
     mode = _mode(mode, region, append_dim)
     check_choice(on_duplicate, append_dim, compute=compute)
@@ -376,6 +377,16 @@ def _finish(
 
 # --------------------------------------------------------------------------------------------------------------------
 # Preparation
+
+
+def _as_dataset(data: Dataset | DataTree | DataArray) -> Dataset | DataTree:
+    """Return a dataset for an array, as ``DataArray.to_zarr`` makes it: without a usable name it has xarray's own."""
+    if not isinstance(data, DataArray):
+        return data
+    if data.name is not None and data.name not in data.coords and data.name not in data.dims:
+        return data.to_dataset()
+    dataset = data.to_dataset(name="__xarray_dataarray_variable__")
+    return dataset if data.name is None else dataset.assign_attrs(__xarray_dataarray_name__=data.name)
 
 
 def _mode(mode: Mode, region: Any, append_dim: Hashable | None) -> Mode:
