@@ -212,8 +212,17 @@ def _delete_folders(store: Store, path: str, nodes: Collection[StoredNode]) -> l
             tree.delete_prefix(prefix)
         else:
             left += keys
-        for name in store.list_dir(prefix) if not prefix else ():
-            is_empty = name.endswith("/") and next(iter(store.list_prefix(name)), None) is None
-            if is_empty and not name.startswith((JOB_PREFIX, PROBE_PREFIX)):
-                store.delete_prefix(name)
+            _delete_empty_folders(tree, prefix)
     return left
+
+
+def _delete_empty_folders(store: Store, prefix: str) -> None:
+    """Delete the folders below `prefix` without any key: those of chunks are groups in N5."""
+    for name in store.list_dir(prefix):
+        folder = f"{prefix}{name}"
+        if not name.endswith("/") or folder.startswith((JOB_PREFIX, PROBE_PREFIX)):
+            continue
+        if next(iter(store.list_prefix(folder)), None) is None:
+            store.delete_prefix(folder)
+        else:
+            _delete_empty_folders(store, folder)

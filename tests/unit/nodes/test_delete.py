@@ -232,3 +232,18 @@ def test_messages(tmp_path):
     with pytest.raises(StoreError, match="read-only"):
         cm.delete(tmp_path / "refs.json", "h")
     assert list(cm.open_group(store)) == ["g", "h"]
+
+
+def test_folders_of_chunks_next_to_a_foreign_file_are_no_groups(tmp_path):
+    """In N5 every folder is a group: those of the deleted chunks were listed as groups."""
+    store = str(tmp_path)
+    cm.create_array(store, "g/a", shape=(4, 4), dtype="u1", chunks=(2, 2), format="n5")[...] = 1
+    (tmp_path / "g/a/0/1.txt").write_text("of somebody")
+    (tmp_path / "g/a/notes.txt").write_text("of somebody")
+    with pytest.warns(KeysLeft, match="2 keys"):
+        cm.delete(store, "g/a")
+    assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.glob("g/a/**/*")) == [
+        "g/a/0",
+        "g/a/0/1.txt",
+        "g/a/notes.txt",
+    ]
