@@ -58,7 +58,7 @@ def test_append(stored):
         else:
             assert n == n_writes, before  # all was published
         is_alive(store, 8)
-        assert ATTRIBUTE not in cm.open_group(store).attributes
+        assert ATTRIBUTE not in cm.open_group(store).metadata.attributes
         cm.write_dataset(series(2, "2000-01-09"), store, append_dim="time")
         is_alive(store, 10)
 

@@ -427,7 +427,7 @@ def _entry_keys(path: str) -> Iterator[str]:
 
 def _marked(found: Inventory) -> dict[str, UnfinishedAppend]:
     """Return the topmost groups whose attributes record an append that is being published, or was interrupted there."""
-    appends = {group.path: UnfinishedAppend.of(group.attributes) for group in found.groups}
+    appends = {group.path: UnfinishedAppend.of(group.metadata.attributes) for group in found.groups}
     marked = {path: append for path, append in appends.items() if append.dim}
     return {path: each for path, each in marked.items() if not any(is_within(path, o) for o in marked if o != path)}
 

@@ -154,6 +154,10 @@ def is_within(path: str, group: str) -> bool:
     return not group or path == group or path.startswith(f"{group}/")
 
 
+HIDDEN_ATTRIBUTE = "_chunkmill_append"
+"""Name of the attribute of a group that is chunkmill's own: `chunkmill.Group.attributes` does not show it."""
+
+
 class Attributes(dict[str, Any]):
     """Attributes of a node: a dictionary that cannot be changed, since a change would not be stored.
 

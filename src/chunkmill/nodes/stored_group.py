@@ -17,7 +17,7 @@ from chunkmill.array.stored_array import ReadMissing, check_read_missing
 from chunkmill.errors import ChunkmillError, MetadataError, NodeBeingReplaced, NodeNotFound, StoreError
 from chunkmill.formats.base import Format
 from chunkmill.journal.unfinished import settled
-from chunkmill.model.metadata import JSON, ArrayMetadata, Attributes, GroupMetadata
+from chunkmill.model.metadata import HIDDEN_ATTRIBUTE, JSON, ArrayMetadata, Attributes, GroupMetadata
 from chunkmill.nodes import deferred_imports
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.changes import Change, ChangesAttributes, changed_group
@@ -66,7 +66,7 @@ class StoredGroup(ChangesAttributes):
     @property
     def attributes(self) -> Mapping[str, JSON]:
         """User attributes, read-only: `update_attributes` changes them."""
-        return Attributes(self.metadata.attributes)
+        return Attributes({name: v for name, v in self.metadata.attributes.items() if name != HIDDEN_ATTRIBUTE})
 
     @property
     def multiscales(self) -> tuple[MultiscaleImage, ...]:

@@ -239,7 +239,7 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
             arrays = {node.path.rpartition("/")[2] or _ROOT_ARRAY: node}
             return decode(GroupVariables(arrays, {}, use_zarr_fill_value_as_mask), decoders)
         arrays, _ = _split(node.children(without=dropped))
-        arrays = UnfinishedAppend.of(node.attributes).arrays_before(arrays)
+        arrays = UnfinishedAppend.of(node.metadata.attributes).arrays_before(arrays)
         return decode(GroupVariables(arrays, node.attributes, use_zarr_fill_value_as_mask), decoders)
 
     def open_datatree(  # noqa: D102 - as open_dataset
@@ -282,7 +282,7 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         while todo:
             path, node, unfinished = todo.pop(0)
             arrays, groups = _split(node.members(without=dropped))
-            unfinished = unfinished.joined(UnfinishedAppend.of(node.attributes))
+            unfinished = unfinished.joined(UnfinishedAppend.of(node.metadata.attributes))
             arrays = unfinished.arrays_before(arrays)
 
             levels = level_datasets(node.path, node.attributes, arrays, open_level)

@@ -96,7 +96,9 @@ def end_dead_append(store: Store, path: str, past_end: Iterable[tuple[str, Chunk
     """
     with leased(store, path, f"repair an append to {path!r} in {store.url}", scope="append"):
         group = open_node(store, path, consolidated=False, read_only=False)
-        append = UnfinishedAppend.of(group.attributes) if isinstance(group, Group) else UnfinishedAppend("", {})
+        append = (
+            UnfinishedAppend.of(group.metadata.attributes) if isinstance(group, Group) else UnfinishedAppend("", {})
+        )
         if append.dim and isinstance(group, Group):
             if append.after.keys() != append.shapes.keys():
                 return False

@@ -13,12 +13,12 @@ from typing import Any
 
 from chunkmill.errors import DatasetError
 from chunkmill.formats.base import emit_json, parse_json
-from chunkmill.model.metadata import JSON, ArrayMetadata
+from chunkmill.model.metadata import HIDDEN_ATTRIBUTE, JSON, ArrayMetadata
 from chunkmill.nodes.array import Array
 
 __all__ = ["ATTRIBUTE", "UnfinishedAppend", "resized", "without_attribute"]
 
-ATTRIBUTE = "_chunkmill_append"
+ATTRIBUTE = HIDDEN_ATTRIBUTE
 """Name of the attribute of a group that records an unfinished append to arrays in it and below it."""
 
 

@@ -279,7 +279,7 @@ def plan_existing(
         if group is None:
             plan.add_group(labelled)
         else:
-            plan.pending[group.path] = UnfinishedAppend.of(group.attributes)
+            plan.pending[group.path] = UnfinishedAppend.of(group.metadata.attributes)
         stored = {} if group is None else group.arrays()
         arrays = _before_unfinished(root, group, stored)
         cuts = {} if region is None else find_region(labelled.dataset, region, arrays, root.url)
@@ -302,7 +302,7 @@ def plan_existing(
     _raise_all(root.documents, refused)
     grown = [each.path.removeprefix(root.path).strip("/") for each in plan.growth]
     if append_dim is not None:
-        UnfinishedAppend.of(root.attributes).check_repeated(str(append_dim), grown, root.url)
+        UnfinishedAppend.of(root.metadata.attributes).check_repeated(str(append_dim), grown, root.url)
     return plan
 
 
@@ -310,8 +310,8 @@ def _before_unfinished(root: Group, group: Group | None, arrays: Mapping[str, Ar
     """Return the arrays of a group below `root` as long as before an append that was interrupted."""
     if group is None:
         return {}
-    unfinished = UnfinishedAppend.of(root.attributes).below(group.path.removeprefix(root.path).strip("/"))
-    return unfinished.joined(UnfinishedAppend.of(group.attributes)).arrays_before(arrays)
+    unfinished = UnfinishedAppend.of(root.metadata.attributes).below(group.path.removeprefix(root.path).strip("/"))
+    return unfinished.joined(UnfinishedAppend.of(group.metadata.attributes)).arrays_before(arrays)
 
 
 def stored_arrays(root: Group, path: str) -> dict[str, Array]:

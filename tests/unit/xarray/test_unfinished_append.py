@@ -1,4 +1,4 @@
-"""The mark of an unfinished append."""
+"""The attribute that records an unfinished append."""
 
 import json
 
@@ -58,3 +58,12 @@ def test_documents_without_the_mark(document):
     assert ATTRIBUTE not in json.dumps(stripped)
     assert stripped["a"] == 2
     assert without_attribute("k", b"{}") == b"{}"
+
+
+def test_the_attribute_is_not_shown_as_one_of_the_users():
+    append = UnfinishedAppend("t", {"v": (5, 2)})
+    group = cm.create_group(MemoryStore(), attributes={ATTRIBUTE: append.to_json(), "title": "t"})
+    assert group.attributes == {"title": "t"}
+    assert UnfinishedAppend.of(group.metadata.attributes) == append
+    group.update_attributes({"more": 1})
+    assert ATTRIBUTE in cm.open_group(group.store).metadata.attributes
