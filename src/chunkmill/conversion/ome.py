@@ -15,13 +15,13 @@ from chunkmill.formats.base import Format
 from chunkmill.hints import Hint
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.model.multiscales import (
-    OF_LEVELS,
     Level,
     Multiscale,
     emit_n5_levels,
     emit_transform,
     moved_level,
     parse_level,
+    without_level,
 )
 from chunkmill.model.ome_zarr import emit_ome, ome_version
 from chunkmill.nodes import opening
@@ -81,7 +81,7 @@ class OmeImages:
         names = self.axes.get(array.path)
         if names is None:
             return metadata
-        kept = {name: value for name, value in metadata.attributes.items() if name not in OF_LEVELS}
+        kept = without_level(metadata.attributes)
         if self.version == "0.4":
             return replace(metadata, attributes=kept, chunk_keys=replace(metadata.chunk_keys, separator="/"))
         return replace(metadata, attributes=kept, dimension_names=names)
@@ -134,7 +134,7 @@ def with_place(array: Array, metadata: ArrayMetadata, *, alone: bool) -> ArrayMe
         except ChunkmillError:  # metadata of an image that contradict themselves describe nothing
             found = None
     else:
-        own = parse_level(array.attributes, array.ndim)
+        own = parse_level(array.attributes, array.ndim, array.dimension_names)
         found = None if own is None else (None, own, own.levels[0])
     if found is None or (region is None and found[0] is None):
         return metadata

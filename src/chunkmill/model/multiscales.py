@@ -15,7 +15,6 @@ from chunkmill.errors import MetadataError
 from chunkmill.model.units import canonical_unit, unit_symbol
 
 __all__ = [
-    "OF_LEVELS",
     "Affine",
     "Axis",
     "Children",
@@ -33,10 +32,10 @@ __all__ = [
     "parse_level",
     "parse_n5",
     "reduced_level",
+    "without_level",
 ]
 
-OF_LEVELS = frozenset({"downsamplingFactors", "pixelResolution", "resolution", "transform"})
-"""Attributes of an array that place it among levels: where the level is described again, they are left out."""
+_OF_LEVELS = frozenset({"downsamplingFactors", "pixelResolution", "resolution", "transform"})
 
 _TYPES = {"t": "time", "time": "time", "c": "channel", "channel": "channel"}
 _SPATIAL = ("z", "y", "x")
@@ -190,6 +189,12 @@ def emit_n5_levels(image: Multiscale) -> tuple[dict[str, Any], dict[str, dict[st
     return group, below
 
 
+def without_level(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of an array but those that place it among levels, for one that is described again."""
+    left_out = {*_OF_LEVELS, "units"} if isinstance(attributes.get("units"), list) else _OF_LEVELS
+    return {name: value for name, value in attributes.items() if name not in left_out}
+
+
 def emit_transform(axes: Sequence[Axis], level: Level) -> dict[str, Any]:
     """Return the attribute ``transform`` of an array that is a level, as COSEM has it."""
     return {
@@ -200,7 +205,9 @@ def emit_transform(axes: Sequence[Axis], level: Level) -> dict[str, Any]:
     }
 
 
-def parse_level(attributes: Mapping[str, Any], n_axes: int) -> Multiscale | None:
+def parse_level(
+    attributes: Mapping[str, Any], n_axes: int, names: Sequence[str | None] | None = None
+) -> Multiscale | None:
     """Return the image of one level that the attributes of an array describe; ``None`` where they describe none.
 
     Examples
@@ -213,9 +220,22 @@ def parse_level(attributes: Mapping[str, Any], n_axes: int) -> Multiscale | None
         image = parse_cosem({"datasets": [{"path": "", "transform": transform}]})
         return image if len(image.axes) == n_axes else None
     if "pixelResolution" not in attributes:
-        return None
+        return _tensorstore(attributes, n_axes, names)
     spacing, unit = _resolution({}, attributes, n_axes)
     return Multiscale(_n5_axes(n_axes, unit), (Level("", spacing, (0.0,) * n_axes),), "n5-viewer")
+
+
+def _tensorstore(attributes: Mapping[str, Any], n_axes: int, names: Sequence[str | None] | None) -> Multiscale | None:
+    """Read TensorStore's ``resolution`` and ``units``: a number and a unit for each axis, the fastest first."""
+    scale, units = attributes.get("resolution"), attributes.get("units")
+    if not (isinstance(scale, list) and isinstance(units, list) and n_axes == len(scale) == len(units)):
+        return None
+    if not all(is_number(n) and n > 0 for n in scale) or not all(isinstance(unit, str) for unit in units):
+        return None
+    called = [name or other for name, other in zip(names or _names(n_axes), _names(n_axes), strict=True)]
+    axes = (Axis(name, axis_type(name), canonical_unit(u)) for name, u in zip(called, units[::-1], strict=True))
+    level = Level("", tuple(map(float, scale[::-1])), (0.0,) * n_axes)
+    return Multiscale(tuple(axes), (level,), "tensorstore")
 
 
 def parse_cosem(stored: Mapping[str, Any]) -> Multiscale:

@@ -155,7 +155,7 @@ def image_of_array(array: Array, open_group: Callable[[str], Any]) -> tuple[Any,
                 for level in image.levels:
                     if level.path.strip("/") == name:
                         return group, image, level
-    found = parse_level(array.attributes, array.ndim)
+    found = parse_level(array.attributes, array.ndim, array.dimension_names)
     return None if found is None else (None, found, found.levels[0])
 
 

@@ -21,7 +21,6 @@ from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.inner_layout import inner_grid
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.model.multiscales import (
-    OF_LEVELS,
     Axis,
     Level,
     Multiscale,
@@ -29,6 +28,7 @@ from chunkmill.model.multiscales import (
     emit_n5_levels,
     moved_level,
     reduced_level,
+    without_level,
 )
 from chunkmill.model.ome_zarr import (
     OME_VERSIONS,
@@ -276,8 +276,7 @@ def _describe_first(
     """Describe the first level; of OME-Zarr with dimension names, and with keys nested as 0.4 wants them."""
     array = base.array
     metadata = describe_target(array, target.format, target.path, allow=allow, **layout)
-    kept = {name: value for name, value in metadata.attributes.items() if name not in OF_LEVELS}
-    metadata = replace(metadata, attributes=kept)
+    metadata = replace(metadata, attributes=without_level(metadata.attributes))
     if target.convention == "0.4":
         metadata = replace(metadata, chunk_keys=replace(metadata.chunk_keys, separator="/"))
     elif target.convention in OME_VERSIONS:

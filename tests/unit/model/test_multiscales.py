@@ -8,7 +8,9 @@ from chunkmill.model.multiscales import (
     Level,
     Multiscale,
     emit_n5_levels,
+    parse_level,
     reduced_level,
+    without_level,
 )
 from chunkmill.model.ome_zarr import parse_multiscales
 
@@ -80,3 +82,35 @@ def test_other_groups_have_none(attributes):
 def test_wrong_metadata_are_one_error(attributes):
     with pytest.raises(MetadataError, match="expected"):
         parse_multiscales(attributes, lambda _: N5_LEVELS)
+
+
+TENSORSTORE = {"resolution": [4.0, 4.0, 0.04], "units": ["nm", "nm", "um"]}  # as its driver for N5 wrote them
+
+
+def test_resolution_and_units_of_tensorstore_are_of_each_axis():
+    read = parse_level(TENSORSTORE, 3)
+    assert read.axes == (
+        Axis("z", "space", "micrometer"),
+        Axis("y", "space", "nanometer"),
+        Axis("x", "space", "nanometer"),
+    )
+    assert read.levels == (Level("", (0.04, 4.0, 4.0), (0.0, 0.0, 0.0)),)
+    assert [axis.name for axis in parse_level(TENSORSTORE, 3, ("depth", None, "x")).axes] == ["depth", "y", "x"]
+    assert not without_level(TENSORSTORE)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        TENSORSTORE | {"units": "nm"},
+        TENSORSTORE | {"resolution": [4, 4]},
+        TENSORSTORE | {"resolution": [4, 4, 0]},
+        {"units": ["a", "b", "c"]},
+    ],
+)
+def test_other_resolutions_and_units_are_the_users(attributes):
+    assert parse_level(attributes, 3) is None
+
+
+def test_units_of_cf_stay_at_a_level_that_is_described_again():
+    assert without_level({"units": "K", "resolution": 3, "a": 1}) == {"units": "K", "a": 1}
