@@ -1,15 +1,15 @@
-"""Convert user input (NumPy, pandas, xarray, lists, array-likes) to a dask array."""
+"""Convert user input (Dask arrays of any kind, NumPy, pandas, xarray, lists, array-likes) to `dask.array.core`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import dask.array as da
 import numpy as np
-from dask.array.core import normalize_chunks
+from dask.array import core as da
 from dask.base import is_dask_collection
 
 from chunkmill.array.stored_array import StoredArray
+from chunkmill.dask_arrays.kinds import is_dask_array, lowered
 from chunkmill.dask_arrays.read import read_graph, sized
 from chunkmill.model.user_values import masked, plain
 
@@ -31,10 +31,11 @@ def as_dask(x: Any) -> da.Array:
     """
     if isinstance(x, StoredArray):
         return read_graph(x)
-    if isinstance(x, da.Array):
+    if is_dask_array(x):
+        x = lowered(x)
         if isinstance(x._meta, np.ma.MaskedArray):  # noqa: SLF001 - dask's name for it
             raise masked()
-        return x
+        return x  # type: ignore[no-any-return]
     if hasattr(x, "dims") and hasattr(x, "data"):  # xarray's DataArray and Variable
         return as_dask(x.data)
     if is_dask_collection(x):
@@ -46,6 +47,6 @@ def as_dask(x: Any) -> da.Array:
         lazy: da.Array = da.asarray(x)  # zarr-python's, h5py's
         return lazy
     values = plain(x)
-    chunks = normalize_chunks("auto", values.shape, dtype=sized(values.dtype))
+    chunks = da.normalize_chunks("auto", values.shape, dtype=sized(values.dtype))
     inlined: da.Array = da.from_array(values, chunks=chunks)
     return inlined

@@ -23,14 +23,20 @@ class BlockRegions(ArrayBlockwiseDep):
     """Mapping of a block's index to the region that the block covers, computed when asked for.
 
     Dask's ``ArraySliceDep`` stores where every block begins, and its slices are searched for tasks.
-    `start` is the first element of the first block.
+    `start` is the first element of the first block. Where blocks do not follow each other, `cuts` are theirs along each
+    axis.
     """
 
-    def __init__(self, chunks: DaskChunks, start: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, chunks: DaskChunks, start: Sequence[int] | None = None, cuts: Sequence[Sequence[slice]] | None = None
+    ) -> None:
         self.numblocks = tuple(map(len, chunks))
         self.grid = ChunkGrid(tuple(map(_axis, chunks)))
         self.start = (0,) * len(chunks) if start is None else tuple(start)
         self._cuts: tuple[dict[int, slice], ...] = tuple({} for _ in chunks)  # those asked for, shared by their blocks
+        self._is_placed = cuts is not None
+        if cuts is not None:
+            self._cuts = tuple(dict(enumerate(axis)) for axis in cuts)
 
     @property
     def chunks(self) -> DaskChunks:  # type: ignore[override]  # an attribute of dask's own classes
@@ -56,7 +62,7 @@ class BlockRegions(ArrayBlockwiseDep):
         return DataNode(None, [self.region(index) for index in blocks])
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_cuts": tuple({} for _ in self._cuts)}
+        return self.__dict__ if self._is_placed else self.__dict__ | {"_cuts": tuple({} for _ in self._cuts)}
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return "chunkmill.BlockRegions", self.grid, self.start

@@ -1,4 +1,4 @@
-"""Let ``da.from_array`` have many requests under way, as `read_graph` does, in stores whose requests cost latency.
+"""Let ``da.from_array`` read as `read_graph` does: many requests at once, and slices that name their own blocks.
 
 Dask builds the graph by itself: a task a block, which asks the array for it and waits. It then calls the functions of
 its setting ``array_plugins`` with every new dask array: ours looks whether the array is one of `da.from_array` over a
@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import dask
-import dask.array as da
 from dask._task_spec import TaskRef
+from dask.array import core as da
 from dask.array.core import getter, getter_nofancy
 from dask.blockwise import Blockwise
 
 from chunkmill.array.selection import full_region
 from chunkmill.array.staleness import read_published
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.dask_arrays.read import ReadValues, read_in_runs_of
+from chunkmill.dask_arrays.read import ReadValues, SourceArray, read_in_runs_of
 from chunkmill.model.grid import Region
 
-__all__ = ["ArrayInside", "find_array_inside", "read_from_arrays_in_runs"]
+__all__ = ["ArrayInside", "array_inside", "find_array_inside", "read_from_arrays_in_runs"]
 
 
 class ArrayInside(NamedTuple):
@@ -68,23 +68,25 @@ class _OnlyOurs(dict[str, Any]):
         return dict, ()
 
 
-def _plugin(x: Any) -> None:
-    """Replace the graph of `x` where it is one of `da.from_array` over a stored array far away."""
+def _plugin(x: Any) -> da.Array | None:
+    """Return another array for `x` where it is one of `da.from_array` over a stored array."""
     layer = x.dask.layers.get(x.name) if isinstance(x, da.Array) else None
     if type(layer) is not Blockwise or layer.task.func not in _GETTERS or layer.task.kwargs:
-        return  # with arguments of its own where there is a lock
+        return None  # with arguments of its own where there is a lock
     source = next((value for value, index in layer.indices if index is None), None)
     if isinstance(source, TaskRef):
         source = x.dask.layers[source.key][source.key]
-    if (found := _array_inside(source)) is not None:
-        graph = read_in_runs_of(found.array, x.chunks, found.region, x.name, found.values)
-        x.dask = x.dask if graph is None else graph
+    if type(x) is SourceArray or (found := array_inside(source)) is None:
+        return None
+    graph = read_in_runs_of(found.array, x.chunks, found.region, x.name, found.values)
+    return SourceArray(x.dask if graph is None else graph, x.name, x.chunks, meta=x._meta)  # noqa: SLF001
 
 
 _GETTERS = (getter, getter_nofancy)
 
 
-def _array_inside(source: Any) -> ArrayInside | None:
+def array_inside(source: Any) -> ArrayInside | None:
+    """Return the stored array that an array-like reads, or ``None``."""
     if isinstance(source, StoredArray):
         return ArrayInside(source, full_region(source.shape), read_published)
     return next((found for finder in _finders if (found := finder(source)) is not None), None)

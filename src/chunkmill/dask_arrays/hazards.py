@@ -11,14 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from typing import Any
 
-import dask.array as da
 from dask._task_spec import convert_legacy_graph
+from dask.array import core as da
 from dask.blockwise import Blockwise
-from dask.highlevelgraph import MaterializedLayer
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.layers import ArraySliceDep
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions
+from chunkmill.dask_arrays.kinds import ExpressionLayer
 from chunkmill.errors import JobError
 from chunkmill.model.grid import DaskChunks, Region
 from chunkmill.stores.base import Store
@@ -42,15 +43,20 @@ def check_in_place(counts: da.Array, chunks: DaskChunks, array: StoredArray, reg
     A task that dask repeats after it lost a worker would compute with old and new elements. A task may read the
     elements that it overwrites itself. `counts` are the results of the tasks, `chunks` the blocks of `region`.
     """
-    layers = counts.dask.layers
     target = canonical_location(array.store.url, array.path)
+    graph = counts.dask
+    for name, layer in graph.layers.items():
+        if isinstance(layer, ExpressionLayer) and target in _locations(layer):
+            nodes = layer.by_node(name)
+            graph = HighLevelGraph(graph.layers | nodes.layers, graph.dependencies | nodes.dependencies)
+    layers = graph.layers
     found = {name for name, layer in layers.items() if target in _locations(layer)}
-    over = {name for name in layers if name != counts.name and found & {name, *counts.dask.dependencies[name]}}
+    over = {name for name in layers if name != counts.name and found & {name, *graph.dependencies[name]}}
     reads = {name: blocks for name in over if (blocks := _blocks(layers[name])) is not None}
     written = BlockRegions(chunks, [cut.start for cut in region])
-    if _is_block_by_block(counts, reads, written):
+    if _is_block_by_block(graph, reads, written):
         return
-    graph = convert_legacy_graph(dict(counts.dask))
+    tasks = convert_legacy_graph(dict(graph))
     for index in product(*map(range, written.numblocks)):
         own = written.region(index)
         seen: set[Any] = set()
@@ -60,9 +66,9 @@ def check_in_place(counts: da.Array, chunks: DaskChunks, array: StoredArray, reg
             if isinstance(key, tuple) and key[0] in reads:
                 if _overlaps(read := _region(reads[key[0]], key[1:]), region) and not _within(read, region, own):
                     raise _not_in_place(target, own, read)
-            elif key not in seen and key in graph:
+            elif key not in seen and key in tasks:
                 seen.add(key)
-                todo.extend(graph[key].dependencies)
+                todo.extend(tasks[key].dependencies)
 
 
 def _not_in_place(target: str, own: Region, read: Region) -> JobError:
@@ -71,10 +77,10 @@ def _not_in_place(target: str, own: Region, read: Region) -> JobError:
     return JobError(job=f"write {target.rstrip('/')}", reason=reason, hint=hint)
 
 
-def _is_block_by_block(counts: da.Array, reads: Mapping[str, _Blocks], written: BlockRegions) -> bool:
+def _is_block_by_block(graph: HighLevelGraph, reads: Mapping[str, _Blocks], written: BlockRegions) -> bool:
     """Return whether the layers alone show that each task reads only the block that it writes."""
-    layers, dependencies = counts.dask.layers, counts.dask.dependencies
-    order = counts.dask._toposort_layers()  # noqa: SLF001 - as dask's own optimisations do
+    layers, dependencies = graph.layers, graph.dependencies
+    order = graph._toposort_layers()  # noqa: SLF001 - as dask's own optimisations do
     derived = set(reads)
     for name in order:
         layer = layers[name]
@@ -136,7 +142,11 @@ def locations_read(x: Any) -> set[str]:
 
 def _locations(layer: Any) -> Iterator[str]:
     known = getattr(layer, "collection_annotations", None) or {}
-    if {"url", "path"} <= known.keys():
+    if isinstance(layer, ExpressionLayer):
+        yield from (found for array in layer.arrays_read() for found in _location_of(array))
+    elif hasattr(layer, "read"):  # of a node of such a layer
+        yield from _location_of(layer.read)
+    elif {"url", "path"} <= known.keys():
         yield canonical_location(known["url"], known["path"])
     elif isinstance(layer, Blockwise):  # from_array(…, inline_array=True)
         yield from (found for value, index in layer.indices if index is None for found in _location_of(value))

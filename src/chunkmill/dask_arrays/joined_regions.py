@@ -15,9 +15,9 @@ from math import prod
 from typing import Any
 from uuid import uuid4
 
-import dask.array as da
 import numpy as np
 from dask._task_spec import Alias
+from dask.array import core as da
 from dask.highlevelgraph import HighLevelGraph
 
 from chunkmill.array.stored_array import StoredArray

@@ -6,18 +6,17 @@ Nothing is stored for each chunk until the scheduler needs it: the layer compute
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
 import dask
-import dask.array as da
 import numpy as np
-from dask.array.core import normalize_chunks
+from dask.array import core as da
 from dask.base import tokenize
-from dask.blockwise import blockwise
-from dask.highlevelgraph import HighLevelGraph
+from dask.blockwise import Blockwise, blockwise
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.utils import parse_bytes
 
 from chunkmill.array.begun_reads import MAX_BEGUN_BYTES, BegunReads, with_begun_reads
@@ -27,6 +26,7 @@ from chunkmill.array.selection import full_region, region_shape
 from chunkmill.array.staleness import check_unchanged, read_published
 from chunkmill.array.stored_array import ReadMissing, StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
+from chunkmill.dask_arrays.kinds import ArrayKind
 from chunkmill.dask_arrays.reference_subsets import SubsetRegions, begin_subset, read_subset
 from chunkmill.dask_arrays.runs import read_in_runs, run_length
 from chunkmill.errors import RegionError
@@ -36,13 +36,25 @@ from chunkmill.nodes.api import NodeLocation, open_array_at
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 
-__all__ = ["ReadValues", "block_chunks", "from_store", "read_block", "read_graph", "read_in_runs_of", "sized"]
+__all__ = [
+    "ReadTasks",
+    "ReadValues",
+    "SourceArray",
+    "block_chunks",
+    "from_store",
+    "read_block",
+    "read_graph",
+    "read_in_runs_of",
+    "sized",
+]
 
 ReadValues = Callable[[StoredArray, Region], Any]
 """Function that reads the values of a block, from the array itself or from one over another store."""
 
 # Dask holds the chunk lengths of each axis as a tuple of Python ints: 80 MB for this many.
 _MAX_BLOCKS_PER_AXIS = 10_000_000
+
+_FEW_OF = 4  # a slice of more than a quarter of the blocks is left to Dask, whose work grows with the slice as well
 
 # `chunks="auto"`: blocks become smaller until there are so many, down to a size that is worth a task
 _FEW_BLOCKS = 64
@@ -60,6 +72,7 @@ def from_store(
     read_missing: ReadMissing = "fill",
     name: str | None = None,
     base: str | os.PathLike[str] | None = None,
+    chunked_array_type: ArrayKind | None = None,
 ) -> da.Array:
     """Return an array in a store, or a region of it, as a dask array; like ``da.from_zarr``, for every format.
 
@@ -69,7 +82,7 @@ def from_store(
         As in `open`; or ``(url, path)``, an `Array`, or a `Group` that `path` starts from.
     path, format, storage_options, read_missing, base
         As in `open`.
-    chunks, region
+    chunks, region, chunked_array_type
         As in `Array.to_dask`: by default all of the array, one task for each store key.
     name
         Name of the dask array; dask takes arrays of one name for equal. Derived from what is read when ``None``.
@@ -96,11 +109,18 @@ def from_store(
     if isinstance(url, (Array, Group)) and any(each is not None for each in (format, storage_options, base)):
         raise TypeError(f"format=, storage_options= and base= are of a url: the {type(url).__name__} is open already")
     options: dict[str, Any] = {"format": format, "storage_options": storage_options, "base": base}
-    return open_array_at(url, path, read_missing=read_missing, **options).to_dask(chunks, region=region, name=name)
+    array = open_array_at(url, path, read_missing=read_missing, **options)
+    return array.to_dask(chunks, region=region, name=name, chunked_array_type=chunked_array_type)
 
 
 def read_graph(
-    array: StoredArray, chunks: Any = None, region: Region | None = None, name: str | None = None
+    array: StoredArray,
+    chunks: Any = None,
+    region: Region | None = None,
+    name: str | None = None,
+    *,
+    values: ReadValues = read_published,
+    dtype: np.dtype[Any] | None = None,
 ) -> da.Array:
     """Return `region` of `array`, by default the whole array, as a dask array (for `chunks` see `Array.to_dask`).
 
@@ -109,7 +129,7 @@ def read_graph(
     """
     region = full_region(array.shape) if region is None else region
     dask_chunks = block_chunks(array, chunks, region)
-    tasks = _Tasks.of(array, dask_chunks, region)
+    tasks = ReadTasks.of(array, dask_chunks, region, values)
     if name is None:
         name = f"read-{array.path.rpartition('/')[2] or 'array'}-{tokenize(array, dask_chunks, tasks.regions.start)}"
     if (graph := tasks.in_runs(name)) is None:
@@ -118,7 +138,41 @@ def read_graph(
         layer = blockwise(call, name, index, tasks.regions, index, numblocks={}, dependencies=(), _data_producer=True)
         layer.collection_annotations = _shown(array)
         graph = HighLevelGraph.from_collections(name, layer, dependencies=())
-    return da.Array(graph, name, dask_chunks, meta=np.empty((0,) * array.ndim, array.dtype), dtype=array.dtype)
+    dtype = dtype or array.dtype
+    return SourceArray(graph, name, dask_chunks, meta=np.empty((0,) * array.ndim, dtype), dtype=dtype)
+
+
+class SourceArray(da.Array):
+    """Dask array over a stored one, of which a slice names the blocks that it needs, and no others.
+
+    When a graph is computed, Dask asks each of its layers for all keys: 0.5 s for the slice of an array of 10^6 blocks.
+    Below a slice, the layer of this array is culled beforehand. Its keys are those of the array, so that slices of one
+    array share the blocks that they read; in the graph it has a name of its own.
+    """
+
+    __slots__ = ()
+
+    def __getitem__(self, index: Any) -> da.Array:
+        """Return a part as Dask does."""
+        part: da.Array = super().__getitem__(index)
+        layers = self.dask.layers
+        own, source = part.dask.layers.get(part.name), layers.get(self.name)
+        if not (isinstance(own, MaterializedLayer) and isinstance(source, Blockwise)):
+            return part
+        if len(own) * _FEW_OF > self.npartitions or part.dask.dependencies[part.name] != {self.name}:
+            return part
+        needed = {key for task in own.values() for key in task.dependencies}
+        name = f"{self.name}-for-{part.name}"
+        culled, below = source.cull(needed, ())
+        culled.collection_annotations = source.collection_annotations
+        kept = {name: culled, part.name: own}
+        dependencies = {part.name: {name}, name: self.dask.dependencies[self.name]}
+        needed = set().union(*below.values())
+        for each in dependencies[name]:
+            kept[each], _ = layers[each].cull(needed, needed)
+            dependencies[each] = self.dask.dependencies[each]
+        part.dask = HighLevelGraph(kept, dependencies)
+        return part
 
 
 def read_in_runs_of(
@@ -133,10 +187,10 @@ def read_in_runs_of(
     values
         Called for the result of each block.
     """
-    return _Tasks.of(array, chunks, region, values).in_runs(name)
+    return ReadTasks.of(array, chunks, region, values).in_runs(name)
 
 
-class _Tasks(NamedTuple):
+class ReadTasks(NamedTuple):
     """Functions that the tasks of a region call, and their arguments."""
 
     array: StoredArray
@@ -146,18 +200,27 @@ class _Tasks(NamedTuple):
     begin: Callable[[Any], BegunReads]
 
     @classmethod
-    def of(cls, array: StoredArray, chunks: DaskChunks, region: Region, values: ReadValues = read_published) -> _Tasks:
+    def of(
+        cls,
+        array: StoredArray,
+        chunks: DaskChunks,
+        region: Region,
+        values: ReadValues = read_published,
+        cuts: Sequence[Sequence[slice]] | None = None,
+    ) -> ReadTasks:
+        """Return those for blocks that divide the region, or for `cuts` inside it."""
         start = tuple(cut.start for cut in region)
         if held_references(array) is None:
             read, begin = partial(read_block, array, values=values), partial(begun_reads, array)
-            return cls(array, region, BlockRegions(chunks, start), read, begin)
+            return cls(array, region, BlockRegions(chunks, start, cuts), read, begin)
         sent = without_references(array)
-        regions = SubsetRegions(array, chunks, start)
+        regions = SubsetRegions(array, chunks, start, cuts)
         if values is read_published:  # sets of references hold documents, but what tasks receive of them does not
             values = read_region
         return cls(array, region, regions, partial(read_subset, sent, values=values), partial(begin_subset, sent))
 
     def in_runs(self, name: str) -> HighLevelGraph | None:
+        """Return a graph whose blocks begin their requests together; ``None`` where that is of no use."""
         length = _run_length(self.array, self.regions, self.region)
         if not length:
             return None
@@ -215,7 +278,7 @@ def block_chunks(array: StoredArray, chunks: Any, region: Region) -> DaskChunks:
     shape = region_shape(region)
     previous = grid.chunk_shape if grid.is_regular else _grid_chunks(array, grid.within(region))
     try:
-        normalized = normalize_chunks(chunks, shape, dtype=sized(array.dtype), previous_chunks=previous)
+        normalized = da.normalize_chunks(chunks, shape, dtype=sized(array.dtype), previous_chunks=previous)
     except (ValueError, TypeError) as error:
         raise RegionError(index=f"chunks={chunks!r}", shape=array.shape, reason=str(error)) from None
     return tuple(tuple(map(int, axis)) for axis in normalized)

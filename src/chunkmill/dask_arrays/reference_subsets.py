@@ -41,8 +41,14 @@ class SubsetRegions(BlockRegions):
     ([(slice(3, 6, None),)], 13, 3)
     """
 
-    def __init__(self, array: StoredArray, chunks: DaskChunks, start: Sequence[int] | None = None) -> None:
-        super().__init__(chunks, start)
+    def __init__(
+        self,
+        array: StoredArray,
+        chunks: DaskChunks,
+        start: Sequence[int] | None = None,
+        cuts: Sequence[Sequence[slice]] | None = None,
+    ) -> None:
+        super().__init__(chunks, start, cuts)
         self.array = array
 
     def __getitem__(self, index: tuple[int, ...]) -> DataNode:

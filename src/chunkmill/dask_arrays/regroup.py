@@ -14,9 +14,9 @@ from itertools import accumulate, pairwise, product
 from math import prod
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask._task_spec import Alias, Task, TaskRef
+from dask.array import core as da
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from numpy.typing import NDArray
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
-import dask.array as da
 import numpy as np
+from dask.array import core as da
 from distributed import Client
 from numpy.typing import NDArray
 

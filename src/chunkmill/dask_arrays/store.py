@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, overload
 
-import dask.array as da
+from dask.array import core as da
 from dask.delayed import Delayed
 from dask.graph_manipulation import bind
 
@@ -16,7 +16,10 @@ from chunkmill.array.chunk_io import LockFactory
 from chunkmill.array.selection import as_region
 from chunkmill.array.staleness import check_after_writing
 from chunkmill.dask_arrays.as_dask import as_dask
+from chunkmill.dask_arrays.expressions import read_array
 from chunkmill.dask_arrays.joined_regions import join_regions
+from chunkmill.dask_arrays.kinds import ArrayKind, as_kind, check_kind, kind_of
+from chunkmill.dask_arrays.read import read_graph
 from chunkmill.dask_arrays.write import WriteReport, joined_write_graph, report, run, write_graph
 from chunkmill.errors import RegionError
 from chunkmill.journal.lease import check_no_job
@@ -150,7 +153,8 @@ def store(
     result = run([p.counts for p in planned], finish, compute=compute, arrays=arrays)
     if not return_stored:
         return result
-    return [stored_values(array, where, result) for array, where in zip(arrays, wheres, strict=True)]
+    targeted = zip(arrays, wheres, listed, strict=True)
+    return [stored_values(array, where, result, kind_of(x)) for array, where, x in targeted]
 
 
 def _listed(targets: Any) -> list[Any]:
@@ -251,10 +255,11 @@ def write_region_of(array: Array, region: Any) -> Region:
     return as_region(region, array.shape)
 
 
-def stored_values(array: Array, region: Region, written: Any) -> da.Array:
-    """Return the region as a dask array that reads it after the write, which may not have been computed yet."""
-    values = array.to_dask(region=region)
+def stored_values(array: Array, region: Region, written: Any, kind: ArrayKind | None) -> Any:
+    """Return the region as a Dask array that reads it after the write, which may not have been computed yet.
+
+    It is of the kind that the values were of, and of the active one for values of none.
+    """
     if not isinstance(written, Delayed):
-        return values
-    bound: da.Array = bind(values, written)
-    return bound
+        return read_array(array, None, region, kind=kind)
+    return as_kind(bind(read_graph(array, None, region), written), check_kind(kind))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypedDict, Unpack, overload
 
-import dask.array as da
+from dask.array import core as da
 from dask.delayed import Delayed
 
 from chunkmill.array.chunk_io import LockFactory
@@ -19,6 +19,7 @@ from chunkmill.array.selection import full_region, region_shape
 from chunkmill.array.staleness import check_after_writing
 from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.dask_arrays.hazards import check_not_read
+from chunkmill.dask_arrays.kinds import kind_of
 from chunkmill.dask_arrays.resumable_write import WriteTarget, resumable_write
 from chunkmill.dask_arrays.store import checked_values, stored_values, write_region_of
 from chunkmill.dask_arrays.write import WriteReport, check_source, report, run, write_graph
@@ -200,7 +201,7 @@ def to_store(
     array([3, 4])
     """
     target, path = open_target_below(url, path, storage_options)
-    x = as_dask(checked_values(x))
+    kind, x = kind_of(x), as_dask(checked_values(x))
     factory = lock_factory(lock)
     if isinstance(url, Array) and mode != "w":
         url.check_writable()
@@ -238,7 +239,7 @@ def to_store(
         result: WriteReport | Delayed = write.resumed(is_new=existing is None, overwrite=mode == "w")
     else:
         result = write.now(where, existing, overwrite=mode == "w", is_whole=region is None)
-    return stored_values(array, where, result) if return_stored else result
+    return stored_values(array, where, result, kind) if return_stored else result
 
 
 @dataclass(frozen=True, slots=True)

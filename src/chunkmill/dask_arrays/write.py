@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 from uuid import uuid4
 
-import dask.array as da
 import numpy as np
 from dask._task_spec import Task, TaskRef
+from dask.array import core as da
+from dask.array.blockwise import blockwise
 from dask.base import compute as compute_all
 from dask.base import optimize
 from dask.delayed import Delayed
@@ -238,7 +239,7 @@ def write_blocks(
         n_regrouped = x.npartitions
     else:
         index = tuple(range(x.ndim))
-        counts = da.blockwise(
+        counts = blockwise(
             SharedFunction(write),
             (*index, x.ndim),
             x,

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -52,13 +52,12 @@ class Array(StoredArray, ChangesAttributes):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.store.is_remote and "dask.array" in sys.modules:
+        if "dask.array" in sys.modules:
             deferred_imports.read_from_arrays_in_runs()
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         # da.from_array asks for it, perhaps where the user has set plugins of dask's since
-        if self.store.is_remote:
-            deferred_imports.read_from_arrays_in_runs()
+        deferred_imports.read_from_arrays_in_runs()
         return super().__dask_tokenize__()
 
     def __len__(self) -> int:
@@ -130,6 +129,7 @@ class Array(StoredArray, ChangesAttributes):
         region: Any = None,
         read_missing: ReadMissing | None = None,
         name: str | None = None,
+        chunked_array_type: Literal["dask", "dask-array"] | None = None,
     ) -> dask.array.Array:
         """Return the array as a dask array: one symbolic layer, a task for each block.
 
@@ -139,11 +139,14 @@ class Array(StoredArray, ChangesAttributes):
             ``None``: a block for each store key (for each shard, when sharded). ``"auto"``, ``-1``, a tuple or a
             dict: as in dask, made multiples of the store keys where dask chooses.
         region
-            Slices of step 1: only this region. Sliced later, dask may still name every block (1 s for a million).
+            Slices of step 1: only this region. Sliced after arithmetic, dask.array names all blocks: 1 s for a million.
         read_missing
             What an absent chunk is: its fill value (``"fill"``), or an error; as the array was opened when ``None``.
         name
             Name of the dask array; derived from what is read when ``None``.
+        chunked_array_type
+            ``"dask"``: an array of dask.array, with query planning where that is set. ``"dask-array"``: one of the
+            package dask-array. The kind that xarray makes when ``None``: the second one if it is registered there.
 
         Notes
         -----
@@ -159,7 +162,9 @@ class Array(StoredArray, ChangesAttributes):
         ((3, 3), (2, 2))
         """
         array = self if read_missing is None else self.with_read_missing(read_missing)
-        return deferred_imports.read_graph(array, chunks, as_region(region, self.shape), name)
+        where = as_region(region, self.shape)
+        lazy: dask.array.Array = deferred_imports.read_array(array, chunks, where, name, chunked_array_type)
+        return lazy
 
     def with_fill_value(self, fill_value: Any) -> Array:
         """Return the array, for reading, with another fill value than the stored one.

@@ -15,8 +15,8 @@ from chunkmill.array.local_locks import local_lock
 
 if TYPE_CHECKING:
     from chunkmill.dask_arrays.as_dask import as_dask
+    from chunkmill.dask_arrays.expressions import read_array
     from chunkmill.dask_arrays.from_array import read_from_arrays_in_runs
-    from chunkmill.dask_arrays.read import read_graph
     from chunkmill.dask_arrays.to_store import to_store
     from chunkmill.dask_arrays.write import write_appended
     from chunkmill.display.array import array_html, array_info, array_text
@@ -32,8 +32,8 @@ __all__ = [
     "group_html",
     "group_text",
     "printable",
+    "read_array",
     "read_from_arrays_in_runs",
-    "read_graph",
     "report_html",
     "to_store",
     "tree_text",
@@ -48,8 +48,8 @@ _DEFINED_IN = {
     "group_html": "display.group",
     "group_text": "display.group",
     "printable": "display.report",
+    "read_array": "dask_arrays.expressions",
     "read_from_arrays_in_runs": "dask_arrays.from_array",
-    "read_graph": "dask_arrays.read",
     "report_html": "display.report",
     "to_store": "dask_arrays.to_store",
     "tree_text": "display.group",

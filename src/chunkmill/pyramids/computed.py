@@ -11,9 +11,11 @@ from functools import partial
 from math import prod
 from typing import Any
 
-import dask.array as da
 import numpy as np
+from dask.array import core as da
 
+from chunkmill.dask_arrays.as_dask import as_dask
+from chunkmill.dask_arrays.read import read_graph
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.multiscales import Axis, Level, axis_type, emit_transform
 from chunkmill.nodes.api import open_source
@@ -88,12 +90,10 @@ def open_image_source(source: Any, storage_options: Mapping[str, Any] | None, st
     """
     if isinstance(source, list):
         return _stacked(source, storage_options, stack)
-    if isinstance(source, np.ndarray):
-        return _computed(da.from_array(source), None, {})
     if hasattr(source, "dims") and hasattr(source, "data") and hasattr(source, "dtype"):  # of xarray
-        return _computed(da.asarray(source.data), tuple(map(str, source.dims)), {})
-    if hasattr(source, "__dask_graph__") and not isinstance(source, Array):
-        return _computed(da.asarray(source), None, {})
+        return _computed(as_dask(source), tuple(map(str, source.dims)), {})
+    if isinstance(source, np.ndarray) or (hasattr(source, "__dask_graph__") and not isinstance(source, Array)):
+        return _computed(as_dask(source), None, {})
     return open_source(source, storage_options)
 
 
@@ -115,7 +115,7 @@ def _stacked(sources: Sequence[Any], storage_options: Mapping[str, Any] | None, 
         if stack in names or not names:
             names = [f"d{i}" for i in range(first.ndim)]
     at = 1 if names[:1] and axis_type(names[0]) == "time" else 0
-    values = da.stack([array.to_dask() for array in arrays], axis=at)
+    values = da.stack([read_graph(array) for array in arrays], axis=at)
     attributes: dict[str, Any] = {}
     if found:
         _, image, level = found

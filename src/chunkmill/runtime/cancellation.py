@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 
-import dask.array as da
+from dask.array import core as da
 from distributed import Client
 from distributed.worker import get_worker
 from distributed.worker_state_machine import TaskState

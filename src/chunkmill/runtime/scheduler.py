@@ -21,7 +21,7 @@ import dask
 import dask.local
 import dask.threaded
 from dask._task_spec import DataNode, DependenciesMapping, GraphNode, Task, TaskRef, resolve_aliases
-from dask.array import optimize
+from dask.array.optimization import optimize
 from dask.base import get_scheduler
 from dask.callbacks import Callback
 from dask.core import reverse_dict

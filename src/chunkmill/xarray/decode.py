@@ -18,6 +18,9 @@ import numpy as np
 from xarray import Coordinates, Dataset, Variable, conventions
 from xarray.backends.common import AbstractDataStore
 
+from chunkmill.dask_arrays.expressions import NamedValues, read_expression
+from chunkmill.dask_arrays.from_array import array_inside
+from chunkmill.dask_arrays.kinds import kind_of, makes_expressions
 from chunkmill.formats.cf_fill_value import decode_fill_value
 from chunkmill.formats.chains import kind
 from chunkmill.formats.n5_compression import zarr_chain
@@ -49,10 +52,37 @@ def decode(source: AbstractDataStore, decoders: Mapping[str, Any]) -> Dataset:
     coords: dict[Any, Any] = {}
     for name in variables:
         variable = plain[name] if name in plain else decoded[name]
+        if makes_expressions() and variable.dims != (name,):
+            lazy, encoding = variable._data, variable.encoding  # noqa: SLF001 - `data` would read what is lazy
+            variable = ExpressionVariable(variable.dims, lazy, variable.attrs, encoding, fastpath=True)
         (coords if name in coordinates or variable.dims == (name,) else data)[name] = variable
     dataset = Dataset(data, coords=Coordinates(coords, indexes={}), attrs=attributes)
     dataset.set_close(source.close)
     return dataset
+
+
+class ExpressionVariable(Variable):
+    """A lazy variable, whose chunks are read by `read_expression` where xarray makes arrays that are expressions.
+
+    Those ask the array for each block and wait; plugins, by which arrays of `dask.array` read many, they do not call.
+    """
+
+    __slots__ = ()
+
+    def chunk(self, *args: Any, **kwargs: Any) -> Variable:  # type: ignore[override]
+        """Return the variable in chunks, as xarray does."""
+        chunked: Variable = super().chunk(*args, **kwargs)
+        data: Any = chunked._data  # noqa: SLF001 - `data` would read what is lazy
+        kind, node = kind_of(data), getattr(data, "expr", None)
+        if kind is None or node is None or type(node).__name__ != "FromArray" or node.operand("lock"):
+            return chunked
+        found = array_inside(node.operand("array"))
+        if found is None:
+            return chunked
+        name = f"read-{data.name}"
+        values = NamedValues(found.values, name)
+        lazy = read_expression(found.array, data.chunks, found.region, kind, name=name, values=values, dtype=data.dtype)
+        return Variable(chunked.dims, lazy, chunked.attrs, chunked.encoding, fastpath=True)
 
 
 def _undecoded(variables: Mapping[Any, Variable], decoders: Mapping[str, Any]) -> dict[Any, Variable]:

@@ -17,6 +17,7 @@ from xarray import Variable, coders, conventions
 from xarray.backends.common import ensure_dtype_not_object
 from xarray.coding import strings, variables
 
+from chunkmill.dask_arrays.kinds import kind_of, lowered
 from chunkmill.errors import AlignmentError, DatasetError, MetadataError, RegionError, UnknownCodec, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.cf_fill_value import encode_fill_value
@@ -24,7 +25,7 @@ from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import JSON, ArrayMetadata
 from chunkmill.nodes.new_array import describe_array, with_chunk_keys
 
-__all__ = ["NewVariable", "describe_variable", "encode_cf", "json_attributes"]
+__all__ = ["NewVariable", "describe_variable", "encode_cf", "json_attributes", "with_lowered"]
 
 _CODERS = (
     coders.CFDatetimeCoder(),
@@ -117,7 +118,7 @@ def describe_variable(
         if not documents_format.masks_fill_value and "fill_value" not in asked:
             fill_value = _default_fill(documents_format.name, encoded.dtype)
         metadata = describe(wanted, fill_value)
-    return NewVariable(encoded.data, metadata, storage.get("write_empty_chunks"))
+    return NewVariable(lowered(encoded.data), metadata, storage.get("write_empty_chunks"))
 
 
 def _kept(own: Mapping[Any, Any], asked: Mapping[str, Any]) -> dict[Any, Any]:
@@ -174,7 +175,16 @@ def encode_cf(variable: Variable, name: str) -> Variable:
     for attribute in conventions.CF_RELATED_DATA:
         if attribute in variable.encoding:
             variable.attrs[attribute] = variable.encoding.pop(attribute)
-    return variable
+    return with_lowered(variable)
+
+
+def with_lowered(variable: Variable) -> Variable:
+    """Return the variable with values of `dask.array.core` where they are of another kind of Dask arrays.
+
+    Xarray's coders call its chunk manager, which makes those of the kind that is registered.
+    """
+    data = variable._data  # noqa: SLF001 - `data` would read what is lazy
+    return variable.copy(deep=False, data=lowered(data)) if kind_of(data) else variable
 
 
 def json_attributes(attributes: Mapping[Any, Any], name: str, url: str) -> dict[str, JSON]:

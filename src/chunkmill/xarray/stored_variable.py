@@ -7,20 +7,25 @@ anything is written. Not here: new arrays (`chunkmill.xarray.new_variable`).
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
+from dask.array import core as da
+from dask.array.blockwise import blockwise
 from numpy.typing import NDArray
 from xarray import Dataset, Variable, coders, conventions
 from xarray.backends.common import ensure_dtype_not_object
 
 from chunkmill.array.chunk_io import read_region
 from chunkmill.array.selection import region_shape
-from chunkmill.dask_arrays.read import read_graph
+from chunkmill.array.staleness import read_published
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
+from chunkmill.dask_arrays.kinds import as_kind
 from chunkmill.errors import DatasetError
 from chunkmill.model.grid import Region
 from chunkmill.nodes.array import Array
@@ -112,7 +117,8 @@ class StoredVariable:
         encoding = dict(self.encoding)
         if values.dtype.kind == "f" and self.dtype.kind in "iu" and "_Unsigned" not in encoding:
             encoding.pop("dtype", None)  # xarray would warn about the cast, which is checked here
-        encoded = encode_cf(Variable(self.dims, values, {}, encoding), self.name).data
+        # of the kind that xarray's coders expect
+        encoded = encode_cf(Variable(self.dims, as_kind(values, "dask"), {}, encoding), self.name).data
         meta = np.empty((0,) * values.ndim, self.dtype)
         return values.map_blocks(self.checked, encoded, dtype=self.dtype, meta=meta)
 
@@ -197,16 +203,42 @@ class StoredVariable:
         if data.shape != region_shape(region):
             reason = f"has shape {data.shape}, but {region_shape(region)} in the store"
             raise DatasetError(variable=self.name, url=self.url, reason=reason)
+        find = partial(self._differences, array=array)
         if isinstance(data, da.Array):
-            lazy: Any = data
-            stored: Any = read_graph(array, region=region)
-            if not lazy.map_blocks(self.unequal, stored.rechunk(data.chunks), dtype=bool).any().compute():
-                return
-            data = lazy.compute()
-        elements = read_region(array, region)
-        wrong = self.unequal(np.asarray(data), elements)
+            index, regions = tuple(range(data.ndim)), BlockRegions(data.chunks, [cut.start for cut in region])
+            blocks: Any = blockwise(  # type: ignore[no-untyped-call]
+                SharedFunction(find),
+                index,
+                data,
+                index,
+                regions,
+                index,
+                dtype=object,
+                meta=np.empty((0,) * data.ndim, object),
+                adjust_chunks=dict.fromkeys(index, 1),
+                align_arrays=False,
+            )
+            found = blocks.compute()
+        else:
+            found = find(np.asarray(data), region)
+        if different := [each for each in found.flat if each is not None]:
+            raise self._different(
+                sum(n for n, _ in different), data.size, [line for _, own in different for line in own]
+            )
+
+    def _differences(self, values: NDArray[Any], region: Region, *, array: StoredArray) -> NDArray[Any]:
+        """Return one element: how many values of a block differ from those stored, with lines of text on the first."""
+        elements = read_published(array, region)
+        wrong = self.unequal(values, elements)
+        result = np.full((1,) * wrong.ndim, None, object)
         if wrong.any():
-            raise self._different(np.asarray(data), elements, wrong, region)
+            stored, start = self.decode(elements), [cut.start for cut in region]
+            lines = [
+                f"at {np.add(at, start).tolist()}: {_shown(stored[at])} is stored, got {_shown(values[at])}"
+                for at in map(tuple, np.argwhere(wrong)[:_N_SHOWN])
+            ]
+            result[(0,) * wrong.ndim] = int(wrong.sum()), lines
+        return result
 
     def unequal(self, values: NDArray[Any], elements: NDArray[Any]) -> NDArray[np.bool_]:
         """Return where `elements` are not the encoded `values`."""
@@ -220,16 +252,8 @@ class StoredVariable:
     def _decoded_unequal(self, values: NDArray[Any], back: NDArray[Any]) -> Any:
         return _unequal(values.astype(object), back.astype(object)) & ~(pd.isna(values) & pd.isna(back))
 
-    def _different(
-        self, values: NDArray[Any], elements: NDArray[Any], wrong: NDArray[np.bool_], region: Region
-    ) -> DatasetError:
-        stored = self.decode(elements)
-        lines = [
-            f"at {[int(i) + cut.start for i, cut in zip(at, region, strict=True)]}: {_shown(stored[at])} is stored, "
-            f"got {_shown(values[at])}"
-            for at in map(tuple, np.argwhere(wrong)[:_N_SHOWN])
-        ]
-        reason = f"{int(wrong.sum())} of {wrong.size} values differ from those in the store: {'; '.join(lines)}"
+    def _different(self, n: int, size: int, lines: Sequence[str]) -> DatasetError:
+        reason = f"{n} of {size} values differ from those in the store: {'; '.join(lines[:_N_SHOWN])}"
         hint = f"align the dataset to the store, or leave the variable out with drop_vars({self.name!r})"
         return DatasetError(variable=self.name, url=self.url, reason=reason, hint=hint)
 

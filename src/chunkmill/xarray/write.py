@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
-import dask.array as da
 import numpy as np
+from dask.array import core as da
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 from xarray import DataArray, Dataset, DataTree

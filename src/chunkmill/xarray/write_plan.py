@@ -23,7 +23,7 @@ from chunkmill.nodes.group import Group
 from chunkmill.nodes.opening import array_at
 from chunkmill.stores.base import Store
 from chunkmill.xarray.backend import dimension_names
-from chunkmill.xarray.new_variable import describe_variable, json_attributes
+from chunkmill.xarray.new_variable import describe_variable, json_attributes, with_lowered
 from chunkmill.xarray.publication import Growth, merged_attributes
 from chunkmill.xarray.stored_variable import StoredVariable, find_region, match_dims, stored_sizes
 from chunkmill.xarray.unfinished_append import UnfinishedAppend, resized
@@ -59,7 +59,7 @@ class LabelledGroup:
 
 @dataclass(frozen=True, slots=True)
 class VariablePlan:
-    """Encoded values, of numpy or dask, and the region of the array to write them to.
+    """Encoded values, of numpy or dask.array, and the region of the array to write them to.
 
     Attributes
     ----------
@@ -174,6 +174,7 @@ def _labelled(dataset: Dataset, path: str, encoding: Mapping[str, Any], url: str
     if unknown := sorted(set(encoding) - set(map(str, dataset.variables))):
         raise DatasetError(variable="", url=url, reason=f"encoding names unknown variables {unknown}")
     variables, attributes = conventions.encode_dataset_coordinates(dataset)
+    variables = {name: with_lowered(variable) for name, variable in variables.items()}
     return LabelledGroup(path, dataset, variables, attributes, dict(encoding))
 
 

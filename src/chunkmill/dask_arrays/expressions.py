@@ -1,0 +1,399 @@
+"""Expression that reads a stored array, for dask-array and for dask.array with query planning.
+
+Its rewrite rules know the layout: a slice above becomes fewer and smaller blocks, of which a task drops the axes and
+the steps; a rechunk above becomes blocks of whole store keys. Arithmetic above is fused with reading by dask-array. Not
+here: the graph for `dask.array` (`chunkmill.dask_arrays.read`), the kinds (`chunkmill.dask_arrays.kinds`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from importlib import import_module
+from itertools import accumulate, islice, pairwise, product
+from math import prod
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from dask._task_spec import Task, TaskRef
+from dask.array import array_expr_enabled
+from dask.array.slicing import _slice_1d
+from numpy.typing import NDArray
+
+from chunkmill.array.begun_reads import MAX_BEGUN_BYTES
+from chunkmill.array.other_stores import begun_bytes
+from chunkmill.array.selection import full_region
+from chunkmill.array.staleness import read_published
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.dask_arrays.aligned_chunks import aligned_chunks
+from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
+from chunkmill.dask_arrays.kinds import ArrayKind, check_kind
+from chunkmill.dask_arrays.read import ReadTasks, ReadValues, block_chunks, read_graph
+from chunkmill.dask_arrays.runs import run_length
+from chunkmill.model.grid import ChunkGrid, DaskChunks, Region
+
+__all__ = ["NamedValues", "read_array", "read_expression"]
+
+Cuts = tuple[tuple[tuple[int, int], ...], ...]
+"""Along each axis of the stored array, where each block starts and stops."""
+
+
+def read_array(
+    array: StoredArray, chunks: Any, region: Region | None, name: str | None = None, kind: ArrayKind | None = None
+) -> Any:
+    """Return `region` of `array`, by default the whole array, as a Dask array of `kind`: see `Array.to_dask`."""
+    kind = check_kind(kind)
+    if kind == "dask" and not array_expr_enabled():
+        return read_graph(array, chunks, region, name)
+    region = full_region(array.shape) if region is None else region
+    return read_expression(array, block_chunks(array, chunks, region), region, kind, name=name)
+
+
+def read_expression(
+    array: StoredArray,
+    chunks: DaskChunks,
+    region: Region,
+    kind: ArrayKind,
+    *,
+    name: str | None = None,
+    values: ReadValues = read_published,
+    dtype: np.dtype[Any] | None = None,
+) -> Any:
+    """Return `region` of `array` as a collection of an expression.
+
+    `values` makes the elements of a block, of `dtype` where that is not the array's.
+    """
+    cuts = tuple(_cuts(cut.start, lengths) for cut, lengths in zip(region, chunks, strict=True))
+    prefix = name or f"read-{array.path.rpartition('/')[2] or 'array'}"
+    expression = _class_for(kind)
+    return expression.collection(
+        expression(array, cuts, (1,) * array.ndim, values, dtype or array.dtype, prefix, name is not None)
+    )
+
+
+def _cuts(start: int, lengths: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    return tuple(pairwise(accumulate(lengths, initial=start)))
+
+
+@dataclass(frozen=True, slots=True)
+class NamedValues:
+    """Function that makes the values of a block, and a name for Dask to know it by."""
+
+    function: ReadValues
+    name: str
+
+    def __call__(self, array: StoredArray, region: Region) -> Any:
+        """Return the values of a block."""
+        return self.function(array, region)
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        return "chunkmill.NamedValues", self.name
+
+
+class _Read:
+    """Rules that the expressions of both libraries share.
+
+    Operands are the array, the bounds of blocks along its axes, the step along each of them or 0 where the axis is
+    dropped, the function that makes the values of a block, their dtype, the name and whether that is all of the name;
+    and the expression whose tasks begin requests, where there is one.
+    """
+
+    _parameters = ["array", "cuts", "steps", "values", "dtype", "prefix", "is_named", "runs"]  # noqa: RUF012 - as Dask's own
+    _defaults = {"is_named": False, "runs": None}  # noqa: RUF012
+    _is_blockwise_fusable = True
+    _can_rechunk_pushdown = True
+    _allow_no_cull_slice_pushdown = True
+    _pickle_functools_cache = False
+
+    if TYPE_CHECKING:  # of the expressions that these are the rules of
+        collection: Any
+        deterministic_token: str
+        operand: Any
+        rechunk_class: Any
+        runs_class: Any
+        shape: tuple[int, ...]
+        slice_class: Any
+        _rechunk_pushdown: Any
+        _slice_pushdown: Any
+
+    @cached_property
+    def _name(self) -> str:
+        prefix: str = self.operand("prefix")
+        return prefix if self.operand("is_named") else f"{prefix}-{self.deterministic_token}"
+
+    @cached_property
+    def _meta(self) -> NDArray[Any]:
+        return np.empty((0,) * sum(map(bool, self.operand("steps"))), self.operand("dtype"))
+
+    @cached_property
+    def chunks(self) -> DaskChunks:
+        """Length of each block, along the axes that are not dropped."""
+        return tuple(_lengths(cuts, step) for cuts, step in self._axes() if step)
+
+    def _axes(self) -> Iterator[tuple[tuple[tuple[int, int], ...], int]]:
+        return zip(self.operand("cuts"), self.operand("steps"), strict=True)
+
+    @cached_property
+    def tasks(self) -> ReadTasks:
+        """Functions that the tasks call, and their arguments."""
+        cuts, steps, values = (self.operand(each) for each in ("cuts", "steps", "values"))
+        if any(step != 1 for step in steps):
+            picks = (*(slice(None, None, step) if step else 0 for step in steps), ...)
+            values = partial(_picked, picks=picks, values=values)
+        chunks = tuple(tuple(stop - start for start, stop in axis) for axis in cuts)
+        placed = tuple(tuple(slice(*cut) for cut in axis) for axis in cuts)
+        return ReadTasks.of(self.operand("array"), chunks, _bounds(cuts), values, placed)
+
+    @property
+    def regions(self) -> BlockRegions:
+        """Region that each block needs, as if no axis was dropped."""
+        return self.tasks.regions
+
+    @cached_property
+    def _call(self) -> SharedFunction:
+        return SharedFunction(self.tasks.read)
+
+    def _layer(self) -> dict[Any, Any]:
+        blocks = product(*(range(len(lengths)) for lengths in self.chunks))
+        return {(self._name, *index): self._task((self._name, *index), index) for index in blocks}
+
+    def _task(self, key: Any, block_id: Sequence[int]) -> Task:
+        visible = iter(block_id)
+        index = tuple(next(visible) if step else 0 for step in self.operand("steps"))
+        runs = self.operand("runs")
+        begun = () if runs is None else (TaskRef(runs.key(index)),)
+        return Task(key, self._call, self.regions[index], *begun, _data_producer=runs is None)
+
+    def _input_block_id(self, _: Any, block_id: tuple[int, ...]) -> tuple[int, ...]:
+        return block_id
+
+    def _with(self, **operands: Any) -> Any:
+        names = ("array", "cuts", "steps", "values", "dtype", "prefix")
+        read: Any = type(self)
+        return read(*(operands.get(name, self.operand(name)) for name in names), False, operands.get("runs"))
+
+    def _lower(self) -> Any:
+        """Begin the requests of several blocks together, where requests cost latency."""
+        cuts = self.operand("cuts")
+        if self.operand("runs") is not None or not (length := _run_length(self.operand("array"), cuts)):
+            return None
+        operands = (self.operand(name) for name in ("array", "cuts", "steps", "values"))
+        return self._with(runs=self.runs_class(*operands, length))
+
+    def as_source(self) -> Any:
+        """Return the array of `dask.array` that reads the same blocks; ``None`` where a task picks some elements."""
+        cuts = self.operand("cuts")
+        if any(step != 1 for step in self.operand("steps")) or not _is_contiguous(cuts):
+            return None
+        array, values, dtype = (self.operand(each) for each in ("array", "values", "dtype"))
+        return read_graph(array, self.chunks, _bounds(cuts), self._name, values=values, dtype=dtype)
+
+    def _simplify_up(self, parent: Any, dependents: Any) -> Any:
+        if type(parent) is self.slice_class:
+            return self._slice_pushdown(parent, dependents)
+        if type(parent) is self.rechunk_class:
+            return self._rechunk_pushdown(parent, dependents)
+        return None
+
+    def _accept_slice(self, parent: Any) -> Any:
+        """Return the expression of a slice: blocks that hold elements of it, each as small as they allow."""
+        if not all(isinstance(part, (slice, Integral)) for part in parent.index):
+            return None
+        if any(isinstance(part, slice) and (part.step or 1) < 0 for part in parent.index):
+            return self._backwards(parent)
+        parts = iter(parent.index)
+        found = [
+            (cuts, 0) if step == 0 else _sliced(cuts, step, next(parts, slice(None))) for cuts, step in self._axes()
+        ]
+        result = self._with(cuts=tuple(cuts for cuts, _ in found), steps=tuple(step for _, step in found))
+        return result if result.chunks == parent.chunks else None
+
+    def _backwards(self, parent: Any) -> Any:
+        """Return a slice backwards of the elements that `parent` needs; ``None`` where those are all."""
+        forwards: list[Any] = []
+        rest = []
+        for part, n in zip(parent.index, self.shape, strict=False):
+            chosen = range(n)[part] if isinstance(part, slice) else range(0)
+            if chosen.step < 0 and chosen:
+                forwards.append(slice(chosen[-1], chosen[0] + 1, 1))
+                rest.append(slice(None, None, chosen.step))
+            else:
+                forwards.append(part)
+                rest.extend([slice(None)] if isinstance(part, slice) else [])
+        if all(isinstance(part, slice) and part.indices(n) == (0, n, 1) for part, n in zip(forwards, self.shape)):  # noqa: B905
+            return None
+        read = self._accept_slice(self.slice_class(self, tuple(forwards), parent.allow_getitem_optimization))
+        return None if read is None else self.slice_class(read, tuple(rest), parent.allow_getitem_optimization)
+
+    def _accept_rechunk(
+        self, chunks: DaskChunks, threshold: Any = None, block_size_limit: Any = None, method: Any = None
+    ) -> Any:
+        """Return the expression of a rechunk: blocks near `chunks`, of whole store keys, each read once."""
+        cuts = self.operand("cuts")
+        if any(step > 1 for step in self.operand("steps")) or not _is_contiguous(cuts):
+            return None
+        if any(n != n for axis in chunks for n in axis):  # noqa: PLR0124 - NaN: unknown lengths
+            return None
+        visible, region = iter(chunks), _bounds(cuts)
+        wanted = tuple(tuple(map(int, next(visible))) if step else (1,) for step in self.operand("steps"))
+        aligned = aligned_chunks(self.operand("array").write_layout.grid, region, wanted)
+        own = tuple(_cuts(cut.start, lengths) for cut, lengths in zip(region, aligned, strict=True))
+        read = self if own == cuts else self._with(cuts=own)
+        if aligned == wanted:
+            return read
+        if read is self:
+            return None
+        return self.rechunk_class(read, chunks, threshold, block_size_limit, False, method)
+
+
+class _ReadOfDask(_Read):
+    """Rules of dask-array that dask.array lacks."""
+
+    def _others(self, parent: Any, dependents: Any) -> list[Any]:
+        nodes = [node for each in dependents.get(self._name, ()) if (node := each()) is not None]
+        return [node for node in nodes if node._name != parent._name]  # noqa: SLF001 - as all of Dask's expressions
+
+    def _slice_pushdown(self, parent: Any, dependents: Any) -> Any:
+        slices = type(parent)
+        others = self._others(parent, dependents)
+        return self._accept_slice(parent) if all(type(node) is slices for node in others) else None
+
+    def _rechunk_pushdown(self, parent: Any, dependents: Any) -> Any:
+        if self._others(parent, dependents) or parent.method == "p2p":
+            return None
+        return self._accept_rechunk(parent.chunks, parent.threshold, parent.block_size_limit, parent.method)
+
+
+class _Runs:
+    """Expression whose tasks begin the requests of neighbouring blocks (`chunkmill.dask_arrays.runs`)."""
+
+    _parameters = ["array", "cuts", "steps", "values", "length"]  # noqa: RUF012 - as Dask's own
+    _is_blockwise_fusable = False
+    chunks = ()
+
+    if TYPE_CHECKING:
+        deterministic_token: str
+        operand: Any
+        reads: Any
+
+    @cached_property
+    def _name(self) -> str:
+        return f"begin-{self.deterministic_token}"
+
+    @cached_property
+    def _meta(self) -> NDArray[Any]:
+        return np.empty((), np.int8)
+
+    def key(self, index: Sequence[int]) -> tuple[str, int]:
+        """Return the key of the task that begins the requests of a block."""
+        number = 0
+        for i, cuts in zip(index, self.operand("cuts"), strict=True):
+            number = number * len(cuts) + i
+        return self._name, number // self.operand("length")
+
+    def _layer(self) -> dict[Any, Any]:
+        tasks = self.reads(*(self.operand(name) for name in self._parameters[:4]), None, "").tasks
+        begin = SharedFunction(tasks.begin)
+        blocks = product(*(range(len(axis)) for axis in self.operand("cuts")))
+        graph = {}
+        while run := list(islice(blocks, self.operand("length"))):
+            key = self.key(run[0])
+            graph[key] = Task(key, begin, tasks.regions.together(run), _data_producer=True)
+        return graph
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Classes of each library, made when they are first used: pickle finds them here by name
+
+_MODULES = {
+    "Dask": [f"dask.array._array_expr.{name}" for name in ("_io", "_slicing", "_rechunk", "_collection")],
+    "DaskArray": [f"dask_array.{name}" for name in ("io._base", "slicing", "_rechunk", "_new_collection")],
+}
+
+
+def _class_for(kind: ArrayKind) -> Any:
+    name = "DaskRead" if kind == "dask" else "DaskArrayRead"
+    return globals().get(name) or __getattr__(name)
+
+
+def __getattr__(name: str) -> Any:
+    """Make the classes of a library, whose modules are imported then."""
+    library = name.removesuffix("Read").removesuffix("Runs")
+    if name == library or library not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    io, slicing, rechunk, collection = map(import_module, _MODULES[library])
+    own = {"__module__": __name__, "slice_class": slicing.SliceSlicesIntegers, "rechunk_class": rechunk.Rechunk}
+    runs: Any = type(f"{library}Runs", (_Runs, io.IO), dict(own))
+    rules = _ReadOfDask if library == "Dask" else _Read
+    own |= {"runs_class": runs, "collection": staticmethod(collection.new_collection)}
+    runs.reads = type(f"{library}Read", (rules, io.IO), own)
+    globals().update({f"{library}Runs": runs, f"{library}Read": runs.reads})
+    return globals()[name]
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Blocks
+
+
+def _lengths(cuts: Sequence[tuple[int, int]], step: int) -> tuple[int, ...]:
+    return tuple(len(range(start, stop, step)) for start, stop in cuts)
+
+
+def _run_length(array: StoredArray, cuts: Cuts) -> int:
+    """Return how many blocks begin their requests together, 0 where none do: see `chunkmill.dask_arrays.runs`."""
+    keys = array.write_layout.grid
+    if not array.store.is_remote or not array.ndim or not all(start < stop for axis in cuts for start, stop in axis):
+        return 0
+    numbers = [
+        [(axis.index(start), axis.index(stop - 1)) for start, stop in own]
+        for axis, own in zip(keys.axes, cuts, strict=True)
+    ]
+    if any(before[1] >= after[0] for axis in numbers for before, after in pairwise(axis)):
+        return 0  # a key in two blocks would be requested twice
+    if array.read_layout is not array.write_layout and (array.read_missing == "error" or not _aligned(keys, cuts)):
+        return 0  # read by ranges of shards
+    per_block = prod(max(last - first + 1 for first, last in axis) for axis in numbers)
+    return run_length(prod(map(len, cuts)), per_block, per_block * begun_bytes(array), MAX_BEGUN_BYTES // 2)
+
+
+def _aligned(keys: ChunkGrid, cuts: Cuts) -> bool:
+    return all(
+        ChunkGrid((axis,)).aligned((slice(*cut),)) for axis, own in zip(keys.axes, cuts, strict=True) for cut in own
+    )
+
+
+def _bounds(cuts: Cuts) -> Region:
+    return tuple(slice(axis[0][0], axis[-1][1]) for axis in cuts)
+
+
+def _is_contiguous(cuts: Cuts) -> bool:
+    return all(before[1] == after[0] for axis in cuts for before, after in pairwise(axis))
+
+
+def _sliced(cuts: Sequence[tuple[int, int]], step: int, part: slice | int) -> tuple[tuple[tuple[int, int], ...], int]:
+    """Return the blocks along an axis that a slice of positive step or an integer leaves, and their step.
+
+    Examples
+    --------
+    >>> _sliced([(0, 4), (4, 8), (8, 12)], 1, slice(3, 11, 3))
+    (((3, 4), (6, 7), (9, 10)), 3)
+    >>> _sliced([(0, 4), (4, 8)], 2, 3)
+    (((6, 7),), 0)
+    """
+    lengths = _lengths(cuts, step)
+    found = []
+    for number, within in sorted(_slice_1d(sum(lengths), lengths, part).items()):
+        start = cuts[number][0]
+        if not isinstance(within, slice):
+            return ((start + within * step, start + within * step + 1),), 0
+        chosen = range(*within.indices(lengths[number]))
+        # Dask lists blocks without elements, too
+        found.append((start + chosen[0] * step, start + chosen[-1] * step + 1) if chosen else (start, start))
+    return tuple(found), step * (part.step or 1 if isinstance(part, slice) else 1)
+
+
+def _picked(array: StoredArray, region: Region, *, picks: tuple[Any, ...], values: ReadValues) -> Any:
+    """Return the elements of a block that steps and dropped axes leave; a copy, which holds no others in memory."""
+    return values(array, region)[picks].copy()

@@ -1,0 +1,154 @@
+"""The three kinds of Dask arrays: of dask.array, the same with query planning, and of the package dask-array.
+
+The last two are expressions, which their own optimizers rewrite. Graphs of chunkmill's are those of `dask.array.core`:
+`lowered` makes such an array of each kind, and `as_kind` the reverse. Not here: the expression that reads a stored
+array (`chunkmill.dask_arrays.expressions`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from itertools import product
+from typing import Any, Literal
+
+from dask._expr import Expr
+from dask._task_spec import Alias, convert_legacy_graph
+from dask.array import array_expr_enabled, core
+from dask.base import is_dask_collection
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+
+from chunkmill.dask_arrays.blocks import BlockRegions
+
+__all__ = [
+    "ArrayKind",
+    "ExpressionLayer",
+    "active_kind",
+    "as_kind",
+    "check_kind",
+    "is_dask_array",
+    "kind_of",
+    "lowered",
+]
+
+ArrayKind = Literal["dask", "dask-array"]
+"""Kind of a Dask array: dask.array's, with query planning where that is set, or that of the package dask-array."""
+
+_KINDS = ("dask", "dask-array")
+
+
+def check_kind(kind: ArrayKind | None) -> ArrayKind:
+    """Return the kind that a user asks for; the active one for ``None``."""
+    if kind is None:
+        return active_kind()
+    if kind not in _KINDS:
+        raise ValueError(f"chunked_array_type={kind!r}: expected 'dask' or 'dask-array'")
+    return kind
+
+
+def active_kind() -> ArrayKind:
+    """Return the kind that xarray's chunk manager makes: dask-array's once that is registered, else dask.array's."""
+    registered = sys.modules.get("dask_array.xarray")
+    return "dask-array" if registered is not None and registered.isactive() else "dask"
+
+
+def makes_expressions() -> bool:
+    """Return whether the arrays that xarray makes are expressions."""
+    return active_kind() == "dask-array" or bool(array_expr_enabled())
+
+
+def kind_of(x: Any) -> ArrayKind | None:
+    """Return the kind of a Dask array, or of the one in what xarray made; ``None`` for other values."""
+    if hasattr(x, "dims") and hasattr(x, "variable"):
+        x = x.variable._data  # noqa: SLF001 - `data` would read what is lazy
+    if not is_dask_array(x):
+        return None
+    return "dask-array" if type(x).__module__.partition(".")[0] == "dask_array" else "dask"
+
+
+def is_dask_array(x: Any) -> bool:
+    """Return whether `x` is a Dask array of any kind.
+
+    Examples
+    --------
+    >>> is_dask_array(core.asarray([1, 2])), is_dask_array([1, 2])
+    (True, False)
+    """
+    return isinstance(x, core.Array) or (is_dask_collection(x) and hasattr(x, "expr") and hasattr(x, "numblocks"))
+
+
+def lowered(x: Any) -> Any:
+    """Return a Dask array of any kind as one of `dask.array.core`, and other values as they are; nothing is computed.
+
+    An expression is optimized as its own library does it. Then slices and rechunks have reached what is read.
+    """
+    if isinstance(x, core.Array) or not is_dask_array(x):
+        return x
+    simplified = x.expr.simplify().lower_completely()
+    if (as_source := getattr(simplified, "as_source", None)) is not None and (source := as_source()) is not None:
+        return source
+    fused = simplified.fuse() if hasattr(simplified, "fuse") else simplified
+    layer = ExpressionLayer(convert_legacy_graph(dict(fused.__dask_graph__())), simplified)
+    graph = HighLevelGraph({fused._name: layer}, {fused._name: set()})  # noqa: SLF001 - as all expressions of Dask's
+    return core.Array(graph, fused._name, fused.chunks, meta=x._meta)  # noqa: SLF001
+
+
+class ExpressionLayer(MaterializedLayer):
+    """Tasks of an expression, whose nodes say what they read; pickled, they are tasks alone."""
+
+    def __init__(self, tasks: Mapping[Any, Any], expression: Any) -> None:
+        super().__init__(tasks)
+        self.expression = expression
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MaterializedLayer, (self.mapping, self.annotations)
+
+    def arrays_read(self) -> Iterator[Any]:
+        """Yield what the nodes of the expression read: stored arrays, or wrappers of them."""
+        yield from (array for node in self.expression.walk() if (array := _read_by(node)) is not None)
+
+    def by_node(self, name: str) -> HighLevelGraph:
+        """Return the graph with a layer for each node, as before their tasks were fused to those named `name`.
+
+        A layer that reads has the regions of its blocks, as those of `dask.array` have.
+        """
+        layers, dependencies = {}, {}
+        for node in self.expression.walk():
+            own: Any = MaterializedLayer(convert_legacy_graph(dict(node._layer())))  # noqa: SLF001
+            layers[node._name] = own  # noqa: SLF001
+            dependencies[node._name] = {each._name for each in node.dependencies()}  # noqa: SLF001
+            if (array := _read_by(node)) is not None:
+                cuts = node.operand("_region") if "_region" in node._parameters else None  # noqa: SLF001
+                start = [cut.start or 0 for cut in cuts] if cuts else None
+                own.io_deps = {"": getattr(node, "regions", None) or BlockRegions(node.chunks, start)}
+                own.read = array
+        root = self.expression._name  # noqa: SLF001
+        if root != name:
+            ends = {(name, *key[1:]): Alias((name, *key[1:]), key) for key in layers[root] if key[0] == root}
+            layers[name], dependencies[name] = MaterializedLayer(ends), {root}
+        return HighLevelGraph(layers, dependencies)
+
+
+def _read_by(node: Any) -> Any:
+    """Return the array-like that a node of an expression reads; ``None`` for a node that reads none."""
+    array = node.operand("array") if "array" in node._parameters else None  # noqa: SLF001
+    return None if isinstance(array, Expr) else array
+
+
+def as_kind(x: core.Array, kind: ArrayKind) -> Any:
+    """Return an array of `dask.array.core` as one of `kind`, of the same tasks.
+
+    Examples
+    --------
+    >>> as_kind(core.asarray([1, 2]), "dask").compute()
+    array([1, 2])
+    """
+    keys = [(x.name, *index) for index in product(*map(range, x.numblocks))]
+    if kind == "dask-array":
+        from_graph = import_module("dask_array.core").from_graph  # of an optional package
+        return from_graph(dict(x.dask), x._meta, x.chunks, keys, x.name)  # noqa: SLF001
+    if not array_expr_enabled():
+        return x
+    expressions = import_module("dask.array._array_expr._collection")  # only where query planning is set
+    return expressions.new_collection(expressions.FromGraph(dict(x.dask), x._meta, x.chunks, keys, x.name))  # noqa: SLF001

@@ -1,0 +1,101 @@
+"""Stored arrays as expressions: parts, other blocks, requests under way, of each kind of Dask arrays."""
+
+import dask
+import numpy as np
+import pytest
+import xarray as xr
+from dask.array import array_expr_enabled
+from support.recording import FarStore
+
+import chunkmill as cm
+from chunkmill.dask_arrays.kinds import active_kind, kind_of
+
+VALUES = np.arange(24 * 20.0).reshape(24, 20)
+
+
+@pytest.fixture
+def array(tmp_path):
+    a = cm.create_array(tmp_path / "source.zarr", shape=(24, 20), dtype="f8", chunks=(6, 5))
+    a[...] = VALUES
+    return a
+
+
+def test_a_stored_array_is_given_as_each_kind(array, xp, kind):
+    x = xp.from_array(VALUES, chunks=(6, 5)) + 1
+    for y in (array.to_dask(chunked_array_type=kind), cm.from_store(array, chunked_array_type=kind)):
+        assert kind_of(y) == kind
+        assert (y.shape, y.dtype, y.chunks) == (array.shape, array.dtype, array.to_dask().chunks)
+        np.testing.assert_array_equal((x + y).compute(), VALUES + 1 + VALUES)
+    assert cm.from_store(array, chunked_array_type=kind, name="own").name == "own"
+
+
+def test_the_default_follows_what_xarray_makes(array, kind, registered):
+    assert active_kind() == kind
+    assert kind_of(array.to_dask()) == kind
+
+
+INDEXES = [
+    np.s_[3:17, 4:9],
+    np.s_[5],
+    np.s_[5, 6],
+    np.s_[:, -1],
+    np.s_[1:23:7, ::2],
+    np.s_[::-1],
+    np.s_[20:2:-3, 3],
+    np.s_[8:17:5, 7],
+    np.s_[..., 4:4],
+    np.s_[None, 3:9],
+    *([] if array_expr_enabled() else [np.s_[[5, 1, 20]]]),  # of which Dask has no expression
+    np.s_[2:20:3, 1],
+]
+
+
+@pytest.mark.parametrize("index", INDEXES, ids=map(str, INDEXES))
+def test_parts_are_those_of_numpy(array, kind, index):
+    y = array.to_dask(chunked_array_type=kind)
+    np.testing.assert_array_equal(y[index].compute(), VALUES[index])
+    np.testing.assert_array_equal((y + 1)[index].compute(), VALUES[index] + 1)
+    if y[index].ndim and y[index].size:
+        np.testing.assert_array_equal(y[index][1:].compute(), VALUES[index][1:])
+
+
+@pytest.mark.parametrize("chunks", [(12, 10), (7, 20), (5, 3), (24, 20), (6, 20)])
+def test_other_blocks_hold_the_same(array, kind, chunks):
+    y = array.to_dask(chunked_array_type=kind)
+    assert y.rechunk(chunks).chunks == array.to_dask(chunked_array_type="dask").rechunk(chunks).chunks
+    np.testing.assert_array_equal(y.rechunk(chunks).compute(), VALUES)
+    np.testing.assert_array_equal(y[3:21, 4].rechunk(chunks[:1]).compute(), VALUES[3:21, 4])
+    np.testing.assert_array_equal(y[3:21, 4:].rechunk(chunks).compute(), VALUES[3:21, 4:])
+
+
+def far_array():
+    far = FarStore()
+    values = np.arange(48 * 40 * 4).reshape(48, 40, 4)
+    a = cm.create_array(far.below, "v", shape=values.shape, dtype=values.dtype, chunks=(4, 4, 2), dimension_names="zyx")
+    a[...] = values
+    return far, values
+
+
+@pytest.mark.parametrize("reader", ["from_store", "sliced", "engine", "chunked later"])
+def test_many_requests_are_under_way_and_each_is_made_once(kind, registered, reader):
+    far, values = far_array()
+    part = np.s_[8:, :, :2] if reader == "sliced" else np.s_[:]
+    if reader in {"from_store", "sliced"}:
+        x = cm.from_store(far, "v", chunked_array_type=kind)[part]
+    elif reader == "engine":
+        x = xr.open_dataset(far, engine="chunkmill", chunks={}).v.data
+    else:
+        x = xr.open_dataset(far, engine="chunkmill").v.chunk(z=4, y=4, x=2).data
+    assert kind_of(x) == kind
+    far.clear()
+    far.seconds = 0.01
+    with dask.config.set(scheduler="threads", num_workers=2):
+        np.testing.assert_array_equal((x + 1).compute(), values[part] + 1)
+    assert far.most_at_once >= 16
+    assert len(far.chunks("get")) == values[part].size // 32
+    assert set(far.chunks("get").values()) == {1}
+
+
+def test_a_named_array_reads_what_is_behind_the_name(array, kind):
+    y = array.to_dask(chunked_array_type=kind, name="own")
+    np.testing.assert_array_equal(y[3:9].compute(), VALUES[3:9])

@@ -1,0 +1,227 @@
+"""Every kind of Dask array is taken: of dask.array, the same with query planning, and of dask-array.
+
+The last test runs this file and that of expressions again, in a process with query planning.
+"""
+
+import os
+import subprocess
+import sys
+import tracemalloc
+from functools import partial
+from pathlib import Path
+
+import dask
+import numpy as np
+import pytest
+import xarray as xr
+from dask.array import array_expr_enabled, core
+
+import chunkmill as cm
+from chunkmill.dask_arrays.kinds import as_kind, check_kind, is_dask_array, kind_of, lowered
+from chunkmill.errors import DatasetError, JobError
+
+VALUES = np.arange(24 * 20.0).reshape(24, 20)
+
+
+@pytest.fixture
+def x(xp):
+    return xp.from_array(VALUES, chunks=(6, 5)) + 1
+
+
+def test_kinds_are_told_apart(x, kind):
+    assert is_dask_array(x)
+    assert kind_of(x) == kind_of(xr.DataArray(x)) == kind
+    assert kind_of(VALUES) is None
+    assert check_kind("dask-array") == "dask-array"
+    with pytest.raises(ValueError, match="expected 'dask' or 'dask-array'"):
+        check_kind("cubed")
+
+
+def test_lowered_is_of_the_same_values_and_blocks_and_computes_nothing(x, kind):
+    with dask.config.set(scheduler=lambda *_, **__: pytest.fail("computed")):
+        y = lowered(x)
+    assert isinstance(y, core.Array)
+    assert (y.chunks, y.dtype, y.shape) == (x.chunks, x.dtype, x.shape)
+    np.testing.assert_array_equal(dask.compute(y)[0], VALUES + 1)
+    np.testing.assert_array_equal(as_kind(y, kind).compute(), VALUES + 1)
+    assert kind_of(as_kind(y, kind)) == kind
+    assert lowered(VALUES) is VALUES
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# In
+
+
+def write_new(x, where):
+    cm.to_store(x, where, chunks=(6, 5))
+
+
+def write_misaligned(x, where):
+    cm.to_store(x, where, chunks=(5, 7))
+
+
+def write_later(x, where):
+    cm.to_store(x, where, compute=False).compute()
+
+
+def write_and_read(x, where):
+    stored = cm.to_store(x, where, return_stored=True)
+    assert kind_of(stored) == kind_of(x)
+    assert float(stored.sum().compute()) == float(np.sum(x.compute()))
+
+
+def read_what_is_written_later(x, where):
+    stored = cm.to_store(x, where, compute=False, return_stored=True)
+    assert kind_of(stored) == kind_of(x)
+    np.testing.assert_array_equal((stored + 1).compute(), x.compute() + 1)
+
+
+def write_to_resume(x, where):
+    cm.to_store(x, where, resume=True)
+
+
+def write_a_region(x, where):
+    a = cm.create_array(where, shape=(30, 30), dtype=x.dtype, chunks=(7, 8), fill_value=0)
+    cm.to_store(x, a, region=np.s_[1:25, 2:22])
+    np.testing.assert_array_equal(a[1:25, 2:22], x.compute())
+    a[:24, :20] = a[1:25, 2:22]
+    a.resize((24, 20))
+
+
+def write_regions(x, where):
+    a = cm.create_array(where, shape=x.shape, dtype=x.dtype, chunks=(7, 8))
+    cm.store([x[:10], x[10:]], [a, a], regions=[np.s_[:10, :], np.s_[10:, :]])
+
+
+def write_over(x, where):
+    cm.to_store(np.zeros((3, 3)), where)
+    cm.to_store(x, where, mode="w")
+
+
+def append_twice(x, where):
+    a = cm.create_array(where, shape=(0, 20), dtype=x.dtype, chunks=(7, 8))
+    a.append(x[:10])
+    a.append(x[10:])
+
+
+WRITERS = [
+    write_new,
+    write_misaligned,
+    write_later,
+    write_and_read,
+    read_what_is_written_later,
+    write_to_resume,
+    write_a_region,
+    write_regions,
+    write_over,
+    append_twice,
+]
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_each_way_to_write_takes_each_kind(x, write, tmp_path):
+    write(x, tmp_path / "a.zarr")
+    np.testing.assert_array_equal(cm.open_array(tmp_path / "a.zarr")[...], VALUES + 1)
+
+
+@pytest.mark.parametrize("wrap", [xr.DataArray, partial(xr.Variable, ("y", "x"))])
+def test_values_in_xarray_are_taken(x, wrap, tmp_path):
+    cm.to_store(wrap(x) if wrap is not xr.DataArray else wrap(x, dims=("y", "x")), tmp_path / "a.zarr")
+    np.testing.assert_array_equal(cm.open_array(tmp_path / "a.zarr")[...], VALUES + 1)
+
+
+def dataset(x):
+    times = np.datetime64("2000-01-01", "ns") + np.arange(x.shape[0]) * np.timedelta64(1, "h")
+    return xr.Dataset({"a": (("t", "x"), x), "b": (("t", "x"), x * 2)}, {"t": times})
+
+
+def test_a_dataset_and_a_tree_of_each_kind_are_written(x, registered, tmp_path):
+    ds = dataset(x)
+    # xarray's coders of packed values need functions that dask.array has no expressions of
+    packed = {} if array_expr_enabled() else {"b": {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1}}
+    cm.write_dataset(ds, tmp_path / "ds.zarr", encoding=packed)
+    cm.write_dataset(ds.assign_coords(t=ds.t + np.timedelta64(1, "D")), tmp_path / "ds.zarr", append_dim="t")
+    found = xr.open_dataset(tmp_path / "ds.zarr", engine="chunkmill", chunks={})
+    assert kind_of(found.a) == kind_of(x)
+    np.testing.assert_array_equal(found.a.to_numpy(), np.concatenate([VALUES + 1, VALUES + 1]))
+    np.testing.assert_array_equal(found.b.to_numpy(), 2 * np.concatenate([VALUES + 1, VALUES + 1]))
+    cm.write_dataset(
+        xr.DataTree.from_dict({"/high": ds, "/low": ds.isel(x=slice(None, None, 2))}), tmp_path / "dt.zarr"
+    )
+    np.testing.assert_array_equal(cm.open_array(tmp_path / "dt.zarr", "low/a")[...], (VALUES + 1)[:, ::2])
+    cm.write_dataset(ds.isel(t=slice(3, 9)), tmp_path / "ds.zarr", region={"t": slice(3, 9)})
+
+
+def test_stored_values_that_differ_are_named_without_reading_the_rest_here(xp, registered, tmp_path):
+    fixed = xr.Dataset({"v": (("y", "x"), xp.ones((40, 30), chunks=(10, 10))), "t": ("t", np.arange(3.0))})
+    cm.write_dataset(fixed, tmp_path / "ds.zarr")
+    other = fixed.assign(v=fixed.v * 2)
+    wrong = r"1200 of 1200 values differ .* at \[0, 0\]: 1.0 is stored, got 2.0; at \[0, 1\]"
+    with pytest.raises(DatasetError, match=wrong):
+        cm.write_dataset(other, tmp_path / "ds.zarr", append_dim="t")
+
+
+def test_a_pyramid_is_made_of_each_kind(x, tmp_path):
+    cm.pyramid(x, tmp_path / "p.zarr", levels=2)
+    np.testing.assert_array_equal(cm.open_array(tmp_path / "p.zarr", "0")[...], VALUES + 1)
+
+
+def test_what_is_read_is_found_in_each_kind(xp, kind, tmp_path):
+    a = cm.create_array(tmp_path / "a.zarr", shape=(24, 20), dtype="f8", chunks=(6, 5))
+    a[...] = VALUES
+    for source in (xp.from_array(a, chunks=(6, 5)), a.to_dask(chunked_array_type=kind)):
+        with pytest.raises(JobError, match="would delete"):
+            cm.to_store(source + 1, a.url, mode="w")
+        with pytest.raises(JobError, match="of the same array, which other tasks overwrite"):
+            cm.to_store(source[::-1] + 1, a)
+    cm.to_store(source + 1, a)
+    np.testing.assert_array_equal(a[...], VALUES + 1)
+
+
+MIB = 1 << 20
+
+
+def large(xp):
+    return xp.ones((64 * 128, 1024), chunks=(128, 1024)) * 2  # 64 blocks of a MiB
+
+
+GATHERED_BY_NONE = {
+    "to_store": lambda x, where: cm.to_store(x, where, codecs="raw"),
+    "misaligned": lambda x, where: cm.to_store(x, where, codecs="raw", chunks=(100, 1024)),
+    "later": lambda x, where: cm.to_store(x, where, codecs="raw", compute=False).compute(),
+    "resume": lambda x, where: cm.to_store(x, where, codecs="raw", resume=True),
+    "store": lambda x, where: cm.store(x, empty(where, x.shape[0] + 5), regions=np.s_[5:]),
+    "append": lambda x, where: empty(where, 0).append(x),
+    "write_dataset": lambda x, where: cm.write_dataset(xr.Dataset({"v": (("y", "x"), x)}), where, encoding=RAW),
+    "tree": lambda x, where: cm.write_dataset(
+        xr.DataTree.from_dict({"/a": xr.Dataset({"v": (("y", "x"), x)})}), where, encoding={"/a": RAW}
+    ),
+    "pyramid": lambda x, where: cm.pyramid(x, where, levels=2, chunks=(128, 1024), codecs="raw"),
+}
+RAW = {"v": {"codecs": "raw"}}
+
+
+def empty(where, n):
+    return cm.create_array(where, shape=(n, 1024), dtype="f8", chunks=(128, 1024), codecs="raw")
+
+
+@pytest.mark.parametrize("write", GATHERED_BY_NONE.values(), ids=GATHERED_BY_NONE)
+def test_no_whole_variable_is_in_the_client(xp, registered, write, tmp_path):
+    x = large(xp)
+    with dask.config.set(scheduler="threads", num_workers=2):
+        tracemalloc.start()
+        try:
+            write(x, tmp_path / "a.zarr")
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak < 20 * MIB, f"{peak / MIB:.0f} MiB of 64"
+
+
+@pytest.mark.skipif(array_expr_enabled(), reason="it is this process")
+def test_all_of_this_with_query_planning():
+    environment = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": "True"}
+    files = [__file__, str(Path(__file__).with_name("test_expressions.py"))]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0", *files]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
