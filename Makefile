@@ -11,7 +11,7 @@ MATRIX = .venv-matrix/$(notdir $(PYTHON))-$(VERSIONS)
 
 help:
 	@echo "make demo      the main job on real climate data, on a local Dask cluster"
-	@echo "make test      the tests (make test-all: the slow ones too)"
+	@echo "make test      the tests without clusters, killed processes, other implementations (make test-all: all of them)"
 	@echo "make test-matrix  the tests on Python 3.12 and 3.13 with the newest versions, on 3.11 with the lowest"
 	@echo "make check     formatting, lint, types, layers"
 	@echo "make docs      the documentation, into site/ (make serve-docs: in a browser, rebuilt on changes)"
@@ -82,8 +82,9 @@ timed = @start=$$(date +%s); $(2); code=$$?; echo "make $(1): $$(( $$(date +%s) 
 demo:
 	$(call timed,demo,$(MAKE) --no-print-directory $(DEMO)/.made && $(DEMO)/bin/python notebooks/demo.py --output demo-output)
 
+# neither clusters nor other processes that take long, nor other implementations: those are of test-all
 test:
-	$(call timed,test,$(MAKE) --no-print-directory env peers && $(BIN)/python -m pytest -q -n 2 -m "not slow")
+	$(call timed,test,$(MAKE) --no-print-directory env && $(BIN)/python -m pytest -q -n 2 -m "not slow" --ignore tests/interop)
 
 # three at once on two cores: the tests with clusters wait a fourth of the time (685 s instead of 874)
 test-all: env peers $(VENV)/peers/ome/.made

@@ -44,6 +44,9 @@ def find_mkdocs():
     return next((path for path in (own, here) if path.exists()), None)
 
 
+pytestmark = pytest.mark.slow  # it is built
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     mkdocs = find_mkdocs()
@@ -148,7 +151,6 @@ CUT_OFF = """(() => {
 })()"""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("page", LOOKED_AT)
 def test_nothing_is_cut_off(page, width, tab, address, request):
@@ -161,7 +163,6 @@ def test_nothing_is_cut_off(page, width, tab, address, request):
     assert tab.evaluate(CUT_OFF) == []
 
 
-@pytest.mark.slow
 def test_what_is_cut_off_is_found(tab, address):
     tab.set_width(390)
     tab.open(address)
@@ -172,7 +173,6 @@ def test_what_is_cut_off_is_found(tab, address):
     assert tab.evaluate(CUT_OFF)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 def test_figures_shrink(width, tab, address):
     tab.set_width(width)
@@ -185,7 +185,6 @@ def test_figures_shrink(width, tab, address):
 FIRST_RESULTS = "[...document.querySelectorAll('.md-search-result__item a')].map(a => a.href + ' ' + a.textContent)"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("query", SEARCHED)
 def test_search_in_the_page_finds(query, tab, address):
     tab.set_width(1280)

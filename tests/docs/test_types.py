@@ -92,6 +92,7 @@ def errors(checker, script, folder):
     return {int(line.partition(f"{path.name}:")[2].partition(":")[0]) for line in found}, said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_what_is_right_passes_and_each_mistake_is_found(checker, tmp_path):
     right = START + RIGHT

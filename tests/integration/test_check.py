@@ -150,6 +150,7 @@ class TestChunks:
         assert [(p.kind, p.key) for p in report.problems] == [("failed", "g/a/c/1/1"), ("failed", "g/a/c/2/2")]
         assert "injected failure" in report.problems[0].reason
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes"])
     def test_schedulers(self, tmp_path, scheduler):
         array = filled(str(tmp_path))

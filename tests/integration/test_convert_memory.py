@@ -164,6 +164,7 @@ def smallest(planned, max_mem=1):
     return needed, planned(needed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("old", "new", "stores"), CASES)
 def test_the_smallest_memory_that_works_does(old, new, stores, tmp_path):
     options = SOURCES[old] | {"chunks": tuple(n // 2 for n in SOURCES[old]["chunks"])}

@@ -30,7 +30,7 @@ from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.partial_files import PARTIAL_SUFFIX
 
-pytestmark = WARNINGS
+pytestmark = [*WARNINGS, pytest.mark.slow]
 
 SHAPE, CHUNKS = (48, 40), (4, 5)
 VALUES = np.random.default_rng(0).integers(1, 1000, SHAPE).astype("i4")
@@ -101,7 +101,6 @@ def source(tmp_path):
     return str(tmp_path / "source")
 
 
-@pytest.mark.slow
 def store_each(sources, array, regions):
     """Store each region by itself: where one call is told of all, they share the tasks of their store keys."""
     writes = [
@@ -197,7 +196,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["threads", "cluster"])
 def test_the_client_is_killed_and_goes_on(tmp_path, scheduler):
     script = tmp_path / "job.py"
@@ -362,7 +360,6 @@ def test_a_slow_store(tmp_path):
     check(tmp_path)
 
 
-@pytest.mark.slow
 class TestBusyS3:
     """503 is answered to some requests; botocore waits and asks again."""
 

@@ -46,6 +46,7 @@ def alone():
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_cost(alone):
     assert set(alone) == {*hostile.CASES, *hostile.FINE}
     assert {name: each["seconds"] for name, each in alone.items() if each["seconds"] > MAX_SECONDS} == {}

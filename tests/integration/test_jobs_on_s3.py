@@ -83,6 +83,7 @@ def test_etags_of_values_are_those_of_listings(store):
     assert read.digest() == digest_of({key: version_now(store, key) for key in ("a/0", "a/1")})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["obstore", "s3fs"])
 def test_what_is_replaced_stays_until_the_new_is_stored_whole(s3_server, by):  # noqa: F811
     url = s3_server.new_bucket() + "/root"

@@ -129,6 +129,7 @@ class TestInAProcess:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
+@pytest.mark.slow
 class TestUnguarded:
     """A store that cannot compare versions needs a lock, and says so before anything is written."""
 

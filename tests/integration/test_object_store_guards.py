@@ -14,7 +14,7 @@ import chunkmill as cm
 from chunkmill.stores.obstore import ObstoreStore
 from chunkmill.stores.open import open_store
 
-pytestmark = WARNINGS
+pytestmark = [*WARNINGS, pytest.mark.slow]
 
 N_WRITES = 12
 

@@ -13,7 +13,7 @@ from support.servers import WARNINGS, s3_server  # noqa: F401 - a fixture
 import chunkmill as cm
 from chunkmill.array.local_locks import local_lock
 
-pytestmark = WARNINGS
+pytestmark = [*WARNINGS, pytest.mark.slow]
 
 N, PART = 2, 5
 SHAPE = (N * PART, 300, 300)  # large enough that reading it takes threads

@@ -14,6 +14,7 @@ from chunkmill.stores.open import open_store
 pytestmark = WARNINGS
 
 SHAPE = (24, 30, 8)
+S = (6, 10, 8)
 VALUES = np.arange(np.prod(SHAPE), dtype="i4").reshape(SHAPE) + 1
 
 
@@ -22,9 +23,11 @@ def store(s3_server):  # noqa: F811
     return open_store(s3_server.new_bucket() + "/some/root", s3_server.storage_options)
 
 
-@pytest.mark.parametrize("temp_codec", ["raw", "lz4"])
-@pytest.mark.parametrize("strategy", ["direct", "spill"])
-@pytest.mark.parametrize("shards", [None, (6, 10, 8)], ids=["chunks", "shards"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("shards", "strategy", "temp_codec"),
+    [(None, "direct", "raw"), (S, "direct", "raw"), (None, "spill", "raw"), (S, "spill", "lz4")],
+)
 def test_values(store, shards, strategy, temp_codec):
     cm.create_array(store, "a", shape=SHAPE, dtype="i4", chunks=(2, 5, 8), shards=shards)[...] = VALUES
     with dask.config.set(scheduler="threads", num_workers=2):
@@ -50,6 +53,7 @@ def test_resumes(store):
     assert not [key for key in store.list_prefix("") if "chunkmill" in key]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temp_codec", ["raw", "lz4"])
 def test_temporary_files_in_another_store(store, s3_server, tmp_path, temp_codec):  # noqa: F811
     """Between local files by way of a bucket, and from a bucket to another by way of local files."""

@@ -124,8 +124,17 @@ def seen(store, path, job):
     return "new" if "new" in array.attributes else "old"
 
 
-@pytest.mark.parametrize("job", JOBS)
-@pytest.mark.parametrize(("fmt", "path"), [("zarr3", "g/a"), ("zarr2", ""), ("n5", "a"), ("zarr3-draft", "")])
+PLACES = [("zarr3", "g/a"), ("zarr2", ""), ("n5", "a"), ("zarr3-draft", "")]
+
+
+@pytest.mark.parametrize(
+    ("job", "fmt", "path"),
+    [
+        pytest.param(job, *place, marks=[pytest.mark.slow] * ((i + j) % len(PLACES) > 0))
+        for i, job in enumerate(JOBS)
+        for j, place in enumerate(PLACES)
+    ],
+)
 def test_a_job_that_dies_anywhere_in_memory(source, job, fmt, path):
     die_anywhere(MemoryStore, source, job, fmt, path)
 

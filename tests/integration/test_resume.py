@@ -140,6 +140,7 @@ def test_rechunking_goes_on(source):
 # Errors, and workers that are not fit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])
 def test_errors_are_what_they_were(source, target, scheduler):
     url, _ = source
@@ -150,6 +151,7 @@ def test_errors_are_what_they_were(source, target, scheduler):
     assert (caught.value.key, caught.value.coords) == ("a/1.1", (1, 1))
 
 
+@pytest.mark.slow
 def test_a_store_of_one_process_is_no_target_for_others(source):
     store = MemoryStore()
     with dask.config.set(scheduler="processes"), pytest.raises(JobError, match="in the memory of another process"):
@@ -157,6 +159,7 @@ def test_a_store_of_one_process_is_no_target_for_others(source):
     assert not list(store.list_prefix(""))
 
 
+@pytest.mark.slow
 def test_processes(source, target):
     url, values = source
     with dask.config.set(scheduler="processes", num_workers=2):

@@ -279,6 +279,7 @@ def _begin(journal, documents):
 begin = Journal.begin
 
 
+@pytest.mark.slow
 def test_processes(tmp_path):
     x = da.from_array(VALUES, chunks=(3, 2))
     with dask.config.set(scheduler="processes", num_workers=2):

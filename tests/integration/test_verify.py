@@ -218,6 +218,7 @@ def test_chunks_that_lie_across_each_other_are_read_as_seldom_as_memory_allows(s
     assert max(most) <= n_reads
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])
 def test_schedulers(scheduler, tmp_path):
     a, b = str(tmp_path / "a"), str(tmp_path / "b")

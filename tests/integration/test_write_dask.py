@@ -282,6 +282,7 @@ def test_a_region_may_be_a_list():
     assert cm.open_array(store)[...].sum() == 8
 
 
+@pytest.mark.slow
 class TestOtherProcesses:
     """Tasks that run elsewhere must reach what is meant, or nothing is begun."""
 

@@ -35,8 +35,7 @@ def layout(request):
     return LAYOUTS[request.param]
 
 
-@pytest.mark.parametrize("lazily", [False, True], ids=["numpy", "dask"])
-@pytest.mark.parametrize("chunk", [1, 2, 3, 4, 7, 100], ids=str)
+@pytest.mark.parametrize(("chunk", "lazily"), [(1, False), (3, True), (4, True), (7, False), (100, False)])
 def test_append(url, layout, chunk, lazily):
     """Of any length, onto chunks that are full or not."""
     parts = [series(5), series(3, "2000-01-06"), series(1, "2000-01-09"), series(6, "2000-01-10")]

@@ -1,4 +1,4 @@
-"""Every pair of public operations, some 10,000 interleavings; ``python -m interleavings`` runs as many as one wants."""
+"""Every pair of public operations, some 7,500 interleavings; ``python -m interleavings`` runs as many as one wants."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from interleavings.processes import one_actor_at_a_time
 # of a deletion, beside which another operation has made a node whose keys stay
 pytestmark = pytest.mark.filterwarnings("ignore::chunkmill.errors.KeysLeft")
 
-N_RUNS = 40  # of a pair: some 10,000 in all
+N_RUNS = 24  # of a pair: some 7,500 in all
 N_RUNS_OF_KNOWN = 71  # so that what is known to fail is seen to
 N_RUNS_BRIEFLY = 12
-N_SCENARIOS = 3  # of the thirty or so of a pair: the serial orders of one take as long as a dozen runs
+N_SCENARIOS = 2  # of the thirty or so of a pair: the serial orders of one take as long as a dozen runs
 
 LONG = {
     "replace-later",
@@ -34,6 +34,9 @@ EVERY = [
     if not LONG & {*pair} or sum(map(list(OPERATIONS).index, pair)) % 13 == 0
 ]
 
+# one pair in four, so that each operation meets eight others
+BRIEFLY = [p for p in EVERY if not {*p} & LONG and p not in KNOWN and sum(map(list(OPERATIONS).index, p)) % 4 == 0]
+
 PAIRS = [
     pytest.param(*pair, id="+".join(pair), marks=[pytest.mark.xfail(reason=KNOWN[pair])] if pair in KNOWN else [])
     for pair in EVERY
@@ -47,7 +50,7 @@ def _one_actor_at_a_time():
 
 
 @pytest.mark.brief
-@pytest.mark.parametrize(("first", "second"), [p for p in EVERY if p not in KNOWN])
+@pytest.mark.parametrize(("first", "second"), BRIEFLY)
 def test_pair_briefly(first, second):
     every = list(explore_all(chosen((first, second)), N_RUNS_BRIEFLY, n_scenarios=1))
     assert every

@@ -40,6 +40,7 @@ JOBS = {
 }
 
 
+@pytest.mark.slow
 class TestCost:
     @pytest.mark.parametrize("job", JOBS)
     @pytest.mark.parametrize("shards", [None, (2000,)])
