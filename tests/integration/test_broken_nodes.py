@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 from click.testing import CliRunner
 
 import chunkmill as cm
@@ -76,3 +77,34 @@ def test_converted_without_it(store, tmp_path):
     assert list(rest) == ["a", "z"]
     assert rest["a"].chunks == (4,)
     np.testing.assert_array_equal(rest["a"][...], np.arange(4))
+
+
+def test_the_others_are_returned_with_a_warning(store):
+    group = cm.open_group(store)
+    for found in (group.items, lambda: group.arrays().items()):
+        with pytest.warns(UserWarning, match=r"'broken' cannot be opened, and is left out: .*"):
+            assert [name for name, _ in found()] == ["a", "z"]
+    with pytest.warns(UserWarning, match="'broken' cannot be opened"):
+        assert [node.path for node in group.values()] == ["a", "z"]
+    assert "broken" in group
+
+
+@pytest.mark.parametrize("options", [(), ("-r",), ("--json",), ("-r", "--json"), ("--missing",)], ids="".join)
+def test_info(store, options):
+    done = CliRunner().invoke(main, ["info", *options, str(store)])
+    assert done.exit_code == 0, done.output
+    assert "broken" in done.output
+    assert "z" in done.output
+
+
+def test_datasets_without_it(store):
+    with pytest.raises(MetadataError) as raised:
+        xr.open_dataset(store, engine="chunkmill")
+    assert "drop_variables" in "".join(raised.value.__notes__)
+    assert set(xr.open_dataset(store, engine="chunkmill", drop_variables=["broken"])) == {"a", "z"}
+
+
+def test_the_command_line_names_the_way_out(store, tmp_path):
+    done = CliRunner().invoke(main, ["convert", str(store), str(tmp_path / "whole"), "--format", "zarr3"])
+    assert done.exit_code == 3
+    assert "exclude='broken' leaves it out" in done.output

@@ -102,7 +102,7 @@ def info(
     by stored bytes.
     """
     from chunkmill.cli.node_facts import describe, facts_text, headers  # noqa: PLC0415 - slow to import
-    from chunkmill.nodes.opening import walk  # noqa: PLC0415
+    from chunkmill.nodes.opening import walk_openable  # noqa: PLC0415
 
     with errors_shown():
         node = cm.open(url, path, storage_options=storage_options)
@@ -110,7 +110,7 @@ def info(
             say(headers(node))
             return
         if recursive:
-            found = [plain(describe(below, count=missing)) for below in walk(node)]
+            found = [plain(describe(below, count=missing)) for below in walk_openable(node)]
             say(json.dumps(found, indent=2, allow_nan=False))
             return
         facts = describe(node, count=missing)
@@ -132,7 +132,7 @@ def ls(url: str, path: str, storage_options: Mapping[str, Any] | None, *, as_jso
     with errors_shown():
         node = cm.open(url, path, storage_options=storage_options)
         if as_json:
-            nodes = [plain(describe(below)) for below in opening.walk(node)]
+            nodes = [plain(describe(below)) for below in opening.walk_openable(node)]
             click.echo(json.dumps(nodes, indent=2, allow_nan=False))
         elif as_table:
             say(listing(node))

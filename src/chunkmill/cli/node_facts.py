@@ -39,7 +39,10 @@ def describe(node: Node, *, count: bool = False) -> dict[str, Any]:
         if count:
             facts |= stored(node)
     else:
-        facts["children"] = list(node)
+        broken: dict[str, str] = {}
+        found = node.openable(lambda path, error: broken.update({path.rpartition("/")[2]: str(error)}))
+        facts["children"] = sorted({*found, *broken})
+        facts |= {"cannot_be_opened": broken} if broken else {}
         facts |= _images(node)
         if count:
             facts |= _stored_below(node)
@@ -66,7 +69,8 @@ def headers(node: Node) -> str:
     """
     if isinstance(node, Array):
         return "\n".join(_header_lines([node], {}))
-    below = list(opening.walk(node))
+    broken: list[str] = []
+    below = list(opening.walk(node, on_error=lambda path, error: broken.append(f"{path}: {error}")))
     parts: list[str] = []
     for group in below:
         if not isinstance(group, Array):
@@ -75,7 +79,7 @@ def headers(node: Node) -> str:
                 parts.append(f"group: {group.path}")
             indent = "" if group is below[0] else "  "
             parts += [indent + line for line in _header_lines(own, group.attributes)]
-    return "\n".join(parts)
+    return "\n".join([*parts, *(["cannot be opened:"] if broken else []), *(f"  {line}" for line in broken)])
 
 
 def _header_lines(arrays: Iterable[Array], attributes: Mapping[str, Any]) -> Iterator[str]:
@@ -187,7 +191,7 @@ def _is_chunk(array: Array, key: str) -> bool:
 
 
 def _stored_below(group: Group) -> dict[str, Any]:
-    arrays = [node for node in opening.walk(group) if isinstance(node, Array)]
+    arrays = [node for node in opening.walk_openable(group) if isinstance(node, Array)]
     counts = [stored(array) for array in arrays]
     n_bytes, n_stored = sum(array.nbytes for array in arrays), sum(c["stored_bytes"] for c in counts)
     return {
@@ -257,6 +261,7 @@ _SHOWN: Mapping[str, Callable[[Any], str]] = {
     "attributes": _attributes,
     "bytes": _bytes_text,
     "children": _children,
+    "cannot_be_opened": _attributes,
     "chunks": shape_text,
     "chunk_bytes": _bytes_text,
     "codecs": _codecs,

@@ -356,7 +356,7 @@ def errors_shown() -> Iterator[None]:
         raise
     except (ChunkmillError, RuntimeError, ValueError, TypeError, OSError, ImportError) as error:
         message = error.rendered(_as_option) if isinstance(error, ChunkmillError) else str(error)
-        say(f"{type(error).__name__}: {message}", fg="red", err=True)
+        say("; ".join((f"{type(error).__name__}: {message}", *getattr(error, "__notes__", ()))), fg="red", err=True)
         sys.exit(3)
     except Exception as error:
         if not type(error).__module__.startswith("distributed."):  # of the cluster: no workers, or killed ones

@@ -6,6 +6,7 @@ Not here: opening by path (`chunkmill.nodes.opening`), the public face, which cr
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from copy import copy
 from functools import partial
@@ -14,7 +15,7 @@ from math import prod
 from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 from chunkmill.array.stored_array import ReadMissing, check_read_missing
-from chunkmill.errors import ChunkmillError, MetadataError, NodeBeingReplaced, NodeNotFound, StoreError
+from chunkmill.errors import ChunkmillError, MetadataError, NodeBeingReplaced, NodeNotFound, StoreError, UnknownCodec
 from chunkmill.formats.base import Format
 from chunkmill.journal.unfinished import settled
 from chunkmill.model.metadata import HIDDEN_ATTRIBUTE, JSON, ArrayMetadata, Attributes, GroupMetadata
@@ -33,6 +34,10 @@ __all__ = ["OnError", "StoredGroup", "StoredNode", "is_bare", "parse_node"]
 
 
 OnError: TypeAlias = Callable[[str, ChunkmillError], None]
+
+
+def _warn(path: str, error: ChunkmillError) -> None:
+    warnings.warn(f"{path!r} cannot be opened, and is left out: {error}", stacklevel=5)
 
 
 class StoredGroup(ChangesAttributes):
@@ -269,6 +274,8 @@ class StoredGroup(ChangesAttributes):
             raise
         except NodeNotFound:
             return False
+        except (MetadataError, UnknownCodec):
+            return True
         return True
 
     def __getitem__(self, path: str) -> Array | Self:
@@ -292,35 +299,38 @@ class StoredGroup(ChangesAttributes):
         return node, [path] if is_bare(node) else []
 
     def arrays(self) -> dict[str, Array]:
-        """Return the arrays directly below, by name."""
-        return {name: node for name, node in self.children().items() if isinstance(node, Array)}
+        """Return the arrays directly below, by name; a warning names each node that cannot be opened."""
+        return {name: node for name, node in self.openable().items() if isinstance(node, Array)}
 
     def arrays_named(self, accepts: Callable[[str], bool]) -> dict[str, Array]:
         """Return the arrays directly below whose names are accepted, by name: others are not opened."""
         return {name: node for name, node in self.opened_children(accepts).items() if isinstance(node, Array)}
 
     def groups(self) -> dict[str, Self]:
-        """Return the groups directly below, by name."""
-        return {name: node for name, node in self.children().items() if isinstance(node, StoredGroup)}
+        """Return the groups directly below, by name; a warning names each node that cannot be opened."""
+        return {name: node for name, node in self.openable().items() if isinstance(node, StoredGroup)}
 
     def keys(self) -> KeysView[str]:
         """Return the names of the nodes directly below, as iterating does: of those that cannot be opened, too."""
-        try:
-            return self.children().keys()
-        except MetadataError:
-            broken: dict[str, Array | Self | None] = {}
-            names = child_names(self.store, self.documents, self.path)
-            opened = self._open_one_by_one(names, lambda path, _: broken.update({path.rpartition("/")[2]: None}))
-            found = {name: node for name, node in opened.items() if node is not None}
-            return dict(sorted({**found, **broken}.items())).keys()
+        broken: dict[str, None] = {}
+        opened = self.openable(lambda path, _: broken.update({path.rpartition("/")[2]: None}))
+        return dict.fromkeys(sorted({*opened, *broken})).keys() if broken else opened.keys()
 
     def values(self) -> ValuesView[Array | Self]:
-        """Return the nodes directly below."""
-        return self.children().values()
+        """Return the nodes directly below; a warning names each that cannot be opened."""
+        return self.openable().values()
 
     def items(self) -> ItemsView[str, Array | Self]:
-        """Return name and node of each node directly below."""
-        return self.children().items()
+        """Return name and node of each node directly below; a warning names each that cannot be opened."""
+        return self.openable().items()
+
+    def openable(self, on_error: OnError = _warn) -> dict[str, Array | Self]:
+        """Return the nodes directly below that can be opened, by name; `on_error` gets path and error of the others."""
+        try:
+            return self.children()
+        except MetadataError:
+            opened = self._open_one_by_one(child_names(self.store, self.documents, self.path), on_error)
+            return {name: node for name, node in opened.items() if node is not None}
 
     def array(self, path: str) -> Array:
         """Open the array at `path` below the group; `NodeNotFound` where there is none, or a group."""

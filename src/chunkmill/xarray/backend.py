@@ -14,8 +14,9 @@ import asyncio
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
 from typing import Any, ClassVar
@@ -32,7 +33,7 @@ from chunkmill.array.staleness import check_unchanged
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.config import setting
 from chunkmill.dask_arrays.from_array import ArrayInside, find_array_inside
-from chunkmill.errors import ChunkmillError, DatasetError
+from chunkmill.errors import ChunkmillError, DatasetError, MetadataError, UnknownCodec
 from chunkmill.formats.base import FormatName
 from chunkmill.formats.registry import get_format
 from chunkmill.model.grid import Region
@@ -238,7 +239,8 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         if isinstance(node, Array):
             arrays = {node.path.rpartition("/")[2] or _ROOT_ARRAY: node}
             return decode(GroupVariables(arrays, {}, use_zarr_fill_value_as_mask), decoders)
-        arrays, _ = _split(node.children(without=dropped))
+        with _way_out():
+            arrays, _ = _split(node.children(without=dropped))
         arrays = UnfinishedAppend.of(node.metadata.attributes).arrays_before(arrays)
         return decode(GroupVariables(arrays, node.attributes, use_zarr_fill_value_as_mask), decoders)
 
@@ -281,7 +283,8 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
 
         while todo:
             path, node, unfinished = todo.pop(0)
-            arrays, groups = _split(node.members(without=dropped))
+            with _way_out():
+                arrays, groups = _split(node.members(without=dropped))
             unfinished = unfinished.joined(UnfinishedAppend.of(node.metadata.attributes))
             arrays = unfinished.arrays_before(arrays)
 
@@ -315,6 +318,16 @@ def _open(
 ) -> Node:
     path = (group or "").strip("/")
     return api.open(url, path, format=name, consolidated=consolidated, storage_options=storage_options, base=base)
+
+
+@contextmanager
+def _way_out() -> Iterator[None]:
+    """Name `drop_variables` in the error of a node that cannot be opened."""
+    try:
+        yield
+    except (MetadataError, UnknownCodec) as error:
+        error.add_note("drop_variables=[…], with the name of the variable, leaves it out")
+        raise
 
 
 def _dropped(drop_variables: str | Iterable[str] | None) -> frozenset[str]:

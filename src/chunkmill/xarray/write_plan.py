@@ -281,7 +281,7 @@ def plan_existing(
             plan.add_group(labelled)
         else:
             plan.pending[group.path] = UnfinishedAppend.of(group.metadata.attributes)
-        stored = {} if group is None else group.arrays()
+        stored = {} if group is None else group.arrays_named(lambda _: True)
         arrays = _before_unfinished(root, group, stored)
         cuts = {} if region is None else find_region(labelled.dataset, region, arrays, root.url)
         if append_dim is not None:
@@ -318,7 +318,7 @@ def _before_unfinished(root: Group, group: Group | None, arrays: Mapping[str, Ar
 def stored_arrays(root: Group, path: str) -> dict[str, Array]:
     """Return the arrays of the group at `path`, below `root` or itself; none where there is no such group."""
     group = _group_at(root, path, adds=True)
-    return {} if group is None else _before_unfinished(root, group, group.arrays())
+    return {} if group is None else _before_unfinished(root, group, group.arrays_named(lambda _: True))
 
 
 def _group_at(root: Group, path: str, *, adds: bool) -> Group | None:
