@@ -3,13 +3,8 @@
 Needs the packages neuroglancer and selenium, and Debian's chromium and chromium-driver; WebGL is drawn in software.
 """
 
-import io
-import re
-import shutil
-import threading
+import runpy
 import time
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -17,92 +12,31 @@ import pytest
 
 import chunkmill as cm
 
-neuroglancer = pytest.importorskip("neuroglancer", reason="the viewer is not asked: pip install neuroglancer")
-selenium = pytest.importorskip("selenium.webdriver", reason="no browser is driven: pip install selenium")
-pil = pytest.importorskip("PIL.Image", reason="screenshots are not read: pip install pillow")
-
-BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-FLAGS = (
-    "--headless=new", "--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
-    "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--window-size=600,600", "--hide-scrollbars",
-)  # fmt: skip
+viewer_of = pytest.importorskip(
+    "support.viewer", reason="the viewer is not asked: pip install neuroglancer selenium pillow"
+)
 UPPER, LEFT, RIGHT = 40, 120, 230
 PATIENCE = 30  # seconds
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not (BROWSER and DRIVER), reason="no browser: apt-get install chromium chromium-driver"),
+    pytest.mark.skipif(not viewer_of.BROWSER, reason="no browser: apt-get install chromium chromium-driver"),
     pytest.mark.filterwarnings("ignore"),  # of other packages, on sockets that they leave open
 ]
-
-
-class Files(SimpleHTTPRequestHandler):
-    """Files of a folder for pages of any origin, in ranges, as shards are read."""
-
-    def do_GET(self):
-        path = Path(self.translate_path(self.path))
-        if not path.is_file():
-            self.send_error(404)
-            return
-        content, wanted = path.read_bytes(), re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
-        size = len(content)
-        if wanted:
-            first, last = wanted.groups()
-            start = int(first) if first else size - int(last)
-            content = content[start : int(last) + 1 if first and last else size]
-        self.send_response(206 if wanted else 200)
-        if wanted:
-            self.send_header("Content-Range", f"bytes {start}-{start + len(content) - 1}/{size}")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def do_HEAD(self):
-        path = Path(self.translate_path(self.path))
-        self.send_response(200 if path.is_file() else 404)
-        self.send_header("Content-Length", str(path.stat().st_size if path.is_file() else 0))
-        self.end_headers()
-
-    def do_OPTIONS(self):
-        self.send_response(200)
-        self.end_headers()
-
-    def end_headers(self):
-        for name in ("Origin", "Headers"):
-            self.send_header(f"Access-Control-Allow-{name}", "*")
-        self.send_header("Access-Control-Expose-Headers", "Content-Range, Content-Length")
-        self.send_header("Accept-Ranges", "bytes")
-        super().end_headers()
-
-    def log_message(self, *_):
-        pass
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("served")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Files, directory=str(folder)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield folder, f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with viewer_of.serving(folder) as url:
+        yield folder, url
 
 
 @pytest.fixture(scope="module")
 def page():
     """The viewer's state and a browser that shows it."""
-    neuroglancer.set_server_bind_address("127.0.0.1")
-    viewer = neuroglancer.Viewer()
-    options = selenium.ChromeOptions()
-    options.binary_location = BROWSER
-    for flag in FLAGS:
-        options.add_argument(flag)
-    driver = selenium.Chrome(options=options, service=selenium.ChromeService(DRIVER))
-    driver.get(viewer.get_viewer_url())
-    yield viewer, driver
-    driver.quit()
-    neuroglancer.stop()
+    with viewer_of.showing(600, 600) as (viewer, driver):
+        yield viewer, driver
 
 
 @pytest.fixture(scope="module")
@@ -115,27 +49,28 @@ def source(served):
 
 def quadrants(driver):
     """Return the grey level of the picture in its upper left, upper right, lower left and lower right."""
-    picture = np.asarray(pil.open(io.BytesIO(driver.get_screenshot_as_png())).convert("L"))
+    picture = np.asarray(viewer_of.screenshot(driver).convert("L"))
     y, x = (n // 2 for n in picture.shape)
     return [int(picture[y + dy, x + dx]) for dy, dx in ((-60, -60), (-60, 60), (60, -60), (60, 60))]
 
 
-@pytest.mark.parametrize(("name", "scheme", "options"), [
-    ("image.n5", "n5", {"format": "n5", "codecs": "gzip"}),
-    ("image-0.4.zarr", "zarr2", {"format": "zarr2"}),
-    ("image-0.5.zarr", "zarr3", {"format": "zarr3"}),
-    ("sharded.zarr", "zarr3", {"format": "zarr3", "shards": (16, 32, 32)}),
+@pytest.mark.parametrize(("name", "source_url", "options"), [
+    ("image.n5", "n5://{}/", {"format": "n5", "codecs": "gzip"}),
+    ("image-0.4.zarr", "zarr2://{}/", {"format": "zarr2"}),
+    ("image-0.5.zarr", "zarr3://{}/", {"format": "zarr3"}),
+    ("sharded.zarr", "zarr3://{}/", {"format": "zarr3", "shards": (16, 32, 32)}),
+    ("image.ozx", "{}|zip:|zarr3:", {"format": "zarr3"}),
 ])  # fmt: skip
 @pytest.mark.parametrize("unit", ["um", "micrometer"])
-def test_pixels_are_shown_where_they_belong(served, page, source, name, scheme, options, unit):  # noqa: PLR0917
+def test_pixels_are_shown_where_they_belong(served, page, source, name, source_url, options, unit):  # noqa: PLR0917
     (folder, url), (viewer, driver) = served, page
     where = f"{unit}-{name}"
     cm.pyramid(source, folder / where, scale=(40, 4, 4), units=unit, levels=2, **options)
     with viewer.txn() as state:
         state.layers.clear()
-        state.dimensions = neuroglancer.CoordinateSpace()
-        state.layers["image"] = neuroglancer.ImageLayer(
-            source=f"{scheme}://{url}/{where}/",
+        state.dimensions = viewer_of.neuroglancer.CoordinateSpace()
+        state.layers["image"] = viewer_of.neuroglancer.ImageLayer(
+            source=source_url.format(f"{url}/{where}"),
             shader="void main() { emitGrayscale(toNormalized(getDataValue())); }",
         )
         state.layout, state.show_axis_lines = "xy", False
@@ -153,3 +88,14 @@ def test_pixels_are_shown_where_they_belong(served, page, source, name, scheme, 
         time.sleep(0.5)
         found = quadrants(driver)
     assert found == wanted
+
+
+def test_the_picture_of_the_documentation_shows_what_is_written(tmp_path, page):
+    docs = Path(__file__).parents[2] / "docs"
+    made = runpy.run_path(str(docs / "viewer_picture.py"))
+    made["photograph"](tmp_path / "made.png")
+    stored, now = (
+        np.asarray(viewer_of.Image.open(path).convert("RGB"), int) for path in (made["PICTURE"], tmp_path / "made.png")
+    )
+    assert made["PICTURE"].stat().st_size < 150_000
+    assert abs(stored - now).mean() < 5
