@@ -15,7 +15,7 @@ from typing import Any
 import dask
 from distributed import Client, LocalCluster
 
-__all__ = ["cluster_of", "cluster_without_nannies", "kill_worker", "scheduler_of_its_own", "worker_pids"]
+__all__ = ["bare_worker", "cluster_of", "cluster_without_nannies", "kill_worker", "scheduler_of_its_own", "worker_pids"]
 
 
 @contextlib.contextmanager
@@ -78,6 +78,18 @@ def scheduler_of_its_own(folder: Path, n_workers: int = 2) -> Iterator[Popen[byt
             stack.enter_context(_process([*command, "--no-nanny", "--no-dashboard"], environment))
         stack.enter_context(Client(scheduler_file=str(file))).wait_for_workers(n_workers)
         yield scheduler
+
+
+@contextlib.contextmanager
+def bare_worker(client: Client) -> Iterator[Popen[bytes]]:
+    """Run a worker of the client's cluster in an environment without chunkmill, and yield its process."""
+    packages = os.pathsep.join(path for path in sys.path if path.endswith("site-packages"))
+    command = [sys.executable, "-S", "-m", "distributed.cli.dask_worker", client.scheduler_info()["address"]]
+    with _process(
+        [*command, "--no-nanny", "--nthreads", "1", "--no-dashboard"], os.environ | {"PYTHONPATH": packages}
+    ) as worker:
+        client.wait_for_workers(1)
+        yield worker
 
 
 @contextlib.contextmanager

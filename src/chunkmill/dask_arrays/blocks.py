@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
+from importlib.util import find_spec
+from itertools import compress
+from pkgutil import resolve_name
 from typing import Any
 
 import cloudpickle
@@ -16,7 +19,7 @@ from dask.layers import ArrayBlockwiseDep
 
 from chunkmill.model.grid import ChunkGrid, DaskChunks, Region, RegularAxis, RunsAxis, run_lengths
 
-__all__ = ["BlockRegions", "SharedFunction"]
+__all__ = ["BlockRegions", "SharedFunction", "SharedSource", "unpacked_function", "unpacked_source"]
 
 
 class BlockRegions(ArrayBlockwiseDep):
@@ -79,7 +82,7 @@ class SharedFunction:
     """Function that every task of a layer holds: unpickled once in a process, however many tasks bring it.
 
     On a cluster the scheduler pickles every task separately; the function is pickled there by copying the bytes that
-    it arrived as.
+    it arrived as (see `_anywhere`).
     """
 
     __slots__ = ("function", "payload")
@@ -94,11 +97,57 @@ class SharedFunction:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # pickled again each time in the process that made the function: what it refers to may have changed
-        return _unpack, (self.payload or _packed(self.function),)
+        return pickle.loads, (self.payload or _anywhere("function", _packed(self.function)),)
 
 
-def _packed(function: Callable[..., Any]) -> bytes:
-    """Pickle a function: by cloudpickle, which takes three times as long, only where pickle would not do."""
+class SharedSource:
+    """Array-like that the tasks of ``da.from_array`` read, pickled like a `SharedFunction`."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.array[key]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pickle.loads, (_anywhere("source", _packed(self.array)),)
+
+
+class _Call:
+    """A call that unpickling makes, of a function that every process has."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self._call = function, arguments
+
+    def __call__(self) -> None:
+        """Pickle asks what it calls to be callable."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._call
+
+
+# for a process without chunkmill: what raises, when it is called or indexed, in a task
+_STAND_IN = """type("WithoutChunkmill", (), dict.fromkeys(
+    ("__call__", "__getitem__"), lambda *_: (_ for _ in ()).throw(ModuleNotFoundError(
+        "No module named 'chunkmill': give every worker, and the scheduler, the client's packages"))))()"""
+
+
+def _anywhere(kind: str, packed: bytes) -> bytes:
+    """Return what unpickles to a shared function or source; without chunkmill to `_STAND_IN`.
+
+    A worker closes of a message that it cannot unpickle: its tasks wait for another worker, and the client says
+    nothing.
+    """
+    is_installed = (_Call(find_spec, "chunkmill"),)
+    found = _Call(map, resolve_name, _Call(compress, (f"{__name__}:unpacked_{kind}",), is_installed))
+    unpack = _Call(next, found, partial(eval, _STAND_IN))
+    return pickle.dumps(_Call(unpack, {"packed": packed}), pickle.HIGHEST_PROTOCOL)
+
+
+def _packed(function: Any) -> bytes:
+    """Pickle a function or an array-like; by cloudpickle, in three times the time, only where pickle would not do."""
     if not cloudpickle.list_registry_pickle_by_value():
         try:
             payload = pickle.dumps(function, pickle.HIGHEST_PROTOCOL)
@@ -109,6 +158,16 @@ def _packed(function: Callable[..., Any]) -> bytes:
     return cloudpickle.dumps(function)  # type: ignore[no-any-return]
 
 
+def unpacked_function(shared: dict[str, bytes]) -> SharedFunction:
+    """Return the function that `_anywhere` has packed."""
+    return _unpack(shared["packed"])
+
+
+def unpacked_source(shared: dict[str, bytes]) -> SharedSource:
+    """Return the array-like that `_anywhere` has packed."""
+    return SharedSource(pickle.loads(shared["packed"]))  # noqa: S301 - pickle is how dask brings tasks
+
+
 @lru_cache(maxsize=16)
-def _unpack(payload: bytes) -> SharedFunction:
-    return SharedFunction(pickle.loads(payload), payload)  # noqa: S301 - pickle is how dask brings tasks
+def _unpack(packed: bytes) -> SharedFunction:
+    return SharedFunction(pickle.loads(packed), _anywhere("function", packed))  # noqa: S301

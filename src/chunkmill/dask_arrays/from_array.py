@@ -2,7 +2,8 @@
 
 Dask builds the graph by itself: a task a block, which asks the array for it and waits. It then calls the functions of
 its setting ``array_plugins`` with every new dask array: ours looks whether the array is one of `da.from_array` over a
-stored array, and replaces its graph by that of `read_graph`, with the same name and blocks. Xarray's chunks are made by
+stored array, and replaces its graph by that of `read_graph`, with the same name and blocks; or the array-like in it by
+one that unpickles on any worker (`chunkmill.dask_arrays.blocks.SharedSource`). Xarray's chunks are made by
 `da.from_array`, too. Neither dask's optimisation nor its schedulers ask the array for its graph.
 """
 
@@ -16,10 +17,12 @@ from dask._task_spec import TaskRef
 from dask.array import core as da
 from dask.array.core import getter, getter_nofancy
 from dask.blockwise import Blockwise
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from chunkmill.array.selection import full_region
 from chunkmill.array.staleness import read_published
 from chunkmill.array.stored_array import StoredArray
+from chunkmill.dask_arrays.blocks import SharedSource
 from chunkmill.dask_arrays.read import ReadValues, SourceArray, read_in_runs_of
 from chunkmill.model.grid import Region
 
@@ -73,13 +76,31 @@ def _plugin(x: Any) -> da.Array | None:
     layer = x.dask.layers.get(x.name) if isinstance(x, da.Array) else None
     if type(layer) is not Blockwise or layer.task.func not in _GETTERS or layer.task.kwargs:
         return None  # with arguments of its own where there is a lock
-    source = next((value for value, index in layer.indices if index is None), None)
-    if isinstance(source, TaskRef):
-        source = x.dask.layers[source.key][source.key]
+    given = source = next((value for value, index in layer.indices if index is None), None)
+    if isinstance(given, TaskRef):
+        source = x.dask.layers[given.key][given.key]
+    if _reads_stored(source):
+        _share(x.dask, layer, given, SharedSource(source))
     if type(x) is SourceArray or (found := array_inside(source)) is None:
         return None
     graph = read_in_runs_of(found.array, x.chunks, found.region, x.name, found.values)
     return SourceArray(x.dask if graph is None else graph, x.name, x.chunks, meta=x._meta)  # noqa: SLF001
+
+
+def _reads_stored(source: Any) -> bool:
+    """Return whether there is a stored array inside xarray's wrappers."""
+    while source is not None and not isinstance(source, (StoredArray, SharedSource)):
+        source = getattr(source, "array", None)
+    return isinstance(source, StoredArray)
+
+
+def _share(graph: HighLevelGraph, layer: Any, given: Any, shared: Any) -> None:
+    """Put a source into a graph, whose layer has another one in its arguments, or refers to it."""
+    if isinstance(given, TaskRef):
+        layers: Any = graph.layers
+        layers[given.key] = MaterializedLayer({given.key: shared})
+    else:
+        layer.indices = tuple((shared if value is given else value, index) for value, index in layer.indices)
 
 
 _GETTERS = (getter, getter_nofancy)

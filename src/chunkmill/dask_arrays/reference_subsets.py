@@ -7,6 +7,7 @@ Not here: tasks of jobs (`chunkmill.runtime.reference_shipping`).
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -19,7 +20,6 @@ from chunkmill.array.other_stores import begun_reads, held_references
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions
 from chunkmill.model.grid import DaskChunks, Region
-from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import HoldsReferences
 
 __all__ = ["SubsetRegions", "begin_subset", "read_subset"]
@@ -37,7 +37,8 @@ class SubsetRegions(BlockRegions):
     >>> report = cm.to_references("memory://doc-subsets", "memory://doc-subsets-set/refs.json")
     >>> array = cm.open_array("memory://doc-subsets-set/refs.json", "a")
     >>> task = SubsetRegions(array, ((3, 3, 3),))[1,].value
-    >>> task.regions, len(task.array.store.references), len(pickle.loads(pickle.dumps(task)).store.references)
+    >>> store, regions = pickle.loads(pickle.loads(pickle.dumps(task)))
+    >>> regions, len(task.array.store.references), len(store.references)
     ([(slice(3, 6, None),)], 13, 3)
     """
 
@@ -75,36 +76,30 @@ class _Blocks:
     def __reduce__(self) -> tuple[Any, ...]:
         store = cast("HoldsReferences", held_references(self.array))
         keys = [key for region in self.regions for key in self.array.keys(region)]
-        return _SentBlocks, (store.subset(keys), self.regions)
+        # as bytes: a worker without chunkmill closes of what it cannot unpickle (see `SharedFunction`)
+        return bytes, (pickle.dumps((store.subset(keys), self.regions), pickle.HIGHEST_PROTOCOL),)
 
 
-class _SentBlocks:
-    """Blocks after pickling: their regions, and a store with their references only."""
-
-    __slots__ = ("regions", "store")
-
-    def __init__(self, store: Store, regions: Sequence[Region]) -> None:
-        self.store = store
-        self.regions = regions
-
-
-def _with_references(array: StoredArray, blocks: _Blocks | _SentBlocks) -> StoredArray:
-    return blocks.array if isinstance(blocks, _Blocks) else array.with_store(blocks.store)
+def _opened(array: StoredArray, blocks: _Blocks | bytes) -> tuple[StoredArray, Sequence[Region]]:
+    """Return the array with the references of some blocks, and their regions."""
+    if isinstance(blocks, _Blocks):
+        return blocks.array, blocks.regions
+    store, regions = pickle.loads(blocks)  # noqa: S301 - pickle is how dask brings tasks
+    return array.with_store(store), regions
 
 
 def read_subset(
     array: StoredArray,
-    block: _Blocks | _SentBlocks,
+    block: _Blocks | bytes,
     reads: BegunReads | None = None,
     *,
     values: Callable[[StoredArray, Region], Any] = read_region,
 ) -> Any:
     """Read a block of `array`, whose own store holds no references: the task of each key of the layer."""
-    array = _with_references(array, block)
-    (region,) = block.regions
+    array, (region,) = _opened(array, block)
     return values(array.with_store(with_begun_reads(array.store, reads)), region)
 
 
-def begin_subset(array: StoredArray, blocks: _Blocks | _SentBlocks) -> BegunReads:
+def begin_subset(array: StoredArray, blocks: _Blocks | bytes) -> BegunReads:
     """Begin the requests of blocks of `array`, whose own store holds no references."""
-    return begun_reads(_with_references(array, blocks), blocks.regions)
+    return begun_reads(*_opened(array, blocks))

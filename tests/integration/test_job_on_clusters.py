@@ -1,0 +1,159 @@
+"""Jobs where people run them: batch scripts, workers of a batch system, workers that lack the package."""
+
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from click.testing import CliRunner
+from distributed import Client, LocalCluster
+from support.clusters import bare_worker, scheduler_of_its_own
+
+import chunkmill as cm
+from chunkmill.cli.main import main
+
+VALUES = np.arange(64.0).reshape(8, 8)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stored")
+    cm.create_array(folder / "a.zarr", shape=(8, 8), dtype="f8", chunks=(4, 4))[...] = VALUES
+    cm.write_dataset(xr.Dataset({"v": (("y", "x"), VALUES)}), folder / "d.zarr", encoding={"v": {"chunks": (4, 4)}})
+    cm.to_references(folder / "a.zarr", folder / "refs.json")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bare():
+    with (
+        LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+        bare_worker(client) as worker,
+    ):
+        yield client, worker
+
+
+@pytest.mark.parametrize(
+    "lazily",
+    [
+        lambda folder: cm.from_store(folder / "a.zarr"),
+        lambda folder: da.from_array(cm.open_array(folder / "a.zarr")),
+        lambda folder: da.from_array(cm.open_array(folder / "a.zarr"), inline_array=True),
+        lambda folder: xr.open_dataset(folder / "d.zarr", engine="chunkmill", chunks={}).v.data,
+        lambda folder: cm.from_store(folder / "refs.json"),
+    ],
+    ids=["from_store", "from_array", "inline", "xarray", "references"],
+)
+@pytest.mark.parametrize("leaves", ["compute", "persist", "submit"])
+def test_a_graph_on_a_worker_without_chunkmill_is_one_error(stored, bare, lazily, leaves):
+    """It closed the worker, and the client waited for ever."""
+    client, worker = bare
+    x = (lazily(stored) + 1).sum()
+    assert x.compute(scheduler="threads") == (VALUES + 1).sum()
+    if leaves == "submit":
+        x = client.submit(sum, [client.compute(x)])
+    elif leaves == "persist":
+        x = client.persist(x)
+    future = x if leaves == "submit" else client.compute(x)
+    with pytest.raises(ModuleNotFoundError, match="No module named 'chunkmill': give every worker"):
+        future.result(timeout=30)
+    assert worker.poll() is None
+
+
+def source_of(folder, n_rows=400):
+    array = cm.create_array(folder / "source.zarr", shape=(n_rows, 8), dtype="i4", chunks=(8, 8))
+    array[...] = np.arange(8 * n_rows).reshape(n_rows, 8)
+    return array
+
+
+# dask-jobqueue leaves the pipes of the workers that it has started open
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_workers_of_a_batch_system(tmp_path, monkeypatch):
+    """Of dask-jobqueue, each started by a script of its own."""
+    jobqueue = pytest.importorskip("dask_jobqueue.local")
+    array = source_of(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    options = {"cores": 1, "memory": "1GiB", "python": sys.executable}
+    options |= {"scheduler_options": {"dashboard_address": "127.0.0.1:0", "host": "127.0.0.1"}}
+    with jobqueue.LocalCluster(**options) as cluster, Client(cluster) as client:
+        cluster.scale(jobs=2)
+        client.wait_for_workers(2, timeout=60)
+        report = cm.rechunk(array, tmp_path / "target.zarr", chunks=(400, 1))
+    assert report.n_keys == 8
+    np.testing.assert_array_equal(cm.open_array(tmp_path / "target.zarr")[...], array[...])
+
+
+def test_the_command_on_a_scheduler_and_workers_of_their_own(tmp_path):
+    array = source_of(tmp_path)
+    with scheduler_of_its_own(tmp_path) as _:
+        address = Client.current().scheduler.address
+        arguments = ["rechunk", str(tmp_path / "source.zarr"), str(tmp_path / "target.zarr"), "--chunks=400,1"]
+        result = CliRunner().invoke(main, [*arguments, "--scheduler", address])
+    assert result.exit_code == 0, result.output
+    np.testing.assert_array_equal(cm.open_array(tmp_path / "target.zarr")[...], array[...])
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "run_on.md"
+
+JOB = """
+import time
+
+import dask
+
+import chunkmill as cm
+from chunkmill.conversion import convert_tasks
+
+put = convert_tasks._put
+
+
+def slowly(*args, **options):
+    time.sleep(0.02)
+    return put(*args, **options)
+
+
+convert_tasks._put = slowly
+with dask.config.set(scheduler="threads", num_workers=2):
+    open("begun", "w").close()
+    cm.convert("source.zarr", "target.n5", format="n5", codecs="gzip")
+"""
+
+
+@pytest.mark.skipif(os.name != "posix" or shutil.which("bash") is None, reason="a script of bash")
+def test_the_batch_script_of_the_docs_submits_itself_again(tmp_path):
+    """SLURM's signal before the walltime, then a second allocation that finishes the job."""
+    (script,) = re.findall(r"```text\n(#!/bin/bash.*?)```", PAGE.read_text(), re.DOTALL)
+    assert "#SBATCH --signal=B:TERM@" in script
+    array = source_of(tmp_path, 4000)
+    (tmp_path / "job.sh").write_text(script)
+    (tmp_path / "rechunk.py").write_text(JOB)
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for name, line in {"sbatch": 'echo "$@" >> submitted', "python": f'exec {sys.executable} "$@"'}.items():
+        (commands / name).write_text(f"#!/bin/bash\n{line}\n")
+        (commands / name).chmod(stat.S_IRWXU)
+    search = f"{commands}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": search, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(["bash", "job.sh"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as job:
+        while not (tmp_path / "begun").exists():
+            time.sleep(0.05)
+        time.sleep(1)
+        job.send_signal(signal.SIGTERM)
+        _, errors = job.communicate(timeout=60)
+    assert "the same call resumes it" in errors
+    assert (tmp_path / "submitted").read_text() == "job.sh\n"
+    assert not (tmp_path / "target.n5" / "attributes.json").exists()
+    again = subprocess.run(["bash", "job.sh"], cwd=tmp_path, env=environment, timeout=120, check=False)
+    assert again.returncode == 0
+    assert (tmp_path / "submitted").read_text() == "job.sh\n"
+    np.testing.assert_array_equal(cm.open_array(tmp_path / "target.n5")[...], array[...])
