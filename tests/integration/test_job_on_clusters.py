@@ -124,7 +124,6 @@ def slowly(*args, **options):
 
 convert_tasks._put = slowly
 with dask.config.set(scheduler="threads", num_workers=2):
-    open("begun", "w").close()
     cm.convert("source.zarr", "target.n5", format="n5", codecs="gzip")
 """
 
@@ -145,9 +144,9 @@ def test_the_batch_script_of_the_docs_submits_itself_again(tmp_path):
     search = f"{commands}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": search, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(["bash", "job.sh"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as job:
-        while not (tmp_path / "begun").exists():
+        while not any(each.state == "running" for each in cm.jobs(tmp_path / "target.n5")):
             time.sleep(0.05)
-        time.sleep(1)
+        time.sleep(0.5)  # tasks are at work
         job.send_signal(signal.SIGTERM)
         _, errors = job.communicate(timeout=60)
     assert "the same call resumes it" in errors

@@ -46,6 +46,8 @@ class StoredJob:
         Read and written by this run; estimated.
     client
         Host and process that run it.
+    waits_for
+        What it waits for where no worker takes tasks, or a store does not answer.
     """
 
     job: str
@@ -60,6 +62,7 @@ class StoredJob:
     bytes_per_second: float = 0.0
     seconds_left: float | None = None
     client: str = ""
+    waits_for: str = ""
 
     def __str__(self) -> str:
         done = f", {self.n_tasks_done:,} tasks done" if self.n_tasks_done else ""
@@ -71,6 +74,8 @@ class StoredJob:
             done += f", about {self.seconds_left:,.0f} s left"
         if self.client:
             done += f", run by {self.client}"
+        if self.waits_for:
+            done += f"; waits: {self.waits_for}"
         return deferred_imports.printable(
             f"{self.state}: {self.job or 'damaged journal'}, begun {self.began or 'at an unknown time'}{done}"
         )
@@ -84,12 +89,12 @@ class StoredJobs(list[StoredJob]):
     """The unfinished jobs of a store; notebooks show them as a table."""
 
     def _repr_html_(self) -> str:
-        rows = [("state", "job", "stage", "tasks", "MiB/s", "seconds left", "run by")]
+        rows = [("state", "job", "stage", "tasks", "MiB/s", "seconds left", "run by", "waits for")]
         for job in self:
             tasks = f"{job.n_stage_done:,} of {job.n_stage_tasks:,}" if job.stage else f"{job.n_tasks_done:,} done"
             left = "" if job.seconds_left is None else f"{job.seconds_left:,.0f}"
             speed = f"{job.bytes_per_second / 2**20:,.1f}" if job.bytes_per_second else ""
-            rows.append((job.state, job.job, job.stage, tasks, speed, left, job.client))
+            rows.append((job.state, job.job, job.stage, tasks, speed, left, job.client, job.waits_for))
         return deferred_imports.report_html("unfinished jobs", [], [rows]) if self else "no unfinished jobs"
 
 
@@ -141,6 +146,7 @@ def _described(store: Store, job: UnfinishedJob) -> StoredJob:
         bytes_per_second=beat.get("n_bytes", 0) / max(beat.get("seconds", 0.0), 1e-3),
         seconds_left=beat.get("seconds_left"),
         client=f"process {beat['pid']} on {beat['host']}" if "pid" in beat else "",
+        waits_for=beat.get("waits_for", ""),
     )
 
 
