@@ -334,7 +334,7 @@ def n_requests(a: cm.Array) -> int:
     from chunkmill.stores.metered import Meter, MeteredStore
 
     meter = Meter()
-    metered = type(a)(MeteredStore(a.store, meter), a.path, a.metadata, a.format, a.prefix)
+    metered = type(a)(a.stored.with_store(MeteredStore(a.store, meter)))
     metered[...]
     return meter.n_requests
 

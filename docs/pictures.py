@@ -112,7 +112,7 @@ def store_keys() -> str:
     )
     region = (slice(0, 12), slice(8, 20))
     array[region] = 1
-    keys, chunks = array.write_layout.grid, array.chunk_grid
+    keys, chunks = array.write_layout.grid, array.read_layout.grid
     left, top = 16, 34
     shapes = [
         text(left + 12 * CELL, 20, f"array, shape {array.shape}", weight="bold")

@@ -30,12 +30,14 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.errors import ChunkmillError
     from chunkmill.nodes.api import (
         consolidate,
+        create_array,
+        create_arrays,
+        create_group,
         open,  # noqa: A004 - the contract's name, as in zarr
         open_array,
         open_group,
     )
     from chunkmill.nodes.array import Array
-    from chunkmill.nodes.create import create_array, create_arrays, create_group
     from chunkmill.nodes.delete import delete
     from chunkmill.nodes.group import Group
     from chunkmill.nodes.jobs import StoredJob, jobs
@@ -122,9 +124,8 @@ _DEFINED_IN = {
     "dask_arrays.to_store": ("to_store",),
     "dask_arrays.write": ("WriteReport",),
     "errors": ("ChunkmillError",),
-    "nodes.api": ("consolidate", "open", "open_array", "open_group"),
+    "nodes.api": ("consolidate", "create_array", "create_arrays", "create_group", "open", "open_array", "open_group"),
     "nodes.array": ("Array",),
-    "nodes.create": ("create_array", "create_arrays", "create_group"),
     "nodes.delete": ("delete",),
     "nodes.group": ("Group",),
     "nodes.jobs": ("StoredJob", "jobs"),

@@ -37,7 +37,7 @@ STILL_SMALL = {
 }  # fmt: skip
 
 # room -> floors and files that it may have; the aim is 8 and 20: figures that only shrink
-MOST_FLOORS_AND_FILES = {"journal": (8, 20), "nodes": (12, 21), "runtime": (8, 20)}
+MOST_FLOORS_AND_FILES = {"journal": (8, 20), "nodes": (8, 20), "runtime": (8, 20)}
 
 
 def name(path):

@@ -1,7 +1,9 @@
 """Every public function says what it takes, gives and raises, and shows it once; that the examples run, pytest sees to."""
 
+import ast
 import inspect
 import re
+import textwrap
 
 import pytest
 
@@ -27,3 +29,54 @@ def test_sections(function):
     heads = re.findall(r"^(\S.*?)(?: : .*)?$", found["Parameters"], flags=re.MULTILINE)  # names, and perhaps a type
     named = {name.strip(" *") for head in heads for name in head.split(",")}
     assert named == set(inspect.signature(function).parameters)
+
+
+CLASSES = {name: value for name in cm.__all__ if inspect.isclass(value := getattr(cm, name))}
+
+
+def ours(cls):
+    return [each for each in cls.__mro__ if each.__module__.startswith(("chunkmill", __name__))]
+
+
+def attributes(cls):
+    """Public names of fields, and of what methods set on ``self``: of a class of ours."""
+    names = set(vars(cls).get("__annotations__", ()))
+    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(cls)))):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        attribute = (each for each in targets if isinstance(each, ast.Attribute))
+        names |= {each.attr for each in attribute if isinstance(each.value, ast.Name) and each.value.id == "self"}
+    return {name for name in names if not name.startswith("_")}
+
+
+def undocumented(cls):
+    documented = {
+        name.strip()
+        for each in ours(cls)
+        for head in re.findall(r"^(\S.*?)(?: : .*)?$", sections(each).get("Attributes", ""), flags=re.MULTILINE)
+        for name in head.split(",")
+    }
+    for each in ours(cls):
+        for name in sorted(attributes(each) | vars(each).keys()):
+            member = inspect.getattr_static(cls, name, None)
+            has_text = isinstance(member, property) or callable(getattr(cls, name, None))
+            shown = bool(inspect.getdoc(getattr(cls, name))) if has_text else name in documented
+            if not name.startswith("_") and not shown:
+                yield name
+
+
+@pytest.mark.parametrize("cls", CLASSES.values(), ids=CLASSES)
+def test_every_public_member_is_documented(cls):
+    """On the page of its class, which shows inherited members: by its own docstring, or among the attributes."""
+    assert not sorted(set(undocumented(cls)))
+
+
+def test_a_member_without_a_word_is_found():
+    class Shown:
+        field: int
+
+        def __init__(self):
+            self.set_later = 1
+
+        def method(self): ...
+
+    assert set(undocumented(Shown)) == {"field", "method", "set_later"}

@@ -166,7 +166,7 @@ class TestKeys:
         store = MemoryStore()
         array = filled(store, layout)
         outside = array.write_layout.locator.key((3, 0))
-        strange = array.prefix + "notes.txt"
+        strange = array.stored.prefix + "notes.txt"
         for key in (outside, strange, "elsewhere/c/0/0"):
             store.set(key, b"?")
         report = cm.check(store)

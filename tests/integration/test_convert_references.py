@@ -120,7 +120,7 @@ def stage(tmp_path):
     source = cm.open_array(ranges(tmp_path / "all.bin", 1000), "a")
     target = cm.create_array(tmp_path / "target", shape=(4000,), chunks=(4,), dtype="u1", codecs="raw")
     conversion = cm.plan_convert(source, MemoryStore(), format="zarr3").job.stages("")[0].common[0].action
-    transfers = (ArrayTransfer(source, target, conversion, fresh=True),)
+    transfers = (ArrayTransfer(source.stored, target.stored, conversion, fresh=True),)
     n_tasks = -(-1000 // conversion.group[0])
     return Stage("t", transfer_group, transfers, [(0, i) for i in range(n_tasks)], transfer_reads), target
 

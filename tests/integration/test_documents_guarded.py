@@ -305,7 +305,7 @@ def test_a_new_node_that_dies_anywhere_is_whole_or_can_be_written_again(name, wr
 def _tree(name):
     store = MemoryStore()
     root = cm.create_group(store, format=name)
-    if root.documents.consolidated_key("") is not None:
+    if root.stored.documents.consolidated_key("") is not None:
         cm.consolidate(store)
     return store
 

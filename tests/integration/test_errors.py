@@ -28,6 +28,7 @@ from chunkmill.errors import (
     UnsupportedFeature,
 )
 from chunkmill.hints import Hint
+from chunkmill.nodes.array import Array
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -237,7 +238,7 @@ def test_get(reading, options):
     below = MemoryStore()
     filled(below, **options)
     array = cm.open_array(below, "a")
-    array = array.with_store(FailingStore(below, 1, ("get",), reason="the wire is cut"))
+    array = Array(array.stored.with_store(FailingStore(below, 1, ("get",), reason="the wire is cut")))
     with pytest.raises(ChunkError, match="the wire is cut") as caught:
         READS[reading](array)
     error = caught.value
@@ -253,7 +254,7 @@ def test_get_of_the_second_shard():
     """The document is looked at, then two indexes are asked for at once, and the second fails."""
     below = MemoryStore()
     array = filled(below, shards=(4, 4))
-    array = array.with_store(FailingStore(below, 3, ("get",)))
+    array = Array(array.stored.with_store(FailingStore(below, 3, ("get",))))
     with pytest.raises(ChunkError) as caught:
         array[1:7, 1:3]
     assert (caught.value.step, caught.value.key) == ("get", "a/c/1/0")
@@ -273,7 +274,7 @@ def test_set(how):
     write, method, step = WRITES[how]
     below = MemoryStore()
     array = filled(below)
-    array = array.with_store(FailingStore(below, 1, (method,), reason="disk full"))
+    array = Array(array.stored.with_store(FailingStore(below, 1, (method,), reason="disk full")))
     with pytest.raises(ChunkError, match="disk full") as caught:
         write(array)
     assert caught.value.step == step

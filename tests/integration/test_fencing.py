@@ -111,7 +111,7 @@ class Interfering(RecordingStore):
 
 def without_lock(array, region, values):
     """Write as another process does: it does not know of this one's locks."""
-    chunk_io.write_region(array, region, np.asarray(values, array.dtype), lock=no_lock)
+    chunk_io.write_region(array.stored, region, np.asarray(values, array.dtype), lock=no_lock)
 
 
 def an_array(store, **kwargs):
@@ -173,9 +173,9 @@ def test_the_lock_is_asked_for_firmly_once_others_are_met():
     store = Interfering(below, 1, lambda: without_lock(other, (slice(7, 8),), [1]))
     array = cm.open_array(store, mode="r+")
     (overlap,) = array.write_layout.grid.overlaps((slice(0, 1),))
-    chunk_io.update_chunk(array, overlap, np.ones(1, "i4"), lock=lock)
+    chunk_io.update_chunk(array.stored, overlap, np.ones(1, "i4"), lock=lock)
     assert asked == [(f"{below.url}/c/0", False), (f"{below.url}/c/0", True)]
     asked.clear()
     unfenced = cm.open_array(UnfencedStore(below), mode="r+")
-    chunk_io.update_chunk(unfenced, overlap, np.ones(1, "i4"), lock=lock)
+    chunk_io.update_chunk(unfenced.stored, overlap, np.ones(1, "i4"), lock=lock)
     assert asked == [(f"{below.url}/c/0", True)]

@@ -215,7 +215,7 @@ def write_slowly(array, i, lock):
 
     array.store.get_versioned = slow
     chunk_io.update_chunk(
-        array, next(array.write_layout.grid.overlaps((slice(i, i + 1),))), np.full(1, i + 1, "i4"), lock=lock
+        array.stored, next(array.write_layout.grid.overlaps((slice(i, i + 1),))), np.full(1, i + 1, "i4"), lock=lock
     )
 
 

@@ -9,6 +9,7 @@ from support.recording import FailingStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError
+from chunkmill.nodes.array import Array
 from chunkmill.stores.memory import MemoryStore
 
 LAYOUTS = {
@@ -42,7 +43,7 @@ def doors(store, **kwargs):
 def test_fill(store):
     for array in doors(store):
         np.testing.assert_array_equal(array[...], EXPECTED)
-        assert array.read_missing == "fill"
+        assert array.stored.read_missing == "fill"
     np.testing.assert_array_equal(cm.from_store(store, "g/a").compute(), EXPECTED)
 
 
@@ -72,7 +73,7 @@ def test_by_dask(store):
         cm.from_store(store, "g/a", read_missing="error").compute()
     assert lazy.name != array.to_dask().name
     with pytest.raises(ChunkError, match="absent"):
-        da.from_array(array.with_read_missing("error")).compute()
+        da.from_array(Array(array.stored.with_read_missing("error"))).compute()
 
 
 def test_partial_writes_into_absent_chunks(store):
@@ -86,7 +87,7 @@ def test_partial_writes_into_absent_chunks(store):
 def test_failed_is_neither(store):
     for read_missing in ("fill", "error"):
         array = cm.open_array(store, "g/a", read_missing=read_missing)
-        array = array.with_store(FailingStore(store, 1))
+        array = Array(array.stored.with_store(FailingStore(store, 1)))
         with pytest.raises(ChunkError, match="injected failure"):
             array[2:4]
 
@@ -95,4 +96,4 @@ def test_nonsense(store):
     with pytest.raises(ValueError, match="'fill'"):
         cm.open(store, "g/a", read_missing="nan")
     with pytest.raises(ValueError, match="'fill'"):
-        cm.open_array(store, "g/a").with_read_missing(None)
+        cm.open_array(store, "g/a").stored.with_read_missing(None)

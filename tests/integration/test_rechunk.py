@@ -168,7 +168,7 @@ def test_present_stays_present_though_it_is_fill_value(strategy):
     from chunkmill.array.chunk_io import write_chunk
 
     for i in range(3):
-        write_chunk(array, (i, 0), np.zeros((2, 12), "i4"), write_empty=True)
+        write_chunk(array.stored, (i, 0), np.zeros((2, 12), "i4"), write_empty=True)
     rechunk(array, (store, "b"), chunks=(3, 4), strategy=strategy)
     assert keys(check(store, np.zeros((12, 12), "i4"))) == {(i, j) for i in (0, 1) for j in range(3)}
 

@@ -70,7 +70,7 @@ def _check_nothing_outside(array):
         shape = layout.spec(coords).shape
         outside = np.ones(shape, bool)
         outside[layout.grid.extent(coords)] = False
-        chunk = read_chunk(array, layout, coords, tuple(slice(0, n) for n in shape))
+        chunk = read_chunk(array.stored, layout, coords, tuple(slice(0, n) for n in shape))
         assert not chunk[outside].any()
 
 
@@ -96,7 +96,7 @@ def test_only_what_the_region_touches_is_read_of_a_sparse_array():
     report = cm.convert(source, target := MemoryStore(), format="n5", region=(slice(100_000_000, 900_000_000),))
     array = cm.open_array(target)
     assert array[23_456_789].tolist() == [7] * 4
-    assert len(list(array.stored_keys())) == 1
+    assert len(list(array.stored.stored_keys())) == 1
     assert report.actions["absent"] == 8 * 10**7 - 1
     assert report.n_requests < 100
 

@@ -104,10 +104,10 @@ def test_a_write_that_had_looked_before(place, layout, change, values):
     """It asked for the document, and was suspended before it wrote: nothing of it gets into what is there by then."""
     array = create(place, codecs="gzip", **layout)
     array[...] = 1  # has just looked
-    with unchanged_while_written(array) as found:
+    with unchanged_while_written(array.stored) as found:
         change(place)
-        with pytest.raises(StoreError, match="array 'a' is not as it was"), unchanged_while_written(array):
-            write_region(found, full_region(array.shape), values)
+        with pytest.raises(StoreError, match="array 'a' is not as it was"), unchanged_while_written(array.stored):
+            write_region(found.stored, full_region(array.shape), values)
     left = cm.open_group(place)
     assert list(left) == (["a"] if "a" in left else [])
     if "a" in left:
@@ -168,8 +168,8 @@ def test_chunks_that_are_gone_are_no_fill_values(place, layout):
     for read in (
         lambda: array[...],
         lambda: array[0, 0],
-        lambda: read_points(array, ([0], [0])),
-        lambda: read_outer(array, ([0], [0])),
+        lambda: read_points(array.stored, ([0], [0])),
+        lambda: read_outer(array.stored, ([0], [0])),
     ):
         with pytest.raises(StoreError, match="it has been deleted"):
             read()
@@ -207,7 +207,7 @@ def test_chunks_of_consolidated_metadata_alone(place):
     for key in (".zgroup", "a/.zarray"):
         store.delete(key)
     array = cm.open_group(place)["a"]
-    array.last_seen.valid_until = 0.0
+    array.stored.last_seen.valid_until = 0.0
     np.testing.assert_array_equal(array.to_dask().compute(scheduler="sync"), np.zeros((4, 4)))
 
 
@@ -247,7 +247,7 @@ def test_the_last_look_at_many_variables_is_at_many_at_once():
     far = FarStore()
     ds = series(8)[["v"]].drop_vars(["time", "x"])
     cm.write_dataset(xr.merge([ds.rename(v=f"v{n}") for n in range(8)]), far)
-    arrays = list(cm.open_group(far).arrays().values())
+    arrays = list(cm.open_group(far).stored.arrays().values())
     far.seconds = 0.02
     far.clear()
     staleness.check_after_writing(arrays)
@@ -287,10 +287,10 @@ def test_another_process_replaced_it(url, monkeypatch):
     monkeypatch.setattr(staleness, "CHECK_INTERVAL", 0)
     array = create(url)
     x = array.to_dask()
-    monkeypatch.setattr(staleness, "n_publications", lambda: array.last_seen.n_publications)
+    monkeypatch.setattr(staleness, "n_publications", lambda: array.stored.last_seen.n_publications)
     x.compute(scheduler="sync")
     create(url, chunks=(2, 2), overwrite=True)
-    array.last_seen.valid_until = 0
+    array.stored.last_seen.valid_until = 0
     with pytest.raises(StoreError, match=REPLACED):
         x.compute(scheduler="sync")
 

@@ -100,7 +100,15 @@ def test_s3_consolidated(s3_server):  # noqa: F811
         cm.consolidate(url, **options)
         group = cm.open_group(url, **options)
         s3_server.log.clear()
-        assert sorted(node.path for node in opening.walk(group)) == ["", "g", "g/a", "g/h", "g/h/b", "none", "top"]
+        assert sorted(node.path for node in opening.walk(group.stored)) == [
+            "",
+            "g",
+            "g/a",
+            "g/h",
+            "g/h/b",
+            "none",
+            "top",
+        ]
         assert s3_server.log == []
 
 

@@ -532,6 +532,6 @@ def test_an_array_is_no_tree(url):
 
 def test_variables_without_a_dataset(url):
     array = cm.create_array(url, shape=(2,), dtype="i4", chunks=(2,), attributes={"scale_factor": 2.0})
-    variable = open_variable("v", array)
+    variable = open_variable("v", array.stored)
     assert variable.dims == ("v_dim_0",)
     assert variable.attrs == {"scale_factor": 2.0}

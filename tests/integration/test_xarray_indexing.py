@@ -170,7 +170,7 @@ def test_gathering_out_of_bounds_says_where(url):
         with pytest.raises(RegionError, match="axis 1 of length 3"):
             gather(a, (np.array([0, 1]), np.array([0, 3])))
     with pytest.raises(RegionError, match="negative step"):
-        read_outer(a, (slice(None, None, -1), slice(None)))
+        read_outer(a.stored, (slice(None, None, -1), slice(None)))
 
 
 def test_strings_are_indexed_lazily(written_by_xarray):

@@ -8,6 +8,7 @@ from typing import Any
 import chunkmill as cm
 from chunkmill.errors import ChunkmillError, NodeBeingReplaced, NodeNotFound
 from chunkmill.nodes import opening
+from chunkmill.nodes.group import as_node
 from chunkmill.stores.base import Store
 
 __all__ = ["REPLACED", "UNREADABLE", "Snapshot", "snapshot"]
@@ -41,8 +42,9 @@ def _view(store: Store, *, consolidated: bool | None, raises: bool) -> Snapshot:
         found[error.path] = REPLACED
 
     try:
-        for node in opening.walk(cm.open(store, consolidated=consolidated), on_error=None if raises else replaced):
-            found[node.path] = _shown(node, raises=raises)
+        top = cm.open(store, consolidated=consolidated).stored
+        for node in opening.walk(top, on_error=None if raises else replaced):
+            found[node.path] = _shown(as_node(node), raises=raises)
     except NodeBeingReplaced as error:
         if raises:
             raise

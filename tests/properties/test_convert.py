@@ -80,7 +80,7 @@ def test_values_and_presence(conversion, dtype):
             region = a.write_layout.grid.region(coords)
             kind = random.choice(["zero", "other"])
             values[region] = 0 if kind == "zero" else random.randrange(1, 99)
-            write_chunk(a, coords, values[region], write_empty=True)
+            write_chunk(a.stored, coords, values[region], write_empty=True)
     with dask.config.set(scheduler="sync"):
         try:
             plan = cm.plan_convert(source, target, **new)

@@ -37,9 +37,9 @@ def test_every_array_is_found_once(hierarchy):
     for group in undocumented:
         for name in (".zgroup", ".zattrs", "zarr.json", "attributes.json"):
             store.delete(f"{group}/{name}")
-    found = [node.path for node in walk(cm.open_group(store))]
+    found = [node.path for node in walk(cm.open_group(store).stored)]
     assert sorted(found) == sorted({*paths, *(parent for path in paths for parent in parents_of(path))})
     assert all(found.index(parent) < found.index(path) for path in paths for parent in parents_of(path))
-    documented = [node.path for node in walk(cm.open_group(store), undocumented=False)]
+    documented = [node.path for node in walk(cm.open_group(store).stored, undocumented=False)]
     if fmt != "n5":
         assert set(documented) == {p for p in found if not any(g in undocumented for g in (p, *parents_of(p)))}

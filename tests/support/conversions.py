@@ -29,11 +29,11 @@ def make(kind="zarr2", codecs="gzip", dtype=">i4", fill_value=0, **kwargs):
     grid = a.write_layout.grid
     for coords in grid.all_coords():
         if a.shards is None:
-            chunk_io.write_chunk(a, coords, values[grid.region(coords)], write_empty=coords != (0, 0))
+            chunk_io.write_chunk(a.stored, coords, values[grid.region(coords)], write_empty=coords != (0, 0))
             if coords == (0, 0):
                 store.delete(a.write_layout.locator.key(coords))
         else:
-            chunk_io.write_chunk(a, coords, values[grid.region(coords)])
+            chunk_io.write_chunk(a.stored, coords, values[grid.region(coords)])
     return store, values
 
 

@@ -76,7 +76,7 @@ def list_present(array: StoredArray) -> Numbers | None:
     >>> import chunkmill as cm
     >>> a = cm.create_array("memory://doc-present", shape=(10**9,), dtype="u1", chunks=(1,))
     >>> a[7], a[10**8] = 1, 1
-    >>> list_present(a)
+    >>> list_present(a.stored)
     array([        7, 100000000])
     """
     grid, shape = array.write_layout.grid, array.write_layout.grid.grid_shape

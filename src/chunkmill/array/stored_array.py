@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any, Literal, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from chunkmill.model.metadata import JSON, ArrayMetadata, Attributes, NamedConfi
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import n_publications
 
-__all__ = ["CHECK_INTERVAL", "LastSeen", "ReadMissing", "StoredArray", "check_read_missing", "chunk_step"]
+__all__ = ["CHECK_INTERVAL", "ArrayFacts", "LastSeen", "ReadMissing", "StoredArray", "check_read_missing", "chunk_step"]
 
 CHECK_INTERVAL = 1.0
 """Seconds after which tasks read the metadata of an array again, to see whether it was replaced."""
@@ -67,11 +67,75 @@ class LastSeen:
     tree_valid_until: float = 0.0
 
 
+class ArrayFacts:
+    """Facts that the metadata of an array say, in NumPy's words: of `StoredArray`, and of the public class."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def store(self) -> Store:
+            """The store."""
+
+        @property
+        def metadata(self) -> ArrayMetadata:
+            """All that the format's document says."""
+
+    @property
+    def url(self) -> str:
+        """Canonical url of the store."""
+        return self.store.url
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length of each axis, slowest first."""
+        return self.metadata.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self.metadata.chunk_grid.ndim
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Data type in native byte order; numpy's ``StringDType`` for strings of variable length."""
+        return self.metadata.dtype
+
+    @property
+    def fill_value(self) -> Any:
+        """Value of absent chunks; ``None`` where the format leaves them undefined (they read as zeros)."""
+        return self.metadata.fill_value
+
+    @property
+    def codecs(self) -> tuple[NamedConfig, ...]:
+        """The codec chain in encode order, in Zarr v3's names."""
+        return self.metadata.codecs
+
+    @property
+    def attributes(self) -> Mapping[str, JSON]:
+        """User attributes, read-only: `chunkmill.Array.update_attributes` changes them."""
+        return Attributes(self.metadata.attributes)
+
+    @property
+    def dimension_names(self) -> tuple[str | None, ...] | None:
+        """Name of each axis, or ``None`` when the format holds none."""
+        return self.metadata.dimension_names
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements decoded; strings of variable length count by their 16-byte handle."""
+        return self.size * self.dtype.itemsize
+
+
 @dataclass(eq=False, repr=False)
-class StoredArray:
+class StoredArray(ArrayFacts):
     """A chunked array in a store: metadata, layouts and the store itself; picklable, safe to use from many threads.
 
-    Tasks never change one. The public array does, when it is resized or its attributes are set.
+    It never changes: the public array, which holds one, takes another when it is resized or its attributes are set.
 
     Attributes
     ----------
@@ -136,26 +200,6 @@ class StoredArray:
         return self.metadata
 
     @property
-    def url(self) -> str:
-        """Canonical url of the store."""
-        return self.store.url
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Length of each axis, slowest first."""
-        return self.metadata.shape
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return self.metadata.chunk_grid.ndim
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Data type in native byte order; numpy's ``StringDType`` for strings of variable length."""
-        return self.metadata.dtype
-
-    @property
     def chunks(self) -> tuple[Any, ...]:
         """Chunk shape (of the inner chunks, when sharded); lengths per axis when the grid is rectilinear."""
         grid = self.chunk_grid
@@ -168,36 +212,6 @@ class StoredArray:
         if self.chunk_grid is grid:
             return None
         return grid.chunk_shape if grid.is_regular else grid.dask_chunks
-
-    @property
-    def fill_value(self) -> Any:
-        """Value of absent chunks; ``None`` where the format leaves them undefined (they read as zeros)."""
-        return self.metadata.fill_value
-
-    @property
-    def codecs(self) -> tuple[NamedConfig, ...]:
-        """The codec chain in encode order, in Zarr v3's names."""
-        return self.metadata.codecs
-
-    @property
-    def attributes(self) -> Mapping[str, JSON]:
-        """User attributes, read-only: `chunkmill.Array.update_attributes` changes them."""
-        return Attributes(self.metadata.attributes)
-
-    @property
-    def dimension_names(self) -> tuple[str | None, ...] | None:
-        """Name of each axis, or ``None`` when the format holds none."""
-        return self.metadata.dimension_names
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements decoded; strings of variable length count by their 16-byte handle."""
-        return self.size * self.dtype.itemsize
 
     @property
     def nchunks(self) -> int:

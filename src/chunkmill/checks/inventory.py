@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import (
     ChunkmillError,
     MetadataError,
@@ -27,9 +28,9 @@ from chunkmill.journal.names import JOB_PREFIX, TAG_PREFIX, run_tag
 from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs
 from chunkmill.model.metadata import is_within, same_json
 from chunkmill.nodes import opening
-from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import fetch, format_of_store, may_have, node_keys, present
-from chunkmill.nodes.group import Group, Node, open_node
+from chunkmill.nodes.opening import open_stored
+from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import sweep_partial_files
 from chunkmill.stores.probe import PROBE_PREFIX
@@ -40,7 +41,7 @@ __all__ = ["Inventory", "Problem", "job_problem", "staleness", "take_inventory"]
 _MAX_NAMED = 5  # of what differs, in one reason
 
 
-def staleness(group: Group, key: str, nodes: Iterable[Node]) -> str | None:
+def staleness(group: StoredGroup, key: str, nodes: Iterable[StoredNode]) -> str | None:
     """Describe how the consolidated metadata under `key` differ from the documents of `nodes`.
 
     ``None`` when they do not, or when the group has none.
@@ -62,7 +63,7 @@ def staleness(group: Group, key: str, nodes: Iterable[Node]) -> str | None:
     return f"differs from the documents at {', '.join(map(repr, differing[:_MAX_NAMED]))}{more}"
 
 
-def _actual(group: Group, nodes: Iterable[Node], known: Mapping[str, bytes]) -> dict[str, bytes]:
+def _actual(group: StoredGroup, nodes: Iterable[StoredNode], known: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return the current documents that consolidated metadata of the group should hold."""
     prefix = f"{group.path}/" if group.path else ""
     wanted = set(known)
@@ -148,23 +149,23 @@ class Inventory:
 
     store: Store
     path: str
-    arrays: list[Array] = field(default_factory=list)
-    groups: list[Group] = field(default_factory=list)
+    arrays: list[StoredArray] = field(default_factory=list)
+    groups: list[StoredGroup] = field(default_factory=list)
     chunks: list[NDArray[np.int64]] = field(default_factory=list)
-    stale: list[Group] = field(default_factory=list)
+    stale: list[StoredGroup] = field(default_factory=list)
     undocumented: list[str] = field(default_factory=list)
     appends: dict[str, list[tuple[str, tuple[int, ...], str]]] = field(default_factory=dict)
     dead_appends: dict[str, Problem] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     @property
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[StoredNode]:
         """Groups and arrays."""
         return [*self.groups, *self.arrays]
 
-    def add(self, node: Node) -> None:
+    def add(self, node: StoredNode) -> None:
         """Add an array or a group; of a folder without a document only the nodes below it count."""
-        if isinstance(node, Array):
+        if isinstance(node, StoredArray):
             self.arrays.append(node)
         elif node.is_documented:
             self.groups.append(node)
@@ -204,11 +205,11 @@ def take_inventory(store: Store, path: str = "") -> Inventory:
     return found
 
 
-def _top(found: Inventory) -> tuple[Node | None, NodeNotFound | None]:
+def _top(found: Inventory) -> tuple[StoredNode | None, NodeNotFound | None]:
     """Open the node; without one, return the error if nothing at all is there, or report the invalid document."""
     for consolidated in (False, None):  # consolidated metadata, where only those are left
         try:
-            return open_node(found.store, found.path, consolidated=consolidated, read_only=False), None
+            return open_stored(found.store, found.path, consolidated=consolidated, read_only=False), None
         except NodeNotFound as error:
             nothing = error
         except ChunkmillError as error:
@@ -219,7 +220,7 @@ def _top(found: Inventory) -> tuple[Node | None, NodeNotFound | None]:
 
 def _without_listing(found: Inventory) -> Inventory:
     """Take the nodes that metadata name, consolidated ones too, and all chunks of their grids."""
-    _add_nodes(found, open_node(found.store, found.path))
+    _add_nodes(found, open_stored(found.store, found.path))
     for array in found.arrays:
         grid_shape = array.write_layout.grid.grid_shape
         if prod(grid_shape) > _MAX_UNLISTED:
@@ -232,12 +233,12 @@ def _without_listing(found: Inventory) -> Inventory:
 _MAX_UNLISTED = 1 << 22
 
 
-def _add_nodes(found: Inventory, top: Node) -> None:
+def _add_nodes(found: Inventory, top: StoredNode) -> None:
     """Add `top` and everything below it; nodes that cannot be opened are problems."""
     folders: list[str] = []
     for node in opening.walk(top, on_error=lambda path, error: _report_document(found, path, error)):
         found.add(node)
-        if isinstance(node, Group) and not node.is_documented:
+        if isinstance(node, StoredGroup) and not node.is_documented:
             folders.append(f"{node.path}/")
         elif node.path.startswith(tuple(folders)):
             found.undocumented.append(node.path)
@@ -251,7 +252,7 @@ def _report_document(found: Inventory, path: str, error: ChunkmillError) -> None
     found.problems.append(Problem("unsupported" if cannot else "metadata", path, key, str(error)))
 
 
-def _listed(store: Store, found: Inventory, top: Node | None) -> Iterator[str]:
+def _listed(store: Store, found: Inventory, top: StoredNode | None) -> Iterator[str]:
     """Yield every key at and below the path, whatever the format."""
     if not found.path:
         yield from store.list_prefix("")
@@ -282,11 +283,11 @@ class _Keys:
         hidden = [*unreadable, *(job.path for job in jobs)]
         self.hidden = tuple(prefix for path in hidden for prefix in _prefixes(path))
 
-    def _know(self, node: Node) -> None:
+    def _know(self, node: StoredNode) -> None:
         # a node may have documents of two formats, and some formats are configured by their root
-        own = format_of_store(node.store, node.format) if isinstance(node, Array) else node.documents
+        own = format_of_store(node.store, node.format) if isinstance(node, StoredArray) else node.documents
         self.documents.update(_document_keys((own, *FORMATS), node.path))
-        if isinstance(node, Array):
+        if isinstance(node, StoredArray):
             self.owners[node.prefix] = len(self.chunks)
             self.chunks.append([])
 
@@ -320,7 +321,7 @@ class _Keys:
         n_before = len(self.found.nodes)
         for path in sorted(paths):
             try:
-                node = open_node(self.found.store, path, consolidated=False, read_only=False)
+                node = open_stored(self.found.store, path, consolidated=False, read_only=False)
             except NodeNotFound:
                 continue
             except ChunkmillError as error:

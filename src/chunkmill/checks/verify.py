@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from chunkmill.array.chunk_io import read_region
 from chunkmill.array.other_stores import metered
 from chunkmill.array.present_keys import Numbers, list_chunks_if_sparse, touch
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.estimate import itemsize
 from chunkmill.conversion.rechunking.plan import Limits, Side, choose_rechunk_strategy
 from chunkmill.conversion.rechunking.planner_input import read_side, store_costs
@@ -29,9 +30,8 @@ from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.model.metadata import same_json
 from chunkmill.nodes import opening
 from chunkmill.nodes.api import NodeLocation, open_source
-from chunkmill.nodes.array import Array
-from chunkmill.nodes.group import Node
 from chunkmill.nodes.opening import walk
+from chunkmill.nodes.stored_group import StoredNode
 from chunkmill.runtime.stage import Stage, TaskResult, TaskSpecs
 from chunkmill.runtime.stage_runner import run_once
 from chunkmill.runtime.worker_memory import Worker, current_worker
@@ -190,10 +190,10 @@ class VerifyReport(ReportMixin):
 
 
 def compare(
-    a: Node,
-    b: Node,
+    a: StoredNode,
+    b: StoredNode,
     *,
-    crop: Callable[[Array], Array] | None = None,
+    crop: Callable[[StoredArray], StoredArray] | None = None,
     sample: float | None = None,
     seed: int = 0,
     progress: bool | str | None = None,
@@ -208,9 +208,9 @@ def compare(
     stored: list[Sequence[int]] = []
     worker = current_worker()
     for path, stored_first, second in _matched(a, b):
-        first = crop(stored_first) if crop is not None and isinstance(stored_first, Array) else stored_first
+        first = crop(stored_first) if crop is not None and isinstance(stored_first, StoredArray) else stored_first
         differences.extend(_compare_documents(path, first, second))
-        if isinstance(first, Array) and isinstance(second, Array) and _same_kind(first, second):
+        if isinstance(first, StoredArray) and isinstance(second, StoredArray) and _same_kind(first, second):
             most = _MAX_BLOCK_BYTES if sample is None else min(_MAX_BLOCK_BYTES, second.nbytes // _LEAST_TO_SAMPLE)
             pair, found = _Pair.of(path, first, second, worker, most)
             pairs.append(pair)
@@ -242,26 +242,26 @@ def compare(
 # Documents
 
 
-def _matched(a: Node, b: Node) -> Iterator[tuple[str, Node | None, Node | None]]:
+def _matched(a: StoredNode, b: StoredNode) -> Iterator[tuple[str, StoredNode | None, StoredNode | None]]:
     first = {_below(a, node): node for node in opening.walk(a)}
     second = {_below(b, node): node for node in opening.walk(b)}
     for path in sorted(first.keys() | second.keys()):
         yield path, first.get(path), second.get(path)
 
 
-def _below(top: Node, node: Node) -> str:
+def _below(top: StoredNode, node: StoredNode) -> str:
     return node.path[len(top.path) :].strip("/")
 
 
-def _compare_documents(path: str, a: Node | None, b: Node | None) -> Iterator[Difference]:
+def _compare_documents(path: str, a: StoredNode | None, b: StoredNode | None) -> Iterator[Difference]:
     if a is None or b is None:
         there, side = (b, "a") if a is None else (a, "b")
         yield Difference(path, "missing", f"{_kind(there)} is missing in {side}")
         return
-    if isinstance(a, Array) is not isinstance(b, Array):
+    if isinstance(a, StoredArray) is not isinstance(b, StoredArray):
         yield Difference(path, "missing", f"a has {_kind(a)}, b {_kind(b)}")
         return
-    if isinstance(a, Array) and isinstance(b, Array):
+    if isinstance(a, StoredArray) and isinstance(b, StoredArray):
         for kind, first, second in (
             ("shape", a.shape, b.shape),
             ("dtype", a.dtype, b.dtype),
@@ -284,18 +284,18 @@ class _Absent:
 _ABSENT = _Absent()
 
 
-def _own_attributes(node: Node, other: Node) -> dict[str, Any]:
+def _own_attributes(node: StoredNode, other: StoredNode) -> dict[str, Any]:
     """Return the attributes without those that repeat the dimension names or the other's fill value."""
-    names = node.dimension_names if isinstance(node, Array) else None
+    names = node.dimension_names if isinstance(node, StoredArray) else None
     return {
         name: value
         for name, value in node.attributes.items()
         if (names is None or name not in _NAMES or value != list(names)[:: _NAMES[name]])
-        and not (name == "_FillValue" and isinstance(other, Array) and _means_the_same(value, other))
+        and not (name == "_FillValue" and isinstance(other, StoredArray) and _means_the_same(value, other))
     }
 
 
-def _means_the_same(value: Any, other: Array) -> bool:
+def _means_the_same(value: Any, other: StoredArray) -> bool:
     """Return whether the attribute ``_FillValue`` is the other's fill value, where that stands for missing elements."""
     fill = other.fill_value
     if "_FillValue" in other.attributes or fill is None or not get_format(other.format).masks_fill_value:
@@ -303,8 +303,8 @@ def _means_the_same(value: Any, other: Array) -> bool:
     return other.dtype.kind in "biufc" and same_json(value, encode_fill_value(fill, other.dtype))
 
 
-def _kind(node: Node | None) -> str:
-    return "an array" if isinstance(node, Array) else "a group"
+def _kind(node: StoredNode | None) -> str:
+    return "an array" if isinstance(node, StoredArray) else "a group"
 
 
 def _specs(blocks: Sequence[Sequence[int]], sample: float | None, seed: int) -> Sequence[tuple[int, int]]:
@@ -334,7 +334,7 @@ class _Sampled(Sequence[tuple[int, int]]):
         return self._specs[chosen.randrange(start, stop)]
 
 
-def _shown(node: Node) -> str:
+def _shown(node: StoredNode) -> str:
     return f"{node.url}/{node.path}" if node.path else node.url
 
 
@@ -347,12 +347,12 @@ class _Pair:
     """Two arrays of one shape and dtype, and the grid of blocks in which they are compared."""
 
     path: str
-    a: Array
-    b: Array
+    a: StoredArray
+    b: StoredArray
     blocks: ChunkGrid
 
     @classmethod
-    def of(cls, path: str, a: Array, b: Array, worker: Worker, most: int) -> tuple[_Pair, Sequence[int]]:
+    def of(cls, path: str, a: StoredArray, b: StoredArray, worker: Worker, most: int) -> tuple[_Pair, Sequence[int]]:
         """Return the pair, and the numbers of the blocks in which either array has chunks: of all, unless listed.
 
         Blocks own `most` bytes; fewer where few chunks are stored, since the absent ones near them are asked for.
@@ -391,7 +391,7 @@ class _Pair:
         return self.blocks.region(self.blocks.coords_of(number))
 
 
-def _list_both(a: Array, b: Array) -> list[tuple[Numbers, ChunkGrid]] | None:
+def _list_both(a: StoredArray, b: StoredArray) -> list[tuple[Numbers, ChunkGrid]] | None:
     """Return the numbers of the chunks of both, and their grids; ``None`` where every one is to be asked for."""
     if "error" in {a.read_missing, b.read_missing}:  # each absent chunk is an error of its own
         return None
@@ -403,7 +403,7 @@ def _list_both(a: Array, b: Array) -> list[tuple[Numbers, ChunkGrid]] | None:
     return listed
 
 
-def _blocks(a: Array, b: Array, worker: Worker) -> ChunkGrid:
+def _blocks(a: StoredArray, b: StoredArray, worker: Worker) -> ChunkGrid:
     """Return blocks of whole store keys of one array that read as little of the other twice as memory allows."""
     max_mem = worker.max_mem // _N_BLOCKS
     while True:
@@ -419,17 +419,17 @@ def _blocks(a: Array, b: Array, worker: Worker) -> ChunkGrid:
         max_mem = 2 * max_mem + 1  # chunks that exceed the limit are compared nevertheless
 
 
-def _grid(array: Array) -> ChunkGrid:
+def _grid(array: StoredArray) -> ChunkGrid:
     """Return the grid to align to: of store keys, or of the inner chunks of shards that are too large to hold."""
     keys = array.write_layout.grid
     return keys if prod(keys.chunk_shape) * array.dtype.itemsize <= _MAX_BLOCK_BYTES else array.read_layout.grid
 
 
-def _same_kind(a: Array, b: Array) -> bool:
+def _same_kind(a: StoredArray, b: StoredArray) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype
 
 
-def _block_reads(pairs: Sequence[_Pair], spec: tuple[int, int]) -> Iterator[tuple[Array, list[str]]]:
+def _block_reads(pairs: Sequence[_Pair], spec: tuple[int, int]) -> Iterator[tuple[StoredArray, list[str]]]:
     pair, region = pairs[spec[0]], pairs[spec[0]].region(spec[1])
     yield from ((array, array.keys(region)) for array in (pair.a, pair.b))
 
@@ -516,6 +516,6 @@ def verify(
     first = open_source(a, storage_options)
     options = (each for each in (target_storage_options, storage_options_b, storage_options) if each is not None)
     second = open_source(b, next(options, None))
-    arrays = [] if region is None else [each for each in walk(first) if isinstance(each, Array)]
+    arrays = [] if region is None else [each for each in walk(first) if isinstance(each, StoredArray)]
     crop = cropping(region, first, arrays)
     return compare(first, second, crop=crop, sample=sample, seed=seed, progress=progress)

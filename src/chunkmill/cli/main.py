@@ -107,13 +107,13 @@ def info(
     with errors_shown():
         node = cm.open(url, path, storage_options=storage_options)
         if recursive and not as_json:
-            say(headers(node))
+            say(headers(node.stored))
             return
         if recursive:
-            found = [plain(describe(below, count=missing)) for below in walk_openable(node)]
+            found = [plain(describe(below, count=missing)) for below in walk_openable(node.stored)]
             say(json.dumps(found, indent=2, allow_nan=False))
             return
-        facts = describe(node, count=missing)
+        facts = describe(node.stored, count=missing)
     say(json.dumps(plain(facts), indent=2, allow_nan=False) if as_json else facts_text(facts))
 
 
@@ -132,10 +132,10 @@ def ls(url: str, path: str, storage_options: Mapping[str, Any] | None, *, as_jso
     with errors_shown():
         node = cm.open(url, path, storage_options=storage_options)
         if as_json:
-            nodes = [plain(describe(below)) for below in opening.walk_openable(node)]
+            nodes = [plain(describe(below)) for below in opening.walk_openable(node.stored)]
             click.echo(json.dumps(nodes, indent=2, allow_nan=False))
         elif as_table:
-            say(listing(node))
+            say(listing(node.stored))
         else:
             say(node.tree() if isinstance(node, cm.Group) else repr(node))
 

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from chunkmill.array.present_keys import chunks_in_shards
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.cli.options import plain
 from chunkmill.display.array import codecs_text, shape_text
 from chunkmill.display.report import format_bytes, report_text
 from chunkmill.errors import ChunkmillError
 from chunkmill.nodes import opening
-from chunkmill.nodes.array import Array
-from chunkmill.nodes.group import Group, Node
+from chunkmill.nodes.group import Group
+from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.capabilities import list_sizes
 
 __all__ = ["describe", "facts_text", "headers", "listing", "stored"]
@@ -31,10 +32,10 @@ _CONCURRENT = 16  # sizes asked for at once
 _BATCH = 256  # shards whose indexes are read together
 
 
-def describe(node: Node, *, count: bool = False) -> dict[str, Any]:
+def describe(node: StoredNode, *, count: bool = False) -> dict[str, Any]:
     """Return the facts of a node; with `count`, also how much of it is stored, which costs a listing."""
     facts: dict[str, Any] = {"kind": _kind(node), "format": node.format, "url": node.url, "path": node.path}
-    if isinstance(node, Array):
+    if isinstance(node, StoredArray):
         facts |= _array_facts(node)
         if count:
             facts |= stored(node)
@@ -49,7 +50,7 @@ def describe(node: Node, *, count: bool = False) -> dict[str, Any]:
     return facts | {"attributes": dict(node.attributes)}
 
 
-def headers(node: Node) -> str:
+def headers(node: StoredNode) -> str:
     """Return dimensions, variables and attributes of a node and of all below it, as ``ncdump -h`` shows them.
 
     Examples
@@ -67,14 +68,16 @@ def headers(node: Node) -> str:
     attributes:
       title = "all"
     """
-    if isinstance(node, Array):
+    if isinstance(node, StoredArray):
         return "\n".join(_header_lines([node], {}))
     broken: list[str] = []
     below = list(opening.walk(node, on_error=lambda path, error: broken.append(f"{path}: {error}")))
     parts: list[str] = []
     for group in below:
-        if not isinstance(group, Array):
-            own = [each for each in below if isinstance(each, Array) and each.path.rpartition("/")[0] == group.path]
+        if not isinstance(group, StoredArray):
+            own = [
+                each for each in below if isinstance(each, StoredArray) and each.path.rpartition("/")[0] == group.path
+            ]
             if parts:
                 parts.append(f"group: {group.path}")
             indent = "" if group is below[0] else "  "
@@ -82,7 +85,7 @@ def headers(node: Node) -> str:
     return "\n".join([*parts, *(["cannot be opened:"] if broken else []), *(f"  {line}" for line in broken)])
 
 
-def _header_lines(arrays: Iterable[Array], attributes: Mapping[str, Any]) -> Iterator[str]:
+def _header_lines(arrays: Iterable[StoredArray], attributes: Mapping[str, Any]) -> Iterator[str]:
     arrays = list(arrays)
     sizes: dict[str, int] = {}
     for array in arrays:
@@ -112,14 +115,14 @@ def _attribute_lines(attributes: Mapping[str, Any], indent: str) -> Iterator[str
         yield f"{indent}{name} = {json.dumps(plain(value), ensure_ascii=False)}"
 
 
-def _kind(node: Node) -> str:
-    return "array" if isinstance(node, Array) else "group"
+def _kind(node: StoredNode) -> str:
+    return "array" if isinstance(node, StoredArray) else "group"
 
 
-def _images(group: Group) -> dict[str, Any]:
+def _images(group: StoredGroup) -> dict[str, Any]:
     """Return the levels of each multiscale image in a group: what attributes say wrongly is left to `attributes`."""
     try:
-        images = group.multiscales
+        images = Group(group).multiscales
     except ChunkmillError:
         return {}
     rows = [
@@ -138,7 +141,7 @@ def _images(group: Group) -> dict[str, Any]:
     return {"levels": rows} if rows else {}
 
 
-def _array_facts(array: Array) -> dict[str, Any]:
+def _array_facts(array: StoredArray) -> dict[str, Any]:
     grid, keys = array.chunk_grid, array.write_layout.grid
     facts = {
         "shape": array.shape,
@@ -159,7 +162,7 @@ def _array_facts(array: Array) -> dict[str, Any]:
     return facts
 
 
-def stored(array: Array) -> dict[str, Any]:
+def stored(array: StoredArray) -> dict[str, Any]:
     """Count absent chunks and stored bytes of an array: one listing, and the index of each shard that is stored."""
     grid = array.write_layout.grid
     sizes = {key: size for key, size in list_sizes(array.store, array.prefix) if _is_chunk(array, key)}
@@ -173,7 +176,7 @@ def stored(array: Array) -> dict[str, Any]:
     return counts | {"stored_bytes": n_bytes, "compression_ratio": ratio}
 
 
-def _missing_inner_chunks(array: Array, keys: Iterable[str]) -> int | None:
+def _missing_inner_chunks(array: StoredArray, keys: Iterable[str]) -> int | None:
     """Return how many chunks are absent, by the shards under `keys`; ``None`` if their indexes cannot be read alone."""
     layout, grid, decode = array.read_layout, array.write_layout.grid, array.metadata.chunk_keys.decode
     if layout is array.write_layout:
@@ -185,13 +188,13 @@ def _missing_inner_chunks(array: Array, keys: Iterable[str]) -> int | None:
     return n_missing
 
 
-def _is_chunk(array: Array, key: str) -> bool:
+def _is_chunk(array: StoredArray, key: str) -> bool:
     coords = array.metadata.chunk_keys.decode(key[len(array.prefix) :], array.ndim)
     return coords is not None and all(i < n for i, n in zip(coords, array.write_layout.grid.grid_shape, strict=True))
 
 
-def _stored_below(group: Group) -> dict[str, Any]:
-    arrays = [node for node in opening.walk_openable(group) if isinstance(node, Array)]
+def _stored_below(group: StoredGroup) -> dict[str, Any]:
+    arrays = [node for node in opening.walk_openable(group) if isinstance(node, StoredArray)]
     counts = [stored(array) for array in arrays]
     n_bytes, n_stored = sum(array.nbytes for array in arrays), sum(c["stored_bytes"] for c in counts)
     return {
@@ -276,7 +279,7 @@ _SHOWN: Mapping[str, Callable[[Any], str]] = {
 }
 
 
-def listing(node: Node) -> str:
+def listing(node: StoredNode) -> str:
     """Return a table of the arrays at and below a node: path, shape, dtype, chunks, shards, bytes and codecs."""
     head = ("path", "shape", "dtype", "chunks", "shards", "bytes", "codecs")
     unsupported: list[tuple[str, str]] = []
@@ -291,7 +294,7 @@ def listing(node: Node) -> str:
             codecs_text(array.codecs),
         )
         for array in opening.walk(node, on_error=lambda path, error: unsupported.append((path, str(error))))
-        if isinstance(array, Array)
+        if isinstance(array, StoredArray)
     ]
     facts = [("cannot be opened", f"{path}: {error}") for path, error in unsupported]
     return report_text(f"{_kind(node)} {node.url} ({node.format})", facts, [[head, *rows]])

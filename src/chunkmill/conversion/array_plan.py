@@ -27,7 +27,6 @@ from chunkmill.errors import ChunkError, JobError, MetadataError
 from chunkmill.formats.base import Format
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkCoords
-from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import fetch, format_of_store, present
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
@@ -256,8 +255,8 @@ class ArrayPlan:
         Fraction of one task's budget that a group of its store keys uses: small arrays share tasks.
     """
 
-    source: Array
-    target: Array
+    source: StoredArray
+    target: StoredArray
     seen: SeenSource
     action: ChosenAction
     rechunk: RechunkPlan | None = None

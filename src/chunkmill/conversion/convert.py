@@ -10,6 +10,7 @@ from typing import Any, Literal, Unpack
 
 import dask
 
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.convert_job import ConversionTarget, plan_job
 from chunkmill.conversion.ome import OmeImages, check_ome, cropped_group, with_place
 from chunkmill.conversion.options import (
@@ -35,9 +36,9 @@ from chunkmill.hints import Hint
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes.api import open_source, open_target
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.group import Group, Node
 from chunkmill.nodes.new_array import with_chunk_keys
 from chunkmill.nodes.open_store import open_plain_store
+from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.runtime.worker_memory import current_worker
 from chunkmill.stores.base import Store
 
@@ -149,10 +150,10 @@ def plan_convert(
     node = open_source(source, storage_options)
     named, filled = names_by_array(dimension_names, node), with_fill_value(fill_value, node)
 
-    def names(array: Array) -> tuple[str | None, ...]:
+    def names(array: StoredArray) -> tuple[str | None, ...]:
         return named(array) or (None,) * array.ndim
 
-    def edit(array: Array, metadata: ArrayMetadata) -> ArrayMetadata:
+    def edit(array: StoredArray, metadata: ArrayMetadata) -> ArrayMetadata:
         return filled(array, with_names(metadata, named(array)))
 
     chunks, shards = by_array(chunks, node, "chunks", names), by_array(shards, node, "shards", names)
@@ -160,12 +161,12 @@ def plan_convert(
     store, path = open_target(target, options)
     images = None if ome is None else OmeImages.of(node, ome)
 
-    def describe_array(array: Array, documents_format: Format, at: str) -> ArrayMetadata:
+    def describe_array(array: StoredArray, documents_format: Format, at: str) -> ArrayMetadata:
         described = describe_target(
             array, documents_format, at, chunks=chunks, shards=shards, codecs=codecs, allow=allow, edit=edit
         )
         keyed = with_chunk_keys(described, documents_format, at, chunk_key_encoding)
-        placed = with_place(array, keyed, alone=isinstance(node, Array))
+        placed = with_place(array, keyed, alone=isinstance(node, StoredArray))
         return placed if images is None else images.array(array, placed)
 
     exact = not (isinstance(codecs, str) and codecs in {"keep", "portable"})
@@ -173,7 +174,7 @@ def plan_convert(
     taken = None if chosen is None else {array.path for array in chosen_arrays(node, chosen)}
     crop = None if region is None else cropping(region, node, chosen_arrays(node, chosen), names)
 
-    def describe_group(group: Group, documents_format: Format, at: str) -> GroupMetadata:
+    def describe_group(group: StoredGroup, documents_format: Format, at: str) -> GroupMetadata:
         check_ome(documents_format, ome)
         metadata = group.metadata if crop is None else cropped_group(group, crop, taken)
         if images is not None:
@@ -360,16 +361,16 @@ def plan_rechunk(
             raise TypeError(
                 f"chunk_key_encoding={chunk_key_encoding!r}: the array {target.path!r} has its keys already"
             )
-        return plan_job("rechunk", node, _into_existing(node, target, chunks, crop, shown), settings)
+        return plan_job("rechunk", node, _into_existing(node, target.stored, chunks, crop, shown), settings)
     store, path = open_target(target, options)
     chunks, shards = by_array(chunks, node, "chunks"), by_array(shards, node, "shards")
 
-    def describe_array(array: Array, documents_format: Format, at: str) -> ArrayMetadata:
+    def describe_array(array: StoredArray, documents_format: Format, at: str) -> ArrayMetadata:
         described = describe_target(array, documents_format, at, chunks=chunks, shards=shards, codecs=codecs)
         keyed = with_chunk_keys(described, documents_format, at, chunk_key_encoding)
-        return with_place(array, keyed, alone=isinstance(node, Array))
+        return with_place(array, keyed, alone=isinstance(node, StoredArray))
 
-    def describe_group(group: Group, documents_format: Format, at: str) -> GroupMetadata:
+    def describe_group(group: StoredGroup, documents_format: Format, at: str) -> GroupMetadata:
         taken = None if chosen is None else {array.path for array in chosen_arrays(node, chosen)}
         metadata = group.metadata if crop is None else cropped_group(group, crop, taken)
         return describe_group_target(metadata, documents_format, at)
@@ -440,11 +441,11 @@ def _writable_format(name: str) -> str:
 
 
 def _into_existing(
-    source: Node, target: Array, chunks: Any, crop: Callable[[Array], Array] | None, region: str
+    source: StoredNode, target: StoredArray, chunks: Any, crop: Callable[[StoredArray], StoredArray] | None, region: str
 ) -> ConversionTarget:
     """Return an array that exists as a target: its metadata stay as they are."""
     target.check_writable()
-    if not isinstance(source, Array):
+    if not isinstance(source, StoredArray):
         msg = f"the target is the array {target.path!r}, the source a group: give the array to read"
         raise TypeError(msg)
     source = source if crop is None else crop(source)

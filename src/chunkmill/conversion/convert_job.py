@@ -14,6 +14,7 @@ from functools import partial
 from math import prod
 from typing import Any, Literal
 
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import RegionLayout, choose_action, n_groups
 from chunkmill.conversion.array_plan import ArrayPlan, SeenSource, check_groups, see_sources
 from chunkmill.conversion.estimate import (
@@ -38,9 +39,8 @@ from chunkmill.journal.journal import Journal
 from chunkmill.journal.names import JOB_PREFIX, fingerprint
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes import opening
-from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store
-from chunkmill.nodes.group import Group, Node
+from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.runtime.job import Job
 from chunkmill.runtime.scheduler import check_n_tasks
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, count_tasks
@@ -77,17 +77,17 @@ class ConversionTarget:
     store: Store
     path: str
     format: str
-    describe_array: Callable[[Array, Format, str], ArrayMetadata]
-    describe_group: Callable[[Group, Format, str], GroupMetadata]
+    describe_array: Callable[[StoredArray, Format, str], ArrayMetadata]
+    describe_group: Callable[[StoredGroup, Format, str], GroupMetadata]
     exact: bool = False
     overwrite: bool | None = False
     chosen: Collection[str] | None = None
-    crop: Callable[[Array], Array] | None = None
+    crop: Callable[[StoredArray], StoredArray] | None = None
     region: str = ""
 
 
 def plan_job(
-    operation: Literal["convert", "rechunk"], source: Node, target: ConversionTarget, settings: Settings
+    operation: Literal["convert", "rechunk"], source: StoredNode, target: ConversionTarget, settings: Settings
 ) -> Plan:
     """Plan to write `source`, and everything below it, to `target`; nothing is written before the plan runs.
 
@@ -172,7 +172,7 @@ class JobRequest:
     path: str
     format: Format
     groups: Mapping[str, GroupMetadata]
-    arrays: tuple[tuple[Array, Array, SeenSource], ...]
+    arrays: tuple[tuple[StoredArray, StoredArray, SeenSource], ...]
     exact: bool
     overwrite: bool | None
     is_remote: bool
@@ -332,7 +332,7 @@ def _task_bytes(plan: ArrayPlan, n_threads: int) -> int:
     return plan.memory.n_bytes if plan.rechunk is None else -(-plan.rechunk.estimate.peak_bytes // n_threads)
 
 
-def check_apart(source: Node, store: Store, path: str, *, overwrite: bool) -> None:
+def check_apart(source: StoredNode, store: Store, path: str, *, overwrite: bool) -> None:
     """Raise `JobError` where writing the target would change the source, however their urls and paths are written."""
     a = canonical_location(source.store.url, source.path)
     b = canonical_location(store.url, path)
@@ -352,21 +352,21 @@ def check_apart(source: Node, store: Store, path: str, *, overwrite: bool) -> No
 
 
 def _described(
-    source: Node, target: ConversionTarget, documents_format: Format, root: str
-) -> tuple[dict[str, GroupMetadata], list[tuple[Array, Array]]]:
+    source: StoredNode, target: ConversionTarget, documents_format: Format, root: str
+) -> tuple[dict[str, GroupMetadata], list[tuple[StoredArray, StoredArray]]]:
     """Describe every node of the target: groups by path, and pairs of source and target array."""
     groups: dict[str, GroupMetadata] = {}
-    arrays: list[tuple[Array, Array]] = []
-    empty: dict[str, Group] = {}
+    arrays: list[tuple[StoredArray, StoredArray]] = []
+    empty: dict[str, StoredGroup] = {}
     for node in opening.walk(source, on_error=partial(refuse_chosen, source, target.chosen)):
         empty.pop(node.path.rpartition("/")[0], None)
-        if isinstance(node, Group):
+        if isinstance(node, StoredGroup):
             empty[node.path] = node
         below = node.path[len(source.path) :].strip("/")
         if target.chosen is not None and below not in target.chosen:
             continue
         path = _normalized("/".join(name for name in (root, below) if name), documents_format)
-        if isinstance(node, Group):
+        if isinstance(node, StoredGroup):
             groups[path] = target.describe_group(node, documents_format, path)
         else:
             array = node if target.crop is None else target.crop(node)
@@ -422,7 +422,7 @@ def _plan_arrays(request: JobRequest, settings: Settings) -> tuple[ArrayPlan, ..
     return tuple(_with_tasks(plan, settings, max_bytes=max_bytes, max_keys=max_keys) for plan in chosen)
 
 
-def region_layout(array: Array) -> RegionLayout | None:
+def region_layout(array: StoredArray) -> RegionLayout | None:
     """Return the chunks of a region of a stored array; ``None`` for a whole one."""
     if region_of(array) is None:
         return None
@@ -447,7 +447,7 @@ def _with_tasks(plan: ArrayPlan, settings: Settings, *, max_bytes: int, max_keys
     return ArrayPlan(source, target, plan.seen, action, None, memory, share)
 
 
-def _too_little(array: Array, max_mem: int | None, n_bytes: int, n_threads: int) -> JobError:
+def _too_little(array: StoredArray, max_mem: int | None, n_bytes: int, n_threads: int) -> JobError:
     needed = n_bytes * n_threads
     reason = (
         f"{max_mem} bytes for a worker of {n_threads} threads are too little: the smallest that works is {needed} "
@@ -522,7 +522,7 @@ def _reason(plan: ArrayPlan) -> str:
     return plan.action.reason if plan.rechunk is None else explain_strategy(plan.rechunk)
 
 
-def shown_node(node: Node) -> str:
+def shown_node(node: StoredNode) -> str:
     """Return url, path and format of a node, as plans show them."""
     return f"{node.url}/{node.path} ({node.format})" if node.path else f"{node.url} ({node.format})"
 
@@ -540,7 +540,7 @@ def _row(plan: ArrayPlan) -> Mapping[str, Any]:
     }
 
 
-def _drawn(plans: Iterable[ArrayPlan]) -> tuple[Array, Array] | None:
+def _drawn(plans: Iterable[ArrayPlan]) -> tuple[StoredArray, StoredArray] | None:
     """Return the largest array whose chunks or shards change, before and after."""
     changed = [plan for plan in plans if plan.source.write_layout.grid != plan.target.write_layout.grid]
     plan = max(changed, key=lambda plan: plan.source.nbytes, default=None)

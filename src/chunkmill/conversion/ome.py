@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.region_option import region_of
 from chunkmill.errors import ChunkmillError, UnsupportedFeature
 from chunkmill.formats.base import Format
@@ -25,13 +26,14 @@ from chunkmill.model.multiscales import (
 )
 from chunkmill.model.ome_zarr import emit_ome, ome_version
 from chunkmill.nodes import opening
-from chunkmill.nodes.array import Array
-from chunkmill.nodes.group import Group, Node, open_node
+from chunkmill.nodes.group import Group
 from chunkmill.nodes.multiscales import MultiscaleImage, image_of_array
+from chunkmill.nodes.opening import open_stored
+from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 
 __all__ = ["OmeImages", "check_ome", "cropped_group", "with_place"]
 
-Crop = Callable[[Array], Array]
+Crop = Callable[[StoredArray], StoredArray]
 
 
 def check_ome(documents_format: Format, version: str | None) -> None:
@@ -59,7 +61,7 @@ class OmeImages:
     axes: Mapping[str, tuple[str, ...]]
 
     @classmethod
-    def of(cls, node: Node, version: str) -> OmeImages:
+    def of(cls, node: StoredNode, version: str) -> OmeImages:
         """Find the images at and below a node.
 
         Raises
@@ -67,8 +69,8 @@ class OmeImages:
         ValueError
             There are none.
         """
-        groups = [each for each in opening.walk_openable(node) if isinstance(each, Group)]
-        images = {group.path: found for group in groups if (found := group.multiscales)}
+        groups = [each for each in opening.walk_openable(node) if isinstance(each, StoredGroup)]
+        images = {group.path: found for group in groups if (found := Group(group).multiscales)}
         if not images:
             msg = f"ome={version!r}: no group of the source describes a multiscale image"
             raise ValueError(f"{msg}; `pyramid` makes the levels of one")
@@ -76,7 +78,7 @@ class OmeImages:
         axes = {level.array.path: tuple(axis.name for axis in image.axes) for image, level in every}
         return cls(version, images, axes)
 
-    def array(self, array: Array, metadata: ArrayMetadata) -> ArrayMetadata:
+    def array(self, array: StoredArray, metadata: ArrayMetadata) -> ArrayMetadata:
         """Return the target's metadata of an array: of a level with names of its axes, and nested keys in 0.4."""
         names = self.axes.get(array.path)
         if names is None:
@@ -88,7 +90,7 @@ class OmeImages:
 
     def group(
         self,
-        group: Group,
+        group: StoredGroup,
         crop: Crop | None = None,
         chosen: Collection[str] | None = None,
         allow: Collection[str] = (),
@@ -101,12 +103,12 @@ class OmeImages:
         return GroupMetadata(emit_ome(images, self.version, group.attributes, allow=allow))
 
 
-def cropped_group(group: Group, crop: Crop, chosen: Collection[str] | None) -> GroupMetadata:
+def cropped_group(group: StoredGroup, crop: Crop, chosen: Collection[str] | None) -> GroupMetadata:
     """Return the metadata of a group whose images are cropped: each level begins where its region does.
 
     Levels that are not taken are left out. `crop` returns the region of an array; `chosen` has paths below the root.
     """
-    images = [_relative(group, image, crop, chosen) for image in group.multiscales]
+    images = [_relative(group, image, crop, chosen) for image in Group(group).multiscales]
     if not images:
         return group.metadata
     if version := ome_version(images[0].version):
@@ -118,7 +120,7 @@ def cropped_group(group: Group, crop: Crop, chosen: Collection[str] | None) -> G
     )
 
 
-def with_place(array: Array, metadata: ArrayMetadata, *, alone: bool) -> ArrayMetadata:
+def with_place(array: StoredArray, metadata: ArrayMetadata, *, alone: bool) -> ArrayMetadata:
     """Return the metadata of a copy of an array with the length and the place of its voxels, as far as they are known.
 
     Parameters
@@ -127,7 +129,7 @@ def with_place(array: Array, metadata: ArrayMetadata, *, alone: bool) -> ArrayMe
         Whether it is copied without the group that describes it.
     """
     region = region_of(array)
-    open_group = partial(open_node, array.store)
+    open_group = partial(open_stored, array.store)
     if alone:
         try:
             found = image_of_array(array, open_group)
@@ -144,7 +146,7 @@ def with_place(array: Array, metadata: ArrayMetadata, *, alone: bool) -> ArrayMe
 
 
 def _relative(
-    group: Group, image: MultiscaleImage, crop: Crop | None = None, chosen: Collection[str] | None = None
+    group: StoredGroup, image: MultiscaleImage, crop: Crop | None = None, chosen: Collection[str] | None = None
 ) -> Multiscale:
     levels = []
     for each in image:
@@ -152,7 +154,7 @@ def _relative(
         level = Level(path, each.scale, each.translation)
         if chosen is not None and each.array.path not in chosen:
             continue
-        region = None if crop is None else region_of(crop(each.array))
+        region = None if crop is None else region_of(crop(each.array.stored))
         levels.append(level if region is None else moved_level(level, [cut.start for cut in region]))
     own = Multiscale(image.axes, tuple(levels), image.version, image.name, image.method, image.system)
     return replace(own, stored=image.stored)

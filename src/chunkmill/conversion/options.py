@@ -14,6 +14,7 @@ from typing import Any, Literal, ParamSpec, Required, TypedDict, TypeVar, cast
 
 import numpy as np
 
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.plan import Plan
 from chunkmill.conversion.region_option import RegionOption
 from chunkmill.errors import AlignmentError, ChunkmillError, RegionError
@@ -22,10 +23,10 @@ from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import ArrayMetadata, parents_of
 from chunkmill.model.user_values import scalar_of
-from chunkmill.nodes.array import Array, axis_names, unknown_dimensions
-from chunkmill.nodes.group import Node
-from chunkmill.nodes.new_array import check_shards, is_size, make_grid
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.new_array import axis_names, check_shards, is_size, make_grid, unknown_dimensions
 from chunkmill.nodes.opening import walk, walk_openable
+from chunkmill.nodes.stored_group import StoredNode
 
 __all__ = [
     "ByDimension",
@@ -179,9 +180,9 @@ class ByDimension:
     """
 
     lengths: Mapping[str | int, int | str | None]
-    names: Callable[[Array], tuple[str | None, ...]]
+    names: Callable[[StoredArray], tuple[str | None, ...]]
 
-    def shape(self, array: Array, base: ChunkGrid) -> list[Any] | str:
+    def shape(self, array: StoredArray, base: ChunkGrid) -> list[Any] | str:
         """Return a length or an axis of `base` for each axis; ``"keep"`` where the array has none of the dimensions.
 
         Parameters
@@ -198,7 +199,7 @@ class ByDimension:
         return [axis if length is None else length for length, axis in zip(wanted, base.axes, strict=True)]
 
 
-def by_array(option: Any, node: Node, name: str, names: Callable[[Array], Any] | None = None) -> Any:
+def by_array(option: Any, node: StoredNode, name: str, names: Callable[[StoredArray], Any] | None = None) -> Any:
     """Return the option such that `chosen` resolves it for each array; raise for names and ranks that fit no array.
 
     A mapping whose values are integers is by dimension, for every array that has the dimension; one whose values are
@@ -214,7 +215,7 @@ def by_array(option: Any, node: Node, name: str, names: Callable[[Array], Any] |
     Examples
     --------
     >>> import chunkmill as cm
-    >>> a = cm.create_array("memory://doc-by-array", shape=(8, 6), dtype="i4", dimension_names=("t", "x"))
+    >>> a = cm.create_array("memory://doc-by-array", shape=(8, 6), dtype="i4", dimension_names=("t", "x")).stored
     >>> grid_of(a, chosen(by_array({"t": -1, "x": 2}, a, "chunks"), a, "chunks"), "chunks", a.chunk_grid).chunk_shape
     (8, 2)
     """
@@ -222,12 +223,12 @@ def by_array(option: Any, node: Node, name: str, names: Callable[[Array], Any] |
     if not isinstance(option, Mapping):
         return option
     names = names or axis_names
-    arrays = [each for each in walk_openable(node) if isinstance(each, Array)]
+    arrays = [each for each in walk_openable(node) if isinstance(each, StoredArray)]
     paths = {path_below(node, array) for array in arrays} - {""}
     by_path = {str(path).strip("/"): value for path, value in option.items()}
     if _is_by_dimension(option, name, arrays, paths, names):
         return _by_dimension(option, name, arrays, names)
-    if isinstance(node, Array):
+    if isinstance(node, StoredArray):
         msg = f"{name}={option!r}: a mapping to shapes is for the arrays of a group, and the source is the array "
         raise TypeError(msg + f"{node.path!r}; give a shape, or lengths by dimension")
     if unknown := sorted(by_path.keys() - paths):
@@ -243,9 +244,9 @@ def by_array(option: Any, node: Node, name: str, names: Callable[[Array], Any] |
 def _is_by_dimension(
     option: Mapping[Any, Any],
     name: str,
-    arrays: Collection[Array],
+    arrays: Collection[StoredArray],
     paths: Collection[str],
-    names: Callable[[Array], Any],
+    names: Callable[[StoredArray], Any],
 ) -> bool:
     lengths = [_is_length(value) for value in option.values()]
     if all(lengths) and any(lengths):
@@ -268,7 +269,7 @@ def _is_length(value: Any) -> bool:
 
 
 def _by_dimension(
-    lengths: Mapping[Any, Any], name: str, arrays: Collection[Array], names: Callable[[Array], Any]
+    lengths: Mapping[Any, Any], name: str, arrays: Collection[StoredArray], names: Callable[[StoredArray], Any]
 ) -> ByDimension:
     known = {each for array in arrays for each in names(array) if each is not None}
     ndim = {array.ndim for array in arrays}
@@ -285,40 +286,40 @@ def _by_dimension(
     return ByDimension(dict(lengths), names)
 
 
-def path_below(top: Node, node: Node) -> str:
+def path_below(top: StoredNode, node: StoredNode) -> str:
     """Return the path of `node` below `top`."""
     return node.path[len(top.path) :].strip("/")
 
 
-def check_rank(node: Node, option: Any, name: str) -> None:
+def check_rank(node: StoredNode, option: Any, name: str) -> None:
     """Raise `RegionError` for a shape of option `name` whose rank no array at or below `node` has.
 
     Examples
     --------
     >>> import chunkmill as cm
     >>> a = cm.create_array("memory://doc-rank", shape=(8, 6), dtype="i4")
-    >>> check_rank(a, (4,), "chunks")  # doctest: +ELLIPSIS
+    >>> check_rank(a.stored, (4,), "chunks")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     chunkmill.errors.RegionError: ...: 1 lengths for 2 axes
     """
     if not isinstance(option, (tuple, list)):
         return
-    if isinstance(node, Array):
+    if isinstance(node, StoredArray):
         if len(option) != node.ndim:
             reason = f"{len(option)} lengths for {node.ndim} axes"
             raise RegionError(index=Hint("{}", (name, option)), shape=node.shape, reason=reason)
         return
-    arrays = [each for each in walk_openable(node) if isinstance(each, Array)]
+    arrays = [each for each in walk_openable(node) if isinstance(each, StoredArray)]
     if arrays and all(len(option) != array.ndim for array in arrays):
         ranks = " or ".join(str(rank) for rank in sorted({array.ndim for array in arrays}))
         reason = f"{len(option)} lengths, where the arrays have {ranks} axes"
         raise RegionError(index=Hint("{}", (name, option)), shape=arrays[0].shape, reason=reason)
 
 
-def chosen(option: Any, source: Array, name: str) -> Any:
+def chosen(option: Any, source: StoredArray, name: str) -> Any:
     """Return the value of an option for one array."""
     if callable(option):
-        option = option(source)
+        option = option(Array(source))
     elif isinstance(option, (tuple, list)) and len(option) != source.ndim:
         return "keep"
     if isinstance(option, Mapping):  # of a callable
@@ -336,7 +337,7 @@ def is_keep(option: Any) -> bool:
     return isinstance(option, str) and option == "keep"
 
 
-def grid_of(source: Array, option: Any, name: str, base: ChunkGrid, within: Any = None) -> ChunkGrid:
+def grid_of(source: StoredArray, option: Any, name: str, base: ChunkGrid, within: Any = None) -> ChunkGrid:
     """Return the grid that the option `name` asks for; `RegionError` says of which array, and which option.
 
     Parameters
@@ -357,7 +358,7 @@ def grid_of(source: Array, option: Any, name: str, base: ChunkGrid, within: Any 
         raise RegionError(index=f"{where}{name}={asked!r}", shape=base.shape, reason=error.reason) from None
 
 
-def check_fit(source: Array, chunks: ChunkGrid, shards: ChunkGrid, *, kept: bool) -> None:
+def check_fit(source: StoredArray, chunks: ChunkGrid, shards: ChunkGrid, *, kept: bool) -> None:
     """Raise `AlignmentError` where the shards of the target, those of the source if `kept`, hold no whole chunks."""
     try:
         check_shards(chunks, shards)
@@ -371,7 +372,7 @@ def check_fit(source: Array, chunks: ChunkGrid, shards: ChunkGrid, *, kept: bool
 Patterns = str | Collection[str]
 
 
-def chosen_paths(node: Node, include: Patterns | None, exclude: Patterns) -> Collection[str] | None:
+def chosen_paths(node: StoredNode, include: Patterns | None, exclude: Patterns) -> Collection[str] | None:
     """Return the paths below `node` of the nodes to convert; ``None``: all.
 
     A pattern stands for the nodes that it matches and all below them; groups above what is chosen are chosen. ``*``
@@ -382,14 +383,14 @@ def chosen_paths(node: Node, include: Patterns | None, exclude: Patterns) -> Col
     >>> import chunkmill as cm
     >>> g = cm.create_group("memory://doc-chosen")
     >>> _ = [g.create_array(path, shape=(), dtype="i4") for path in ("a/b", "a/c", "d")]
-    >>> sorted(chosen_paths(g, "a/*", ["*/c"]))
+    >>> sorted(chosen_paths(g.stored, "a/*", ["*/c"]))
     ['', 'a', 'a/b']
     """
     included = None if include is None else _patterns(include)
     excluded = _patterns(exclude)
     if included is None and not excluded:
         return None
-    if isinstance(node, Array):
+    if isinstance(node, StoredArray):
         raise TypeError(f"include= and exclude= choose nodes of a group, and the source is the array {node.path!r}")
     broken: list[str] = []  # that a pattern may exclude
     nodes = walk(node, on_error=lambda path, error: broken.append(path))  # noqa: ARG005 - raised when it is chosen
@@ -404,7 +405,7 @@ def chosen_paths(node: Node, include: Patterns | None, exclude: Patterns) -> Col
     return found | {above for path in found for above in parents_of(path)} | {""}
 
 
-def refuse_chosen(node: Node, chosen: Collection[str] | None, path: str, error: ChunkmillError) -> None:
+def refuse_chosen(node: StoredNode, chosen: Collection[str] | None, path: str, error: ChunkmillError) -> None:
     """Raise the error of a node at `path` that cannot be opened, unless it is not among those chosen below `node`."""
     below = path[len(node.path) :].strip("/")
     if chosen is None or below in chosen:
@@ -412,9 +413,9 @@ def refuse_chosen(node: Node, chosen: Collection[str] | None, path: str, error: 
         raise error
 
 
-def chosen_arrays(node: Node, chosen: Collection[str] | None) -> list[Array]:
+def chosen_arrays(node: StoredNode, chosen: Collection[str] | None) -> list[StoredArray]:
     """Return the arrays at and below `node`, those that are chosen."""
-    arrays = (each for each in walk_openable(node) if isinstance(each, Array))
+    arrays = (each for each in walk_openable(node) if isinstance(each, StoredArray))
     return [each for each in arrays if chosen is None or path_below(node, each) in chosen]
 
 
@@ -426,7 +427,7 @@ def _is_matched(path: str, patterns: Collection[str]) -> bool:
     return any(fnmatchcase(each, pattern) for each in (path, *parents_of(path)) if each for pattern in patterns)
 
 
-def names_by_array(option: Any, node: Node) -> Callable[[Array], tuple[str | None, ...] | None]:
+def names_by_array(option: Any, node: StoredNode) -> Callable[[StoredArray], tuple[str | None, ...] | None]:
     """Return the function of an array that returns the names of its axes.
 
     Parameters
@@ -437,12 +438,12 @@ def names_by_array(option: Any, node: Node) -> Callable[[Array], tuple[str | Non
     if option is None:
         return lambda array: array.dimension_names
     by_path = _by_path(option, node, "dimension_names")
-    arrays = [each for each in walk_openable(node) if isinstance(each, Array)]
+    arrays = [each for each in walk_openable(node) if isinstance(each, StoredArray)]
     if by_path is None and all(array.ndim != len(option) for array in arrays):
         reason = f"{len(option)} names, where the arrays have {sorted({array.ndim for array in arrays})} axes"
         raise RegionError(index=f"dimension_names={option!r}", shape=(), reason=reason)
 
-    def names(array: Array) -> tuple[str | None, ...] | None:
+    def names(array: StoredArray) -> tuple[str | None, ...] | None:
         chosen: Sequence[str | None] | None = option if by_path is None else by_path.get(path_below(node, array))
         if chosen is None or (by_path is None and len(chosen) != array.ndim):
             return array.dimension_names
@@ -459,7 +460,7 @@ def with_names(metadata: ArrayMetadata, names: tuple[str | None, ...] | None) ->
     return metadata if names == metadata.dimension_names else replace(metadata, dimension_names=names)
 
 
-def with_fill_value(option: Any, node: Node) -> Callable[[Array, ArrayMetadata], ArrayMetadata]:
+def with_fill_value(option: Any, node: StoredNode) -> Callable[[StoredArray, ArrayMetadata], ArrayMetadata]:
     """Return the function of an array and its metadata that sets the fill value.
 
     Parameters
@@ -469,18 +470,18 @@ def with_fill_value(option: Any, node: Node) -> Callable[[Array, ArrayMetadata],
     """
     by_path = _by_path(option, node, "fill_value")
 
-    def changed(array: Array, metadata: ArrayMetadata) -> ArrayMetadata:
+    def changed(array: StoredArray, metadata: ArrayMetadata) -> ArrayMetadata:
         value = option if by_path is None else by_path.get(path_below(node, array))
         return metadata if value is None else replace(metadata, fill_value=scalar_of(value, metadata.dtype))
 
     return changed
 
 
-def _by_path(option: Any, node: Node, name: str) -> dict[str, Any] | None:
+def _by_path(option: Any, node: StoredNode, name: str) -> dict[str, Any] | None:
     if not isinstance(option, Mapping):
         return None
     by_path = {str(path).strip("/"): value for path, value in option.items()}
-    known = {path_below(node, each) for each in walk_openable(node) if isinstance(each, Array)}
+    known = {path_below(node, each) for each in walk_openable(node) if isinstance(each, StoredArray)}
     if unknown := sorted(by_path.keys() - known):
         raise ValueError(f"{name}= names {unknown}, where the arrays are {sorted(known)[:20]}")
     return by_path

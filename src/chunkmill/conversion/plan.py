@@ -26,8 +26,9 @@ from chunkmill.display.report import (
 )
 from chunkmill.errors import MetadataError, NodeNotFound
 from chunkmill.hints import Hint
-from chunkmill.nodes.group import Group, open_node
+from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.placement import is_bare
+from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.runtime.job import Job, JobResult, run_job
 from chunkmill.runtime.job_handle import RunningJob, start_job
 
@@ -46,7 +47,17 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class PlannedStage:
-    """Tasks, bytes and requests of one stage of a plan, or of a report."""
+    """Tasks, bytes and requests of one stage of a plan, or of a report.
+
+    Attributes
+    ----------
+    name
+        Name of the stage.
+    n_tasks, bytes_read, bytes_written, n_requests
+        As in `JobCounts`, of this stage alone.
+    seconds
+        Time from its first task to its last one; ``None`` in a plan.
+    """
 
     name: str
     n_tasks: int
@@ -500,11 +511,11 @@ def _drawn(before: StoredArray, after: StoredArray) -> str:
 def _found(job: Job) -> str | None:
     """Describe the node at the target of a job; ``None`` when there is none."""
     try:
-        node = open_node(job.store, job.path, consolidated=False)
+        node = open_stored(job.store, job.path, consolidated=False)
     except NodeNotFound:
         return None
     except MetadataError:
         return "a node that does not open"
-    if isinstance(node, Group):
+    if isinstance(node, StoredGroup):
         return None if is_bare(node) else f"a group of format {node.format}"
     return f"an array of format {node.format}"

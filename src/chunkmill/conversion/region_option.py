@@ -14,11 +14,12 @@ from typing import Any, TypeAlias
 from chunkmill.array.cropped import CroppedLayout, crop_layouts, kept_grid
 from chunkmill.array.layout import ChunkLayout, build_layouts
 from chunkmill.array.selection import as_region, full_region
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import RegionError
 from chunkmill.model.grid import Region
 from chunkmill.model.metadata import ArrayMetadata
-from chunkmill.nodes.array import Array, axis_names, unknown_dimensions
-from chunkmill.nodes.group import Node
+from chunkmill.nodes.new_array import axis_names, unknown_dimensions
+from chunkmill.nodes.stored_group import StoredNode
 
 __all__ = ["CroppedArray", "RegionOption", "crop", "cropping", "region_of", "shown_regions", "whole"]
 
@@ -27,12 +28,12 @@ RegionOption: TypeAlias = (
     slice | Sequence[slice | EllipsisType] | Mapping[str, DimensionRange] | Mapping[int, DimensionRange] | None
 )
 
-Names = Callable[[Array], Sequence[str | None]]
+Names = Callable[[StoredArray], Sequence[str | None]]
 
 
 def cropping(
-    option: Any, node: Node, arrays: Collection[Array], names: Names | None = None
-) -> Callable[[Array], Array] | None:
+    option: Any, node: StoredNode, arrays: Collection[StoredArray], names: Names | None = None
+) -> Callable[[StoredArray], StoredArray] | None:
     """Return the function that crops an array; ``None`` where nothing is to be cropped.
 
     Parameters
@@ -59,14 +60,14 @@ def cropping(
     Examples
     --------
     >>> import chunkmill as cm
-    >>> a = cm.create_array("memory://doc-cropping", shape=(9, 5), dtype="i4", dimension_names=("t", "x"))
+    >>> a = cm.create_array("memory://doc-cropping", shape=(9, 5), dtype="i4", dimension_names=("t", "x")).stored
     >>> cropping({"t": slice(2, 6)}, a, [a])(a).shape
     (4, 5)
     """
     if option is None:
         return None
     if not isinstance(option, Mapping):
-        if not isinstance(node, Array):
+        if not isinstance(node, StoredArray):
             msg = f"region={option!r}: the arrays of a group have axes of their own; give ranges by dimension, such as "
             raise TypeError(msg + "{'time': slice(0, 10)}")
         region = _checked(option, node)
@@ -75,7 +76,7 @@ def cropping(
     cuts = {name: _cut(name, value) for name, value in option.items()}
     _check_names(cuts, arrays, named)
 
-    def cropped(array: Array) -> Array:
+    def cropped(array: StoredArray) -> StoredArray:
         own = [cuts.get(name, cuts.get(axis)) for axis, name in enumerate(named(array))]
         index = tuple(slice(None) if cut is None else cut for cut in own)
         return crop(array, _checked(index, array)) if array.ndim else array
@@ -123,7 +124,7 @@ def _cut(name: Any, value: Any) -> slice:
     raise ValueError(f"region= for {name!r}: {reason}")
 
 
-def _checked(index: Any, array: Array) -> Region:
+def _checked(index: Any, array: StoredArray) -> Region:
     """Return the region of an index; `RegionError` names the array, and says where it has no such elements."""
     where = f"{array.path!r}: " if array.path else ""
     asked = f"{where}region={shown_regions(index)}"
@@ -149,7 +150,7 @@ def _by_axis(index: Any, ndim: int) -> list[Any]:
     return [*before, *[slice(None)] * (ndim - len(before) - len(after)), *after]
 
 
-def _check_names(cuts: Mapping[Any, slice], arrays: Collection[Array], named: Names) -> None:
+def _check_names(cuts: Mapping[Any, slice], arrays: Collection[StoredArray], named: Names) -> None:
     """Raise `RegionError` for dimensions that no array has, and for those whose length differs."""
     lengths: dict[Any, dict[int, str]] = {}
     for array in arrays:
@@ -171,7 +172,7 @@ def _check_names(cuts: Mapping[Any, slice], arrays: Collection[Array], named: Na
 # A region as an array of its own
 
 
-def crop(array: Array, region: Region) -> Array:
+def crop(array: StoredArray, region: Region) -> StoredArray:
     """Return a region of an array, for reading, its chunks cut at the region; the array where that is all of it.
 
     The metadata describe a copy of the region that keeps the lengths of the chunks.
@@ -181,8 +182,8 @@ def crop(array: Array, region: Region) -> Array:
     >>> import chunkmill as cm
     >>> a = cm.create_array("memory://doc-crop", shape=(9,), dtype="i4", chunks=(4,))
     >>> a[...] = range(9)
-    >>> part = crop(a, (slice(3, 9),))
-    >>> part[...], part.read_layout.grid.dask_chunks, part.chunk_grid.dask_chunks
+    >>> part = crop(a.stored, (slice(3, 9),))
+    >>> cm.Array(part)[...], part.read_layout.grid.dask_chunks, part.chunk_grid.dask_chunks
     (array([3, 4, 5, 6, 7, 8], dtype=int32), ((1, 4, 1),), ((4, 2),))
     """
     if region == full_region(array.shape):
@@ -201,18 +202,18 @@ def crop(array: Array, region: Region) -> Array:
     )
 
 
-def whole(array: Array) -> Array:
+def whole(array: StoredArray) -> StoredArray:
     """Return the array of which `array` is a region, or itself."""
     return array.whole if isinstance(array, CroppedArray) else array
 
 
-def region_of(array: Array) -> Region | None:
+def region_of(array: StoredArray) -> Region | None:
     """Return the region that `array` is of the stored one; ``None`` where it is all of it."""
     return array.region if isinstance(array, CroppedArray) else None
 
 
 @dataclass(eq=False, repr=False)
-class CroppedArray(Array):
+class CroppedArray(StoredArray):
     """A region of a stored array, made by `crop`.
 
     Attributes
@@ -236,9 +237,9 @@ class CroppedArray(Array):
         return self.metadata_of_whole
 
     @property
-    def whole(self) -> Array:
+    def whole(self) -> StoredArray:
         """The stored array."""
-        return Array(
+        return StoredArray(
             self.store,
             self.path,
             self.metadata_of_whole,

@@ -10,13 +10,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.rechunking.costs import UnitCosts
 from chunkmill.conversion.rechunking.planner_input import read_costs
 from chunkmill.display.report import Facts, ReportMixin, Table, format_bytes, format_seconds
 from chunkmill.errors import RegionError
 from chunkmill.model.grid import Shape
 from chunkmill.nodes.api import open_array
+from chunkmill.nodes.array import Array
 from chunkmill.nodes.new_array import lengths_by_name, size_in_bytes
 
 __all__ = ["AccessCost", "ChunkSuggestion", "suggest_chunks"]
@@ -151,7 +151,7 @@ def suggest_chunks(
     most = size_in_bytes(size) if isinstance(size, str) else size
     is_several = not isinstance(access, Mapping) and any(not isinstance(part, (int, np.integer)) for part in access)
     asked = [_region(each, shape, dims) for each in (access if is_several else (access,))]
-    stored = array if isinstance(array, StoredArray) else None
+    stored = array.stored if isinstance(array, Array) else None
     is_remote = remote if remote is not None else stored is not None and stored.store.is_remote
     costs = read_costs(is_remote=is_remote)
 

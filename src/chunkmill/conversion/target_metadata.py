@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from chunkmill.array.layout import build_layouts
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.registry import default_serializer, parse_codecs, sharded
 from chunkmill.conversion.actions import same_fill
 from chunkmill.conversion.options import ByDimension, check_fit, chosen, grid_of, is_keep
@@ -25,7 +26,6 @@ from chunkmill.model.fill_values import zero
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.inner_layout import InnerLayout, inner_layout
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig, same_json
-from chunkmill.nodes.array import Array
 
 __all__ = [
     "ALLOWABLE",
@@ -45,7 +45,7 @@ _FALLBACKS = ("default", "gzip", "raw")
 
 
 def describe_target(
-    source: Array,
+    source: StoredArray,
     documents_format: Format,
     path: str,
     *,
@@ -53,7 +53,7 @@ def describe_target(
     shards: Any = "keep",
     codecs: Any = "keep",
     allow: Collection[str] = (),
-    edit: Callable[[Array, ArrayMetadata], ArrayMetadata] | None = None,
+    edit: Callable[[StoredArray, ArrayMetadata], ArrayMetadata] | None = None,
 ) -> ArrayMetadata:
     """Describe the copy of `source` at `path` in a store of another format.
 
@@ -132,7 +132,7 @@ def describe_group_target(
 # Options
 
 
-def _shard_grid(source: Array, layout: InnerLayout, shards: Any, chunks: Any) -> ChunkGrid | None:
+def _shard_grid(source: StoredArray, layout: InnerLayout, shards: Any, chunks: Any) -> ChunkGrid | None:
     """Return the grid of the target's shards; ``None`` for none."""
     if shards is None or (layout.sharding is None and is_keep(shards)):
         return None
@@ -144,7 +144,7 @@ def _shard_grid(source: Array, layout: InnerLayout, shards: Any, chunks: Any) ->
     return grid_of(source, shards, "shards", base)
 
 
-def marked(source: Array, documents_format: Format) -> ArrayMetadata:
+def marked(source: StoredArray, documents_format: Format) -> ArrayMetadata:
     """Return the source's metadata such that xarray reads the same elements as missing.
 
     In Zarr v2 these are equal to the fill value; elsewhere the attribute ``_FillValue`` stands for them.
@@ -160,7 +160,13 @@ def marked(source: Array, documents_format: Format) -> ArrayMetadata:
 
 
 def _plain(
-    source: Array, metadata: ArrayMetadata, layout: InnerLayout, chunks: Any, codecs: Any, *, keys: ChunkGrid | None
+    source: StoredArray,
+    metadata: ArrayMetadata,
+    layout: InnerLayout,
+    chunks: Any,
+    codecs: Any,
+    *,
+    keys: ChunkGrid | None,
 ) -> ArrayMetadata:
     """Return the metadata with other chunks and codecs, each chunk under a store key of its own."""
     shape, dtype = metadata.shape, metadata.dtype
@@ -303,7 +309,7 @@ def _refused(documents_format: Format, path: str, error: MetadataError, needed: 
     return UnsupportedFeature(format=documents_format.name, feature=feature, key=path, hint=hint)
 
 
-Describe = Callable[[Array, Format, str], ArrayMetadata]
+Describe = Callable[[StoredArray, Format, str], ArrayMetadata]
 
 _MAX_KNOWN = 256
 
@@ -323,7 +329,7 @@ def alike_described_once(describe: Describe, *options: Any) -> Describe:
         return describe
     known: dict[tuple[Any, ...], tuple[ArrayMetadata, ArrayMetadata]] = {}
 
-    def described(array: Array, documents_format: Format, path: str) -> ArrayMetadata:
+    def described(array: StoredArray, documents_format: Format, path: str) -> ArrayMetadata:
         source, wanted = array.metadata, marked(array, documents_format)
         # parsers return the same objects for equal documents; those in `known` keep theirs, so that ids stay unique
         same = source.codecs, source.chunk_grid, source.fill_value, source.dtype

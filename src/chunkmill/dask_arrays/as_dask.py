@@ -8,10 +8,10 @@ import numpy as np
 from dask.array import core as da
 from dask.base import is_dask_collection
 
-from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.kinds import is_dask_array, lowered
 from chunkmill.dask_arrays.read import read_graph, sized
 from chunkmill.model.user_values import masked, plain
+from chunkmill.nodes.array import Array
 
 __all__ = ["as_dask"]
 
@@ -29,8 +29,8 @@ def as_dask(x: Any) -> da.Array:
     >>> as_dask(["a", "bcd"]).dtype, as_dask(np.ma.masked_array([1, 2], [False, False])).compute()
     (dtype('<U3'), array([1, 2]))
     """
-    if isinstance(x, StoredArray):
-        return read_graph(x)
+    if isinstance(x, Array):
+        return read_graph(x.stored)
     if is_dask_array(x):
         x = lowered(x)
         if isinstance(x._meta, np.ma.MaskedArray):  # noqa: SLF001 - dask's name for it

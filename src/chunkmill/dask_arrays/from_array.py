@@ -25,6 +25,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.blocks import SharedSource
 from chunkmill.dask_arrays.read import ReadValues, SourceArray, read_in_runs_of
 from chunkmill.model.grid import Region
+from chunkmill.nodes.array import Array
 
 __all__ = ["ArrayInside", "array_inside", "find_array_inside", "read_from_arrays_in_runs"]
 
@@ -108,6 +109,6 @@ _GETTERS = (getter, getter_nofancy)
 
 def array_inside(source: Any) -> ArrayInside | None:
     """Return the stored array that an array-like reads, or ``None``."""
-    if isinstance(source, StoredArray):
-        return ArrayInside(source, full_region(source.shape), read_published)
+    if isinstance(source, Array):
+        return ArrayInside(source.stored, full_region(source.shape), read_published)
     return next((found for finder in _finders if (found := finder(source)) is not None), None)

@@ -22,6 +22,7 @@ from chunkmill.dask_arrays.blocks import BlockRegions
 from chunkmill.dask_arrays.kinds import ExpressionLayer
 from chunkmill.errors import JobError
 from chunkmill.model.grid import DaskChunks, Region
+from chunkmill.nodes.array import Array
 from chunkmill.stores.base import Store
 
 __all__ = ["canonical_location", "check_in_place", "check_not_read", "locations_read"]
@@ -157,7 +158,7 @@ def _locations(layer: Any) -> Iterator[str]:
 def _location_of(value: Any) -> Iterator[str]:
     """Yield the location of the stored array in `value`, through the wrappers of dask and xarray."""
     for _ in range(_DEPTH):
-        if isinstance(value, StoredArray):
+        if isinstance(value, (Array, StoredArray)):
             yield canonical_location(value.store.url, value.path)
         elif (stored := getattr(value, "store_path", None)) is not None:  # zarr-python's array
             yield _location_in_zarr_python(stored)

@@ -36,7 +36,7 @@ class SubsetRegions(BlockRegions):
     >>> a[...] = 1
     >>> report = cm.to_references("memory://doc-subsets", "memory://doc-subsets-set/refs.json")
     >>> array = cm.open_array("memory://doc-subsets-set/refs.json", "a")
-    >>> task = SubsetRegions(array, ((3, 3, 3),))[1,].value
+    >>> task = SubsetRegions(array.stored, ((3, 3, 3),))[1,].value
     >>> store, regions = pickle.loads(pickle.loads(pickle.dumps(task)))
     >>> regions, len(task.array.store.references), len(store.references)
     ([(slice(3, 6, None),)], 13, 3)

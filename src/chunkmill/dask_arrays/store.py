@@ -15,6 +15,7 @@ from dask.graph_manipulation import bind
 from chunkmill.array.chunk_io import LockFactory
 from chunkmill.array.selection import as_region
 from chunkmill.array.staleness import check_after_writing
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.dask_arrays.expressions import read_array
 from chunkmill.dask_arrays.joined_regions import join_regions
@@ -25,7 +26,6 @@ from chunkmill.errors import RegionError
 from chunkmill.journal.lease import check_no_job
 from chunkmill.model.grid import Region
 from chunkmill.nodes.api import NodeLocation, open_array_at
-from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.preflight import check_writers
@@ -163,8 +163,8 @@ def _listed(targets: Any) -> list[Any]:
     return list(targets) if isinstance(targets, (list, tuple)) and not is_place else [targets]
 
 
-def _target(place: Any) -> Array:
-    array = open_array_at(place, mode="r+")
+def _target(place: Any) -> StoredArray:
+    array = open_array_at(place, mode="r+").stored
     array.check_writable()
     return array
 
@@ -187,7 +187,7 @@ class _Planned:
 
 def _planned(
     values: Sequence[da.Array],
-    arrays: Sequence[Array],
+    arrays: Sequence[StoredArray],
     wheres: Sequence[Region],
     *,
     lock: LockFactory,
@@ -220,11 +220,11 @@ def _planned(
     return planned
 
 
-def _is_same(array: Array, other: Array) -> bool:
+def _is_same(array: StoredArray, other: StoredArray) -> bool:
     return array is other or (array.store == other.store and array.metadata == other.metadata)
 
 
-def _reports(*counts: Any, numbers: Sequence[dict[int, int]], arrays: Sequence[Array]) -> list[WriteReport]:
+def _reports(*counts: Any, numbers: Sequence[dict[int, int]], arrays: Sequence[StoredArray]) -> list[WriteReport]:
     check_after_writing({id(array): array for array in arrays}.values())
     found: dict[int, WriteReport] = {}
     for own, together in zip(numbers, counts, strict=True):
@@ -247,7 +247,7 @@ def checked_values(x: Any) -> Any:
     return x
 
 
-def write_region_of(array: Array, region: Any) -> Region:
+def write_region_of(array: StoredArray, region: Any) -> Region:
     """Return the region of the array to write to; all of it for ``None``."""
     if isinstance(region, str) and region == "auto":
         reason = "only write_dataset knows coordinates to find it by"
@@ -255,7 +255,7 @@ def write_region_of(array: Array, region: Any) -> Region:
     return as_region(region, array.shape)
 
 
-def stored_values(array: Array, region: Region, written: Any, kind: ArrayKind | None) -> Any:
+def stored_values(array: StoredArray, region: Region, written: Any, kind: ArrayKind | None) -> Any:
     """Return the region as a Dask array that reads it after the write, which may not have been computed yet.
 
     It is of the kind that the values were of, and of the active one for values of none.

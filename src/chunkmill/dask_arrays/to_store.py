@@ -17,6 +17,7 @@ from dask.delayed import Delayed
 from chunkmill.array.chunk_io import LockFactory
 from chunkmill.array.selection import full_region, region_shape
 from chunkmill.array.staleness import check_after_writing
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.dask_arrays.hazards import check_not_read
 from chunkmill.dask_arrays.kinds import kind_of
@@ -204,10 +205,10 @@ def to_store(
     kind, x = kind_of(x), as_dask(checked_values(x))
     factory = lock_factory(lock)
     if isinstance(url, Array) and mode != "w":
-        url.check_writable()
-        existing: Array | None = url
+        url.stored.check_writable()
+        existing: StoredArray | None = url.stored
     else:
-        existing = open_existing(target, path, "r+" if region is not None else mode, Array)
+        existing = open_existing(target, path, "r+" if region is not None else mode, StoredArray)
     if resume and (region is not None or not compute):
         raise ValueError("resume=True writes whole arrays and now: leave out region= and compute=False")
     if existing is not None:
@@ -257,12 +258,14 @@ class _Write:
     """
 
     x: da.Array
-    array: Array
+    array: StoredArray
     lock: LockFactory
     write_empty: bool
     compute: bool
 
-    def now(self, region: Region, existing: Array | None, *, overwrite: bool, is_whole: bool) -> WriteReport | Delayed:
+    def now(
+        self, region: Region, existing: StoredArray | None, *, overwrite: bool, is_whole: bool
+    ) -> WriteReport | Delayed:
         """Write without a journal."""
         store, path = self.array.store, self.array.path
         if is_whole and (existing is not None or not self.compute):  # else the reservation takes its place
@@ -281,7 +284,7 @@ class _Write:
         return self.new(overwrite=overwrite)
 
     def into(
-        self, region: Region, documents: Mapping[str, bytes] | None = None, *, stored: Array | None = None
+        self, region: Region, documents: Mapping[str, bytes] | None = None, *, stored: StoredArray | None = None
     ) -> WriteReport | Delayed:
         """Write into `region` of the array, which exists when it is `stored`, and publish `documents` in the end."""
         counts, n_regrouped = write_graph(
@@ -371,7 +374,7 @@ class _Write:
         )[1]
 
 
-def _finish_replacing(counts: Any, *, n_regrouped: int, array: Array, replacement: AnyReplacement) -> WriteReport:
+def _finish_replacing(counts: Any, *, n_regrouped: int, array: StoredArray, replacement: AnyReplacement) -> WriteReport:
     """Put the new array in its place: the last step of a write."""
     documents = format_of_store(array.store, array.format).emit_array(array.path, array.metadata)
     written = report(array, counts, n_regrouped)
@@ -382,7 +385,7 @@ def _finish_replacing(counts: Any, *, n_regrouped: int, array: Array, replacemen
     return written
 
 
-def _finish(counts: Any, *, n_regrouped: int, array: Array, documents: dict[str, bytes]) -> WriteReport:
+def _finish(counts: Any, *, n_regrouped: int, array: StoredArray, documents: dict[str, bytes]) -> WriteReport:
     """Publish the array, or look whether the one that was written into is still there: the last step of a write."""
     if not documents:
         check_after_writing([array])

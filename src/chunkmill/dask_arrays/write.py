@@ -66,8 +66,11 @@ class WriteReport(ReportMixin):
     Attributes
     ----------
     n_keys
-        Store keys written; of these ``n_partial`` were covered partly, so that they were read, changed and written back
-        under a lock, and ``n_empty`` hold the fill value only, so that nothing is stored for them.
+        Store keys written.
+    n_partial
+        Of these, keys that were covered partly, so that they were read, changed and written back under a lock.
+    n_empty
+        Of these, keys that hold the fill value only, so that nothing is stored for them.
     bytes_written
         Encoded bytes stored.
     n_regrouped

@@ -18,7 +18,7 @@ _MAX_DRAWN = 20  # nodes of a group of which arrays are described in full
 
 
 class GroupLike(Protocol):
-    """A group as it is drawn; `chunkmill.Group` is one."""
+    """A group as it is drawn; `StoredGroup` is one."""
 
     path: str
 
@@ -81,7 +81,7 @@ def group_html(group: GroupLike) -> str:
     Of many nodes, the first 200; arrays among the first 20 unfold to what `array_html` shows of them.
     """
     left = [_MAX_NODES]
-    return f"<div><b>{html_text(repr(group))}</b>{_below_html(group, left)}</div>"
+    return f"<div><b>{html_text(group_text(group))}</b>{_below_html(group, left)}</div>"
 
 
 def _below_html(group: GroupLike, left: list[int]) -> str:

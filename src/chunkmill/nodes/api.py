@@ -1,4 +1,4 @@
-"""Open nodes: the public functions, and the urls, pairs and nodes that other public functions take.
+"""Open and create nodes: the public functions, and the urls, pairs and nodes that other public functions take.
 
 Not here: how a node is found in a store (`chunkmill.nodes.opening`).
 """
@@ -6,19 +6,22 @@ Not here: how a node is found in a store (`chunkmill.nodes.opening`).
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
-from chunkmill.array.stored_array import ReadMissing, check_read_missing
+from chunkmill.array.stored_array import ReadMissing, StoredArray, check_read_missing
 from chunkmill.errors import NodeExists, NodeNotFound
 from chunkmill.formats.base import FormatName, WritableFormatName
+from chunkmill.formats.registry import get_format
 from chunkmill.formats.zarr_v2 import ZarrV2
+from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes import opening
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.group import Group, Node, open_node
+from chunkmill.nodes.group import Group, Node, as_node
 from chunkmill.nodes.keys import join_path
 from chunkmill.nodes.open_store import Url, may_be_reference_file, open_plain_store, open_target_store
-from chunkmill.nodes.opening import as_stored
+from chunkmill.nodes.opening import as_stored, open_stored
+from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, uncached
 from chunkmill.stores.open import is_store
@@ -28,6 +31,9 @@ __all__ = [
     "StoreLocation",
     "Url",
     "consolidate",
+    "create_array",
+    "create_arrays",
+    "create_group",
     "open",
     "open_array",
     "open_array_at",
@@ -102,30 +108,29 @@ def open(  # noqa: A001 - the contract's name, as in zarr
     """
     if mode not in {"r", "r+"}:
         raise ValueError(f"mode={mode!r}: open nodes with 'r' or 'r+'; create_array and to_store make new ones")
-    wanted = format if dimension_separator is None else ZarrV2(dimension_separator)
-    arguments: dict[str, Any] = {"format": wanted, "consolidated": consolidated, "read_only": mode == "r"}
+    check_read_missing(read_missing)
+    arguments: dict[str, Any] = {
+        "format": format if dimension_separator is None else ZarrV2(dimension_separator),
+        "consolidated": consolidated,
+        "read_only": mode == "r",
+    }
     if base is not None:
         storage_options = {**(storage_options or {}), "base": base}
-    node = _open(url, path, storage_options, arguments)
-    return node if check_read_missing(read_missing) == "fill" else node.with_read_missing(read_missing)
-
-
-def _open(url: Url, path: str, storage_options: Mapping[str, Any] | None, arguments: dict[str, Any]) -> Node:
-    """Open a node of the store, or of the reference set, at `url`."""
     name = url if isinstance(url, (str, os.PathLike)) else None
+    store: Store | None = None
     if name is not None and may_be_reference_file(name):
         from chunkmill.nodes.reference_sets import open_reference_file  # noqa: PLC0415 - few urls name one
 
-        if (file := open_reference_file(name, storage_options)) is not None:
-            return open_node(file, path, **arguments)
+        store = open_reference_file(name, storage_options)
     try:
-        return open_node(open_plain_store(url, storage_options), path, **arguments)
+        node = open_stored(open_plain_store(url, storage_options) if store is None else store, path, **arguments)
     except NodeNotFound:  # a folder of parquet files is looked for last: it costs requests that few need
         from chunkmill.nodes.reference_sets import is_reference_set, open_reference_store  # noqa: PLC0415
 
-        if name is None or not is_reference_set(name, storage_options):
+        if name is None or store is not None or not is_reference_set(name, storage_options):
             raise
-    return open_node(open_reference_store(name, storage_options), path, **arguments)
+        node = open_stored(open_reference_store(name, storage_options), path, **arguments)
+    return as_node(node if read_missing == "fill" else node.with_read_missing(read_missing))
 
 
 def open_array(
@@ -229,8 +234,6 @@ def open_group(
     ['a']
     """
     if mode == "a":
-        from chunkmill.nodes.create import create_group  # noqa: PLC0415
-
         try:
             return open_group(url, path, format=format, mode="r+", storage_options=storage_options, base=base)
         except NodeNotFound as error:
@@ -252,6 +255,193 @@ def open_group(
     if not isinstance(node, Group):
         raise NodeNotFound(url=node.url, path=node.path, found="array", wanted="group", hint="use open_array")
     return node
+
+
+def create_array(
+    url: Url,
+    path: str = "",
+    *,
+    shape: int | Sequence[int],
+    dtype: Any,
+    chunks: int | Sequence[int] | Mapping[str, int | Literal["auto"]] | Literal["auto"] = "auto",
+    shards: int | Sequence[int] | Mapping[str, int] | None = None,
+    format: WritableFormatName | None = None,  # noqa: A002
+    codecs: Any = "default",
+    fill_value: Any = None,
+    dimension_names: Sequence[str | None] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> Array:
+    """Create an array; only its metadata are written.
+
+    Parameters
+    ----------
+    url, path
+        As in `open`; the first write creates a store that does not exist yet.
+    shape, dtype
+        Shape and data type of the array. Arrays without axes and axes of length 0 are allowed. ``str`` or NumPy's
+        ``StringDType``: strings of variable length. A big-endian dtype is stored big-endian.
+    chunks
+        Chunk shape, one length per axis (inner chunks when sharded). ``"auto"``: chunks of about 4 MiB; ``"16MiB"``: of
+        that size at most. Lengths by dimension, ``{"time": 10, "lat": -1}``, where there are `dimension_names`: the
+        other axes are ``"auto"``.
+    shards
+        Shard shape, a multiple of `chunks`; Zarr v3 only.
+    format
+        ``"zarr2"``, ``"zarr3"``, ``"zarr3-draft"`` or ``"n5"``. ``None``: the format of the group in which the array
+        is created; ``"zarr3"`` in a new store.
+    codecs
+        ``"default"``, a name (``"zstd"``, ``"blosc"``, ``"gzip"``, ``"raw"``), a list of
+        ``{"name": …, "configuration": {…}}`` (the whole chain or only the compressors), or numcodecs objects.
+    fill_value
+        Value of absent chunks, a scalar of `dtype`; zero (``""``, ``b""``) when ``None``.
+    dimension_names
+        A name or ``None`` for each axis, slowest first.
+    attributes
+        User attributes; JSON-serialisable.
+    chunk_key_encoding
+        Separator in chunk keys, ``"/"`` or ``"."`` (nested keys of Zarr v2 are OME-Zarr 0.4's layout), or Zarr v3's
+        ``{"name": "v2", "separator": "."}``; the format's own when ``None``.
+    storage_options
+        Options of the filesystem, as in fsspec.
+    overwrite
+        Replace the node at `path`, and everything below it.
+
+    Returns
+    -------
+    Array
+        The new array, open for writing; every chunk is absent and reads as the fill value.
+
+    Raises
+    ------
+    NodeExists
+        There is a node at `path` already.
+    UnsupportedFeature
+        The format cannot represent such an array.
+    StoreError
+        The store cannot be written.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> a = cm.create_array("memory://doc-create", shape=(8, 6), dtype="f4", chunks=(2, 3), shards=(4, 6))
+    >>> a.chunks, a.shards
+    ((2, 3), (4, 6))
+    """
+    from chunkmill.nodes import new_array, replacing  # noqa: PLC0415 - opening a node needs nothing that creates one
+
+    target = open_target_store(url, storage_options)
+    name = format or new_array.format_above(target, path)
+    metadata = new_array.describe_array(
+        get_format(name),
+        path,
+        shape=shape,
+        dtype=dtype,
+        chunks=chunks,
+        shards=shards,
+        codecs=codecs,
+        fill_value=fill_value,
+        dimension_names=dimension_names,
+        attributes=attributes,
+        chunk_key_encoding=chunk_key_encoding,
+    )
+    return Array(replacing.put_array(target, path, metadata, format=name, overwrite=overwrite))
+
+
+def create_arrays(
+    url: Url,
+    arrays: Mapping[str, Mapping[str, Any]],
+    *,
+    format: str | None = None,  # noqa: A002
+    storage_options: Mapping[str, Any] | None = None,
+) -> dict[str, Array]:
+    """Create many arrays at once, and the groups above them: many requests at a time, in linear time.
+
+    Consolidated metadata, which `create_array` rewrites for each array, are changed once.
+
+    Parameters
+    ----------
+    url, format, storage_options
+        As in `create_array`; one format for all.
+    arrays
+        Path -> arguments of `create_array`: ``shape``, ``dtype``, and whatever else describes the array.
+
+    Returns
+    -------
+    dict of str to Array
+        The new arrays, by path.
+
+    Raises
+    ------
+    NodeExists
+        There is a node at one of the paths already, or an array above one. Nothing is created then, unless another
+        writer made it first.
+    UnsupportedFeature
+        The format cannot represent one of the arrays. Nothing is created then.
+    JobError
+        Another writer is at work at one of the paths.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> wanted = {f"stations/{name}": {"shape": (24,), "dtype": "f4"} for name in ("a", "b")}
+    >>> list(cm.create_arrays("memory://doc-create-arrays", wanted))
+    ['stations/a', 'stations/b']
+    """
+    from chunkmill.nodes import new_array, placement  # noqa: PLC0415
+
+    target = open_target_store(url, storage_options)
+    name = format or new_array.format_above(target, next(iter(arrays), ""))
+    described = new_array.describe_arrays(get_format(name), arrays)
+    return {path: Array(array) for path, array in placement.add_arrays(target, described, format=name).items()}
+
+
+def create_group(
+    url: Url,
+    path: str = "",
+    *,
+    format: WritableFormatName | None = None,  # noqa: A002
+    attributes: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> Group:
+    """Create a group, and the groups above it that do not exist yet.
+
+    Parameters
+    ----------
+    url, path, attributes, storage_options, overwrite
+        As in `create_array`.
+    format
+        As in `create_array`: by default the format of the groups above.
+
+    Returns
+    -------
+    Group
+        The new group, open for writing, without children.
+
+    Raises
+    ------
+    NodeExists
+        There is a node at `path` already, or an array above it.
+    UnsupportedFeature
+        The format cannot represent such a group.
+    StoreError
+        The store cannot be written.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> cm.create_group("memory://doc-create-group", "a/b", attributes={"title": "x"}).attributes
+    {'title': 'x'}
+    """
+    from chunkmill.nodes import new_array, replacing  # noqa: PLC0415
+
+    target = open_target_store(url, storage_options)
+    name = format or new_array.format_above(target, path)
+    metadata = GroupMetadata(dict(attributes or {}))
+    return Group(replacing.put_group(target, path, metadata, format=name, overwrite=overwrite))
 
 
 def consolidate(url: Url, path: str = "", *, storage_options: Mapping[str, Any] | None = None) -> Group:
@@ -284,7 +474,7 @@ def consolidate(url: Url, path: str = "", *, storage_options: Mapping[str, Any] 
     ['a']
     """
     group = open_group(url, path, storage_options=storage_options, consolidated=False)
-    opening.consolidate(group.store, group)
+    opening.consolidate(group.store, group.stored)
     flush(group.store)
     return open_group(group.store, path, consolidated=True)
 
@@ -295,15 +485,15 @@ def consolidate(url: Url, path: str = "", *, storage_options: Mapping[str, Any] 
 
 StoreLocation: TypeAlias = str | os.PathLike[str] | Store
 NodeLocation: TypeAlias = StoreLocation | tuple[StoreLocation, str] | Array | Group
-N = TypeVar("N", Array, Group)
+N = TypeVar("N", StoredArray, StoredGroup)
 
 
-def open_source(source: NodeLocation, storage_options: Mapping[str, Any] | None = None) -> Node:
-    """Return the node at a url or ``(url, path)``, or the node itself; by its documents, not consolidated metadata."""
+def open_source(source: NodeLocation, storage_options: Mapping[str, Any] | None = None) -> StoredNode:
+    """Return the stored node at a url or ``(url, path)``, or of a node; by its documents, not consolidated metadata."""
     if isinstance(source, (Array, Group)):
-        return as_stored(source)
+        return as_stored(source.stored)
     url, path = _url_and_path(source, "source")
-    return as_stored(open(url, path, storage_options=storage_options))
+    return as_stored(open(url, path, storage_options=storage_options).stored)
 
 
 def open_target(target: NodeLocation, storage_options: Mapping[str, Any] | None = None) -> tuple[Store, str]:
@@ -338,12 +528,12 @@ def open_array_at(place: Any, path: str = "", *, read_missing: ReadMissing = "fi
     if isinstance(place, Array):
         if path:
             raise TypeError(f"path={path!r}: the array {place.path!r} has no nodes below it")
-        return place if read_missing == "fill" else place.with_read_missing(read_missing)
+        return place if read_missing == "fill" else Array(place.stored.with_read_missing(read_missing))
     if isinstance(place, Group):
         if not path:
             hint = f"its arrays are {', '.join(map(repr, list(place.arrays())[:10])) or 'none'}; give one as path"
             raise NodeNotFound(url=place.url, path=place.path, found="group", wanted="array", hint=hint)
-        return place.with_read_missing(read_missing).array(path)
+        return Group(place.stored.with_read_missing(read_missing)).array(path)
     url, above = _url_and_path(place, "url")
     _check_url(url)
     return open_array(url, join_path(above, path), read_missing=read_missing, **options)
@@ -371,13 +561,13 @@ def open_existing(store: Store, path: str, mode: str, kind: type[N]) -> N | None
     if mode not in {"a", "r+"}:
         raise ValueError(f"mode={mode!r} does not write; the modes are 'w-', 'w', 'a' and 'r+'")
     try:
-        node = open_node(store, path, read_only=False, consolidated=False)
+        node = open_stored(store, path, read_only=False, consolidated=False)
     except NodeNotFound:
         if mode == "a":
             return None
         raise
     if not isinstance(node, kind):
-        found = "array" if isinstance(node, Array) else "group"
+        found = "array" if isinstance(node, StoredArray) else "group"
         raise NodeExists(url=node.url, path=node.path, found=found, hint="give mode='w' to replace it")
     return node
 

@@ -7,8 +7,7 @@ Not here: layouts and metadata (`chunkmill.array.stored_array`), how chunks are 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -17,29 +16,35 @@ from numpy.typing import ArrayLike, NDArray
 
 from chunkmill.array.advanced_indexing import read_outer, read_points
 from chunkmill.array.chunk_io import write_region
+from chunkmill.array.layout import ChunkLayout
 from chunkmill.array.scattered_writes import write_index, write_outer, write_points
 from chunkmill.array.selection import as_region, full_region, region_shape, select
 from chunkmill.array.staleness import check_unchanged, read_published, unchanged_while_written
-from chunkmill.array.stored_array import CHECK_INTERVAL, LastSeen, ReadMissing, StoredArray
+from chunkmill.array.stored_array import ArrayFacts, ReadMissing, StoredArray
 from chunkmill.array.threads import own_threads
 from chunkmill.errors import RegionError
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.user_values import scalar_of, spread
 from chunkmill.nodes import deferred_imports
 from chunkmill.nodes.changes import Change, ChangesAttributes, append, changed_array, resize
-from chunkmill.stores.capabilities import n_publications
+from chunkmill.stores.base import Store
 
 if TYPE_CHECKING:
     import dask.array
 
-__all__ = ["Array", "BlockIndex", "OuterIndex", "PointIndex", "axis_names", "split_fields", "unknown_dimensions"]
+__all__ = ["Array", "BlockIndex", "OuterIndex", "PointIndex", "split_fields"]
 
 
-class Array(StoredArray, ChangesAttributes):
+class Array(ArrayFacts, ChangesAttributes):
     """A chunked array in a store: lazy, picklable, safe to read and write from many threads.
 
     Made by `chunkmill.open_array` and `chunkmill.create_array`. It is mutable: `resize`, `append`, `update_attributes`
     and `del_attributes` change the stored array and this object, and with them its Dask token; equality is identity.
+
+    Attributes
+    ----------
+    stored : StoredArray
+        The stored array as tasks carry it, which never changes: metadata, layouts, keys.
 
     Examples
     --------
@@ -50,15 +55,60 @@ class Array(StoredArray, ChangesAttributes):
     array([0, 0, 0, 0, 8], dtype=int16)
     """
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def __init__(self, stored: StoredArray) -> None:
+        self.stored = stored
         if "dask.array" in sys.modules:
             deferred_imports.read_from_arrays_in_runs()
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         # da.from_array asks for it, perhaps where the user has set plugins of dask's since
         deferred_imports.read_from_arrays_in_runs()
-        return super().__dask_tokenize__()
+        return self.stored.__dask_tokenize__()
+
+    @property
+    def store(self) -> Store:
+        """The store that the array is in."""
+        return self.stored.store
+
+    @property
+    def path(self) -> str:
+        """Path of the array below the root of the store, without leading slash."""
+        return self.stored.path
+
+    @property
+    def format(self) -> str:
+        """Name of the format, such as ``"zarr3"``."""
+        return self.stored.format
+
+    @property
+    def metadata(self) -> ArrayMetadata:
+        """Content of the stored document, in one form for all formats."""
+        return self.stored.metadata
+
+    @property
+    def chunks(self) -> tuple[Any, ...]:
+        """Chunk shape (of the inner chunks, when sharded); lengths per axis when the grid is rectilinear."""
+        return self.stored.chunks
+
+    @property
+    def shards(self) -> tuple[Any, ...] | None:
+        """Shard shape, or ``None`` when every chunk has a store key of its own."""
+        return self.stored.shards
+
+    @property
+    def read_layout(self) -> ChunkLayout:
+        """Layout by which single chunks are read: ``read_layout.grid`` is the grid of chunks."""
+        return self.stored.read_layout
+
+    @property
+    def write_layout(self) -> ChunkLayout:
+        """Layout of store keys, read and written whole; the same object as `read_layout` unless sharded."""
+        return self.stored.write_layout
+
+    @property
+    def nchunks(self) -> int:
+        """Number of chunks (inner chunks, when sharded), present or not."""
+        return self.stored.nchunks
 
     def __len__(self) -> int:
         if not self.shape:
@@ -71,8 +121,10 @@ class Array(StoredArray, ChangesAttributes):
         if fields is not None:
             return self[index][fields]
         selection = select(index, self.shape)
-        check_unchanged(self, may_grow=True)  # also for `da.from_array`, whose graph may be older than what is stored
-        block = read_published(self, selection.region, n_threads=own_threads())
+        check_unchanged(
+            self.stored, may_grow=True
+        )  # also for `da.from_array`, whose graph may be older than what is stored
+        block = read_published(self.stored, selection.region, n_threads=own_threads())
         return block[selection.picks]
 
     def __setitem__(self, index: Any, values: ArrayLike) -> None:
@@ -80,11 +132,11 @@ class Array(StoredArray, ChangesAttributes):
 
         ``a["field"] = values`` writes one field of a structured dtype; the others keep their values.
         """
-        self.check_writable()
+        self.stored.check_writable()
         fields, index = split_fields(index, self.dtype)
         selection = select(index, self.shape)
         if fields is not None or not selection.is_region:
-            with unchanged_while_written(self) as array:
+            with unchanged_while_written(self.stored) as array:
                 write_index(
                     array, index, values, lock=deferred_imports.automatic_lock, fields=... if fields is None else fields
                 )
@@ -92,13 +144,13 @@ class Array(StoredArray, ChangesAttributes):
         shape = tuple(n for n, part in zip(region_shape(selection.region), selection.within, strict=True) if part != 0)
         block = spread(values, self.dtype, shape)
         block = block.reshape(region_shape(selection.region))
-        with unchanged_while_written(self) as array:
+        with unchanged_while_written(self.stored) as array:
             write_region(array, selection.region, block, lock=deferred_imports.automatic_lock, n_threads=own_threads())
 
     @property
     def info(self) -> str:
         """Facts of the array as text: shape, chunks, bytes, data type, fill value, codecs, format, location."""
-        return deferred_imports.array_info(self)
+        return deferred_imports.array_info(self.stored)
 
     @property
     def oindex(self) -> OuterIndex:
@@ -119,7 +171,7 @@ class Array(StoredArray, ChangesAttributes):
         """Read the whole array."""
         if copy is False:
             raise ValueError("an array in a store cannot become a numpy array without a copy")
-        whole = read_published(self, full_region(self.shape), n_threads=own_threads())
+        whole = read_published(self.stored, full_region(self.shape), n_threads=own_threads())
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
     def to_dask(
@@ -161,7 +213,7 @@ class Array(StoredArray, ChangesAttributes):
         >>> cm.create_array("memory://doc-to-dask", shape=(6, 4), dtype="f4", chunks=(3, 2)).to_dask().chunks
         ((3, 3), (2, 2))
         """
-        array = self if read_missing is None else self.with_read_missing(read_missing)
+        array = self.stored if read_missing is None else self.stored.with_read_missing(read_missing)
         where = as_region(region, self.shape)
         lazy: dask.array.Array = deferred_imports.read_array(array, chunks, where, name, chunked_array_type)
         return lazy
@@ -181,7 +233,7 @@ class Array(StoredArray, ChangesAttributes):
         array([nan, nan,  7.], dtype=float32)
         """
         metadata = replace(self.metadata, fill_value=scalar_of(fill_value, self.dtype))
-        return replace(self, metadata=metadata, read_only=True, has_own_fill_value=True)
+        return Array(replace(self.stored, metadata=metadata, read_only=True, has_own_fill_value=True))
 
     def resize(self, shape: int | Sequence[int]) -> Self:
         """Change the shape of the array in the store and here; new elements hold the fill value.
@@ -218,8 +270,9 @@ class Array(StoredArray, ChangesAttributes):
         >>> a.resize((2,)).resize((5,))[...]
         array([7, 7, 0, 0, 0], dtype=int32)
         """
-        self.check_writable()
-        return self._set_metadata(resize(self, shape))
+        self.stored.check_writable()
+        self.stored = resize(self.stored, shape)
+        return self
 
     def append(self, values: Any, axis: int = 0) -> tuple[int, ...]:
         """Write values after the last ones along an axis, and return the new shape.
@@ -255,62 +308,20 @@ class Array(StoredArray, ChangesAttributes):
         >>> a.append([[1, 2]]), a.append([[3, 4], [5, 6]])
         ((1, 2), (3, 2))
         """
-        self.check_writable()
-        return self._set_metadata(append(self, values, axis)).shape
-
-    def _set_metadata(self, metadata: ArrayMetadata) -> Self:
-        """Take what was just published for the metadata of this array."""
-        for name in ("_layouts", "chunk_grid"):  # cached properties of the old metadata
-            self.__dict__.pop(name, None)
-        self.metadata = metadata
-        self.last_seen = LastSeen(n_publications(), time.monotonic() + CHECK_INTERVAL)
-        return self
+        self.stored.check_writable()
+        self.stored = append(self.stored, values, axis)
+        return self.shape
 
     def _change_attributes(self, change: Change) -> Self:
-        self.check_writable()
-        metadata = changed_array(self.store, self.path, self.format, change)
-        self.metadata = metadata
+        self.stored.check_writable()
+        self.stored = changed_array(self.stored, change)
         return self
 
     def __repr__(self) -> str:
-        return deferred_imports.array_text(self)
+        return deferred_imports.array_text(self.stored)
 
     def _repr_html_(self) -> str:
-        return deferred_imports.array_html(self)
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Names of axes
-
-
-def axis_names(array: Array) -> tuple[str | None, ...]:
-    """Return the stored name of each axis of `array`; ``None`` for an axis without a name."""
-    return array.dimension_names or (None,) * array.ndim
-
-
-def unknown_dimensions(
-    option: str, unknown: Collection[object], known: Collection[str], of: str, way_out: str
-) -> ValueError:
-    """Return the error for dimensions that arrays do not have.
-
-    Parameters
-    ----------
-    option
-        Name of the argument that names them.
-    known
-        Dimensions that the arrays have; the first twenty are shown.
-    of
-        Whose they are: ``"the array"`` or ``"the arrays"``.
-    way_out
-        Said where no axis has a name.
-
-    Examples
-    --------
-    >>> unknown_dimensions("chunks", ["tme"], ["time", "x"], "the array", "give a shape")
-    ValueError("chunks= names dimensions ['tme'], where those of the array are ['time', 'x']")
-    """
-    found = f"are {list(known)[:20]}" if known else f"have no names: {way_out}"
-    return ValueError(f"{option}= names dimensions {list(unknown)}, where those of {of} {found}")
+        return deferred_imports.array_html(self.stored)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -338,18 +349,18 @@ class OuterIndex:
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
         """Read the elements."""
-        check_unchanged(self._array, may_grow=True)
+        check_unchanged(self._array.stored, may_grow=True)
         parts = _expanded(index, self._array)
         turned = [slice(None, None, -1) if _is_turned(part) else slice(None) for part in parts if not _is_integer(part)]
-        return read_outer(self._array, [_forwards(p, n) for p, n in zip(parts, self._array.shape, strict=True)])[
+        return read_outer(self._array.stored, [_forwards(p, n) for p, n in zip(parts, self._array.shape, strict=True)])[
             (*turned, ...)
         ]
 
     def __setitem__(self, index: Any, values: ArrayLike) -> None:
         """Write the elements."""
-        self._array.check_writable()
+        self._array.stored.check_writable()
         parts = _expanded(index, self._array)
-        with unchanged_while_written(self._array) as array:
+        with unchanged_while_written(self._array.stored) as array:
             write_outer(array, parts, values, lock=deferred_imports.automatic_lock)
 
 
@@ -370,14 +381,14 @@ class PointIndex:
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
         """Read the elements."""
-        check_unchanged(self._array, may_grow=True)
-        return read_points(self._array, _points(index, self._array))
+        check_unchanged(self._array.stored, may_grow=True)
+        return read_points(self._array.stored, _points(index, self._array))
 
     def __setitem__(self, index: Any, values: ArrayLike) -> None:
         """Write the elements; of the same one, the last value stays."""
-        self._array.check_writable()
+        self._array.stored.check_writable()
         parts = _points(index, self._array)
-        with unchanged_while_written(self._array) as array:
+        with unchanged_while_written(self._array.stored) as array:
             write_points(array, parts, values, lock=deferred_imports.automatic_lock)
 
 
@@ -406,8 +417,8 @@ class BlockIndex:
         self._array[self._region(index)] = values
 
     def _region(self, index: Any) -> tuple[slice, ...]:
-        axes = self._array.write_layout.grid.axes
-        shape = self._array.write_layout.grid.grid_shape
+        axes = self._array.stored.write_layout.grid.axes
+        shape = self._array.stored.write_layout.grid.grid_shape
         region: list[slice] = []
         for axis, part in zip(axes, _expanded(index, self._array), strict=True):
             n = shape[len(region)]

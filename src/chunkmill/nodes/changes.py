@@ -37,24 +37,24 @@ from chunkmill.stores.conflicts import swap, update
 __all__ = ["Change", "ChangesAttributes", "append", "changed_array", "changed_group", "merged", "resize", "without"]
 
 
-def resize(array: StoredArray, shape: int | Sequence[int]) -> ArrayMetadata:
-    """Change the shape of an array in its store, and return its metadata (see `chunkmill.Array.resize`)."""
+def resize(array: StoredArray, shape: int | Sequence[int]) -> StoredArray:
+    """Change the shape of an array in its store, and return the array of that shape (see `chunkmill.Array.resize`)."""
     new = _checked(shape, array)
     with _at_work(array, "resize") as there:
         stored = _stored(there)
         kept = tuple(map(min, stored.shape, new))
         if kept != stored.shape or kept == new:
             _shrink(there, kept, array.store)
-        return _grow(there, new, array.store) if kept != new else _stored(there)
+        return replace(array, metadata=_grow(there, new, array.store) if kept != new else _stored(there))
 
 
-def append(array: StoredArray, values: Any, axis: int) -> ArrayMetadata:
-    """Write values after the last ones along an axis, and return the metadata (see `chunkmill.Array.append`)."""
+def append(array: StoredArray, values: Any, axis: int) -> StoredArray:
+    """Write values after the last ones along an axis, and return the longer array (see `chunkmill.Array.append`)."""
     if not -array.ndim <= axis < array.ndim:
         reason = f"axis {axis} of an array with {array.ndim} axes"
         raise RegionError(index=f"axis={axis}", shape=array.shape, reason=reason)
     axis %= array.ndim
-    is_lazy = isinstance(values, StoredArray) or _is_lazy(values)
+    is_lazy = _is_lazy(values)
     values = deferred_imports.as_dask(values) if is_lazy else plain(values)
     with _at_work(array, "append") as there:
         stored = _stored(there)
@@ -73,7 +73,7 @@ def append(array: StoredArray, values: Any, axis: int) -> ArrayMetadata:
                 lock=deferred_imports.automatic_lock,
                 n_threads=own_threads(),
             )
-        return _publish(there, stored, longer.shape, array.store)
+        return replace(array, metadata=_publish(there, stored, longer.shape, array.store))
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -327,16 +327,17 @@ def without(*names: str) -> Change:
     return change
 
 
-def changed_array(store: Store, path: str, format: str, change: Change) -> ArrayMetadata:  # noqa: A002
-    """Change the attributes of the array at `path`, and return its metadata (see `changed_group`)."""
-    documents_format = documents.format_of_store(store, format)
+def changed_array(array: StoredArray, change: Change) -> StoredArray:
+    """Change the attributes of an array in its store, and return the array with those (see `changed_group`)."""
+    documents_format, path = _format(array), array.path
     keys = documents_format.array_keys(path)
 
     def emit(metadata: ArrayMetadata, attributes: Mapping[str, JSON]) -> tuple[ArrayMetadata, dict[str, bytes]]:
         changed = replace(metadata, attributes=attributes)
         return changed, documents_format.emit_array(path, changed)
 
-    return _changed(store, path, documents_format, keys, documents_format.parse_array, emit, change)
+    parse = documents_format.parse_array
+    return replace(array, metadata=_changed(array.store, path, documents_format, keys, parse, emit, change))
 
 
 def changed_group(store: Store, path: str, format: str, change: Change) -> GroupMetadata:  # noqa: A002

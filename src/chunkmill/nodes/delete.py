@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import BackgroundCalls
 from chunkmill.errors import KeysLeft, NodeNotFound, StoreError
 from chunkmill.formats.base import Format, emit_json, parse_json
@@ -17,7 +18,6 @@ from chunkmill.journal.lease import check_no_job, leased
 from chunkmill.journal.names import JOB_PREFIX, journal_prefix
 from chunkmill.journal.unfinished import jobs_at
 from chunkmill.nodes import documents
-from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import forget_consolidated
 from chunkmill.nodes.open_store import Url, open_target_store
 from chunkmill.nodes.opening import open_stored, walk
@@ -89,9 +89,9 @@ def delete_node(store: Store, path: str) -> None:
         for link in links:
             store.delete_prefix(link)
         for _, node in sorted(nodes.items(), reverse=True):  # what is below first: the group leads to what is left
-            tree = pinned(store, node.prefix) if isinstance(node, Array) else store
+            tree = pinned(store, node.prefix) if isinstance(node, StoredArray) else store
             further = _delete_documents(tree, node)
-            if isinstance(node, Array):
+            if isinstance(node, StoredArray):
                 _delete_keys(tree, node.with_store(tree).stored_keys())
             # last: a client that opens the array without its attributes finds no chunks either
             _delete_keys(tree, further)
@@ -110,7 +110,7 @@ def _found(store: Store, path: str, held: Mapping[str, bytes]) -> dict[str, Stor
     nodes = _described(store, path, held)
     try:
         for node in walk(open_stored(store, path, consolidated=False, read_only=False)):
-            if isinstance(node, Array) or node.path not in nodes:  # folders of chunks are groups, in some formats
+            if isinstance(node, StoredArray) or node.path not in nodes:  # folders of chunks are groups, in some formats
                 nodes[node.path] = node
     except NodeNotFound:
         if not nodes:
@@ -137,7 +137,7 @@ def _described(store: Store, path: str, held: Mapping[str, bytes]) -> dict[str, 
     for key, value in held.items():
         apart.set(key, value)
     nodes = walk(open_stored(apart, path, consolidated=False))
-    return {node.path: node.with_store(store) if isinstance(node, Array) else node for node in nodes}
+    return {node.path: node.with_store(store) if isinstance(node, StoredArray) else node for node in nodes}
 
 
 def _links(store: Store, path: str, nodes: Iterable[str]) -> tuple[str, ...]:
@@ -158,16 +158,16 @@ def _documents(store: Store, nodes: Collection[StoredNode]) -> dict[str, bytes]:
 
 
 def _format(store: Store, node: StoredNode) -> Format:
-    return documents.format_of_store(store, node.format) if isinstance(node, Array) else node.documents
+    return documents.format_of_store(store, node.format) if isinstance(node, StoredArray) else node.documents
 
 
 def _delete_documents(store: Store, node: StoredNode) -> list[str]:
     """Delete the document that makes a node one, while it is of that node; return the keys of its other documents."""
     documents_format, path = _format(store, node), node.path
-    own = documents_format.array_keys(path) if isinstance(node, Array) else documents_format.group_keys(path)
+    own = documents_format.array_keys(path) if isinstance(node, StoredArray) else documents_format.group_keys(path)
 
     def without_entry(seen: documents.Documents) -> Mapping[str, bytes | None]:
-        if isinstance(node, Array) and seen[own[0]] is not None:
+        if isinstance(node, StoredArray) and seen[own[0]] is not None:
             there = documents_format.parse_array(path, documents.present(seen))
             if there is None or there.identity != node.metadata.identity:
                 reason = f"{path!r} was replaced by others while it was about to be deleted, and stays"
@@ -202,7 +202,7 @@ def _keys(store: Store, prefixes: Iterable[str]) -> Iterator[str]:
 def _delete_folders(store: Store, path: str, nodes: Collection[StoredNode]) -> list[str]:
     """Delete partial files, empty folders, and chunks that came since; return the keys that are left."""
     left = []
-    arrays = [node for node in nodes if isinstance(node, Array)]
+    arrays = [node for node in nodes if isinstance(node, StoredArray)]
     for prefix in _prefixes(path, {_format(store, node) for node in nodes}):
         sweep_partial_files(store, prefix)
         tree = pinned(store, prefix)

@@ -1,31 +1,41 @@
-"""The public group: a stored group below which nodes are created and deleted.
+"""The public group: what it shows of a stored group, and the nodes that are created and deleted below it.
 
-Not here: children, attributes, drawings (`chunkmill.nodes.stored_group`).
+Not here: how children are opened (`chunkmill.nodes.stored_group`), drawings (`chunkmill.display.group`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self, cast
+import warnings
+from collections.abc import Collection, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
-from chunkmill.errors import NodeExists, NodeNotFound
-from chunkmill.formats.base import Format
-from chunkmill.model.metadata import GroupMetadata
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.errors import ChunkmillError, NodeExists, NodeNotFound, StoreError
+from chunkmill.model.metadata import JSON, GroupMetadata
 from chunkmill.nodes import deferred_imports
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.changes import Change, ChangesAttributes, changed_group
 from chunkmill.nodes.keys import join_path
-from chunkmill.nodes.opening import open_as
-from chunkmill.nodes.stored_group import StoredGroup
+from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import uncached
 
-__all__ = ["Group", "Node", "open_node"]
+if TYPE_CHECKING:
+    from chunkmill.nodes.multiscales import MultiscaleImage
+
+__all__ = ["Group", "Node", "as_node"]
 
 
-class Group(StoredGroup):
+class Group(ChangesAttributes):
     """A group of arrays and groups, opened when they are asked for.
 
     Iterating gives the names of its direct children. Made by `chunkmill.open_group` and `chunkmill.create_group`.
+
+    Attributes
+    ----------
+    stored : StoredGroup
+        The stored group, whose children are stored arrays and groups.
 
     Examples
     --------
@@ -35,6 +45,148 @@ class Group(StoredGroup):
     >>> list(g), list(g["a"]), g["a/b"].shape
     (['a'], ['b'], (4,))
     """
+
+    def __init__(self, stored: StoredGroup) -> None:
+        self.stored = stored
+
+    @property
+    def store(self) -> Store:
+        """The store that the group is in."""
+        return self.stored.store
+
+    @property
+    def url(self) -> str:
+        """Canonical url of the store."""
+        return self.stored.url
+
+    @property
+    def path(self) -> str:
+        """Path of the group below the root of the store, without leading slash."""
+        return self.stored.path
+
+    @property
+    def format(self) -> str:
+        """Name of the format, such as ``"zarr3"``."""
+        return self.stored.format
+
+    @property
+    def metadata(self) -> GroupMetadata:
+        """Content of the stored document, in one form for all formats."""
+        return self.stored.metadata
+
+    @property
+    def attributes(self) -> Mapping[str, JSON]:
+        """User attributes, read-only: `update_attributes` changes them."""
+        return self.stored.attributes
+
+    @property
+    def multiscales(self) -> tuple[MultiscaleImage, ...]:
+        """Images whose levels are in this group, by OME-Zarr, N5-viewer, BigDataViewer or COSEM; often none.
+
+        `MetadataError` where their metadata are wrong. See `chunkmill.pyramid`, which makes the levels.
+        """
+        from chunkmill.nodes.multiscales import multiscales_of  # noqa: PLC0415 - few groups are asked
+
+        return multiscales_of(self.path, self.attributes, self.stored.arrays, self.stored.__getitem__)
+
+    def children(self, *, without: Collection[str] = ()) -> dict[str, Array | Group]:
+        """Open every direct child but those named: one listing, then all documents at once where the store can."""
+        return {name: as_node(node) for name, node in self.stored.children(without=without).items()}
+
+    def members(self, *, without: Collection[str] = (), on_error: OnError | None = None) -> dict[str, Array | Group]:
+        """Open every direct child, and as groups the folders without a document that contain nodes further down.
+
+        Such folders are not groups in Zarr v2 and v3, but some writers leave their documents out (TensorStore all,
+        zarr-java's OME-Zarr plates those of rows and wells), and others find the arrays below by their paths only. Each
+        folder without a document is listed, down to the first document. Children of another Zarr version are members.
+        In N5, where every folder is a group, those are arrays, or have attributes, that documents of Zarr describe.
+
+        Parameters
+        ----------
+        without : collection of str
+            Names to leave out.
+        on_error : callable, optional
+            Called with path and error of each child that cannot be opened; by default the first error is raised.
+
+        Examples
+        --------
+        >>> import chunkmill as cm
+        >>> from chunkmill.stores.memory import MemoryStore
+        >>> store = MemoryStore()
+        >>> _ = cm.create_array(store, "plate/A1", shape=(4,), dtype="i4", chunks=(2,))
+        >>> store.delete("plate/zarr.json")
+        >>> list(cm.open_group(store).children()), list(cm.open_group(store).members())
+        ([], ['plate'])
+        """
+        return {name: as_node(node) for name, node in self.stored.members(without=without, on_error=on_error).items()}
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the arrays directly below, by name; a warning names each node that cannot be opened."""
+        return {name: node for name, node in self._openable().items() if isinstance(node, Array)}
+
+    def groups(self) -> dict[str, Group]:
+        """Return the groups directly below, by name; a warning names each node that cannot be opened."""
+        return {name: node for name, node in self._openable().items() if isinstance(node, Group)}
+
+    def keys(self) -> KeysView[str]:
+        """Return the names of the nodes directly below, as iterating does: of those that cannot be opened, too."""
+        return dict.fromkeys(self.stored.names()).keys()
+
+    def values(self) -> ValuesView[Array | Group]:
+        """Return the nodes directly below; a warning names each that cannot be opened."""
+        return self._openable().values()
+
+    def items(self) -> ItemsView[str, Array | Group]:
+        """Return name and node of each node directly below; a warning names each that cannot be opened."""
+        return self._openable().items()
+
+    def _openable(self) -> dict[str, Array | Group]:
+        def warn(path: str, error: ChunkmillError) -> None:
+            warnings.warn(f"{path!r} cannot be opened, and is left out: {error}", stacklevel=6)
+
+        return {name: as_node(node) for name, node in self.stored.openable(warn).items()}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.stored.names())
+
+    def __len__(self) -> int:
+        return len(self.stored.names())
+
+    def __contains__(self, path: object) -> bool:
+        return path in self.stored
+
+    def __getitem__(self, path: str) -> Array | Group:
+        """Open the node at `path` below the group; `NodeNotFound` (a ``KeyError``) when there is none."""
+        return as_node(self.stored[path])
+
+    def array(self, path: str) -> Array:
+        """Open the array at `path` below the group; `NodeNotFound` where there is none, or a group."""
+        node = self[path]
+        if not isinstance(node, Array):
+            raise NodeNotFound(url=self.url, path=node.path, found="group", wanted="array")
+        return node
+
+    def group(self, path: str) -> Group:
+        """Open the group at `path` below the group; `NodeNotFound` where there is none, or an array."""
+        node = self[path]
+        if not isinstance(node, Group):
+            raise NodeNotFound(url=self.url, path=node.path, found="array", wanted="group")
+        return node
+
+    def tree(self) -> str:
+        """Draw everything below the group, as text.
+
+        Examples
+        --------
+        >>> import chunkmill as cm
+        >>> g = cm.create_group("memory://doc-tree")
+        >>> _ = cm.create_array("memory://doc-tree", "a/b", shape=(4,), dtype="i4", chunks=(2,))
+        >>> print(g.tree())
+        /
+        └── a
+            └── b (4,) int32
+        """
+        return deferred_imports.tree_text(self.stored)
 
     def create_array(
         self,
@@ -65,7 +217,7 @@ class Group(StoredGroup):
 
         store, path = self._place_to_write(path)
         metadata = describe_array(
-            self.documents,
+            self.stored.documents,
             path,
             shape=shape,
             dtype=dtype,
@@ -77,17 +229,17 @@ class Group(StoredGroup):
             attributes=attributes,
             chunk_key_encoding=chunk_key_encoding,
         )
-        return replacing.put_array(store, path, metadata, format=self.format, overwrite=overwrite)
+        return Array(replacing.put_array(store, path, metadata, format=self.format, overwrite=overwrite))
 
-    def create_group(self, path: str, *, attributes: Mapping[str, Any] | None = None, overwrite: bool = False) -> Self:
+    def create_group(self, path: str, *, attributes: Mapping[str, Any] | None = None, overwrite: bool = False) -> Group:
         """Create a group at `path` below the group, in its format (see `chunkmill.create_group`)."""
         from chunkmill.nodes import replacing  # noqa: PLC0415
 
         store, path = self._place_to_write(path)
         metadata = GroupMetadata(dict(attributes or {}))
-        return self.of(replacing.put_group(store, path, metadata, format=self.format, overwrite=overwrite))
+        return Group(replacing.put_group(store, path, metadata, format=self.format, overwrite=overwrite))
 
-    def require_group(self, path: str) -> Self:
+    def require_group(self, path: str) -> Group:
         """Return the group at `path` below the group, made where there is none; `NodeExists` where an array is there.
 
         Examples
@@ -135,31 +287,36 @@ class Group(StoredGroup):
         store, path = self._place_to_write(path)
         delete_node(store, path)
 
-    @classmethod
-    def of(cls, group: StoredGroup) -> Self:
-        """Return a group without children of this class: those of `group` are of its own."""
-        return cls(group.store, group.path, group.metadata, group.documents, read_only=group.read_only)
+    def _check_writable(self) -> None:
+        if self.stored.read_only:
+            reason = "opened for reading only; open it with mode='r+' to write"
+            raise StoreError(url=self.url, key=self.path, reason=reason)
 
     def _place_to_write(self, path: str) -> tuple[Store, str]:
         """Return store and path of a node below the group; raise where the group was opened for reading."""
         self._check_writable()
-        below = self.documents.normalize_path(path)
+        below = self.stored.documents.normalize_path(path)
         if not below:
             raise ValueError(f"path={path!r}: expected the path of a node below the group {self.path!r}")
-        self.store = uncached(self.store)  # which lists what is written, too
+        self.stored = self.stored.with_store(uncached(self.store))  # which lists what is written, too
         return self.store, join_path(self.path, below)
+
+    def _change_attributes(self, change: Change) -> Self:
+        self._check_writable()
+        metadata = changed_group(uncached(self.store), self.path, self.format, change)
+        self.stored = replace(self.stored, metadata=metadata)
+        return self
+
+    def __repr__(self) -> str:
+        return deferred_imports.group_text(self.stored)
+
+    def _repr_html_(self) -> str:
+        return deferred_imports.group_html(self.stored)
 
 
 Node = Array | Group
 
 
-def open_node(
-    store: Store,
-    path: str = "",
-    *,
-    format: str | Format | None = None,  # noqa: A002
-    consolidated: bool | None = None,
-    read_only: bool = True,
-) -> Node:
-    """Open the node at `path`, in the first format that has one there (see `chunkmill.nodes.opening.open_as`)."""
-    return open_as(Group, store, path, format=format, consolidated=consolidated, read_only=read_only)
+def as_node(stored: StoredNode) -> Array | Group:
+    """Return the public array or group of a stored one."""
+    return Array(stored) if isinstance(stored, StoredArray) else Group(stored)

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import MetadataError, NodeNotFound
 from chunkmill.model.multiscales import Affine, Axis, Level, Multiscale, Placement, parse_level
 from chunkmill.model.ome_zarr import parse_multiscales
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 
 __all__ = ["MultiscaleImage", "ScaleLevel", "described_images", "image_of_array", "level_array", "multiscales_of"]
 
@@ -42,6 +44,8 @@ class MultiscaleImage(Sequence[ScaleLevel]):
 
     Attributes
     ----------
+    levels
+        The levels, as iterating gives them.
     axes
         Name, type and unit of each axis, in the order of the arrays'.
     version
@@ -100,12 +104,12 @@ class MultiscaleImage(Sequence[ScaleLevel]):
         return iter(self.levels)
 
 
-Arrays: TypeAlias = Callable[[Callable[[str], bool]], Mapping[str, Array]]
+Arrays: TypeAlias = Callable[[Callable[[str], bool]], Mapping[str, StoredArray]]
 """Function that returns the arrays directly below a group whose names are accepted, by name."""
 
 
 def multiscales_of(
-    path: str, attributes: Mapping[str, Any], arrays: Arrays, node: Callable[[str], Any]
+    path: str, attributes: Mapping[str, Any], arrays: Arrays, node: Callable[[str], StoredNode]
 ) -> tuple[MultiscaleImage, ...]:
     """Return the images whose levels are in the group at `path`.
 
@@ -118,7 +122,9 @@ def multiscales_of(
     """
     images = []
     for image in described_images(attributes, arrays):
-        levels = [ScaleLevel(level_array(path, each, node), each.scale, each.translation) for each in image.levels]
+        levels = [
+            ScaleLevel(Array(level_array(path, each, node)), each.scale, each.translation) for each in image.levels
+        ]
         said = {each.name: getattr(image, each.name) for each in fields(image) if each.name != "levels"}
         images.append(MultiscaleImage(tuple(levels), **said))
     return tuple(images)
@@ -133,7 +139,9 @@ def described_images(attributes: Mapping[str, Any], arrays: Arrays) -> tuple[Mul
     return parse_multiscales(attributes, children)
 
 
-def image_of_array(array: Array, open_group: Callable[[str], Any]) -> tuple[Any, Multiscale, Level] | None:
+def image_of_array(
+    array: StoredArray, open_group: Callable[[str], StoredNode]
+) -> tuple[StoredGroup | None, Multiscale, Level] | None:
     """Return the group, the image and the level that describe an array; ``None`` where metadata describe none.
 
     The group above is asked first, then the attributes of the array itself: there the group is ``None``. Other levels
@@ -150,8 +158,8 @@ def image_of_array(array: Array, open_group: Callable[[str], Any]) -> tuple[Any,
             group = open_group(above)
         except NodeNotFound:
             group = None
-        if hasattr(group, "arrays_named"):
-            for image in described_images(group.attributes, group.arrays_named):
+        if isinstance(group, StoredGroup):
+            for image in described_images(group.attributes, group.arrays):
                 for level in image.levels:
                     if level.path.strip("/") == name:
                         return group, image, level
@@ -159,10 +167,10 @@ def image_of_array(array: Array, open_group: Callable[[str], Any]) -> tuple[Any,
     return None if found is None else (None, found, found.levels[0])
 
 
-def level_array(path: str, level: Level, node: Callable[[str], Any]) -> Array:
+def level_array(path: str, level: Level, node: Callable[[str], StoredNode]) -> StoredArray:
     """Return the array of a level in the group at `path`; `MetadataError` where it is none of its rank."""
     array, n_axes = node(level.path), len(level.scale)
-    if not isinstance(array, Array) or array.ndim != n_axes:
-        got = f"an array of {array.ndim} axes" if isinstance(array, Array) else "a group"
+    if not isinstance(array, StoredArray) or array.ndim != n_axes:
+        got = f"an array of {array.ndim} axes" if isinstance(array, StoredArray) else "a group"
         raise MetadataError(key=f"{path}/{level.path}", field="level", got=got, expected=f"an array of {n_axes} axes")
     return array

@@ -5,6 +5,7 @@ Not here: documents (`chunkmill.formats`), whether there is room for it (`chunkm
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from chunkmill.array.layout import build_layouts
+from chunkmill.array.stored_array import ArrayFacts
 from chunkmill.codecs.registry import parse_codecs, sharded
 from chunkmill.errors import AlignmentError, RegionError, UnsupportedFeature
 from chunkmill.formats.base import Format
@@ -24,19 +26,21 @@ from chunkmill.model.dtypes import to_native
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis, run_lengths
 from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, parents_of
 from chunkmill.model.user_values import scalar_of
-from chunkmill.nodes.array import unknown_dimensions
 from chunkmill.nodes.documents import may_have
 from chunkmill.nodes.opening import find_stored
 from chunkmill.stores.base import Store
 
 __all__ = [
+    "axis_names",
     "check_shards",
     "describe_array",
+    "describe_arrays",
     "format_above",
     "is_size",
     "lengths_by_name",
     "make_grid",
     "size_in_bytes",
+    "unknown_dimensions",
     "with_chunk_keys",
 ]
 
@@ -103,6 +107,39 @@ def describe_array(
     return adapted
 
 
+def describe_arrays(documents_format: Format, arrays: Mapping[str, Mapping[str, Any]]) -> dict[str, ArrayMetadata]:
+    """Return the metadata of new arrays by path; those that differ in their attributes alone are described once.
+
+    Parameters
+    ----------
+    arrays
+        Path -> arguments of `describe_array`.
+    """
+    described: dict[bytes, ArrayMetadata] = {}
+    metadata: dict[str, ArrayMetadata] = {}
+    for path, about in arrays.items():
+        known = _pickled({name: value for name, value in about.items() if name != "attributes"})
+        try:
+            if known in described:  # whether the format can hold them, `add_arrays` sees before anything is created
+                metadata[path] = replace(described[known], attributes=dict(about.get("attributes") or {}))
+            else:
+                metadata[path] = describe_array(documents_format, path, **about)
+        except TypeError as error:
+            msg = f"arrays[{path!r}]: {str(error).replace('describe_array()', 'create_array()')}"
+            raise TypeError(msg) from None
+        if known is not None:
+            described[known] = metadata[path]
+    return metadata
+
+
+def _pickled(about: Mapping[str, Any]) -> bytes | None:
+    """Return bytes that are equal for equal arguments only, -0.0 and 0.0 apart; ``None`` where there are none."""
+    try:
+        return pickle.dumps(about)
+    except (pickle.PicklingError, TypeError, AttributeError):
+        return None
+
+
 def lengths_by_name(option: Any, names: Sequence[str | None] | None, others: Sequence[Any], name: str) -> Any:
     """Return a length for each axis where they are named by dimension; anything else as it is.
 
@@ -126,6 +163,36 @@ def lengths_by_name(option: Any, names: Sequence[str | None] | None, others: Seq
     if unknown := [each for each in option if each not in known]:
         raise unknown_dimensions(name, unknown, known, "the array", "give dimension_names= too, or a shape")
     return tuple(option.get(each, other) for each, other in zip(names or (), others, strict=True))
+
+
+def axis_names(array: ArrayFacts) -> tuple[str | None, ...]:
+    """Return the stored name of each axis of `array`; ``None`` for an axis without a name."""
+    return array.dimension_names or (None,) * array.ndim
+
+
+def unknown_dimensions(
+    option: str, unknown: Collection[object], known: Collection[str], of: str, way_out: str
+) -> ValueError:
+    """Return the error for dimensions that arrays do not have.
+
+    Parameters
+    ----------
+    option
+        Name of the argument that names them.
+    known
+        Dimensions that the arrays have; the first twenty are shown.
+    of
+        Whose they are: ``"the array"`` or ``"the arrays"``.
+    way_out
+        Said where no axis has a name.
+
+    Examples
+    --------
+    >>> unknown_dimensions("chunks", ["tme"], ["time", "x"], "the array", "give a shape")
+    ValueError("chunks= names dimensions ['tme'], where those of the array are ['time', 'x']")
+    """
+    found = f"are {list(known)[:20]}" if known else f"have no names: {way_out}"
+    return ValueError(f"{option}= names dimensions {list(unknown)}, where those of {of} {found}")
 
 
 def with_chunk_keys(metadata: ArrayMetadata, documents_format: Format, path: str, encoding: Any) -> ArrayMetadata:

@@ -1,19 +1,17 @@
-"""Open and walk the arrays and groups of a store, whatever class of groups is wanted.
+"""Open and walk the stored arrays and groups of a store.
 
 Formats turn documents into descriptions, stores fetch documents; here the two meet. Not here: chunks
-(`chunkmill.array.chunk_io`), the arguments that users give (`chunkmill.nodes.api`), public groups
-(`chunkmill.nodes.opening`).
+(`chunkmill.array.chunk_io`), the arguments that users give, and the public classes (`chunkmill.nodes.api`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TypeVar
 
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import MetadataError, NodeNotFound
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS, get_format
@@ -21,7 +19,6 @@ from chunkmill.hints import Hint
 from chunkmill.journal.names import JOB_PREFIX
 from chunkmill.journal.unfinished import settled
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
-from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import write_consolidated
 from chunkmill.nodes.documents import (
     READ_ONLY_SET,
@@ -41,26 +38,21 @@ from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import can_list, documents_demanded, explain_absence, uncached
 from chunkmill.stores.remembered import OverlayStore, RememberedReads
 
-__all__ = ["array_at", "as_stored", "consolidate", "find_stored", "open_as", "open_stored", "walk", "walk_openable"]
-
-G = TypeVar("G", bound=StoredGroup)
+__all__ = ["array_at", "as_stored", "consolidate", "find_stored", "open_stored", "walk", "walk_openable"]
 
 
-def open_as(
-    kind: type[G],
+def open_stored(
     store: Store,
     path: str = "",
     *,
     format: str | Format | None = None,  # noqa: A002
     consolidated: bool | None = None,
     read_only: bool = True,
-) -> Array | G:
+) -> StoredNode:
     """Open the node at `path`, in the first format that has one there.
 
     Parameters
     ----------
-    kind
-        Class of groups.
     format
         The only format to look for; all are tried when ``None``, in the order of `FORMATS`.
     consolidated
@@ -76,11 +68,11 @@ def open_as(
         There is one and its documents are wrong.
     """
 
-    def read() -> tuple[Array | G | None, list[str] | None]:
-        node, documents = _find(kind, store, path, format=format, consolidated=consolidated, read_only=read_only)
+    def read() -> tuple[StoredNode | None, list[str] | None]:
+        node, documents = _find(store, path, format=format, consolidated=consolidated, read_only=read_only)
         if node is None or is_bare(node):
             return node, [path.strip("/")]
-        documents_format = get_format(node.format) if isinstance(node, Array) else node.documents
+        documents_format = get_format(node.format) if isinstance(node, StoredArray) else node.documents
         return node, None if is_torn(store, documents_format, [node.path], documents) else []
 
     node = settled(store, read)
@@ -117,21 +109,20 @@ _MAX_LISTED = 8
 
 def find_stored(store: Store, path: str) -> StoredNode | None:
     """Return the node at `path` by its own documents; ``None`` where no format knows one."""
-    return _find(StoredGroup, store, path, format=None, consolidated=False, read_only=True)[0]
+    return _find(store, path, format=None, consolidated=False, read_only=True)[0]
 
 
 def _find(
-    kind: type[G],
     store: Store,
     path: str,
     *,
     format: str | Format | None,  # noqa: A002
     consolidated: bool | None,
     read_only: bool,
-) -> tuple[Array | G | None, Documents]:
+) -> tuple[StoredNode | None, Documents]:
     """Return the node at `path`, and the documents that were read."""
     formats = _candidates(format, path)
-    array, documents = (None, {}) if consolidated else _open_array(kind, store, path, formats, read_only=read_only)
+    array, documents = (None, {}) if consolidated else _open_array(store, path, formats, read_only=read_only)
     if array is not None:
         return array, documents
     keys = {key for each in formats for key in _opening_keys(each, path, consolidated)}
@@ -146,16 +137,15 @@ def _find(
         if consolidated is not False:
             view = _ConsolidatedView.find(store, documents_format, at, documents, is_demanded=bool(consolidated))
         if view is None:
-            node = parse_node(kind, store, at, documents_format, documents, read_only=read_only)
+            node = parse_node(store, at, documents_format, documents, read_only=read_only)
         else:
-            node = view.open(kind, at, documents, read_only=read_only)
+            node = view.open(at, documents, read_only=read_only)
         if node is None and _is_implicit(store, documents_format, at, documents, is_named=format is not None):
-            node = kind(store, at, GroupMetadata(), documents_format, read_only=read_only)
-            node.is_implicit = True
+            node = StoredGroup(store, at, GroupMetadata(), documents_format, read_only=read_only, is_implicit=True)
         if node is not None and consolidated and view is None:
             key = documents_format.consolidated_key("") or documents_format.name
             raise MetadataError(key=key, field="consolidated metadata", got="none", expected="some: consolidated=True")
-        if isinstance(node, Array):
+        if isinstance(node, StoredArray):
             node.check_codecs()
         if node is not None:
             return node, documents
@@ -163,8 +153,8 @@ def _find(
 
 
 def _open_array(
-    kind: type[StoredGroup], store: Store, path: str, formats: Sequence[Format], *, read_only: bool
-) -> tuple[Array | None, Documents]:
+    store: Store, path: str, formats: Sequence[Format], *, read_only: bool
+) -> tuple[StoredArray | None, Documents]:
     """Return the array at `path` by its own documents, and those; ``None`` for one that takes others to be opened.
 
     Documents at the root may hold those of 10^5 nodes.
@@ -174,24 +164,12 @@ def _open_array(
     known = {each: each.normalize_path(path) for each in takewhile(lambda each: not each.root_keys(), formats)}
     documents = fetch(store, (key for each, at in known.items() for key in node_keys(each, at)))
     for documents_format, at in known.items():
-        node = parse_node(kind, store, at, documents_format, documents, read_only=read_only)
-        if isinstance(node, Array):
+        node = parse_node(store, at, documents_format, documents, read_only=read_only)
+        if isinstance(node, StoredArray):
             node.check_codecs()
         if node is not None:
-            return (node if isinstance(node, Array) else None), documents
+            return (node if isinstance(node, StoredArray) else None), documents
     return None, documents
-
-
-def open_stored(
-    store: Store,
-    path: str = "",
-    *,
-    format: str | Format | None = None,  # noqa: A002
-    consolidated: bool | None = None,
-    read_only: bool = True,
-) -> StoredNode:
-    """Open the node at `path` for callers that create no node below it (see `open_as`)."""
-    return open_as(StoredGroup, store, path, format=format, consolidated=consolidated, read_only=read_only)
 
 
 def _candidates(format: str | Format | None, path: str) -> tuple[Format, ...]:  # noqa: A002
@@ -241,25 +219,25 @@ class _ConsolidatedView:
                 return cls(store, overlay, group, documents_format)
         return None
 
-    def open(self, kind: type[G], path: str, documents: Documents, *, read_only: bool) -> Array | G | None:
+    def open(self, path: str, documents: Documents, *, read_only: bool) -> StoredNode | None:
         """Return the node at `path`: a group lists by consolidated metadata, which may know nodes that are gone."""
         keys = tuple(node_keys(self.documents_format, path))
         if self.group == path and self.documents_format.consolidated_key(path) in keys:
             documents |= fetch(self.overlay, keys)  # its own, without what it holds of others: that may be long
-        node = parse_node(kind, self.below, path, self.documents_format, documents, read_only=read_only)
-        if isinstance(node, Array):
+        node = parse_node(self.below, path, self.documents_format, documents, read_only=read_only)
+        if isinstance(node, StoredArray):
             return node
         if node is not None:
-            return kind(self.overlay, path, node.metadata, self.documents_format, read_only=read_only)
-        root = kind(self.overlay, "", GroupMetadata(), self.documents_format, read_only=read_only)
+            return node.with_store(self.overlay)
+        root = StoredGroup(self.overlay, "", GroupMetadata(), self.documents_format, read_only=read_only)
         return root.parse_child(path, fetch(self.overlay, keys))
 
 
-def array_at(store: Store, path: str, metadata: ArrayMetadata, format: str | Format) -> Array:  # noqa: A002
+def array_at(store: Store, path: str, metadata: ArrayMetadata, format: str | Format) -> StoredArray:  # noqa: A002
     """Return the array with `metadata` at `path`; no request is made."""
     documents_format = format_of_store(store, format) if isinstance(format, str) else format
     path = documents_format.normalize_path(path)
-    return Array(store, path, metadata, documents_format.name, documents_format.chunk_prefix(path))
+    return StoredArray(store, path, metadata, documents_format.name, documents_format.chunk_prefix(path))
 
 
 def consolidate(store: Store, group: StoredGroup) -> None:
@@ -267,11 +245,8 @@ def consolidate(store: Store, group: StoredGroup) -> None:
 
     def collect() -> dict[str, bytes]:
         reads = RememberedReads(store)  # what the walk reads is not asked for again
-        seen = copy(group)
-        seen.store = reads
-        paths = [
-            node.path for node in walk(seen, undocumented=False)
-        ]  # zarr-python cannot open it if groups are left out
+        # zarr-python cannot open it if groups are left out
+        paths = [node.path for node in walk(group.with_store(reads), undocumented=False)]
         documents = present(fetch(reads, (key for path in paths for key in node_keys(group.documents, path))))
         for key, value in documents.items():
             with suppress(MetadataError):  # of broken consolidated metadata, which are about to be replaced
@@ -281,7 +256,7 @@ def consolidate(store: Store, group: StoredGroup) -> None:
     write_consolidated(store, group.documents, group.path, collect)
 
 
-def walk(node: Array | G, *, undocumented: bool = True, on_error: OnError | None = None) -> Iterator[Array | G]:
+def walk(node: StoredNode, *, undocumented: bool = True, on_error: OnError | None = None) -> Iterator[StoredNode]:
     """Yield `node` and everything below it, parents before children.
 
     Below a group that was opened by consolidated metadata, those are walked: `as_stored` returns one that was not.
@@ -289,7 +264,7 @@ def walk(node: Array | G, *, undocumented: bool = True, on_error: OnError | None
     Parameters
     ----------
     undocumented
-        Yield nodes below folders without a document too, and those folders as groups (see `Group.members`).
+        Yield nodes below folders without a document too, and those folders as groups (see `chunkmill.Group.members`).
     on_error
         Called with path and error of each node that cannot be opened; by default the first error is raised.
     """
@@ -301,24 +276,22 @@ def walk(node: Array | G, *, undocumented: bool = True, on_error: OnError | None
             todo += reversed(below.values())
 
 
-def walk_openable(node: Array | G) -> Iterator[Array | G]:
+def walk_openable(node: StoredNode) -> Iterator[StoredNode]:
     """Yield what `walk` does, without the nodes that cannot be opened."""
     return walk(node, on_error=lambda path, error: None)  # noqa: ARG005 - of the caller's interest
 
 
-def as_stored(node: Array | G) -> Array | G:
+def as_stored(node: StoredNode) -> StoredNode:
     """Return a group by its documents as they are now, where it was opened by consolidated metadata.
 
     Those may be stale: a copy or a comparison by them loses arrays. They stay in use where the caller
     demanded them (``consolidated=True``), where the store cannot list, and where only they are left of a group.
     """
     below = uncached(node.store)
-    if isinstance(node, Array) or below is node.store or documents_demanded(node.store) or not can_list(below):
+    if isinstance(node, StoredArray) or below is node.store or documents_demanded(node.store) or not can_list(below):
         return node
     try:
-        stored = open_as(
-            type(node), below, node.path, format=node.documents, consolidated=False, read_only=node.read_only
-        )
+        stored = open_stored(below, node.path, format=node.documents, consolidated=False, read_only=node.read_only)
     except NodeNotFound:
         if not present(fetch(node.store, node_keys(node.documents, node.path))):
             raise  # it was deleted since it was opened, and consolidated metadata that came since do not know it
@@ -347,4 +320,4 @@ def _is_implicit(store: Store, documents_format: Format, path: str, documents: D
     # tensorstore writes no document at the root: a folder with an array right below it is meant as a group
     group = StoredGroup(store, path, GroupMetadata(), documents_format)
     children = group.opened_children(settles=False).values()
-    return any(isinstance(each, Array) and each.format == documents_format.name for each in children)
+    return any(isinstance(each, StoredArray) and each.format == documents_format.name for each in children)

@@ -5,22 +5,24 @@ Not here: what replaces a node that stays until the new one is complete (`chunkm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import at_once
 from chunkmill.errors import MetadataError, NodeExists
 from chunkmill.formats.base import Format
 from chunkmill.formats.references import ROOT_KEY
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.journal.lease import Lease, check_no_job, discard_jobs, leased, leased_briefly
+from chunkmill.journal.unfinished import jobs_at
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, parents_of
-from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidated, refreshed
 from chunkmill.nodes.documents import (
     check_free,
     check_root,
+    create_groups_above,
     fetch,
     format_of_store,
     may_have,
@@ -28,7 +30,9 @@ from chunkmill.nodes.documents import (
     present,
     publish,
     put_back,
+    unpublish,
 )
+from chunkmill.nodes.keys import join_path
 from chunkmill.nodes.opening import array_at, find_stored, walk
 from chunkmill.nodes.stored_group import StoredGroup, parse_node
 from chunkmill.stores.base import Store
@@ -37,6 +41,7 @@ from chunkmill.stores.remembered import RememberedReads
 
 __all__ = [
     "add_array",
+    "add_arrays",
     "add_group",
     "consolidating_interrupted",
     "create_array",
@@ -61,7 +66,7 @@ def create_array(
     below: bool = False,
     is_free_of_jobs: bool = False,
     emitted: tuple[Format, dict[str, bytes]] | None = None,
-) -> tuple[Array, dict[str, bytes]]:
+) -> tuple[StoredArray, dict[str, bytes]]:
     """Make room for an array; return it, with the documents that make it visible once `publish` writes them.
 
     What was at `path` is deleted when `overwrite`; chunks can be written before the documents are.
@@ -135,7 +140,7 @@ def add_array(
     *,
     format: str,  # noqa: A002
     overwrite: bool = False,
-) -> Array:
+) -> StoredArray:
     """Create an array without chunks, and publish it.
 
     Raises
@@ -231,7 +236,7 @@ def withdraw_interrupted(store: Store, own: Lease) -> None:
         put_back(store, key, value, None)
 
 
-def delete_stored_chunks(array: Array) -> None:
+def delete_stored_chunks(array: StoredArray) -> None:
     """Delete all chunks of an array that is not visible."""
     for key in list(array.stored_keys()):
         array.store.delete(key)
@@ -309,7 +314,7 @@ def check_nothing_hidden(store: Store, path: str, documents_format: Format) -> N
     if documents_format.implicit_groups or not can_list(store):
         return
     group = StoredGroup(store, path, GroupMetadata(), documents_format)
-    hidden = group.opened_members(settles=False)
+    hidden = group.members(settles=False)
     if hidden:
         hint = f"nodes are stored below it ({', '.join(map(repr, list(hidden)[:5]))}), in a folder without a document"
         raise NodeExists(url=store.url, path=path, found="group", hint=hint)
@@ -326,8 +331,8 @@ def parent_documents(store: Store, path: str, documents_format: Format) -> dict[
     parents = parents_of(path)
     fetched = fetch(store, (key for p in parents for key in node_keys(documents_format, p)))
     for parent in parents:
-        above = parse_node(StoredGroup, store, parent, documents_format, fetched, read_only=True)
-        if isinstance(above, Array):
+        above = parse_node(store, parent, documents_format, fetched, read_only=True)
+        if isinstance(above, StoredArray):
             raise NodeExists(url=store.url, path=parent, found="array", hint="an array cannot have nodes below it")
         if above is None:
             group = documents_format.emit_group(parent, GroupMetadata())
@@ -349,8 +354,8 @@ def _clear(store: Store, seen: Store, path: str, documents_format: Format, *, ov
         return
     if overwrite:
         _delete_node(store, path, there.documents if isinstance(there, StoredGroup) else get_format(there.format))
-    elif isinstance(there, Array) or not is_bare(there):
-        raise NodeExists(url=store.url, path=path, found="array" if isinstance(there, Array) else "group")
+    elif isinstance(there, StoredArray) or not is_bare(there):
+        raise NodeExists(url=store.url, path=path, found="array" if isinstance(there, StoredArray) else "group")
 
 
 def is_bare(group: StoredGroup) -> bool:
@@ -358,7 +363,7 @@ def is_bare(group: StoredGroup) -> bool:
     if not group.documents.implicit_groups:
         return False
     return not any(
-        isinstance(node, Array) or present(fetch(group.store, group.documents.group_keys(node.path)))
+        isinstance(node, StoredArray) or present(fetch(group.store, group.documents.group_keys(node.path)))
         for node in walk(group)
     )
 
@@ -373,3 +378,119 @@ def _delete_node(store: Store, path: str, documents_format: Format) -> None:
         store.delete(key)
     for prefix in {documents_format.chunk_prefix(path), *documents_format.list_prefixes(path)}:
         store.delete_prefix(prefix)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Many at once
+
+
+def add_arrays(store: Store, arrays: Mapping[str, ArrayMetadata], *, format: str) -> dict[str, StoredArray]:  # noqa: A002
+    """Create arrays without chunks, and the groups above them; return them by path.
+
+    Raises
+    ------
+    NodeExists
+        There is a node at one of the paths, or an array above one; nothing is created, unless it came during the call.
+    UnsupportedFeature
+        The format cannot hold one of them. Nothing is created then.
+    JobError
+        A job, or another writer, is at work there.
+    """
+    documents_format = format_of_store(store, format)
+    made = [array_at(store, path, metadata, documents_format) for path, metadata in arrays.items()]
+    documents = {each.path: documents_format.emit_array(each.path, each.metadata) for each in made}
+    if not documents:
+        return {}
+    # one reservation for all: a client that begins there, or at a group above, waits for its end
+    try:
+        with leased_briefly(store, made[0].path, f"create {len(made):,} arrays in {store.url}") as own:
+            if own.follows_interrupted:
+                raise _InterruptedBefore  # noqa: TRY301 - out of the reservation, which puts the record back
+            suspected = _add_free(store, documents_format, made, documents, own)
+    except _InterruptedBefore:  # what that writer left is cleared where its place is reserved
+        suspected = made[:1]
+        refresh_consolidated(store, documents_format, documents, own=False)  # it may have died before it did so
+        add_arrays(store, {each.path: each.metadata for each in made[1:]}, format=format)
+    for each in suspected:
+        add_array(store, each.path, each.metadata, format=format)
+    flush(store)
+    return dict(zip(arrays, made, strict=True))
+
+
+class _InterruptedBefore(Exception):
+    """A writer had reserved the place of the first array, and died: raised so that its record stays."""
+
+
+def _add_free(
+    store: Store,
+    documents_format: Format,
+    made: Sequence[StoredArray],
+    documents: Mapping[str, Mapping[str, bytes]],
+    own: Lease,
+) -> list[StoredArray]:
+    """Create the arrays where nothing is; return the others, of interrupted writers or of those at work there."""
+    check_no_job(store, *documents, below=True, own_run=own.run, waits=True)
+    check_root(store, documents_format)
+    groups = _groups_to_make(store, documents_format, documents)
+    # nodes, and what an interrupted write left, are looked for by the names in the folders above; the latter is
+    # cleared one by one
+    folders = _folders(store, documents_format, {path.rpartition("/")[0] for path in documents if path})
+    suspected = [each for each in made if each.path in folders or not each.path]
+    _check_absent(store, documents_format, [each.path for each in suspected], len(made))
+    free = {path: documents[path] for path in documents.keys() - {each.path for each in suspected}}
+    for path in sorted(groups, key=lambda path: (path.count("/"), path)):
+        create_groups_above(store, documents_format, join_path(path, "below"), groups[path])
+    publish(store, documents_format, "", {}, below=free)
+    refresh_consolidated(store, documents_format, free, own=False)
+    own.check()
+    # others that reserved a place, or a group above, before the documents were there write chunks: `add_array` waits
+    # its turn, or is refused
+    waiting = {made[0].path, *parents_of(made[0].path)}
+    places = {job.path for job in jobs_at(store, *free, below=True) if not job.ends_soon} - waiting
+    for path in [path for path in free if places and not places.isdisjoint((path, *parents_of(path)))]:
+        unpublish(store, documents_format, path, free[path])
+        refresh_consolidated(store, documents_format, [path])
+        suspected += [each for each in made if each.path == path]
+    return suspected
+
+
+def _groups_to_make(
+    store: Store, documents_format: Format, documents: Mapping[str, Mapping[str, bytes]]
+) -> dict[str, dict[str, bytes]]:
+    """Return the documents of groups that are missing above the arrays, by path; an array above one is refused."""
+    parents = {parent for path in documents for parent in parents_of(path)}
+    if nested := sorted(parents & documents.keys()):
+        raise NodeExists(url=store.url, path=nested[0], found="array", hint="an array cannot have nodes below it")
+    found = fetch(store, (key for path in sorted(parents) for key in node_keys(documents_format, path)))
+    groups = {}
+    for path in parents:
+        above = parse_node(store, path, documents_format, found, read_only=True)
+        if isinstance(above, StoredArray):
+            raise NodeExists(url=store.url, path=path, found="array", hint="an array cannot have nodes below it")
+        if above is None:
+            groups[path] = documents_format.emit_group(path, GroupMetadata())
+            check_free(documents_format, groups[path], found)
+    root = documents_format.emit_root()
+    missing = {key: value for key, value in root.items() if store.get(key) is None}
+    return {**groups, "": {**missing, **groups.get("", {})}} if missing else groups
+
+
+def _check_absent(store: Store, documents_format: Format, paths: Sequence[str], n_wanted: int) -> None:
+    # attributes alone are of a node that was half written: it is written again with those that are cleared
+    entries = ((path, (documents_format.array_keys(path), documents_format.group_keys(path))) for path in paths)
+    keys = {key: path for path, known in entries for key, *_ in known}
+    if there := present(fetch(store, keys)):
+        path = min(keys[key] for key in there)
+        hint = f"{len({keys[key] for key in there}):,} of {n_wanted:,} arrays exist; nothing was created"
+        raise NodeExists(url=store.url, path=path, found="node", hint=hint)
+
+
+def _folders(store: Store, documents_format: Format, groups: set[str]) -> set[str]:
+    """Return the paths below groups where something is stored."""
+    return {
+        join_path(group, name)
+        for group in groups
+        for prefix in documents_format.list_prefixes(group)
+        for listed in store.list_dir(prefix)
+        if (name := documents_format.child_name(group, prefix, listed)) is not None
+    }

@@ -15,6 +15,7 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Literal
 
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError, MetadataError
 from chunkmill.formats.base import Format
 from chunkmill.journal.commit import (
@@ -30,7 +31,6 @@ from chunkmill.journal.commit import (
 from chunkmill.journal.lease import check_no_job, discard_jobs, leased_to_replace
 from chunkmill.journal.names import new_run, placeholder_key, run_tag, staged_documents, staged_prefix
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
-from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidated
 from chunkmill.nodes.documents import check_root, create_groups_above, fetch, format_of_store, node_keys, present
 from chunkmill.nodes.keys import documents_below, formats_of, in_order_of_deletion, node_prefix, node_prefixes
@@ -83,11 +83,11 @@ class Replacement:
     above: Mapping[str, bytes]
     seen: Mapping[str, str]
 
-    def array(self, array: Array) -> Array:
+    def array(self, array: StoredArray) -> StoredArray:
         """Return the new array, or one below the new group, where its chunks are written."""
         path = array.path.removeprefix(self.path).strip("/")
         prefix = format_of_store(self.store, self.format).chunk_prefix(path)
-        return Array(self.staged, path, array.metadata, self.format, prefix)
+        return StoredArray(self.staged, path, array.metadata, self.format, prefix)
 
     def finish(self, documents: Mapping[str, bytes], *, below: Iterable[str] = ()) -> None:
         """Commit the new node, and bring consolidated metadata up to date.
@@ -160,10 +160,10 @@ class StagedNode:
         """Prefix of the documents where the store cannot rename; in the journal that decides when they are deleted."""
         return f"{self.apart.rstrip('/')}-documents/" if self.apart else staged_documents(self.path, self.run)
 
-    def array(self, array: Array) -> Array:
+    def array(self, array: StoredArray) -> StoredArray:
         """Return an array of the new node where its chunks are written."""
         prefix = self.staged + array.prefix.removeprefix(self.old_prefix)
-        return Array(array.store, array.path, array.metadata, array.format, prefix)
+        return StoredArray(array.store, array.path, array.metadata, array.format, prefix)
 
     def is_decided(self) -> bool:
         """Return whether the commit is decided: the old node is given up."""
@@ -287,7 +287,7 @@ class LaterReplacement:
 
     new: StagedNode
 
-    def array(self, array: Array) -> Array:
+    def array(self, array: StoredArray) -> StoredArray:
         """Return an array of the new node where its chunks are written."""
         return self.new.array(array)
 
@@ -510,7 +510,7 @@ def put_array(
     *,
     format: str,  # noqa: A002
     overwrite: bool,
-) -> Array:
+) -> StoredArray:
     """Create an array without chunks; with `overwrite`, the node that is there stays until the commit.
 
     Raises

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.array_plan import SeenSource, check_sources
 from chunkmill.conversion.target_writer import what_is_kept
 from chunkmill.formats.base import Format
@@ -16,11 +17,12 @@ from chunkmill.journal.names import JOB_PREFIX, TAG_PREFIX
 from chunkmill.model.metadata import same_json
 from chunkmill.model.multiscales import Multiscale
 from chunkmill.nodes import placement, replacing
-from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.documents import check_own, publish
-from chunkmill.nodes.group import Node, open_node
+from chunkmill.nodes.group import as_node
+from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.replacing import StagedNode
+from chunkmill.nodes.stored_group import StoredNode
 from chunkmill.pyramids.image import emit_levels
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, is_empty
@@ -52,8 +54,8 @@ class AddedLevelsWriter:
     store: Store
     path: str
     format: Format
-    levels: Sequence[Array]
-    base: Array
+    levels: Sequence[StoredArray]
+    base: StoredArray
     seen: SeenSource
     image: Multiscale
     convention: str | None
@@ -130,17 +132,17 @@ class AddedLevelsWriter:
     def _describe(self) -> None:
         """Set the attributes that name the levels; what others have set stays."""
         above, _, name = self.base.path.rpartition("/")
-        group = open_node(self.store, above, read_only=False, consolidated=False)
+        group = open_stored(self.store, above, read_only=False, consolidated=False)
         of_group, of_levels = emit_levels(self.image, self.convention, group.attributes, keeps_others=True)
         _update(group, of_group)
         if name in of_levels:
-            _update(open_node(self.store, self.base.path, read_only=False, consolidated=False), of_levels[name])
+            _update(open_stored(self.store, self.base.path, read_only=False, consolidated=False), of_levels[name])
 
     def _node_documents(self) -> dict[str, dict[str, bytes]]:
         return {level.path: self.format.emit_array(level.path, level.metadata) for level in self.levels}
 
 
-def _update(node: Node, wanted: Mapping[str, Any]) -> None:
+def _update(node: StoredNode, wanted: Mapping[str, Any]) -> None:
     changed = {n: v for n, v in wanted.items() if not same_json(node.attributes.get(n, ...), v)}
     if changed:
-        node.update_attributes(changed)
+        as_node(node).update_attributes(changed)

@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 from dask.array import core as da
 
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.dask_arrays.read import read_graph
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.multiscales import Axis, Level, axis_type, emit_transform
-from chunkmill.nodes.api import open_source
+from chunkmill.nodes.api import create_array, open_source
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.create import create_array
-from chunkmill.nodes.group import Node, open_node
 from chunkmill.nodes.multiscales import image_of_array
+from chunkmill.nodes.opening import open_stored
+from chunkmill.nodes.stored_group import StoredNode
 from chunkmill.stores.base import ByteRange, range_bounds
 from chunkmill.stores.memory import MemoryStore
 
@@ -78,7 +79,7 @@ class ComputedStore(MemoryStore):
         return np.pad(block, pads).astype(self.values.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
-def open_image_source(source: Any, storage_options: Mapping[str, Any] | None, stack: str) -> Node:
+def open_image_source(source: Any, storage_options: Mapping[str, Any] | None, stack: str) -> StoredNode:
     """Return the node of a source; of arrays in a list one that joins them along a new axis named `stack`.
 
     The axis of a stack is the first, or follows one of time. Names, lengths of voxels and units are the first array's.
@@ -97,9 +98,9 @@ def open_image_source(source: Any, storage_options: Mapping[str, Any] | None, st
     return open_source(source, storage_options)
 
 
-def _stacked(sources: Sequence[Any], storage_options: Mapping[str, Any] | None, stack: str) -> Node:
+def _stacked(sources: Sequence[Any], storage_options: Mapping[str, Any] | None, stack: str) -> StoredNode:
     nodes = [open_image_source(each, storage_options, stack) for each in sources]
-    arrays = [node for node in nodes if isinstance(node, Array)]
+    arrays = [node for node in nodes if isinstance(node, StoredArray)]
     if not nodes or len(arrays) < len(nodes):
         msg = f"a list of {len(nodes)} sources, of which {len(arrays)} are arrays: give arrays of one shape and dtype"
         raise ValueError(msg)
@@ -108,7 +109,7 @@ def _stacked(sources: Sequence[Any], storage_options: Mapping[str, Any] | None, 
         msg = f"a list of arrays that differ in shape or dtype, and cannot be the parts of one image: {kinds}"
         raise ValueError(msg)
     first = arrays[0]
-    found = image_of_array(first, partial(open_node, first.store))
+    found = image_of_array(first, partial(open_stored, first.store))
     names = [axis.name for axis in found[1].axes] if found else [name or "" for name in first.dimension_names or ()]
     if len(names) != first.ndim or not all(names):
         names = list(("t", "c", "z", "y", "x")[5 - first.ndim :]) if first.ndim < 5 else []  # noqa: PLR2004
@@ -126,12 +127,12 @@ def _stacked(sources: Sequence[Any], storage_options: Mapping[str, Any] | None, 
     return _computed(values, (*names[:at], stack, *names[at:]), attributes)
 
 
-def _computed(values: da.Array, names: tuple[str, ...] | None, attributes: Mapping[str, Any]) -> Array:
+def _computed(values: da.Array, names: tuple[str, ...] | None, attributes: Mapping[str, Any]) -> StoredArray:
     """Return the array whose chunks are the blocks of `values`, regular ones."""
     if any(len(set(lengths[:-1])) > 1 or lengths[-1] > lengths[0] for lengths in values.chunks):
         values = values.rechunk(values.chunksize)
     store = ComputedStore(values)
-    create_array(
+    array = create_array(
         store,
         shape=values.shape,
         dtype=values.dtype.newbyteorder("<"),
@@ -142,6 +143,4 @@ def _computed(values: da.Array, names: tuple[str, ...] | None, attributes: Mappi
         dimension_names=names,
         attributes=attributes,
     )
-    node = open_node(store, "")
-    assert isinstance(node, Array)  # noqa: S101 - it was made above
-    return node
+    return array.stored

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from chunkmill.array.selection import full_region
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.region_option import cropping, region_of
 from chunkmill.conversion.target_metadata import describe_target, fitted_to
 from chunkmill.errors import AlignmentError
@@ -39,9 +40,9 @@ from chunkmill.model.ome_zarr import (
 )
 from chunkmill.model.units import canonical_unit, is_known
 from chunkmill.nodes import opening
-from chunkmill.nodes.array import Array
-from chunkmill.nodes.group import Group, Node, open_node
 from chunkmill.nodes.multiscales import MultiscaleImage, described_images, image_of_array, level_array
+from chunkmill.nodes.opening import open_stored
+from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.pyramids.downsample import Method, Reduction
 from chunkmill.pyramids.levels import LevelShape, plan_levels
 from chunkmill.stores.base import Store
@@ -72,7 +73,7 @@ class BaseImage:
         The image as it is stored, of which other coordinate systems are kept.
     """
 
-    array: Array
+    array: StoredArray
     axes: tuple[Axis, ...]
     level: Level
     is_scaled: bool
@@ -82,7 +83,7 @@ class BaseImage:
 
 
 def describe_base(
-    node: Node,
+    node: StoredNode,
     scale: Any,
     units: Any,
     *,
@@ -138,21 +139,21 @@ def _or_stored(wanted: Sequence[Any], stored: Sequence[float]) -> tuple[float, .
     return tuple(known if each is None else float(each) for each, known in zip(wanted, stored, strict=True))
 
 
-def _found(node: Node) -> tuple[Array, Group | None, Multiscale | None, Level | None]:
+def _found(node: StoredNode) -> tuple[StoredArray, StoredGroup | None, Multiscale | None, Level | None]:
     """Return the array, the group above it if that describes the array, the image and the level that the array is."""
-    if isinstance(node, Group):
-        for image in described_images(node.attributes, node.arrays_named):
+    if isinstance(node, StoredGroup):
+        for image in described_images(node.attributes, node.arrays):
             if image.levels:
                 first = image.levels[0]
                 return level_array(node.path, first, node.__getitem__), node, image, first
         arrays = ", ".join(map(repr, list(node.arrays())[:10])) or "none"
         msg = f"source: the group {node.path!r} of {node.url} describes no multiscale image; give the path of an array "
         raise ValueError(f"{msg}(those directly below it: {arrays})")
-    found = image_of_array(node, partial(open_node, node.store))
+    found = image_of_array(node, partial(open_stored, node.store))
     return (node, None, None, None) if found is None else (node, *found)
 
 
-def _names(array: Array, image: Multiscale | None) -> list[str]:
+def _names(array: StoredArray, image: Multiscale | None) -> list[str]:
     """Return a name for each axis: the array's, the image's, or t, c, z, y, x from the last."""
     n = array.ndim
     default = _DEFAULT_NAMES[5 - n :] if n <= len(_DEFAULT_NAMES) else tuple(f"d{i}" for i in range(n))
@@ -202,7 +203,7 @@ class DescribedLevels:
     """Shape and array of each level, the image that they are, and the metadata of a group that is made for it."""
 
     shapes: tuple[LevelShape, ...]
-    arrays: tuple[Array, ...]
+    arrays: tuple[StoredArray, ...]
     image: Multiscale
     group: GroupMetadata
 
@@ -289,7 +290,7 @@ def _describe_first(
 
 def _level_array(
     target: LevelTarget, name: str, level: LevelShape, first: ArrayMetadata, attributes: Mapping[str, Any]
-) -> Array:
+) -> StoredArray:
     """Describe the array of one level: the first level's metadata with another shape."""
     grid = ChunkGrid.regular(level.shape, first.chunk_grid.chunk_shape)
     own = {} if any(factor > 1 for factor in level.total) else dict(first.attributes)

@@ -16,8 +16,10 @@ from chunkmill.model.multiscales import Level
 from chunkmill.model.ome_zarr import OME_VERSIONS
 from chunkmill.nodes.api import open_source
 from chunkmill.nodes.documents import format_of_store
-from chunkmill.nodes.group import Group, open_node
+from chunkmill.nodes.group import Group, as_node
 from chunkmill.nodes.multiscales import MultiscaleImage
+from chunkmill.nodes.opening import open_stored
+from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.pyramids.image import BaseImage, LevelTarget, level_convention
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import uncached
@@ -36,7 +38,7 @@ class LabelList:
 
     def add(self) -> None:
         """Add the name to the list, where it is not listed; names that other jobs add at the same time stay."""
-        group = open_node(self.store, self.path, read_only=False, consolidated=False)
+        group = open_stored(self.store, self.path, read_only=False, consolidated=False)
         while self.name not in (listed := self._listed(group.attributes)):
             names = [*listed, self.name]
             ome = group.attributes.get("ome") or {}
@@ -45,8 +47,8 @@ class LabelList:
                 if self.version == "0.4"
                 else {"ome": {**ome, "version": self.version, "labels": names}}
             )
-            group.update_attributes(added)
-            group = open_node(self.store, self.path, read_only=False, consolidated=False)
+            as_node(group).update_attributes(added)
+            group = open_stored(self.store, self.path, read_only=False, consolidated=False)
 
     def _listed(self, attributes: Mapping[str, Any]) -> list[Any]:
         members = attributes if self.version == "0.4" else attributes.get("ome") or {}
@@ -67,8 +69,8 @@ def labels_of(
         The image is not OME-Zarr.
     """
     group = open_source(image, storage_options)
-    images = group.multiscales if isinstance(group, Group) else ()
-    if not isinstance(group, Group) or not images:
+    images = Group(group).multiscales if isinstance(group, StoredGroup) else ()
+    if not isinstance(group, StoredGroup) or not images:
         msg = f"label_of: {group.path!r} of {group.url} describes no multiscale image; give the group of one"
         raise ValueError(msg)
     documents_format = format_of_store(group.store, group.format)

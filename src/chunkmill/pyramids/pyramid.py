@@ -11,6 +11,7 @@ from functools import partial
 from math import lcm
 from typing import Any, Literal, TypedDict, Unpack
 
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import ChosenAction, choose_action
 from chunkmill.conversion.array_plan import ArrayPlan, see_sources
 from chunkmill.conversion.convert_job import check_apart, region_layout, shown_node
@@ -28,7 +29,6 @@ from chunkmill.journal.lease import roll_forward_dead
 from chunkmill.journal.names import fingerprint
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes.api import open_source, open_target
-from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.pyramids.added_levels import AddedLevelsWriter
 from chunkmill.pyramids.computed import ComputedStore, open_image_source
@@ -320,7 +320,7 @@ _MOST_ALIGNED = 256 << 20
 
 
 def plan_levels_job(
-    base: Array,
+    base: StoredArray,
     target: LevelTarget,
     described: DescribedLevels,
     method: Method | Reduction,
@@ -462,7 +462,7 @@ def _shown(method: Method | Reduction) -> str:
 
 
 def _blocks(
-    job: str, base: Array, described: DescribedLevels, worker: Worker
+    job: str, base: StoredArray, described: DescribedLevels, worker: Worker
 ) -> tuple[tuple[tuple[LevelBlocks, ...], ...], int]:
     """Divide the levels into stages; return them, and the memory of a worker.
 

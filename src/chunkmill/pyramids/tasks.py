@@ -28,7 +28,6 @@ from chunkmill.conversion.target_writer import TargetWriter
 from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkCoords, Region
 from chunkmill.model.multiscales import Multiscale
-from chunkmill.nodes.array import Array
 from chunkmill.pyramids.added_levels import AddedLevelsWriter
 from chunkmill.pyramids.downsample import Method, Reduction, downsample
 from chunkmill.pyramids.labels import LabelList
@@ -230,9 +229,9 @@ class PyramidWriter:
     """
 
     documents: TargetWriter | AddedLevelsWriter
-    base: Array
+    base: StoredArray
     seen: SeenSource
-    levels: tuple[Array, ...]
+    levels: tuple[StoredArray, ...]
     action: ChosenAction | None
     blocks: tuple[tuple[LevelBlocks, ...], ...]
     method: Method | Reduction

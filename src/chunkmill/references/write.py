@@ -32,9 +32,8 @@ from chunkmill.model.reference_urls import KeyUrls, UrlTable
 from chunkmill.model.references import ReferenceSet
 from chunkmill.nodes import opening
 from chunkmill.nodes.api import NodeLocation, open_source
-from chunkmill.nodes.array import Array
-from chunkmill.nodes.group import Group, Node
 from chunkmill.nodes.keys import join_path
+from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.references.files import SetFile
 from chunkmill.references.locate import ChunkTable, Column, Container, ReferencedArray, key_of, locate_references
 from chunkmill.stores.capabilities import LocatesValues, innermost
@@ -300,22 +299,22 @@ def _coords(numbers: Column, grid_shape: Shape) -> NDArray[np.int64]:
 _FORMATS = {2: "zarr2", 3: "zarr3"}
 
 
-def nodes_in_set(source: Node, root: str) -> tuple[dict[str, GroupMetadata], dict[str, Array]]:
+def nodes_in_set(source: StoredNode, root: str) -> tuple[dict[str, GroupMetadata], dict[str, StoredArray]]:
     """Return the groups, those above `root` first, and the arrays by their path in the set."""
     root = root.strip("/")
     names = root.split("/") if root else []
     groups = {"/".join(names[:n]): GroupMetadata() for n in range(len(names))}
-    arrays: dict[str, Array] = {}
+    arrays: dict[str, StoredArray] = {}
     for node in opening.walk(source):
         at = join_path(root, node.path[len(source.path) :].strip("/"))
-        if isinstance(node, Group):
+        if isinstance(node, StoredGroup):
             groups[at] = node.metadata
         else:
             arrays[at] = node
     return groups, arrays
 
 
-def strip_containers(arrays: Mapping[str, Array], *, inline_ends: bool) -> dict[str, ReferencedArray]:
+def strip_containers(arrays: Mapping[str, StoredArray], *, inline_ends: bool) -> dict[str, ReferencedArray]:
     """Describe arrays without shards or block headers around their chunks.
 
     Raises
@@ -358,7 +357,7 @@ def describe_referenced(
     raise last  # type: ignore[misc]
 
 
-def _stripped(array: Array) -> tuple[ArrayMetadata, Container]:
+def _stripped(array: StoredArray) -> tuple[ArrayMetadata, Container]:
     """Return the metadata without the container around the chunks, and which container that is."""
     metadata = array.metadata
     if array.read_layout is not array.write_layout:
@@ -420,7 +419,7 @@ def _adapted(metadata: ArrayMetadata, documents_format: Format, path: str) -> Ar
     return adapted
 
 
-def _check_url(array: Array) -> None:
+def _check_url(array: StoredArray) -> None:
     """Raise unless the array's store has a url that others can open."""
     store = innermost(array.store)
     hint = ""

@@ -16,7 +16,7 @@ import fsspec
 import numpy as np
 
 from chunkmill.errors import ScanError
-from chunkmill.nodes.create import create_array
+from chunkmill.nodes.api import create_array
 from chunkmill.stores.memory import MemoryStore
 
 __all__ = ["MAX_INLINE_BYTES", "Unreferenced", "read_unreferenced", "stored_whole"]

@@ -38,10 +38,11 @@ from chunkmill.formats.base import FormatName
 from chunkmill.formats.registry import get_format
 from chunkmill.model.grid import Region
 from chunkmill.nodes import api
-from chunkmill.nodes.array import Array, axis_names
-from chunkmill.nodes.group import Group, Node
+from chunkmill.nodes.array import Array
 from chunkmill.nodes.multiscales import MultiscaleImage, ScaleLevel, multiscales_of
+from chunkmill.nodes.new_array import axis_names
 from chunkmill.nodes.reference_sets import is_reference_set
+from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.open import is_store
 from chunkmill.xarray.decode import array_encoding, decode, decoded_attributes
@@ -64,7 +65,7 @@ _ROOT_ARRAY = "data"  # name of the variable of a store that is a single array
 _SMALL_COORDINATE = 1 << 20  # bytes that may be held until the dataset has them
 
 
-def _index_coordinates(arrays: Mapping[str, Array]) -> tuple[dict[str, Array], IndexCoordinates | None]:
+def _index_coordinates(arrays: Mapping[str, StoredArray]) -> tuple[dict[str, StoredArray], IndexCoordinates | None]:
     """Return the index coordinates to read concurrently; none in stores without latency."""
     found = {
         name: array
@@ -80,7 +81,9 @@ class GroupVariables(AbstractDataStore):
 
     __slots__ = ("_arrays", "_attributes", "_masked")
 
-    def __init__(self, arrays: Mapping[str, Array], attributes: Mapping[str, Any], masked: bool | None = None) -> None:
+    def __init__(
+        self, arrays: Mapping[str, StoredArray], attributes: Mapping[str, Any], masked: bool | None = None
+    ) -> None:
         self._arrays = arrays
         self._attributes = attributes
         self._masked = masked
@@ -109,7 +112,7 @@ class GroupVariables(AbstractDataStore):
 
 
 def open_variable(
-    name: str, array: Array, masked: bool | None = None, index_coordinates: IndexCoordinates | None = None
+    name: str, array: StoredArray, masked: bool | None = None, index_coordinates: IndexCoordinates | None = None
 ) -> Variable:
     """Return `array` as a lazy variable, undecoded.
 
@@ -145,7 +148,7 @@ def _whole(ndim: int) -> indexing.BasicIndexer:
     return indexing.BasicIndexer((slice(None),) * ndim)
 
 
-def dimension_names(name: str, array: Array) -> tuple[str, ...]:
+def dimension_names(name: str, array: StoredArray) -> tuple[str, ...]:
     """Return the name of each axis of `array`, derived from the name of the variable where the axis has none."""
     names = axis_names(array)
     if None not in names:
@@ -236,7 +239,7 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         }
         node = _open(filename_or_obj, group, format, consolidated, storage_options, base=base)
         dropped = _dropped(drop_variables)
-        if isinstance(node, Array):
+        if isinstance(node, StoredArray):
             arrays = {node.path.rpartition("/")[2] or _ROOT_ARRAY: node}
             return decode(GroupVariables(arrays, {}, use_zarr_fill_value_as_mask), decoders)
         with _way_out():
@@ -269,7 +272,7 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         Names are paths from the root, ``/a/b``; with `group`, relative to that group: ``.`` and ``b``, as in xarray.
         """
         root = _open(filename_or_obj, group, format, consolidated, storage_options, base=base)
-        if isinstance(root, Array):
+        if isinstance(root, StoredArray):
             hint = f"open_dataset(…, group={root.path!r}) opens it"
             raise DatasetError(variable=root.path, url=root.url, reason="expected a group, got an array", hint=hint)
         dropped = _dropped(drop_variables)
@@ -277,7 +280,7 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         top = "" if (group or "").strip("/") else "/"
         todo = [("", root, UnfinishedAppend("", {}))]
 
-        def open_level(arrays: Mapping[str, Array]) -> Dataset:
+        def open_level(arrays: Mapping[str, StoredArray]) -> Dataset:
             # elements of an image that equal the fill value are not missing
             return decode(GroupVariables(arrays, {}, bool(use_zarr_fill_value_as_mask)), decoders)
 
@@ -315,9 +318,10 @@ def _open(
     storage_options: Mapping[str, Any] | None,
     *,
     base: str | os.PathLike[str] | None,
-) -> Node:
+) -> StoredNode:
     path = (group or "").strip("/")
-    return api.open(url, path, format=name, consolidated=consolidated, storage_options=storage_options, base=base)
+    options: dict[str, Any] = {"format": name, "consolidated": consolidated, "storage_options": storage_options}
+    return api.open(url, path, base=base, **options).stored
 
 
 @contextmanager
@@ -334,9 +338,9 @@ def _dropped(drop_variables: str | Iterable[str] | None) -> frozenset[str]:
     return frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables or ())
 
 
-def _split(children: Mapping[str, Node]) -> tuple[dict[str, Array], dict[str, Group]]:
-    arrays = {name: node for name, node in children.items() if isinstance(node, Array)}
-    return arrays, {name: node for name, node in children.items() if isinstance(node, Group)}
+def _split(children: Mapping[str, StoredNode]) -> tuple[dict[str, StoredArray], dict[str, StoredGroup]]:
+    arrays = {name: node for name, node in children.items() if isinstance(node, StoredArray)}
+    return arrays, {name: node for name, node in children.items() if isinstance(node, StoredGroup)}
 
 
 class LazyArray(BackendArray):
@@ -377,7 +381,7 @@ class IndexCoordinates:
     When xarray opens a dataset, it reads them one after the other, and the first and last value of times before.
     """
 
-    def __init__(self, arrays: Sequence[Array]) -> None:
+    def __init__(self, arrays: Sequence[StoredArray]) -> None:
         self._waiting = arrays
         self._values: dict[str, NDArray[Any] | None] = {}
         self._lock = threading.Lock()
@@ -392,9 +396,9 @@ class IndexCoordinates:
             return self._values.get(array.path)
 
 
-def _values(array: Array) -> NDArray[Any] | None:
+def _values(array: StoredArray) -> NDArray[Any] | None:
     try:
-        return array[...]  # type: ignore[no-any-return]
+        return Array(array)[...]  # type: ignore[no-any-return]
     except (ChunkmillError, OSError):
         return None
 
@@ -452,8 +456,8 @@ _VARIABLE = "image"
 def level_datasets(
     path: str,
     attributes: Mapping[str, Any],
-    arrays: Mapping[str, Array],
-    open_dataset: Callable[[Mapping[str, Array]], Dataset],
+    arrays: Mapping[str, StoredArray],
+    open_dataset: Callable[[Mapping[str, StoredArray]], Dataset],
 ) -> dict[str, Dataset]:
     """Return a dataset for each level of the images in the group at `path`, by the name of its array; often none.
 
@@ -465,7 +469,7 @@ def level_datasets(
         Returns the dataset of some arrays.
     """
 
-    def named(accepts: Callable[[str], bool]) -> Mapping[str, Array]:
+    def named(accepts: Callable[[str], bool]) -> Mapping[str, StoredArray]:
         return {name: array for name, array in arrays.items() if accepts(name)}
 
     try:
@@ -473,7 +477,9 @@ def level_datasets(
     except (ChunkmillError, KeyError):  # wrong metadata, or a level further down: its group is opened as any other
         return {}
     return {
-        level.array.path.rpartition("/")[2]: _with_coordinates(open_dataset({_VARIABLE: level.array}), image, level)
+        level.array.path.rpartition("/")[2]: _with_coordinates(
+            open_dataset({_VARIABLE: level.array.stored}), image, level
+        )
         for image in images
         for level in image
     }

@@ -18,6 +18,7 @@ import numpy as np
 from xarray import Coordinates, Dataset, Variable, conventions
 from xarray.backends.common import AbstractDataStore
 
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.expressions import NamedValues, read_expression
 from chunkmill.dask_arrays.from_array import array_inside
 from chunkmill.dask_arrays.kinds import kind_of, makes_expressions
@@ -28,7 +29,6 @@ from chunkmill.formats.registry import get_format
 from chunkmill.formats.zarr_v2_codecs import emit_chain
 from chunkmill.model.grid import ChunkGrid, RegularAxis
 from chunkmill.model.metadata import JSON, NamedConfig
-from chunkmill.nodes.array import Array
 
 __all__ = ["array_encoding", "decode", "decoded_attributes"]
 
@@ -141,7 +141,7 @@ def _is_nan(value: Any, variable: Variable) -> bool:
     return variable.dtype.kind == "f" and isinstance(value, (float, np.floating)) and bool(value != value)  # noqa: PLR0124 - NaN
 
 
-def array_encoding(array: Array, dims: Sequence[str], *, masked: bool) -> dict[str, Any]:
+def array_encoding(array: StoredArray, dims: Sequence[str], *, masked: bool) -> dict[str, Any]:
     """Return the encoding of a variable: how `array` is stored, by the keys of xarray's zarr engine.
 
     ``preferred_chunks`` are those of the store keys, so that ``chunks={}`` reads each key once; with
@@ -162,7 +162,7 @@ def array_encoding(array: Array, dims: Sequence[str], *, masked: bool) -> dict[s
     return encoding
 
 
-def decoded_attributes(array: Array, *, masked: bool) -> dict[str, Any]:
+def decoded_attributes(array: StoredArray, *, masked: bool) -> dict[str, Any]:
     """Return the attributes as xarray decodes them: ``_FillValue``, where there is one, as a scalar."""
     attributes = dict(array.attributes)
     if get_format(array.format).has_numcodecs:
@@ -188,7 +188,7 @@ def _lengths(grid: ChunkGrid) -> tuple[Any, ...]:
     )
 
 
-def _storage(array: Array) -> tuple[dict[str, Any], tuple[Any, ...]]:
+def _storage(array: StoredArray) -> tuple[dict[str, Any], tuple[Any, ...]]:
     """Return the storage keys of the encoding, and the lengths of store keys along each axis.
 
     Computed once for consecutive arrays with equal metadata, as most in a dataset are: they share the objects.
@@ -204,7 +204,7 @@ def _storage(array: Array) -> tuple[dict[str, Any], tuple[Any, ...]]:
 _SEEN: dict[str, Any] = {}
 
 
-def _new_storage(array: Array) -> tuple[dict[str, Any], tuple[Any, ...]]:
+def _new_storage(array: StoredArray) -> tuple[dict[str, Any], tuple[Any, ...]]:
     keys = _lengths(array.metadata.chunk_grid)
     encoding = {
         "chunks": _lengths(array.chunk_grid),
@@ -216,7 +216,7 @@ def _new_storage(array: Array) -> tuple[dict[str, Any], tuple[Any, ...]]:
     return encoding, keys
 
 
-def _codec_encoding(array: Array) -> dict[str, Any]:
+def _codec_encoding(array: StoredArray) -> dict[str, Any]:
     chain = zarr_chain(array.codecs)
     if get_format(array.format).has_numcodecs:
         _, before, compressor, _ = emit_chain(chain, array.dtype, array.ndim, key=array.path)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from xarray import Dataset
 
 from chunkmill.errors import DatasetError
-from chunkmill.nodes.group import Group
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.xarray.backend import dimension_names
 from chunkmill.xarray.stored_variable import StoredVariable
 from chunkmill.xarray.write_plan import LabelledGroup, join, stored_arrays
@@ -90,7 +91,7 @@ def check_choice(on_duplicate: str, append_dim: Hashable | None, *, compute: boo
 
 
 def find_duplicates(
-    groups: Iterable[LabelledGroup], root: Group | None, dim: Hashable | None, on_duplicate: OnDuplicate
+    groups: Iterable[LabelledGroup], root: StoredGroup | None, dim: Hashable | None, on_duplicate: OnDuplicate
 ) -> Duplicates | None:
     """Return what an append along `dim` would store twice, of a single dataset; ``None`` for nothing.
 
@@ -108,7 +109,7 @@ def find_duplicates(
     return found[0] if found else None
 
 
-def _of_group(labelled: LabelledGroup, root: Group, dim: Hashable) -> Duplicates | None:
+def _of_group(labelled: LabelledGroup, root: StoredGroup, dim: Hashable) -> Duplicates | None:
     """Return what is stored already of one dataset; ``None`` for nothing, or without an index coordinate."""
     name = str(dim)
     array = stored_arrays(root, labelled.path).get(name)
@@ -118,7 +119,7 @@ def _of_group(labelled: LabelledGroup, root: Group, dim: Hashable) -> Duplicates
     if variable.dims != (dim,) or not variable.size or not array.size:
         return None
     new = StoredVariable.of(name, array, variable).encode(variable.to_numpy())
-    stored: NDArray[Any] = array[...]
+    stored: NDArray[Any] = Array(array)[...]
     repeated = _are_in(new, stored)
     if not repeated.any():
         return None

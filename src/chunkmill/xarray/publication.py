@@ -16,8 +16,9 @@ from chunkmill.formats.base import Format
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 from chunkmill.nodes import documents, opening
 from chunkmill.nodes.consolidated import refresh_consolidated, refreshed
-from chunkmill.nodes.group import Group, open_node
+from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.replacing import Replacement, StagedNode
+from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import flush
 from chunkmill.xarray.unfinished_append import ATTRIBUTE, UnfinishedAppend, resized, without_attribute
@@ -208,8 +209,8 @@ class Publication:
         value = self.store.get(key)
         if value is not None and self.documents_format.parse_consolidated("", value) is not None:
             return
-        root = open_node(self.store, "", consolidated=False)
-        if isinstance(root, Group):
+        root = open_stored(self.store, "", consolidated=False)
+        if isinstance(root, StoredGroup):
             opening.consolidate(self.store, root)
 
 

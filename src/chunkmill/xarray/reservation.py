@@ -10,14 +10,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import groupby
 
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import NodeExists
 from chunkmill.journal.lease import check_no_job, leased
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.metadata import GroupMetadata, is_within, parents_of
 from chunkmill.nodes import placement
-from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import fetch, node_keys, present, unpublish
-from chunkmill.nodes.group import Group, open_node
+from chunkmill.nodes.opening import open_stored
+from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import Store
 from chunkmill.xarray.publication import Growth, Publication
 from chunkmill.xarray.unfinished_append import UnfinishedAppend
@@ -95,23 +96,25 @@ def end_dead_append(store: Store, path: str, past_end: Iterable[tuple[str, Chunk
         Another client appends there, or has changed an array since.
     """
     with leased(store, path, f"repair an append to {path!r} in {store.url}", scope="append"):
-        group = open_node(store, path, consolidated=False, read_only=False)
+        group = open_stored(store, path, consolidated=False, read_only=False)
         append = (
-            UnfinishedAppend.of(group.metadata.attributes) if isinstance(group, Group) else UnfinishedAppend("", {})
+            UnfinishedAppend.of(group.metadata.attributes)
+            if isinstance(group, StoredGroup)
+            else UnfinishedAppend("", {})
         )
-        if append.dim and isinstance(group, Group):
+        if append.dim and isinstance(group, StoredGroup):
             if append.after.keys() != append.shapes.keys():
                 return False
             arrays = {name: group[name] for name in append.shapes}
             growth = [
                 Growth(array.path, array.metadata, append.shapes[name], append.after[name])
                 for name, array in arrays.items()
-                if isinstance(array, Array)
+                if isinstance(array, StoredArray)
             ]
             Publication(store, group.documents, path, None).append(append.dim, growth, {path: append})
         for array_path, chunks in groupby(past_end, lambda each: each[0]):
-            array = open_node(store, array_path, consolidated=False)
-            shape = array.metadata.chunk_grid.grid_shape if isinstance(array, Array) else ()
+            array = open_stored(store, array_path, consolidated=False)
+            shape = array.metadata.chunk_grid.grid_shape if isinstance(array, StoredArray) else ()
             for _, coords, key in chunks:
                 if any(i >= n for i, n in zip(coords, shape, strict=False)):
                     store.delete(key)

@@ -28,7 +28,6 @@ from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
 from chunkmill.dask_arrays.kinds import as_kind
 from chunkmill.errors import DatasetError
 from chunkmill.model.grid import Region
-from chunkmill.nodes.array import Array
 from chunkmill.xarray.backend import dimension_names, open_variable
 from chunkmill.xarray.new_variable import encode_cf
 
@@ -66,7 +65,7 @@ class StoredVariable:
     decoding: Mapping[str, Any]
 
     @classmethod
-    def of(cls, name: str, array: Array, like: Variable | None = None) -> StoredVariable:
+    def of(cls, name: str, array: StoredArray, like: Variable | None = None) -> StoredVariable:
         """Describe the variable that `array` holds, for values like those of `like`: decoded, or not.
 
         Raises
@@ -198,7 +197,7 @@ class StoredVariable:
         units = self.encoding.get("units")
         return f"{units!r} in {self.dtype}" if units else " ".join([str(self.dtype), *words])
 
-    def compare(self, data: Any, array: Array, region: Region) -> None:
+    def compare(self, data: Any, array: StoredArray, region: Region) -> None:
         """Raise `DatasetError`, with the first differences, unless `region` of `array` holds `data`."""
         if data.shape != region_shape(region):
             reason = f"has shape {data.shape}, but {region_shape(region)} in the store"
@@ -297,7 +296,7 @@ def match_dims(name: str, variable: Variable, stored: StoredVariable) -> Variabl
 
 
 def find_region(
-    dataset: Dataset, region: Mapping[Hashable, Any] | str, arrays: Mapping[str, Array], url: str
+    dataset: Dataset, region: Mapping[Hashable, Any] | str, arrays: Mapping[str, StoredArray], url: str
 ) -> dict[Hashable, slice]:
     """Return `region` as slices: ``"auto"`` is where the coordinates are in the store.
 
@@ -323,7 +322,7 @@ def find_region(
     return found
 
 
-def stored_sizes(arrays: Mapping[str, Array]) -> dict[Hashable, int]:
+def stored_sizes(arrays: Mapping[str, StoredArray]) -> dict[Hashable, int]:
     """Return the length of each dimension of the arrays."""
     return {
         dim: size
@@ -342,7 +341,7 @@ def _bounds(cut: Any, dim: Hashable, size: int, n: int, url: str) -> slice:
     return slice(start, start + n)
 
 
-def _locate(dataset: Dataset, dim: Hashable, arrays: Mapping[str, Array], size: int, url: str) -> slice:
+def _locate(dataset: Dataset, dim: Hashable, arrays: Mapping[str, StoredArray], size: int, url: str) -> slice:
     """Return the slice of the store that holds the coordinate `dim` of the dataset."""
     n = dataset.sizes[dim]
     array = arrays.get(str(dim))

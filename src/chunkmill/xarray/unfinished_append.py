@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import DatasetError
 from chunkmill.formats.base import emit_json, parse_json
 from chunkmill.model.metadata import HIDDEN_ATTRIBUTE, JSON, ArrayMetadata
-from chunkmill.nodes.array import Array
 
 __all__ = ["ATTRIBUTE", "UnfinishedAppend", "resized", "without_attribute"]
 
@@ -69,11 +69,11 @@ class UnfinishedAppend:
         """Return this append, which a group above records, with that of the group itself."""
         return UnfinishedAppend(self.dim or inner.dim, {**inner.shapes, **self.shapes})
 
-    def arrays_before(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    def arrays_before(self, arrays: Mapping[str, StoredArray]) -> dict[str, StoredArray]:
         """Return arrays of one group as they were before the append."""
         return {name: self._before(name, array) if name in self.shapes else array for name, array in arrays.items()}
 
-    def _before(self, name: str, array: Array) -> Array:
+    def _before(self, name: str, array: StoredArray) -> StoredArray:
         shape = self.shapes[name]
         # another shape than an append makes is a newer array's
         if len(shape) != array.ndim or not all(a <= b for a, b in zip(shape, array.shape, strict=True)):

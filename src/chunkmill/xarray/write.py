@@ -21,6 +21,7 @@ from xarray import DataArray, Dataset, DataTree
 
 from chunkmill.array.chunk_io import LockFactory
 from chunkmill.array.staleness import check_after_writing, written_to
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.hazards import check_not_read
 from chunkmill.dask_arrays.write import WriteReport, report, run, write_graph
 from chunkmill.dask_arrays.write_task import WriteCounts, write_key
@@ -30,12 +31,11 @@ from chunkmill.journal.lease import check_no_job
 from chunkmill.model.grid import Overlap
 from chunkmill.nodes import replacing
 from chunkmill.nodes.api import open_existing
-from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.documents import format_of_store
-from chunkmill.nodes.group import Group
 from chunkmill.nodes.new_array import format_above
 from chunkmill.nodes.open_store import open_target_store
+from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.runtime.cluster_locks import check_guarded, lock_factory
 from chunkmill.runtime.preflight import check_writers
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
@@ -238,7 +238,7 @@ def write_dataset(
     store = open_target_store(url, storage_options)
     groups = labelled_groups(ds, path.strip("/"), encoding, store.url)
     must_exist = region is not None or append_dim is not None
-    root = open_existing(store, groups[0].path, "r+" if must_exist else mode, Group)
+    root = open_existing(store, groups[0].path, "r+" if must_exist else mode, StoredGroup)
     chosen = None if on_duplicate == "error" else find_duplicates(groups, root, append_dim, on_duplicate)
     if chosen is not None:
         rewrite = partial(write_dataset, url=store, path=path, lock=lock, write_empty_chunks=write_empty_chunks)
@@ -312,7 +312,7 @@ def write_dataset(
 def _plan(
     groups: Sequence[LabelledGroup],
     store: Store,
-    root: Group | None,
+    root: StoredGroup | None,
     format: WritableFormatName | None,  # noqa: A002 - as in write_dataset
     *,
     mode: Mode,
@@ -363,7 +363,7 @@ def _finish(
     *counts: Any,
     publish: Sequence[Callable[[], None]],
     reports: dict[str, WriteReport],
-    arrays: Mapping[str, Array],
+    arrays: Mapping[str, StoredArray],
     n_regrouped: Sequence[int],
     unchanged: tuple[str, ...],
     dtypes: Mapping[str, str],
@@ -444,7 +444,7 @@ def _write_in_memory(
 
 
 def _write_key(
-    array: Array, block: NDArray[Any], overlap: Overlap, *, lock: LockFactory, write_empty: bool
+    array: StoredArray, block: NDArray[Any], overlap: Overlap, *, lock: LockFactory, write_empty: bool
 ) -> WriteCounts:
     index: tuple[Any, ...] = (*overlap.in_region, ...)  # the dots keep a 0-d block an array
     return write_key(array, overlap, np.asarray(block[index]), lock, write_empty)

@@ -14,13 +14,13 @@ import numpy as np
 from xarray import Dataset, DataTree, Variable, conventions
 
 from chunkmill.array.selection import full_region
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import DatasetError, NodeExists, NodeNotFound, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.model.grid import Region
 from chunkmill.model.metadata import GroupMetadata
-from chunkmill.nodes.array import Array
-from chunkmill.nodes.group import Group
 from chunkmill.nodes.opening import array_at
+from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import Store
 from chunkmill.xarray.backend import dimension_names
 from chunkmill.xarray.new_variable import describe_variable, json_attributes, with_lowered
@@ -70,11 +70,11 @@ class VariablePlan:
     """
 
     path: str
-    array: Array
+    array: StoredArray
     region: Region
     data: Any
     write_empty: bool | None = None
-    stored: Array | None = None
+    stored: StoredArray | None = None
 
 
 @dataclass(slots=True)
@@ -228,8 +228,8 @@ class _WriteTarget:
     """Group to write into, existing or new, and the region of its arrays that is written."""
 
     labelled: LabelledGroup
-    arrays: Mapping[str, Array]  # as long as before an append that was interrupted
-    stored: Mapping[str, Array]
+    arrays: Mapping[str, StoredArray]  # as long as before an append that was interrupted
+    stored: Mapping[str, StoredArray]
     adds: bool
     keeps: bool
     append_dim: Hashable | None
@@ -251,7 +251,7 @@ class _WriteTarget:
 
 def plan_existing(
     groups: Iterable[LabelledGroup],
-    root: Group,
+    root: StoredGroup,
     *,
     region: Any,
     append_dim: Hashable | None,
@@ -281,7 +281,7 @@ def plan_existing(
             plan.add_group(labelled)
         else:
             plan.pending[group.path] = UnfinishedAppend.of(group.metadata.attributes)
-        stored = {} if group is None else group.arrays_named(lambda _: True)
+        stored = {} if group is None else group.arrays(lambda _: True)
         arrays = _before_unfinished(root, group, stored)
         cuts = {} if region is None else find_region(labelled.dataset, region, arrays, root.url)
         if append_dim is not None:
@@ -307,7 +307,9 @@ def plan_existing(
     return plan
 
 
-def _before_unfinished(root: Group, group: Group | None, arrays: Mapping[str, Array]) -> dict[str, Array]:
+def _before_unfinished(
+    root: StoredGroup, group: StoredGroup | None, arrays: Mapping[str, StoredArray]
+) -> dict[str, StoredArray]:
     """Return the arrays of a group below `root` as long as before an append that was interrupted."""
     if group is None:
         return {}
@@ -315,13 +317,13 @@ def _before_unfinished(root: Group, group: Group | None, arrays: Mapping[str, Ar
     return unfinished.joined(UnfinishedAppend.of(group.metadata.attributes)).arrays_before(arrays)
 
 
-def stored_arrays(root: Group, path: str) -> dict[str, Array]:
+def stored_arrays(root: StoredGroup, path: str) -> dict[str, StoredArray]:
     """Return the arrays of the group at `path`, below `root` or itself; none where there is no such group."""
     group = _group_at(root, path, adds=True)
-    return {} if group is None else _before_unfinished(root, group, group.arrays_named(lambda _: True))
+    return {} if group is None else _before_unfinished(root, group, group.arrays(lambda _: True))
 
 
-def _group_at(root: Group, path: str, *, adds: bool) -> Group | None:
+def _group_at(root: StoredGroup, path: str, *, adds: bool) -> StoredGroup | None:
     if path == root.path:
         return root
     try:
@@ -330,14 +332,14 @@ def _group_at(root: Group, path: str, *, adds: bool) -> Group | None:
         if adds:
             return None
         raise
-    if isinstance(node, Array):
+    if isinstance(node, StoredArray):
         hint = "a group of the dataset cannot replace an array: give another path"
         raise NodeExists(url=root.url, path=path, found="array", hint=hint)
     return node
 
 
 def _check_append(
-    labelled: LabelledGroup, arrays: Mapping[str, Array], dim: Hashable, url: str, *, has_dim: bool
+    labelled: LabelledGroup, arrays: Mapping[str, StoredArray], dim: Hashable, url: str, *, has_dim: bool
 ) -> None:
     """Raise `DatasetError` for a group that cannot be appended to.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from chunkmill.array.chunk_io import encode_chunk
-from chunkmill.array.stored_array import chunk_step
+from chunkmill.array.stored_array import StoredArray, chunk_step
 from chunkmill.conversion.actions import ChosenAction, choose_action
 from chunkmill.conversion.convert_tasks import reframed
 from chunkmill.conversion.target_metadata import describe_target
@@ -30,7 +30,7 @@ __all__ = ["ShownArray"]
 class ShownArray:
     """An array, and the metadata by which it is shown."""
 
-    array: Array
+    array: StoredArray
     path: str
 
     @cached_property
@@ -53,9 +53,9 @@ class ShownArray:
         return action is not None and action.name == "copy"
 
     @cached_property
-    def _encoder(self) -> Array:
+    def _encoder(self) -> StoredArray:
         """The array as it is shown, in a store that is never written to."""
-        return Array(MemoryStore(), "", self._shown[0], "zarr3", "")
+        return StoredArray(MemoryStore(), "", self._shown[0], "zarr3", "")
 
     def document(self) -> bytes:
         """Return ``zarr.json``."""
@@ -78,7 +78,7 @@ class ShownArray:
             if payload is not None:
                 return bytes(payload)
         encoder = self._encoder
-        block = self.array[grid.region(coords)]
+        block = Array(self.array)[grid.region(coords)]
         encoded = encode_chunk(encoder, encoder.write_layout, coords, block, write_empty=False)
         return None if encoded is None else bytes(encoded)
 

@@ -22,12 +22,12 @@ from zarr.abc.store import (
 )
 from zarr.core.buffer import Buffer, BufferPrototype
 
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.target_metadata import describe_group_target
 from chunkmill.errors import StoreError
 from chunkmill.formats.registry import get_format
-from chunkmill.nodes.array import Array
-from chunkmill.nodes.group import Group, Node
 from chunkmill.nodes.keys import join_path
+from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import ByteRange
 from chunkmill.zarr_python.shown import ShownArray
 
@@ -47,10 +47,10 @@ class NodeStore(Store):
     supports_deletes = False
     supports_listing = True
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: StoredNode) -> None:
         super().__init__(read_only=True)
         self._node = node
-        self._found: dict[str, ShownArray | Group | None] = {}
+        self._found: dict[str, ShownArray | StoredGroup | None] = {}
         self._lock = Lock()
         self._is_open = True
 
@@ -123,20 +123,20 @@ class NodeStore(Store):
 
     # --- nodes
 
-    def _at(self, path: str) -> ShownArray | Group | None:
+    def _at(self, path: str) -> ShownArray | StoredGroup | None:
         with self._lock:
             if path not in self._found:
                 self._found[path] = self._look_up(path)
             return self._found[path]
 
-    def _look_up(self, path: str) -> ShownArray | Group | None:
-        node: Node | None = self._node
+    def _look_up(self, path: str) -> ShownArray | StoredGroup | None:
+        node: StoredNode | None = self._node
         if path:
             try:
-                node = self._node[path] if isinstance(self._node, Group) else None
+                node = self._node[path] if isinstance(self._node, StoredGroup) else None
             except KeyError:
                 return None
-        return ShownArray(node, path) if isinstance(node, Array) else node
+        return ShownArray(node, path) if isinstance(node, StoredArray) else node
 
     def _value(self, key: str, byte_range: ByteRequest | None) -> bytes | None:
         if (match := _DOCUMENT.fullmatch(key)) is not None:
@@ -175,7 +175,7 @@ class NodeStore(Store):
         if isinstance(found, ShownArray):
             yield from (join_path(path, key) for key in found.chunk_keys())
         else:
-            for name in found:
+            for name in found.names():
                 yield from self._keys(join_path(path, name))
 
     def _names(self, prefix: str) -> Sequence[str]:
@@ -183,7 +183,7 @@ class NodeStore(Store):
         if isinstance(found, ShownArray):
             return ["zarr.json", "c"]
         if found is not None:
-            return ["zarr.json", *found]
+            return ["zarr.json", *found.names()]
         if (match := _FOLDER.fullmatch(prefix)) is not None and isinstance(
             found := self._at(match[1] or ""), ShownArray
         ):

@@ -79,7 +79,7 @@ def square(source: NodeLocation, target: NodeLocation, *, resume: bool = True) -
 def square_chunks(arrays: tuple[StoredArray, StoredArray], task: tuple[int, int]) -> TaskResult:
     """Square the chunks of one task."""
     meter = Meter()
-    source, target = (metered(one, meter) for one in arrays)
+    source, target = (metered(one.stored, meter) for one in arrays)
     grid = source.write_layout.grid
     for number in range(*task):
         coords = grid.coords_of(number)

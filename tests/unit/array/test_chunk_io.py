@@ -25,7 +25,7 @@ def test_a_block_owns_all_it_keeps(form, codecs, region):
     values = np.arange(80, dtype="i4").reshape(8, 10)
     a = cm.create_array(MemoryStore(), shape=values.shape, dtype="i4", chunks=(4, 5), format=form, codecs=codecs)
     a[...] = values
-    block = read_region(a, region)
+    block = read_region(a.stored, region)
     np.testing.assert_array_equal(block, values[region])
     assert block.flags.writeable
     assert block.flags.c_contiguous
@@ -35,7 +35,7 @@ def test_a_block_owns_all_it_keeps(form, codecs, region):
     assert owner.base is None
     assert owner.nbytes == block.nbytes
     block += 1
-    np.testing.assert_array_equal(read_region(a, region), values[region])
+    np.testing.assert_array_equal(read_region(a.stored, region), values[region])
 
 
 def test_a_compressed_chunk_is_decoded_where_it_stays(tmp_path):
@@ -56,7 +56,7 @@ def test_a_chunk_without_codecs_is_read_where_it_stays(tmp_path):
     a = cm.open_array(tmp_path, "a")
     a[:2]
     tracemalloc.start()
-    block = read_region(a, (slice(1 << 18, 1 << 19),))
+    block = read_region(a.stored, (slice(1 << 18, 1 << 19),))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert block.flags.writeable
@@ -83,11 +83,11 @@ def test_a_chunk_takes_few_function_calls(tmp_path, codecs, most):
     a = cm.create_array(tmp_path / "a", shape=values.shape, dtype="i4", chunks=(32, 32, 32), codecs=codecs)
     a[...] = values
     region = (slice(32, 64), slice(0, 32), slice(0, 32))
-    read_region(a, region)
+    read_region(a.stored, region)
     called = []
     sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_qualname) if event == "call" else None)
     try:
-        read_region(a, region)
+        read_region(a.stored, region)
     finally:
         sys.setprofile(None)
     assert len(called) <= most, called

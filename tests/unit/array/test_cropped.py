@@ -8,7 +8,8 @@ from chunkmill.array.cropped import crop_layouts, kept_grid
 from chunkmill.array.present_keys import chunks_in_shards, list_present
 from chunkmill.conversion.region_option import crop
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
-from chunkmill.nodes.create import create_array
+from chunkmill.nodes.api import create_array
+from chunkmill.nodes.array import Array
 
 LAYOUTS = {
     "zarr2": {"format": "zarr2", "chunks": (4, 3)},
@@ -27,8 +28,8 @@ def test_a_region_is_read_as_an_array_of_its_own(layout, region):
         f"memory://cropped-{layout}", shape=values.shape, dtype="u2", **LAYOUTS[layout], overwrite=True
     )
     array[...] = values
-    part = crop(array, region)
-    assert np.array_equal(part[...], values[region])
+    part = crop(array.stored, region)
+    assert np.array_equal(Array(part)[...], values[region])
     assert part.shape == values[region].shape
     for each in (part.read_layout, part.write_layout):
         assert each.n_cut == sum(each.is_cut(coords) for coords in each.grid.all_coords())
@@ -38,7 +39,9 @@ def test_a_region_is_read_as_an_array_of_its_own(layout, region):
 
 
 def test_a_chunk_is_cut_at_either_end_or_both():
-    layouts = create_array("memory://cropped-ends", shape=(12,), dtype="u1", chunks=(5,), overwrite=True)._layouts
+    layouts = create_array(
+        "memory://cropped-ends", shape=(12,), dtype="u1", chunks=(5,), overwrite=True
+    ).stored._layouts
     cut = {}
     for region in ((5, 10), (5, 12), (0, 12), (4, 12), (5, 9), (6, 8), (0, 3)):
         _, keys = crop_layouts(layouts, (slice(*region),))
@@ -53,7 +56,7 @@ def test_listings_count_from_the_region():
     )
     array[16:18, 20:22] = 1  # chunk (8, 10) in shard (2, 2)
     array[0, 0] = 1  # outside
-    part = crop(array, (slice(10, 40), slice(4, 36)))
+    part = crop(array.stored, (slice(10, 40), slice(4, 36)))
     shards = list_present(part)
     assert [part.write_layout.grid.coords_of(n) for n in shards.tolist()] == [(1, 2)]
     assert [part.read_layout.grid.coords_of(n) for n in chunks_in_shards(part, shards).tolist()] == [(3, 8)]

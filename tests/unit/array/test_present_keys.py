@@ -32,35 +32,35 @@ def test_a_sparse_array_is_listed():
     array = make()
     array.store.set("a/c/7000", b"outside the grid")
     array.store.set("a/c/x", b"not a chunk")
-    assert list_present_if_sparse(array).tolist() == [3, 4999]
+    assert list_present_if_sparse(array.stored).tolist() == [3, 4999]
     assert len(array.store.keys("size")) == 32
     assert len(array.store.keys("list_prefix")) == 1
 
 
 def test_a_dense_or_small_array_is_not():
     dense = make(1100, range(1100))
-    assert list_present_if_sparse(dense) is None
+    assert list_present_if_sparse(dense.stored) is None
     assert not dense.store.keys("list_prefix")
     small = make(1000, at=(3,))
-    assert list_present_if_sparse(small) is None
+    assert list_present_if_sparse(small.stored) is None
     assert not small.store.log
 
 
 def test_too_many_keys_are_not_held(monkeypatch):
     monkeypatch.setattr(present_keys, "_MOST_KEYS", 1)
-    assert list_present(make()) is None
+    assert list_present(make().stored) is None
 
 
 def test_indexes_of_shards_say_which_chunks_are_stored(monkeypatch):
     array = make(shards=(8,), at=(3, 9, 4999))
-    numbers, grid = list_chunks_if_sparse(array)
+    numbers, grid = list_chunks_if_sparse(array.stored)
     assert (numbers.tolist(), grid) == ([3, 9, 4999], array.read_layout.grid)
     monkeypatch.setattr(present_keys, "_MOST_INDEXES", 2)
-    numbers, grid = list_chunks_if_sparse(array)
+    numbers, grid = list_chunks_if_sparse(array.stored)
     assert (numbers.tolist(), grid) == ([0, 2, 1249], array.write_layout.grid)
     monkeypatch.undo()
     array.store.set("a/c/2", b"torn")
-    assert list_chunks_if_sparse(array)[1] == array.write_layout.grid
+    assert list_chunks_if_sparse(array.stored)[1] == array.write_layout.grid
 
 
 def axis(chance, size):

@@ -42,11 +42,11 @@ class TestKeys:
         array = make(store, "a", fmt)
         outside = array.write_layout.locator.key((2, 0))
         store.set(outside, b"")
-        store.set(f"{array.prefix}no chunk", b"")
+        store.set(f"{array.stored.prefix}no chunk", b"")
         (first, second) = take_inventory(store).problems
         assert {(each.key, each.coords) for each in (first, second)} == {
             (outside, (2, 0)),
-            (f"{array.prefix}no chunk", None),
+            (f"{array.stored.prefix}no chunk", None),
         }
         assert first.path == second.path == "a"
 

@@ -24,35 +24,38 @@ def group():
 
 
 def test_an_array(group):
-    facts = describe(group["g/plain"])
+    facts = describe(group["g/plain"].stored)
     assert (facts["kind"], facts["path"], facts["n_chunks"], facts["chunk_bytes"]) == ("array", "g/plain", 3, 16)
     assert "n_store_keys" not in facts
     assert "stored_bytes" not in facts
-    facts = describe(group["sharded"])
+    facts = describe(group["sharded"].stored)
     assert (facts["n_chunks"], facts["n_store_keys"], facts["store_key_bytes"]) == (4, 2, 16)
 
 
 def test_a_group(group):
-    facts = describe(group, count=True)
+    facts = describe(group.stored, count=True)
     assert (facts["kind"], facts["children"], facts["n_arrays"]) == ("group", ["g", "sharded"], 2)
     assert facts["missing_chunks"] == 1 + 3
-    assert facts["stored_bytes"] == sum(stored(group[path])["stored_bytes"] for path in ("sharded", "g/plain"))
+    assert facts["stored_bytes"] == sum(stored(group[path].stored)["stored_bytes"] for path in ("sharded", "g/plain"))
 
 
 def test_what_is_stored_of_an_array(group):
-    facts = stored(group["sharded"])
+    facts = stored(group["sharded"].stored)
     assert (facts["missing_store_keys"], facts["missing_chunks"]) == (1, 3)
     group.store.set("g/plain/c/99", b"of no chunk")
-    facts = stored(group["g/plain"])
+    facts = stored(group["g/plain"].stored)
     assert facts == {"missing_chunks": 1, "stored_bytes": 32, "compression_ratio": 1.25}
     store = RecordingStore(MemoryStore())
     large = cm.create_array(store, shape=(10**9,), dtype="u1", chunks=(1,), shards=(1000,), codecs="raw")
     large[500] = large[10**8] = large[10**8 + 7] = 1
     store.clear()
-    assert (stored(large)["missing_store_keys"], stored(large)["missing_chunks"]) == (10**6 - 2, 10**9 - 3)
+    assert (stored(large.stored)["missing_store_keys"], stored(large.stored)["missing_chunks"]) == (
+        10**6 - 2,
+        10**9 - 3,
+    )
     assert len(store.keys("get")) == 2 * 2  # an index of each shard that is there
     empty = cm.create_array(MemoryStore(), shape=(5,), dtype="f8", chunks=(2,))
-    assert stored(empty) == {"missing_chunks": 3, "stored_bytes": 0, "compression_ratio": None}
+    assert stored(empty.stored) == {"missing_chunks": 3, "stored_bytes": 0, "compression_ratio": None}
 
 
 @pytest.mark.parametrize(
@@ -72,24 +75,24 @@ def test_plain_values(value, expected):
 
 
 def test_facts_as_text(group):
-    text = facts_text(describe(group["g/plain"]))
+    text = facts_text(describe(group["g/plain"].stored))
     assert text.startswith("array memory-store://")
     assert "chunk bytes" in text
-    assert "\x1b" not in facts_text(describe(group["sharded"]))
-    assert "children" in facts_text(describe(group))
+    assert "\x1b" not in facts_text(describe(group["sharded"].stored))
+    assert "children" in facts_text(describe(group.stored))
 
 
 def test_a_table_of_all_arrays(group):
-    lines = listing(group).splitlines()
+    lines = listing(group.stored).splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["path", "g/plain", "sharded"]
     assert "(4,)" in lines[3]
-    assert listing(group["g/plain"]).splitlines()[2].split()[0] == "g/plain"
+    assert listing(group["g/plain"].stored).splitlines()[2].split()[0] == "g/plain"
 
 
 def test_arrays_below_folders_without_a_document_are_listed(group):
     group.store.delete("g/zarr.json")
-    assert "g/plain" in listing(group)
-    assert describe(group, count=True)["n_arrays"] == 2
+    assert "g/plain" in listing(group.stored)
+    assert describe(group.stored, count=True)["n_arrays"] == 2
 
 
 def test_info_of_all_below(tmp_path):

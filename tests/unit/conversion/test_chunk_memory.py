@@ -39,20 +39,20 @@ def test_no_chunk_is_larger_than_the_bound(case):
     array = noise(**CASES[case])
     layout = array.write_layout
     sizes = [array.store.size(layout.locator.key(coords)) for coords in layout.grid.all_coords()]
-    assert max(sizes) <= most_encoded(array, layout) <= 2 * max(sizes) + 1024
-    assert chunk_bytes(array, array.read_layout) == 4 * 8 * 8
+    assert max(sizes) <= most_encoded(array.stored, layout) <= 2 * max(sizes) + 1024
+    assert chunk_bytes(array.stored, array.read_layout) == 4 * 8 * 8
 
 
 @pytest.mark.parametrize("case", ["raw", "checksum"])
 def test_stored_bytes_are_exact_where_codecs_tell_sizes(case):
     array = noise(**CASES[case])
     keys = list(array.store.list_prefix("c/"))
-    assert stored_bytes(array, array.write_layout, 8, array.nbytes) == sum(array.store.size(key) for key in keys)
+    assert stored_bytes(array.stored, array.write_layout, 8, array.nbytes) == sum(array.store.size(key) for key in keys)
 
 
 def test_stored_bytes_of_what_compresses_are_those_of_the_values():
     array = noise(codecs="gzip")
-    assert array.nbytes <= stored_bytes(array, array.write_layout, 8, array.nbytes) < array.nbytes + 8 * 128
+    assert array.nbytes <= stored_bytes(array.stored, array.write_layout, 8, array.nbytes) < array.nbytes + 8 * 128
 
 
 def test_the_index_of_a_shard():
@@ -73,5 +73,5 @@ def test_buffers_alive_at_once(codecs, decoding, encoding):
 
 def test_values_of_variable_length_are_assumed():
     array = cm.create_array(MemoryStore(), shape=(4,), dtype=str, chunks=(2,))
-    assert itemsize(array) == 64
-    assert chunk_bytes(array, array.read_layout) == 128
+    assert itemsize(array.stored) == 64
+    assert chunk_bytes(array.stored, array.read_layout) == 128

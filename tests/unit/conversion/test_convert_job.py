@@ -7,6 +7,7 @@ import chunkmill as cm
 from chunkmill.conversion.convert_job import ConversionTarget, plan_job
 from chunkmill.conversion.rechunking.job import Settings
 from chunkmill.errors import JobError
+from chunkmill.nodes.array import Array
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS
 from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.memory import MemoryStore
@@ -20,7 +21,7 @@ def plan_of(source, *, max_mem=None, n_threads=2, **options):
     target = ConversionTarget(
         MemoryStore(), "", "zarr3", lambda array, *_: array.metadata, lambda group, *_: group.metadata, **options
     )
-    return plan_job("convert", source, target, Settings(Worker(1 << 30, n_threads, 1), max_mem))
+    return plan_job("convert", source.stored, target, Settings(Worker(1 << 30, n_threads, 1), max_mem))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_the_fingerprint_is_that_of_the_plan():
     array = array_of(shape=(640,), chunks=(10,))
     first, again = plan_of(array), plan_of(array)
     assert first.job.fingerprint == again.job.fingerprint
-    other = plan_of(array.with_store(RecordingStore(array.store)))
+    other = plan_of(Array(array.stored.with_store(RecordingStore(array.store))))
     assert other.job.fingerprint == first.job.fingerprint
     array.store.set("zarr.json", array.store.get("zarr.json"))  # made again: chunks may be others
     assert plan_of(array).job.fingerprint != first.job.fingerprint
@@ -80,7 +81,7 @@ def test_places_that_would_change_the_source(source, target, overwrite, message)
         store, target, "zarr3", lambda array, *_: array.metadata, lambda group, *_: group.metadata, overwrite=overwrite
     )
     with pytest.raises(JobError, match=message):
-        plan_job("convert", cm.open(store, source), where, Settings(Worker(1 << 30, 1, 1)))
+        plan_job("convert", cm.open(store, source).stored, where, Settings(Worker(1 << 30, 1, 1)))
 
 
 def test_rows_and_strategies_of_a_group():

@@ -61,19 +61,19 @@ def test_few_sizes_are_asked_for():
 @pytest.mark.parametrize("target", [{}, {"codecs": "zstd"}, {"shards": (8, 8)}], ids=["copy", "recode", "repack"])
 def test_smaller_groups_need_less_memory(target):
     old, new, action = pair(target)
-    whole = task_memory(old, new, action).n_bytes
-    smallest = task_memory(old, new, replace(action, group=(1, 1))).n_bytes
+    whole = task_memory(old.stored, new.stored, action).n_bytes
+    smallest = task_memory(old.stored, new.stored, replace(action, group=(1, 1))).n_bytes
     assert smallest <= whole
-    fitted = fit_memory(old, new, action, smallest)
-    assert task_memory(old, new, fitted, smallest).n_bytes <= smallest
-    assert fit_memory(old, new, action, 1 << 40) == action
+    fitted = fit_memory(old.stored, new.stored, action, smallest)
+    assert task_memory(old.stored, new.stored, fitted, smallest).n_bytes <= smallest
+    assert fit_memory(old.stored, new.stored, action, 1 << 40) == action
 
 
 def test_stores_with_latency_fetch_ahead_as_far_as_the_budget_allows():
     old, new, action = pair()
     remote = RecordingStore(old.store)
     remote.is_remote = True
-    far = old.with_store(remote)
-    assert task_memory(old, new, action).n_ahead == 0
-    least = task_memory(far, new, action, 1)
-    assert (least.n_ahead, task_memory(far, new, action, least.n_bytes + 3 * 64).n_ahead) == (1, 4)
+    far = old.stored.with_store(remote)
+    assert task_memory(old.stored, new.stored, action).n_ahead == 0
+    least = task_memory(far, new.stored, action, 1)
+    assert (least.n_ahead, task_memory(far, new.stored, action, least.n_bytes + 3 * 64).n_ahead) == (1, 4)

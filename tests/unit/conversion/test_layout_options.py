@@ -23,33 +23,33 @@ def group_of(**names):
 
 
 def grid(option, array, name="chunks"):
-    return grid_of(array, chosen(option, array, name), name, array.chunk_grid).dask_chunks
+    return grid_of(array.stored, chosen(option, array.stored, name), name, array.stored.chunk_grid).dask_chunks
 
 
 def test_by_path():
     group = group_of(x=("t",))
-    option = by_array({"/x": (4,)}, group, "chunks")
+    option = by_array({"/x": (4,)}, group.stored, "chunks")
     assert option(group["x"]) == (4,)
-    assert by_array({}, group, "chunks")(group["x"]) == "keep"
-    assert by_array((4,), group, "chunks") == (4,)
-    assert path_below(group, group["x"]) == "x"
+    assert by_array({}, group.stored, "chunks")(group["x"]) == "keep"
+    assert by_array((4,), group.stored, "chunks") == (4,)
+    assert path_below(group.stored, group["x"].stored) == "x"
     assert is_keep("keep")
     assert not is_keep((4,))
     with pytest.raises(ValueError, match="names"):
-        by_array({"y": (4,)}, group, "chunks")
+        by_array({"y": (4,)}, group.stored, "chunks")
     with pytest.raises(TypeError, match="a mapping to shapes is for the arrays of a group"):
-        by_array({"x": (4,)}, group["x"], "chunks")
+        by_array({"x": (4,)}, group["x"].stored, "chunks")
 
 
 def test_integers_are_lengths_of_dimensions_also_where_arrays_have_their_names():
     group = group_of(t=("t",), x=("x",), v=("t", "x"))
-    option = by_array({"t": 2, "x": -1}, group, "chunks")
+    option = by_array({"t": 2, "x": -1}, group.stored, "chunks")
     assert {name: grid(option, array) for name, array in group.arrays().items()} == {
         "t": ((2,) * 4,),
         "x": ((8,),),
         "v": ((2,) * 4, (6,)),
     }
-    shapes = by_array({"t": (2,), "v": {"x": 3}}, group, "chunks")
+    shapes = by_array({"t": (2,), "v": {"x": 3}}, group.stored, "chunks")
     assert [grid(shapes, group[name]) for name in "txv"] == [((2,) * 4,), ((8,),), ((8,), (3, 3))]
 
 
@@ -65,18 +65,18 @@ def test_integers_are_lengths_of_dimensions_also_where_arrays_have_their_names()
 )
 def test_one_array_by_dimension(lengths, expected):
     array = array_of(dimension_names=("t", "x"))
-    assert grid(by_array(lengths, array, "chunks"), array) == expected
+    assert grid(by_array(lengths, array.stored, "chunks"), array) == expected
 
 
 def test_edges_of_other_axes_are_kept():
     array = array_of(dimension_names=("t", "x"), chunks=((5, 1, 2), 3))
-    assert grid(by_array({"x": 2}, array, "chunks"), array) == ((5, 1, 2), (2, 2, 2))
+    assert grid(by_array({"x": 2}, array.stored, "chunks"), array) == ((5, 1, 2), (2, 2, 2))
 
 
 def test_auto_halves_only_the_axes_that_it_is_for():
     array = array_of(dimension_names=("t", "x"), shape=(4096, 4096), chunks=(4096, 1))
-    assert grid(by_array({"x": "auto"}, array, "chunks"), array)[1][0] == 256
-    assert grid(by_array({"x": "auto"}, array, "chunks"), array)[0] == (4096,)
+    assert grid(by_array({"x": "auto"}, array.stored, "chunks"), array)[1][0] == 256
+    assert grid(by_array({"x": "auto"}, array.stored, "chunks"), array)[0] == (4096,)
 
 
 @pytest.mark.parametrize(
@@ -89,35 +89,35 @@ def test_auto_halves_only_the_axes_that_it_is_for():
 )
 def test_names_that_are_unknown(lengths, message):
     with pytest.raises(ValueError, match=message):
-        by_array(lengths, group_of(t=("t",), v=("t", "x")), "chunks")
+        by_array(lengths, group_of(t=("t",), v=("t", "x")).stored, "chunks")
 
 
 def test_arrays_without_names():
     with pytest.raises(ValueError, match="have no names: give a shape"):
-        by_array({"t": 2}, array_of(), "chunks")
+        by_array({"t": 2}, array_of().stored, "chunks")
     with pytest.raises(ValueError, match="shards have no 'auto'"):
-        by_array({0: "auto"}, array_of(), "shards")
+        by_array({0: "auto"}, array_of().stored, "shards")
     with pytest.raises(ValueError, match="expected a length"):
-        chosen(lambda _: {0: 2.5}, array_of(), "chunks")
+        chosen(lambda _: {0: 2.5}, array_of().stored, "chunks")
 
 
 def test_none_is_no_shards_by_path_and_as_it_is_by_dimension():
     group = group_of(t=("t",), v=("t", "x"))
-    assert by_array({"t": None}, group, "shards")(group["t"]) is None
-    assert grid(by_array({"t": None}, group, "chunks"), group["v"]) == ((8,), (6,))
+    assert by_array({"t": None}, group.stored, "shards")(group["t"]) is None
+    assert grid(by_array({"t": None}, group.stored, "chunks"), group["v"]) == ((8,), (6,))
 
 
 def test_ranks_are_checked_against_the_arrays():
-    check_rank(array_of(), (2, 2), "chunks")
-    check_rank(array_of(), "keep", "chunks")
+    check_rank(array_of().stored, (2, 2), "chunks")
+    check_rank(array_of().stored, "keep", "chunks")
     with pytest.raises(RegionError, match="1 lengths for 2 axes"):
-        check_rank(array_of(), (2,), "chunks")
+        check_rank(array_of().stored, (2,), "chunks")
 
 
 def test_shards_that_are_kept_are_named():
     chunks, shards = ChunkGrid.regular((8, 6), (3, 3)), ChunkGrid.regular((8, 6), (4, 6))
     with pytest.raises(AlignmentError, match="'a' keeps"):
-        check_fit(array_of(), chunks, shards, kept=True)
+        check_fit(array_of().stored, chunks, shards, kept=True)
     with pytest.raises(AlignmentError) as caught:
-        check_fit(array_of(), chunks, shards, kept=False)
+        check_fit(array_of().stored, chunks, shards, kept=False)
     assert "keeps" not in str(caught.value)

@@ -3,6 +3,7 @@
 import pytest
 
 import chunkmill as cm
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.region_option import cropping
 from chunkmill.errors import RegionError
 from chunkmill.nodes.opening import walk
@@ -18,8 +19,8 @@ def group():
 
 
 def _shapes(group, region, paths=("t2m", "lat")):
-    arrays = [each for each in walk(group) if isinstance(each, cm.Array) and each.path in paths]
-    crop = cropping(region, group, arrays)
+    arrays = [each for each in walk(group.stored) if isinstance(each, StoredArray) and each.path in paths]
+    crop = cropping(region, group.stored, arrays)
     return {array.path: crop(array).shape for array in arrays}
 
 
@@ -53,7 +54,7 @@ def test_a_dimension_of_two_lengths_is_refused(group):
 @pytest.mark.parametrize("index", [3, (slice(0, 4, 2),), (slice(0, 9), ...), (slice(1), slice(1), slice(1))])
 def test_of_one_array_only_slices_are_taken(group, index):
     with pytest.raises(RegionError, match="'t2m': region="):
-        cropping(index, group["t2m"], [group["t2m"]])
+        cropping(index, group["t2m"].stored, [group["t2m"].stored])
 
 
 def test_a_number_means_an_axis_of_arrays_with_as_many(group):

@@ -28,7 +28,7 @@ def plans_of(array, sliced=0):
 def test_a_chunk_that_is_written_again_is_named(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(sliced_sources, "_BATCH", 2)
     array, _ = make(LocalStore(tmp_path) if kind is LocalStore else kind(), shape=(10,), chunks=(2,), absent=[(3,)])
-    plans = plans_of(array)
+    plans = plans_of(array.stored)
     seen = see_slices(plans)
     check_slices("rechunk", plans, seen)
     array[9:] = 4
@@ -38,9 +38,9 @@ def test_a_chunk_that_is_written_again_is_named(kind, tmp_path, monkeypatch):
 
 def test_what_is_read_whole_or_has_no_listed_versions_is_not_asked_for():
     array, _ = make(MemoryStore(), shape=(10,), chunks=(2,))
-    source = array.with_store(store := RecordingStore(array.store))
+    source = array.stored.with_store(store := RecordingStore(array.store))
     assert see_slices(plans_of(source, sliced=None)) == {}
     assert see_slices([SimpleNamespace(rechunk=None)]) == {}
     far = FarStore(array.store)
-    assert see_slices(plans_of(array.with_store(far))) == {}
+    assert see_slices(plans_of(array.stored.with_store(far))) == {}
     assert not store.log + far.log

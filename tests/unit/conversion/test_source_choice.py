@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import chunkmill as cm
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.options import chosen_paths, names_by_array, with_fill_value, with_names
 from chunkmill.errors import RegionError, StoreError, UnsupportedFeature
 from chunkmill.stores.memory import MemoryStore
@@ -22,7 +23,7 @@ def make(kind="zarr3"):
 
 
 def paths(store):
-    return [node.path for node in cm.nodes.opening.walk(cm.open(store)) if isinstance(node, cm.Array)]
+    return [node.path for node in cm.nodes.opening.walk(cm.open(store).stored) if isinstance(node, StoredArray)]
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -55,7 +56,7 @@ def test_patterns_that_match_nothing():
         cm.plan_convert(make(), MemoryStore(), format="zarr3", exclude="b")
     with pytest.raises(TypeError, match="choose nodes of a group, and the source is the array 'a'"):
         cm.plan_convert(make()["a"], MemoryStore(), format="zarr3", include="a")
-    assert chosen_paths(make(), None, ()) is None
+    assert chosen_paths(make().stored, None, ()) is None
 
 
 def test_names_of_axes():
@@ -70,11 +71,11 @@ def test_names_of_axes():
     assert cm.open_array(target, "a").dimension_names == ("t",)
     assert cm.open_array(target, "level2/v").dimension_names is None
     with pytest.raises(RegionError, match="3 names, where the arrays have"):
-        names_by_array(("a", "b", "c"), source)
+        names_by_array(("a", "b", "c"), source.stored)
     with pytest.raises(RegionError, match="'a': dimension_names="):
         cm.plan_convert(source, MemoryStore(), format="zarr3", dimension_names={"a": ["t", "u"]})
     with pytest.raises(ValueError, match=r"dimension_names= names \['b'\]"):
-        names_by_array({"b": ["t"]}, source)
+        names_by_array({"b": ["t"]}, source.stored)
     assert with_names(metadata := source["a"].metadata, None) is metadata
 
 
@@ -91,7 +92,9 @@ def test_fill_values_are_the_targets_and_elements_stay(kind):
     assert np.isnan(cm.open_array(target, "a").fill_value)
     assert cm.open_array(target, "level1/v").fill_value == 0
     with pytest.raises(UnsupportedFeature, match="fill value"):
-        with_fill_value(1.5, source)(source["a"], cm.create_array(MemoryStore(), shape=(), dtype="i4").metadata)
+        with_fill_value(1.5, source.stored)(
+            source["a"].stored, cm.create_array(MemoryStore(), shape=(), dtype="i4").metadata
+        )
     with pytest.raises(UnsupportedFeature, match="fill value"):
         cm.plan_convert(source, MemoryStore(), format="n5", fill_value=-1)
 
@@ -141,7 +144,7 @@ def test_chunk_keys(kind, encoding, key, way):
         cm.create_array(source := MemoryStore(), "a", format="zarr2", **shaped)[...] = values
         cm.convert(source, store, codecs="gzip", **options)
     array = cm.open_array(store, "a")
-    assert f"{array.prefix}{key}" in set(store.list_prefix(""))
+    assert f"{array.stored.prefix}{key}" in set(store.list_prefix(""))
     np.testing.assert_array_equal(array[...], values)
 
 

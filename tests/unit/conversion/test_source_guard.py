@@ -91,10 +91,10 @@ def test_documents_are_not_taken_from_consolidated_metadata(tmp_path):
 @pytest.mark.parametrize("shards", [None, (4, 4)])
 def test_absent_chunks_are_looked_for_again(shards):
     array, _ = make(MemoryStore(), shape=(8, 4), chunks=(2, 4), shards=shards, absent=[(0, 0)])
-    check_absent(array, array.read_layout, [(0, 0)])
-    check_absent(array, array.read_layout, [])
+    check_absent(array.stored, array.read_layout, [(0, 0)])
+    check_absent(array.stored, array.read_layout, [])
     with pytest.raises(ChunkError, match="is present now") as caught:
-        check_absent(array, array.read_layout, [(0, 0), (3, 0)])
+        check_absent(array.stored, array.read_layout, [(0, 0), (3, 0)])
     assert caught.value.coords == (3, 0)
 
 
@@ -105,4 +105,4 @@ def test_a_source_whose_document_is_gone_when_it_is_first_looked_at():
     opened = cm.open_array(store, "a")
     store.delete("a/zarr.json")
     with pytest.raises(JobError, match="was replaced after it was opened"):
-        see_sources([opened])
+        see_sources([opened.stored])

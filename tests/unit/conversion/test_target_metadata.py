@@ -16,14 +16,14 @@ def array_of(**options):
 
 
 def described(source, name, **options):
-    return describe_target(source, get_format(name), "a", **options)
+    return describe_target(source.stored, get_format(name), "a", **options)
 
 
 @pytest.mark.parametrize("name", ["zarr2", "zarr3", "zarr3-draft", "n5"])
 def test_everything_is_kept_where_it_can_be(name):
     source = array_of(codecs="gzip", attributes={"units": "K"})
     found = described(source, name)
-    assert (found.shape, found.chunk_grid, found.dtype) == (source.shape, source.chunk_grid, source.dtype)
+    assert (found.shape, found.chunk_grid, found.dtype) == (source.shape, source.stored.chunk_grid, source.dtype)
     assert found.attributes["units"] == "K"
     assert "gzip" in repr(found.codecs)
 

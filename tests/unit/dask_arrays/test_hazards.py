@@ -54,7 +54,7 @@ def test_deleting_what_is_read_is_refused(array, path):
 
 
 def overwrite(array, x, region=(slice(0, 8), slice(0, 8))):
-    return write_graph(x, array, region, lock=local_lock)
+    return write_graph(x, array.stored, region, lock=local_lock)
 
 
 def test_block_by_block_in_place(array):

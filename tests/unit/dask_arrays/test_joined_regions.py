@@ -101,7 +101,7 @@ def test_an_array_that_is_named_for_each_region(tmp_path):
     ids=["gap in a grid", "twice", "aligned", "gap", "overlap", "empty", "one"],
 )
 def test_others_are_written_one_by_one(array, regions):
-    assert join_regions([values(r) for r in regions], array, [as_region(r, SHAPE) for r in regions]) is None
+    assert join_regions([values(r) for r in regions], array.stored, [as_region(r, SHAPE) for r in regions]) is None
     cm.store([values(r) for r in regions], [array] * len(regions), regions=regions)
     np.testing.assert_array_equal(array[...], expected(regions))
 

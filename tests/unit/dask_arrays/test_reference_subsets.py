@@ -20,21 +20,21 @@ def array(tmp_path):
 
 
 def test_a_block_takes_its_own_references_along(array):
-    regions = SubsetRegions(array, ((6, 6),))
+    regions = SubsetRegions(array.stored, ((6, 6),))
     sent = pickle.loads(pickle.dumps(regions[1,].value))
     store, blocks = pickle.loads(sent)
     assert blocks == [(slice(6, 12),)]
     assert sorted(store.references.keys()) == ["a/2", "a/3"]
-    np.testing.assert_array_equal(read_subset(without_references(array), sent), np.arange(6, 12))
+    np.testing.assert_array_equal(read_subset(without_references(array.stored), sent), np.arange(6, 12))
 
 
 def test_in_the_process_that_holds_the_set_nothing_is_copied(array):
-    block = SubsetRegions(array, ((6, 6),), start=(0,))[0,].value
-    assert block.array is array
-    np.testing.assert_array_equal(read_subset(without_references(array), block), np.arange(6))
+    block = SubsetRegions(array.stored, ((6, 6),), start=(0,))[0,].value
+    assert block.array is array.stored
+    np.testing.assert_array_equal(read_subset(without_references(array.stored), block), np.arange(6))
 
 
 def test_tokens_tell_regions_and_arrays(array):
-    whole, moved = SubsetRegions(array, ((6, 3),)), SubsetRegions(array, ((6, 3),), start=(3,))
-    assert tokenize(whole) == tokenize(SubsetRegions(array, ((6, 3),)))
+    whole, moved = SubsetRegions(array.stored, ((6, 3),)), SubsetRegions(array.stored, ((6, 3),), start=(3,))
+    assert tokenize(whole) == tokenize(SubsetRegions(array.stored, ((6, 3),)))
     assert tokenize(whole) != tokenize(moved)

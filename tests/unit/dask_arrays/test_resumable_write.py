@@ -27,7 +27,7 @@ def write(x, array, calls):
         calls.append((documents, again))
 
     with dask.config.set(scheduler="sync"):
-        return resumable_write(x, WriteTarget(array, prepare, publish), lock=local_lock, write_empty=False)
+        return resumable_write(x, WriteTarget(array.stored, prepare, publish), lock=local_lock, write_empty=False)
 
 
 def source(fails_at, computed):

@@ -49,7 +49,7 @@ def test_an_array_is_read_by_any_name(kind):
     assert cm.from_store(array, name="mine").name == "mine"
     assert cm.from_store(array, region=slice(1, 3)).shape == (2, 3)
     assert cm.from_store(array).name == cm.from_store(store, "g/a").name
-    store.delete(next(array.stored_keys()))
+    store.delete(next(array.stored.stored_keys()))
     with pytest.raises(cm.errors.ChunkError, match="absent"):
         cm.from_store(array, read_missing="error").compute()
 

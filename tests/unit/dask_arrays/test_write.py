@@ -41,11 +41,13 @@ def test_shapes_and_unknown_chunks_are_refused():
 
 @pytest.mark.parametrize(("chunks", "n_regrouped"), [(4, 0), ((8, 4), 0), ((12, 8), 0), (3, 12), ((4, 3), 9)], ids=str)
 def test_counts_and_regrouped_blocks(array, chunks, n_regrouped):
-    counts, n = write_graph(da.from_array(VALUES, chunks=chunks), array, full_region(array.shape), lock=local_lock)
+    counts, n = write_graph(
+        da.from_array(VALUES, chunks=chunks), array.stored, full_region(array.shape), lock=local_lock
+    )
     assert n == n_regrouped
-    done = run([counts], lambda each: report(array, each, n), compute=True, arrays=[array])
+    done = run([counts], lambda each: report(array.stored, each, n), compute=True, arrays=[array])
     assert (done.n_keys, done.n_partial, done.n_empty, done.n_regrouped) == (6, 0, 0, n_regrouped)
-    assert done.bytes_written == sum(len(array.store.get(key)) for key in array.keys(full_region(array.shape)))
+    assert done.bytes_written == sum(len(array.store.get(key)) for key in array.stored.keys(full_region(array.shape)))
     np.testing.assert_array_equal(array[...], VALUES)
 
 
@@ -53,13 +55,13 @@ def test_partial_and_empty_keys_are_counted(array):
     region = (slice(2, 8), slice(0, 8))
     values = np.zeros((6, 8), "i4")
     values[0] = 7
-    counts, _ = write_graph(da.from_array(values, chunks=(6, 4)), array, region, lock=local_lock)
-    done = run([counts], lambda each: report(array, each, 0), compute=True)
+    counts, _ = write_graph(da.from_array(values, chunks=(6, 4)), array.stored, region, lock=local_lock)
+    done = run([counts], lambda each: report(array.stored, each, 0), compute=True)
     assert (done.n_keys, done.n_partial, done.n_empty) == (4, 2, 2)
 
 
 def test_each_store_key_has_one_task(array):
-    counts, _ = write_graph(da.from_array(VALUES, chunks=5), array, full_region(array.shape), lock=local_lock)
+    counts, _ = write_graph(da.from_array(VALUES, chunks=5), array.stored, full_region(array.shape), lock=local_lock)
     regions = [counts.dask[key] for key in counts.dask if key_split(key).startswith("write-a")]
     assert len(regions) <= 6
     counts.compute(scheduler="sync")
@@ -68,7 +70,7 @@ def test_each_store_key_has_one_task(array):
 
 def test_many_counts_are_summed_in_steps(array):
     wide = cm.create_array(MemoryStore(), "wide", shape=(200,), dtype="u1", chunks=(1,))
-    counts, _ = write_graph(da.ones(200, chunks=1, dtype="u1"), wide, full_region((200,)), lock=local_lock)
+    counts, _ = write_graph(da.ones(200, chunks=1, dtype="u1"), wide.stored, full_region((200,)), lock=local_lock)
     sums = [key for key in counts.dask if str(key[0]).endswith("-partial")]
     assert len(sums) == 4  # of at most 64 blocks each
     assert WriteCounts.of(counts.compute(scheduler="sync")).n_keys == 200
@@ -76,15 +78,15 @@ def test_many_counts_are_summed_in_steps(array):
 
 def test_later(array):
     x = da.from_array(VALUES, chunks=4)
-    counts, n = write_graph(x, array, full_region(array.shape), lock=local_lock)
-    later = run([counts], lambda each: report(array, each, n), compute=False)
+    counts, n = write_graph(x, array.stored, full_region(array.shape), lock=local_lock)
+    later = run([counts], lambda each: report(array.stored, each, n), compute=False)
     assert isinstance(later, Delayed)
     assert not np.any(array[...])
     assert later.compute(scheduler="sync").n_keys == 6
 
 
 def test_the_report_says_what_guards_partial_writes(array):
-    assert report(array, WriteCounts(1, 2, 3, 4), 5).to_dict() == {
+    assert report(array.stored, WriteCounts(1, 2, 3, 4), 5).to_dict() == {
         "n_keys": 1, "n_partial": 2, "n_empty": 3, "bytes_written": 4, "n_regrouped": 5, "guard": "version",
         "n_resumed": 0,
     }  # fmt: skip
@@ -115,7 +117,7 @@ def test_small_writes_share_a_task_here(scheduler, kind):
     x = da.from_array(np.arange(600, dtype="i4").reshape(300, 2), chunks=(1, 2))
     seen = []
     with dask.config.set(scheduler=scheduler, num_workers=2), Callback(posttask=lambda key, *_: seen.append(key)):
-        counts, _ = write_graph(x, array, full_region(array.shape), lock=local_lock)
+        counts, _ = write_graph(x, array.stored, full_region(array.shape), lock=local_lock)
         (report,) = [run([counts], WriteCounts.of, compute=True)]
     assert report.n_keys == 300
     assert len(seen) <= 300 / 4 + 10

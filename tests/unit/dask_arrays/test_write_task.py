@@ -22,7 +22,7 @@ from chunkmill.stores.memory import MemoryStore
 
 def task_on(array, journal=None, start=(0, 0), **changed):
     arguments = {"client_process": os.getpid(), "needs": b"", "name": "write-a-1", "stored": None} | changed
-    return WriteTask(array, start, local_lock, write_empty=False, journal=journal, **arguments)
+    return WriteTask(array.stored, start, local_lock, write_empty=False, journal=journal, **arguments)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_recorded_block_is_not_written_again(array):
         again = task(np.full((4, 3), 2, "i2"), region)
     assert (first == again).all()
     assert (array[4:, :3] == 1).all()
-    assert block_number(array, region) == 2
+    assert block_number(array.stored, region) == 2
 
 
 def test_another_process_is_checked_once_per_block(array, monkeypatch):

@@ -18,7 +18,7 @@ def group(tmp_path):
 
 
 def test_html_of_an_array(group):
-    html = array_html(group["a/cube"])
+    html = array_html(group["a/cube"].stored)
     text = text_of(html)
     for fact in (
         "1.88 kiB",
@@ -37,7 +37,7 @@ def test_html_of_an_array(group):
 @pytest.mark.parametrize("shape", [(), (0, 3)], ids=["0-d", "empty"])
 def test_html_without_a_drawing(shape):
     array = cm.create_array("memory://repr-small", shape=shape, dtype="U3", chunks=(1,) * len(shape), overwrite=True)
-    html = array_html(array)
+    html = array_html(array.stored)
     assert "<svg" not in html
     text_of(html)
 
@@ -46,14 +46,14 @@ def test_html_of_a_rectilinear_array_does_not_list_every_edge(tmp_path):
     from dask.array import ones
 
     cm.to_store(ones((300,), chunks=((1, 2) * 100,)), tmp_path / "r", chunks=((1, 2) * 100,))
-    assert "200 of 1 to 2" in text_of(array_html(cm.open_array(tmp_path / "r")))
+    assert "200 of 1 to 2" in text_of(array_html(cm.open_array(tmp_path / "r").stored))
 
 
 def test_text_of_an_array(group):
-    assert array_text(group["a/cube"]) == (
+    assert array_text(group["a/cube"].stored) == (
         f"<chunkmill.Array zarr3 {group.url}/a/cube shape=(6, 8, 10) float32 chunks=(2, 2, 5) shards=(2, 4, 10)>"
     )
-    assert array_text(group["flat"]).endswith("/flat shape=(10, 10) int32 chunks=(3, 5)>")
+    assert array_text(group["flat"].stored).endswith("/flat shape=(10, 10) int32 chunks=(3, 5)>")
 
 
 def test_attributes_are_a_table_that_unfolds():

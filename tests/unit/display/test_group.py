@@ -13,7 +13,7 @@ def group(tmp_path):
 
 
 def test_html_of_a_group_folds_and_escapes(group):
-    html = group_html(group)
+    html = group_html(group.stored)
     text = text_of(html)
     assert "a/" in text
     assert "cube" in text
@@ -26,7 +26,7 @@ def test_html_of_a_large_group_is_bounded(tmp_path):
     url = str(tmp_path / "many.zarr")
     for i in range(220):
         cm.create_group(url, f"g{i:03}")
-    text = text_of(group_html(cm.open_group(url)))
+    text = text_of(group_html(cm.open_group(url).stored))
     assert "… and 20 more" in text
     assert "g199" in text
     assert "g200" not in text
@@ -34,14 +34,14 @@ def test_html_of_a_large_group_is_bounded(tmp_path):
 
 def test_html_of_a_broken_group_says_so(tmp_path, group):
     (tmp_path / "g.zarr" / "flat" / "zarr.json").write_text("{")
-    assert "MetadataError" in text_of(group_html(group))
+    assert "MetadataError" in text_of(group_html(group.stored))
 
 
 def test_attributes_are_indented_below_their_group(tmp_path):
     url = str(tmp_path / "g.zarr")
     cm.create_group(url, attributes={"title": "all"})
     cm.create_group(url, "sub", attributes={"units": "K"})
-    html = group_html(cm.open_group(url))
+    html = group_html(cm.open_group(url).stored)
     indented = "<div style='padding-left:1.2em'><details><summary>Attributes (1)</summary>"
     assert html.count(indented) == html.count("Attributes (1)") == 2
     assert html.index("g.zarr") < html.index(indented) < html.index("sub/") < html.rindex(indented)

@@ -282,7 +282,7 @@ def test_default_codecs_compress(fmt):
     array = make(MemoryStore(), format=fmt)
     assert [codec.name for codec in array.codecs][: len(DEFAULTS[fmt])] == DEFAULTS[fmt]
     array[...] = 3
-    (first, *_) = sorted(array.store.list_prefix(array.prefix), key=len)
+    (first, *_) = sorted(array.store.list_prefix(array.stored.prefix), key=len)
     assert first
 
 

@@ -105,8 +105,8 @@ def test_what_an_interrupted_writer_left_outside_is_not_shown(layout):
     array, values = make(store, layout)
     longer = make(other := MemoryStore(), layout)[0].resize((9, 9))
     longer[...] = 5
-    for key in longer.stored_keys():  # of an append that was killed before it published the shape
-        if not any(key == known for known in array.stored_keys()) or layout == "rectilinear":
+    for key in longer.stored.stored_keys():  # of an append that was killed before it published the shape
+        if not any(key == known for known in array.stored.stored_keys()) or layout == "rectilinear":
             store.set(key, other.get(key))
     array[...] = values
     np.testing.assert_array_equal(array.resize((9, 9))[...], reference(values, (9, 9)))

@@ -99,7 +99,7 @@ class Watching(RecordingStore):
 
     def _look(self):
         for consolidated in (None, False):
-            for node in cm.nodes.opening.walk(cm.open(self.below, consolidated=consolidated)):
+            for node in cm.nodes.opening.walk(cm.open(self.below, consolidated=consolidated).stored):
                 if isinstance(node, cm.Array):
                     assert np.array_equal(node[...], np.arange(1, 17).reshape(4, 4)), node.path
         self.n_looks += 1

@@ -5,8 +5,10 @@ import pytest
 from support.recording import RecordingStore
 
 import chunkmill as cm
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import NodeNotFound, StoreError
 from chunkmill.journal.names import JOB_PREFIX
+from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import documents_of_zarr
 from chunkmill.nodes.opening import walk
 from chunkmill.stores import conflicts
@@ -33,7 +35,7 @@ def mixed(request):
 
 def test_they_are_what_they_are(mixed):
     group = cm.open_group(mixed)
-    arrays = {node.path: node for node in walk(group) if isinstance(node, cm.Array)}
+    arrays = {node.path: Array(node) for node in walk(group.stored) if isinstance(node, StoredArray)}
     assert set(arrays) == set(ARRAYS)
     for path, array in arrays.items():
         np.testing.assert_array_equal(array[...], np.arange(4))
@@ -51,7 +53,7 @@ def test_they_are_what_they_are(mixed):
 def test_they_are_copied_compared_and_checked(mixed, target):
     copy = MemoryStore()
     cm.convert(mixed, copy, format=target)
-    assert {node.path for node in walk(cm.open_group(copy)) if isinstance(node, cm.Array)} == set(ARRAYS)
+    assert {node.path for node in walk(cm.open_group(copy).stored) if isinstance(node, StoredArray)} == set(ARRAYS)
     report = cm.verify(mixed, copy)
     assert report.equal
     assert cm.check(mixed).problems == ()

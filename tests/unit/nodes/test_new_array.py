@@ -5,6 +5,7 @@ import pytest
 
 import chunkmill as cm
 from chunkmill.errors import AlignmentError
+from chunkmill.nodes.new_array import axis_names, unknown_dimensions
 from chunkmill.stores.memory import MemoryStore
 
 NAMES = ("time", "lat", "lon")
@@ -70,3 +71,18 @@ def test_to_store_and_rechunk_take_sizes_too():
     assert cm.open_array(store).chunks[0] * cm.open_array(store).chunks[1] * 8 <= 64 << 10
     cm.rechunk(store, target := MemoryStore(), chunks="256KiB")
     assert 32 << 10 < cm.open_array(target).chunks[0] * cm.open_array(target).chunks[1] * 8 <= 256 << 10
+
+
+def test_axes_without_names() -> None:
+    named = cm.create_array(MemoryStore(), shape=(2, 3), dtype="u1", dimension_names=["t", None])
+    assert axis_names(named) == ("t", None)
+    assert axis_names(cm.create_array(MemoryStore(), shape=(2, 3), dtype="u1")) == (None, None)
+
+
+def test_at_most_twenty_dimensions_are_shown() -> None:
+    text = str(unknown_dimensions("region", ["x"], [f"d{i}" for i in range(99)], "the arrays", "give slices"))
+    assert text.startswith("region= names dimensions ['x'], where those of the arrays are ['d0', ")
+    assert "'d19']" in text
+    assert "'d20'" not in text
+    text = str(unknown_dimensions("region", ["x"], [], "the arrays", "give slices"))
+    assert text.endswith("the arrays have no names: give slices")

@@ -473,7 +473,7 @@ class TestConsolidated:
         store.is_remote = True
         group = cm.open_group(store)
         store.clear()
-        nodes = list(opening.walk(group))
+        nodes = list(opening.walk(group.stored))
         assert len(nodes) == 7
         assert group["g/h/b"].attributes == {"path": "g/h/b"}
         assert group["none"].attributes == {"empty": True}
@@ -557,7 +557,7 @@ class TestConsolidated:
         monkeypatch.setattr(remembered, "_FEW_DOCUMENTS", 0)
         group = cm.open_group(store)
         store.clear()
-        assert len(list(opening.walk(group))) == 7
+        assert len(list(opening.walk(group.stored))) == 7
         assert {method for method, _, _ in store.log} == {"list_dir"}
         assert len(store.log) == 4
 

@@ -90,7 +90,7 @@ def test_folders_without_a_document_are_members_and_no_children(group):
     assert list(group) == ["a", "b", "c"]
     members = group.members()
     assert list(members) == ["a", "b", "c", "plate"]
-    assert not members["plate"].is_documented
+    assert not members["plate"].stored.is_documented
     assert list(members["plate"]) == ["A1"]
 
 
@@ -104,16 +104,16 @@ def test_a_path_that_is_no_node_is_an_error_that_lists_the_children(group):
 def test_arrays_and_groups_are_told_apart(group):
     group.create_group("d")
     assert (len(group), list(group.arrays()), list(group.groups())) == (4, ["a", "b", "c"], ["d"])
-    assert list(group.arrays_named(lambda name: name > "a")) == ["b", "c"]
+    assert list(group.stored.arrays(lambda name: name > "a")) == ["b", "c"]
 
 
 def test_read_missing_is_handed_down(group):
     group.create_array("d/e", shape=(2,), dtype="i4")
-    other = group.with_read_missing("error")
-    assert (group.read_missing, other.read_missing) == ("fill", "error")
+    other = group.stored.with_read_missing("error")
+    assert (group.stored.read_missing, other.read_missing) == ("fill", "error")
     assert {node.read_missing for node in other.children().values()} == {"error"}
     assert other["d/e"].read_missing == "error"
-    assert {node.read_missing for node in group.children().values()} == {"fill"}
+    assert {node.stored.read_missing for node in group.children().values()} == {"fill"}
 
 
 def test_a_group_for_reading_only_is_not_changed(group):
@@ -128,6 +128,6 @@ def test_bare_is_what_has_no_document(tmp_path):
     for document in tmp_path.glob("folder/attributes.json"):
         document.unlink()
     assert is_bare(None)
-    assert is_bare(tree["folder"])
-    assert not is_bare(tree["folder/a"])
-    assert not is_bare(tree)
+    assert is_bare(tree["folder"].stored)
+    assert not is_bare(tree["folder/a"].stored)
+    assert not is_bare(tree.stored)

@@ -10,6 +10,7 @@ import chunkmill as cm
 from chunkmill.errors import MetadataError
 from chunkmill.nodes.api import open_source
 from chunkmill.nodes.opening import as_stored, walk
+from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -41,9 +42,9 @@ ALL = ["", "A", "A/1", "A/1/0", "A/2", "A/2/0", "B", "B/1", "B/1/0"]
 @pytest.mark.parametrize("fmt", ZARR)
 class TestFoldersWithoutADocument:
     def test_nodes_below_them_are_found(self, fmt):
-        nodes = list(walk(cm.open_group(plate(fmt))))
+        nodes = list(walk(cm.open_group(plate(fmt)).stored))
         assert [node.path for node in nodes] == ALL
-        assert [node.path for node in nodes if isinstance(node, cm.Group) and not node.is_documented] == [
+        assert [node.path for node in nodes if isinstance(node, StoredGroup) and not node.is_documented] == [
             "A", "A/1", "A/2", "B", "B/1",
         ]  # fmt: skip
 
@@ -51,7 +52,7 @@ class TestFoldersWithoutADocument:
         group = cm.open_group(plate(fmt))
         assert list(group) == []
         assert list(group.members()) == ["A", "B"]
-        assert [node.path for node in walk(group, undocumented=False)] == [""]
+        assert [node.path for node in walk(group.stored, undocumented=False)] == [""]
 
     def test_a_tree_shows_them(self, fmt):
         group = cm.open_group(plate(fmt))
@@ -62,7 +63,7 @@ class TestFoldersWithoutADocument:
     def test_copies_have_all_and_equal_the_source(self, fmt):
         source, target = plate(fmt), MemoryStore()
         cm.convert(source, target, format="n5")
-        assert [node.path for node in walk(cm.open_group(target))] == ALL
+        assert [node.path for node in walk(cm.open_group(target).stored)] == ALL
         report = cm.verify(source, target)
         assert report.equal
         assert report.n_arrays == 3
@@ -74,7 +75,7 @@ class TestFoldersWithoutADocument:
         make(store, "dead", fmt)
         for name in (".zarray", ".zattrs", "zarr.json"):
             store.delete(f"dead/{name}")
-        assert [node.path for node in walk(cm.open_group(store))] == ALL
+        assert [node.path for node in walk(cm.open_group(store).stored)] == ALL
 
     def test_only_they_are_listed(self, fmt):
         store = RecordingStore(MemoryStore())
@@ -82,14 +83,14 @@ class TestFoldersWithoutADocument:
             make(store, path, fmt)
         group = cm.open_group(store)
         store.clear()
-        assert len(list(walk(group))) == 6
+        assert len(list(walk(group.stored))) == 6
         assert sorted(store.keys("list_dir")) == ["", "g/", "g/h/"]
 
     def test_consolidated_metadata_leave_them_out(self, fmt):
         """zarr-python cannot open a root whose consolidated metadata name nodes without the groups above them."""
         store = plate(fmt)
         cm.consolidate(store)
-        assert [node.path for node in walk(cm.open_group(store, consolidated=True))] == [""]
+        assert [node.path for node in walk(cm.open_group(store, consolidated=True).stored)] == [""]
         assert [node.path for node in walk(open_source(store))] == ALL
 
     def test_datatrees_have_them(self, fmt, tmp_path):
@@ -104,9 +105,9 @@ def test_a_broken_document_is_told_and_the_others_are_found():
     store = plate("zarr3")
     store.set("A/1/0/zarr.json", b"{")
     with pytest.raises(MetadataError):
-        list(walk(cm.open_group(store)))
+        list(walk(cm.open_group(store).stored))
     told = []
-    nodes = list(walk(cm.open_group(store), on_error=lambda path, error: told.append((path, type(error)))))
+    nodes = list(walk(cm.open_group(store).stored, on_error=lambda path, error: told.append((path, type(error)))))
     assert told == [("A/1/0", MetadataError)]
     assert [node.path for node in nodes] == [path for path in ALL if path != "A/1/0"]
 
@@ -115,7 +116,7 @@ def test_an_empty_folder_of_n5_is_a_group(tmp_path):
     cm.create_group(tmp_path, format="n5")
     (tmp_path / "empty" / "below").mkdir(parents=True)
     group = cm.open_group(tmp_path)
-    assert [node.path for node in walk(group)] == ["", "empty", "empty/below"]
+    assert [node.path for node in walk(group.stored)] == ["", "empty", "empty/below"]
     assert list(group["empty"]) == ["below"]
     assert list(cm.open_group(tmp_path, "empty/below")) == []
     assert "none" not in group
@@ -168,11 +169,11 @@ class TestStaleConsolidatedMetadata:
         group = cm.open_group(store)
         for key in [key for key in store.list_prefix("") if key.endswith((".zgroup", "zarr.json"))]:
             store.delete(key)
-        assert as_stored(group) is group
+        assert as_stored(group.stored) is group.stored
 
     def test_missing_chunks_are_told_as_before(self, store, fmt):
         group = cm.open_group(store, read_missing="error")
-        assert as_stored(group).read_missing == "error"
+        assert as_stored(group.stored).read_missing == "error"
 
 
 def test_a_group_of_a_web_server_stays_as_it_is():
@@ -183,7 +184,7 @@ def test_a_group_of_a_web_server_stays_as_it_is():
     make(store, "a", "zarr2")
     cm.consolidate(store)
     group = cm.open_group(store)
-    assert as_stored(group) is group
+    assert as_stored(group.stored) is group.stored
     assert json.loads(store.get(".zmetadata"))["metadata"].keys() >= {"a/.zarray"}
 
 
@@ -219,7 +220,7 @@ def test_nodes_of_another_version_are_found(outer, inner):
             store.set(key, other.get(key))
     group = cm.open_group(store, format=outer)
     assert list(group) == ["a"]
-    found = {node.path: node.format for node in walk(group)}
+    found = {node.path: node.format for node in walk(group.stored)}
     assert found == {
         "": outer, "a": outer, "b": inner, "g": inner, "g/c": inner, "x": outer, "x/y": inner, "x/y/d": inner,
     }  # fmt: skip
@@ -229,9 +230,9 @@ def test_nodes_of_another_version_are_found(outer, inner):
     assert report.n_arrays == 4
     store.set("b/.zarray" if inner == "zarr2" else "b/zarr.json", b"{")
     with pytest.raises(MetadataError):
-        list(walk(group))
+        list(walk(group.stored))
     told = []
-    assert len(list(walk(group, on_error=lambda path, _: told.append(path)))) == 7
+    assert len(list(walk(group.stored, on_error=lambda path, _: told.append(path)))) == 7
     assert told == ["b"]
 
 
@@ -240,4 +241,4 @@ def test_folders_of_chunks_without_a_document_are_no_groups_of_n5():
     cm.create_group(store, "g", format="n5")
     for key in ("0/0", "g/1/2/3", "g/4/s0/0/0"):
         store.set(key, b"chunk")
-    assert [node.path for node in walk(cm.open_group(store))] == ["", "g", "g/4", "g/4/s0"]
+    assert [node.path for node in walk(cm.open_group(store).stored)] == ["", "g", "g/4", "g/4/s0"]

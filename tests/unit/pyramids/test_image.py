@@ -16,26 +16,26 @@ def make(shape=(4, 4), path="scan/s0", **options):
     ((2,), "x"), ((2, 2), "y x"), ((2,) * 3, "z y x"), ((2,) * 5, "t c z y x"), ((1,) * 6, "d0 d1 d2 d3 d4 d5"),
 ])  # fmt: skip
 def test_names_by_rank(shape, names):
-    base = describe_base(make(shape), None, None)
+    base = describe_base(make(shape).stored, None, None)
     assert [axis.name for axis in base.axes] == names.split()
     assert not base.is_scaled
     assert base.level.scale == (1.0,) * len(shape)
 
 
 def test_types_follow_names():
-    base = describe_base(make((1, 1, 2, 2), dimension_names=["Time", "channel", "lat", "lon"]), None, None)
+    base = describe_base(make((1, 1, 2, 2), dimension_names=["Time", "channel", "lat", "lon"]).stored, None, None)
     assert [axis.type for axis in base.axes] == ["time", "channel", "space", "space"]
 
 
 def test_scale_and_units_by_dimension():
-    base = describe_base(make(), {"y": 3}, {"x": "nm"})
+    base = describe_base(make().stored, {"y": 3}, {"x": "nm"})
     assert base.level.scale == (3.0, 1.0)
     assert [axis.unit for axis in base.axes] == [None, "nanometer"]
     assert base.is_scaled
 
 
 def test_an_array_at_the_root_has_no_group():
-    base = describe_base(make(path=""), None, None)
+    base = describe_base(make(path="").stored, None, None)
     assert base.attributes == {}
 
 
@@ -43,7 +43,7 @@ def test_an_array_beside_others_keeps_to_itself():
     """The attributes of a group that describes no image are not the image's."""
     array = make()
     cm.open_group(array.store, "scan", mode="r+").update_attributes({"mine": 1})
-    base = describe_base(array, None, None)
+    base = describe_base(array.stored, None, None)
     assert base.attributes == {}
     assert base.name is None
 
@@ -56,7 +56,7 @@ def describe(name, convention, source="zarr3", **options):
     target = LevelTarget(store, "p", format_of_store(store, name), convention, "s")
     layout = {"chunks": "keep", "shards": "keep", "codecs": "keep"} | options
     return describe_levels(
-        describe_base(array, 2, "nm"), target, factors=2, levels=3, method="stride", allow=(), **layout
+        describe_base(array.stored, 2, "nm"), target, factors=2, levels=3, method="stride", allow=(), **layout
     )
 
 

@@ -20,7 +20,7 @@ def level(values):
 
 def test_each_channel_has_the_window_of_its_values():
     values = np.stack([np.full((4, 4), 7.5), np.arange(16.0).reshape(4, 4)])
-    group = with_windows(GroupMetadata({"omero": {"channels": [{}, {"label": "b"}]}}), IMAGE, level(values))
+    group = with_windows(GroupMetadata({"omero": {"channels": [{}, {"label": "b"}]}}), IMAGE, level(values).stored)
     first, second = group.attributes["omero"]["channels"]
     assert first == {"window": {"min": 7.5, "max": 7.5, "start": 7.5, "end": 7.5}}
     assert second["label"] == "b"
@@ -30,12 +30,12 @@ def test_each_channel_has_the_window_of_its_values():
 @pytest.mark.parametrize("omero", [3, {}, {"channels": "x"}, {"channels": [{"window": {"start": 1}}]}])
 def test_what_needs_no_window_is_left(omero):
     group = GroupMetadata({"omero": omero})
-    assert with_windows(group, IMAGE, level(np.ones((2, 2, 2)))) is group
+    assert with_windows(group, IMAGE, level(np.ones((2, 2, 2))).stored) is group
 
 
 def test_values_that_are_not_finite_have_no_window():
     group = with_windows(
-        GroupMetadata({"ome": {"omero": {"channels": [{}]}}}), IMAGE, level(np.full((1, 2, 2), np.nan))
+        GroupMetadata({"ome": {"omero": {"channels": [{}]}}}), IMAGE, level(np.full((1, 2, 2), np.nan)).stored
     )
     assert group.attributes["ome"]["omero"]["channels"] == [{}]
 

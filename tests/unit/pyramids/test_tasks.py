@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import chunkmill as cm
+from chunkmill.nodes.array import Array
 from chunkmill.pyramids.levels import divide
 from chunkmill.pyramids.tasks import LevelStage, level_reads, level_shows, write_block
 from chunkmill.stores.memory import MemoryStore
@@ -16,22 +17,24 @@ def stage():
     base[8:] = np.arange(12)  # the first two chunks are absent
     levels = [cm.create_array(store, f"l{i}", shape=(n,), dtype="i4", chunks=(4,)) for i, n in enumerate((10, 5))]
     (blocks,) = divide([(20,), (10,), (5,)], [(1,), (2,), (2,)], [(4,)] * 3, itemsize=4, budget=1 << 30, n_least=1)
-    return LevelStage(base, None, None, None, tuple(blocks), tuple(levels), "max", fresh=True)
+    return LevelStage(
+        base.stored, None, None, None, tuple(blocks), tuple(level.stored for level in levels), "max", fresh=True
+    )
 
 
 def test_a_task_writes_the_keys_of_its_levels(stage):
     result = write_block([stage], 0)
-    assert stage.targets[0][...].tolist() == [0, 0, 0, 0, 1, 3, 5, 7, 0, 0]
-    assert stage.targets[1][...].tolist() == [0, 0, 3, 7, 0]
+    assert Array(stage.targets[0])[...].tolist() == [0, 0, 0, 0, 1, 3, 5, 7, 0, 0]
+    assert Array(stage.targets[1])[...].tolist() == [0, 0, 3, 7, 0]
     assert result.counts["n_elements_read"] == 16
     assert set(result.writes) == {"l0/c/1", "l1/c/0"}
     assert (result.counts["action_reduce"], result.counts["action_absent"]) == (2, 1)
     write_block([stage], 1)
-    assert stage.targets[1][4] == 11
+    assert Array(stage.targets[1])[4] == 11
 
 
 def test_absent_keys_are_deleted_where_something_was(stage):
-    stage.targets[0][...] = 5
+    Array(stage.targets[0])[...] = 5
     write_block([LevelStage(**{name: getattr(stage, name) for name in stage.__slots__} | {"fresh": False})], 0)
     assert stage.targets[0].store.get("l0/c/0") is None
 

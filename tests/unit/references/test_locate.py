@@ -19,15 +19,15 @@ def make(store=None, *, region=slice(None), **more):
 
 
 def locate(array, **more):
-    metadata, container = _stripped(array)
-    (table,), result = locate_references([ReferencedArray(array, metadata, container, **more)], progress=False)
+    metadata, container = _stripped(array.stored)
+    (table,), result = locate_references([ReferencedArray(array.stored, metadata, container, **more)], progress=False)
     return table, result
 
 
 def values(array, table):
     """Return the bytes of every range."""
     return {
-        chunk: array.store.get(key_of(array, key))[offset : offset + length]
+        chunk: array.store.get(key_of(array.stored, key))[offset : offset + length]
         for key, chunk, offset, length in zip(table.keys, table.chunks, table.offsets, table.lengths, strict=True)
     }
 
@@ -37,7 +37,7 @@ def test_whole_objects():
     table, _ = locate(array)
     assert table.chunks.tolist() == table.keys.tolist() == [2, 3, 4, 5]
     assert table.offsets.tolist() == [0] * 4
-    assert table.lengths.tolist() == [array.store.size(key_of(array, number)) for number in range(2, 6)]
+    assert table.lengths.tolist() == [array.store.size(key_of(array.stored, number)) for number in range(2, 6)]
     assert (table.n_chunks, array.nchunks) == (4, 6)
 
 

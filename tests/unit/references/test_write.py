@@ -171,8 +171,8 @@ def test_nodes_of_a_set():
     store = MemoryStore()
     cm.create_group(store, "g", attributes={"x": 1})
     cm.create_array(store, "g/a", shape=(5,), dtype="i4", chunks=(2,))
-    groups, arrays = nodes_in_set(cm.open_group(store, "g"), "/top/in/")
+    groups, arrays = nodes_in_set(cm.open_group(store, "g").stored, "/top/in/")
     assert list(groups) == ["", "top", "top/in"]
     assert groups["top/in"].attributes == {"x": 1}
     assert list(arrays) == ["top/in/a"]
-    assert list(nodes_in_set(cm.open_array(store, "g/a"), "b")[1]) == ["b"]
+    assert list(nodes_in_set(cm.open_array(store, "g/a").stored, "b")[1]) == ["b"]

@@ -22,7 +22,7 @@ def stored(name="t", dtype="i4", values=(0, 1, 2), **attributes):
         attributes=attributes,
     )
     array[...] = np.array(values, array.dtype)
-    return array
+    return array.stored
 
 
 def variable(array, like=None):
@@ -75,7 +75,9 @@ def test_numbers_with_other_units_are_refused():
 
 
 def test_axes_are_ordered_as_in_the_store():
-    array = cm.create_array(MemoryStore(), "a", shape=(2, 3), dtype="i4", chunks=(2, 3), dimension_names=["y", "x"])
+    array = cm.create_array(
+        MemoryStore(), "a", shape=(2, 3), dtype="i4", chunks=(2, 3), dimension_names=["y", "x"]
+    ).stored
     assert match_dims("a", xr.Variable(("x", "y"), np.ones((3, 2))), variable(array)).dims == ("y", "x")
     with pytest.raises(DatasetError, match="has dimensions"):
         match_dims("a", xr.Variable(("x", "z"), np.ones((3, 2))), variable(array))

@@ -11,7 +11,7 @@ from chunkmill.xarray.unfinished_append import ATTRIBUTE, UnfinishedAppend, with
 
 
 def array(shape=(8, 2)):
-    return cm.create_array(MemoryStore(), "v", shape=shape, dtype="i4", chunks=(4, 2)[: len(shape)])
+    return cm.create_array(MemoryStore(), "v", shape=shape, dtype="i4", chunks=(4, 2)[: len(shape)]).stored
 
 
 def test_arrays_are_as_long_as_before():

@@ -65,7 +65,7 @@ def root():
 
 def planned(root, ds, **options):
     arguments = {"region": None, "append_dim": None, "adds": False} | options
-    return plan_existing(labelled_groups(ds, "", None, ""), root, **arguments)
+    return plan_existing(labelled_groups(ds, "", None, ""), root.stored, **arguments)
 
 
 def test_an_append_plans_the_new_elements_alone(root):

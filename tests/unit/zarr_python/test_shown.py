@@ -13,7 +13,7 @@ from chunkmill.zarr_python.shown import ShownArray
 def test_which_stored_bytes_are_passed_on(format_, passes):
     store = MemoryStore()
     cm.to_store(np.arange(8), store, "a", chunks=4, format=format_, codecs="gzip")
-    shown = ShownArray(cm.open_array(store, "a"), "a")
+    shown = ShownArray(cm.open_array(store, "a").stored, "a")
     assert shown.is_passed_on == passes
     assert sorted(shown.chunk_keys()) == ["c/0", "c/1"]
     assert shown.value((2,), None) is None

@@ -24,27 +24,27 @@ WORKER = Worker(1 << 30, 2, 1)
 def far(array):
     store = RecordingStore(array.store)
     store.is_remote = True
-    return array.with_store(store)
+    return array.stored.with_store(store)
 
 
 def test_grids_of_an_array_in_shards():
     array, _ = make(MemoryStore(), shape=(8, 8), chunks=(2, 4), shards=(4, 8))
-    side = read_side(array, WORKER)
+    side = read_side(array.stored, WORKER)
     assert (side.keys.chunk_shape, side.chunks.chunk_shape, side.is_sharded) == ((4, 8), (2, 4), True)
-    assert write_side(array, WORKER).chunks.chunk_shape == (4, 8)  # shards are written whole
+    assert write_side(array.stored, WORKER).chunks.chunk_shape == (4, 8)  # shards are written whole
 
 
 def test_stores_with_latency_fetch_ahead():
     array, _ = make(MemoryStore(), shape=(8, 8), chunks=(2, 4))
-    assert read_side(array, WORKER).ahead_bytes == 0
+    assert read_side(array.stored, WORKER).ahead_bytes == 0
     assert read_side(far(array), WORKER).ahead_bytes == WORKER.ahead_bytes
-    assert write_side(far(array), WORKER).working_bytes > write_side(array, WORKER).working_bytes
+    assert write_side(far(array), WORKER).working_bytes > write_side(array.stored, WORKER).working_bytes
 
 
 def test_as_many_values_are_stored_at_once_as_memory_was_fetched_ahead():
     array, _ = make(MemoryStore(), shape=(64, 64), chunks=(32, 32))
     one = write_side(far(array), Worker(1, 1, 1)).working_bytes
-    assert writes_at_once(array, 1 << 30) == 0  # no latency
+    assert writes_at_once(array.stored, 1 << 30) == 0  # no latency
     assert [writes_at_once(far(array), n * one) for n in (0, 1, 2, 5, 99)] == [0, 0, 2, 5, 32]
     assert write_side(far(array), Worker(8 * 5 * one, 1, 1)).working_bytes == 5 * one
 
@@ -52,8 +52,8 @@ def test_as_many_values_are_stored_at_once_as_memory_was_fetched_ahead():
 def test_codecs_need_memory():
     plain, _ = make(MemoryStore(), shape=(64, 64), chunks=(64, 64), codecs="raw")
     packed, _ = make(MemoryStore(), shape=(64, 64), chunks=(64, 64), codecs="zstd")
-    assert read_side(packed, WORKER).working_bytes > read_side(plain, WORKER).working_bytes
-    assert write_side(packed, WORKER).working_bytes > write_side(plain, WORKER).working_bytes
+    assert read_side(packed.stored, WORKER).working_bytes > read_side(plain.stored, WORKER).working_bytes
+    assert write_side(packed.stored, WORKER).working_bytes > write_side(plain.stored, WORKER).working_bytes
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_codecs_need_memory():
 )
 def test_sections_are_raw_unless_they_cannot(dtype, compress, is_raw):
     array = cm.create_array(MemoryStore(), shape=(4,), dtype=str if dtype == "T" else dtype, chunks=(2,))
-    codecs = intermediate_codecs(array, compress=compress)
+    codecs = intermediate_codecs(array.stored, compress=compress)
     assert (codecs is None) is is_raw
     found = intermediate_files(array.store, codecs, WORKER)
     assert (found.format, found.ahead_bytes, found.n_copies) == ("raw" if is_raw else "coded", 0, 0)

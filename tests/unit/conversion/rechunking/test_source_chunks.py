@@ -32,7 +32,7 @@ def test_values_of_a_region(shards, is_remote):
     array, values = make(MemoryStore(), shape=(8, 9), chunks=(2, 3), shards=shards, absent=[(0, 0)], fill_value=-1)
     store = RecordingStore(array.store)
     store.is_remote = is_remote
-    source = array.with_store(store)
+    source = array.stored.with_store(store)
     region, reads = (slice(1, 7), slice(2, 9)), SourceReads()
     out = np.full((8, 9), -2, "i4")
     for at, found in source_values(rechunk_of(source, 1 << 20), source, region, reads):
@@ -50,7 +50,7 @@ def test_nothing_is_counted_where_nothing_is_read():
 
 def test_chunks_are_fetched_when_they_are_asked_for():
     array, _ = make(MemoryStore(), shape=(8,), chunks=(2,))
-    source = array.with_store(store := RecordingStore(array.store))
+    source = array.stored.with_store(store := RecordingStore(array.store))
     values = source_values(rechunk_of(source), source, (slice(0, 8),), SourceReads())
     next(values)
     assert store.keys("get") == ["a/c/0"]
@@ -62,7 +62,7 @@ def test_a_damaged_chunk_is_named():
     array, _ = make(MemoryStore(), shape=(8,), chunks=(2,), codecs="gzip")
     array.store.set("a/c/2", b"torn")
     with pytest.raises(ChunkError) as caught:
-        list(source_values(rechunk_of(array), array, (slice(0, 8),), SourceReads()))
+        list(source_values(rechunk_of(array), array.stored, (slice(0, 8),), SourceReads()))
     assert caught.value.coords == (2,)
 
 
@@ -90,5 +90,5 @@ def test_shifting_back_and_forth():
 
 def test_fill_values_are_one_element():
     array, _ = make(MemoryStore(), shape=(4,), chunks=(2,), fill_value=7)
-    values = fill_values(array, (1000, 1000))
+    values = fill_values(array.stored, (1000, 1000))
     assert (values.shape, values.strides, values[3, 4]) == ((1000, 1000), (0, 0), 7)

@@ -33,9 +33,9 @@ def of_any_length(monkeypatch):
 @pytest.mark.parametrize("layout", RAW)
 def test_values_are_those_of_whole_chunks(layout):
     array, values = make(MemoryStore(), shape=SHAPE, chunks=CHUNKS, dtype="i2", **RAW[layout])
-    source = array.with_store(store := RecordingStore(array.store))
-    assert sorted(sliced_axes(array)) == [0, 1, 2]
-    for axis in sliced_axes(array):
+    source = array.stored.with_store(store := RecordingStore(array.store))
+    assert sorted(sliced_axes(array.stored)) == [0, 1, 2]
+    for axis in sliced_axes(array.stored):
         slices, found = Slices(source, axis), np.zeros((8, 9, 9), "i2")
         wanted = list(slices.overlaps(REGION))
         for each, span in zip(wanted, slices.locate(source.store, wanted), strict=True):
@@ -46,7 +46,7 @@ def test_values_are_those_of_whole_chunks(layout):
 
 def test_a_slice_is_a_range_of_bytes():
     array, _ = make(MemoryStore(), shape=SHAPE, chunks=CHUNKS, dtype="i2", codecs="raw")
-    slices = Slices(array, 1)
+    slices = Slices(array.stored, 1)
     found = [
         (each.coords, each.start, each.n_bytes) for each in slices.overlaps((slice(3, 5), slice(1, 3), slice(0, 7)))
     ]
@@ -58,9 +58,9 @@ def test_an_array_of_many_store_keys_is_not_sliced():
     """Each would be compared, twice a run: nine hours for 10^9 keys, of which few may be stored."""
     n_rows = 10**9
     array = create_array(MemoryStore(), "a", shape=(n_rows, 64), dtype="i2", chunks=(4, 64), codecs="raw")
-    assert not sliced_axes(array)
+    assert not sliced_axes(array.stored)
     assert sliced_axes(
-        create_array(MemoryStore(), "a", shape=(n_rows, 64), dtype="i2", chunks=(2**14, 64), codecs="raw")
+        create_array(MemoryStore(), "a", shape=(n_rows, 64), dtype="i2", chunks=(2**14, 64), codecs="raw").stored
     )
 
 
@@ -76,14 +76,14 @@ def test_an_array_of_many_store_keys_is_not_sliced():
 )
 def test_of_others_none(options):
     array, _ = make(MemoryStore(), **{"shape": SHAPE, "chunks": CHUNKS, **options})
-    assert sliced_axes(array) == ()
+    assert sliced_axes(array.stored) == ()
 
 
 @pytest.mark.parametrize("change", [lambda data: data[:-1], lambda data: data + b"0"], ids=["short", "long"])
 def test_a_value_of_another_size_is_an_error_of_its_last_slice(change):
     array, _ = make(MemoryStore(), shape=(8,), chunks=(8,), codecs="raw")
     array.store.set("a/c/0", change(array.store.get("a/c/0")))
-    slices = Slices(array, 0)
+    slices = Slices(array.stored, 0)
     (last,) = slices.overlaps((slice(4, 8),))
     (span,) = slices.locate(array.store, [last])
     with pytest.raises(ChunkError, match=r"chunk \(0,\)|a/c/0"):
@@ -98,6 +98,6 @@ def test_a_shard_whose_index_names_another_size_is_an_error():
     shard[-36:-4] = index.tobytes()
     shard[-4:] = google_crc32c.value(index.tobytes()).to_bytes(4, "little")
     array.store.set("a/c/0", bytes(shard))
-    slices = Slices(array, 0)
+    slices = Slices(array.stored, 0)
     with pytest.raises(ChunkError, match=r"12 bytes by the shard's index, expected 16"):
         slices.locate(array.store, list(slices.overlaps((slice(0, 4),))))
