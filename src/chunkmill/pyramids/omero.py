@@ -1,21 +1,25 @@
 """Describe the channels of an image for viewers: names, colours, and the window of values that is shown (``omero``).
 
-The window is not known before the levels are written: then it is computed from the coarsest one. Not here: axes and
-levels (`chunkmill.model.multiscales`).
+The window is not known before the levels are written: then it is computed from the coarsest one, of which a client that
+publishes again reads the same. Not here: axes and levels (`chunkmill.model.multiscales`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import read_region
-from chunkmill.array.selection import full_region
+from chunkmill.array.selection import full_region, region_shape
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import UnsupportedFeature
+from chunkmill.model.grid import Region
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.model.multiscales import Multiscale
 from chunkmill.model.ome_zarr import OME_VERSIONS
@@ -26,6 +30,8 @@ __all__ = ["channel_axis", "with_omero", "with_windows"]
 _COLOURS = ("FF0000", "00FF00", "0000FF", "FF00FF", "00FFFF", "FFFF00")  # red, green, blue first, as in ome-zarr-py
 _GREY = "FFFFFF"
 _PERCENTILES = (0.1, 99.9)
+_MOST_VALUES = 1 << 24
+"""Values of a channel that are looked at for its window."""
 
 
 def channel_axis(image: Multiscale) -> int | None:
@@ -85,15 +91,30 @@ def with_windows(group: GroupMetadata, image: Multiscale, coarsest: StoredArray)
     channels = omero.get("channels") if isinstance(omero, Mapping) else None
     if not isinstance(channels, list) or all("window" in each for each in channels):
         return group
-    axis, values = channel_axis(image), read_region(coarsest, full_region(coarsest.shape))
+    axis = channel_axis(image)
     shown = []
     for i, channel in enumerate(channels):
-        own = values if axis is None or i >= values.shape[axis] else values.take(i, axis)
-        shown.append({**_window(own), **channel})
+        region = list(full_region(coarsest.shape))
+        if axis is not None and i < coarsest.shape[axis]:
+            region[axis] = slice(i, i + 1)
+        shown.append({**_window(_values(coarsest, tuple(region))), **channel})
     above["omero"] = {**omero, "channels": shown}
     if "ome" in attributes:
         attributes["ome"] = above
     return GroupMetadata(attributes)
+
+
+def _values(level: StoredArray, region: Region) -> NDArray[Any]:
+    """Return the values of a region; of a large one those of some chunks, evenly spread."""
+    step = ceil(prod(region_shape(region)) / _MOST_VALUES)
+    if step <= 1:
+        return read_region(level, region)
+    values = []
+    for overlap in islice(level.write_layout.grid.overlaps(region), 0, None, step):
+        places = zip(region, overlap.in_region, strict=True)
+        block = tuple(slice(whole.start + cut.start, whole.start + cut.stop) for whole, cut in places)
+        values.append(read_region(level, block).ravel())
+    return np.concatenate(values)
 
 
 def _window(values: Any) -> dict[str, Any]:

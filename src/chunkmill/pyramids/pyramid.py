@@ -153,7 +153,7 @@ def plan_pyramid(
     omero
         ``True``: write ``omero`` with default names; a dict: its members take the place of the default ones;
         ``None``: only with `channels`, else what the source has. The window is from the 0.1st to the 99.9th percentile
-        of the coarsest level, which is read again for it.
+        of the coarsest level: at most 16 Mi values of a channel are read for it, once they are written.
     label_of
         The group of an image in OME-Zarr: the source has the labels of its voxels. They are written to the group
         ``labels/<name>`` below the image, whose format, voxels, units and factors they have; by the method ``"mode"``,

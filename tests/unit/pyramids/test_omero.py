@@ -43,3 +43,16 @@ def test_values_that_are_not_finite_have_no_window():
 def test_the_axis_of_channels():
     assert channel_axis(IMAGE) == 0
     assert channel_axis(Multiscale(IMAGE.axes[1:], (), "0.5")) is None
+
+
+def test_of_a_large_level_some_chunks_are_read(monkeypatch):
+    monkeypatch.setattr("chunkmill.pyramids.omero._MOST_VALUES", 200)
+    values = np.arange(2 * 40 * 10, dtype="u2").reshape(2, 40, 10)
+    store = MemoryStore()
+    cm.to_store(values, store, chunks=(1, 10, 10))
+    for key in ("c/0/1/0", "c/0/3/0", "c/1/1/0", "c/1/3/0"):
+        store.set(key, b"never read")
+    shown = with_windows(GroupMetadata({"omero": {"channels": [{}, {}]}}), IMAGE, cm.open_array(store))
+    first, second = (each["window"] for each in shown.attributes["omero"]["channels"])
+    assert (first["min"], first["max"]) == (0, 299)
+    assert (second["min"], second["max"]) == (400, 699)
