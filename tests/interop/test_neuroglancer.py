@@ -90,6 +90,34 @@ def test_pixels_are_shown_where_they_belong(served, page, source, name, source_u
     assert found == wanted
 
 
+@pytest.mark.parametrize(("name", "options"), [
+    ("n5", {"format": "n5", "codecs": "gzip"}), ("zarr2", {"format": "zarr2"}), ("zarr3", {"format": "zarr3"}),
+])  # fmt: skip
+def test_channels_have_no_unit(served, page, name, options):
+    (folder, url), (viewer, _) = served, page
+    values = np.ones((2, 16, 64, 64), "u1")
+    cm.to_store(values, folder / "source.zarr", name, dimension_names=("c", "z", "y", "x"))
+    cm.pyramid(
+        (folder / "source.zarr", name),
+        folder / f"channels.{name}",
+        scale=(1, 40, 4, 4),
+        units="um",
+        levels=2,
+        **options,
+    )
+    with viewer.txn() as state:
+        state.layers.clear()
+        state.dimensions = viewer_of.neuroglancer.CoordinateSpace()
+        state.layers["image"] = viewer_of.neuroglancer.ImageLayer(source=f"{name}://{url}/channels.{name}/")
+    end = time.monotonic() + PATIENCE
+    while not viewer.state.dimensions.names and time.monotonic() < end:
+        time.sleep(0.2)
+    shown = (viewer.state.dimensions, viewer.state.layers["image"].local_dimensions)
+    space = {n: (s, u) for each in shown for n, s, u in zip(each.names, each.scales, each.units, strict=True)}
+    lengths = {"x": (pytest.approx(4e-6), "m"), "y": (pytest.approx(4e-6), "m"), "z": (pytest.approx(40e-6), "m")}
+    assert space == {**lengths, "c" if name == "n5" else "c'": (1, "")}
+
+
 def test_the_picture_of_the_documentation_shows_what_is_written(tmp_path, page):
     docs = Path(__file__).parents[2] / "docs"
     made = runpy.run_path(str(docs / "viewer_picture.py"))

@@ -186,6 +186,10 @@ def emit_n5_levels(image: Multiscale) -> tuple[dict[str, Any], dict[str, dict[st
         "scales": [each["downsamplingFactors"] for each in below.values()],
         "pixelResolution": below[first.path]["pixelResolution"],
     }
+    if any(axis.type != "space" for axis in image.axes):  # for Neuroglancer, which takes a single unit for all axes
+        group["axes"] = [axis.name for axis in reversed(image.axes)]
+        group["units"] = [unit_symbol(axis.unit) for axis in reversed(image.axes)]
+        group["resolution"] = list(first.scale)[::-1]
     return group, below
 
 
