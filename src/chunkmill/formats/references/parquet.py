@@ -33,7 +33,7 @@ from chunkmill.model.references import WHOLE, Reference, ReferenceSet
 __all__ = ["ParquetReferences", "RecordTable", "import_pyarrow", "parse_records"]
 
 _MAX_ROWS = 4_000_000  # of record tables kept by one set in one process: about 100 MB
-_MAX_FILES = 1_000_000  # asked for one by one where a set is listed or loaded
+_MAX_FILES = 100_000  # asked for one by one where a set is listed or loaded
 _MAX_SETS = 8  # kept by one process between the tasks that unpickle them
 _BASE64 = b"base64:"
 
@@ -204,6 +204,7 @@ class ParquetReferences:
         }
         self._arrays: dict[str, ArrayKeys | None] = {}
         self._tables: OrderedDict[str, RecordTable | None] = OrderedDict()
+        self._n_rows = 0  # of them, and one for each
         self._lock = threading.Lock()
         self._loading: dict[str, threading.Lock] = {}
 
@@ -306,9 +307,10 @@ class ParquetReferences:
             table = self._read_table(array, record, name)
             with self._lock:
                 self._tables[name] = table
+                self._n_rows += 1 + len(table or ())
                 self._loading.pop(name, None)
-                while len(self._tables) > 1 and sum(1 + len(t or ()) for t in self._tables.values()) > _MAX_ROWS:
-                    self._tables.popitem(last=False)
+                while len(self._tables) > 1 and self._n_rows > _MAX_ROWS:
+                    self._n_rows -= 1 + len(self._tables.popitem(last=False)[1] or ())
         return table
 
     def _read_table(self, array: ArrayKeys, record: int, name: str) -> RecordTable | None:
@@ -352,9 +354,9 @@ def _parse_root(key: str, value: bytes) -> tuple[dict[str, bytes], int]:
         if any(part in {"", ".", ".."} for part in name.split("/")):
             raise MetadataError(key=key, field="metadata", got=name, expected="keys without '.' and '..' segments")
         if isinstance(member, str):  # as the specification says
-            documents[name] = member.encode("utf-8")
+            documents[name] = member.encode("utf-8", "surrogatepass")  # which then is no document
         elif isinstance(member, dict):  # as fsspec and kerchunk write
-            documents[name] = json.dumps(member, ensure_ascii=False).encode("utf-8")
+            documents[name] = json.dumps(member, ensure_ascii=False).encode("utf-8", "surrogatepass")
         else:
             raise MetadataError(key=key, field=f"metadata[{name!r}]", got=member, expected="an object or its text")
     return documents, size
