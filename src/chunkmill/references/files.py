@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -132,11 +132,14 @@ class SetFile:
     def _keys(self) -> Iterator[str]:
         return (key for key in self.store.list_prefix("") if not key.startswith(JOB_PREFIX))
 
-    def write(self, references: ReferenceSet, *, replaces: str | None) -> None:
+    def write(
+        self, references: ReferenceSet, *, replaces: str | None, others: Callable[[Store], object] | None = None
+    ) -> None:
         """Write the set while nothing but the version that it `replaces` is there (see `check_free`).
 
         The file that makes a folder a set is written last. A set in a folder is staged and then
-        takes its place, where the store can hold both; else the old one is deleted first.
+        takes its place, where the store can hold both; else the old one is deleted first. `others` is called with the
+        store before that, and writes further files of the folder.
 
         Raises
         ------
@@ -155,7 +158,7 @@ class SetFile:
             staged = None if replaces is None else stage(self.store, "")
             if staged is not None:
                 try:
-                    self._write_files(references, staged)
+                    self._write_files(references, staged, others)
                     swap_in(self.store, "", staged)
                 except BaseException:
                     staged.delete_prefix("")
@@ -165,12 +168,14 @@ class SetFile:
                 raise self._changed(ROOT_KEY)
             delete_keys(self.store, list(self._keys()))
             try:
-                self._write_files(references, self.store)
+                self._write_files(references, self.store, others)
             except BaseException:  # what is not a set yet must not look like somebody else's files to the next writer
                 delete_keys(self.store, [key for key in self._keys() if _RECORDS.fullmatch(key.rpartition("/")[2])])
                 raise
 
-    def _write_files(self, references: ReferenceSet, store: Store) -> None:
+    def _write_files(self, references: ReferenceSet, store: Store, others: Callable[[Store], object] | None) -> None:
+        if others is not None:
+            others(store)
         files = emit_reference_parquet(references, record_size=self.record_size)
         with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
             # in batches: files are generated as they are written, and the last one is written after all others

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +23,7 @@ from chunkmill.display.report import ReportMixin, format_bytes
 from chunkmill.errors import MetadataError, StoreError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.cf_fill_value import decode_fill_value
+from chunkmill.formats.references.chunk_numbers import parse_array_keys
 from chunkmill.formats.registry import get_format
 from chunkmill.model.grid import Shape
 from chunkmill.model.inner_layout import inner_layout
@@ -36,9 +37,18 @@ from chunkmill.nodes.keys import join_path
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.references.files import SetFile
 from chunkmill.references.locate import ChunkTable, Column, Container, ReferencedArray, key_of, locate_references
+from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import LocatesValues, innermost
 
-__all__ = ["ReferencesReport", "describe_referenced", "nodes_in_set", "strip_containers", "to_references"]
+__all__ = [
+    "ReferencesReport",
+    "WrittenElsewhere",
+    "describe_referenced",
+    "nodes_in_set",
+    "strip_containers",
+    "to_references",
+    "write_set",
+]
 
 _ROWS = 1 << 20  # references added at a time
 
@@ -178,7 +188,6 @@ def to_references(
     >>> cm.open_array("memory://doc-references-set/refs.json", "a")[4:]
     array([7, 7, 0, 0], dtype=int32)
     """
-    start = time.perf_counter()
     if end_blocks not in ("inline", "refuse"):
         msg = f"end_blocks={end_blocks!r}: expected 'inline' or 'refuse'"
         raise ValueError(msg)
@@ -187,24 +196,67 @@ def to_references(
     options = storage_options if target_storage_options is None else target_storage_options
     file = SetFile.at(url, options, kind=format, version=version, record_size=record_size)
     replaces = file.check_free(overwrite=overwrite, source=node.url)
+    return write_set(node, path, file, replaces, zarr_format, end_blocks=end_blocks, progress=progress)
+
+
+@dataclass(frozen=True)
+class WrittenElsewhere:
+    """References to chunks that others write into the folder of a set in parquet, before it becomes one.
+
+    Attributes
+    ----------
+    n_chunks
+        Path of an array -> number of its chunks that there are.
+    write
+        Called with the store of the set and, by path, the documents of these arrays there.
+    """
+
+    n_chunks: Mapping[str, int] = field(default_factory=dict)
+    write: Callable[[Store, Mapping[str, Mapping[str, bytes]]], object] | None = None
+
+
+def write_set(
+    node: StoredNode,
+    path: str,
+    file: SetFile,
+    replaces: str | None,
+    zarr_format: Literal[2, 3] | None,
+    *,
+    end_blocks: str = "inline",
+    progress: bool | str | None = None,
+    elsewhere: WrittenElsewhere | None = None,
+) -> ReferencesReport:
+    """Write the set of a node at `path` in `file`; see `to_references`."""
+    start = time.perf_counter()
     groups, arrays = nodes_in_set(node, path)
     referenced = strip_containers(arrays, inline_ends=end_blocks == "inline")
     # an array that cannot be described fails before anything is looked up
     describe_referenced(referenced, zarr_format, referenced)
-    found, result = locate_references(list(referenced.values()), progress=progress)
-    located = dict(zip(referenced, found, strict=True))
-    n_absent = {at: each.metadata.chunk_grid.n_chunks - located[at].n_chunks for at, each in referenced.items()}
+    elsewhere = elsewhere or WrittenElsewhere()
+    looked_up = {at: each for at, each in referenced.items() if at not in elsewhere.n_chunks}
+    found, result = locate_references(list(looked_up.values()), progress=progress)
+    located = dict(zip(looked_up, found, strict=True))
+    n_present = {**{at: table.n_chunks for at, table in located.items()}, **elsewhere.n_chunks}
+    n_absent = {at: each.metadata.chunk_grid.n_chunks - n_present[at] for at, each in referenced.items()}
     complete = {at for at, n in n_absent.items() if n == 0}
     documents_format, described = describe_referenced(referenced, zarr_format, complete)
     builder, urls = ReferenceBuilder(file.url), UrlTable()
     for at, group in groups.items():
         _add_documents(builder, documents_format.emit_group(at, group))
+    documents = {at: documents_format.emit_array(at, metadata) for at, metadata in described.items()}
     for at, metadata in described.items():
-        _add_documents(builder, documents_format.emit_array(at, metadata))
+        _add_documents(builder, documents[at])
+        if at in elsewhere.n_chunks:
+            parse_array_keys(at, documents[at])  # what parquet cannot say is an error before anything is written
+            continue
         url_ids, located[at] = _with_urls(urls, referenced[at].array, located[at])
         _add_chunks(builder, metadata, documents_format.chunk_prefix(at), url_ids, located[at])
     built = builder.build()
-    file.write(ReferenceSet(urls, built.tables, built.named, built.blob), replaces=replaces)
+    others = None
+    if (write := elsewhere.write) is not None:
+        of_others = {at: documents[at] for at in elsewhere.n_chunks}
+        others = lambda store: write(store, of_others)  # noqa: E731 - called once
+    file.write(ReferenceSet(urls, built.tables, built.named, built.blob), replaces=replaces, others=others)
     tables = located.values()
     return ReferencesReport(
         source=f"{node.url}/{node.path}" if node.path else node.url,
@@ -212,7 +264,7 @@ def to_references(
         kind=file.kind,
         node_format=documents_format.name,
         n_arrays=len(referenced),
-        n_references=sum(map(len, tables)),
+        n_references=sum(map(len, tables)) + sum(elsewhere.n_chunks.values()),
         n_inline=sum(len(table.inline) for table in tables),
         n_absent=sum(n_absent.values()),
         bytes_referenced=sum(int(table.lengths.sum(dtype=np.int64)) for table in tables),

@@ -24,7 +24,7 @@ from chunkmill.nodes.group import Group
 from chunkmill.scans.hdf5 import MAX_INLINE_BYTES, stored_whole
 from chunkmill.stores.reference import ReferenceStore
 
-__all__ = ["LoadedArray", "ParsedFile", "joined", "parsed_file", "with_data"]
+__all__ = ["Joined", "LoadedArray", "ParsedFile", "joined", "parsed_file", "with_data"]
 
 _MAX_LISTED = 50
 _OF_TIME = ("units", "calendar")
@@ -51,11 +51,14 @@ class ParsedFile:
         Without the arrays that are `loaded`.
     loaded
         Path -> array whose only axis is the dimension along which files are joined.
+    n_present
+        Path -> number of chunks that there are, where `references` has none of them.
     """
 
     url: str
     references: ReferenceSet
     loaded: Mapping[str, LoadedArray] = field(default_factory=dict)
+    n_present: Mapping[str, int] = field(default_factory=dict)
 
 
 def parsed_file(url: str, references: ReferenceSet, store: ReferenceStore, dim: str | None) -> ParsedFile:
@@ -79,9 +82,26 @@ def _arrays(group: Group) -> dict[str, Array]:
     return found
 
 
-def joined(
-    files: Sequence[ParsedFile], dim: str, *, rewrite_units: bool = False, by_name: bool = False
-) -> ReferenceSet:
+@dataclass(frozen=True)
+class Joined:
+    """One set of several files.
+
+    Attributes
+    ----------
+    references
+        The set.
+    files
+        In the order in which they follow.
+    gaps
+        Where a step from file to file is longer than any inside the files, as text.
+    """
+
+    references: ReferenceSet
+    files: Sequence[ParsedFile]
+    gaps: tuple[str, ...] = ()
+
+
+def joined(files: Sequence[ParsedFile], dim: str, *, rewrite_units: bool = False, by_name: bool = False) -> Joined:
     """Return one set of all files, along `dim`.
 
     Parameters
@@ -112,7 +132,21 @@ def joined(
     for path, parts in values.items():
         first, whole = ordered[0].loaded[path], np.concatenate([parts[i] for i in order])
         added |= stored_whole(path, whole, dims=(dim,), attributes=first.attributes, fill_value=first.fill_value)
-    return with_data(base, added)
+    return Joined(
+        with_data(base, added), ordered, _gaps(ordered, dim, [values[dim][i] for i in order] if dim in values else [])
+    )
+
+
+def _gaps(files: Sequence[ParsedFile], dim: str, parts: Sequence[NDArray[Any]]) -> tuple[str, ...]:
+    """Return where a step of the coordinate from one file to the next is longer than all inside the files."""
+    if not all(len(part) and part.dtype.kind in "iuf" for part in parts):
+        return ()
+    longest = max((np.abs(np.diff(part)).max() for part in parts if len(part) > 1), default=None)
+    return tuple(
+        f"{dim} {before[-1]} to {after[0]}, before {file.url}"
+        for (before, after), file in zip(pairwise(parts), files[1:], strict=False)
+        if longest is not None and abs(after[0] - before[-1]) > longest
+    )
 
 
 def with_data(references: ReferenceSet, added: Mapping[str, bytes]) -> ReferenceSet:

@@ -18,6 +18,7 @@ import fsspec
 from numcodecs.zstd import compress, decompress
 
 from chunkmill.errors import MetadataError, ScanError
+from chunkmill.formats.references.chunk_numbers import split_by_array
 from chunkmill.formats.references.json import emit_reference_json, parse_reference_json
 from chunkmill.nodes.api import open_group
 from chunkmill.scans.hdf5 import stored_whole
@@ -66,11 +67,31 @@ class Records:
             }
         except (MetadataError, RuntimeError, ValueError, KeyError):  # half a record, after a power loss
             return None
-        return ParsedFile(url, found.subset(k for k, _ in found.items() if not k.startswith(f"{_LOADED}/")), loaded)
+        n_present = {str(path): int(n) for path, n in group.attributes["n_present"].items()}
+        kept = found.subset(key for key, _ in found.items() if not key.startswith(f"{_LOADED}/"))
+        return ParsedFile(url, kept, loaded, n_present)
+
+    def head(self, name: str, url: str) -> ParsedFile | None:
+        """Return what `get` does without references to chunks, and how many there are of each array."""
+        return self.get(f"{name}.head", url)
+
+    def whole(self, name: str, url: str) -> ParsedFile:
+        """Return what `get` does; where a record is damaged it is deleted, so that a repeated scan makes it again."""
+        if (found := self.get(name, url)) is None:
+            self.store.delete(f"{name}.head")
+            raise ScanError(url=url, reason="its record is damaged, or was deleted while it was read; scan again")
+        return found
 
     def put(self, name: str, parsed: ParsedFile) -> None:
         """Store the record of a file."""
-        added = {f"{_LOADED}/zarr.json": _group({"paths": list(parsed.loaded)})}
+        documents, _, rows = split_by_array(parsed.references)
+        n_present = {path: len(own.numbers) for path, own in rows.items()}
+        self._put(name, parsed)
+        head = ParsedFile(parsed.url, parsed.references.subset(documents), parsed.loaded, n_present)
+        self._put(f"{name}.head", head)  # the last: where it is, the other one is
+
+    def _put(self, name: str, parsed: ParsedFile) -> None:
+        added = {f"{_LOADED}/zarr.json": _group({"paths": list(parsed.loaded), "n_present": parsed.n_present})}
         for number, array in enumerate(parsed.loaded.values()):
             about = {"attributes": {"of": dict(array.attributes)}, "fill_value": array.fill_value}
             added |= stored_whole(f"{_LOADED}/{number}", array.values, dims=("x",), **about)
@@ -80,7 +101,7 @@ class Records:
     def keep(self, names: frozenset[str]) -> None:
         """Delete the records of other files, and of what these were before."""
         for name in self.store.list_dir(""):
-            if name not in names:
+            if name.removesuffix(".head") not in names:
                 self.store.delete(name)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -20,14 +20,18 @@ from chunkmill.array.threads import in_threads
 from chunkmill.conversion.options import with_options_of
 from chunkmill.display.report import ReportMixin, counted
 from chunkmill.errors import ChunkmillError, ScanError
-from chunkmill.nodes.api import open as open_node
+from chunkmill.model.reference_builder import ReferenceBuilder
+from chunkmill.model.references import ReferenceSet
+from chunkmill.nodes.api import open_source
 from chunkmill.references.files import SetFile
-from chunkmill.references.write import to_references
+from chunkmill.references.write import WrittenElsewhere, write_set
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.stage_runner import run_once
 from chunkmill.scans.join import ParsedFile, joined, parsed_file
 from chunkmill.scans.parse import Parser, parse_file
+from chunkmill.scans.partitions import FollowingArray, following_arrays, partition_stage
 from chunkmill.scans.records import Records, fingerprint_of, version_of
+from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.open import open_store
 from chunkmill.stores.reference import ReferenceStore
 from chunkmill.stores.reference_targets import Targets
@@ -51,6 +55,8 @@ class ScanReport(ReportMixin):
         Arrays, chunks that are byte ranges of the files, and chunks that are stored in the set.
     skipped
         Url -> reason, of the files that were left out.
+    gaps
+        Where a step of the coordinate from file to file is longer than any inside the files.
     records
         Url of the folder of records, by which a scan that is repeated parses only new files; ``None``: none are kept.
     seconds
@@ -64,6 +70,7 @@ class ScanReport(ReportMixin):
     n_references: int
     n_inline: int
     skipped: Mapping[str, str]
+    gaps: tuple[str, ...]
     records: str | None
     seconds: float
 
@@ -78,6 +85,7 @@ class ScanReport(ReportMixin):
             ("referenced", counted(self.n_references, "chunk")),
             ("inline", counted(self.n_inline, "chunk")),
             *(() if self.records is None else [("records", self.records)]),
+            *(("gap", each) for each in self.gaps),
             *((("left out", f"{url}: {why}")) for url, why in self.skipped.items()),
             ("seconds", format_time(self.seconds).strip()),
         ]
@@ -136,35 +144,47 @@ class ScanPlan(ReportMixin):
         1
         """
         start = time.perf_counter()
-        options = self._options
-        records = None if self.records is None else open_store(self.records, options.target_storage_options)
-        files, skipped, n_parsed, names = _parsed_files(self.urls, self.concat_dim, options, records, progress)
+        options, dim = self._options, self.concat_dim
+        file = _target(self.target, options)
+        replaces = file.check_free(overwrite=options.overwrite)
+        found = _scanned(self.urls, dim, options, self.records, progress)
+        in_parts = dim is not None and file.kind == "parquet" and found.records is not None
+        files: Sequence[ParsedFile] = found.files(heads=in_parts)
+        gaps: tuple[str, ...] = ()
+        elsewhere = None
         references = files[0].references
-        if self.concat_dim is not None:
-            by_name = options.order == "names"
-            references = joined(files, self.concat_dim, rewrite_units=options.rewrite_units, by_name=by_name)
-        written = to_references(
-            open_node(ReferenceStore(references, _targets(self.urls[0], options.storage_options))),
-            self.target,
-            format=options.format,
-            zarr_format=options.zarr_format,
-            overwrite=options.overwrite,
-            target_storage_options=options.target_storage_options,
-            progress=progress,
-        )
-        if records is not None:
-            Records(records, "").keep(names)
+        if dim is not None:
+            whole = joined(files, dim, rewrite_units=options.rewrite_units, by_name=options.order == "names")
+            references, files, gaps = whole.references, whole.files, whole.gaps
+        if in_parts and (following := following_arrays(files, str(dim))) is not None:
+            references = found.with_chunks_of_others(references, files[0], following)
+            elsewhere = found.in_partitions(files, following, file.record_size, progress)
+        elif in_parts:  # what follows along another axis is in every file of the set: the client joins it
+            order = {each.url: number for number, each in enumerate(files)}
+            files = sorted(found.files(heads=False), key=lambda each: order[each.url])
+            references = joined(files, str(dim), rewrite_units=options.rewrite_units, by_name=True).references
+        node = open_source(ReferenceStore(references, _targets(self.urls[0], options.storage_options)))
+        written = write_set(node, "", file, replaces, options.zarr_format, progress=progress, elsewhere=elsewhere)
+        if found.records is not None:
+            found.records.keep(frozenset(found.names.values()))
         return ScanReport(
             target=written.target,
             n_files=len(files),
-            n_parsed=n_parsed,
+            n_parsed=found.n_parsed,
             n_arrays=written.n_arrays,
             n_references=written.n_references,
             n_inline=written.n_inline,
-            skipped=skipped,
+            skipped=found.skipped,
+            gaps=gaps,
             records=self.records,
             seconds=time.perf_counter() - start,
         )
+
+
+def _target(url: str, options: _Options) -> SetFile:
+    return SetFile.at(
+        url, options.target_storage_options, kind=options.format, version=1, record_size=options.record_size
+    )
 
 
 class ScanOptions(TypedDict, total=False):
@@ -178,6 +198,7 @@ class ScanOptions(TypedDict, total=False):
     on_error: Literal["raise", "skip"]
     format: Literal["json", "parquet"] | None
     zarr_format: Literal[2, 3] | None
+    record_size: int
     overwrite: bool
     records: str | os.PathLike[str] | Literal[False] | None
     storage_options: Mapping[str, Any] | None
@@ -195,6 +216,7 @@ class _Options:
     skips: bool
     format: Literal["json", "parquet"] | None
     zarr_format: Literal[2, 3] | None
+    record_size: int
     overwrite: bool
     storage_options: Mapping[str, Any] = field(repr=False)
     target_storage_options: Mapping[str, Any] = field(repr=False)
@@ -212,6 +234,7 @@ def plan_scan(
     on_error: Literal["raise", "skip"] = "raise",
     format: Literal["json", "parquet"] | None = None,  # noqa: A002 - the word of the public face
     zarr_format: Literal[2, 3] | None = None,
+    record_size: int = 10_000,
     overwrite: bool = False,
     records: str | os.PathLike[str] | Literal[False] | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -250,20 +273,20 @@ def plan_scan(
         skips=on_error == "skip",
         format=format,
         zarr_format=zarr_format,
+        record_size=record_size,
         overwrite=overwrite,
         storage_options=own,
         target_storage_options=own if target_storage_options is None else dict(target_storage_options),
     )
     written = os.fspath(target)
-    file = SetFile.at(written, options.target_storage_options, kind=format, version=1, record_size=10_000)
-    file.check_free(overwrite=overwrite)
+    _target(written, options).check_free(overwrite=overwrite)
     kept, n_records = None, 0
     if records is not False:
         store = open_store(
             f"{written.rstrip('/')}.scan" if records is None else records, options.target_storage_options
         )
-        kept, n_records = store.url, len(store.list_dir(""))
-    return ScanPlan(tuple(found), file.url, concat_dim, kept, n_records, options)
+        kept, n_records = store.url, sum(name.endswith(".head") for name in store.list_dir(""))
+    return ScanPlan(tuple(found), written, concat_dim, kept, n_records, options)
 
 
 @with_options_of(plan_scan)
@@ -300,7 +323,7 @@ def scan(
         Names of variables to leave out, in every file and group.
     on_error : str
         ``"skip"``: leave files out that cannot be parsed, and list them in the report.
-    format, zarr_format, overwrite
+    format, zarr_format, record_size, overwrite
         As in `to_references`. With ``overwrite=True``, the same call brings a set up to date: it parses only files that
         are new or were written again, by their versions.
     records : str, path or False, optional
@@ -351,35 +374,89 @@ def _shown(common: _Common, number: int) -> str:
     return common.urls[number]
 
 
-def _parsed_files(
-    urls: Sequence[str], dim: str | None, options: _Options, records: Any, progress: bool | str | None
-) -> tuple[list[ParsedFile], dict[str, str], int, frozenset[str]]:
-    """Return the files, those that were left out with reasons, how many were parsed, and the names of all records."""
+def _scanned(
+    urls: Sequence[str], dim: str | None, options: _Options, records: str | None, progress: bool | str | None
+) -> _Scanned:
+    """Parse the files that have no record."""
     kept = None
     if records is not None:
-        kept = Records(records, fingerprint_of(options.parser, dim, options.drop_variables))
+        store = open_store(records, options.target_storage_options)
+        kept = Records(store, fingerprint_of(options.parser, dim, options.drop_variables))
     stage = Stage("scan", _scan_file, _Common(urls, dim, options, kept), range(len(urls)), shows=_shown)
     (result,) = run_once([stage], name="scan", arrays=(), progress=progress)
     found = dict(sorted(result.details))
     skipped = {urls[i]: each.reason for i, each in found.items() if isinstance(each, _Skipped)}
-    names = {i: each for i, each in found.items() if isinstance(each, str)}
-    if kept is not None:
-        numbers = list(names)
-
-        def read(part: slice) -> None:
-            for i in numbers[part]:
-                found[i] = kept.get(names[i], urls[i])
-
-        in_threads(read, [slice(i, i + 1) for i in range(len(numbers))], _READERS)
-    files = [each for each in found.values() if isinstance(each, ParsedFile)]
-    if len(files) + len(skipped) < len(urls):
-        raise ScanError(url=str(records.url), reason="records were deleted while files were scanned; scan again")
-    if not files:
+    if len(skipped) == len(urls):
         raise ScanError(url=urls[0], reason=f"no file is left: {skipped[urls[0]]}")
-    return files, skipped, result.counts.get("n_parsed", 0), frozenset(names.values())
+    names = {urls[i]: each for i, each in found.items() if isinstance(each, str)}
+    parsed = {urls[i]: each for i, each in found.items() if isinstance(each, ParsedFile)}
+    left = [url for url in urls if url not in skipped]
+    return _Scanned(left, names, parsed, skipped, result.counts.get("n_parsed", 0), kept)
 
 
-_READERS = 16
+@dataclass(frozen=True)
+class _Scanned:
+    """Files that were scanned: by url, the names of their records, and those that have none."""
+
+    urls: Sequence[str]
+    names: Mapping[str, str]
+    parsed: Mapping[str, ParsedFile]
+    skipped: Mapping[str, str]
+    n_parsed: int
+    records: Records | None
+
+    def files(self, *, heads: bool) -> list[ParsedFile]:
+        """Return the files in the order of their urls; `heads` without references to chunks."""
+
+        def read(part: slice) -> list[ParsedFile]:
+            return [self._file(url, heads=heads) for url in self.urls[part]]
+
+        parts = [slice(i, i + _RECORDS_A_CALL) for i in range(0, len(self.urls), _RECORDS_A_CALL)]
+        return [each for some in in_threads(read, parts, REQUESTS_AT_ONCE) for each in some]
+
+    def _file(self, url: str, *, heads: bool) -> ParsedFile:
+        if self.records is None or url not in self.names:
+            return self.parsed[url]
+        name = self.names[url]
+        return (self.records.head(name, url) if heads else None) or self.records.whole(name, url)
+
+    def with_chunks_of_others(
+        self, references: ReferenceSet, first: ParsedFile, following: Sequence[FollowingArray]
+    ) -> ReferenceSet:
+        """Return the set with the references of arrays that are those of the first file."""
+        builder, prefixes = ReferenceBuilder(), tuple(f"{array.path}/" for array in following)
+        for key, each in references.items():
+            builder.add_data(key, each.data or b"")
+        for key, each in self._file(first.url, heads=False).references.items():
+            if not key.startswith(prefixes) and key not in references:
+                if each.data is not None:
+                    builder.add_data(key, each.data)
+                else:
+                    builder.add(key, each.url, each.offset, each.length)
+        return builder.build()
+
+    def in_partitions(
+        self,
+        files: Sequence[ParsedFile],
+        following: Sequence[FollowingArray],
+        record_size: int,
+        progress: bool | str | None,
+    ) -> WrittenElsewhere:
+        """Return how tasks write the references of the arrays that follow one another."""
+
+        def write(store: Store, documents: Mapping[str, Mapping[str, bytes]]) -> None:
+            assert self.records is not None  # noqa: S101 - else the client joins them
+            arrays = [replace(each, documents=documents[each.path]) for each in following]
+            urls = [each.url for each in files]
+            names = [self.names[url] for url in urls]
+            stage = partition_stage(self.records, names, urls, arrays, record_size=record_size, target=store)
+            run_once([stage], name="scan: join", arrays=(), progress=progress)
+
+        n_chunks = {each.path: sum(file.n_present.get(each.path, 0) for file in files) for each in following}
+        return WrittenElsewhere(n_chunks, write)
+
+
+_RECORDS_A_CALL = 8
 
 
 @dataclass(frozen=True)
@@ -394,7 +471,7 @@ def _scan_file(common: _Common, number: int) -> TaskResult:
     try:
         if common.records is not None and (known := version_of(url, options.storage_options)) is not None:
             name = common.records.name(url, known)
-            if common.records.get(name, url) is not None:
+            if common.records.head(name, url) is not None:
                 return TaskResult({"n_files": 1}, details=[(number, name)])
         references = parse_file(url, options.parser, options.storage_options, options.drop_variables)
         store = ReferenceStore(references, _targets(url, options.storage_options))

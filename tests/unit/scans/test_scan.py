@@ -34,6 +34,6 @@ def test_options_are_checked_first(tmp_path, option):
 
 
 def test_the_report_lists_what_was_left_out():
-    report = ScanReport("all.json", 2, 1, 3, 4, 1, {"bad.nc": "no such kind"}, "all.json.scan", 0.5)
+    report = ScanReport("all.json", 2, 1, 3, 4, 1, {"bad.nc": "no such kind"}, (), "all.json.scan", 0.5)
     assert "bad.nc: no such kind" in str(report)
     assert report.to_dict()["n_files"] == 2

@@ -24,7 +24,7 @@ from chunkmill.model.metadata import JSON
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import INLINE, ReferenceSet
 
-__all__ = ["concat_references"]
+__all__ = ["Part", "add_chunks", "concat_references"]
 
 _CF_ATTRIBUTES = (
     "scale_factor",
@@ -73,7 +73,7 @@ def concat_references(sets: Sequence[ReferenceSet], dim: str, *, names: Sequence
     if not sets:
         raise MetadataError(key="<references>", field="sets", got="none", expected="one or more reference sets")
     names = [f"set {i}" for i in range(len(sets))] if names is None else names
-    parts = [_Part.of(references, name) for references, name in zip(sets, names, strict=True)]
+    parts = [Part.of(references, name) for references, name in zip(sets, names, strict=True)]
     offenders = _offenders(parts, dim)
     if offenders:
         listed = "".join(f"\n  {offender}" for offender in offenders[:_MAX_LISTED])
@@ -89,7 +89,7 @@ def concat_references(sets: Sequence[ReferenceSet], dim: str, *, names: Sequence
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class Part:
     """One set, split."""
 
     name: str
@@ -99,7 +99,8 @@ class _Part:
     rows: Mapping[str, ChunkRows]
 
     @classmethod
-    def of(cls, references: ReferenceSet, name: str) -> _Part:
+    def of(cls, references: ReferenceSet, name: str) -> Part:
+        """Return a set, split."""
         return cls(name, references, *split_by_array(references))
 
     def array(self, path: str) -> tuple[str, dict[str, JSON], dict[str, JSON]]:
@@ -118,13 +119,19 @@ class _Part:
         dims = document.get("dimension_names") or attributes.get("_ARRAY_DIMENSIONS") or []
         return dims if isinstance(dims, list) else []
 
+    def length(self, path: str, axis: int) -> tuple[int, int]:
+        """Return the length of an axis, and of a chunk along it."""
+        _, document, _ = self.array(path)
+        chunks = document["chunks"] if "chunks" in document else document["chunk_grid"]["configuration"]["chunk_shape"]
+        return document["shape"][axis], max(chunks[axis], 1)
+
     def axis(self, path: str, dim: str) -> int | None:
         """Return which axis of an array `dim` is; ``None`` when it has none of that name."""
         dims = self.dims(path)
         return dims.index(dim) if dim in dims else None
 
 
-def _offenders(parts: Sequence[_Part], dim: str) -> list[str]:
+def _offenders(parts: Sequence[Part], dim: str) -> list[str]:
     first = parts[0]
     found = []
     axes = {path: first.axis(path, dim) for path in first.arrays}
@@ -145,7 +152,7 @@ def _offenders(parts: Sequence[_Part], dim: str) -> list[str]:
     return found
 
 
-def _misfits(first: _Part, part: _Part, path: str, axis: int | None) -> list[str]:
+def _misfits(first: Part, part: Part, path: str, axis: int | None) -> list[str]:
     """Say in what an array differs from that of the first set where it must not."""
     (_, expected, expected_attributes), (_, got, got_attributes) = first.array(path), part.array(path)
     why = [
@@ -178,18 +185,11 @@ def _across(document: Mapping[str, JSON], name: str, axis: int | None) -> JSON:
     return [*chunk_shape[:axis], *chunk_shape[axis + 1 :]]
 
 
-def _ragged(part: _Part, path: str, axis: int) -> list[str]:
-    length, chunk = _length(part, path, axis)
+def _ragged(part: Part, path: str, axis: int) -> list[str]:
+    length, chunk = part.length(path, axis)
     if length % chunk == 0:
         return []
     return [f"its {length} elements are no multiple of the chunk length {chunk}, so that the next set cannot follow"]
-
-
-def _length(part: _Part, path: str, axis: int) -> tuple[int, int]:
-    """Return the length of an axis, and of a chunk along it."""
-    _, document, _ = part.array(path)
-    chunks = document["chunks"] if "chunks" in document else document["chunk_grid"]["configuration"]["chunk_shape"]
-    return document["shape"][axis], max(chunks[axis], 1)
 
 
 def _shown(value: JSON) -> str:
@@ -197,7 +197,7 @@ def _shown(value: JSON) -> str:
     return text if len(text) < 100 else text[:100] + "…"  # noqa: PLR2004
 
 
-def _joined(parts: Sequence[_Part], dim: str) -> ReferenceSet:
+def _joined(parts: Sequence[Part], dim: str) -> ReferenceSet:
     first = parts[0]
     builder = ReferenceBuilder()
     for key, value in first.documents.items():
@@ -205,15 +205,15 @@ def _joined(parts: Sequence[_Part], dim: str) -> ReferenceSet:
     for path, array in first.arrays.items():
         axis = first.axis(path, dim)
         if axis is None:
-            _add(builder, first, array, array, ())
+            add_chunks(builder, first, array, array, ())
             continue
-        lengths = [_length(part, path, axis) for part in parts]
+        lengths = [part.length(path, axis) for part in parts]
         builder.add_data(*_lengthened(first, path, axis, lengths))
         start = 0
         for part, (length, chunk) in zip(parts, lengths, strict=True):
             shift = [0] * len(array.grid_shape)
             shift[axis] = start
-            _add(builder, part, part.arrays[path], array, shift)
+            add_chunks(builder, part, part.arrays[path], array, shift)
             start += -(-length // chunk)
     return builder.build()
 
@@ -227,7 +227,7 @@ def _without_consolidated(key: str, value: bytes) -> bytes:
     return json.dumps(document, ensure_ascii=False).encode("utf-8")
 
 
-def _lengthened(part: _Part, path: str, axis: int, lengths: Sequence[tuple[int, int]]) -> tuple[str, bytes]:
+def _lengthened(part: Part, path: str, axis: int, lengths: Sequence[tuple[int, int]]) -> tuple[str, bytes]:
     """Return the document of a joined array, from the length of each part and of its chunks."""
     key, _, _ = part.array(path)
     document = parse_json(key, part.documents[key])
@@ -242,7 +242,7 @@ def _lengthened(part: _Part, path: str, axis: int, lengths: Sequence[tuple[int, 
     return key, json.dumps(document, ensure_ascii=False).encode("utf-8")
 
 
-def _add(builder: ReferenceBuilder, part: _Part, own: ArrayKeys, array: ArrayKeys, shift: Sequence[int]) -> None:
+def add_chunks(builder: ReferenceBuilder, part: Part, own: ArrayKeys, array: ArrayKeys, shift: Sequence[int]) -> None:
     """Add the references of an array of one set, its chunk coords shifted."""
     rows = part.rows.get(own.path)
     if rows is None:

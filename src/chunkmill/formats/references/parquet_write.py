@@ -19,7 +19,7 @@ from chunkmill.formats.references.chunk_numbers import ChunkRows, split_by_array
 from chunkmill.formats.references.parquet import import_pyarrow
 from chunkmill.model.references import INLINE, WHOLE, ReferenceSet
 
-__all__ = ["emit_reference_parquet"]
+__all__ = ["emit_reference_parquet", "record_files"]
 
 
 def emit_reference_parquet(references: ReferenceSet, *, record_size: int = 10_000) -> Iterator[tuple[str, bytes]]:
@@ -52,6 +52,11 @@ def emit_reference_parquet(references: ReferenceSet, *, record_size: int = 10_00
     metadata = {key: parse_json(key, document) for key, document in writer.documents.items()}
     root = {"metadata": metadata, "record_size": record_size}
     yield ROOT_KEY, json.dumps(root, ensure_ascii=False).encode("utf-8")
+
+
+def record_files(references: ReferenceSet, *, record_size: int = 10_000) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of `emit_reference_parquet` but the last."""
+    return _Writer(references, record_size).record_files()
 
 
 class _Writer:
