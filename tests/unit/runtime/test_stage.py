@@ -58,3 +58,11 @@ def test_results_hold_what_a_meter_counted():
     result = TaskResult.of(meter, n_keys=1)
     assert result.counts == {"n_requests": 1, "bytes_read": 0, "bytes_written": 9, "n_keys": 1}
     assert result.writes == {"a": (9, 3808858755)}
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7])
+def test_tasks_of_which_something_is_left(n):
+    groups = grouped(Stage("x", print, None, range(n)))
+    assert list(groups.left_by(lambda specs: [spec for spec in specs if spec % 3 == 0])) == [*range(0, n, 3)]
+    assert list(groups.left_by(lambda _: [])) == []
+    assert list(groups.left_by(None)) == [*range(n)]

@@ -57,3 +57,8 @@ def test_a_protocol_without_a_client_of_the_parsers():
         file.write(b"CDF\x01" + bytes(40))
     with pytest.raises(ScanError, match="memory://"):
         parse_file("memory://scan-kinds/y.nc")
+
+
+def test_a_reference_set_that_a_function_returns_is_taken_as_it_is():
+    made = parse_file("a.nc", lambda url: {"x/0": [url, 4, 8]})
+    assert parse_file("a.nc", lambda _: made) is made

@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 import xarray as xr
+from support.recording import UnfencedStore
 
 import chunkmill as cm
 from chunkmill.dask_arrays.write import WriteReport
-from chunkmill.xarray.write import DatasetReport
+from chunkmill.errors import StoreError
+from chunkmill.stores.memory import MemoryStore
+from chunkmill.xarray.write import DatasetReport, write_dataset
 
 
 def test_two_writes():
@@ -29,3 +32,14 @@ def test_an_array_is_written_as_xarray_writes_it(name, tmp_path):
         for engine in ("zarr", "chunkmill"):
             with xr.open_dataarray(tmp_path / path, engine=engine) as read:
                 xr.testing.assert_identical(read, array)
+
+
+def test_parts_of_chunks_in_memory_need_a_guard_too():
+    """Written from this process, as part of a dataset."""
+    store = UnfencedStore(MemoryStore())
+    write_dataset(xr.Dataset({"v": ("x", np.arange(6))}), store, encoding={"v": {"chunks": (4,)}})
+    part = xr.Dataset({"v": ("x", np.array([7, 8]))})
+    with pytest.raises(StoreError, match="lock=None leaves partial writes unguarded"):
+        write_dataset(part, store, region={"x": slice(1, 3)}, lock=None)
+    write_dataset(part, store, region={"x": slice(1, 3)})
+    np.testing.assert_array_equal(cm.open_array(store, "v")[...], [0, 7, 8, 3, 4, 5])
