@@ -16,6 +16,7 @@
     ├── DatasetError(ValueError)          a labelled dataset that does not fit what is stored
     ├── ScanError(ValueError)             a file that references cannot describe
     └── JobError(RuntimeError)            a whole-store job that cannot begin or resume
+    NoAnswer(UserWarning)                 a scheduler or a store does not answer; a warning
     NoWorkers(UserWarning)                tasks wait for a worker; a warning
     KeysLeft(UserWarning)                 keys that belong to no node were not deleted; a warning
 
@@ -39,6 +40,7 @@ __all__ = [
     "JobError",
     "KeysLeft",
     "MetadataError",
+    "NoAnswer",
     "NoWorkers",
     "NodeBeingReplaced",
     "NodeExists",
@@ -364,6 +366,10 @@ class JobCancelled(JobError):
 
 class KeysLeft(UserWarning):
     """A node was deleted, and keys stay below its path that belong to no node; a warning, which names them."""
+
+
+class NoAnswer(UserWarning):
+    """A scheduler, the workers or a store have not answered for a while; a warning, since they are waited for."""
 
 
 class NoWorkers(UserWarning):

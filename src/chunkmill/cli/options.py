@@ -21,7 +21,7 @@ import numpy as np
 from click.shell_completion import CompletionItem
 
 from chunkmill.display.report import printable
-from chunkmill.errors import ChunkmillError, JobError, NoWorkers
+from chunkmill.errors import ChunkmillError, JobError, NoAnswer, NoWorkers
 from chunkmill.formats import registry as formats
 from chunkmill.hints import Hint
 
@@ -372,7 +372,8 @@ def scheduled(scheduler: str, *, progress: bool | None) -> Iterator[None]:
 
     with errors_shown(), ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("always", NoWorkers)
+        for category in (NoAnswer, NoWorkers):
+            warnings.simplefilter("always", category)
         warnings.showwarning = _show_warning  # type: ignore[assignment]
         progress = False if _is_set(_QUIET) else progress
         if progress is not None:

@@ -27,7 +27,7 @@ from distributed.worker_state_machine import TaskState
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError
 from chunkmill.model.metadata import parents_of
-from chunkmill.runtime.cluster_tasks import is_connected
+from chunkmill.runtime.cluster_tasks import cluster_facts, is_connected
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import sweep_partial_files
@@ -170,7 +170,7 @@ def remove_partial_files_near(store: Store, keys: Iterable[str]) -> None:
 
 def _workers() -> set[str]:
     client = Scheduler().client
-    return set() if client is None else set(client.scheduler_info(n_workers=-1)["workers"])
+    return set() if client is None else set(cluster_facts(client)["workers"])
 
 
 def is_on_worker() -> bool:

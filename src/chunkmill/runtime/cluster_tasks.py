@@ -1,21 +1,37 @@
-"""Wait for workers, and for tasks that run on a cluster, without waiting silently for what cannot come."""
+"""Wait for a scheduler, its workers and their tasks, and for stores, without waiting silently for what cannot come."""
 
 from __future__ import annotations
 
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future as Answer
 from contextlib import contextmanager, suppress
-from typing import Any
+from contextvars import copy_context
+from functools import partial
+from typing import Any, TypeVar
 
 import dask
 from dask.utils import format_bytes
 from distributed import Client, Future
 
-from chunkmill.errors import JobError, NoWorkers
+from chunkmill.errors import JobError, NoAnswer, NoWorkers
 from chunkmill.log import LOG
+from chunkmill.runtime.progress import JobMonitor
+from chunkmill.stores.base import Store
 
-__all__ = ["RunningTasks", "await_workers", "is_connected", "warn_of_memory"]
+__all__ = [
+    "RunningTasks",
+    "answered",
+    "await_workers",
+    "cluster_facts",
+    "is_connected",
+    "stores_watched",
+    "warn_of_memory",
+]
+
+T = TypeVar("T")
 
 _PATIENCE = 5.0  # seconds
 _ENDED = {"finished", "error", "cancelled"}
@@ -25,7 +41,111 @@ _GATHER_SECONDS = 1.0  # at least between two gatherings of results, which ask e
 _GATHER_SHARE = 20  # a pause lasts so many times the gathering before it
 _MOST_SECONDS = 5.0  # that a pause lasts, since a progress bar is to move
 _PAUSED_SECONDS = 15.0  # with paused workers alone: they resume when values are on disk, or never
-_ALONE_SECONDS = 30.0  # without a worker before that is reported: nannies need some seconds to restart theirs
+_ALONE_SECONDS = 25.0  # without a worker before that is reported: nannies need some seconds to restart theirs
+_SILENT_SECONDS = 15.0  # without an answer of a scheduler or a store before that is reported
+
+
+def answered(
+    ask: Callable[[], T],
+    who: str,
+    *,
+    check: Callable[[], object] | None = None,
+    waiting: Callable[[str], object] | None = None,
+) -> T:
+    """Return what `ask` returns, which waits for an answer; warn (`NoAnswer`) where that takes long.
+
+    Parameters
+    ----------
+    who
+        What is asked, for the message.
+    check, waiting
+        As of `RunningTasks`.
+    """
+    answer: Answer[T] = Answer()
+    # by a thread: what dask's client waits for can be neither interrupted nor given a timeout
+    context = copy_context()
+    threading.Thread(target=lambda: context.run(_ask, ask, answer), name=f"chunkmill: ask {who}", daemon=True).start()
+    begun, is_reported = time.monotonic(), False
+    while True:
+        try:
+            found = answer.result(_LOOK_SECONDS)
+        except TimeoutError:
+            if answer.done():
+                raise
+        else:
+            if is_reported and waiting is not None:
+                waiting("")
+            return found
+        if check is not None:
+            check()
+        if not is_reported and (seconds := time.monotonic() - begun) >= _SILENT_SECONDS:
+            is_reported = True
+            _say(f"{who} has not answered for {seconds:.0f} s, and is waited for", waiting)
+
+
+def _ask(ask: Callable[[], T], answer: Answer[T]) -> None:
+    try:
+        answer.set_result(ask())
+    except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+        answer.set_exception(error)
+
+
+def _say(text: str, waiting: Callable[[str], object] | None) -> None:
+    """Say in status, log and a warning what is waited for."""
+    if waiting is not None:
+        waiting(text)
+    LOG.warning("%s", text)
+    warnings.warn(text, NoAnswer, stacklevel=4)
+
+
+def cluster_facts(client: Client, **options: Any) -> Mapping[str, Any]:
+    """Return what a scheduler says of itself and its workers; of an asynchronous client without workers."""
+    if client.asynchronous:
+        return client.scheduler_info()
+    about: Mapping[str, Any] = answered(partial(client.scheduler_info, n_workers=-1), "the scheduler", **options)
+    return about
+
+
+@contextmanager
+def stores_watched(name: str, stores: Iterable[Store], monitor: JobMonitor) -> Iterator[None]:
+    """Run a job inside, and say of stores with latency that they do not answer while no task ends.
+
+    Requests that fail are repeated in the stores' clients, on workers too, of which nothing is seen here. So each store
+    is asked for a key that it has not, where tasks have not ended for some seconds.
+    """
+    far = {store.url: store for store in stores if store.is_remote}
+    over = threading.Event()
+    if far:
+        threading.Thread(target=_watch, args=(name, far, monitor, over), name=f"chunkmill: {name}", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _watch(name: str, stores: Mapping[str, Store], monitor: JobMonitor, over: threading.Event) -> None:
+    asked: dict[str, tuple[Answer[Any], float]] = {}
+    silent: set[str] = set()
+    while not over.wait(_LOOK_SECONDS):
+        now = time.monotonic()
+        for url, (answer, begun) in list(asked.items()):
+            if answer.done():
+                del asked[url]
+                silent.discard(url)
+                monitor.wait_for("", url)
+            elif url not in silent and now - begun >= _SILENT_SECONDS:
+                silent.add(url)
+                text = f"{name}: the store {url} has not answered for {now - begun:.0f} s: requests are repeated for "
+                _say(f"{text}chunkmill.retry-seconds, and its tasks wait", partial(monitor.wait_for, cause=url))
+        if now - monitor.moved >= _LOOK_SECONDS:
+            for url in stores.keys() - asked.keys():
+                answer = Answer()
+                asked[url] = answer, now
+                ask = partial(stores[url].get, _ABSENT)
+                threading.Thread(target=_ask, args=(ask, answer), name=f"chunkmill: ask {url}", daemon=True).start()
+
+
+_ABSENT = ".chunkmill-absent"
 
 
 def await_workers(client: Client, patience: float | None = None) -> None:
@@ -38,7 +158,7 @@ def await_workers(client: Client, patience: float | None = None) -> None:
     try:
         client.wait_for_workers(1, timeout=_PATIENCE if patience is None else patience)
     except TimeoutError:
-        address = client.scheduler_info(n_workers=0)["address"]
+        address = cluster_facts(client)["address"]
         msg = f"the cluster at {address} has no workers, tasks wait for one: `dask worker {address}` starts one"
         warnings.warn(msg, NoWorkers, stacklevel=3)
     finally:
@@ -81,7 +201,7 @@ class RunningTasks:
     ) -> None:
         self._waiting = waiting or (lambda _: None)
         self._client, self._name, self._check = client, name, check
-        self._address = client.scheduler_info(n_workers=0)["address"]
+        self._address = cluster_facts(client, waiting=waiting)["address"]
         self._running = set(futures)
         self._gathered = time.monotonic()
         self._pause = _GATHER_SECONDS
@@ -103,7 +223,8 @@ class RunningTasks:
         ended = self._wait()
         self._running.difference_update(ended)
         begun = time.monotonic()
-        results = list(self._client.gather(ended))
+        gather = partial(self._client.gather, ended)
+        results = list(answered(gather, "a worker or the scheduler", check=self._check, waiting=self._waiting))
         self._gathered = time.monotonic()
         self._pause = min(_MOST_SECONDS, max(_GATHER_SECONDS, _GATHER_SHARE * (self._gathered - begun)))
         return results
@@ -145,8 +266,8 @@ class RunningTasks:
             if ended and now - self._gathered >= self._pause:
                 return ended
             if not ended and now - looked > _LOOK_SECONDS:
-                looked = now
-                workers = self._client.scheduler_info(n_workers=-1)["workers"]
+                workers = cluster_facts(self._client, check=self._check, waiting=self._waiting)["workers"]
+                looked = now = time.monotonic()
                 if any(worker.get("status") != "paused" for worker in workers.values()):
                     seen_workers, self._is_reported = now, False
                     self._waiting("")
@@ -195,7 +316,7 @@ def _used(worker: Mapping[str, Any]) -> int:
 def warn_of_memory(client: Client, job: str, memory_of_tasks: int) -> None:
     """Warn where the memory that processes of workers use, with that of the tasks, is more than pauses a worker."""
     share = dask.config.get("distributed.worker.memory.pause") or 1.0
-    workers = client.scheduler_info(n_workers=-1)["workers"]
+    workers = cluster_facts(client)["workers"]
     full = {
         address: worker
         for address, worker in workers.items()

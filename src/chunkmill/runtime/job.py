@@ -24,6 +24,7 @@ from chunkmill.journal.names import new_run
 from chunkmill.journal.recovery import withdraw_published
 from chunkmill.log import LOG
 from chunkmill.runtime.cancellation import ended_by_sigterm, remove_partial_files, remove_partial_files_near
+from chunkmill.runtime.cluster_tasks import stores_watched
 from chunkmill.runtime.preflight import describe_needs
 from chunkmill.runtime.progress import JobMonitor
 from chunkmill.runtime.scheduler import Scheduler
@@ -227,7 +228,7 @@ def _run(
     interrupted, needs = documents is not None, None
     if not scheduler.in_process:
         needs = describe_needs(job.name, sources=job.sources, targets=job.targets, writes=(job.store, *job.writes))
-        check_workers(scheduler, needs, job.memory_of_tasks)
+        check_workers(scheduler, needs, job.memory_of_tasks, monitor.wait_for)
     begins = documents is None
     if documents is None:
         if not resume:
@@ -248,7 +249,8 @@ def _run(
             monitor.begin(journal.run, journal.heartbeat, resumes=not begins)
             if not job.store.compares_versions:
                 LOG.warning("%s: the store cannot compare versions, and guards what writers share by a lock", job.name)
-            with remove_partial_files(job.targets, after_death=interrupted):
+            stores = (job.store, *job.writes, *(source.store for source in job.sources))
+            with remove_partial_files(job.targets, after_death=interrupted), stores_watched(job.name, stores, monitor):
                 results = run_stages(
                     stages,
                     name=job.name,

@@ -10,7 +10,7 @@ import os
 import pickle
 import socket
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -30,7 +30,7 @@ from chunkmill.array.other_stores import held_references, without_references
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError
 from chunkmill.formats.registry import get_format
-from chunkmill.runtime.cluster_tasks import await_workers
+from chunkmill.runtime.cluster_tasks import answered, await_workers, cluster_facts
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import Store
 from chunkmill.stores.probe import PROBE_PREFIX
@@ -120,22 +120,25 @@ def writes_to(arrays: Sequence[StoredArray]) -> str:
 _FIT: dict[tuple[str, int], set[str]] = {}  # scheduler and hash of the needs -> workers that meet them
 
 
-def check_client_workers(client: Client, needs: Needs, *, again: bool = True) -> None:
+def check_client_workers(
+    client: Client, needs: Needs, *, again: bool = True, waiting: Callable[[str], object] | None = None
+) -> None:
     """Check the workers of a cluster (unless `again`, the new ones); `JobError` names each that lacks something."""
     packed = dumps(needs)
-    about = client.scheduler_info(n_workers=-1)
+    about = cluster_facts(client, waiting=waiting)
     if not about["workers"]:
         await_workers(client)
-        about = client.scheduler_info(n_workers=-1)
+        about = cluster_facts(client, waiting=waiting)
     fit = _FIT.setdefault((about["id"], hash(packed)), set())
     workers = [address for address in about["workers"] if again or address not in fit]
     if not workers:
         return
     with _probing(needs) as probe:
         # pickled by hand: a worker without a package could not unpickle its arguments, and the error not name it
-        answers = client.run(partial(_check, packed, probe), workers=workers, on_error="return")
+        ask = partial(client.run, partial(_check, packed, probe), workers=workers, on_error="return")
+        answers = answered(ask, f"one of {len(workers)} workers, or the scheduler,", waiting=waiting)
         # a worker that dies during the check is left out; the one that replaces it is checked by its first task
-        alive = client.scheduler_info(n_workers=-1)["workers"]
+        alive = cluster_facts(client)["workers"]
         answers = {worker: a for worker, a in answers.items() if worker in alive or not isinstance(a, OSError)}
         answers = {worker: a for worker, a in answers.items() if not isinstance(a, CommClosedError)}
         found = {worker: a if isinstance(a, tuple) else (worker, _failed(a)) for worker, a in answers.items()}

@@ -52,7 +52,8 @@ class JobStatus:
     seconds_left
         Estimated; ``None`` while nothing is known.
     waits_for
-        What the job waits for where no worker takes tasks: such as paused workers, with the memory that they use.
+        What the job waits for where no worker takes tasks: such as paused workers, with the memory that they use; a
+        scheduler or a store that does not answer.
     """
 
     job: str
@@ -118,7 +119,8 @@ class JobMonitor:
         self._stage, self._n_done, self._n_tasks, self._n_bytes = "", 0, 0, 0
         self._before = self._resumed = 0.0  # shares of the job: the stages before this one; tasks of earlier runs
         self._cancelled = False
-        self._waits_for = ""
+        self._waits_for: dict[str, str] = {}  # by what it waits for
+        self.moved = time.monotonic()  # when a task ended, or a stage began
 
     @property
     def is_cancelled(self) -> bool:
@@ -153,11 +155,12 @@ class JobMonitor:
         self._before += self._share(self._stage)
         self._resumed += self._share(name) * n_done / max(n_tasks, 1)
         self._state, self._stage, self._n_done, self._n_tasks = "running", name, n_done, n_tasks
+        self.moved = time.monotonic()
         LOG.info("%s: stage %s begins: %d tasks", self.job, name, n_tasks)
 
-    def wait_for(self, text: str) -> None:
-        """Say what the job waits for; nothing where workers take tasks."""
-        self._waits_for = text
+    def wait_for(self, text: str, cause: str = "workers") -> None:
+        """Say what the job waits for, because of one cause; nothing where that has ended."""
+        self._waits_for = {**self._waits_for, cause: text}
 
     def advance(self, counts: Mapping[str, int], n_tasks: int = 1) -> None:
         """Count tasks that have ended; those without counts were done by an earlier run."""
@@ -165,6 +168,7 @@ class JobMonitor:
         if not counts:
             self._resumed += self._share(self._stage) * n_tasks / max(self._n_tasks, 1)
         self._n_done += n_tasks
+        self.moved = time.monotonic()
         self._n_bytes += counts.get("bytes_read", 0) + counts.get("bytes_written", 0)
 
     def end(self, state: JobState) -> None:
@@ -187,7 +191,7 @@ class JobMonitor:
             self._n_bytes,
             seconds,
             None if left is None else max(0.0, left),
-            self._waits_for,
+            "; ".join(filter(None, self._waits_for.values())),
         )
 
     def _share(self, stage: str) -> float:

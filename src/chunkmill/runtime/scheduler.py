@@ -31,7 +31,7 @@ from dask.system import CPU_COUNT
 from distributed import Client, Future, default_client, span
 
 from chunkmill.errors import JobError
-from chunkmill.runtime.cluster_tasks import RunningTasks
+from chunkmill.runtime.cluster_tasks import RunningTasks, cluster_facts
 
 __all__ = ["Scheduler", "check_n_tasks", "optimised"]
 
@@ -151,7 +151,7 @@ class Scheduler:
     def threads_per_worker(self) -> int:
         """Largest number of tasks that run in one process at the same time."""
         if self.client is not None:
-            about = self.client.scheduler_info(n_workers=-1)
+            about = cluster_facts(self.client)
             if self.is_in_event_loop:  # nothing is known of single workers there
                 return -(-about.get("total_threads", 1) // max(about.get("n_workers", 1), 1)) or 1
             return max((worker["nthreads"] for worker in about["workers"].values()), default=1)

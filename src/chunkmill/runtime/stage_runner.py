@@ -167,10 +167,12 @@ def run_once(
     return run_stages(stages, name=title, scheduler=scheduler, needs=needs, progress=progress)
 
 
-def check_workers(scheduler: Scheduler, needs: Needs, memory_of_tasks: int = 0) -> None:
+def check_workers(
+    scheduler: Scheduler, needs: Needs, memory_of_tasks: int = 0, waiting: Callable[[str], object] | None = None
+) -> None:
     """Check that the workers have what they need; `JobError` says which lacks what. Warn where memory is short."""
     if scheduler.client is not None:
-        check_client_workers(scheduler.client, needs)
+        check_client_workers(scheduler.client, needs, waiting=waiting)
         if memory_of_tasks:
             warn_of_memory(scheduler.client, needs.job, memory_of_tasks)
     else:

@@ -15,6 +15,7 @@ from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 from distributed.system import MEMORY_LIMIT
 
+from chunkmill.runtime.cluster_tasks import cluster_facts
 from chunkmill.runtime.scheduler import Scheduler
 
 __all__ = ["THREAD_OVERHEAD", "Worker", "current_worker", "parse_memory", "peak_memory"]
@@ -67,7 +68,7 @@ def current_worker(max_mem: int | str | None = None) -> Worker:
         n_threads = n_threads if about.get("n_workers") else CPU_COUNT
         limit = (about.get("total_memory") or MEMORY_LIMIT) // n_workers
     elif scheduler.client is not None:
-        workers = list(scheduler.client.scheduler_info(n_workers=-1)["workers"].values())
+        workers = list(cluster_facts(scheduler.client)["workers"].values())
         n_workers = max(1, len(workers))
         n_threads = n_threads if workers else CPU_COUNT  # workers to come: as many as they are likely to have
         limit = min((w["memory_limit"] or MEMORY_LIMIT // n_workers for w in workers), default=MEMORY_LIMIT)

@@ -7,11 +7,13 @@ import warnings
 import pytest
 from distributed import Client, LocalCluster, SchedulerPlugin
 
-from chunkmill.errors import NoWorkers
+from chunkmill.errors import NoAnswer, NoWorkers
 from chunkmill.runtime import cluster_tasks
 from chunkmill.runtime import scheduler as scheduling
-from chunkmill.runtime.cluster_tasks import RunningTasks
+from chunkmill.runtime.cluster_tasks import RunningTasks, answered, stores_watched
+from chunkmill.runtime.progress import JobMonitor
 from chunkmill.runtime.scheduler import Scheduler
+from chunkmill.stores.memory import MemoryStore
 
 
 @pytest.fixture
@@ -122,6 +124,7 @@ class PausedCluster:
     """A client of a cluster whose workers are paused; its futures never end."""
 
     status = "running"
+    asynchronous = False
 
     def __init__(self, paused=True):
         self.paused = paused
@@ -156,3 +159,67 @@ def test_paused_workers_are_named_with_their_memory(monkeypatch):
 def test_memory_that_pauses_workers_is_told_before_a_job_begins():
     with pytest.warns(NoWorkers, match=r"tasks need 20.00 MiB a worker, and 1 of 1 workers .* at 80% .* 190.00 MiB of"):
         cluster_tasks.warn_of_memory(PausedCluster(), "job", 20 << 20)
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(cluster_tasks, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(cluster_tasks, "_SILENT_SECONDS", 0.1)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_answer_that_does_not_come_is_named_and_waited_for():
+    may_answer, said = threading.Event(), []
+
+    def waiting(text):
+        said.append(text)
+        may_answer.set()
+
+    with pytest.warns(NoAnswer, match="the scheduler has not answered for 0 s, and is waited for"):
+        assert answered(lambda: may_answer.wait(30), "the scheduler", waiting=waiting)
+    assert said[1:] == [""]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_waiting_for_an_answer_ends_with_the_job():
+    def check():
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        answered(lambda: time.sleep(30), "the scheduler", check=check)
+    with pytest.raises(TimeoutError, match="its own"):
+        answered(lambda: (_ for _ in ()).throw(TimeoutError("its own")), "the scheduler")
+
+
+class Silent(MemoryStore):
+    """A store far away whose client repeats requests."""
+
+    is_remote = True
+
+    def __init__(self):
+        super().__init__()
+        self.may_answer = threading.Event()
+
+    def get(self, key, byte_range=None):
+        self.may_answer.wait(30)
+        return super().get(key, byte_range)
+
+
+def until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_store_that_only_repeats_requests_is_named_in_the_status():
+    store, monitor = Silent(), JobMonitor("convert")
+    with warnings.catch_warnings(record=True) as told, stores_watched("convert", [store, MemoryStore()], monitor):
+        warnings.simplefilter("always")
+        until(lambda: monitor.status().waits_for)
+        assert f"the store {store.url} has not answered for" in str(monitor.status())
+        assert "retry-seconds" in monitor.shown()["waits_for"]
+        store.may_answer.set()
+        until(lambda: not monitor.status().waits_for)
+    assert [each.category for each in told] == [NoAnswer]

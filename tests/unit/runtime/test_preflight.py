@@ -116,6 +116,7 @@ def test_a_worker_that_died_is_left_out(dies):
 
     class Client:
         n_asked = 0
+        asynchronous = False
 
         def scheduler_info(self, n_workers):
             self.n_asked += 1
