@@ -251,6 +251,17 @@ def test_the_command_line_writes_labels(source, tmp_path):
     assert cm.open_group(tmp_path / "image.zarr", "labels").attributes["ome"]["labels"] == ["cells"]
 
 
+def test_the_command_line_joins_channels(tmp_path):
+    for name in ("a", "b"):
+        cm.to_store(VALUES[0], tmp_path / "scan.n5", f"{name}/s0", format="n5", codecs="gzip", chunks=(4, 8, 8))
+    words = [tmp_path / "scan.n5", tmp_path / "image.zarr", "--path", "a/s0", "--join", "b/s0", "--channels", "x,y"]
+    result = CliRunner().invoke(main, ["pyramid", *map(str, words), "--ome", "0.6", "--quiet"])
+    assert result.exit_code == 0, result.output
+    group = cm.open_group(tmp_path / "image.zarr")
+    np.testing.assert_array_equal(group["0"][...], np.stack([VALUES[0]] * 2))
+    assert [each["label"] for each in group.attributes["ome"]["omero"]["channels"]] == ["x", "y"]
+
+
 def test_labels_without_an_image_or_its_shape_are_refused(source, tmp_path):
     with pytest.raises(ValueError, match="describes no multiscale image"):
         cm.plan_pyramid(VALUES[0], label_of=source[0])

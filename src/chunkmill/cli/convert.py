@@ -25,6 +25,14 @@ from chunkmill.cli.options import (
 __all__ = ["convert", "pyramid", "rechunk"]
 
 
+_allow = click.option(
+    "--allow",
+    multiple=True,
+    type=click.Choice(["fill_value", "codecs", "dimension_names", "attributes", "coordinate_systems"]),
+    help="What may be lost if the format cannot hold it (repeatable); values never are.",
+)
+
+
 class _ByAxis(ParamType):
     """A number, one for each axis (``1,2,2``), or by dimension (``y=2,x=2``); else the text."""
 
@@ -67,12 +75,7 @@ class _ByAxis(ParamType):
 )
 @click.option("--shards", type=SHAPE, default="keep", show_default=True, help="Shard shape, or none.")
 @click.option("--codecs", type=CODECS, default="keep", show_default=True, help="portable, zstd, gzip, … or JSON.")
-@click.option(
-    "--allow",
-    multiple=True,
-    type=click.Choice(["fill_value", "codecs", "dimension_names", "attributes", "coordinate_systems"]),
-    help="What may be lost if the format cannot hold it (repeatable); values never are.",
-)
+@_allow
 @click.option(
     "--include", multiple=True, help="Convert only nodes that match, with all below, such as 't2*' (repeatable)."
 )
@@ -161,6 +164,7 @@ def rechunk(
         "chunkmill pyramid volume.zarr --path scan/0",
         "chunkmill pyramid labels.zarr labels-pyramid.zarr --method mode --factors 1,2,2 --levels 5",
         "chunkmill pyramid scan.n5 image.zarr --factors isotropic --scale z=40,y=4,x=4 --units nanometer",
+        "chunkmill pyramid scan.n5 image.zarr --path c0/s0 --join c1/s0 --channels dapi,gfp --format zarr3",
     ),
 )
 @click.argument("source", type=PLACE)
@@ -193,6 +197,9 @@ def rechunk(
 @click.option("--name", help="Name of the image.")
 @click.option("--label-of", type=PLACE, help="Write labels of this image to the group labels below it; no TARGET.")
 @click.option("--channels", type=NAMES, help="Names of the channels, such as dapi,gfp: described as omero.")
+@click.option("--join", multiple=True, help="Path of a further array in SOURCE, joined along a new axis (repeatable).")
+@click.option("--stack", default="c", show_default=True, help="Name of the new axis of --join.")
+@_allow
 @click.option(
     "--ome",
     type=click.Choice(["auto", "0.4", "0.5", "0.6", "none"]),
@@ -202,7 +209,15 @@ def rechunk(
 )
 @whole_job_options
 def pyramid(
-    source: str, target: str | None, *, path: str, target_path: str, format_: str | None, ome: str, **options: Any
+    source: str,
+    target: str | None,
+    *,
+    path: str,
+    target_path: str,
+    format_: str | None,
+    ome: str,
+    join: tuple[str, ...],
+    **options: Any,
 ) -> None:
     """Write the array SOURCE, or the finest level of an image, and its reductions as the levels of TARGET.
 
@@ -211,4 +226,5 @@ def pyramid(
     """
     chosen = options | {"format": format_, "ome": None if ome == "none" else ome}
     where = None if target is None else (target, target_path)
-    run_plan(cm.plan_pyramid, (source, path), where, chosen)
+    arrays = [(source, each) for each in (path, *join)]
+    run_plan(cm.plan_pyramid, arrays if join else arrays[0], where, chosen)
