@@ -11,14 +11,17 @@ import json
 import marshal
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from json.decoder import JSONDecoder, scanstring  # type: ignore[attr-defined]
-from typing import Any
+from typing import Any, TypeAlias
 
 from chunkmill.errors import MetadataError
 from chunkmill.formats.base import ParsedDocument, emit_json, parse_json
 from chunkmill.model.metadata import JSON
 
-__all__ = ["V2_DOCUMENTS", "V3_DOCUMENTS", "emit_v2", "emit_v3", "parse_v2", "parse_v3", "split_v3"]
+__all__ = ["V2_DOCUMENTS", "V3_DOCUMENTS", "emit_v2", "emit_v3", "own_document", "parse_v2", "parse_v3", "parsed_once"]
+__all__ += ["split_v3"]
 
 V2_DOCUMENTS = frozenset({".zarray", ".zgroup", ".zattrs"})
 """Last segments of the keys that ``.zmetadata`` holds."""
@@ -106,10 +109,13 @@ def parse_v3(value: bytes, key: str) -> dict[str, bytes] | None:
 
 def split_v3(value: bytes, key: str) -> dict[str, bytes] | None:
     """Return what `parse_v3` does, and first the group's own document without what it holds of others."""
-    field = "consolidated_metadata"
-    if field.encode() not in value and b"\\u" not in value:  # of most nodes
+    field = _FIELD
+    if not _may_hold_others(value):  # most nodes
         parse_json(key, value)
         return None
+    known = _PARSED.get()
+    if known is not None and known.get(key, _NOTHING)[0] == value:
+        return dict(known[key][1])
     own, sources = _parse_whole(key, value, [field, "metadata"])
     inline = own.pop(field, None)
     if inline is None:  # zarr-python 3.0 wrote null for none
@@ -126,7 +132,38 @@ def split_v3(value: bytes, key: str) -> dict[str, bytes] | None:
             source = sources.get(path) if field not in content else None
             content.pop(field, None)
             found[f"{prefix}{path}/zarr.json"] = _document(content, source)
+    if known is not None:
+        known[key] = value, dict(found)
     return found
+
+
+def own_document(value: bytes, key: str) -> bytes:
+    """Return the document of a node without what it holds of others, where those were parsed inside `parsed_once`."""
+    if _PARSED.get() is None or isinstance(value, ParsedDocument) or not _may_hold_others(value):
+        return value
+    found = split_v3(value, key)
+    return value if found is None else found[key]
+
+
+@contextmanager
+def parsed_once() -> Iterator[None]:
+    """Parse a consolidated document once inside: a writer of a node looks at the same one several times."""
+    token = _PARSED.set({}) if _PARSED.get() is None else None
+    try:
+        yield
+    finally:
+        if token is not None:
+            _PARSED.reset(token)
+
+
+_Parsed: TypeAlias = "tuple[bytes, dict[str, bytes]]"
+_NOTHING: _Parsed = (b"", {})
+_PARSED: ContextVar[dict[str, _Parsed] | None] = ContextVar("parsed", default=None)
+_FIELD = "consolidated_metadata"
+
+
+def _may_hold_others(value: bytes) -> bool:
+    return _FIELD.encode() in value or b"\\u" in value
 
 
 def emit_v3(documents: Mapping[str, bytes], key: str = "zarr.json") -> bytes:
@@ -170,15 +207,15 @@ def emit_v3(documents: Mapping[str, bytes], key: str = "zarr.json") -> bytes:
 
 _INDENT = " " * 6  # of an entry, in a document that is indented by 2
 _NO_ENTRIES = '"metadata": {}'
-_SPELLED_OUT = (b"NaN", b"Infinity")  # bare in documents of other writers
+_END_OF_ENTRY = f"\n{_INDENT}}}".encode()
 
 
 def _entry(key: str, document: bytes) -> str:
     """Return the text of a document as an entry; of one that was parsed from there, its source."""
-    is_source = isinstance(document, ParsedDocument) and document.endswith(f"\n{_INDENT}}}".encode())
+    is_source = isinstance(document, ParsedDocument) and document.endswith(_END_OF_ENTRY)
     content = parse_json(key, document)
     is_group = content.get("node_type") == "group"
-    if is_source and not is_group and not any(each in document for each in _SPELLED_OUT):
+    if is_source and not is_group and b"NaN" not in document and b"Infinity" not in document:  # bare ones of others
         return document.decode()
     if is_group:
         content["consolidated_metadata"] = {**_INLINE, "metadata": {}}
@@ -222,7 +259,8 @@ def _parse_whole(key: str, value: bytes, path: Sequence[str]) -> tuple[dict[str,
     sources: dict[str, str] = {}
     try:
         text = bytes(value).decode("utf-8")
-        document, end = _parse_object(text, _skip(text, 0), path, sources, {})
+        shared: dict[bytes, dict[str, JSON]] | None = {} if _PARSED.get() is None else None  # writers forget them
+        document, end = _parse_object(text, _skip(text, 0), path, sources, shared)
         if _skip(text, end) == len(text):
             return document, sources
     except (ValueError, IndexError, RecursionError):
@@ -231,13 +269,15 @@ def _parse_whole(key: str, value: bytes, path: Sequence[str]) -> tuple[dict[str,
 
 
 def _parse_object(
-    text: str, at: int, path: Sequence[str], sources: dict[str, str], shared: dict[bytes, dict[str, JSON]]
+    text: str, at: int, path: Sequence[str], sources: dict[str, str], shared: dict[bytes, dict[str, JSON]] | None
 ) -> tuple[dict[str, JSON], int]:
     """Parse the object that begins at `at`; return also where it ends."""
     members: dict[str, JSON] = {}
     at = _after(text, at, "{")
     while text[at] != "}" or members:
-        name, at = scanstring(text, _after(text, at, '"', spaces=False))
+        if text[at] != '"':
+            raise ValueError
+        name, at = scanstring(text, at + 1)
         start = _after(text, _skip(text, at), ":")
         if path and name == path[0] and text[start] == "{":
             members[name], at = _parse_object(text, start, path[1:], sources, shared)
@@ -245,7 +285,8 @@ def _parse_object(
             members[name], at = _raw_decode(text, start)
         if not path:
             sources[name] = text[start:at]
-            members[name] = _with_shared_members(name, members[name], shared)
+            if shared is not None:
+                members[name] = _with_shared_members(name, members[name], shared)
         at = _skip(text, at)
         if text[at] == "}":
             break
@@ -265,16 +306,16 @@ def _with_shared_members(name: str, document: JSON, shared: dict[bytes, dict[str
     return shared.setdefault(marshal.dumps(document, 2), document) | own
 
 
-def _after(text: str, at: int, expected: str, *, spaces: bool = True) -> int:
+def _after(text: str, at: int, expected: str) -> int:
     if text[at] != expected:
         raise ValueError
-    return _skip(text, at + 1) if spaces else at + 1
+    return _skip(text, at + 1)
 
 
 def _skip(text: str, at: int) -> int:
-    found = _SPACES(text, at)
-    return at if found is None else found.end()
+    found = _TEXT(text, at)
+    return len(text) if found is None else found.start()
 
 
-_SPACES = re.compile(r"[ \t\n\r]*").match
+_TEXT = re.compile(r"[^ \t\n\r]").search
 _raw_decode = JSONDecoder().raw_decode

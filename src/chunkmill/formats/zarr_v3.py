@@ -269,7 +269,7 @@ def _node(key: str, documents: Mapping[str, bytes], wanted: Literal["array", "gr
     """Return the document of a node of the `wanted` type; ``None`` when there is no such node of this format."""
     if (value := documents.get(key)) is None:
         return None
-    document = parse_json(key, value)
+    document = parse_json(key, consolidated.own_document(value, key))
     version = get_member(key, document, "zarr_format", (int, str))
     if isinstance(version, str):  # the draft of May 2022: the entry point of a store, with an address for a version
         return None

@@ -31,6 +31,7 @@ from chunkmill.formats.base import (
     parse_json,
     split_dimension_names,
 )
+from chunkmill.formats.consolidated import own_document
 from chunkmill.formats.n5_compression import zarr_chain
 from chunkmill.formats.zarr_v3_draft_codecs import emit_codecs, parse_codecs, parse_layout
 from chunkmill.formats.zarr_v3_draft_types import (
@@ -119,7 +120,7 @@ class ZarrV3Draft(WithoutConsolidated):
         """
         if (value := documents.get(_ENTRY)) is None:
             return None
-        document = parse_json(_ENTRY, value)
+        document = parse_json(_ENTRY, own_document(value, _ENTRY))
         version = document.get("zarr_format")
         if not isinstance(version, str) or _PROTOCOL.fullmatch(version):
             return None  # final v3 has the number 3 here

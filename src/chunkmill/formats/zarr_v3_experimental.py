@@ -24,6 +24,7 @@ from chunkmill.formats.base import (
     parse_json,
     split_dimension_names,
 )
+from chunkmill.formats.consolidated import own_document
 from chunkmill.formats.zarr_v2_codecs import parse_chain
 from chunkmill.formats.zarr_v3_draft import parse_grid, require_understood
 from chunkmill.model import fill_values
@@ -83,7 +84,7 @@ class ZarrV3Experimental(WithoutConsolidated):
         """Return the format with the suffix of the entry point; ``None`` when that is absent or of another format."""
         if (value := documents.get(_ENTRY)) is None:
             return None
-        document = parse_json(_ENTRY, value)
+        document = parse_json(_ENTRY, own_document(value, _ENTRY))
         version = document.get("zarr_format")
         if not isinstance(version, str) or not _PROTOCOL.fullmatch(version):
             return None

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 from chunkmill.array.stored_array import ReadMissing, StoredArray, check_read_missing
 from chunkmill.errors import NodeExists, NodeNotFound
 from chunkmill.formats.base import FormatName, WritableFormatName
+from chunkmill.formats.consolidated import parsed_once
 from chunkmill.formats.registry import get_format
 from chunkmill.formats.zarr_v2 import ZarrV2
 from chunkmill.model.metadata import GroupMetadata
@@ -257,6 +258,7 @@ def open_group(
     return node
 
 
+@parsed_once()
 def create_array(
     url: Url,
     path: str = "",
@@ -398,6 +400,7 @@ def create_arrays(
     return {path: Array(array) for path, array in placement.add_arrays(target, described, format=name).items()}
 
 
+@parsed_once()
 def create_group(
     url: Url,
     path: str = "",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import ChunkmillError, NodeExists, NodeNotFound, StoreError
+from chunkmill.formats.consolidated import parsed_once
 from chunkmill.model.metadata import JSON, GroupMetadata
 from chunkmill.nodes import deferred_imports
 from chunkmill.nodes.array import Array
@@ -188,6 +189,7 @@ class Group(ChangesAttributes):
         """
         return deferred_imports.tree_text(self.stored)
 
+    @parsed_once()
     def create_array(
         self,
         path: str,
@@ -231,6 +233,7 @@ class Group(ChangesAttributes):
         )
         return Array(replacing.put_array(store, path, metadata, format=self.format, overwrite=overwrite))
 
+    @parsed_once()
     def create_group(self, path: str, *, attributes: Mapping[str, Any] | None = None, overwrite: bool = False) -> Group:
         """Create a group at `path` below the group, in its format (see `chunkmill.create_group`)."""
         from chunkmill.nodes import replacing  # noqa: PLC0415

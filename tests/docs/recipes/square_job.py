@@ -15,7 +15,6 @@ from chunkmill.display.report import ReportMixin
 from chunkmill.journal.names import fingerprint
 from chunkmill.nodes import opening, placement
 from chunkmill.nodes.api import NodeLocation, open_source, open_target
-from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store, publish
 from chunkmill.runtime.job import Job, run_job
 from chunkmill.runtime.stage import Stage, TaskResult
@@ -44,7 +43,7 @@ class SquareReport(ReportMixin):
 def square(source: NodeLocation, target: NodeLocation, *, resume: bool = True) -> SquareReport:
     """Write the squares of the array `source` to a new array, on the current dask scheduler or Client."""
     array = open_source(source)
-    if not isinstance(array, Array):
+    if not isinstance(array, StoredArray):
         raise TypeError(f"{array!r} is not an array")
     store, path = open_target(target)
     new = opening.array_at(store, path, array.metadata, array.format)
@@ -79,7 +78,7 @@ def square(source: NodeLocation, target: NodeLocation, *, resume: bool = True) -
 def square_chunks(arrays: tuple[StoredArray, StoredArray], task: tuple[int, int]) -> TaskResult:
     """Square the chunks of one task."""
     meter = Meter()
-    source, target = (metered(one.stored, meter) for one in arrays)
+    source, target = (metered(one, meter) for one in arrays)
     grid = source.write_layout.grid
     for number in range(*task):
         coords = grid.coords_of(number)
