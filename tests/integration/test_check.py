@@ -394,8 +394,23 @@ class TestJobs:
         filled(store)
         journal = Journal(store, "g/b", "write", "mark")
         journal.begin({})
-        store.set(journal.plan_key, b"{")
-        assert kinds(cm.check(store)) == ["unfinished"]
+        journal.record(0, 1, {}, {})
+        store.set(journal.plan_key, b"")
+        (problem,) = cm.check(store, repair=True).problems
+        assert problem.kind == "unfinished"
+        assert "jobs --discard" in str(problem)
+        (job,) = cm.jobs(store)
+        job.discard()
+        assert cm.check(store).ok
+
+    def test_a_damaged_plan_without_records_is_removed(self):
+        store = MemoryStore()
+        filled(store)
+        store.set(Journal(store, "g/b", "write", "mark").plan_key, b"")
+        assert kinds(cm.check(store)) == ["leftover"]
+        assert cm.check(store, repair=True).ok
+        assert cm.check(store).ok
+        assert not cm.jobs(store)
 
 
 class TestShown:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 from chunkmill.journal.names import JOB_PREFIX
 from chunkmill.runtime.job import Job
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.stores.metered import Meter, MeteredStore
+from chunkmill.stores.partial_files import origin
 
-__all__ = ["journal_keys", "make_job", "put"]
+__all__ = ["dead_heartbeat", "journal_keys", "make_job", "put"]
 
 
 def put(store, number):
@@ -24,6 +27,12 @@ def make_job(store, *, n=5, mark="plan", prepare=lambda: {"doc": b"there"}, n_st
 
     stages = [Stage(f"put-{i}", function, store, range(n)) for i in range(n_stages)]
     return Job("put it", store, "a/b", mark, (), (), prepare, lambda _: stages, publish)
+
+
+def dead_heartbeat(**said):
+    """A heartbeat of a process of this machine that has ended."""
+    where = dict(zip(("host", "boot", "namespace"), origin(), strict=True))
+    return json.dumps({"seen": "2020-01-01T00:00:00+00:00", **where, "pid": 999_999_999, **said}).encode()
 
 
 def journal_keys(store):

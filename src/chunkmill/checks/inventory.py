@@ -24,7 +24,8 @@ from chunkmill.errors import (
 )
 from chunkmill.formats.base import Format, parse_json
 from chunkmill.formats.registry import FORMATS
-from chunkmill.journal.names import JOB_PREFIX, TAG_PREFIX, run_tag
+from chunkmill.journal.names import JOB_PREFIX, PLAN, TAG_PREFIX, run_tag
+from chunkmill.journal.record_files import RecordFiles
 from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs
 from chunkmill.model.metadata import is_within, same_json
 from chunkmill.nodes import opening
@@ -392,7 +393,7 @@ def _prefixes(path: str) -> Iterator[str]:
 def _unfinished(found: Inventory) -> list[UnfinishedJob]:
     jobs: list[UnfinishedJob] = []
     for job in unfinished_jobs(found.store):
-        if is_within(job.path, found.path):
+        if is_within(job.path, found.path) or job.is_damaged:
             jobs.append(job)
             if job.is_running or not job.scope:
                 found.problems.append(job_problem(found.store, job))
@@ -403,11 +404,17 @@ def job_problem(store: Store, job: UnfinishedJob) -> Problem:
     """Return how a job that has not ended is reported: running, unfinished, or a leftover."""
     kind, key = ("running" if job.is_running else "unfinished"), job.key
     state = "is running" if job.is_running else "was interrupted: run it again to resume it"
+    state += "" if job.silence is None else f", or its client has died, which is silent for {job.silence:.0f} s"
     if job.is_lease and not (job.is_running or job.is_applying):
         state = "was interrupted: run it again, or write something else there"
         if any(map(store.size, _entry_keys(job.path))):
             state = "was interrupted when all was written"
             kind, key = "leftover", f"{job.key.rpartition('/')[0]}/"
+    if job.is_damaged:
+        text = "the plan of a job is damaged: the same call resumes it, `chunkmill jobs --discard` drops it"
+        if not (job.is_running or RecordFiles(store, job.key.removesuffix(PLAN), "").names()):
+            kind, text = "leftover", "the plan of a job is damaged, and no task is on record"
+        return Problem(kind, job.path, key, text)
     if job.is_applied:
         state += "; what it has replaced is gone, and only consolidated metadata may be missing"
     elif job.is_applying:

@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import copy
 from typing import Any
 
@@ -36,6 +37,7 @@ from chunkmill.cli.options import (
     store_options,
 )
 from chunkmill.cli.references import refs, scan
+from chunkmill.errors import JobError
 
 __all__ = ["main"]
 
@@ -199,13 +201,19 @@ def attrs(
 @storage_option("--option", "storage_options", "")
 @JSON_FLAG
 @click.option("--watch", is_flag=True, help="List them again every 10 seconds, until none is left.")
-def jobs(url: str, storage_options: Mapping[str, Any] | None, *, as_json: bool, watch: bool) -> None:
+@click.option("--discard", is_flag=True, help="Drop those whose clients have died, with what is on record.")
+def jobs(url: str, storage_options: Mapping[str, Any] | None, *, as_json: bool, watch: bool, discard: bool) -> None:
     """List the jobs that write to the store at URL and have not ended, of any process.
 
-    A job is running while its client is alive. An interrupted one resumes when it is run again.
+    A job is running while its client is alive. An interrupted one resumes when it is run again. With --discard, the
+    client of a job that is silent is watched for some 20 seconds first; jobs that are running stay.
     """
     with errors_shown():
         found = cm.jobs(url, storage_options=storage_options)
+        for job in found if discard else ():
+            with suppress(JobError):  # it is running, and is listed
+                job.discard()
+        found = cm.jobs(url, storage_options=storage_options) if discard else found
     if as_json:
         say(json.dumps([job.to_dict() for job in found], indent=2))
         return

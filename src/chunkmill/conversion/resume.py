@@ -91,6 +91,8 @@ def _call_of(job: UnfinishedJob, name: str) -> Mapping[str, Any]:
     call: Mapping[str, Any] = job.choices.get("call", {})
     if call.get("function") in _PLANNERS and "options" in call:
         return call
+    if job.is_damaged:
+        raise JobError(job=name, reason="the plan of the job is damaged", hint="the same call resumes it")
     missing = f": a plan cannot hold {call['missing']}" if "missing" in call else ""
     reason = f"the arguments of {job.job!r} are not stored{missing}"
     raise JobError(job=name, reason=reason, hint="the same call resumes it")

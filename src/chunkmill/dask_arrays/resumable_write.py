@@ -25,7 +25,7 @@ from chunkmill.dask_arrays.write import WriteReport, report, write_blocks
 from chunkmill.dask_arrays.write_task import WriteCounts, block_number
 from chunkmill.errors import JobError, NodeExists
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.names import fingerprint, new_run
+from chunkmill.journal.names import fingerprint
 from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files, remove_partial_files_near
 from chunkmill.runtime.cluster_tasks import RunningTasks
 from chunkmill.runtime.scheduler import Scheduler, optimised
@@ -109,7 +109,7 @@ def resumable_write(
             _check_begun(journal, check_free)
         elif check_own is not None and journal.old_prefix is None:
             _check_resumed(journal, check_own)
-        done = {number for _, number in journal.done()} if resumes else set()
+        done = {number for _, number in journal.done()} if resumes or journal.keeps_records else set()
         region = full_region(array.shape)
         blocks, n_regrouped = write_blocks(x, written, region, lock=lock, write_empty=write_empty, journal=journal)
         keys = [(blocks.name, *index, 0) for index, number in _numbered(x, array) if number not in done]
@@ -126,8 +126,7 @@ def resumable_write(
 
 def _prepare(target: WriteTarget, staged: Staged | None, journal: Journal) -> tuple[WriteTarget, dict[str, bytes]]:
     """Make room; return the target, or the staged one, and the documents to publish."""
-    journal.run = new_run()
-    new = None if staged is None else staged(journal.run, None)
+    new = None if staged is None else staged(journal.name_run(), None)
     if new is not None:
         target, journal.old_prefix, journal.replaced = new, new.old_prefix, new.replaced
     return target, dict(target.prepare())

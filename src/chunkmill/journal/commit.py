@@ -43,7 +43,7 @@ from uuid import uuid4
 from chunkmill.array.threads import BackgroundCalls
 from chunkmill.errors import JobError, StoreError
 from chunkmill.journal import plans
-from chunkmill.journal.heartbeat import Heartbeat, any_live, end_dead
+from chunkmill.journal.heartbeat import Heartbeat, any_live, end_dead, stored_beats
 from chunkmill.journal.names import JOB_PREFIX, PLAN, RUNNING, journal_prefix, run_tag, staged_prefix
 from chunkmill.log import LOG
 from chunkmill.stores import conflicts
@@ -71,8 +71,10 @@ __all__ = [
     "is_undecided",
     "roll_forward",
     "roll_forward_plan",
+    "roll_forward_recorded",
 ]
 
+_INTENT = "intent-"
 _AT_ONCE = 32  # requests of a copy carry no bytes
 _LOG_SECONDS = 10.0
 
@@ -218,7 +220,7 @@ def _check_texts(values: Iterable[object]) -> None:
 
 def intent_key(path: str, run: str) -> str:
     """Return the key of the intent record of a run."""
-    return f"{journal_prefix(path)}intent-{run}.json"
+    return f"{journal_prefix(path)}{_INTENT}{run}.json"
 
 
 def is_tagged(store: Store, prefix: str, run: str) -> bool:
@@ -336,12 +338,18 @@ def _roll_forward_further(store: Store, intent: Intent) -> None:
     forget_intent(store, intent.path, intent.run, intent.prefix)
 
 
-def roll_forward_plan(store: Store, path: str, plan: bytes) -> bool:
+def roll_forward_plan(store: Store, path: str, plan: plans.Plan) -> bool:
     """Apply what the run of a plan has decided, before the plan is deleted; return whether its node is in place."""
-    known = plans.Plan.parsed(plan)
-    if known is None or known.old_prefix is None:
-        return False
-    return roll_forward(store, path, known.run, old_prefix=known.old_prefix)
+    return plan.old_prefix is not None and roll_forward(store, path, plan.run, old_prefix=plan.old_prefix)
+
+
+def roll_forward_recorded(store: Store, prefix: str) -> None:
+    """Apply each commit whose intent record is in a journal, the plan of which is damaged."""
+    for name in store.list_dir(prefix):
+        if name.startswith(_INTENT) and (value := store.get(prefix + name)) is not None:
+            intent = _parsed(store, prefix + name, value)
+            roll_forward(store, intent.path, intent.run)
+            forget_intent(store, intent.path, intent.run, intent.prefix)
 
 
 def forget_intent(store: Store, path: str, run: str, old_prefix: str | None) -> None:
@@ -387,7 +395,7 @@ def _claimed(store: Store, key: str, own: str, dead: list[str], value: bytes | N
     if not is_tagged(store, found.staged, found.run):  # the tag is deleted when all is in place, before the rest
         raise _NothingToApply
     if found.owner not in {"", own}:
-        if any_live(store, [found.owner]):
+        if any_live(stored_beats(store, [found.owner])):
             raise _OwnedByAnother
         dead[:] = [found.owner]
     return replace(found, owner=own).packed()

@@ -2,7 +2,9 @@
 
 A client stores one in the journal when it begins or resumes a job, rewrites it every few seconds, and deletes it at the
 end; a client that discards the job deletes it, too. So a task learns by one small request whether its result is still
-wanted, and others see from the age of the object whether its client is alive.
+wanted. Clocks of machines may differ by hours, and containers share names: a client is dead where its process has ended
+in our pid namespace of this boot, or where this process saw its heartbeat unchanged for two beats by its own monotonic
+clock. Only a client that wants the lease waits for that (`watch`); to others it is silent, and counts as alive.
 
 A process may sleep between its question and its write. Where the store compares versions, the write then fails
 (`chunkmill.stores.guarded`); where it does not, one store key for each thread of that process gets its old value back.
@@ -12,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,24 +26,27 @@ from typing import Any
 from uuid import uuid4
 
 from chunkmill.errors import JobError
+from chunkmill.log import LOG
+from chunkmill.stores import conflicts
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import scratch_store
 from chunkmill.stores.conflicts import create, swap
+from chunkmill.stores.partial_files import is_gone, origin
 
 __all__ = ["CHECK_SECONDS", "HEARTBEAT_SECONDS", "LIVE_SECONDS", "Heartbeat", "age", "alive_briefly", "any_live"]
-__all__ += ["end_dead", "heartbeats_below", "is_live"]
+__all__ += ["clock", "end_dead", "heartbeats_below", "is_live", "silence", "stored_beats", "watch"]
 
 HEARTBEAT_SECONDS = 10.0
 """Pause between two heartbeats of a client."""
 
 LIVE_SECONDS = 60.0
-"""Age of a heartbeat from which its client counts as dead: a few lost requests, or clocks that differ, do no harm."""
+"""Age of a heartbeat, by both clocks, up to which its client counts as alive without being watched."""
 
 CHECK_SECONDS = 1.0
 """For so long a process relies on the answer that its heartbeat stands."""
 
 # Linux: the monotonic clock stops while a machine sleeps, and what was asked before would seem fresh after it
-_clock = partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+clock = partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ class Heartbeat:
 
     def check(self, *, now: bool = False) -> None:
         """Raise `JobError` when it was ended; asks the store at most once in `CHECK_SECONDS`, unless `now`."""
-        asked = _clock()
+        asked = clock()
         if not now and asked - _STOOD.get(self.key, -CHECK_SECONDS) < CHECK_SECONDS:
             return
         if self.store.get(self.key) is None:
@@ -87,7 +91,7 @@ class Heartbeat:
 
     def begin(self) -> None:
         """Store the object where there is none."""
-        asked = _clock()
+        asked = clock()
         # False: it is there, since names are never used twice
         if create(self.store, self.key, _heartbeat(self.key)):
             self._stood(asked)
@@ -181,9 +185,9 @@ _PROCESS = uuid4().hex  # a host's name and a number may be those of another con
 
 
 def _heartbeat(key: str = "", said: Mapping[str, Any] = MappingProxyType({})) -> bytes:
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    beat = {"seen": now, "host": socket.gethostname(), "pid": os.getpid(), "process": _PROCESS, "key": key, **said}
-    return json.dumps(beat).encode()
+    beat: dict[str, Any] = {"seen": datetime.now(UTC).isoformat(timespec="seconds")}
+    beat |= zip(("host", "boot", "namespace"), origin(), strict=True)
+    return json.dumps({**beat, "pid": os.getpid(), "process": _PROCESS, "key": key, **said}).encode()
 
 
 def age(moment: str) -> str:
@@ -205,29 +209,64 @@ def age(moment: str) -> str:
 
 
 def is_live(heartbeat: bytes) -> bool:
-    """Return whether a heartbeat is fresh and, where that can be known, the process of its client exists.
+    """Return whether the client of a heartbeat may be alive: it is not known to be dead.
 
     Examples
     --------
     >>> is_live(_heartbeat("ended")), is_live(b'{"seen": "2020-01-01T00:00:00+00:00", "host": "elsewhere", "pid": 1}')
-    (False, False)
+    (False, True)
     """
+    return _liveness(heartbeat)[0] is not False
+
+
+def silence(heartbeats: Iterable[bytes]) -> float | None:
+    """Return the least seconds since a heartbeat, where it is not known of any whether its client is alive or dead."""
+    found = [_liveness(each) for each in heartbeats]
+    silent = [seconds for state, seconds in found if state is None]
+    return min(silent) if silent and not any(state for state, _ in found) else None
+
+
+def watch(read: Callable[[], Iterable[bytes]], job: str) -> None:
+    """Wait until it is known of each heartbeat that `read` returns whether its client is alive, or dead.
+
+    A line of the log says what is waited for.
+    """
+    is_said = False
+    while (seconds := silence(read())) is not None:
+        if not is_said:
+            text = "%s: its client is silent for %.0f s by the clocks; waits up to %.0f s for its heartbeat"
+            LOG.warning(text, job, seconds, _BEATS * HEARTBEAT_SECONDS)
+            is_said = True
+        conflicts.pause(min(conflicts.LOOK_SECONDS, HEARTBEAT_SECONDS / 2))
+
+
+_BEATS = 2  # that a client misses before it counts as dead
+_WATCHED: dict[str, tuple[bytes, float, bool]] = {}  # what was seen, since when, and whether it was changed before
+
+
+def _liveness(heartbeat: bytes) -> tuple[bool | None, float]:
+    """Return whether its client is alive (``None``: not known), and the seconds since then by the clocks."""
     try:
         known = json.loads(heartbeat)
         age = (datetime.now(UTC) - datetime.fromisoformat(known["seen"])).total_seconds()
-        host, pid = known["host"], int(known["pid"])
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return False
+        where, pid = tuple(str(known.get(name, "")) for name in ("host", "boot", "namespace")), int(known["pid"])
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return False, 0.0
     if known.get("process") == _PROCESS and pid == os.getpid():
-        return known.get("key") in _ALIVE
-    if host == socket.gethostname() and os.name == "posix":
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-        except OSError:
-            pass  # the process of another user
-    return age < LIVE_SECONDS
+        return known.get("key") in _ALIVE, 0.0
+    if is_gone(where, pid):  # type: ignore[arg-type]
+        return False, 0.0
+    if abs(age) < LIVE_SECONDS:
+        return True, age
+    name, now = str(known.get("key", "")) or heartbeat.decode(), time.monotonic()
+    if len(_WATCHED) > _MAX_STOOD:
+        _WATCHED.clear()
+    value, since, has_changed = _WATCHED.setdefault(name, (heartbeat, now, False))
+    if value != heartbeat:
+        _WATCHED[name] = heartbeat, now, True
+        return True, 0.0
+    is_silent = now - since >= _BEATS * HEARTBEAT_SECONDS
+    return False if is_silent else has_changed or None, max(age, now - since)
 
 
 def heartbeats_below(store: Store, prefix: str) -> list[str]:
@@ -235,9 +274,14 @@ def heartbeats_below(store: Store, prefix: str) -> list[str]:
     return [prefix + name for name in store.list_dir(prefix)]
 
 
-def any_live(store: Store, keys: Iterable[str]) -> bool:
-    """Return whether the client of one of the heartbeats with these keys is alive."""
-    return any(heartbeat is not None and is_live(heartbeat) for heartbeat in map(store.get, keys))
+def stored_beats(store: Store, keys: Iterable[str]) -> list[bytes]:
+    """Return the heartbeats with these keys that are stored."""
+    return [heartbeat for heartbeat in map(store.get, keys) if heartbeat is not None]
+
+
+def any_live(heartbeats: Iterable[bytes]) -> bool:
+    """Return whether the client of one of the heartbeats may be alive."""
+    return any(map(is_live, heartbeats))
 
 
 def end_dead(store: Store, keys: Iterable[str]) -> int:

@@ -33,13 +33,22 @@ from chunkmill.array.threads import at_once
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.journal import plans
-from chunkmill.journal.commit import forget_intent, is_decided, roll_forward_plan
-from chunkmill.journal.heartbeat import CHECK_SECONDS, LIVE_SECONDS, Heartbeat, age, end_dead, heartbeats_below
+from chunkmill.journal.commit import forget_intent, is_decided, roll_forward_plan, roll_forward_recorded
+from chunkmill.journal.heartbeat import (
+    CHECK_SECONDS,
+    Heartbeat,
+    age,
+    end_dead,
+    heartbeats_below,
+    silence,
+    stored_beats,
+)
 from chunkmill.journal.names import PLAN, RUNNING, journal_prefix, new_run, run_tag, staged_prefix
 from chunkmill.journal.plans import Plan
 from chunkmill.journal.record_files import BEGUN, RecordFiles
 from chunkmill.journal.records import Record, WrittenKeys, read_record
 from chunkmill.journal.recovery import clear_journal, clear_listed
+from chunkmill.log import LOG
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import has_folders, remove_folder
 from chunkmill.stores.conflicts import create, swap
@@ -48,6 +57,8 @@ from chunkmill.stores.metered import Written
 __all__ = ["Journal"]
 
 _VERSION = 3
+_RUN_OF_PLAN = 8  # characters of the fingerprint at the end of the name of a run
+_KEPT = {True: "what is on record is compared with it, and kept", False: "it is discarded"}
 _SAID = ["job", "path", "fingerprint", "run", "is_block_write", "is_lease", "scope", "client"]  # by its plan
 _SAID += ["old_prefix", "replaced", "choices"]
 
@@ -80,10 +91,14 @@ class Journal:
         Of the node that is replaced, where the new one is staged (`staged_prefix`), as in `Plan`.
     choices
         As in `Plan`: with them the same job is planned again for other workers.
+    key_prefix
+        Prefix of its keys, where that does not follow from `path` and `scope`: of a job whose plan is damaged.
     other
         The plan of the unfinished job that `resume` refused.
     asks_for_records
         Whether a task may be on record: not in a run that has just begun, where dask repeats none.
+    keeps_records
+        True when `resume` found a damaged plan, and records of this job: its run begins again with them.
     """
 
     store: Store
@@ -100,13 +115,15 @@ class Journal:
     old_prefix: str | None = None
     replaced: Mapping[str, str] = field(default_factory=dict)
     choices: Mapping[str, Any] = field(default_factory=dict)
+    key_prefix: str = ""
     other: Plan | None = None
     asks_for_records: bool = True
+    keeps_records: bool = False
 
     @property
     def prefix(self) -> str:
         """Prefix of the keys of this journal."""
-        return journal_prefix(self.path, self.scope)
+        return self.key_prefix or journal_prefix(self.path, self.scope)
 
     @property
     def plan_key(self) -> str:
@@ -126,7 +143,10 @@ class Journal:
             if not self.store.is_remote:  # folders, of a job that was killed when all but these was deleted
                 clear_journal(self.store, self.prefix)
             return None
-        plan = self._parsed(value)
+        plan = Plan.parsed(value) or Plan()
+        if plan.is_damaged:
+            self._drop_damaged(value)
+            return None
         if plans.is_dead_creation(plan):
             plans.delete_plan(self.store, self.plan_key, value)
             return None
@@ -146,15 +166,42 @@ class Journal:
                 self._tag_staged()
         return plan.documents
 
+    def _drop_damaged(self, value: bytes) -> None:
+        """Delete a plan that cannot be read, of a client that is not alive; of this job's run keep what is on record.
+
+        What a machine that went down has kept is compared with the records as in any run that resumes.
+        """
+        plans.watch_client(self.store, self.plan_key, Plan())
+        if Plan().has_client(self.store, self._others()):
+            reason = f"the plan at {self.plan_key!r} is damaged, and a client of its job is alive"
+            raise JobError(job=self.job, reason=reason, hint="wait until it is done, or stop it")
+        roll_forward_recorded(self.store, self.prefix)
+        own = self.fingerprint[:_RUN_OF_PLAN]
+        keys = (key for _, _, key in RecordFiles(self.store, self.prefix, "").names())
+        runs = (key.rpartition("-")[2].partition(".")[0] for key in keys)
+        self.run = next((run for run in runs if run.endswith(own)), "")
+        self.keeps_records = bool(self.run)
+        LOG.warning("%s: the plan of the unfinished job is damaged; %s", self.job, _KEPT[self.keeps_records])
+        if not self.keeps_records:
+            self.discard()
+        elif not plans.delete_plan(self.store, self.plan_key, value):
+            raise JobError(job=self.job, reason="another job has begun to write the target", hint="try again")
+
+    def name_run(self) -> str:
+        """Name the run, unless it has a name; the name tells by which plan its records were made."""
+        self.run = self.run or f"{new_run()}{self.fingerprint[:_RUN_OF_PLAN]}"
+        return self.run
+
     def documents(self, plan: bytes) -> dict[str, bytes]:
         """Return the documents that a stored plan holds."""
-        return self._parsed(plan).documents
+        return (Plan.parsed(plan) or Plan()).documents
 
     def check_dead(self) -> None:
         """Raise `JobError` where a client is at work on a job at the target, which is not to be discarded then."""
         if (value := plans.awaited(self.store, self.plan_key)) is None:
             return
         plan = Plan.parsed(value) or Plan()  # a damaged journal is discarded
+        plans.watch_client(self.store, self.plan_key, plan)
         if not plan.over and plan.has_client(self.store, self._others()):
             raise self._another(plan)
 
@@ -163,9 +210,12 @@ class Journal:
         other = f"{plan.job!r}, begun {age(plan.began)}{self._difference(plan)}"
         kind = "of this plan" if self._is_ours(plan) else "with another plan"
         if plan.has_client(self.store, self._others()):
-            reason = f"there is a job {kind} at the target, which is running: {other}"
-            stopped = f"it counts as running for {LIVE_SECONDS:.0f} s after its client's last heartbeat"
-            return JobError(job=self.job, reason=reason, hint=f"wait until it is done, or stop it: {stopped}")
+            seconds = silence([plan.client.encode()] if plan.client else stored_beats(self.store, self._others()))
+            hint, state = Hint("wait until it is done, or stop it"), "which is running"
+            if seconds is not None:
+                state = f"whose client is silent for {seconds:.0f} s"
+                hint = hint.also("{} discards it when that client has missed two heartbeats", ("resume", False))
+            return JobError(job=self.job, reason=f"there is a job {kind} at the target, {state}: {other}", hint=hint)
         text = "give {} to discard what it wrote and start again"
         text += "" if plan.is_lease else ", or finish it with its own arguments"  # nothing resumes a lease
         reason = f"there is an unfinished job {kind} at the target, whose client has ended: {other}"
@@ -184,7 +234,9 @@ class Journal:
         value = self.store.get(self.plan_key)
         if value is None:
             return None
-        self.other = plan = self._parsed(value)
+        self.other = plan = Plan.parsed(value) or Plan()
+        if plan.is_damaged:
+            return None
         return self._is_ours(plan) or (None if plan.over else False)
 
     def _is_ours(self, plan: Plan) -> bool:
@@ -205,7 +257,7 @@ class Journal:
         JobError
             Another job has begun since: the two would write over each other.
         """
-        self.run = self.run or new_run()
+        self.name_run()
         plan = Plan.beginning(
             documents,
             version=_VERSION,
@@ -358,8 +410,10 @@ class Journal:
         their tasks must have learned of it. A commit that is decided is rolled forward first.
         """
         plan, version = self.store.get_versioned(self.plan_key)
-        if plan is not None and roll_forward_plan(self.store, self.path, plan):
-            known = self._parsed(plan)
+        known = Plan() if plan is None else Plan.parsed(plan) or Plan()
+        if plan is not None and known.is_damaged:
+            roll_forward_recorded(self.store, self.prefix)
+        elif plan is not None and roll_forward_plan(self.store, self.path, known):
             self._forget_commit(known.old_prefix, known.run)
         others = [] if plan is None or b'"is_lease": true' in plan else self._others()  # as it is packed
         if plan is None or swap(self.store, self.plan_key, None, version):  # else another run has begun since
@@ -429,6 +483,3 @@ class Journal:
         self.begin(documents, replaces=version)
         if version is not None and end_dead(self.store, self._others()) and waits:
             time.sleep(CHECK_SECONDS)
-
-    def _parsed(self, plan: bytes) -> Plan:
-        return Plan.read(plan, self.job, self.plan_key)

@@ -6,7 +6,6 @@ job keeps of itself (`chunkmill.journal.journal`), jobs that have not ended (`ch
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,10 +14,10 @@ from uuid import uuid4
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.journal.commit import roll_forward
-from chunkmill.journal.heartbeat import LIVE_SECONDS, alive_briefly
+from chunkmill.journal.heartbeat import HEARTBEAT_SECONDS, alive_briefly, clock
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.names import new_run
-from chunkmill.journal.plans import is_of_run
+from chunkmill.journal.names import PLAN, new_run
+from chunkmill.journal.plans import is_of_run, watch_client
 from chunkmill.journal.unfinished import UnfinishedJob, described, jobs_at, with_state
 from chunkmill.model.metadata import is_within
 from chunkmill.stores import conflicts
@@ -39,7 +38,7 @@ __all__ = [
 
 def roll_forward_dead(store: Store, path: str) -> bool:
     """Roll the commit of a dead job at `path`, or above, forward; return whether there was one. The job remains."""
-    jobs = jobs_at(store, path)
+    jobs = jobs_at(store, path, watches=True)
     return any(roll_forward(store, j.path, j.run) for j in jobs if j.is_applying and not j.is_running)
 
 
@@ -151,11 +150,11 @@ def leased_briefly(store: Store, path: str, job: str) -> Iterator[Lease]:
     run = f"~{new_run()}"
     journal = Journal(store, path, job, uuid4().hex, run, is_block_write=True, is_lease=True)
     with alive_briefly(f"{journal.plan_key} {run}") as journal.client:
-        begun = time.time()
+        begun = clock()
         dead = _begun_instead(journal)
 
         def check() -> None:
-            slept = time.time() - begun > LIVE_SECONDS / 2
+            slept = clock() - begun > HEARTBEAT_SECONDS
             if slept and not is_of_run(store.get(journal.plan_key), journal.run):
                 raise JobError(job=job, reason="it took so long that another writer took over", hint="try again")
 
@@ -240,11 +239,13 @@ def _dead(
     value, version = journal.store.get_versioned(journal.plan_key)
     if value is None:
         return None
-    job = with_state(journal.store, described(journal.plan_key, value))
+    job = described(journal.plan_key, value, [journal.path])
+    watch_client(journal.store, job.key, job)
+    job = with_state(journal.store, job)
     if job.is_running and job.run == journal.run:
         conflicts.pause(conflicts.LOOK_SECONDS)
         return None
-    if job.is_running or not gives_way(job):
+    if job.is_running or not (job.is_damaged or gives_way(job)):
         raise _refused(journal.store, journal.path, job)
     if job.is_applying or job.is_applied or job.over:
         discard_jobs(journal.store, [job])
@@ -280,7 +281,7 @@ def check_no_job(
     """
     pauses, n_pauses = conflicts.PAUSES, 0
     while True:
-        jobs = jobs_at(store, *paths, below=below or bool(overwrite), own_run=own_run)
+        jobs = jobs_at(store, *paths, below=below or bool(overwrite), own_run=own_run, watches=True)
         dead = [job for job in jobs if job.is_lease and job.is_applying and not job.is_running]
         discard_jobs(store, dead)  # their commits are rolled forward
         jobs = [job for job in jobs if job not in dead]
@@ -295,7 +296,7 @@ def check_no_job(
         n_pauses += 1
     discarded = []
     for job in jobs:
-        refuses_nobody = job.is_lease and not job.is_running
+        refuses_nobody = (job.is_lease or job.is_damaged) and not job.is_running
         is_replaced = overwrite and not job.is_running and any(is_within(job.path, path) for path in paths)
         if is_replaced or (refuses_nobody and job.path in paths):
             discarded.append(job)
@@ -318,10 +319,11 @@ def _refused(store: Store, path: str, job: UnfinishedJob, *, overwrite: bool | N
 def discard_jobs(store: Store, jobs: Iterable[UnfinishedJob]) -> None:
     """Delete the journals of jobs, before the values that they record are deleted."""
     for job in jobs:
-        Journal(store, job.path, job.job, "", scope=job.scope).discard()
+        Journal(store, job.path, job.job, "", key_prefix=job.key.removesuffix(PLAN)).discard()
 
 
 def discard_block_write(store: Store, path: str) -> None:
     """Delete the journal of an interrupted ``to_store(resume=True)`` of the array at `path`, which is written again."""
-    jobs = [job for job in jobs_at(store, path) if job.path == path and job.is_block_write and not job.is_running]
-    discard_jobs(store, (job for job in jobs if not job.is_lease))  # the next client with a lease takes it over
+    jobs = [job for job in jobs_at(store, path, watches=True) if job.path == path and job.is_block_write]
+    # the next client with a lease takes that over
+    discard_jobs(store, (job for job in jobs if not (job.is_running or job.is_lease)))

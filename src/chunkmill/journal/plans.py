@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from chunkmill.errors import JobError
-from chunkmill.hints import Hint
-from chunkmill.journal.heartbeat import any_live, is_live
+from chunkmill.journal.heartbeat import any_live, heartbeats_below, is_live, stored_beats, watch
+from chunkmill.journal.names import PLAN, RUNNING
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import Store
 
@@ -30,6 +29,7 @@ __all__ = [
     "is_of_run",
     "stands",
     "store_plan",
+    "watch_client",
 ]
 
 
@@ -105,13 +105,10 @@ class Plan:
         except (ValueError, TypeError, AttributeError, RecursionError):
             return None
 
-    @classmethod
-    def read(cls, value: bytes, job: str, key: str) -> Self:
-        """Return the plan of the document at a key; `JobError`, for the job that asks, where it is damaged."""
-        if (plan := cls.parsed(value)) is None:
-            hint = Hint("give {} to discard it and start again", ("resume", False))
-            raise JobError(job=job, reason=f"the journal at {key!r} is damaged", hint=hint)
-        return plan
+    @property
+    def is_damaged(self) -> bool:
+        """True for what is left of a plan that cannot be read."""
+        return not self.run
 
     def packed(self) -> bytes:
         """Return its document."""
@@ -125,10 +122,21 @@ class Plan:
 
     def has_client(self, store: Store, heartbeats: Iterable[str]) -> bool:
         """Return whether a client of the job is alive, by the plan or by its heartbeats' objects."""
-        return is_live(self.client.encode()) if self.client else any_live(store, heartbeats)
+        return is_live(self.client.encode()) if self.client else any_live(stored_beats(store, heartbeats))
 
 
 _DEFAULTS: dict[str, Any] = {each.name: getattr(Plan(), each.name) for each in fields(Plan) if each.name[0] != "_"}
+
+
+def watch_client(store: Store, key: str, plan: Plan) -> None:
+    """Wait until it is known whether a client of the job of the plan at a key is alive."""
+
+    def beats() -> list[bytes]:
+        if plan.client:
+            return [plan.client.encode()] if store.get(key) is not None else []
+        return stored_beats(store, heartbeats_below(store, key.removesuffix(PLAN) + RUNNING))
+
+    watch(beats, f"{plan.job!r}, begun {plan.began}")
 
 
 def end_plan(store: Store, key: str, plan: bytes | None, version: str | None, run: str) -> bool | None:
@@ -178,11 +186,15 @@ def is_dead_creation(plan: Plan) -> bool:
 
 def awaited(store: Store, key: str) -> bytes | None:
     """Return the plan at a key, after waiting for a brief lease to end."""
-    pauses = iter(conflicts.PAUSES)
-    while (value := store.get(key)) is not None and is_held_briefly(value):
-        if (seconds := next(pauses, None)) is None:
+    value = store.get(key)
+    if value is not None and b'"client"' in value:
+        watch_client(store, key, Plan.parsed(value) or Plan())
+        value = store.get(key)
+    for seconds in conflicts.PAUSES:
+        if value is None or not is_held_briefly(value):
             break
         conflicts.pause(seconds)
+        value = store.get(key)
     return value
 
 

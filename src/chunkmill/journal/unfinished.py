@@ -14,9 +14,9 @@ from chunkmill.array.threads import at_once
 from chunkmill.errors import NodeBeingReplaced
 from chunkmill.hints import Hint
 from chunkmill.journal.commit import is_applying
-from chunkmill.journal.heartbeat import age, any_live, heartbeats_below, is_live
+from chunkmill.journal.heartbeat import age, any_live, heartbeats_below, is_live, silence, stored_beats
 from chunkmill.journal.names import JOB_PREFIX, PLAN, RUNNING, journal_prefix, run_tag
-from chunkmill.journal.plans import Plan, is_of_run
+from chunkmill.journal.plans import Plan, is_of_run, watch_client
 from chunkmill.model.metadata import is_within, parents_of
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import ByteSpan, Store
@@ -24,6 +24,8 @@ from chunkmill.stores.base import ByteSpan, Store
 __all__ = ["UnfinishedJob", "described", "jobs_at", "settled", "unfinished_jobs", "with_state"]
 
 T = TypeVar("T")
+UNKNOWN_PATH = "?"
+"""Path of a job whose plan is damaged, where it is not looked for by its path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,9 @@ class UnfinishedJob(Plan):
     key
         Of its plan, in the store.
     is_running
-        True when a client that runs it is alive (see `chunkmill.journal.heartbeat`).
+        True when a client that runs it is alive, or not known to be dead (see `chunkmill.journal.heartbeat`).
+    silence
+        Seconds since its client's last heartbeat, where it is not known whether that client is alive.
     is_applied
         True where the commit is applied, and only its traces are left.
     is_applying
@@ -44,6 +48,7 @@ class UnfinishedJob(Plan):
 
     key: str = ""
     is_running: bool = False
+    silence: float | None = None
     is_applied: bool = False
     is_applying: bool = False
 
@@ -58,26 +63,34 @@ class UnfinishedJob(Plan):
         return self.old_prefix is not None
 
     def __str__(self) -> str:
-        return f"{self.job!r}, begun {self.began} ({age(self.began)})"
+        if self.is_damaged:
+            return "a job whose plan is damaged"
+        silent = "" if self.silence is None else f", whose client is silent for {self.silence:.0f} s"
+        return f"{self.job!r}, begun {self.began} ({age(self.began)}){silent}"
 
 
-def described(key: str, value: bytes) -> UnfinishedJob:
-    """Return the job of a plan, at its key; its state is not looked at."""
-    plan = UnfinishedJob.parsed(value)  # damaged: the error of a job that is run again says so
-    return UnfinishedJob(key=key) if plan is None else replace(plan, key=key)
+def described(key: str, value: bytes, paths: Iterable[str] = ()) -> UnfinishedJob:
+    """Return the job of a plan, at its key; its state is not looked at.
+
+    `paths` are those whose keys are known: a plan that is damaged does not say its own.
+    """
+    plan = UnfinishedJob.parsed(value) or UnfinishedJob()
+    if plan.is_damaged:
+        plan = UnfinishedJob(path=next((path for path in paths if key.startswith(journal_prefix(path))), UNKNOWN_PATH))
+    return replace(plan, key=key)
 
 
 def with_state(store: Store, job: UnfinishedJob) -> UnfinishedJob:
     """Return the job with its state: whether its client is alive, and how far it has come in replacing a node."""
-    if job.client:
-        return replace(job, is_running=is_live(job.client.encode()))
-    running = job.key.removesuffix(PLAN) + RUNNING
-    is_running = any_live(store, heartbeats_below(store, running))
-    if job.old_prefix is None:
-        return replace(job, is_running=is_running)
+    running = "" if job.client else job.key.removesuffix(PLAN) + RUNNING
+    beats = [job.client.encode()] if job.client else stored_beats(store, heartbeats_below(store, running))
+    is_running = any(map(is_live, beats)) if job.client else any_live(beats)
+    job = replace(job, is_running=is_running, silence=silence(beats))
+    if job.old_prefix is None or job.client:
+        return job
     if is_applying(store, job.path, job.run):
-        return replace(job, is_running=is_running, is_applying=True)
-    return replace(job, is_running=is_running, is_applied=store.get(job.old_prefix + run_tag(job.run)) is not None)
+        return replace(job, is_applying=True)
+    return replace(job, is_applied=store.get(job.old_prefix + run_tag(job.run)) is not None)
 
 
 def unfinished_jobs(store: Store, *, own_run: str = "") -> list[UnfinishedJob]:
@@ -99,29 +112,41 @@ def unfinished_jobs(store: Store, *, own_run: str = "") -> list[UnfinishedJob]:
     ...     [job.is_running for job in unfinished_jobs(store)]
     [True]
     """
-    return _found(store, _journals(store), own_run)
+    return _found(store, _journals(store), own_run, paths=[""])
 
 
 def _journals(store: Store) -> list[str]:
     return [name for name in store.list_dir("") if name.startswith(JOB_PREFIX) and name.endswith("/")]
 
 
-def jobs_at(store: Store, *paths: str, below: bool = False, own_run: str = "") -> list[UnfinishedJob]:
+def jobs_at(
+    store: Store, *paths: str, below: bool = False, own_run: str = "", watches: bool = False
+) -> list[UnfinishedJob]:
     """Return the unfinished jobs that write the nodes at `paths` or groups above them: a request each, all at once.
 
     With `below` also those that write nodes below them, for which the store's root is listed. The caller's `own_run` is
-    left out.
+    left out. With `watches`, for a client that wants the lease, silent clients are watched first.
     """
     places = dict.fromkeys(place for path in paths for place in (path, *parents_of(path)))
     if not below:
-        return _found(store, map(journal_prefix, places), own_run)
+        return _watched(store, _found(store, map(journal_prefix, places), own_run, paths=places), watches=watches)
     names, own = at_once(
         store, lambda: _journals(store), lambda: own_run and store.get(f"{journal_prefix(paths[0])}{PLAN}")
     )
     if is_of_run(own or None, own_run):  # as a rule there is no other that is listed
         names = [name for name in names if name != journal_prefix(paths[0])]
-    jobs = _found(store, names, own_run)
-    return [job for job in jobs if job.path in places or any(is_within(job.path, p) for p in paths)]
+    jobs = _found(store, names, own_run, paths=places)
+    jobs = [job for job in jobs if job.path in places or any(is_within(job.path, p) for p in paths)]
+    return _watched(store, jobs, watches=watches)
+
+
+def _watched(store: Store, jobs: list[UnfinishedJob], *, watches: bool) -> list[UnfinishedJob]:
+    """Return the jobs that have not ended when it is known of each whether its client is alive."""
+    silent = [job for job in jobs if job.silence is not None] if watches else []
+    for job in silent:
+        watch_client(store, job.key, job)
+    paths = [job.path for job in jobs]
+    return _found(store, [job.key.removesuffix(PLAN) for job in jobs], paths=paths) if silent else jobs
 
 
 def settled(store: Store, read: Callable[[], tuple[T, Collection[str] | None]]) -> T:
@@ -167,10 +192,10 @@ def _applying(store: Store, paths: Iterable[str]) -> UnfinishedJob | None:
     return None
 
 
-def _found(store: Store, prefixes: Iterable[str], own_run: str = "") -> list[UnfinishedJob]:
+def _found(store: Store, prefixes: Iterable[str], own_run: str = "", *, paths: Collection[str]) -> list[UnfinishedJob]:
     keys = [f"{prefix}{PLAN}" for prefix in prefixes]
     plans = zip(keys, store.get_many(map(ByteSpan, keys)), strict=True)
     others = [(key, value) for key, value in plans if value is not None and not (own_run and is_of_run(value, own_run))]
-    looked_at = [with_state(store, described(key, value)) for key, value in others]
+    looked_at = [with_state(store, described(key, value, paths)) for key, value in others]
     # one that ends is without a heartbeat for a moment
     return [job for job in looked_at if job.is_running or store.get(job.key) is not None]

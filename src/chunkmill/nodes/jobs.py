@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from chunkmill.errors import JobError
 from chunkmill.journal.heartbeat import heartbeats_below, is_live
+from chunkmill.journal.lease import discard_jobs
 from chunkmill.journal.names import PLAN, RUNNING
+from chunkmill.journal.plans import watch_client
 from chunkmill.journal.record_files import RecordFiles
-from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs
+from chunkmill.journal.recovery import withdraw_published
+from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs, with_state
 from chunkmill.nodes import deferred_imports
 from chunkmill.nodes.open_store import Url, open_plain_store
 from chunkmill.stores.base import Store
@@ -32,8 +36,8 @@ class StoredJob:
     path
         Path of the node that it writes.
     state
-        ``"running"``: its client is alive. ``"interrupted"``: it has died, and the same call resumes the job.
-        ``"dead"``: it has died, and had nothing but the place reserved: others may write there.
+        ``"running"``: its client is alive, or not known to be dead. ``"interrupted"``: it has died, and the same call
+        resumes the job. ``"dead"``: it has died, and had nothing but the path leased: others may write there.
     began
         When it began, in UTC.
     run
@@ -48,6 +52,8 @@ class StoredJob:
         Host and process that run it.
     waits_for
         What it waits for where no worker takes tasks, or a store does not answer.
+    silent_seconds
+        Seconds since its client's last heartbeat, where it is not known whether that client is alive.
     """
 
     job: str
@@ -63,6 +69,8 @@ class StoredJob:
     seconds_left: float | None = None
     client: str = ""
     waits_for: str = ""
+    silent_seconds: float | None = None
+    _found: tuple[Store, UnfinishedJob] | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         done = f", {self.n_tasks_done:,} tasks done" if self.n_tasks_done else ""
@@ -76,13 +84,37 @@ class StoredJob:
             done += f", run by {self.client}"
         if self.waits_for:
             done += f"; waits: {self.waits_for}"
-        return deferred_imports.printable(
-            f"{self.state}: {self.job or 'damaged journal'}, begun {self.began or 'at an unknown time'}{done}"
-        )
+        if self.silent_seconds is not None:
+            done += f", silent for {self.silent_seconds:,.0f} s"
+        name = self.job or "a job whose plan is damaged"
+        return deferred_imports.printable(f"{self.state}: {name}, begun {self.began or 'at an unknown time'}{done}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes."""
-        return asdict(self)
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name[0] != "_"}
+
+    def discard(self) -> None:
+        """Drop a job whose client has died: its lease, its records, its intermediate files and staged values.
+
+        A commit that is decided is finished first. Values that the job wrote under keys of a node that is not visible
+        stay until another one is written there, and `chunkmill.check` names them. Where it is not known whether the
+        client is alive, this waits for its heartbeat, some 20 s at most.
+
+        Raises
+        ------
+        JobError
+            Its client is alive.
+        """
+        if self._found is None:
+            raise JobError(job=self.job, reason="this is a copy without its store", hint="list the jobs again")
+        store, job = self._found
+        watch_client(store, job.key, job)
+        job = with_state(store, job)
+        if job.is_running:
+            raise JobError(job=self.job, reason="its client is alive", hint="wait until it is done, or stop it")
+        if not job.is_damaged:
+            withdraw_published(store, job.path)
+        discard_jobs(store, [job])
 
 
 class StoredJobs(list[StoredJob]):
@@ -131,7 +163,7 @@ def jobs(url: Url, *, storage_options: Mapping[str, Any] | None = None) -> Store
 
 def _described(store: Store, job: UnfinishedJob) -> StoredJob:
     state: Literal["running", "interrupted", "dead"] = "dead" if job.is_lease else "interrupted"
-    n_done = len(RecordFiles(store, job.key.removesuffix(PLAN), job.run).names()) if job.run else 0
+    n_done = len(RecordFiles(store, job.key.removesuffix(PLAN), job.run).names())
     beat = _last_heartbeat(store, job) if job.is_running else {}
     return StoredJob(
         job.job,
@@ -147,6 +179,8 @@ def _described(store: Store, job: UnfinishedJob) -> StoredJob:
         seconds_left=beat.get("seconds_left"),
         client=f"process {beat['pid']} on {beat['host']}" if "pid" in beat else "",
         waits_for=beat.get("waits_for", ""),
+        silent_seconds=job.silence,
+        _found=(store, job),
     )
 
 

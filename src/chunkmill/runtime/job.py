@@ -20,7 +20,6 @@ from chunkmill.array.threads import at_once
 from chunkmill.errors import JobError, NodeExists
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.lease import check_no_job
-from chunkmill.journal.names import new_run
 from chunkmill.journal.recovery import withdraw_published
 from chunkmill.log import LOG
 from chunkmill.runtime.cancellation import ended_by_sigterm, remove_partial_files, remove_partial_files_near
@@ -231,6 +230,7 @@ def _run(
         check_workers(scheduler, needs, job.memory_of_tasks, monitor.wait_for)
     begins = documents is None
     if documents is None:
+        interrupted = journal.keeps_records
         if not resume:
             journal.check_dead()
             withdraw_published(job.store, job.path)
@@ -239,13 +239,8 @@ def _run(
     monitor.check()
     try:
         with journal.running(monitor.shown):  # before it begins: without a heartbeat others take it for interrupted
-            recorded: tuple[set[tuple[int, int]], set[tuple[int, int]]] = set(), set()
-            if begins:
-                journal.begin(documents)
-                journal.asks_for_records = not scheduler.in_process
-                stages = _begun_stages(job, journal)
-            else:
-                stages, recorded = _resumed_stages(job, journal), journal.recorded()
+            stages = _begun_stages(job, journal, documents, scheduler) if begins else _resumed_stages(job, journal)
+            recorded = journal.recorded() if journal.keeps_records or not begins else ((), ())
             monitor.begin(journal.run, journal.heartbeat, resumes=not begins)
             if not job.store.compares_versions:
                 LOG.warning("%s: the store cannot compare versions, and guards what writers share by a lock", job.name)
@@ -284,14 +279,15 @@ def _nothing() -> None: ...
 
 def _prepare(job: Job, journal: Journal) -> tuple[Job, dict[str, bytes]]:
     """Make room; return the job, or the one that stages what it writes, and the documents to publish."""
-    journal.run = new_run()
-    staged = None if job.staged is None else job.staged(journal.run, None)
+    staged = None if job.staged is None else job.staged(journal.name_run(), None)
     if staged is not None:
         job, journal.old_prefix, journal.replaced = staged, staged.old_prefix, staged.replaced
     return job, dict(job.prepare())
 
 
-def _begun_stages(job: Job, journal: Journal) -> Sequence[Stage]:
+def _begun_stages(job: Job, journal: Journal, documents: Mapping[str, bytes], scheduler: Scheduler) -> Sequence[Stage]:
+    journal.begin(documents)
+    journal.asks_for_records = journal.keeps_records or not scheduler.in_process
     is_free, stages = at_once(job.store, lambda: _is_free(job, journal), lambda: job.stages(journal.run))
     return stages if is_free else _resumed_stages(job, journal)
 

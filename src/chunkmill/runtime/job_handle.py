@@ -263,7 +263,7 @@ def _is_there(journal: Journal, run: str) -> bool:
     value = journal.store.get(journal.plan_key)
     if value is None:
         return False
-    plan = Plan.read(value, journal.job, journal.plan_key)
+    plan = Plan.parsed(value) or Plan()
     is_it = (
         plan.run == run if run else plan.fingerprint == journal.fingerprint
     )  # begun for other workers, it has another

@@ -1,6 +1,8 @@
 """Partial files: values while they are written, under hidden names next to the keys that they replace.
 
-A name says which process of which machine writes, so that files of killed writers are known, and removed.
+A name says which process of which machine writes, so that files of killed writers are known, and removed. Containers
+may have one host name and the same numbers of processes: a process counts as gone only where its number is of our pid
+namespace and of this boot of the machine.
 """
 
 from __future__ import annotations
@@ -13,14 +15,46 @@ import socket
 import time
 from collections.abc import Iterator
 from functools import lru_cache
+from hashlib import sha256
 
-__all__ = ["PARTIAL_SUFFIX", "is_abandoned", "partial_files", "partial_name", "sweep"]
+__all__ = ["PARTIAL_SUFFIX", "is_abandoned", "is_gone", "origin", "partial_files", "partial_name", "sweep"]
 
 PARTIAL_SUFFIX = ".chunkmill-partial"
 """Files with this suffix are values being written (or left by a process that was killed): never keys."""
 
 _NAME_SHOWN = 64  # of the key in a partial file's name: with the rest it must stay below the usual limit of 255
 _ABANDONED_AFTER = 3600.0  # seconds, of a file whose writer cannot be asked about
+_BOOT_ID, _NAMESPACE = "/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"
+
+
+@lru_cache(maxsize=1)
+def origin() -> tuple[str, str, str]:
+    """Return host, boot and pid namespace of this process; the last two are empty where they cannot be known."""
+    try:
+        with open(_BOOT_ID, encoding="ascii") as file:  # noqa: PTH123
+            boot = file.read().strip()
+        return socket.gethostname(), boot, os.readlink(_NAMESPACE)  # noqa: PTH115
+    except OSError:  # no /proc
+        return socket.gethostname(), "", ""
+
+
+def is_gone(where: tuple[str, str, str], pid: int) -> bool:
+    """Return whether it is known that the process of that origin has ended: no is not yes.
+
+    Examples
+    --------
+    >>> is_gone(origin(), os.getpid()), is_gone(("elsewhere", "", ""), 1)
+    (False, False)
+    """
+    if where != origin() or not all(where):
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # the process of another user
+        pass
+    return False
 
 
 def partial_name(name: str) -> str:
@@ -32,13 +66,22 @@ def partial_name(name: str) -> str:
 
 
 @lru_cache(maxsize=1)
+def _place() -> str:
+    host, boot, namespace = origin()
+    own = sha256(f"{boot} {namespace}".encode()).hexdigest()[:8]
+    return f"{re.sub(r'[^A-Za-z0-9_]', '_', host)[:23]}_{own}"
+
+
+@lru_cache(maxsize=1)
 def _process() -> str:
-    return f".{_host()}-{os.getpid()}.{os.urandom(10).hex()}"
+    return f".{_place()}-{os.getpid()}.{os.urandom(10).hex()}"
 
 
 _NUMBERS = itertools.count()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_process.cache_clear)
+    os.register_at_fork(after_in_child=origin.cache_clear)
+    os.register_at_fork(after_in_child=_place.cache_clear)
 
 
 def partial_files(directory: str, *, recursive: bool) -> Iterator[str]:
@@ -56,8 +99,8 @@ def partial_files(directory: str, *, recursive: bool) -> Iterator[str]:
 def is_abandoned(path: str, *, after: float | None = None) -> bool:
     """Return whether the partial file at `path` was abandoned: its process has ended, or it is an hour old.
 
-    Of processes of other machines it is not known whether they have ended: their files are abandoned `after` so many
-    seconds, an hour when ``None``.
+    Of processes of other machines and containers it is not known whether they have ended: their files are abandoned
+    `after` so many seconds, an hour when ``None``, by the clock of the file system.
 
     Examples
     --------
@@ -65,22 +108,22 @@ def is_abandoned(path: str, *, after: float | None = None) -> bool:
     False
     """
     found = re.search(r"\.([^.]*)-(\d+)\.[0-9a-f]{32}" + re.escape(PARTIAL_SUFFIX) + "$", path)
-    if found and found[1] == _host() and os.name == "posix":
-        try:
-            os.kill(int(found[2]), 0)
-        except ProcessLookupError:
-            return True
-        except OSError:
-            pass  # somebody else's
+    if found and found[1] == _place() and is_gone(origin(), int(found[2])):
+        return True
+    after = _ABANDONED_AFTER if after is None else after
     try:
-        return time.time() - os.stat(path).st_ctime > (_ABANDONED_AFTER if after is None else after)  # noqa: PTH116
+        changed = os.stat(path).st_ctime  # noqa: PTH116
+        return time.time() - changed > after and _now_in(os.path.dirname(path)) - changed > after  # noqa: PTH120
     except OSError:
         return False
 
 
-@lru_cache(maxsize=1)
-def _host() -> str:
-    return re.sub(r"[^A-Za-z0-9_]", "_", socket.gethostname())[:32]
+def _now_in(directory: str) -> float:
+    """Return the time by the clock of the file system, which a server may have: that of a file that is made now."""
+    path = f"{directory}{os.sep}{partial_name('')}"
+    with open(path, "xb") as file:  # noqa: PTH123
+        os.unlink(path)  # noqa: PTH108
+        return os.fstat(file.fileno()).st_ctime
 
 
 def sweep(directory: str, *, remove: bool, recursive: bool) -> Iterator[str]:

@@ -21,6 +21,7 @@ from chunkmill.journal.commit import (
     roll_forward_plan,
 )
 from chunkmill.journal.names import journal_prefix, run_tag, staged_prefix
+from chunkmill.journal.plans import Plan
 from chunkmill.stores import conflicts
 from chunkmill.stores.memory import MemoryStore
 
@@ -249,13 +250,13 @@ def together(document=b"old"):
 
 def test_the_record_of_the_first_node_decides_for_all():
     store, intent = together()
-    assert not roll_forward_plan(store, "a", PLAN)
+    assert not roll_forward_plan(store, "a", Plan.parsed(PLAN))
     assert (store.get("a/meta"), store.get("b/meta")) == (b"old", b"old")
     decide(store, intent)
     assert is_decided(store, "a", "1", "a/")
     assert is_applying(store, "a", "1")
     for _ in range(2):
-        assert roll_forward_plan(store, "a", PLAN)
+        assert roll_forward_plan(store, "a", Plan.parsed(PLAN))
         assert (store.get("a/meta"), store.get("b/meta")) == (b"new", b"new")
         assert list(store.list_prefix("b/")) == ["b/meta"]
 
@@ -263,7 +264,7 @@ def test_the_record_of_the_first_node_decides_for_all():
 def test_a_node_that_others_have_changed_stays():
     store, intent = together(b"theirs")
     decide(store, intent)
-    assert roll_forward_plan(store, "a", PLAN)
+    assert roll_forward_plan(store, "a", Plan.parsed(PLAN))
     assert (store.get("a/meta"), store.get("b/meta")) == (b"new", b"theirs")
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -12,8 +11,17 @@ from support.systems import NEEDS_FORK
 
 from chunkmill.errors import JobError, StoreError
 from chunkmill.journal import heartbeat
-from chunkmill.journal.heartbeat import CHECK_SECONDS, LIVE_SECONDS, Heartbeat, is_live
+from chunkmill.journal.heartbeat import (
+    CHECK_SECONDS,
+    HEARTBEAT_SECONDS,
+    LIVE_SECONDS,
+    Heartbeat,
+    is_live,
+    silence,
+    watch,
+)
 from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.partial_files import origin
 
 KEY = "journal/running/x"
 
@@ -32,7 +40,7 @@ def attempt(store):
 def clock(monkeypatch):
     """A clock that stands still until it is moved."""
     now = [0.0]
-    monkeypatch.setattr(heartbeat, "_clock", lambda: now[0])
+    monkeypatch.setattr(heartbeat, "clock", lambda: now[0])
     return now
 
 
@@ -130,28 +138,71 @@ def test_stores_that_free_nothing_get_one_heartbeat(monkeypatch, attempt, store)
         assert store.keys("set_if") == [KEY]
 
 
-def aged_heartbeat(age, host=None, pid=None):
+def aged_heartbeat(age, host=None, pid=None, **said):
     seen = datetime.now(UTC) - timedelta(seconds=age)
-    host = socket.gethostname() if host is None else host
-    return json.dumps({"seen": seen.isoformat(), "host": host, "pid": os.getpid() if pid is None else pid}).encode()
+    where = dict(zip(("host", "boot", "namespace"), origin(), strict=True)) | ({} if host is None else {"host": host})
+    return json.dumps({"seen": seen.isoformat(), **where, "pid": os.getpid() if pid is None else pid, **said}).encode()
 
 
 @pytest.mark.parametrize(
-    ("make", "live"),
+    ("make", "live", "silent"),
     [
-        (lambda: aged_heartbeat(0), True),
-        (lambda: aged_heartbeat(LIVE_SECONDS - 5), True),
-        (lambda: aged_heartbeat(LIVE_SECONDS + 1), False),
-        (lambda: aged_heartbeat(0, "elsewhere", 1), True),
-        (lambda: aged_heartbeat(LIVE_SECONDS + 1, "elsewhere", 1), False),
-        (lambda: aged_heartbeat(-30, "elsewhere", 1), True),  # its clock is fast
-        (lambda: b"{", False),
-        (lambda: b"[]", False),
+        (lambda: aged_heartbeat(0), True, False),
+        (lambda: aged_heartbeat(LIVE_SECONDS - 5), True, False),
+        (lambda: aged_heartbeat(LIVE_SECONDS + 1), True, True),
+        (lambda: aged_heartbeat(0, "elsewhere", 1), True, False),
+        (lambda: aged_heartbeat(LIVE_SECONDS + 1, "elsewhere", 1), True, True),
+        (lambda: aged_heartbeat(-30, "elsewhere", 1), True, False),  # its clock is fast
+        (lambda: aged_heartbeat(-7200, "elsewhere", 1), True, True),  # by hours
+        (lambda: aged_heartbeat(0, pid=999_999_999), False, False),
+        (lambda: aged_heartbeat(0, pid=999_999_999, namespace="pid:[1]"), True, False),  # of another container
+        (lambda: aged_heartbeat(99, pid=999_999_999, namespace="pid:[1]"), True, True),
+        (lambda: aged_heartbeat(99, pid=999_999_999, boot=""), True, True),  # without /proc
+        (lambda: b"{", False, False),
+        (lambda: b"[]", False, False),
     ],
-    ids=["fresh", "late", "old", "elsewhere", "old elsewhere", "of the future", "torn", "something else"],
-)
-def test_who_is_alive(make, live):
-    assert is_live(make()) is live
+    ids=["fresh", "late", "old", "elsewhere", "old elsewhere", "of the future", "hours ahead", "gone", "container",
+         "old container", "no boot", "torn", "something else"],
+)  # fmt: skip
+def test_clients_that_are_alive(make, live, silent):
+    beat = make()
+    assert is_live(beat) is live
+    assert (silence([beat]) is not None) is silent
+
+
+@pytest.fixture
+def seconds(monkeypatch):
+    """The monotonic clock of this process, which passes while one waits."""
+    now = [0.0]
+    monkeypatch.setattr(heartbeat, "_WATCHED", {})
+    monkeypatch.setattr(heartbeat.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(heartbeat.conflicts, "pause", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    return now
+
+
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_a_client_whose_clock_is_hours_away_is_alive_when_it_beats(seconds, hours):
+    """It was thrown out after 3 s."""
+
+    def beats():
+        return [aged_heartbeat(hours * 3600 + HEARTBEAT_SECONDS * (seconds[0] // HEARTBEAT_SECONDS), "a", key="k")]
+
+    first = beats()
+    watch(lambda: first if seconds[0] < HEARTBEAT_SECONDS else beats(), "put it")
+    assert HEARTBEAT_SECONDS <= seconds[0] < 2 * HEARTBEAT_SECONDS
+    assert is_live(beats()[0])
+    assert silence(beats()) is None
+
+
+def test_a_client_that_misses_two_beats_is_dead(seconds, caplog):
+    beat = aged_heartbeat(7200, "elsewhere", 1, key="k")
+    watch(lambda: [beat], "put it")
+    assert seconds[0] == 2 * HEARTBEAT_SECONDS
+    assert not is_live(beat)
+    assert caplog.messages == [
+        "put it: its client is silent for 7200 s by the clocks; waits up to 20 s for its heartbeat"
+    ]
+    assert is_live(aged_heartbeat(7190, "elsewhere", 1, key="k"))  # it was suspended, and is back
 
 
 @NEEDS_FORK

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 from support.recording import SlowStore
-from support.small_jobs import put
+from support.small_jobs import dead_heartbeat, put
 
 from chunkmill.errors import JobError
 from chunkmill.journal.journal import Journal
@@ -160,7 +160,7 @@ def test_dead_attempts_end_when_the_job_is_resumed(store):
     journal = Journal(store, "a", "put it", "plan")
     journal.begin({})
     dead = f"{journal.prefix}{RUNNING}dead"
-    store.set(dead, b'{"seen": "2020-01-01T00:00:00+00:00", "host": "elsewhere", "pid": 1}')
+    store.set(dead, dead_heartbeat())
     with journal.running():
         Journal(store, "a", "put it", "plan").resume()
         assert store.get(dead) is None

@@ -83,12 +83,36 @@ def test_only_block_writes_that_nobody_runs_are_discarded_unasked(store):
     assert {job.path for job in unfinished_jobs(store)} == {"", "a"}
 
 
-def test_a_damaged_plan_is_an_unfinished_job(store):
-    store.set(Journal(store, "a", "", "").plan_key, b"{")
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", bytes(300)])
+@pytest.mark.parametrize("scope", ["", "append"])
+def test_the_lease_of_a_damaged_plan_is_taken_over(store, damage, scope):
+    """An empty one, as a crash of the machine may leave, refused every append for ever."""
+    journal = Journal(store, "a", "", "", scope=scope)
+    store.set(journal.plan_key, damage)
     (job,) = unfinished_jobs(store)
-    assert (job.path, job.is_running) == ("", False)
-    with pytest.raises(JobError, match="was interrupted"):
-        check_no_job(store, "a")
+    assert (job.path, job.is_running) == ("?", False)
+    check_no_job(store, "b", below=True)
+    check_no_job(store, "a")
+    with leased(store, "a", "write to 'a'", scope=scope) as own:
+        assert own.follows_interrupted
+    assert not list(store.list_prefix(""))
+    store.set(journal.plan_key, damage)
+    with leased_briefly(store, "a", "create 'a'"):
+        pass
+    discard_jobs(store, unfinished_jobs(store))
+    assert not list(store.list_prefix(""))
+
+
+def test_a_damaged_plan_of_a_client_that_is_alive_is_not_taken_over(store):
+    journal = Journal(store, "a", "put it", "plan")
+    with journal.running():
+        store.set(journal.plan_key, b"")
+        with pytest.raises(JobError, match="a job that writes there is running: a job whose plan is damaged"):
+            check_no_job(store, "a")
+        with pytest.raises(JobError, match="is running"), leased(store, "a", "write to 'a'"):
+            pass
+        with pytest.raises(JobError, match="is damaged, and a client of its job is alive"):
+            Journal(store, "a", "put it", "plan").resume()
 
 
 def dead_reservation(store, path, **kwargs):
@@ -248,7 +272,7 @@ def test_a_creation_that_fails_leaves_what_a_dead_writer_has_reserved(store):
 def test_who_slept_while_creating_a_node_does_not_go_on(store, monkeypatch):
     with leased_briefly(store, "a", "create 'a'") as own:
         own.check()
-        monkeypatch.setattr(lease_module.time, "time", lambda: 1e10)
+        monkeypatch.setattr(lease_module, "clock", lambda: 1e10)
         own.check()
         store.set(Journal(store, "a", "", "").plan_key, b'{"path": "a", "run": "another"}')
         with pytest.raises(JobError, match="another writer took over"):

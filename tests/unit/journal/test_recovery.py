@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from support.recording import RecordingStore
+from support.small_jobs import dead_heartbeat
 
 from chunkmill.errors import StoreError
 from chunkmill.journal.journal import Journal
@@ -13,7 +14,7 @@ from chunkmill.journal.recovery import clear_journal, clear_listed, record_publi
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
-DEAD = b'{"seen": "2020-01-01T00:00:00+00:00", "host": "elsewhere", "pid": 1}'
+DEAD = dead_heartbeat()
 
 
 @pytest.fixture(params=["memory", "local"])

@@ -31,5 +31,7 @@ def test_how_far_a_replacement_has_come():
 
 
 def test_a_damaged_plan():
-    assert described("x/plan.json", b"{").path == ""
+    assert described("x/plan.json", b"{").path == "?"
     assert described("x/plan.json", b"[]").run == ""
+    job = described(f"{journal_prefix('g/a')}plan.json", b"", ["g", "g/a"])
+    assert (job.path, str(job), job.is_damaged) == ("g/a", "a job whose plan is damaged", True)

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from support.recording import FailingStore
+from support.small_jobs import dead_heartbeat
 
 import chunkmill as cm
 from chunkmill.cli.main import main
+from chunkmill.errors import JobError
 from chunkmill.journal import heartbeat
 from chunkmill.journal.lease import leased
 from chunkmill.journal.names import PLAN, journal_prefix
@@ -69,7 +71,36 @@ def test_a_damaged_journal(tmp_path):
     store = LocalStore(tmp_path / "a")
     store.set(f"{journal_prefix('g')}{PLAN}", b"{")
     (job,) = cm.jobs(tmp_path / "a")
-    assert str(job) == "interrupted: damaged journal, begun at an unknown time"
+    assert str(job) == "interrupted: a job whose plan is damaged, begun at an unknown time"
+
+
+def test_dead_jobs_are_discarded_and_running_ones_stay(tmp_path):
+    source, target = interrupted(tmp_path)
+    with leased(LocalStore(target), "g/a", "write 'g/a'"):
+        assert "running: write 'g/a'" in CliRunner().invoke(main, ["jobs", "--discard", target]).stdout
+        (job,) = cm.jobs(target)
+        with pytest.raises(JobError, match="its client is alive"):
+            job.discard()
+        assert "_found" not in job.to_dict()
+    assert CliRunner().invoke(main, ["jobs", "--discard", target]).stdout == "no unfinished jobs\n"
+    cm.rechunk(source, target, chunks=(8, 2), strategy="spill")
+
+
+def test_silent_clients_are_listed_without_waiting_and_watched_before_a_job_is_discarded(tmp_path, monkeypatch):
+    _, target = interrupted(tmp_path)
+    store = LocalStore(target)
+    (job,) = cm.jobs(target)
+    beat = dead_heartbeat(key="k").replace(b'"host": "', b'"host": "elsewhere-')
+    store.set(f"{journal_prefix('')}running/x", beat)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 2.0)
+    (job,) = cm.jobs(target)
+    assert job.state == "running"
+    assert job.silent_seconds > 1e8
+    assert ", silent for " in str(job)
+    (problem,) = (each for each in cm.check(target, repair=True).problems if each.kind == "running")
+    assert "silent for" in problem.reason
+    job.discard()
+    assert cm.jobs(target) == []
 
 
 def test_watching_lists_the_jobs_until_none_is_left(tmp_path, monkeypatch):

@@ -212,11 +212,23 @@ def test_another_plan_is_refused(store):
     assert not journal_keys(store)
 
 
-def test_a_damaged_journal_is_refused(store):
-    store.set(Journal(store, "a/b", "", "").plan_key, b"{")
-    with pytest.raises(JobError, match="damaged"):
-        run_job(make_job(store))
-    run_job(make_job(store), resume=False)
+@pytest.mark.parametrize("is_own", [True, False])
+def test_of_a_damaged_plan_the_records_of_the_job_are_used(store, is_own):
+    """They were dropped, with the hours that they stand for."""
+
+    def interrupt(store, number):
+        if number == 3:
+            raise KeyboardInterrupt
+        return put(store, number)
+
+    with dask.config.set(scheduler="sync"), pytest.raises(KeyboardInterrupt):
+        run_job(make_job(store, function=interrupt))
+    n_recorded = len(Journal(store, "a/b", "", "").done())
+    store.set(Journal(store, "a/b", "", "").plan_key, b"")
+    result = run_job(make_job(store, mark="plan" if is_own else "other"))
+    assert (result.n_tasks, result.n_resumed) == (5, n_recorded if is_own else 0)
+    assert [len(store.get(f"data/{i}")) for i in range(5)] == list(range(5))
+    assert not journal_keys(store)
 
 
 def test_a_repeated_task_sees_its_record(store):

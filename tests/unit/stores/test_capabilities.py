@@ -15,7 +15,7 @@ from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.metered import Meter, MeteredStore
 from chunkmill.stores.open import open_store
-from chunkmill.stores.partial_files import PARTIAL_SUFFIX, _host
+from chunkmill.stores.partial_files import PARTIAL_SUFFIX, _place
 from chunkmill.stores.remembered import OverlayStore
 from chunkmill.stores.zip import ZipStore
 
@@ -125,7 +125,7 @@ def test_files_below_a_wrapper_are_swept(tmp_path):
     store = LocalStore(tmp_path)
     store.set("a/b", b"")
     nobody = 2**22 + 1  # above the highest process id
-    left = f"a/.b.{_host()}-{nobody}.{'0' * 32}{PARTIAL_SUFFIX}"
+    left = f"a/.b.{_place()}-{nobody}.{'0' * 32}{PARTIAL_SUFFIX}"
     (tmp_path / left).write_bytes(b"half")
     assert capabilities.sweep_partial_files(wrapped(store), remove=False) == [left]
     assert capabilities.sweep_partial_files(wrapped(store), "a/") == [left]
