@@ -65,7 +65,7 @@ BARE = {
 DELETERS = {
     # nodes, their documents first
     "nodes/placement.py": {"_delete_node", "delete_stored_chunks"},
-    "nodes/delete.py": {"_delete_folders", "_delete_keys", "delete_node"},
+    "nodes/delete.py": {"_delete_empty_folders", "_delete_folders", "_delete_keys", "delete_node"},
     "conversion/target_writer.py": {"TargetWriter.publish", "TargetWriter.stages"},
     "xarray/reservation.py": {"end_dead_append", "make_room"},
     "checks/check.py": {"_remove"},

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from chunkmill.codecs.base import ChunkSpec, fill_array
-from chunkmill.codecs.is_fill import is_fill
+from chunkmill.codecs.elements import is_fill
 from chunkmill.codecs.registry import build_pipeline, parse_codecs, sharded
 from chunkmill.errors import CodecError
 from chunkmill.model.metadata import NamedConfig

@@ -22,8 +22,7 @@ from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray, chunk_step
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.codecs.base import Buffer
-from chunkmill.codecs.is_fill import is_fill
-from chunkmill.codecs.rows import copy_rows
+from chunkmill.codecs.elements import copy_rows, is_fill
 from chunkmill.errors import ChunkError, RegionError
 from chunkmill.log import LOG
 from chunkmill.model.grid import ChunkCoords, Overlap, Region

@@ -1,7 +1,7 @@
 """The `bytes` serializer, elements in C order, little or big endian; and what all codecs need to look at bytes.
 
 Spec: Zarr v3 codecs/bytes; before mid-2023 the codec was called ``endian``. Not here: values of variable length
-(`chunkmill.codecs.vlen`), the order of axes (`chunkmill.codecs.transpose`).
+(`chunkmill.codecs.vlen`), the order of axes (`chunkmill.codecs.axes`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.codecs.base import Buffer, ChunkSpec, DecodesInto
-from chunkmill.codecs.rows import copy_rows, in_c_order
+from chunkmill.codecs.elements import copy_rows, in_c_order
 from chunkmill.model.metadata import JSON, NamedConfig
 from chunkmill.model.small_dtypes import cleared, is_small, n_bits
 

@@ -24,7 +24,7 @@ from chunkmill.codecs.base import (
     Memo,
 )
 from chunkmill.codecs.bytes import BytesCodec, as_native, buffer_size, is_own
-from chunkmill.codecs.rows import copy_rows
+from chunkmill.codecs.elements import copy_rows
 from chunkmill.errors import ChunkmillError, CodecError
 from chunkmill.model.metadata import NamedConfig
 

@@ -211,9 +211,9 @@ def _factory(module: str, name: str, *first: Any) -> CodecFactory:
 
 
 _FILTERS: dict[str, CodecFactory] = {
-    "transpose": _factory("transpose", "Transpose.from_config"),
-    "reshape": _factory("reshape", "Reshape.from_config"),
-    "zarrs.squeeze": _factory("reshape", "Squeeze.from_config"),
+    "transpose": _factory("axes", "Transpose.from_config"),
+    "reshape": _factory("axes", "Reshape.from_config"),
+    "zarrs.squeeze": _factory("axes", "Squeeze.from_config"),
     "cast_value": _factory("cast_value", "CastValue.from_config"),
     "scale_offset": _factory("scale_offset", "ScaleOffset.from_config"),
     "numcodecs.categorize": _factory("numcodecs", "Categorize.from_config"),

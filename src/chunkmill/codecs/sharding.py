@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from chunkmill.codecs.base import Buffer, ChunkSpec, DecodesInto, Memo
 from chunkmill.codecs.bytes import buffer_size, byte_view
-from chunkmill.codecs.is_fill import is_fill
+from chunkmill.codecs.elements import copy_rows, is_fill
 from chunkmill.codecs.pipeline import BuildPipeline, CodecPipeline
-from chunkmill.codecs.rows import copy_rows
 from chunkmill.errors import CodecError
 from chunkmill.model.grid import MOST_AXES
 from chunkmill.model.metadata import JSON, NamedConfig

@@ -20,7 +20,7 @@ from chunkmill.array.chunk_io import decode_chunk, encode_chunk, write_region
 from chunkmill.array.staleness import as_it_is_now
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import BackgroundCalls, own_threads
-from chunkmill.codecs.is_fill import is_fill
+from chunkmill.codecs.elements import is_fill
 from chunkmill.errors import AlignmentError, NodeNotFound, RegionError, StoreError
 from chunkmill.formats.base import Format
 from chunkmill.hints import Hint

@@ -19,7 +19,7 @@ from chunkmill.array.present_keys import touch
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.base import ChunkSpec
-from chunkmill.codecs.rows import copy_rows
+from chunkmill.codecs.elements import copy_rows
 from chunkmill.conversion.rechunking.plan import RechunkPlan
 from chunkmill.conversion.rechunking.source_chunks import (
     ArrayRechunk,

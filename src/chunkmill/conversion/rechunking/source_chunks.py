@@ -20,10 +20,10 @@ from chunkmill.array.other_stores import listed_only
 from chunkmill.array.present_keys import Numbers
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray, chunk_step
+from chunkmill.codecs.axes import Transpose
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.bytes import BytesCodec
 from chunkmill.codecs.pipeline import CodecPipeline
-from chunkmill.codecs.transpose import Transpose
 from chunkmill.conversion.array_plan import SeenSource, check_absent, check_still_there
 from chunkmill.conversion.rechunking.costs import LEAST_SLICE
 from chunkmill.conversion.rechunking.plan import RechunkPlan

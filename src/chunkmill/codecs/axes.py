@@ -1,6 +1,7 @@
-"""The `reshape` filter: another shape with the same elements in C order; `zarrs.squeeze` leaves axes of length 1 out.
+"""The filters that change axes: `transpose` their order, `reshape` their lengths; `zarrs.squeeze` leaves out length 1.
 
-Spec: zarr-extensions, codecs/reshape; zarrs 0.23, ``zarrs.squeeze``. Another order of axes is `transpose`'s.
+Spec: Zarr v3 codecs/transpose: axis ``i`` of the encoded chunk is axis ``order[i]`` of the decoded one.
+zarr-extensions, codecs/reshape: the same elements in C order. zarrs 0.23, ``zarrs.squeeze``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,50 @@ from numpy.typing import NDArray
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.model.metadata import JSON, NamedConfig
 
-__all__ = ["Reshape", "Squeeze"]
+__all__ = ["Reshape", "Squeeze", "Transpose"]
+
+
+@dataclass(frozen=True, slots=True)
+class Transpose:
+    """Permute the axes. Copies nothing: what comes next reads through the strides."""
+
+    order: tuple[int, ...]
+    name: str = "transpose"
+
+    @classmethod
+    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Transpose:
+        """Build the codec from ``{"order": [1, 0]}``, or from ``"C"`` and ``"F"`` as the drafts had them."""
+        if set(configuration) != {"order"}:
+            raise ValueError(f"got the members {sorted(configuration)}, expected 'order'")
+        order = configuration["order"]
+        axes = range(len(spec.shape))
+        if order in ("C", "F"):
+            return cls(tuple(axes if order == "C" else reversed(axes)))
+        if not isinstance(order, list | tuple) or not all(type(axis) is int for axis in order):
+            raise ValueError(f"order is {order!r}, expected a list of axes")
+        codec = cls(tuple(order))
+        codec.spec_after(spec)
+        return codec
+
+    def config(self) -> NamedConfig:
+        """Name the codec as data."""
+        return NamedConfig(self.name, {"order": list(self.order)})
+
+    def spec_after(self, spec: ChunkSpec) -> ChunkSpec:
+        """Permute the shape."""
+        if sorted(self.order) != list(range(len(spec.shape))):
+            raise ValueError(f"order {list(self.order)} is not a permutation of the {len(spec.shape)} axes")
+        return ChunkSpec(tuple(spec.shape[axis] for axis in self.order), spec.dtype, spec.fill_value)
+
+    def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> NDArray[Any]:  # noqa: ARG002
+        """Return `chunk` with its axes in ``order``."""
+        return chunk.transpose(self.order)
+
+    def decode(self, chunk: NDArray[Any], spec: ChunkSpec) -> NDArray[Any]:  # noqa: ARG002
+        """Return `chunk` with its axes in their first order."""
+        order = self.order
+        # the inverse permutation: `order` itself would do for involutions only
+        return chunk.transpose(sorted(range(len(order)), key=order.__getitem__))
 
 
 @dataclass(frozen=True, slots=True)
