@@ -32,6 +32,9 @@ WRITERS = {
     "checks/doctor.py": {"_examine_workers", "_probed"},
     # files of reference sets
     "references/files.py": {"SetFile._write_files"},
+    # records of files, and files of a set that is not one yet
+    "scans/partitions.py": {"_write_partitions"},
+    "scans/records.py": {"Records._put"},
 }
 """Module -> functions that write values, sorted by what they write; documents change by `CHANGERS` alone."""
 
@@ -90,6 +93,7 @@ DELETERS = {
     "runtime/job_handle.py": {"end_attempts"},
     "journal/lease.py": {"_release_briefly"},
     # files of reference sets
+    "scans/records.py": {"Records.keep", "Records.whole"},
     "references/files.py": {"SetFile.write"},
 }
 MOVERS = {

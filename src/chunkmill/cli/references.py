@@ -176,7 +176,9 @@ def _show_set(store: Any, *, as_json: bool) -> None:
 @_KIND
 @click.option("--zarr-format", type=click.IntRange(2, 3), help="Format that describes the arrays; 2 if it can.")
 @click.option("--records", type=PLACE, help="Folder of records of the files; TARGET.scan by default.")
-@click.option("--no-records", is_flag=True, help="Keep no records: a scan that is interrupted begins anew.")
+@click.option(
+    "--no-records", is_flag=True, help="Keep no records: a scan that is interrupted begins again from its first file."
+)
 @click.option("--overwrite", is_flag=True, help="Bring a set up to date: files on record are not parsed again.")
 @click.option("--dry-run", is_flag=True, help="Show the plan alone.")
 @storage_option("--option", "storage_options", " of the files (and of the target)")

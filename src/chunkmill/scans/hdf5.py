@@ -1,4 +1,4 @@
-"""What the references of an HDF5 file cannot say: values that are no byte ranges, and attributes that a parser changes.
+"""Find what references of HDF5 files cannot say: values without byte ranges, attributes that a parser changes.
 
 Small arrays of such values are read, and stored in the set; larger ones are refused by name. Not here: byte ranges of
 chunks, which VirtualiZarr finds.
@@ -27,7 +27,7 @@ MAX_INLINE_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Unreferenced:
-    """What is to be added to the references of a file.
+    """Arrays and attributes that the references of a file lack.
 
     Attributes
     ----------
@@ -110,7 +110,9 @@ def _no_ranges(dataset: Any) -> str | None:
 
 
 def _is_elsewhere(dataset: Any) -> bool:
-    return bool(dataset.is_virtual or dataset.id.get_create_plist().get_external_count())
+    h5py, plist = import_module("h5py"), dataset.id.get_create_plist()
+    own = {h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED}
+    return plist.get_layout() not in own or plist.get_external_count() > 0
 
 
 def _chunks_without_filters(dataset: Any) -> Iterator[str]:

@@ -47,7 +47,7 @@ class FollowingArray:
 
     @property
     def keys(self) -> ArrayKeys:
-        """How the chunks of the joined array are named."""
+        """Numbering and keys of the chunks of the joined array."""
         found = parse_array_keys(self.path, self.documents)
         assert found is not None  # noqa: S101 - these are an array's
         return found

@@ -1,4 +1,4 @@
-"""What the tasks of a scan found, a record for each file: a scan that is repeated parses only what has none.
+"""Records of the files of a scan, one for each: a scan that is repeated parses only what has none.
 
 A record is named after the url of its file, the file's version (ETag, or size and time of change), and how it was
 parsed: of a file that was written again there is none. It is a reference set in JSON, with the arrays that were read.
@@ -20,10 +20,11 @@ from numcodecs.zstd import compress, decompress
 from chunkmill.errors import MetadataError, ScanError
 from chunkmill.formats.references.chunk_numbers import split_by_array
 from chunkmill.formats.references.json import emit_reference_json, parse_reference_json
-from chunkmill.nodes.api import open_group
+from chunkmill.nodes.api import create_group, open_group
 from chunkmill.scans.hdf5 import stored_whole
 from chunkmill.scans.join import LoadedArray, ParsedFile, with_data
 from chunkmill.stores.base import Store
+from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.reference import ReferenceStore
 
 __all__ = ["Records", "fingerprint_of", "version_of"]
@@ -91,7 +92,9 @@ class Records:
         self._put(f"{name}.head", head)  # the last: where it is, the other one is
 
     def _put(self, name: str, parsed: ParsedFile) -> None:
-        added = {f"{_LOADED}/zarr.json": _group({"paths": list(parsed.loaded), "n_present": parsed.n_present})}
+        group = MemoryStore()
+        create_group(group, _LOADED, attributes={"paths": list(parsed.loaded), "n_present": dict(parsed.n_present)})
+        added = {key: group.get(key) or b"" for key in group.list_prefix(f"{_LOADED}/")}
         for number, array in enumerate(parsed.loaded.values()):
             about = {"attributes": {"of": dict(array.attributes)}, "fill_value": array.fill_value}
             added |= stored_whole(f"{_LOADED}/{number}", array.values, dims=("x",), **about)
@@ -103,10 +106,6 @@ class Records:
         for name in self.store.list_dir(""):
             if name.removesuffix(".head") not in names:
                 self.store.delete(name)
-
-
-def _group(attributes: Mapping[str, Any]) -> bytes:
-    return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes}).encode()
 
 
 def fingerprint_of(parser: Any, dim: str | None, dropped: tuple[str, ...]) -> str:

@@ -328,7 +328,7 @@ def scan(
         are new or were written again, by their versions.
     records : str, path or False, optional
         Folder in which a record of each file is kept; ``None``: the url of the target with ``.scan`` at its end;
-        ``False``: none are kept, and a scan that is interrupted begins anew.
+        ``False``: none are kept, and a scan that is interrupted begins again from its first file.
     storage_options, target_storage_options : dict, optional
         For the filesystems of the files and of the target, as in fsspec; the target uses those of the files by default.
     progress : bool or str, optional

@@ -354,7 +354,7 @@ def _parse_root(key: str, value: bytes) -> tuple[dict[str, bytes], int]:
         if any(part in {"", ".", ".."} for part in name.split("/")):
             raise MetadataError(key=key, field="metadata", got=name, expected="keys without '.' and '..' segments")
         if isinstance(member, str):  # as the specification says
-            documents[name] = member.encode("utf-8", "surrogatepass")  # which then is no document
+            documents[name] = member.encode("utf-8", "surrogatepass")  # then not a document
         elif isinstance(member, dict):  # as fsspec and kerchunk write
             documents[name] = json.dumps(member, ensure_ascii=False).encode("utf-8", "surrogatepass")
         else:
