@@ -221,7 +221,8 @@ def test_no_whole_variable_is_in_the_client(xp, registered, write, tmp_path):
 @pytest.mark.skipif(array_expr_enabled(), reason="it is this process")
 def test_all_of_this_with_query_planning():
     environment = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": "True"}
-    files = [__file__, str(Path(__file__).with_name("test_expressions.py"))]
+    here = Path(__file__)
+    files = map(str, [here, here.with_name("test_expressions.py"), here.parents[2] / "cost/test_patterns_cost.py"])
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0", *files]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:]
