@@ -39,6 +39,7 @@ from chunkmill.nodes.group import Group
 __all__ = [
     "ReadTasks",
     "ReadValues",
+    "Source",
     "SourceArray",
     "block_chunks",
     "from_store",
@@ -139,7 +140,18 @@ def read_graph(
         layer.collection_annotations = _shown(array)
         graph = HighLevelGraph.from_collections(name, layer, dependencies=())
     dtype = dtype or array.dtype
-    return SourceArray(graph, name, dask_chunks, meta=np.empty((0,) * array.ndim, dtype), dtype=dtype)
+    x = SourceArray(graph, name, dask_chunks, meta=np.empty((0,) * array.ndim, dtype), dtype=dtype)
+    x.source = Source(name, array, region, values)
+    return x
+
+
+class Source(NamedTuple):
+    """What a Dask array of a name reads: a region of a stored array, of which `values` makes the elements."""
+
+    name: str
+    array: StoredArray
+    region: Region
+    values: ReadValues
 
 
 class SourceArray(da.Array):
@@ -148,9 +160,16 @@ class SourceArray(da.Array):
     When a graph is computed, Dask asks each of its layers for all keys: 0.5 s for the slice of an array of 10^6 blocks.
     Below a slice, the layer of this array is culled beforehand. Its keys are those of the array, so that slices of one
     array share the blocks that they read; in the graph it has a name of its own.
+
+    Attributes
+    ----------
+    source
+        What it reads, as long as it has the name that it had then: Dask changes arrays in place (``x[0] = 1``).
     """
 
     __slots__ = ()
+
+    source: Source | None = None
 
     def __getitem__(self, index: Any) -> da.Array:
         """Return a part as Dask does."""

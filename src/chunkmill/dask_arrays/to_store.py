@@ -172,6 +172,8 @@ def to_store(
         same `x` (the same name in dask: see ``x.name``). Whole arrays only.
     write_empty_chunks
         Write chunks that are the fill value bit for bit, too; else they are left absent, and deleted where they were.
+        Where `x` is a stored array, unchanged, whose chunks are encoded as those of the target, its chunks are copied
+        as they are.
 
     Returns
     -------

@@ -31,6 +31,7 @@ from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.aligned_chunks import write_chunks
 from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
+from chunkmill.dask_arrays.encoded_copy import as_encoded
 from chunkmill.dask_arrays.hazards import check_in_place
 from chunkmill.dask_arrays.joined_regions import JoinedRegions
 from chunkmill.dask_arrays.regroup import regroup
@@ -221,6 +222,8 @@ def write_blocks(
     if not grid.aligned(region):
         check_guarded(array.store, array.path, lock)
     chunks = write_chunks(grid, region, x.chunks, array.dtype.itemsize)
+    if chunks == x.chunks and (encoded := as_encoded(x, array, region, write_empty=write_empty)) is not None:
+        x = encoded
     if is_text(array.dtype) and x.dtype != array.dtype:
         x = x.map_blocks(cast("Any", as_dtype), array.dtype, dtype=array.dtype)
     x = x.astype(array.dtype, copy=False)

@@ -22,6 +22,7 @@ from chunkmill.array.pending_writes import PendingWrites, with_pending_writes
 from chunkmill.array.staleness import written_to
 from chunkmill.array.stored_array import StoredArray, chunk_step
 from chunkmill.array.threads import cut_evenly, in_threads
+from chunkmill.dask_arrays.encoded_copy import EncodedBlock, EncodedChunk, put_encoded
 from chunkmill.dask_arrays.regroup import AssembledBlock
 from chunkmill.journal.journal import Journal
 from chunkmill.model.grid import Overlap, Region
@@ -32,6 +33,10 @@ from chunkmill.stores.guarded import Guard
 from chunkmill.stores.metered import Meter
 
 __all__ = ["UnfinishedWrite", "WriteCounts", "WriteTask", "block_number", "finished", "write_key"]
+
+
+Block = NDArray[Any] | AssembledBlock | EncodedBlock
+"""Values of a task: in one array, in several, or encoded."""
 
 
 class WriteCounts(NamedTuple):
@@ -99,7 +104,7 @@ class WriteTask:
     client_process: int
     needs: bytes
 
-    def __call__(self, block: NDArray[Any] | AssembledBlock, within: Region) -> NDArray[np.int64] | UnfinishedWrite:
+    def __call__(self, block: Block, within: Region) -> NDArray[np.int64] | UnfinishedWrite:
         """Write the block and return its `WriteCounts`, as a block, which may come before its values are stored."""
         if os.getpid() != self.client_process:
             check_process(self.needs)  # a worker may have joined after the others were checked
@@ -114,9 +119,7 @@ class WriteTask:
                 counts = self._write(array, block, region, guard)
         return counts.as_block(block.ndim)
 
-    def _begin(
-        self, block: NDArray[Any] | AssembledBlock, region: Region, guard: Guard
-    ) -> NDArray[np.int64] | UnfinishedWrite:
+    def _begin(self, block: Block, region: Region, guard: Guard) -> NDArray[np.int64] | UnfinishedWrite:
         """Encode the block's chunks here, and store them in threads, since requests cost latency.
 
         In the process of the client, `finished` waits for them. A worker may die before, so its task waits, but leaves
@@ -148,9 +151,7 @@ class WriteTask:
 
         writes.begin(store, n_bytes)
 
-    def _write(
-        self, array: StoredArray, block: NDArray[Any] | AssembledBlock, region: Region, guard: Guard
-    ) -> WriteCounts:
+    def _write(self, array: StoredArray, block: Block, region: Region, guard: Guard) -> WriteCounts:
         check_unmasked(block)  # dask's metadata do not always show that blocks are masked
 
         def write_one(overlap: Overlap) -> WriteCounts:
@@ -169,7 +170,7 @@ class WriteTask:
         return WriteCounts.total(in_threads(write, cut_evenly(len(overlaps), 8 * n_threads), n_threads))
 
     def _write_recorded(
-        self, journal: Journal, array: StoredArray, block: NDArray[Any] | AssembledBlock, region: Region, guard: Guard
+        self, journal: Journal, array: StoredArray, block: Block, region: Region, guard: Guard
     ) -> WriteCounts:
         """Write the block and record its counts; return those recorded where dask repeats a task that has ended."""
         number = block_number(self.array, region)
@@ -209,9 +210,12 @@ def finished(counts: NDArray[np.int64] | UnfinishedWrite) -> NDArray[np.int64]:
 
 
 def write_key(
-    array: StoredArray, overlap: Overlap, values: NDArray[Any], lock: LockFactory, write_empty: bool
+    array: StoredArray, overlap: Overlap, values: NDArray[Any] | EncodedChunk, lock: LockFactory, write_empty: bool
 ) -> WriteCounts:
-    """Write the elements of one store key, and return its counts."""
+    """Write the elements of one store key, or what they are stored as, and return its counts."""
+    if isinstance(values, EncodedChunk):
+        n_bytes = put_encoded(array, overlap, values)
+        return WriteCounts(1, 0, n_bytes == 0, n_bytes)
     n_bytes = write_overlap(array, overlap, values, lock=lock, write_empty=write_empty)
     return WriteCounts(1, not overlap.whole, n_bytes == 0, n_bytes)
 
@@ -222,12 +226,12 @@ def block_number(array: StoredArray, region: Region) -> int:
     return grid.number_of(grid.first_touched(region))
 
 
-def _values(block: NDArray[Any] | AssembledBlock, overlap: Overlap) -> NDArray[Any]:
+def _values(block: Block, overlap: Overlap) -> Any:
     index: tuple[Any, ...] = (*overlap.in_region, ...)  # the dots keep a 0-d block an array
     return block[index]
 
 
-def _as_dtype(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _as_dtype(values: Any, dtype: np.dtype[Any]) -> Any:
     """Return `values` in the dtype that their dask array declares.
 
     Times that xarray encodes in a task may come in another; whatever would change by the conversion is an error.
