@@ -25,7 +25,7 @@ SHAPE, CHUNKS = (240, 200), (20, 20)
 
 
 class Cost(NamedTuple):
-    """What a pattern takes: tasks that are run, keys of chunks that are asked for, and the bytes of them."""
+    """Cost of a pattern: tasks that are run, keys of chunks that are asked for, and the bytes of them."""
 
     tasks: int
     keys: int

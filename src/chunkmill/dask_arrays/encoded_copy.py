@@ -16,7 +16,7 @@ from dask.array import core as da
 from chunkmill.array.other_stores import held_references
 from chunkmill.array.staleness import check_still_there, read_published
 from chunkmill.array.stored_array import StoredArray, chunk_step
-from chunkmill.dask_arrays.read import SourceArray, read_graph
+from chunkmill.dask_arrays.read import Source, read_graph
 from chunkmill.model.grid import Overlap, Region
 
 __all__ = ["EncodedBlock", "EncodedChunk", "as_encoded", "put_encoded"]
@@ -47,14 +47,13 @@ class EncodedBlock:
         return self.chunks[tuple(cut.start for cut in index[: self.ndim])]
 
 
-def as_encoded(x: da.Array, array: StoredArray, region: Region, *, write_empty: bool) -> da.Array | None:
+def as_encoded(x: da.Array, source: Source, array: StoredArray, region: Region) -> da.Array | None:
     """Return `x` with blocks of encoded chunks; ``None`` where they are not what `region` of `array` is to store.
 
     They are where `x` is a region of a stored array, cut by the same store keys, and codecs, dtype and fill value are
-    equal. With `write_empty`, chunks that are absent must be written, so that nothing is copied.
+    equal.
     """
-    source = x.source if isinstance(x, SourceArray) else None
-    if source is None or source.name != x.name or source.values is not read_published or write_empty:
+    if source.name != x.name or source.values is not read_published:
         return None
     own, wanted = source.array.metadata, array.metadata
     facts = [

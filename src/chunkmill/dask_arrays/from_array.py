@@ -77,11 +77,11 @@ def _plugin(x: Any) -> da.Array | None:
     layer = x.dask.layers.get(x.name) if isinstance(x, da.Array) else None
     if type(layer) is not Blockwise or layer.task.func not in _GETTERS or layer.task.kwargs:
         return None  # with arguments of its own where there is a lock
-    given = source = next((value for value, index in layer.indices if index is None), None)
-    if isinstance(given, TaskRef):
-        source = x.dask.layers[given.key][given.key]
+    argument = source = next((value for value, index in layer.indices if index is None), None)
+    if isinstance(argument, TaskRef):
+        source = x.dask.layers[argument.key][argument.key]
     if _reads_stored(source):
-        _share(x.dask, layer, given, SharedSource(source))
+        _share(x.dask, layer, argument, SharedSource(source))
     if type(x) is SourceArray or (found := array_inside(source)) is None:
         return None
     graph = read_in_runs_of(found.array, x.chunks, found.region, x.name, found.values)
@@ -97,13 +97,13 @@ def _reads_stored(source: Any) -> bool:
     return isinstance(source, StoredArray)
 
 
-def _share(graph: HighLevelGraph, layer: Any, given: Any, shared: Any) -> None:
+def _share(graph: HighLevelGraph, layer: Any, argument: Any, shared: Any) -> None:
     """Put a source into a graph, whose layer has another one in its arguments, or refers to it."""
-    if isinstance(given, TaskRef):
+    if isinstance(argument, TaskRef):
         layers: Any = graph.layers
-        layers[given.key] = MaterializedLayer({given.key: shared})
+        layers[argument.key] = MaterializedLayer({argument.key: shared})
     else:
-        layer.indices = tuple((shared if value is given else value, index) for value, index in layer.indices)
+        layer.indices = tuple((shared if value is argument else value, index) for value, index in layer.indices)
 
 
 _GETTERS = (getter, getter_nofancy)

@@ -146,7 +146,7 @@ def read_graph(
 
 
 class Source(NamedTuple):
-    """What a Dask array of a name reads: a region of a stored array, of which `values` makes the elements."""
+    """Region of a stored array that a Dask array of a name reads; `values` makes the elements."""
 
     name: str
     array: StoredArray

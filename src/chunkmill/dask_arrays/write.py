@@ -34,6 +34,7 @@ from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
 from chunkmill.dask_arrays.encoded_copy import as_encoded
 from chunkmill.dask_arrays.hazards import check_in_place
 from chunkmill.dask_arrays.joined_regions import JoinedRegions
+from chunkmill.dask_arrays.read import SourceArray
 from chunkmill.dask_arrays.regroup import regroup
 from chunkmill.dask_arrays.write_task import UnfinishedWrite, WriteCounts, WriteTask, finished
 from chunkmill.display.report import ReportMixin
@@ -222,8 +223,9 @@ def write_blocks(
     if not grid.aligned(region):
         check_guarded(array.store, array.path, lock)
     chunks = write_chunks(grid, region, x.chunks, array.dtype.itemsize)
-    if chunks == x.chunks and (encoded := as_encoded(x, array, region, write_empty=write_empty)) is not None:
-        x = encoded
+    if isinstance(x, SourceArray) and x.source is not None and chunks == x.chunks and not write_empty:
+        encoded = as_encoded(x, x.source, array, region)
+        x = x if encoded is None else encoded
     if is_text(array.dtype) and x.dtype != array.dtype:
         x = x.map_blocks(cast("Any", as_dtype), array.dtype, dtype=array.dtype)
     x = x.astype(array.dtype, copy=False)

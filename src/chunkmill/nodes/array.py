@@ -57,7 +57,7 @@ class Array(ArrayFacts, ChangesAttributes):
 
     def __init__(self, stored: StoredArray) -> None:
         self.stored = stored
-        if "dask.array" in sys.modules:
+        if stored.store.is_remote and "dask.array" in sys.modules:
             deferred_imports.read_from_arrays_in_runs()
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:

@@ -32,7 +32,7 @@ from chunkmill.array.advanced_indexing import read_outer, read_points
 from chunkmill.array.staleness import check_unchanged
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.config import setting
-from chunkmill.dask_arrays.from_array import ArrayInside, find_array_inside
+from chunkmill.dask_arrays.from_array import ArrayInside, find_array_inside, read_from_arrays_in_runs
 from chunkmill.errors import ChunkmillError, DatasetError, MetadataError, UnknownCodec
 from chunkmill.formats.base import FormatName
 from chunkmill.formats.registry import get_format
@@ -349,6 +349,7 @@ class LazyArray(BackendArray):
     __slots__ = ("array", "dtype", "index_coordinates", "shape")
 
     def __init__(self, array: StoredArray, index_coordinates: IndexCoordinates | None = None) -> None:
+        read_from_arrays_in_runs()
         self.array = array
         self.index_coordinates = index_coordinates
         self.shape = array.shape

@@ -36,7 +36,7 @@ def copy(source, kind, region=None, **options):
 
 
 def stored(array):
-    return {key: array.store.get(key) for key in array.stored_keys()}
+    return {key: array.store.get(key) for key in array.stored.stored_keys()}
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_equal_chunks_are_copied(source, kind, no_codec):
     no_codec.undo()
     assert stored(target) == stored(source)
     assert report.n_keys == source.to_dask(chunked_array_type="dask").npartitions
-    assert report.n_empty == report.n_keys - len(list(source.stored_keys()))
+    assert report.n_empty == report.n_keys - len(list(source.stored.stored_keys()))
     np.testing.assert_array_equal(target[...], source[...])
 
 
@@ -104,7 +104,7 @@ def test_a_changed_array_is_no_source_any_more(source):
         MemoryStore(), shape=source.shape, dtype="f8", codecs="gzip", chunks=source.chunks, shards=source.shards
     )
     x[0, 0] = 99
-    assert as_encoded(x, target, np.s_[0:25, 0:18], write_empty=False) is None
+    assert as_encoded(x, x.source, target.stored, np.s_[0:25, 0:18]) is None
     cm.to_store(x, target)
     assert target[0, 0] == 99
 
@@ -112,7 +112,7 @@ def test_a_changed_array_is_no_source_any_more(source):
 def test_a_truncated_chunk_is_not_copied(kind):
     array = cm.create_array(MemoryStore(), shape=(8,), dtype="f8", chunks=(4,), codecs="raw")
     array[...] = 1
-    (key, *_) = array.stored_keys()
+    (key, *_) = array.stored.stored_keys()
     array.store.set(key, b"short")
     with pytest.raises(ChunkError, match="5 bytes, expected 32"):
         cm.to_store(array.to_dask(chunked_array_type=kind), MemoryStore(), codecs="raw")
