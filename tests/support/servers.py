@@ -68,12 +68,17 @@ class HttpServer:
     ranges: bool = True
     suffix_ranges: bool = True
     listing: bool = True
+    absent: int = 404
+    """Status of absent files; with 200 comes a page."""
     status: dict[str, int] = field(default_factory=dict)
     truncate: int | None = None
     fail_every: int = 0
     n_at_once: int = 0
     most_at_once: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+_PAGE = b"<!doctype html><title>not found</title>"
 
 
 def _handler(server: HttpServer) -> type[BaseHTTPRequestHandler]:
@@ -112,12 +117,12 @@ def _handler(server: HttpServer) -> type[BaseHTTPRequestHandler]:
             if target.is_dir():
                 return self.reply_listing(target)
             if not target.is_file():
-                return self.reply(404, b"not found")
+                return self.reply(server.absent, _PAGE)
             return self.reply_file(target.read_bytes())
 
         def reply_listing(self, target):
             if not server.listing:
-                return self.reply(404, b"not found")
+                return self.reply(server.absent, _PAGE)
             names = sorted(p.name + ("/" if p.is_dir() else "") for p in target.iterdir())
             body = "".join(f'<a href="{quote(name)}">{name}</a>\n' for name in names)
             return self.reply(200, body.encode(), {"Content-Type": "text/html; charset=utf-8"})
@@ -286,6 +291,8 @@ class FlakyProxy:
     """Headers, in lower case, that are not passed on."""
     weakens: bool = False
     """Whether ETags are sent as weak ones, which no If-Match is satisfied by."""
+    forbids: bool = False
+    """Whether absent keys are answered with 403, as by a bucket that must not be listed."""
     conditions: tuple[int, str] | None = None
     """Status and S3's code that conditional requests are answered with, after `n_conditional` of which they pass."""
     n_conditional: int = 1 << 60
@@ -338,6 +345,9 @@ def serve_flaky(endpoint_url: str, **knobs) -> Iterator[FlakyProxy]:
                 connection.close()
             if failing and not proxy.cut:
                 self.unavailable()
+                return
+            if proxy.forbids and response.status == 404:
+                self.reply_error(403, "AccessDenied")
                 return
             self.send_response(response.status)
             for name, value in response.getheaders():

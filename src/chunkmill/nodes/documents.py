@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from chunkmill.array.threads import BackgroundCalls, at_once
-from chunkmill.errors import MetadataError, NodeExists, StoreError, UnsupportedFeature
+from chunkmill.errors import ChunkmillError, MetadataError, NodeExists, StoreError, UnsupportedFeature
 from chunkmill.formats.base import Format, parse_json
 from chunkmill.formats.references import ROOT_KEY, is_reference_root
 from chunkmill.formats.registry import FORMATS, get_format
@@ -22,6 +22,7 @@ from chunkmill.model.metadata import parents_of, same_json
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
 from chunkmill.stores.capabilities import can_rename, uncached
+from chunkmill.stores.probe import is_forbidden
 
 __all__ = [
     "READ_ONLY_SET",
@@ -33,6 +34,7 @@ __all__ = [
     "create_groups_above",
     "documents_of_zarr",
     "fetch",
+    "fetch_known",
     "first_document",
     "format_of_store",
     "is_reference_folder",
@@ -78,6 +80,34 @@ def fetch(store: Store, keys: Iterable[str]) -> Documents:
     """Fetch documents, concurrently where requests cost latency; ``None`` for absent ones."""
     wanted = list(dict.fromkeys(keys))
     return dict(zip(wanted, store.get_many(ByteSpan(key) for key in wanted), strict=True))
+
+
+def fetch_known(store: Store, keys: Iterable[str], unknown: dict[str, ChunkmillError]) -> Documents:
+    """Fetch documents, and collect the errors of those of which a service does not say that they are absent.
+
+    Buckets that must not be listed answer 403 for absent keys, and some web servers send a page.
+    """
+    wanted = list(keys)
+    try:
+        documents = fetch(store, wanted)
+    except StoreError as forbidden:
+        if not (store.is_remote and is_forbidden(forbidden)):
+            raise
+        documents = dict.fromkeys(wanted)
+        for key in wanted:
+            try:
+                documents[key] = store.get(key)
+            except StoreError as error:
+                if not is_forbidden(error):
+                    raise
+                unknown[key] = error
+    for key, value in documents.items():
+        if store.is_remote and value is not None and value.lstrip()[:1] == b"<":
+            try:
+                parse_json(key, value)
+            except MetadataError as error:
+                documents[key], unknown[key] = None, error
+    return documents
 
 
 def present(documents: Documents) -> dict[str, bytes]:

@@ -6,13 +6,13 @@ Formats turn documents into descriptions, stores fetch documents; here the two m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.errors import MetadataError, NodeNotFound
+from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.hints import Hint
@@ -24,6 +24,7 @@ from chunkmill.nodes.documents import (
     READ_ONLY_SET,
     Documents,
     fetch,
+    fetch_known,
     format_of_store,
     is_reference_folder,
     is_torn,
@@ -122,17 +123,19 @@ def _find(
 ) -> tuple[StoredNode | None, Documents]:
     """Return the node at `path`, and the documents that were read."""
     formats = _candidates(format, path)
-    array, documents = (None, {}) if consolidated else _open_array(store, path, formats, read_only=read_only)
+    unknown: dict[str, ChunkmillError] = {}
+    own = () if consolidated else formats
+    array, documents = _open_array(store, path, own, unknown, read_only=read_only)
     if array is not None:
         return array, documents
     keys = {key for each in formats for key in _opening_keys(each, path, consolidated)}
-    documents |= fetch(store, keys - documents.keys())
+    documents |= fetch_known(store, keys - documents.keys(), unknown)
     for candidate in formats:
         documents_format = candidate.configured(present(documents))
         if documents_format is None:
             continue
         at = documents_format.normalize_path(path)
-        documents |= fetch(store, set(node_keys(documents_format, at)) - documents.keys())
+        documents |= fetch_known(store, set(node_keys(documents_format, at)) - documents.keys(), unknown)
         view = None
         if consolidated is not False:
             view = _ConsolidatedView.find(store, documents_format, at, documents, is_demanded=bool(consolidated))
@@ -140,20 +143,34 @@ def _find(
             node = parse_node(store, at, documents_format, documents, read_only=read_only)
         else:
             node = view.open(at, documents, read_only=read_only)
-        if node is None and _is_implicit(store, documents_format, at, documents, is_named=format is not None):
+        is_named = format is not None
+        if node is None and not unknown and _is_implicit(store, documents_format, at, documents, is_named=is_named):
             node = StoredGroup(store, at, GroupMetadata(), documents_format, read_only=read_only, is_implicit=True)
         if node is not None and consolidated and view is None:
             key = documents_format.consolidated_key("") or documents_format.name
             raise MetadataError(key=key, field="consolidated metadata", got="none", expected="some: consolidated=True")
-        if isinstance(node, StoredArray):
-            node.check_codecs()
         if node is not None:
+            _check_opened(node, documents_format, {} if view is not None else unknown)
             return node, documents
+    _raise_first(unknown)
     return None, documents
 
 
+def _raise_first(errors: Mapping[str, ChunkmillError]) -> None:
+    for error in errors.values():
+        raise error
+
+
+def _check_opened(node: StoredNode, documents_format: Format, unknown: Mapping[str, ChunkmillError]) -> None:
+    """Raise what is known to prevent reading: a codec, or a document of the node's own that the service refuses."""
+    keys = documents_format.array_keys if isinstance(node, StoredArray) else documents_format.group_keys
+    _raise_first({key: unknown[key] for key in keys(node.path) if key in unknown})
+    if isinstance(node, StoredArray):
+        node.check_codecs()
+
+
 def _open_array(
-    store: Store, path: str, formats: Sequence[Format], *, read_only: bool
+    store: Store, path: str, formats: Sequence[Format], unknown: dict[str, ChunkmillError], *, read_only: bool
 ) -> tuple[StoredArray | None, Documents]:
     """Return the array at `path` by its own documents, and those; ``None`` for one that takes others to be opened.
 
@@ -162,11 +179,11 @@ def _open_array(
     if not path.strip("/"):
         return None, {}
     known = {each: each.normalize_path(path) for each in takewhile(lambda each: not each.root_keys(), formats)}
-    documents = fetch(store, (key for each, at in known.items() for key in node_keys(each, at)))
+    documents = fetch_known(store, (key for each, at in known.items() for key in node_keys(each, at)), unknown)
     for documents_format, at in known.items():
         node = parse_node(store, at, documents_format, documents, read_only=read_only)
         if isinstance(node, StoredArray):
-            node.check_codecs()
+            _check_opened(node, documents_format, unknown)
         if node is not None:
             return (node if isinstance(node, StoredArray) else None), documents
     return None, documents

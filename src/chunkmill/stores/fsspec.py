@@ -23,6 +23,7 @@ import fsspec.utils
 from chunkmill.config import setting
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import OTHER_MEMORY, ByteRange, ByteSpan, check_key, check_prefix, range_bounds
+from chunkmill.stores.contact import Waiting, check_reachable
 from chunkmill.stores.filesystems import (
     LOCAL_PROTOCOLS,
     Opened,
@@ -348,6 +349,8 @@ class FsspecStore:
         if self._is_elsewhere:
             raise StoreError(url=self.url, key="", reason=OTHER_MEMORY)
         if self._opened is None or self._opened.pid != os.getpid():
+            if server := self._endpoint if self._is_s3 else self._identity[0] if not self.can_list else None:
+                check_reachable("/".join(server.split("/")[:3]), self.url)
             try:
                 self._opened = open_filesystem(*self._identity)
             except Exception as error:
@@ -363,7 +366,8 @@ class FsspecStore:
 
     def _blocking(self, key: str, function: Callable[[], T]) -> T | None:
         try:
-            with contextlib.nullcontext() if self._opened is None else self._opened.service.one_at_a_time:
+            limit = contextlib.nullcontext() if self._opened is None else self._opened.service.one_at_a_time
+            with limit, Waiting(self.url, key) if self.is_remote else contextlib.nullcontext():
                 return function()
         except ABSENT:
             return None
@@ -374,8 +378,8 @@ class FsspecStore:
         if isinstance(error, StoreError):
             return error
         hint = ""
-        if self._is_s3 and isinstance(error, PermissionError):
-            hint = "; S3 answers so for absent keys too, unless the credentials may list the bucket"
+        if self.is_remote and isinstance(error, PermissionError):
+            hint = "; servers answer so for absent keys too, unless the credentials may list the bucket: give format="
         failed = StoreError(url=self.url, key=key, reason=f"{type(error).__name__}: {error}{hint}")
         failed.errno = getattr(error, "errno", None)
         return failed

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import re
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from importlib import import_module
@@ -240,11 +241,49 @@ class S3Service(Service):
                 raise OSError(f"{len(errors)} of {len(keys)} values were not deleted, the first {first}")
 
 
+class _Busy(OSError):
+    """The server answers that it cannot answer now."""
+
+
+class _ShortBodyError(Exception):
+    """A body is shorter than its Content-Length: what came of it, and of which version."""
+
+    def __init__(self, data: bytes, version: str | None) -> None:
+        super().__init__()
+        self.data, self.version = data, version
+
+
+_BUSY = (429, 500, 502, 503, 504)
+
+
 class HttpService(Service):
     """HTTP, through the session of fsspec's filesystem: it reads, and says what the server did."""
 
     async def fetch(self, path: str, byte_range: ByteRange | None) -> Fetched:
-        """Return the bytes of one GET."""
+        """Return the bytes of one GET; where a body ends early, the rest by others, while its ETag stays the same."""
+        wanted, data, version, failures = byte_range, b"", None, 0
+        while True:
+            try:
+                rest, found = await self._fetch(path, wanted)
+                is_short = False
+            except _ShortBodyError as short:
+                rest, found, is_short, broken = short.data, short.version, True, short.__cause__
+            is_same = not data or found == version
+            if is_same and not is_short:
+                return data + rest, found
+            start = 0 if byte_range is None else byte_range.start
+            failures = 0 if is_same and data and rest else failures + 1
+            data, version = (data + rest, found) if is_same and found is not None and start >= 0 else (b"", None)
+            if failures == _ATTEMPTS or not float(setting("retry-seconds")):
+                raise OSError(f"the body ended early, or changed, {max(failures, 1)} times: {broken}")
+            if data:
+                most = None if byte_range is None or byte_range.length is None else byte_range.length - len(data)
+                wanted = ByteRange(start + len(data), most)
+            else:
+                wanted = byte_range
+                await asyncio.sleep(0.1 * 2**failures)
+
+    async def _fetch(self, path: str, byte_range: ByteRange | None) -> Fetched:
         if byte_range is not None and byte_range.length == 0:
             raise OutOfRange  # HTTP cannot ask for zero bytes
         headers = {} if byte_range is None else {"Range": range_header(byte_range)}
@@ -281,17 +320,19 @@ class HttpService(Service):
         return size
 
     async def _get(self, path: str, headers: dict[str, str], read: Callable[[Any], Awaitable[Any]]) -> Any:
-        aiohttp = import_module("aiohttp")
-        for attempt in range(_ATTEMPTS):
+        """Make a request, and again while it fails for a reason that may pass, until `retry-seconds` are over."""
+        connection_error = import_module("aiohttp").ClientConnectionError
+        begun, pause = time.monotonic(), 0.1
+        while True:
             try:
                 return await self._get_once(path, headers, read)
-            except aiohttp.ClientPayloadError as error:  # the body is shorter than its Content-Length
-                if attempt == _ATTEMPTS - 1 or not float(setting("retry-seconds")):
-                    raise OSError(f"the body ended early, {attempt + 1} times: {error}") from error
-                await asyncio.sleep(0.1 * 2**attempt)
             except TimeoutError as error:
                 raise OSError(f"the server sent nothing for {_silence():.0f} s") from error
-        raise AssertionError
+            except (connection_error, _Busy):
+                pause = min(2 * pause, 15.0)
+                if time.monotonic() + pause - begun > float(setting("retry-seconds")):
+                    raise
+                await asyncio.sleep(pause)
 
     async def _get_once(self, path: str, headers: dict[str, str], read: Callable[[Any], Awaitable[Any]]) -> Any:
         options = dict(self.fs.kwargs)
@@ -307,7 +348,8 @@ class HttpService(Service):
             if response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and "Range" in headers:
                 raise OutOfRange
             if response.status not in {HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT}:
-                raise OSError(f"the server answered {response.status} {response.reason or ''}".rstrip())
+                raised = {403: PermissionError, **dict.fromkeys(_BUSY, _Busy)}.get(response.status, OSError)
+                raise raised(f"the server answered {response.status} {response.reason or ''}".rstrip())
             return await read(response)
 
 
@@ -320,12 +362,15 @@ async def _body(response: Any, most: int) -> bytes:
     """Return the body; raise once it is longer than `most`: a server may send without end."""
     received: list[bytes] = []
     n_bytes = 0
-    async for data in response.content.iter_any():
-        n_bytes += len(data)
-        if n_bytes > most:
-            response.close()
-            raise OSError(f"the server sends more than the {most} bytes that there can be")
-        received.append(data)
+    try:
+        async for data in response.content.iter_any():
+            n_bytes += len(data)
+            if n_bytes > most:
+                response.close()
+                raise OSError(f"the server sends more than the {most} bytes that there can be")
+            received.append(data)
+    except import_module("aiohttp").ClientPayloadError as error:
+        raise _ShortBodyError(b"".join(received), response.headers.get("ETag")) from error
     return received[0] if len(received) == 1 else b"".join(received)
 
 
@@ -344,7 +389,10 @@ async def _range_of_whole(response: Any, byte_range: ByteRange) -> bytes:
             f"asked for {range_header(byte_range)}, got the whole body: the server does not support range requests; "
             "serve the files with one that does, or copy them"
         )
-    body = await _body(response, _MAX_IGNORED)
+    try:
+        body = await _body(response, _MAX_IGNORED)
+    except _ShortBodyError as short:
+        raise _ShortBodyError(b"", None) from short.__cause__
     start = byte_range.start if byte_range.start >= 0 else max(0, len(body) + byte_range.start)
     if start > len(body):
         raise OutOfRange

@@ -27,6 +27,7 @@ from chunkmill.config import setting
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import OTHER_MEMORY, ByteRange, ByteSpan, check_key, check_prefix, range_bounds
 from chunkmill.stores.capabilities import RecordVersion
+from chunkmill.stores.contact import Waiting, check_reachable
 from chunkmill.stores.filesystems import max_requests
 from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.fsspec_services import digest
@@ -390,7 +391,7 @@ class ObstoreStore:
         """Store a value in one request, or in parts of 8 MiB at once."""
         check_key(key)
         data = self._sendable(value)
-        stored = self._call(key, lambda: bool(obstore.put(self._open(), key, data, chunk_size=PIECE)))
+        stored = self._call(key, lambda: bool(obstore.put(self._open(), key, data, chunk_size=PIECE)), len(data))
         if stored is None:
             raise StoreError(url=self.url, key=key, reason="cannot write: the place does not exist")
 
@@ -438,7 +439,7 @@ class ObstoreStore:
                 return self._is_own(key, write_id)
             return True
 
-        return bool(self._call(key, put))
+        return bool(self._call(key, put, len(data)))
 
     def _is_own(self, key: str, write_id: str) -> bool:
         """Return whether a refused write met its own first try, whose response was lost."""
@@ -550,6 +551,8 @@ class ObstoreStore:
             raise StoreError(url=self.url, key="", reason=OTHER_MEMORY)
         if self._client is None or self._client[0] != os.getpid():
             RUNTIME.pid = os.getpid()
+            if isinstance(self._place, Location):
+                check_reachable(self._place.server, self.url)
             client = open_client(self._place) if isinstance(self._place, Location) else self._place
             self._client = os.getpid(), client
         return self._client[1]
@@ -572,10 +575,11 @@ class ObstoreStore:
             self._forked = FsspecStore(*self._fallback)
         return self._forked
 
-    def _call(self, key: str, function: Callable[[], T]) -> T | None:
-        """Call obstore; return ``None`` where the key is absent."""
+    def _call(self, key: str, function: Callable[[], T], n_bytes: int = 0) -> T | None:
+        """Call obstore, to send `n_bytes`; return ``None`` where the key is absent."""
         try:
-            return function()
+            with Waiting(self.url, key, n_bytes):
+                return function()
         except StoreError:
             raise
         except FileNotFoundError as error:

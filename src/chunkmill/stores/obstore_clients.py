@@ -66,6 +66,14 @@ class Location:
         """Canonical url."""
         return f"{self.kind}://{self.bucket}/{self.prefix}".rstrip("/")
 
+    @property
+    def server(self) -> str:
+        """Url of the server that is asked."""
+        if endpoint := self.config.get("endpoint") or self.config.get("base_url"):
+            return str(endpoint)
+        hosts = {"s3": f"s3.{self.config.get('region')}.amazonaws.com", "gs": "storage.googleapis.com"}
+        return f"https://{hosts.get(self.kind) or self.config.get('account_name', '') + '.blob.core.windows.net'}"
+
 
 def location_of(url: str, options: Options | None = None) -> Location | None:
     """Return where obstore finds a url; ``None`` where it is not installed or might mean something else by it.
@@ -207,7 +215,7 @@ _TRANSLATIONS: dict[str, Callable[[Options], dict[str, Any] | None]] = {
 
 def allows_http(place: Location) -> bool:
     """Return whether the service is reached without TLS: a server on this machine or network."""
-    return urlsplit(str(place.config.get("endpoint") or place.config.get("base_url") or "")).scheme == "http"
+    return urlsplit(place.server).scheme == "http"
 
 
 _MISSING = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist", "specified container does not")
@@ -238,8 +246,8 @@ _HINTS = [
     (
         ("403 Forbidden", "AccessDenied", "PermissionDenied"),
         (
-            "the credentials do not allow it; services answer so for absent keys too, unless the bucket may be listed, "
-            "and where the requester pays: storage_options={'requester_pays': True}"
+            "the credentials do not allow it; services answer so for absent keys too, unless the bucket may be listed "
+            "(give format=), and where the requester pays: storage_options={'requester_pays': True}"
         ),
     ),
 ]

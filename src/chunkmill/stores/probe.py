@@ -18,7 +18,15 @@ from uuid import uuid4
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import Store
 
-__all__ = ["PROBE_PREFIX", "WritesByCondition", "compares_versions", "create_again", "is_unsupported", "set_unguarded"]
+__all__ = [
+    "PROBE_PREFIX",
+    "WritesByCondition",
+    "compares_versions",
+    "create_again",
+    "is_forbidden",
+    "is_unsupported",
+    "set_unguarded",
+]
 
 PROBE_PREFIX = ".chunkmill-probe-"
 """Start of the names of keys that are written to find something out, and deleted again."""
@@ -61,7 +69,7 @@ def _probed(store: WritesByCondition) -> bool:
     except PermissionError:
         return True
     except StoreError as error:
-        if isinstance(error.__cause__, PermissionError) or type(error.__cause__).__name__ in _REFUSED:
+        if is_forbidden(error) or type(error.__cause__).__name__ == "UnauthenticatedError":
             return True
         raise
     if fault is not None:
@@ -74,7 +82,9 @@ def _probed(store: WritesByCondition) -> bool:
     return fault is None
 
 
-_REFUSED = {"PermissionDeniedError", "UnauthenticatedError"}
+def is_forbidden(error: StoreError) -> bool:
+    """Return whether a service has answered 403: buckets that must not be listed do so for absent keys, too."""
+    return isinstance(error.__cause__, PermissionError) or type(error.__cause__).__name__ == "PermissionDeniedError"
 
 
 def _fault(store: WritesByCondition, key: str) -> str | None:
