@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 from dask.utils import SerializableLock
+from support.recording import FarStore
 
 import chunkmill as cm
 from chunkmill.errors import (
@@ -214,6 +215,25 @@ def test_compute_later():
     report = later.compute()
     assert report.n_keys == 4
     np.testing.assert_array_equal(cm.open_array(store), np.arange(8))
+
+
+@pytest.mark.parametrize("kind", [MemoryStore, FarStore])
+@pytest.mark.parametrize("others", ["array", "group"])
+def test_what_others_make_before_a_graph_is_computed_survives(kind, others):
+    """None of 64 elements of theirs survived, and the error said that they had."""
+    store = kind()
+    later = cm.to_store(da.ones((8, 8), chunks=4), store, "x", compute=False)
+    theirs = np.arange(64.0).reshape(8, 8)
+    if others == "array":
+        cm.to_store(da.from_array(theirs, chunks=4), store, "x")
+    else:
+        cm.create_group(store, "x")
+    before = {key: store.get(key) for key in store.list_prefix("")}
+    with pytest.raises(NodeExists, match="it was made after this write was planned"):
+        later.compute()
+    assert {key: store.get(key) for key in store.list_prefix("")} == before
+    if others == "array":
+        np.testing.assert_array_equal(cm.open_array(store, "x")[...], theirs)
 
 
 def test_several_at_once():

@@ -289,8 +289,16 @@ class _Write:
         self, region: Region, documents: Mapping[str, bytes] | None = None, *, stored: StoredArray | None = None
     ) -> WriteReport | Delayed:
         """Write into `region` of the array, which exists when it is `stored`, and publish `documents` in the end."""
+        own, later = format_of_store(self.array.store, self.array.format), stored is None and not self.compute
+        entries = (own.array_keys(self.array.path)[0], own.group_keys(self.array.path)[0]) if later else ()
         counts, n_regrouped = write_graph(
-            self.x, self.array, region, lock=self.lock, write_empty=self.write_empty, stored=stored
+            self.x,
+            self.array,
+            region,
+            lock=self.lock,
+            write_empty=self.write_empty,
+            stored=stored,
+            absent=[*dict.fromkeys(entries)],
         )
         finish = partial(_finish, n_regrouped=n_regrouped, array=self.array, documents=dict(documents or {}))
         return run([counts], finish, compute=self.compute, arrays=[self.array])

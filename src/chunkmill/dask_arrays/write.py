@@ -131,13 +131,17 @@ def write_graph(
     lock: LockFactory,
     write_empty: bool = False,
     stored: StoredArray | None = None,
+    absent: Sequence[str] = (),
 ) -> tuple[da.Array, int]:
     """Return a dask array that, computed, writes `x` to `region` of `array`, and the number of blocks regrouped.
 
     The result is one block of `WriteCounts`. `stored` is the array as it must be in the store when tasks write: `array`
-    itself, or a shorter one that is appended to; ``None`` for an array that is not published yet.
+    itself, or a shorter one that is appended to; ``None`` for an array that is not published yet. `absent`, as of
+    `WriteTask`.
     """
-    counts, n_regrouped = write_blocks(x, array, region, lock=lock, write_empty=write_empty, stored=stored)
+    counts, n_regrouped = write_blocks(
+        x, array, region, lock=lock, write_empty=write_empty, stored=stored, absent=absent
+    )
     return _sum_blocks(counts), n_regrouped
 
 
@@ -216,6 +220,7 @@ def write_blocks(
     write_empty: bool = False,
     journal: Journal | None = None,
     stored: StoredArray | None = None,
+    absent: Sequence[str] = (),
 ) -> tuple[da.Array, int]:
     """Return what `write_graph` does before the sum: `WriteCounts` of each block, along a last axis."""
     check_source(x, region_shape(region))
@@ -240,6 +245,7 @@ def write_blocks(
         name=f"write-{array.path.rpartition('/')[2] or 'array'}-{uuid4().hex}",
         client_process=os.getpid(),
         needs=dumps(describe_needs(writes_to([array]), targets=[array])),
+        absent=absent,
     )
     n_regrouped = 0
     if chunks != x.chunks:

@@ -7,7 +7,8 @@ Not here: the graph of these tasks (`chunkmill.dask_arrays.write`), how one stor
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Self
@@ -20,10 +21,11 @@ from chunkmill.array.chunk_io import LockFactory, puts_at_once, write_overlap
 from chunkmill.array.other_stores import metered
 from chunkmill.array.pending_writes import PendingWrites, with_pending_writes
 from chunkmill.array.staleness import written_to
-from chunkmill.array.stored_array import StoredArray, chunk_step
+from chunkmill.array.stored_array import CHECK_INTERVAL, StoredArray, chunk_step
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.dask_arrays.encoded_copy import EncodedBlock, EncodedChunk, put_encoded
 from chunkmill.dask_arrays.regroup import AssembledBlock
+from chunkmill.errors import NodeExists
 from chunkmill.journal.journal import Journal
 from chunkmill.model.grid import Overlap, Region
 from chunkmill.model.user_values import as_dtype, check_unmasked
@@ -87,6 +89,8 @@ class WriteTask:
         Where each block is recorded, and looked up before it is written.
     stored
         The array as it must be in the store when the block is written; ``None``: not published yet.
+    absent
+        Keys of documents that must not be there when a block is written: of a new array that nothing leases.
     name
         Of the write, by which it is given up.
     client_process, needs
@@ -103,6 +107,7 @@ class WriteTask:
     name: str
     client_process: int
     needs: bytes
+    absent: Sequence[str] = ()
 
     def __call__(self, block: Block, within: Region) -> NDArray[np.int64] | UnfinishedWrite:
         """Write the block and return its `WriteCounts`, as a block, which may come before its values are stored."""
@@ -110,6 +115,8 @@ class WriteTask:
             check_process(self.needs)  # a worker may have joined after the others were checked
         region = tuple(slice(cut.start + s, cut.stop + s) for cut, s in zip(within, self.start, strict=True))
         check = None if self.journal is None else self.journal.check
+        if self.absent:
+            check = _FreePath(self.array, self.absent)
         with unless_cancelled(self.name, check) as guard, written_to(self.array, self.stored) as array:
             if self.journal is not None:
                 counts = self._write_recorded(self.journal, array, block, region, guard)
@@ -181,6 +188,23 @@ class WriteTask:
             journal.record(0, number, counts._asdict(), meter.writes)
             return counts
         return WriteCounts(**{name: recorded[name] for name in WriteCounts._fields})
+
+
+class _FreePath:
+    """Question whether there still is no node where a new array is written: once a task, and once a second."""
+
+    def __init__(self, array: StoredArray, keys: Sequence[str]) -> None:
+        self._array, self._keys, self._until = array, keys, 0.0
+
+    def __call__(self, *, now: bool = False) -> None:
+        asked = time.monotonic()
+        if not now and asked < self._until:
+            return
+        array = self._array
+        if any(array.store.size(key) is not None for key in self._keys):
+            hint = "it was made after this write was planned, and no further value is written there; plan it again"
+            raise NodeExists(url=array.store.url, path=array.path, found="node", hint=hint)
+        self._until = asked + CHECK_INTERVAL
 
 
 class UnfinishedWrite:
