@@ -1,13 +1,16 @@
 """What a graph costs before anything is read, in counts that do not depend on the machine."""
 
 import pickle
+from collections import Counter
 
 import dask
 import numpy as np
 import pytest
+import xarray as xr
 from dask.blockwise import Blockwise
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.dask_arrays import read
@@ -57,6 +60,78 @@ def test_a_region_knows_of_no_other_block(array, monkeypatch):
 
 
 KEYS_OF = Blockwise.get_output_keys
+
+
+PART = np.s_[100:140, 5:6, 20:60]  # 4 x 1 x 4 blocks
+
+
+def of_from_store(array):
+    return array.to_dask()[PART]
+
+
+def of_from_array(array):
+    return dask.array.from_array(array, chunks=(10, 10, 10))[PART]
+
+
+def of_isel(array):
+    z, y, x = PART
+    opened = xr.open_dataset(array.store, engine="chunkmill", chunks={})
+    return opened[next(iter(opened.data_vars))].isel(a_dim_0=z, a_dim_1=y, a_dim_2=x).data
+
+
+@pytest.fixture
+def keys_made(monkeypatch):
+    """Numbers of keys that layers name, each time that Dask asks for them."""
+    made = []
+
+    def counted(layer):
+        keys = KEYS_OF(layer)
+        made.append(len(keys))
+        return keys
+
+    monkeypatch.setattr(Blockwise, "get_output_keys", counted)
+    return made
+
+
+@pytest.fixture
+def named_array():
+    store = MemoryStore()
+    array = cm.create_array(store, "a", shape=(10_000, 1000, 1000), dtype="u1", chunks=(10, 10, 10))
+    array[PART] = 1
+    return cm.open_array(store, "a", mode="r+")
+
+
+@pytest.mark.parametrize("part", [of_from_store, of_from_array, of_isel])
+def test_of_ten_million_blocks_a_slice_names_its_own(named_array, part, keys_made):
+    x = part(named_array)
+    assert int(x.sum().compute(scheduler="sync")) == 40 * 40
+    assert int(x[3, 0, 7:9].sum().compute(scheduler="sync")) == 2
+    assert max(keys_made, default=0) <= 16
+
+
+@pytest.mark.parametrize("part", [of_from_store, of_from_array, of_isel])
+def test_a_partial_write_of_a_slice_names_its_own_blocks(named_array, part, keys_made):
+    cm.to_store(part(named_array) + 1, named_array, region=PART)
+    assert max(keys_made, default=0) <= 16
+    np.testing.assert_array_equal(named_array[PART], np.full((40, 1, 40), 2, "u1"))
+
+
+def test_slices_of_one_array_share_the_blocks_that_they_read():
+    store = RecordingStore(MemoryStore())
+    array = cm.create_array(store, shape=(400,), dtype="u1", chunks=(4,))
+    array[...] = 1
+    x = array.to_dask()
+    store.clear()
+    a, b = dask.compute(x[40:60].sum(), x[50:70].sum(), scheduler="sync")
+    assert (a, b) == (20, 20)
+    assert sorted(Counter(key for key in store.keys("get") if "c/" in key).values()) == [1] * 8
+
+
+def test_a_slice_can_be_pickled():
+    array = cm.create_array(MemoryStore(), shape=(4000,), dtype="u1", chunks=(4,))
+    array[...] = 1
+    x = array.to_dask()[40:60]
+    assert int(pickle.loads(pickle.dumps(x)).sum().compute(scheduler="sync")) == 20
 
 
 def test_the_array_is_inlined_and_not_a_task_of_its_own():
