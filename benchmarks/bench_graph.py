@@ -10,6 +10,7 @@ from __future__ import annotations
 import pickle
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import dask
 import dask.array as da
 
 import chunkmill as cm
-from benchmarks import harness
+from benchmarks import harness, patterns
 from benchmarks.harness import Row
 
 OURS, REGION, ZARR = "chunkmill", "chunkmill, region=", "da.from_zarr"
@@ -34,6 +35,21 @@ def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:  # noqa: AR
             continue
         with tempfile.TemporaryDirectory() as folder:
             results += bench_graph(power, grid, Path(folder) / "a", quick=quick)
+    return results + bench_patterns(quick=quick)
+
+
+def bench_patterns(*, quick: bool) -> list[Row]:
+    """Compute each pattern, counting tasks, store keys and bytes, beside the same library over zarr-python."""
+    results = []
+    for kind, peer in {"dask": "dask over zarr", "dask-array": "dask-array over zarr"}.items():
+        for pattern in patterns.PATTERNS:
+            contenders: dict[str, Callable[[], Any]] = {
+                OURS: partial(patterns.cost, pattern, kind, peer=False),
+                peer: partial(patterns.cost, pattern, kind, peer=True),
+            }
+            counts = {name: cost()._asdict() for name, cost in contenders.items()}
+            times = harness.alternate(contenders, 1 if quick else 3)
+            results += harness.rows("graph", f"{kind}, {pattern}", times, peers=(peer,), counts=counts)
     return results
 
 
