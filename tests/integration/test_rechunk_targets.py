@@ -4,11 +4,13 @@ import contextlib
 from pathlib import Path
 
 import dask
+import numpy as np
 import pytest
 from support.rechunks import check, make
-from support.recording import RecordingStore
+from support.recording import DyingStore, RecordingStore
 
 import chunkmill as cm
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.convert import plan_rechunk, rechunk
 from chunkmill.errors import (
     AlignmentError,
@@ -19,6 +21,7 @@ from chunkmill.errors import (
     StoreError,
     UnsupportedFeature,
 )
+from chunkmill.nodes.opening import walk
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -135,6 +138,63 @@ def test_groups(group, chunks, expected):
     assert report.n_keys == sum(got[path].write_layout.grid.n_chunks for path in expected)
 
 
+@pytest.mark.parametrize("strategy", ["direct", "spill"])
+def test_arrays_are_added_to_a_group_that_is_there(tmp_path, strategy):
+    """As rechunker's users do; what is in the group stays, and no name is taken twice."""
+    source = cm.create_group(tmp_path / "a")
+    for path in ("t", "deep/u"):
+        source.create_array(path, shape=(8, 6), dtype="i4", chunks=(2, 6))[...] = np.arange(48).reshape(8, 6)
+    there = cm.create_group(tmp_path / "b", attributes={"kept": 1})
+    there.create_array("old", shape=(4,), dtype="i4")[...] = 7
+    cm.consolidate(tmp_path / "b")
+    rechunk(source, there, chunks=(8, 2), strategy=strategy)
+    rechunk(source["t"], there["deep"], chunks=(8, 2), strategy=strategy)
+    for consolidated in (True, False):
+        found = cm.open_group(tmp_path / "b", consolidated=consolidated)
+        assert sorted(each.path for each in walk(found) if isinstance(each, cm.Array)) == [
+            "deep/t",
+            "deep/u",
+            "old",
+            "t",
+        ]
+        assert found.attributes == {"kept": 1}
+    for path in ("t", "deep/u", "deep/t"):
+        assert found[path].chunks == (8, 2)
+        np.testing.assert_array_equal(found[path][...], np.arange(48).reshape(8, 6))
+    assert (found["old"][...] == 7).all()
+    assert cm.check(tmp_path / "b").ok
+    with pytest.raises(NodeExists, match="'deep'"):
+        rechunk(source, there, chunks=(8, 2), include="deep")
+    with pytest.raises(NodeExists, match="deep/t"):
+        cm.convert(source["t"], cm.open_group(tmp_path / "b", "deep", mode="r+"), format="zarr3")
+    with pytest.raises(JobError, match="a group without nodes"):
+        rechunk(cm.create_group(tmp_path / "c"), there, chunks=(8, 2))
+    with pytest.raises(TypeError, match="no name in its store"):
+        rechunk(cm.create_array(tmp_path / "d", shape=(4,), dtype="i4"), there, chunks=(2,))
+
+
+@pytest.mark.parametrize(
+    "resume", [lambda again, _: again(), lambda _, target: cm.resume(target)], ids=["again", "url"]
+)
+@pytest.mark.parametrize("n", [1, 4, 8])
+def test_adding_to_a_group_resumes_and_takes_no_name_of_others(tmp_path, resume, n):
+    source = cm.create_group(tmp_path / "a")
+    for path in ("t", "u"):
+        source.create_array(path, shape=(8, 6), dtype="i4", chunks=(2, 6))[...] = np.arange(48).reshape(8, 6)
+    cm.create_group(tmp_path / "b", attributes={"kept": 1})
+    dying = DyingStore(LocalStore(tmp_path / "b"), n + 5, ["set", "set_if"])
+    with dask.config.set(scheduler="sync"), pytest.raises(Exception, match="injected"):
+        rechunk(source, cm.open_group(dying, mode="r+"), chunks=(8, 1))
+    assert sorted(cm.open_group(tmp_path / "b")) in ([], ["t"], ["t", "u"])
+    if cm.jobs(tmp_path / "b"):
+        resume(lambda: rechunk(source, cm.open_group(tmp_path / "b", mode="r+"), chunks=(8, 1)), tmp_path / "b")
+    found = cm.open_group(tmp_path / "b")
+    assert (sorted(found), found.attributes) == (["t", "u"], {"kept": 1})
+    for path in ("t", "u"):
+        np.testing.assert_array_equal(found[path][...], np.arange(48).reshape(8, 6))
+    assert cm.check(tmp_path / "b").ok
+
+
 def test_a_path_that_is_none_is_refused(group):
     store, _ = group
     with pytest.raises(ValueError, match="names \\['imgae'\\]"):
@@ -232,9 +292,21 @@ def test_too_little_memory_says_how_much_would_do():
     store = MemoryStore()
     array, values = make(store, shape=(64, 512), chunks=(64, 8))
     with pytest.raises(JobError, match="smallest that works") as caught:
-        plan_rechunk(array, (store, "b"), chunks=(1, 512), max_mem="1 MiB")
+        plan_rechunk(array, (store, "b"), chunks=(1, 512), max_mem="1 KiB")
     needed = int(str(caught.value).partition("give max_mem=")[2].split()[0])
+    assert needed < 32 * (64 * 8 + 512) * 4  # of two threads, a few times their chunks; it was megabytes
     rechunk(array, (store, "b"), chunks=(1, 512), max_mem=needed)
+    check(store, values)
+
+
+def test_the_least_memory_of_small_chunks_that_stay():
+    store = MemoryStore()
+    array, values = make(store, shape=(64, 512), chunks=(64, 8))
+    with pytest.raises(JobError, match="smallest that works") as caught:
+        cm.plan_convert(array, (store, "b"), format="n5", codecs="gzip", max_mem="1 KiB")
+    needed = int(str(caught.value).partition("give max_mem=")[2].split()[0])
+    assert needed < 64 * 64 * 8 * 4
+    cm.convert(array, (store, "b"), format="zarr3", codecs="gzip", max_mem=needed)
     check(store, values)
 
 

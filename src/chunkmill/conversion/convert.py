@@ -36,6 +36,8 @@ from chunkmill.hints import Hint
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes.api import open_source, open_target
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.group import Group
+from chunkmill.nodes.keys import join_path
 from chunkmill.nodes.new_array import with_chunk_keys
 from chunkmill.nodes.open_store import open_plain_store
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
@@ -80,7 +82,7 @@ def plan_convert(
     source
         A url, ``(url, path)``, an Array or a Group.
     target
-        A url or ``(url, path)``. There must be no node, unless `overwrite`.
+        A url, ``(url, path)``, or a Group, as in `plan_rechunk`. There must be no node, unless `overwrite`.
     format
         ``"zarr2"``, ``"zarr3"``, ``"zarr3-draft"`` or ``"n5"``.
     chunks, shards
@@ -158,7 +160,7 @@ def plan_convert(
 
     chunks, shards = by_array(chunks, node, "chunks", names), by_array(shards, node, "shards", names)
     options = storage_options if target_storage_options is None else target_storage_options
-    store, path = open_target(target, options)
+    store, path, adds = _target_of(node, target, options, overwrite=overwrite)
     images = None if ome is None else OmeImages.of(node, ome)
 
     def describe_array(array: StoredArray, documents_format: Format, at: str) -> ArrayMetadata:
@@ -194,6 +196,7 @@ def plan_convert(
         chosen=chosen,
         crop=crop,
         region=shown_regions(region),
+        adds=adds,
     )
     worker = current_worker(max_mem)
     limit = None if max_mem is None else worker.max_mem
@@ -286,8 +289,9 @@ def plan_rechunk(
     source
         A url, ``(url, path)``, an Array or a Group.
     target
-        A url or ``(url, path)``. There must be no node, unless `overwrite`; a Group stands for the place where it is.
-        An Array (opened with ``mode="r+"``) is written to as it is, in its own chunks.
+        A url or ``(url, path)``. There must be no node, unless `overwrite`. Into a Group, which is there, an array is
+        written under its own name, and the nodes of a group under theirs; with `overwrite`, it is replaced. An Array
+        (opened with ``mode="r+"``) is written to as it is, in its own chunks.
     chunks
         Chunk shape (of the inner chunks where there are shards); ``-1`` for all of an axis. Lengths by dimension,
         ``{"time": -1, "lat": 32}``: of every array that has it; other axes keep theirs. For a group: a shape for its
@@ -362,7 +366,7 @@ def plan_rechunk(
                 f"chunk_key_encoding={chunk_key_encoding!r}: the array {target.path!r} has its keys already"
             )
         return plan_job("rechunk", node, _into_existing(node, target.stored, chunks, crop, shown), settings)
-    store, path = open_target(target, options)
+    store, path, adds = _target_of(node, target, options, overwrite=overwrite)
     chunks, shards = by_array(chunks, node, "chunks"), by_array(shards, node, "shards")
 
     def describe_array(array: StoredArray, documents_format: Format, at: str) -> ArrayMetadata:
@@ -375,7 +379,7 @@ def plan_rechunk(
         metadata = group.metadata if crop is None else cropped_group(group, crop, taken)
         return describe_group_target(metadata, documents_format, at)
 
-    name = format or _writable_format(node.format)
+    name = format or _writable_format(target.format if isinstance(target, Group) and not overwrite else node.format)
     exact = not (isinstance(codecs, str) and codecs in {"keep", "portable"})
     where = ConversionTarget(
         store,
@@ -388,6 +392,7 @@ def plan_rechunk(
         chosen=chosen,
         crop=crop,
         region=shown,
+        adds=adds,
     )
     return plan_job("rechunk", node, where, settings)
 
@@ -434,6 +439,23 @@ def rechunk(
     (2, (6,))
     """
     return plan_rechunk(source, target, **options).run(resume=resume, progress=progress)
+
+
+def _target_of(
+    source: StoredNode, target: Any, storage_options: Mapping[str, Any] | None, *, overwrite: bool
+) -> tuple[Store, str, bool]:
+    """Return store and path of a target, and whether the nodes of the source are added to the group that is there.
+
+    An array is added to a `Group` under its name; the nodes of a group under theirs.
+    """
+    store, path = open_target(target, storage_options)
+    if overwrite or not isinstance(target, Group):
+        return store, path, False
+    if isinstance(source, StoredGroup):
+        return store, path, True
+    if not (name := source.path.rpartition("/")[2]):
+        raise TypeError("the source has no name in its store: give (url, path) as the target instead of a Group")
+    return store, join_path(path, name), False
 
 
 def _writable_format(name: str) -> str:

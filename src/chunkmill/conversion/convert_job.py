@@ -24,6 +24,7 @@ from chunkmill.conversion.estimate import (
     estimate_transfers,
     fit_memory,
     task_memory,
+    thread_overheads,
 )
 from chunkmill.conversion.options import refuse_chosen
 from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
@@ -72,6 +73,8 @@ class ConversionTarget:
         Source array -> the region of it to convert; ``None``: all of it.
     region
         That region as text.
+    adds
+        Whether the nodes below a group are added to the group that is at `path`.
     """
 
     store: Store
@@ -84,6 +87,7 @@ class ConversionTarget:
     chosen: Collection[str] | None = None
     crop: Callable[[StoredArray], StoredArray] | None = None
     region: str = ""
+    adds: bool = False
 
 
 def plan_job(
@@ -103,6 +107,13 @@ def plan_job(
     path = documents_format.normalize_path(target.path)
     groups, arrays = _described(source, target, documents_format, path)
     where = f"{target.store.url}/{path}" if path else target.store.url
+    group = path if target.adds else None
+    if group is not None:
+        groups.pop(group)
+        added = [at for at in (*groups, *(new.path for _, new in arrays)) if at.rpartition("/")[0] == group]
+        if not added:
+            raise JobError(job=f"{operation} to {where}", reason="the source is a group without nodes")
+        path = min(added)
     seen = see_sources([whole(old) for old, _ in arrays])
     request = JobRequest(
         operation,
@@ -117,6 +128,7 @@ def plan_job(
         exact=target.exact,
         overwrite=target.overwrite,
         is_remote=source.store.is_remote or target.store.is_remote,
+        group=group,
     )
     settings, writer, plan_hash, at_once = request.planned_or_begun(settings)
     plans = writer.plans
@@ -162,6 +174,8 @@ class JobRequest:
         As in `ConversionTarget`.
     is_remote
         Whether requests of source or target cost latency.
+    group
+        As in `TargetWriter`.
     """
 
     operation: str
@@ -176,6 +190,7 @@ class JobRequest:
     exact: bool
     overwrite: bool | None
     is_remote: bool
+    group: str | None = None
 
     def planned(self, settings: Settings) -> tuple[TargetWriter, str]:
         """Plan the tasks for these settings; return the writer, and the fingerprint of the plan."""
@@ -214,6 +229,7 @@ class JobRequest:
             prefix,
             settings.compress,
             settings.worker.ahead_bytes,
+            group=self.group,
         )
         return writer, plan_hash
 
@@ -316,6 +332,7 @@ class JobRequest:
             "arguments": {name: str(value) for name, value in arguments.items()},
             "source": [self.source_url, self.source_path],
             "into": self.overwrite is None,
+            "group": self.group,
         }
 
 
@@ -437,9 +454,12 @@ def _with_tasks(plan: ArrayPlan, settings: Settings, *, max_bytes: int, max_keys
         return ArrayPlan(source, target, plan.seen, action, plan_array_rechunk(source, target, settings))
     max_mem, n_threads = settings.max_mem, settings.worker.n_threads
     budget = None if max_mem is None else max_mem // n_threads
-    if budget is not None:
-        action = fit_memory(source, target, action, budget)
-    memory = task_memory(source, target, action, budget)
+    for overhead in thread_overheads(source, target):
+        if budget is not None:
+            action = fit_memory(source, target, plan.action, budget, overhead)
+        memory = task_memory(source, target, action, budget, overhead)
+        if budget is None or memory.n_bytes <= budget:
+            break
     if budget is not None and memory.n_bytes > budget:
         raise _too_little(source, max_mem, memory.n_bytes, n_threads)
     n_keys = prod(action.group)

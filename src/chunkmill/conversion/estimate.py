@@ -39,6 +39,7 @@ __all__ = [
     "n_encoding",
     "stored_bytes",
     "task_memory",
+    "thread_overheads",
 ]
 
 _VARIABLE_ITEMSIZE = 64
@@ -150,8 +151,21 @@ class TaskMemory(NamedTuple):
     n_background: int = 0
 
 
+def thread_overheads(source: StoredArray, target: StoredArray) -> tuple[int, int]:
+    """Return the bytes to add to what a thread holds: as measured, and where memory is short, as its chunks have.
+
+    A heap keeps some of what was freed: megabytes, but not of chunks of kilobytes.
+    """
+    chunks = chunk_bytes(source, source.read_layout) + chunk_bytes(target, target.write_layout)
+    return THREAD_OVERHEAD, min(THREAD_OVERHEAD, chunks)
+
+
 def task_memory(
-    source: StoredArray, target: StoredArray, action: ChosenAction, budget: int | None = None
+    source: StoredArray,
+    target: StoredArray,
+    action: ChosenAction,
+    budget: int | None = None,
+    overhead: int = THREAD_OVERHEAD,
 ) -> TaskMemory:
     """Return the memory of one task.
 
@@ -162,7 +176,7 @@ def task_memory(
     fetched = most_encoded(source, source.write_layout if copies else source.read_layout)
     n_keys = prod(action.group)
     n_chunks = n_keys
-    n_bytes = THREAD_OVERHEAD + fetched
+    n_bytes = overhead + fetched
     if copies:
         n_bytes += fetched * target.store.is_remote + _opened_bytes(source, target, action) * (
             "recode" in action.counts
@@ -194,11 +208,13 @@ def task_memory(
     return TaskMemory(n_bytes + n_ahead * fetched, n_ahead if n_ahead < natural else 0, n_background)
 
 
-def fit_memory(source: StoredArray, target: StoredArray, action: ChosenAction, budget: int) -> ChosenAction:
+def fit_memory(
+    source: StoredArray, target: StoredArray, action: ChosenAction, budget: int, overhead: int = THREAD_OVERHEAD
+) -> ChosenAction:
     """Return the action with tasks that stay within `budget`; with the smallest tasks, where even they do not."""
     layouts = inner_layout(source.metadata), inner_layout(target.metadata)
     layouts = replace(layouts[0], keys=source.write_layout.grid, chunks=source.read_layout.grid), layouts[1]
-    while (n_keys := prod(action.group)) > 1 and task_memory(source, target, action, budget).n_bytes > budget:
+    while (n_keys := prod(action.group)) > 1 and task_memory(source, target, action, budget, overhead).n_bytes > budget:
         group = group_keys(*layouts, 1, max_bytes=1 << 62, max_keys=n_keys // 2, align_bytes=0)
         action = replace(action, group=group)
     return action

@@ -13,7 +13,7 @@ from chunkmill.conversion.options import argument
 from chunkmill.conversion.plan import Plan, Report
 from chunkmill.errors import JobError
 from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs
-from chunkmill.nodes.api import Url, open_array
+from chunkmill.nodes.api import Url, open_array, open_group
 from chunkmill.nodes.open_store import open_plain_store
 
 __all__ = ["resume"]
@@ -77,6 +77,8 @@ def resume(
     target: Any = (url, job.path)
     if job.choices["into"]:
         target = open_array(url, job.path, mode="r+", storage_options=storage_options)
+    if (group := job.choices.get("group")) is not None:
+        target = open_group(url, group, mode="r+", storage_options=storage_options)
     plan = _PLANNERS[call["function"]](
         tuple(job.choices["source"]),
         target,

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 from chunkmill.array.present_keys import Numbers, TouchedBlocks
 from chunkmill.conversion.array_plan import ArrayPlan, check_sources
@@ -38,7 +39,7 @@ from chunkmill.formats.base import Format
 from chunkmill.journal.names import JOB_PREFIX, TAG_PREFIX
 from chunkmill.journal.recovery import record_published
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.metadata import GroupMetadata
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes import placement, replacing
 from chunkmill.nodes.consolidated import refreshed
 from chunkmill.nodes.documents import check_own, publish
@@ -76,6 +77,9 @@ class TargetWriter:
         Bytes that a task may fetch ahead of their use, from stores whose requests cost latency.
     replacement
         Where the target's nodes are staged; ``None``: they replace none.
+    group
+        Path of the group that is there, which the nodes are added to; `path` is that of the first of them. ``None``:
+        the topmost node is new.
     listed
         What was listed when the run began.
     sliced
@@ -94,6 +98,7 @@ class TargetWriter:
     compress: bool
     ahead_bytes: int
     replacement: StagedNode | None = None
+    group: str | None = None
     listed: dict[int, tuple[Numbers, Numbers]] = field(default_factory=dict, compare=False, repr=False)
     sliced: dict[int, int] = field(default_factory=dict, compare=False, repr=False)
 
@@ -137,16 +142,23 @@ class TargetWriter:
             self._make_room(run)
 
     def _make_room(self, run: str = "") -> dict[str, bytes]:
-        store, name, overwrite = self.store, self.format.name, bool(self.overwrite)
-        if self.path in self.groups:
-            group = self.groups[self.path]
-            return placement.create_group(
-                store, self.path, group, format=name, overwrite=overwrite, run=run, is_free_of_jobs=bool(run)
-            )[1]
-        metadata = self.plans[0].target.metadata
-        return placement.create_array(
-            store, self.path, metadata, format=name, overwrite=overwrite, run=run, is_free_of_jobs=bool(run)
-        )[1]
+        name, documents = self.format.name, dict[str, bytes]()
+        for path, metadata in self._topmost().items():
+            # for the others no jobs were looked for
+            options: Any = {"overwrite": bool(self.overwrite), "run": run}
+            options["is_free_of_jobs"] = bool(run) and path == self.path
+            if isinstance(metadata, GroupMetadata):
+                documents |= placement.create_group(self.store, path, metadata, format=name, **options)[1]
+            else:
+                documents |= placement.create_array(self.store, path, metadata, format=name, **options)[1]
+        return documents if self.group is None else {}
+
+    def _topmost(self) -> dict[str, GroupMetadata | ArrayMetadata]:
+        """Return the metadata of the topmost nodes by their paths."""
+        nodes: dict[str, Any] = {**self.groups, **{plan.target.path: plan.target.metadata for plan in self.plans}}
+        if self.group is None:
+            return {self.path: nodes[self.path]}
+        return {path: metadata for path, metadata in nodes.items() if path.rpartition("/")[0] == self.group}
 
     def stages(self, run: str) -> list[Stage]:
         """Return the stages of a run; absent chunks are deleted where there is something at the target already.
@@ -173,8 +185,10 @@ class TargetWriter:
 
     def is_fresh(self) -> bool:
         """Return whether there is nothing yet where the nodes are written."""
-        at = self.format.chunk_prefix(self.path) if self.replacement is None else self.replacement.staged
-        return is_empty(self.store, at, besides=(JOB_PREFIX, TAG_PREFIX))
+        prefixes = [self.format.chunk_prefix(path) for path in self._topmost()]
+        if self.replacement is not None:
+            prefixes = [self.replacement.staged]
+        return all(is_empty(self.store, at, besides=(JOB_PREFIX, TAG_PREFIX)) for at in prefixes)
 
     def check_result(self) -> None:
         """Check before anything is published that the sources are those that were read.
@@ -214,6 +228,10 @@ class TargetWriter:
     def _write_documents(self, documents: Mapping[str, bytes]) -> list[str]:
         nodes = self._node_documents()
         below = {key: value for documents in nodes.values() for key, value in documents.items()}
+        if self.group is not None:
+            with refreshed(self.store, self.format, nodes):
+                publish(self.store, self.format, self.group, {}, below=nodes, again=True)
+            return [*below]
         consolidated = {}
         if self.path in self.groups and self.format.consolidated_key(self.path) is not None:
             consolidated = self.format.emit_consolidated(self.path, below)

@@ -47,8 +47,6 @@ class Worker:
     n_threads: int
     n_workers: int
 
-    overhead_bytes = THREAD_OVERHEAD
-
     @property
     def ahead_bytes(self) -> int:
         """Bytes that a thread may fetch ahead of their use, from stores whose requests cost latency."""

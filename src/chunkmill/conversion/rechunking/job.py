@@ -18,7 +18,14 @@ from dask.utils import format_bytes
 from chunkmill.array.present_keys import NO_BLOCKS
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.array_plan import ArrayPlan
-from chunkmill.conversion.estimate import TransferEstimate, chunk_bytes, index_size, itemsize, stored_bytes
+from chunkmill.conversion.estimate import (
+    TransferEstimate,
+    chunk_bytes,
+    index_size,
+    itemsize,
+    stored_bytes,
+    thread_overheads,
+)
 from chunkmill.conversion.rechunking.intermediate_files import write_inputs, write_intermediate_file
 from chunkmill.conversion.rechunking.plan import Limits, RechunkPlan, Strategy, choose_rechunk_strategy
 from chunkmill.conversion.rechunking.planner_input import (
@@ -89,19 +96,24 @@ def plan_array_rechunk(source: StoredArray, target: StoredArray, settings: Setti
     """
     worker, intermediate = settings.worker, settings.separate_store(target.store) or target.store
     codecs = intermediate_codecs(source, compress=settings.compress)
-    try:
-        plan = choose_rechunk_strategy(
-            read_side(source, worker),
-            write_side(target, worker),
-            itemsize(source),
-            Limits(worker.max_mem, worker.n_threads, worker.n_workers, overhead_bytes=worker.overhead_bytes),
-            costs=store_costs(source.store, intermediate, target.store),
-            strategy=settings.strategy,
-            intermediate=intermediate_files(intermediate, codecs, worker),
-            slices=sliced_sides(source, worker),
-        )
-    except JobError as error:
-        raise JobError(job=f"{error.job} {source.path!r}", reason=error.reason, hint=error.hint) from None
+    plan = None
+    for overhead in thread_overheads(source, target):
+        try:
+            plan = choose_rechunk_strategy(
+                read_side(source, worker),
+                write_side(target, worker),
+                itemsize(source),
+                Limits(worker.max_mem, worker.n_threads, worker.n_workers, overhead_bytes=overhead),
+                costs=store_costs(source.store, intermediate, target.store),
+                strategy=settings.strategy,
+                intermediate=intermediate_files(intermediate, codecs, worker),
+                slices=sliced_sides(source, worker),
+            )
+            break
+        except JobError as error:
+            refused = JobError(job=f"{error.job} {source.path!r}", reason=error.reason, hint=error.hint)
+    if plan is None:
+        raise refused
     if not source.read_layout.n_cut:
         return plan
     decoded = plan.estimate.n_chunk_reads * chunk_bytes(source, source.read_layout)  # whole, for a region of them
