@@ -134,7 +134,6 @@ def interrupted(job, kind):
     return source, [state for state in states if any(journal_keys(state))]
 
 
-@pytest.mark.xfail(reason="damaged journals: base64, keys with '.', names of runs", strict=False)
 @briefly_and_slowly
 @pytest.mark.parametrize("name", JOBS)
 def test_journals(name, numbers):

@@ -250,15 +250,15 @@ def _liveness(heartbeat: bytes) -> tuple[bool | None, float]:
         known = json.loads(heartbeat)
         age = (datetime.now(UTC) - datetime.fromisoformat(known["seen"])).total_seconds()
         where, pid = tuple(str(known.get(name, "")) for name in ("host", "boot", "namespace")), int(known["pid"])
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError):
         return False, 0.0
     if known.get("process") == _PROCESS and pid == os.getpid():
-        return known.get("key") in _ALIVE, 0.0
+        return str(known.get("key")) in _ALIVE, 0.0
     if is_gone(where, pid):  # type: ignore[arg-type]
         return False, 0.0
     if abs(age) < LIVE_SECONDS:
         return True, age
-    name, now = str(known.get("key", "")) or heartbeat.decode(), time.monotonic()
+    name, now = str(known.get("key", "")) or repr(heartbeat), time.monotonic()
     if len(_WATCHED) > _MAX_STOOD:
         _WATCHED.clear()
     value, since, has_changed = _WATCHED.setdefault(name, (heartbeat, now, False))

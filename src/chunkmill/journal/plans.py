@@ -17,7 +17,7 @@ from typing import Any, Self
 from chunkmill.journal.heartbeat import any_live, heartbeats_below, is_live, stored_beats, watch
 from chunkmill.journal.names import PLAN, RUNNING
 from chunkmill.stores import conflicts
-from chunkmill.stores.base import Store
+from chunkmill.stores.base import Store, check_key, check_prefix
 
 __all__ = [
     "Plan",
@@ -65,6 +65,8 @@ class Plan:
         What the planner chose for the workers of that time, the arguments in words, and the call that began the job.
     over
         Whether all is done, and only the journal has to be deleted.
+    documents
+        Documents to publish when all is done, by store key.
     """
 
     job: str = ""
@@ -82,26 +84,27 @@ class Plan:
     replaced: Mapping[str, str] = field(default_factory=dict, compare=False)
     choices: Mapping[str, Any] = field(default_factory=dict, compare=False)
     over: bool = False
-    _documents: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    documents: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def beginning(cls, documents: Mapping[str, bytes], **about: Any) -> Self:
         """Return a plan that begins now, with the documents that are published when all is done, by store key."""
         began = datetime.now(UTC).isoformat(timespec="seconds")
-        encoded = {key: base64.b64encode(value).decode() for key, value in documents.items()}
-        return cls(began=began, _documents=encoded, **about)
+        return cls(began=began, documents=dict(documents), **about)
 
     @classmethod
     def parsed(cls, value: bytes) -> Self | None:
         """Return the plan of a document; ``None`` where it is damaged."""
         try:
             known = json.loads(value)
-            about: dict[str, Any] = {
-                name: (str if default is None else type(default))(value)
-                for name, default in _DEFAULTS.items()
-                if (value := known.get(name)) is not None
-            }
-            return cls(_documents=dict(known.get("documents") or {}), **about)
+            about: dict[str, Any] = {name: value for name in _DEFAULTS if (value := known.get(name)) is not None}
+            for name, value in about.items():
+                if not isinstance(value, str if _DEFAULTS[name] is None else type(_DEFAULTS[name])):
+                    return None
+            check_key(f"{check_prefix(about.get('old_prefix', ''))}{about.get('run', '')}-")
+            encoded: dict[str, str] = known.get("documents") or {}
+            documents = {check_key(key): base64.b64decode(text) for key, text in encoded.items()}
+            return cls(documents=documents, **about)
         except (ValueError, TypeError, AttributeError, RecursionError):
             return None
 
@@ -113,19 +116,15 @@ class Plan:
     def packed(self) -> bytes:
         """Return its document."""
         said = {name: value for name, default in _DEFAULTS.items() if (value := getattr(self, name)) != default}
-        return json.dumps({**said, "documents": self._documents}).encode()
-
-    @property
-    def documents(self) -> dict[str, bytes]:
-        """Documents to publish when all is done, by store key."""
-        return {key: base64.b64decode(text) for key, text in self._documents.items()}
+        encoded = {key: base64.b64encode(value).decode() for key, value in self.documents.items()}
+        return json.dumps({**said, "documents": encoded}).encode()
 
     def has_client(self, store: Store, heartbeats: Iterable[str]) -> bool:
         """Return whether a client of the job is alive, by the plan or by its heartbeats' objects."""
         return is_live(self.client.encode()) if self.client else any_live(stored_beats(store, heartbeats))
 
 
-_DEFAULTS: dict[str, Any] = {each.name: getattr(Plan(), each.name) for each in fields(Plan) if each.name[0] != "_"}
+_DEFAULTS: dict[str, Any] = {each.name: getattr(Plan(), each.name) for each in fields(Plan) if each.name != "documents"}
 
 
 def watch_client(store: Store, key: str, plan: Plan) -> None:

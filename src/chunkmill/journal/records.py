@@ -12,11 +12,12 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any, NamedTuple
 
 import google_crc32c
 
-from chunkmill.stores.base import ByteRange, Store
+from chunkmill.stores.base import ByteRange, Store, check_key
 from chunkmill.stores.metered import Written
 
 __all__ = ["Record", "WrittenKeys", "read_record"]
@@ -116,6 +117,15 @@ class WrittenKeys:
     def _expected(self) -> str:
         *others, last = self.keys()
         return f"{self.n_bytes} bytes" + (f" under {len(others) + 1:,} keys up to {last!r}" if others else "")
+
+
+def _read_run(known: Any) -> str | _Run:
+    """Return a key, or a run of keys, of a record; `TypeError` or `ValueError` where it is none."""
+    if isinstance(known, str):
+        return check_key(known)
+    prefix, first, n_keys, suffix = known
+    check_key(prefix + str(index(first)) + suffix)
+    return _Run(prefix, first, index(n_keys), suffix)
 
 
 def _stored_crc32c(store: Store, key: str, size: int) -> int:
@@ -225,14 +235,15 @@ class Record:
         try:
             parsed = json.loads(value if value[:1] == b"{" else _inflated(value))
             written = tuple(
-                WrittenKeys(tuple(each if isinstance(each, str) else _Run(*each) for each in runs), n_bytes, checksum)
+                WrittenKeys(tuple(map(_read_run, runs)), int(n_bytes), int(checksum))
                 for runs, n_bytes, checksum in parsed["written"]
             )
             if any(each.n_keys > _MOST_KEYS for each in written):
                 raise ValueError  # noqa: TRY301 - as for any other nonsense
             upto = None if parsed["upto"] is None else tuple(parsed["upto"])
-            return cls(dict(parsed["counts"]), written, upto, parsed.get("reads"), "elsewhere" in parsed)
-        except (ValueError, TypeError, KeyError, RecursionError, zlib.error) as error:
+            counts = {name: n + 0 for name, n in parsed["counts"].items()}  # numbers, or a TypeError
+            return cls(counts, written, upto, parsed.get("reads"), "elsewhere" in parsed)
+        except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError, zlib.error) as error:
             msg = "the record is damaged"
             raise ValueError(msg) from error
 

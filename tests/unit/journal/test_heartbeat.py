@@ -212,3 +212,9 @@ def test_a_process_of_this_machine_that_is_gone_is_dead_at_once():
         os._exit(0)
     os.waitpid(pid, 0)
     assert not is_live(aged_heartbeat(0, pid=pid))
+
+
+@pytest.mark.parametrize("damage", [{"key": ["x"]}, {"pid": 1e999}, {"seen": 5}, {"host": {}}])
+def test_a_damaged_heartbeat_raises_nothing(damage):
+    known = json.loads(heartbeat._heartbeat("k"))
+    assert heartbeat.is_live(json.dumps(known | damage).encode()) in {False, True}

@@ -1,5 +1,7 @@
 """The document of a plan."""
 
+import json
+
 import pytest
 
 from chunkmill.journal.plans import Plan, delete_plan, end_plan, is_held_briefly, is_of_run, store_plan
@@ -45,3 +47,24 @@ def test_a_plan_is_stored_and_deleted_while_there_is_no_other():
     assert not delete_plan(store, "plan", other)
     assert delete_plan(store, "plan", mine)
     assert delete_plan(store, "plan", mine)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"documents": {"a/zarr.json": "AAAAA"}},  # no base64
+        {"documents": {"a/zarr.json": [1]}},
+        {"documents": {"../a": ""}},
+        {"documents": [1]},
+        {"run": "../x"},
+        {"run": ["x"]},
+        {"old_prefix": "a/../"},
+        {"old_prefix": 1},
+        {"version": "3"},
+        {"replaced": ["a"]},
+    ],
+)
+def test_a_plan_is_damaged_whose_members_are_not_what_they_must_be(damage):
+    value = Plan.beginning({"a/zarr.json": b"{}"}, job="put it", path="a", run="1234", old_prefix="a/").packed()
+    assert Plan.parsed(value).documents == {"a/zarr.json": b"{}"}
+    assert Plan.parsed(json.dumps(json.loads(value) | damage).encode()) is None

@@ -1,5 +1,6 @@
 """Records of the tasks of a job that are done."""
 
+import json
 import tracemalloc
 import zlib
 
@@ -111,3 +112,21 @@ def test_records_of_others_are_damaged(value, monkeypatch):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1 << 24
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"written": [[["."], 3, 7]]},
+        {"written": [[[["../", 0, 3, ""]], 3, 7]]},
+        {"written": [[[["a/", 0.5, 3, ""]], 3, 7]]},
+        {"written": [[[["a/", 0, 3, 4]], 3, 7]]},
+        {"written": [[["a"], "x", 7]]},
+        {"counts": {"n_keys": "one"}},
+        {"counts": [1]},
+    ],
+)
+def test_a_record_is_damaged_whose_members_are_not_what_they_must_be(damage):
+    known = json.loads(Record({"n_keys": 1}, (WrittenKeys(("a/c/0",), 3, 7),)).pack())
+    assert read_record(json.dumps(known).encode()) is not None
+    assert read_record(json.dumps(known | damage).encode()) is None
