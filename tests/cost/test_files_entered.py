@@ -13,7 +13,7 @@ import chunkmill as cm
 
 MOST = {
     "read": 17,
-    "open_array": 30,
+    "open_array": 20,
     "to_store": 74,
     "rechunk": 98,
     "convert": 91,

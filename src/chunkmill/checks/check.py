@@ -33,11 +33,11 @@ from chunkmill.nodes.api import open as open_node
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.keys import join_path
-from chunkmill.nodes.open_store import open_plain_store
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, Stage, TaskResult
 from chunkmill.runtime.stage_runner import run_once
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import sweep_partial_files, uncached
+from chunkmill.stores.open import open_plain_store
 from chunkmill.stores.probe import PROBE_PREFIX
 
 __all__ = ["CheckReport", "check", "check_store"]

@@ -39,10 +39,10 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.keys import join_path
 from chunkmill.nodes.new_array import with_chunk_keys
-from chunkmill.nodes.open_store import open_plain_store
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.runtime.worker_memory import current_worker
 from chunkmill.stores.base import Store
+from chunkmill.stores.open import open_plain_store
 
 __all__ = ["convert", "intermediate_store", "plan_convert", "plan_rechunk", "rechunk"]
 

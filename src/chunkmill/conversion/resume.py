@@ -14,7 +14,7 @@ from chunkmill.conversion.plan import Plan, Report
 from chunkmill.errors import JobError
 from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs
 from chunkmill.nodes.api import Url, open_array, open_group
-from chunkmill.nodes.open_store import open_plain_store
+from chunkmill.stores.open import open_plain_store
 
 __all__ = ["resume"]
 

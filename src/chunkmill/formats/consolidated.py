@@ -109,10 +109,7 @@ def parse_v3(value: bytes, key: str) -> dict[str, bytes] | None:
 
 def split_v3(value: bytes, key: str) -> dict[str, bytes] | None:
     """Return what `parse_v3` does, and first the group's own document without what it holds of others."""
-    field = _FIELD
-    if not _may_hold_others(value):  # most nodes
-        parse_json(key, value)
-        return None
+    field = "consolidated_metadata"
     known = _PARSED.get()
     if known is not None and known.get(key, _NOTHING)[0] == value:
         return dict(known[key][1])
@@ -139,7 +136,7 @@ def split_v3(value: bytes, key: str) -> dict[str, bytes] | None:
 
 def own_document(value: bytes, key: str) -> bytes:
     """Return the document of a node without what it holds of others, where those were parsed inside `parsed_once`."""
-    if _PARSED.get() is None or isinstance(value, ParsedDocument) or not _may_hold_others(value):
+    if _PARSED.get() is None or isinstance(value, ParsedDocument):
         return value
     found = split_v3(value, key)
     return value if found is None else found[key]
@@ -159,11 +156,6 @@ def parsed_once() -> Iterator[None]:
 _Parsed: TypeAlias = "tuple[bytes, dict[str, bytes]]"
 _NOTHING: _Parsed = (b"", {})
 _PARSED: ContextVar[dict[str, _Parsed] | None] = ContextVar("parsed", default=None)
-_FIELD = "consolidated_metadata"
-
-
-def _may_hold_others(value: bytes) -> bool:
-    return _FIELD.encode() in value or b"\\u" in value
 
 
 def emit_v3(documents: Mapping[str, bytes], key: str = "zarr.json") -> bytes:

@@ -144,6 +144,9 @@ class ZarrV3:
     def parse_consolidated(self, path: str, value: bytes) -> dict[str, bytes] | None:
         """Return the documents that the group at `path` holds inline, by full store key, its own among them."""
         (key,) = self.group_keys(path)
+        if not _holds_others(value):  # most nodes
+            parse_json(key, value)
+            return None
         return consolidated.split_v3(value, key)
 
     def emit_consolidated(self, path: str, documents: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -265,11 +268,15 @@ def _warn_of_reserved(path: str) -> None:
         warnings.warn(text, UserWarning, stacklevel=2)
 
 
+def _holds_others(value: bytes) -> bool:
+    return b"consolidated_metadata" in value or b"\\u" in value
+
+
 def _node(key: str, documents: Mapping[str, bytes], wanted: Literal["array", "group"]) -> dict[str, JSON] | None:
     """Return the document of a node of the `wanted` type; ``None`` when there is no such node of this format."""
     if (value := documents.get(key)) is None:
         return None
-    document = parse_json(key, consolidated.own_document(value, key))
+    document = parse_json(key, consolidated.own_document(value, key) if _holds_others(value) else value)
     version = get_member(key, document, "zarr_format", (int, str))
     if isinstance(version, str):  # the draft of May 2022: the entry point of a store, with an address for a version
         return None

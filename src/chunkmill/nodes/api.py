@@ -18,14 +18,13 @@ from chunkmill.formats.zarr_v2 import ZarrV2
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes import opening
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.group import Group, Node, as_node
+from chunkmill.nodes.group import Group, Node
 from chunkmill.nodes.keys import join_path
-from chunkmill.nodes.open_store import Url, may_be_reference_file, open_plain_store, open_target_store
-from chunkmill.nodes.opening import as_stored, open_stored
+from chunkmill.nodes.opening import as_stored, open_stored, open_target_store
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, uncached
-from chunkmill.stores.open import is_store
+from chunkmill.stores.open import Url, is_store, may_be_reference_file, open_plain_store
 
 __all__ = [
     "NodeLocation",
@@ -131,7 +130,9 @@ def open(  # noqa: A001 - the contract's name, as in zarr
         if name is None or store is not None or not is_reference_set(name, storage_options):
             raise
         node = open_stored(open_reference_store(name, storage_options), path, **arguments)
-    return as_node(node if read_missing == "fill" else node.with_read_missing(read_missing))
+    if read_missing != "fill":
+        node = node.with_read_missing(read_missing)
+    return Array(node) if isinstance(node, StoredArray) else Group(node)
 
 
 def open_array(

@@ -19,12 +19,12 @@ from chunkmill.journal.names import JOB_PREFIX, journal_prefix
 from chunkmill.journal.unfinished import jobs_at
 from chunkmill.nodes import documents
 from chunkmill.nodes.consolidated import forget_consolidated
-from chunkmill.nodes.open_store import Url, open_target_store
-from chunkmill.nodes.opening import open_stored, walk
+from chunkmill.nodes.opening import open_stored, open_target_store, walk
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import flush, is_link, pinned, sweep_partial_files
 from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.open import Url
 from chunkmill.stores.probe import PROBE_PREFIX
 
 __all__ = ["delete", "delete_node"]

@@ -82,14 +82,16 @@ def fetch(store: Store, keys: Iterable[str]) -> Documents:
     return dict(zip(wanted, store.get_many(ByteSpan(key) for key in wanted), strict=True))
 
 
-def fetch_known(store: Store, keys: Iterable[str], unknown: dict[str, ChunkmillError]) -> Documents:
-    """Fetch documents, and collect the errors of those of which a service does not say that they are absent.
+def fetch_known(
+    store: Store, keys: Iterable[str], unknown: dict[str, ChunkmillError], *, but: Collection[str] = ()
+) -> Documents:
+    """Fetch documents `but` some, and collect errors of those of which a service does not say that they are absent.
 
     Buckets that must not be listed answer 403 for absent keys, and some web servers send a page.
     """
-    wanted = list(keys)
+    wanted = [key for key in dict.fromkeys(keys) if key not in but]
     try:
-        documents = fetch(store, wanted)
+        documents: Documents = dict(zip(wanted, store.get_many(map(ByteSpan, wanted)), strict=True))
     except StoreError as forbidden:
         if not (store.is_remote and is_forbidden(forbidden)):
             raise

@@ -19,8 +19,8 @@ from chunkmill.journal.record_files import RecordFiles
 from chunkmill.journal.recovery import withdraw_published
 from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs, with_state
 from chunkmill.nodes import deferred_imports
-from chunkmill.nodes.open_store import Url, open_plain_store
 from chunkmill.stores.base import Store
+from chunkmill.stores.open import Url, open_plain_store
 
 __all__ = ["StoredJob", "StoredJobs", "jobs"]
 

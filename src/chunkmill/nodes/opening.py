@@ -6,13 +6,16 @@ Formats turn documents into descriptions, stores fetch documents; here the two m
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import takewhile
+from functools import partial
+from itertools import chain, takewhile
+from typing import Any
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound
+from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, StoreError
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.hints import Hint
@@ -37,9 +40,11 @@ from chunkmill.nodes.keys import is_folder
 from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, is_bare, parse_node
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import can_list, documents_demanded, explain_absence, uncached
+from chunkmill.stores.open import BARE_URLS, Url, open_store, without_reference_options
 from chunkmill.stores.remembered import OverlayStore, RememberedReads
 
-__all__ = ["array_at", "as_stored", "consolidate", "find_stored", "open_stored", "walk", "walk_openable"]
+__all__ = ["array_at", "as_stored", "consolidate", "find_stored", "open_stored", "open_target_store", "walk"]
+__all__ += ["walk_openable"]
 
 
 def open_stored(
@@ -68,18 +73,15 @@ def open_stored(
     MetadataError
         There is one and its documents are wrong.
     """
-
-    def read() -> tuple[StoredNode | None, list[str] | None]:
-        node, documents = _find(store, path, format=format, consolidated=consolidated, read_only=read_only)
-        if node is None or is_bare(node):
-            return node, [path.strip("/")]
-        documents_format = get_format(node.format) if isinstance(node, StoredArray) else node.documents
-        return node, None if is_torn(store, documents_format, [node.path], documents) else []
-
-    node = settled(store, read)
+    node, documents = _find(store, path, format, consolidated=consolidated, read_only=read_only)
+    missing = _missed(store, path, node, documents)
+    if missing is None or missing:
+        again = iter(partial(_find, store, path, format, consolidated=consolidated, read_only=read_only), None)
+        reads = ((found, _missed(store, path, found, read)) for found, read in again)
+        node = settled(store, partial(next, chain([(node, missing)], reads)))
     if node is not None:
         return node
-    looked = _candidates(format, path)
+    looked = tuple(_candidates(format, path))
     hint = _explain_missing(store, path, looked) if read_only or not is_reference_folder(store) else READ_ONLY_SET
     raise NodeNotFound(url=store.url, path=path, hint=hint)
 
@@ -108,49 +110,56 @@ def _explain_missing(store: Store, path: str, formats: Sequence[Format]) -> str:
 _MAX_LISTED = 8
 
 
+def _missed(store: Store, path: str, node: StoredNode | None, documents: Documents) -> list[str] | None:
+    """Return the paths where documents are missed; ``None`` where some are of two nodes (`settled`)."""
+    if node is None or is_bare(node):
+        return [path.strip("/")]
+    return None if is_torn(store, _format_of(node), [node.path], documents) else []
+
+
+def _format_of(node: StoredNode) -> Format:
+    if isinstance(node, StoredGroup):
+        return node.documents
+    return next(each for each in FORMATS if each.name == node.format)
+
+
 def find_stored(store: Store, path: str) -> StoredNode | None:
     """Return the node at `path` by its own documents; ``None`` where no format knows one."""
-    return _find(store, path, format=None, consolidated=False, read_only=True)[0]
+    return _find(store, path, None, consolidated=False, read_only=True)[0]
 
 
 def _find(
     store: Store,
     path: str,
-    *,
     format: str | Format | None,  # noqa: A002
+    *,
     consolidated: bool | None,
     read_only: bool,
 ) -> tuple[StoredNode | None, Documents]:
-    """Return the node at `path`, and the documents that were read."""
-    formats = _candidates(format, path)
+    """Return the node at `path`, and the documents that were read.
+
+    Where requests cost latency, the documents of all formats are asked for at once; else format by format.
+    """
+    documents: Documents = {}
     unknown: dict[str, ChunkmillError] = {}
-    own = () if consolidated else formats
-    array, documents = _open_array(store, path, own, unknown, read_only=read_only)
-    if array is not None:
-        return array, documents
-    keys = {key for each in formats for key in _opening_keys(each, path, consolidated)}
-    documents |= fetch_known(store, keys - documents.keys(), unknown)
-    for candidate in formats:
+    if store.is_remote:
+        formats = tuple(_candidates(format, path))
+        own = () if consolidated else formats
+        array, documents = _open_array(store, path, own, unknown, read_only=read_only)
+        if array is not None:
+            return array, documents
+        keys = {key for each in formats for key in _opening_keys(each, path, consolidated)}
+        documents |= fetch_known(store, keys, unknown, but=documents)
+    for candidate in _candidates(format, path):
+        documents |= fetch_known(store, candidate.root_keys(), unknown, but=documents)
         documents_format = candidate.configured(present(documents))
         if documents_format is None:
             continue
         at = documents_format.normalize_path(path)
-        documents |= fetch_known(store, set(node_keys(documents_format, at)) - documents.keys(), unknown)
-        view = None
-        if consolidated is not False:
-            view = _ConsolidatedView.find(store, documents_format, at, documents, is_demanded=bool(consolidated))
-        if view is None:
-            node = parse_node(store, at, documents_format, documents, read_only=read_only)
-        else:
-            node = view.open(at, documents, read_only=read_only)
-        is_named = format is not None
-        if node is None and not unknown and _is_implicit(store, documents_format, at, documents, is_named=is_named):
-            node = StoredGroup(store, at, GroupMetadata(), documents_format, read_only=read_only, is_implicit=True)
-        if node is not None and consolidated and view is None:
-            key = documents_format.consolidated_key("") or documents_format.name
-            raise MetadataError(key=key, field="consolidated metadata", got="none", expected="some: consolidated=True")
+        documents |= fetch_known(store, node_keys(documents_format, at), unknown, but=documents)
+        options: dict[str, Any] = {"consolidated": consolidated, "read_only": read_only, "is_named": format is not None}
+        node = _parse(store, at, documents_format, documents, unknown, **options)
         if node is not None:
-            _check_opened(node, documents_format, {} if view is not None else unknown)
             return node, documents
     _raise_first(unknown)
     return None, documents
@@ -169,13 +178,43 @@ def _check_opened(node: StoredNode, documents_format: Format, unknown: Mapping[s
         node.check_codecs()
 
 
+def _parse(
+    store: Store,
+    path: str,
+    documents_format: Format,
+    documents: Documents,
+    unknown: dict[str, ChunkmillError],
+    *,
+    consolidated: bool | None,
+    read_only: bool,
+    is_named: bool,
+) -> StoredNode | None:
+    """Return the node at `path` by its own documents, or by consolidated metadata at it or at the root."""
+    # an array by its own, where that is enough: those at the root may hold the documents of 10^5 nodes
+    node = parse_node(store, path, documents_format, documents, read_only=read_only) if path else None
+    if consolidated is False or (isinstance(node, StoredArray) and not consolidated):
+        view = None
+    else:
+        documents |= fetch_known(store, _consolidated_keys(documents_format, path), unknown, but=documents)
+        view = _ConsolidatedView.find(store, documents_format, path, documents, is_demanded=bool(consolidated))
+    if view is not None:
+        node = view.open(path, documents, read_only=read_only)
+    elif not path:
+        node = parse_node(store, path, documents_format, documents, read_only=read_only)
+    if node is None and not unknown and _is_implicit(store, documents_format, path, documents, is_named=is_named):
+        node = StoredGroup(store, path, GroupMetadata(), documents_format, read_only=read_only, is_implicit=True)
+    if node is not None and consolidated and view is None:
+        key = documents_format.consolidated_key("") or documents_format.name
+        raise MetadataError(key=key, field="consolidated metadata", got="none", expected="some: consolidated=True")
+    if node is not None:
+        _check_opened(node, documents_format, {} if view is not None else unknown)
+    return node
+
+
 def _open_array(
     store: Store, path: str, formats: Sequence[Format], unknown: dict[str, ChunkmillError], *, read_only: bool
 ) -> tuple[StoredArray | None, Documents]:
-    """Return the array at `path` by its own documents, and those; ``None`` for one that takes others to be opened.
-
-    Documents at the root may hold those of 10^5 nodes.
-    """
+    """Return the array at `path` by its own documents, and those; ``None`` for one that takes others to be opened."""
     if not path.strip("/"):
         return None, {}
     known = {each: each.normalize_path(path) for each in takewhile(lambda each: not each.root_keys(), formats)}
@@ -189,12 +228,36 @@ def _open_array(
     return None, documents
 
 
-def _candidates(format: str | Format | None, path: str) -> tuple[Format, ...]:  # noqa: A002
-    """Return the formats to look for at `path`, in order."""
+def open_target_store(url: Url, storage_options: Mapping[str, Any] | None = None) -> Store:
+    """Return the store at `url` for writing nodes; `StoreError` when that is the file of a reference set.
+
+    A folder of one is refused where nodes are created (`check_root`), in the same requests.
+
+    Examples
+    --------
+    >>> open_target_store("/data/x.zarr")
+    LocalStore('/data/x.zarr')
+    """
+    options = without_reference_options(storage_options)
+    name = os.fspath(url).rstrip("/") if isinstance(url, (str, os.PathLike)) else ""
+    if name in BARE_URLS or ".json" in name.rpartition("/")[2]:
+        from chunkmill.nodes.reference_sets import is_reference_file  # noqa: PLC0415 - few urls name one
+
+        if is_reference_file(name, options):
+            raise StoreError(url=name, key="", reason=READ_ONLY_SET)
+    return open_store(url, options)
+
+
+def _candidates(format: str | Format | None, path: str) -> Iterator[Format]:  # noqa: A002
+    """Yield the formats to look for at `path`, in order; where none can have such a path, the first says why."""
     if format is not None:
-        return (get_format(format) if isinstance(format, str) else format,)
-    # where no format can have such a path, the first says why
-    return tuple(each for each in FORMATS if may_have(each, path)) or FORMATS
+        yield get_format(format) if isinstance(format, str) else format
+        return
+    possible = None
+    for possible in (each for each in FORMATS if may_have(each, path)):
+        yield possible
+    if possible is None:
+        FORMATS[0].normalize_path(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +386,11 @@ def _opening_keys(documents_format: Format, path: str, consolidated: bool | None
     at = documents_format.normalize_path(path)
     yield from node_keys(documents_format, at)
     if consolidated is not False:
-        yield from (k for k in map(documents_format.consolidated_key, {at, ""}) if k is not None)
+        yield from _consolidated_keys(documents_format, at)
+
+
+def _consolidated_keys(documents_format: Format, path: str) -> Iterator[str]:
+    return (key for key in map(documents_format.consolidated_key, (path, "")) if key is not None)
 
 
 def _is_implicit(store: Store, documents_format: Format, path: str, documents: Documents, *, is_named: bool) -> bool:

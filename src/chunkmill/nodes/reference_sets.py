@@ -1,7 +1,7 @@
 """Open reference sets: JSON files, perhaps compressed, and folders of parquet.
 
 Not here: what a set says (`chunkmill.formats.references.json`, ``parquet``), how it answers
-(`chunkmill.stores.reference`), which urls may name one (`chunkmill.nodes.open_store`). Imported where a url names one.
+(`chunkmill.stores.reference`), which urls may name one (`chunkmill.stores.open`). Imported where a url names one.
 """
 
 from __future__ import annotations
@@ -21,9 +21,14 @@ from chunkmill.formats.references import ROOT_KEY, is_reference_root
 from chunkmill.formats.references.json import HEAD_BYTES, is_reference_json, parse_reference_json
 from chunkmill.formats.references.parquet import ParquetReferences
 from chunkmill.model.references import ReferenceSet
-from chunkmill.nodes.open_store import BARE_URLS, REFERENCE_OPTIONS, may_be_reference_file, without_reference_options
 from chunkmill.stores.base import ByteRange, Store
-from chunkmill.stores.open import open_store
+from chunkmill.stores.open import (
+    BARE_URLS,
+    REFERENCE_OPTIONS,
+    may_be_reference_file,
+    open_store,
+    without_reference_options,
+)
 from chunkmill.stores.reference import ReferenceStore
 from chunkmill.stores.reference_targets import Targets, split_url
 

@@ -20,10 +20,10 @@ from chunkmill.nodes import api
 from chunkmill.nodes.api import StoreLocation
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
-from chunkmill.nodes.open_store import without_reference_options
 from chunkmill.nodes.reference_sets import open_reference_store
 from chunkmill.references.files import SetFile, in_memory
 from chunkmill.stores.capabilities import HoldsReferences, innermost
+from chunkmill.stores.open import without_reference_options
 from chunkmill.stores.reference import ReferenceStore
 
 __all__ = ["concat_references"]

@@ -1,6 +1,6 @@
 """File or folder that a reference set is written to.
 
-Not here: reading (`chunkmill.nodes.open_store`), encoding (`chunkmill.formats.references.json`, ``parquet_write``).
+Not here: reading (`chunkmill.nodes.reference_sets`), encoding (`chunkmill.formats.references.json`, ``parquet_write``).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from chunkmill.hints import Hint
 from chunkmill.journal.lease import leased
 from chunkmill.journal.names import JOB_PREFIX
 from chunkmill.model.references import References, ReferenceSet
-from chunkmill.nodes.open_store import may_be_reference_file, open_plain_store
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteRange, Store
 from chunkmill.stores.capabilities import delete_keys, stage, swap_in
 from chunkmill.stores.conflicts import swap
+from chunkmill.stores.open import may_be_reference_file, open_plain_store
 from chunkmill.stores.reference_targets import split_url
 
 __all__ = ["SetFile", "in_memory"]

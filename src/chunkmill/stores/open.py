@@ -1,4 +1,7 @@
-"""Open the store of a url."""
+"""Open the store of a url; tell by name which urls may be those of reference sets.
+
+Not here: reference sets (`chunkmill.nodes.reference_sets`).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ from chunkmill.stores.url_pipeline import UrlPipeline, parse_url_pipeline
 if TYPE_CHECKING:
     from chunkmill.stores.fsspec import FsspecStore
 
-__all__ = ["is_obstore", "is_store", "open_store"]
+__all__ = ["BARE_URLS", "REFERENCE_OPTIONS", "Url", "is_obstore", "is_store", "may_be_reference_file"]
+__all__ += ["open_plain_store", "open_store", "without_reference_options"]
+
+Url = str | os.PathLike[str] | Store
 
 
 def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str, Any] | None = None) -> Store:
@@ -54,7 +60,7 @@ def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str
     if not isinstance(url, (str, os.PathLike)):
         return _of_object(url)
     url = os.fspath(url)
-    if (pipeline := parse_url_pipeline(url)) is not None:
+    if "|" in url and (pipeline := parse_url_pipeline(url)) is not None:
         return _of_pipeline(pipeline, storage_options)
     if not url:
         raise StoreError(url="", key="", reason="the url is empty: give a path or a url")
@@ -189,3 +195,47 @@ def _local_path(url: str) -> str | None:
     if (match := re.match(r"(?:file|local)://(?!.*::)", url)) is not None:
         return path_of_url(url[match.end() :])
     return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]*(?:://|::)", url) else url
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Urls and options of reference sets
+
+
+REFERENCE_OPTIONS = ("remote_protocol", "remote_options", "base", "allowed_protocols", "target", "template_overrides")
+"""Members of ``storage_options`` that are meant for the set; the others open the file or folder that it is in."""
+
+BARE_URLS = ("reference://", "reference")  # as fsspec has it: the option ``fo`` says where, or is the set itself
+_FILE_NAME = re.compile(r"\.json(\.(gz|gzip|zst|zstd))?$")
+
+
+def may_be_reference_file(url: str | os.PathLike[str]) -> bool:
+    """Return whether `url` has the name of a reference file; nothing is asked of any store.
+
+    Examples
+    --------
+    >>> may_be_reference_file("s3://bucket/set.json.zst"), may_be_reference_file("events.json.zarr")
+    (True, False)
+    """
+    return os.fspath(url) in BARE_URLS or _FILE_NAME.search(os.fspath(url).rstrip("/")) is not None
+
+
+def open_plain_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str, Any] | None = None) -> Store:
+    """Return the store at `url`, whose filesystem is not given the options that are for a reference set.
+
+    Examples
+    --------
+    >>> open_plain_store("/data/x.zarr", {"base": "/data"})
+    LocalStore('/data/x.zarr')
+    """
+    return open_store(url, without_reference_options(storage_options))
+
+
+def without_reference_options(storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the options that are for the filesystem.
+
+    Examples
+    --------
+    >>> without_reference_options({"anon": True, "base": "/data"})
+    {'anon': True}
+    """
+    return {name: value for name, value in (storage_options or {}).items() if name not in REFERENCE_OPTIONS}

@@ -34,7 +34,7 @@ from chunkmill.nodes.api import open_existing
 from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.new_array import format_above
-from chunkmill.nodes.open_store import open_target_store
+from chunkmill.nodes.opening import open_target_store
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.runtime.cluster_locks import check_guarded, lock_factory
 from chunkmill.runtime.preflight import check_writers
