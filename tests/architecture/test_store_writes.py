@@ -11,7 +11,13 @@ WRITES = {"set", "set_if", "set_parts"}
 CHANGES = {"create", "swap", "update"}
 DELETES = {"delete", "delete_keys", "delete_listed", "delete_many", "delete_prefix"}
 MOVES = {"copy_value", "replace_prefix", "swap_in"}
-NO_STORES = {"config", "write_guard", "axis", "stopped"}  # dask's settings, a context variable, a plot's, an event
+NO_STORES = {
+    "config",
+    "write_guard",
+    "axis",
+    "stopped",
+    "_PARSED",
+}  # settings, a context variable, a plot's, an event, again
 
 WRITERS = {
     # documents that nobody sees: of a staged node, or of one that is being deleted

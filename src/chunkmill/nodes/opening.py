@@ -7,7 +7,7 @@ Formats turn documents into descriptions, stores fetch documents; here the two m
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -142,13 +142,12 @@ def _find(
     """
     documents: Documents = {}
     unknown: dict[str, ChunkmillError] = {}
-    if store.is_remote:
-        formats = tuple(_candidates(format, path))
-        own = () if consolidated else formats
-        array, documents = _open_array(store, path, own, unknown, read_only=read_only)
+    if path.strip("/") and not consolidated:
+        array = _open_array(store, path, _candidates(format, path), documents, unknown, read_only=read_only)
         if array is not None:
             return array, documents
-        keys = {key for each in formats for key in _opening_keys(each, path, consolidated)}
+    if store.is_remote:
+        keys = {key for each in _candidates(format, path) for key in _opening_keys(each, path, consolidated)}
         documents |= fetch_known(store, keys, unknown, but=documents)
     for candidate in _candidates(format, path):
         documents |= fetch_known(store, candidate.root_keys(), unknown, but=documents)
@@ -190,16 +189,13 @@ def _parse(
     is_named: bool,
 ) -> StoredNode | None:
     """Return the node at `path` by its own documents, or by consolidated metadata at it or at the root."""
-    # an array by its own, where that is enough: those at the root may hold the documents of 10^5 nodes
-    node = parse_node(store, path, documents_format, documents, read_only=read_only) if path else None
-    if consolidated is False or (isinstance(node, StoredArray) and not consolidated):
-        view = None
-    else:
+    view = None
+    if consolidated is not False:
         documents |= fetch_known(store, _consolidated_keys(documents_format, path), unknown, but=documents)
         view = _ConsolidatedView.find(store, documents_format, path, documents, is_demanded=bool(consolidated))
     if view is not None:
         node = view.open(path, documents, read_only=read_only)
-    elif not path:
+    else:
         node = parse_node(store, path, documents_format, documents, read_only=read_only)
     if node is None and not unknown and _is_implicit(store, documents_format, path, documents, is_named=is_named):
         node = StoredGroup(store, path, GroupMetadata(), documents_format, read_only=read_only, is_implicit=True)
@@ -212,20 +208,32 @@ def _parse(
 
 
 def _open_array(
-    store: Store, path: str, formats: Sequence[Format], unknown: dict[str, ChunkmillError], *, read_only: bool
-) -> tuple[StoredArray | None, Documents]:
-    """Return the array at `path` by its own documents, and those; ``None`` for one that takes others to be opened."""
-    if not path.strip("/"):
-        return None, {}
-    known = {each: each.normalize_path(path) for each in takewhile(lambda each: not each.root_keys(), formats)}
-    documents = fetch_known(store, (key for each, at in known.items() for key in node_keys(each, at)), unknown)
-    for documents_format, at in known.items():
+    store: Store,
+    path: str,
+    formats: Iterable[Format],
+    documents: Documents,
+    unknown: dict[str, ChunkmillError],
+    *,
+    read_only: bool,
+) -> StoredArray | None:
+    """Return the array at `path` by its own documents, which are added to `documents`.
+
+    ``None`` for one that takes others to be opened: those at the root may hold the documents of 10^5 nodes.
+    """
+    known: Iterable[Format] = takewhile(lambda each: not each.root_keys(), formats)
+    if store.is_remote:
+        known = tuple(known)
+        keys = (key for each in known for key in node_keys(each, each.normalize_path(path)))
+        documents |= fetch_known(store, keys, unknown)
+    for documents_format in known:
+        at = documents_format.normalize_path(path)
+        documents |= fetch_known(store, node_keys(documents_format, at), unknown, but=documents)
         node = parse_node(store, at, documents_format, documents, read_only=read_only)
         if isinstance(node, StoredArray):
             _check_opened(node, documents_format, unknown)
         if node is not None:
-            return (node if isinstance(node, StoredArray) else None), documents
-    return None, documents
+            return node if isinstance(node, StoredArray) else None
+    return None
 
 
 def open_target_store(url: Url, storage_options: Mapping[str, Any] | None = None) -> Store:
