@@ -264,8 +264,8 @@ def create_array(
     url: Url,
     path: str = "",
     *,
-    shape: int | Sequence[int],
-    dtype: Any,
+    shape: int | Sequence[int] | None = None,
+    dtype: Any = None,
     chunks: int | Sequence[int] | Mapping[str, int | Literal["auto"]] | Literal["auto"] = "auto",
     shards: int | Sequence[int] | Mapping[str, int] | None = None,
     format: WritableFormatName | None = None,  # noqa: A002
@@ -276,6 +276,7 @@ def create_array(
     chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     overwrite: bool = False,
+    like: Any = None,
 ) -> Array:
     """Create an array; only its metadata are written.
 
@@ -311,6 +312,10 @@ def create_array(
         Options of the filesystem, as in fsspec.
     overwrite
         Replace the node at `path`, and everything below it.
+    like
+        An `Array` whose description is taken for all that is left out: shape, dtype, fill value, dimension names and
+        attributes; chunks and shards too, unless one of them or a shape is given; and codecs, in the same format. Of
+        anything else, such as a NumPy or Dask array, shape and dtype.
 
     Returns
     -------
@@ -332,23 +337,26 @@ def create_array(
     >>> a = cm.create_array("memory://doc-create", shape=(8, 6), dtype="f4", chunks=(2, 3), shards=(4, 6))
     >>> a.chunks, a.shards
     ((2, 3), (4, 6))
+    >>> cm.create_array("memory://doc-create-like", like=a, dtype="i2").shards
+    (4, 6)
     """
     from chunkmill.nodes import new_array, replacing  # noqa: PLC0415 - opening a node needs nothing that creates one
 
     target = open_target_store(url, storage_options)
-    name = format or new_array.format_above(target, path)
+    name = format or new_array.format_above(target, path, like)
+    options = {
+        "shape": shape,
+        "dtype": dtype,
+        "chunks": chunks,
+        "shards": shards,
+        "codecs": codecs,
+        "fill_value": fill_value,
+        "dimension_names": dimension_names,
+        "attributes": attributes,
+        "chunk_key_encoding": chunk_key_encoding,
+    }
     metadata = new_array.describe_array(
-        get_format(name),
-        path,
-        shape=shape,
-        dtype=dtype,
-        chunks=chunks,
-        shards=shards,
-        codecs=codecs,
-        fill_value=fill_value,
-        dimension_names=dimension_names,
-        attributes=attributes,
-        chunk_key_encoding=chunk_key_encoding,
+        get_format(name), path, **new_array.like_described(like, get_format(name), options)
     )
     return Array(replacing.put_array(target, path, metadata, format=name, overwrite=overwrite))
 

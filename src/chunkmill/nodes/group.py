@@ -194,8 +194,8 @@ class Group(ChangesAttributes):
         self,
         path: str,
         *,
-        shape: int | Sequence[int],
-        dtype: Any,
+        shape: int | Sequence[int] | None = None,
+        dtype: Any = None,
         chunks: int | Sequence[int] | Mapping[str, int | Literal["auto"]] | Literal["auto"] = "auto",
         shards: int | Sequence[int] | Mapping[str, int] | None = None,
         codecs: Any = "default",
@@ -204,6 +204,7 @@ class Group(ChangesAttributes):
         attributes: Mapping[str, Any] | None = None,
         chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
         overwrite: bool = False,
+        like: Any = None,
     ) -> Array:
         """Create an array at `path` below the group, in its format (see `chunkmill.create_array`).
 
@@ -215,22 +216,21 @@ class Group(ChangesAttributes):
         ('n5', ['a'])
         """
         from chunkmill.nodes import replacing  # noqa: PLC0415 - opening a group needs nothing that creates nodes
-        from chunkmill.nodes.new_array import describe_array  # noqa: PLC0415
+        from chunkmill.nodes.new_array import describe_array, like_described  # noqa: PLC0415
 
         store, path = self._place_to_write(path)
-        metadata = describe_array(
-            self.stored.documents,
-            path,
-            shape=shape,
-            dtype=dtype,
-            chunks=chunks,
-            shards=shards,
-            codecs=codecs,
-            fill_value=fill_value,
-            dimension_names=dimension_names,
-            attributes=attributes,
-            chunk_key_encoding=chunk_key_encoding,
-        )
+        options = {
+            "shape": shape,
+            "dtype": dtype,
+            "chunks": chunks,
+            "shards": shards,
+            "codecs": codecs,
+            "fill_value": fill_value,
+            "dimension_names": dimension_names,
+            "attributes": attributes,
+            "chunk_key_encoding": chunk_key_encoding,
+        }
+        metadata = describe_array(self.stored.documents, path, **like_described(like, self.stored.documents, options))
         return Array(replacing.put_array(store, path, metadata, format=self.format, overwrite=overwrite))
 
     @parsed_once()

@@ -24,6 +24,7 @@ from chunkmill.formats.registry import FORMATS
 from chunkmill.hints import Hint
 from chunkmill.model.dtypes import to_native
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis, run_lengths
+from chunkmill.model.inner_layout import inner_layout
 from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, parents_of
 from chunkmill.model.user_values import scalar_of
 from chunkmill.nodes.documents import may_have
@@ -38,6 +39,7 @@ __all__ = [
     "format_above",
     "is_size",
     "lengths_by_name",
+    "like_described",
     "make_grid",
     "size_in_bytes",
     "unknown_dimensions",
@@ -138,6 +140,53 @@ def _pickled(about: Mapping[str, Any]) -> bytes | None:
         return pickle.dumps(about)
     except (pickle.PicklingError, TypeError, AttributeError):
         return None
+
+
+def like_described(like: Any, documents_format: Format, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of `describe_array`, those that are left at their defaults as of the array `like`.
+
+    Parameters
+    ----------
+    like
+        An `Array`; or anything else with a ``shape`` and a ``dtype``, of which only these are taken; or ``None``.
+    options
+        The arguments. Codecs of another format than `documents_format` are its default ones.
+
+    Raises
+    ------
+    TypeError
+        There is neither a shape (or a dtype) nor an array to take it from.
+    """
+    known: dict[str, Any] = {} if like is None else {"shape": tuple(like.shape), "dtype": like.dtype}
+    if (stored := getattr(like, "stored", None)) is not None:
+        metadata, layout = stored.metadata, inner_layout(stored.metadata)
+        known |= {
+            "fill_value": metadata.fill_value,
+            "dimension_names": metadata.dimension_names,
+            "attributes": dict(metadata.attributes),
+        }
+        if stored.format == documents_format.name:
+            known["codecs"] = [{"name": each.name, "configuration": dict(each.configuration)} for each in layout.codecs]
+        if all(_is_left_out(name, options[name]) for name in ("shape", "chunks", "shards")):
+            known["chunks"] = tuple(
+                axis.chunk if isinstance(axis, RegularAxis) else axis for axis in layout.chunks.axes
+            )
+            known["shards"] = None if layout.sharding is None else layout.keys.chunk_shape
+    found = {name: known.get(name, value) if _is_left_out(name, value) else value for name, value in options.items()}
+    for name in ("shape", "dtype"):
+        if found[name] is None:
+            raise TypeError(f"{name}= is missing: give it, or an array to take it from (like=)")
+    return found
+
+
+def _is_left_out(name: str, value: Any) -> bool:
+    """Return whether an argument has its default: ``codecs=None`` asks for no compression."""
+    if name in _DEFAULTS:
+        return isinstance(value, str) and value == _DEFAULTS[name]
+    return value is None
+
+
+_DEFAULTS = {"chunks": "auto", "codecs": "default"}
 
 
 def lengths_by_name(option: Any, names: Sequence[str | None] | None, others: Sequence[Any], name: str) -> Any:
@@ -250,8 +299,8 @@ def _named_encoding(encoding: Any) -> tuple[str, Any]:
     raise ValueError(f"chunk_key_encoding={encoding!r}: expected {expected}")
 
 
-def format_above(store: Store, path: str) -> str:
-    """Return the name of the format of the nearest group above `path`; in a new store, the default.
+def format_above(store: Store, path: str, like: Any = None) -> str:
+    """Return the name of the format of the nearest group above `path`; in a new store that of `like`, or the default.
 
     What is created without a word about its format follows this: the documents that another format puts at the root
     would hide all that is there from every reader of the store, silently.
@@ -269,7 +318,7 @@ def format_above(store: Store, path: str) -> str:
             found = find_stored(store, parent)
             if found is not None:
                 return found.format
-    return _DEFAULT_FORMAT
+    return getattr(like, "format", _DEFAULT_FORMAT) if hasattr(like, "stored") else _DEFAULT_FORMAT
 
 
 def make_grid(shape: tuple[int, ...], chunks: Any, dtype: np.dtype[Any], within: Any = None) -> ChunkGrid:

@@ -1,6 +1,9 @@
 """Lengths by dimension of arrays that are created."""
 
+from dataclasses import replace
+
 import dask.array as da
+import numpy as np
 import pytest
 
 import chunkmill as cm
@@ -86,3 +89,40 @@ def test_at_most_twenty_dimensions_are_shown() -> None:
     assert "'d20'" not in text
     text = str(unknown_dimensions("region", ["x"], [], "the arrays", "give slices"))
     assert text.endswith("the arrays have no names: give slices")
+
+
+LIKE = {
+    "zarr3": {"dtype": ">i4", "shards": (4, 6), "codecs": "gzip", "fill_value": 7, "attributes": {"u": 1}},
+    "zarr2": {"dtype": "f4", "codecs": "blosc", "chunk_key_encoding": "/"},
+    "n5": {"dtype": "u2", "codecs": "gzip"},
+}
+
+
+@pytest.mark.parametrize("format_", LIKE)
+def test_an_array_like_another_has_its_description(format_):
+    about = LIKE[format_] | {"dimension_names": ("y", "x")}
+    like = cm.create_array(MemoryStore(), shape=(8, 6), chunks=(2, 3), format=format_, **about)
+    made = cm.create_array(MemoryStore(), like=like)
+    assert made.format == format_
+    chunk_keys = made.metadata.chunk_keys  # those of the format: keys belong to the store
+    assert made.metadata == replace(like.metadata, chunk_keys=chunk_keys)
+    assert cm.create_group(MemoryStore(), format=format_).create_array("a", like=like).metadata == made.metadata
+
+
+def test_what_is_given_wins_over_the_array_that_it_is_like():
+    like = cm.create_array(MemoryStore(), shape=(8, 6), dtype="i4", chunks=(2, 3), shards=(4, 6), codecs="gzip")
+    assert cm.create_array(MemoryStore(), like=like, chunks=(4, 2)).shards is None
+    longer = cm.create_array(MemoryStore(), like=like, shape=(100, 6))
+    assert (longer.chunks, longer.shards, longer.dtype) == ((100, 6), None, np.dtype("i4"))
+    raw = cm.create_array(MemoryStore(), like=like, codecs=None)
+    assert (raw.shards, "gzip" in repr(raw.metadata.codecs)) == ((4, 6), False)
+    other = cm.create_array(MemoryStore(), like=like, format="n5", shards=None, chunks=(2, 3))
+    assert (other.format, other.shape) == ("n5", (8, 6))
+    plain = cm.create_array(MemoryStore(), like=np.zeros((3, 4), "i2"))
+    assert (plain.shape, plain.dtype) == ((3, 4), np.dtype("i2"))
+
+
+@pytest.mark.parametrize(("options", "missing"), [({}, "shape="), ({"shape": 3}, "dtype=")])
+def test_a_shape_and_a_dtype_are_needed(options, missing):
+    with pytest.raises(TypeError, match=f"^{missing}.*like="):
+        cm.create_array(MemoryStore(), **options)
