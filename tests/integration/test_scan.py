@@ -1,8 +1,10 @@
 """netCDF and HDF5 files as reference sets: values, coordinates and attributes equal to xarray's own engines."""
 
 import json
+import sys
 import warnings
 
+import dask
 import h5py
 import numpy as np
 import pytest
@@ -12,7 +14,16 @@ from support.servers import WARNINGS, http_server  # noqa: F401
 
 import chunkmill as cm
 from chunkmill.cli.main import main
-from chunkmill.errors import MetadataError, ScanError, StoreError, UnsupportedFeature
+from chunkmill.errors import (
+    ChunkError,
+    MetadataError,
+    NodeExists,
+    NodeNotFound,
+    ScanError,
+    StoreError,
+    UnsupportedFeature,
+)
+from chunkmill.runtime import task
 
 pytestmark = [*WARNINGS, pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr")]
 pytest.importorskip("virtualizarr", reason="of the extra `scan`")
@@ -325,6 +336,55 @@ def test_the_command(tmp_path):
     several = [str(tmp_path / f"{number}.nc") for number in range(2)]
     again = run(*several, target, "--concat", "time", "--drop", "packed", "--overwrite", "--json")
     assert json.loads(again.output)["n_parsed"] == 0
+
+
+def test_files_open_like_stores(tmp_path, monkeypatch):
+    write_part(tmp_path / "0.nc", 0)
+    expected = xr.load_dataset(tmp_path / "0.nc", engine="h5netcdf")
+    xr.testing.assert_identical(xr.load_dataset(tmp_path / "0.nc", engine="chunkmill"), expected)
+    assert cm.open_array(tmp_path / "0.nc", "v")[1, 2] == expected.v[1, 2]
+    with pytest.raises(ChunkError, match="read-only"):
+        cm.open_array(tmp_path / "0.nc", "v", mode="r+")[...] = 1
+    with pytest.raises(NodeNotFound):
+        cm.open(tmp_path / "none.nc")
+    (tmp_path / "bad.nc").write_bytes(b"no netCDF, and long enough to have first bytes")
+    with pytest.raises(ScanError, match="first bytes"):
+        cm.open(tmp_path / "bad.nc")
+    cm.create_array(tmp_path / "folder.h5", shape=(2,), dtype="i4")  # a store of such a name stays one
+    assert cm.open_array(tmp_path / "folder.h5").shape == (2,)
+    monkeypatch.setitem(sys.modules, "virtualizarr.parsers", None)
+    with pytest.raises(ScanError, match=r"pip install 'chunkmill\[scan\]'"):
+        cm.open(tmp_path / "0.nc")
+
+
+def test_files_are_converted_by_one_call_that_resumes(tmp_path, monkeypatch):
+    for number in range(3):
+        write_part(tmp_path / f"{number}.nc", number)
+    where = str(tmp_path / "*.nc")
+    about = {"format": "zarr3", "concat_dim": "time", "chunks": {"time": 6}, "shards": {"time": -1}}
+    plan = cm.plan_convert(where, tmp_path / "all.zarr", **about)
+    run, ran = task.run_task, []
+
+    def failing(*args, **more):
+        ran.append(args)
+        if len(ran) > 2:
+            raise InterruptedError
+        return run(*args, **more)
+
+    with monkeypatch.context() as patched, dask.config.set(scheduler="threads", num_workers=1):
+        patched.setattr("chunkmill.runtime.stage_runner.run_task", failing)
+        with pytest.raises(InterruptedError):
+            plan.run()
+    assert cm.resume(tmp_path / "all.zarr").n_resumed == 2
+    with pytest.raises(NodeExists):
+        cm.convert(where, tmp_path / "all.zarr", **about)
+    expected = opened_by_xarray([tmp_path / f"{number}.nc" for number in range(3)], "h5netcdf")
+    xr.testing.assert_equal(xr.load_dataset(tmp_path / "all.zarr", engine="chunkmill"), expected)
+    cm.convert([tmp_path / "1.nc", tmp_path / "2.nc"], tmp_path / "two.zarr", format="zarr2", concat_dim="time")
+    assert cm.open_array(tmp_path / "two.zarr", "v").shape == (8, 6)
+    done = CliRunner().invoke(main, ["convert", where, str(tmp_path / "cli.zarr"), "--concat", "time", "--no-progress"])
+    assert done.exit_code == 0, done.output
+    assert cm.verify(tmp_path / "all.zarr", tmp_path / "cli.zarr").equal
 
 
 def test_without_records_nothing_is_left(tmp_path):

@@ -59,6 +59,7 @@ class _ByAxis(ParamType):
     epilog=examples(
         "chunkmill convert volume.n5 volume.zarr --format zarr3 --shards 512,512,512",
         "chunkmill convert scan.n5 scan.zarr --ome 0.5",
+        "chunkmill convert 'data/*.nc' all.zarr --concat time --chunks time=720",
         "chunkmill convert old.zarr new.zarr --dry-run --json",
         "chunkmill convert s3://b/x.zarr s3://b/x.n5 --format n5 --scheduler tcp://10.0.0.1:8786",
     ),
@@ -91,6 +92,7 @@ class _ByAxis(ParamType):
     type=click.Choice(["0.4", "0.5", "0.6"]),
     help="Describe the images in the source by this version of OME-Zarr.",
 )
+@click.option("--concat", "concat_dim", help="SOURCE is a pattern of netCDF files that follow one another along this.")
 @job_options
 def convert(
     source: str, target: str, *, path: str, target_path: str, format_: str, include: tuple[str, ...], **options: Any

@@ -34,6 +34,7 @@ from chunkmill.formats.base import Format, WritableFormatName
 from chunkmill.formats.registry import READ_ONLY
 from chunkmill.hints import Hint
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
+from chunkmill.nodes import deferred_imports
 from chunkmill.nodes.api import open_source, open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
@@ -67,6 +68,7 @@ def plan_convert(
     fill_value: Any = None,
     chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
     ome: Literal["0.4", "0.5", "0.6"] | None = None,
+    concat_dim: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
@@ -126,6 +128,9 @@ def plan_convert(
         ``"0.4"`` (Zarr v2), ``"0.5"`` or ``"0.6"`` (Zarr v3): describe the multiscale images in the source by that
         version of OME-Zarr, whether N5-viewer's, BigDataViewer's, COSEM's or OME-Zarr's attributes describe them there;
         levels keep their names. ``None``: attributes stay as they are.
+    concat_dim
+        `source` is several netCDF or HDF5 files (a pattern, or a list) that follow one another along this dimension:
+        they are scanned first, as by `scan`.
     storage_options, target_storage_options
         For the filesystems, as in fsspec; the target's default to the source's.
 
@@ -149,6 +154,9 @@ def plan_convert(
     >>> plan.strategy, plan.actions
     ('copy', {'copy': 4})
     """
+    if concat_dim is not None:
+        is_root = isinstance(source, tuple) and source[1:] == ("",)
+        source = deferred_imports.scanned_files(source[0] if is_root else source, concat_dim, storage_options)
     node = open_source(source, storage_options)
     named, filled = names_by_array(dimension_names, node), with_fill_value(fill_value, node)
 
@@ -218,7 +226,7 @@ def convert(
     ----------
     source, target, format, chunks, shards, codecs, max_mem, temp, overwrite, allow
         As in `plan_convert`.
-    include, exclude, region, dimension_names, fill_value, chunk_key_encoding, ome
+    include, exclude, region, dimension_names, fill_value, chunk_key_encoding, ome, concat_dim
         As in `plan_convert`.
     storage_options, target_storage_options
         As in `plan_convert`.

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from chunkmill.display.array import array_html, array_info, array_text
     from chunkmill.display.group import group_html, group_text, tree_text
     from chunkmill.display.report import printable, report_html
+    from chunkmill.scans.parse import open_file
+    from chunkmill.scans.scan import scanned_files
 
 __all__ = [
     "array_html",
@@ -31,10 +33,12 @@ __all__ = [
     "automatic_lock",
     "group_html",
     "group_text",
+    "open_file",
     "printable",
     "read_array",
     "read_from_arrays_in_runs",
     "report_html",
+    "scanned_files",
     "to_store",
     "tree_text",
     "write_appended",
@@ -47,10 +51,12 @@ _DEFINED_IN = {
     "as_dask": "dask_arrays.as_dask",
     "group_html": "display.group",
     "group_text": "display.group",
+    "open_file": "scans.parse",
     "printable": "display.report",
     "read_array": "dask_arrays.expressions",
     "read_from_arrays_in_runs": "dask_arrays.from_array",
     "report_html": "display.report",
+    "scanned_files": "scans.scan",
     "to_store": "dask_arrays.to_store",
     "tree_text": "display.group",
     "write_appended": "dask_arrays.write",

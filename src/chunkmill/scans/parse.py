@@ -26,8 +26,10 @@ from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import ReferenceSet
 from chunkmill.scans.hdf5 import Unreferenced, read_unreferenced
 from chunkmill.stores.obstore_clients import location_of
+from chunkmill.stores.reference import ReferenceStore
+from chunkmill.stores.reference_targets import Targets
 
-__all__ = ["KINDS", "Parser", "kind_of", "parse_file"]
+__all__ = ["KINDS", "Parser", "kind_of", "open_file", "parse_file", "targets_of"]
 
 Parser: TypeAlias = str | Callable[[str], Any]
 
@@ -79,6 +81,28 @@ def kind_of(url: str, storage_options: Mapping[str, Any] | None = None) -> str |
     size = fs.size(path) or 0
     starts = (start for start in _USER_BLOCKS if start + len(_HDF5) <= size)
     return "hdf5" if any(fs.cat_file(path, start, start + len(_HDF5)) == _HDF5 for start in starts) else None
+
+
+def targets_of(url: str, storage_options: Mapping[str, Any] | None) -> Targets:
+    """Return how the files are opened whose references are read while they are scanned: as the user said."""
+    protocol = url.partition("://")[0] if "://" in url else "file"
+    options = {protocol: dict(storage_options)} if storage_options else None
+    return Targets(url, allowed_protocols=("*",), remote_options=options)
+
+
+def open_file(url: str, storage_options: Mapping[str, Any] | None = None) -> ReferenceStore | None:
+    """Parse one file, and return the store of its references; ``None`` where `url` names none, or a folder.
+
+    Raises
+    ------
+    ScanError
+        As `parse_file`.
+    """
+    fs, path = fsspec.url_to_fs(url, **(storage_options or {}))
+    if not fs.isfile(path):
+        return None
+    url = _uri(url)
+    return ReferenceStore(parse_file(url, "auto", storage_options), targets_of(url, storage_options), url=url)
 
 
 def parse_file(

@@ -22,19 +22,19 @@ from chunkmill.display.report import ReportMixin, counted
 from chunkmill.errors import ChunkmillError, ScanError
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import ReferenceSet
-from chunkmill.nodes.api import open_source
+from chunkmill.nodes.api import open_group, open_source
+from chunkmill.nodes.group import Group
 from chunkmill.references.files import SetFile
 from chunkmill.references.write import WrittenElsewhere, write_set
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.stage_runner import run_once
 from chunkmill.scans.join import ParsedFile, joined, parsed_file
-from chunkmill.scans.parse import Parser, parse_file
+from chunkmill.scans.parse import Parser, parse_file, targets_of
 from chunkmill.scans.partitions import FollowingArray, following_arrays, partition_stage
 from chunkmill.scans.records import Records, fingerprint_of, version_of
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.open import open_store
 from chunkmill.stores.reference import ReferenceStore
-from chunkmill.stores.reference_targets import Targets
 
 __all__ = ["ScanPlan", "ScanReport", "plan_scan", "scan"]
 
@@ -163,7 +163,7 @@ class ScanPlan(ReportMixin):
             order = {each.url: number for number, each in enumerate(files)}
             files = sorted(found.files(heads=False), key=lambda each: order[each.url])
             references = joined(files, str(dim), rewrite_units=options.rewrite_units, by_name=True).references
-        node = open_source(ReferenceStore(references, _targets(self.urls[0], options.storage_options)))
+        node = open_source(ReferenceStore(references, targets_of(self.urls[0], options.storage_options)))
         written = write_set(node, "", file, replaces, options.zarr_format, progress=progress, elsewhere=elsewhere)
         if found.records is not None:
             found.records.keep(frozenset(found.names.values()))
@@ -362,6 +362,21 @@ def scan(
     return plan_scan(urls, target, **options).run(progress=progress)
 
 
+def scanned_files(urls: Any, concat_dim: str | None, storage_options: Mapping[str, Any] | None = None) -> Group:
+    """Return the set of several files, which is not written.
+
+    Parameters
+    ----------
+    urls, concat_dim, storage_options
+        As in `scan`.
+    """
+    plan = plan_scan(urls, "memory://none.json", concat_dim=concat_dim, records=False, storage_options=storage_options)
+    files: Sequence[ParsedFile] = _scanned(plan.urls, concat_dim, plan._options, None, None).files(heads=False)  # noqa: SLF001 - of this module
+    references = files[0].references if concat_dim is None else joined(files, concat_dim).references
+    url = _absolute(urls) if isinstance(urls, str) else f"{plan.urls[0]}+{len(plan.urls) - 1}"
+    return open_group(ReferenceStore(references, targets_of(plan.urls[0], storage_options), url=url))
+
+
 @dataclass(frozen=True)
 class _Common:
     urls: Sequence[str]
@@ -474,7 +489,7 @@ def _scan_file(common: _Common, number: int) -> TaskResult:
             if common.records.head(name, url) is not None:
                 return TaskResult({"n_files": 1}, details=[(number, name)])
         references = parse_file(url, options.parser, options.storage_options, options.drop_variables)
-        store = ReferenceStore(references, _targets(url, options.storage_options))
+        store = ReferenceStore(references, targets_of(url, options.storage_options))
         parsed = parsed_file(url, references, store, common.dim)
     except ChunkmillError as error:
         if not options.skips:
@@ -483,13 +498,6 @@ def _scan_file(common: _Common, number: int) -> TaskResult:
     if common.records is not None and name is not None:
         common.records.put(name, parsed)
     return TaskResult({"n_files": 1, "n_parsed": 1}, details=[(number, parsed if name is None else name)])
-
-
-def _targets(url: str, storage_options: Mapping[str, Any] | None) -> Targets:
-    """Return how the files are opened whose references are read while they are scanned: as the user said."""
-    protocol = url.partition("://")[0] if "://" in url else "file"
-    options = {protocol: dict(storage_options)} if storage_options else None
-    return Targets(url, allowed_protocols=("*",), remote_options=options)
 
 
 def _files(urls: Any, storage_options: Mapping[str, Any] | None) -> list[str]:

@@ -25,7 +25,7 @@ from chunkmill.stores.url_pipeline import UrlPipeline, parse_url_pipeline
 if TYPE_CHECKING:
     from chunkmill.stores.fsspec import FsspecStore
 
-__all__ = ["BARE_URLS", "REFERENCE_OPTIONS", "Url", "is_obstore", "is_store", "may_be_reference_file"]
+__all__ = ["BARE_URLS", "REFERENCE_OPTIONS", "Url", "is_obstore", "is_store", "may_be_reference_file", "may_be_scanned"]
 __all__ += ["open_plain_store", "open_store", "without_reference_options"]
 
 Url = str | os.PathLike[str] | Store
@@ -206,6 +206,20 @@ REFERENCE_OPTIONS = ("remote_protocol", "remote_options", "base", "allowed_proto
 
 BARE_URLS = ("reference://", "reference")  # as fsspec has it: the option ``fo`` says where, or is the set itself
 _FILE_NAME = re.compile(r"\.json(\.(gz|gzip|zst|zstd))?$")
+
+
+def may_be_scanned(url: str | os.PathLike[str]) -> bool:
+    """Return whether `url` has the name of a netCDF or HDF5 file; nothing is asked of any store.
+
+    Examples
+    --------
+    >>> may_be_scanned("s3://bucket/x.nc"), may_be_scanned("x.zarr")
+    (True, False)
+    """
+    return _SCANNED_NAME.search(os.fspath(url)) is not None
+
+
+_SCANNED_NAME = re.compile(r"\.(nc|nc3|nc4|cdf|netcdf|h5|hdf5|he5)$", re.IGNORECASE)
 
 
 def may_be_reference_file(url: str | os.PathLike[str]) -> bool:
