@@ -150,7 +150,7 @@ def test_arrays_are_added_to_a_group_that_is_there(tmp_path, strategy):
     rechunk(source["t"], there["deep"], chunks=(8, 2), strategy=strategy)
     for consolidated in (True, False):
         found = cm.open_group(tmp_path / "b", consolidated=consolidated)
-        assert sorted(each.path for each in walk(found.stored) if isinstance(each, cm.Array)) == [
+        assert sorted(each.path for each in walk(found.stored) if isinstance(each, StoredArray)) == [
             "deep/t",
             "deep/u",
             "old",
