@@ -17,7 +17,8 @@ NO_STORES = {
     "axis",
     "stopped",
     "_PARSED",
-}  # settings, a context variable, a plot's, an event, again
+    "over",
+}  # settings, a context variable, a plot's, events
 
 WRITERS = {
     # documents that nobody sees: of a staged node, or of one that is being deleted

@@ -33,7 +33,7 @@ def test_there_are_blocks_to_run():
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with what the cases begin with: a volume, an array, reference sets of two months."""
+    """A folder with what the cases begin with: a volume, an array, netCDF files of two months."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     cm.to_store(
@@ -44,9 +44,8 @@ def folder(tmp_path, monkeypatch):
         t2m = (("time", "lat", "lon"), rng.normal(280, 5, (4, 32, 64)).astype("f4"))
         times = np.datetime64("2026-01-01") + 4 * month + np.arange(4)
         ds = xr.Dataset({"t2m": t2m}, coords={"time": times.astype("M8[ns]")})
-        encoding = {"t2m": {"chunks": (1, 32, 64)}, "time": {"chunks": (1,), "units": "days since 2026-01-01"}}
-        cm.write_dataset(ds, f"month-{month}.zarr", encoding=encoding)
-        cm.to_references(f"month-{month}.zarr", f"2026-{month:02}.json")
+        encoding = {"time": {"units": "days since 2026-01-01"}}
+        ds.to_netcdf(f"2026-{month:02}.nc", engine="scipy", encoding=encoding)
     return tmp_path
 
 

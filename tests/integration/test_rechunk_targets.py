@@ -10,6 +10,7 @@ from support.rechunks import check, make
 from support.recording import DyingStore, RecordingStore
 
 import chunkmill as cm
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.convert import plan_rechunk, rechunk
 from chunkmill.errors import (
     AlignmentError,

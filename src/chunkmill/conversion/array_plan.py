@@ -9,6 +9,7 @@ in which nothing was found are looked at again when the job is planned. Not here
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -22,6 +23,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.conversion.actions import ChosenAction, n_groups
 from chunkmill.conversion.estimate import TaskMemory
+from chunkmill.conversion.plan import JobCounts, PlannedStage
 from chunkmill.conversion.rechunking.plan import RechunkPlan
 from chunkmill.errors import ChunkError, JobError, MetadataError
 from chunkmill.formats.base import Format
@@ -40,6 +42,7 @@ __all__ = [
     "check_groups",
     "check_sources",
     "check_still_there",
+    "estimated_counts",
     "see_sources",
 ]
 
@@ -282,3 +285,26 @@ class ArrayPlan:
     def strategy(self) -> str:
         """The action, or the strategy of a rechunk."""
         return self.action.name if self.rechunk is None else self.rechunk.strategy
+
+
+def estimated_counts(plans: Sequence[ArrayPlan], stages: Sequence[PlannedStage], n_threads: int) -> JobCounts:
+    """Return the counts of a job whose stages are estimated, before it runs."""
+    estimates = [plan.rechunk.estimate for plan in plans if plan.rechunk is not None]
+    decoded, once = (
+        sum(sizes) for sizes in ([e.decoded_bytes for e in estimates], [e.written_bytes for e in estimates])
+    )
+    actions: Counter[str] = Counter()
+    for plan in plans:
+        actions.update(plan.action.counts)
+    held = [n_threads * plan.memory.n_bytes for plan in plans]
+    return JobCounts(
+        n_tasks=sum(stage.n_tasks for stage in stages),
+        bytes_read=sum(stage.bytes_read for stage in stages),
+        bytes_written=sum(stage.bytes_written for stage in stages),
+        bytes_temporary=sum(estimate.intermediate_bytes for estimate in estimates),
+        n_requests=sum(stage.n_requests for stage in stages),
+        peak_memory_bytes=max([*held, *(estimate.peak_bytes for estimate in estimates)], default=0),
+        read_amplification=decoded / once if once else 1.0,
+        n_keys=sum(plan.target.write_layout.grid.n_chunks for plan in plans),
+        actions=dict(actions),
+    )

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import RegionLayout, choose_action, n_groups
-from chunkmill.conversion.array_plan import ArrayPlan, SeenSource, check_groups, see_sources
+from chunkmill.conversion.array_plan import ArrayPlan, SeenSource, check_groups, estimated_counts, see_sources
 from chunkmill.conversion.estimate import (
     MOST_STORING,
     TransferEstimate,
@@ -27,7 +27,7 @@ from chunkmill.conversion.estimate import (
     thread_overheads,
 )
 from chunkmill.conversion.options import refuse_chosen
-from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
+from chunkmill.conversion.plan import Plan, PlannedStage
 from chunkmill.conversion.rechunking.job import Settings, estimate_rechunk, explain_strategy, plan_array_rechunk
 from chunkmill.conversion.region_option import region_of, whole
 from chunkmill.conversion.target_writer import TargetWriter, stages_of
@@ -140,7 +140,7 @@ def plan_job(
         target=f"{where} ({documents_format.name})",
         strategy=strategy,
         reason=reason,
-        costs=_estimated_counts(plans, stages, settings.worker.n_threads),
+        costs=estimated_counts(plans, stages, settings.worker.n_threads),
         stages=stages,
         job=request.job(settings, writer, plan_hash, at_once),
         arrays=[_row(plan) for plan in plans],
@@ -500,28 +500,6 @@ def _estimated_stages(writer: TargetWriter) -> tuple[PlannedStage, ...]:
         PlannedStage(stage.name, count_tasks(stage), total.bytes_read, total.bytes_written, total.n_requests)
         for stage in stages_of(writer, "", fresh=True)
         for total in [totals[stage.name]]
-    )
-
-
-def _estimated_counts(plans: Sequence[ArrayPlan], stages: Sequence[PlannedStage], n_threads: int) -> JobCounts:
-    estimates = [plan.rechunk.estimate for plan in plans if plan.rechunk is not None]
-    decoded, once = (
-        sum(sizes) for sizes in ([e.decoded_bytes for e in estimates], [e.written_bytes for e in estimates])
-    )
-    actions: Counter[str] = Counter()
-    for plan in plans:
-        actions.update(plan.action.counts)
-    held = [n_threads * plan.memory.n_bytes for plan in plans]
-    return JobCounts(
-        n_tasks=sum(stage.n_tasks for stage in stages),
-        bytes_read=sum(stage.bytes_read for stage in stages),
-        bytes_written=sum(stage.bytes_written for stage in stages),
-        bytes_temporary=sum(estimate.intermediate_bytes for estimate in estimates),
-        n_requests=sum(stage.n_requests for stage in stages),
-        peak_memory_bytes=max([*held, *(estimate.peak_bytes for estimate in estimates)], default=0),
-        read_amplification=decoded / once if once else 1.0,
-        n_keys=sum(plan.target.write_layout.grid.n_chunks for plan in plans),
-        actions=dict(actions),
     )
 
 

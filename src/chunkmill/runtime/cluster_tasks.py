@@ -47,7 +47,7 @@ _SILENT_SECONDS = 15.0  # without an answer of a scheduler or a store before tha
 
 def answered(
     ask: Callable[[], T],
-    who: str,
+    asked: str,
     *,
     check: Callable[[], object] | None = None,
     waiting: Callable[[str], object] | None = None,
@@ -56,15 +56,15 @@ def answered(
 
     Parameters
     ----------
-    who
-        What is asked, for the message.
+    asked
+        Scheduler, worker or store, for the message.
     check, waiting
         As of `RunningTasks`.
     """
     answer: Answer[T] = Answer()
     # by a thread: what dask's client waits for can be neither interrupted nor given a timeout
     context = copy_context()
-    threading.Thread(target=lambda: context.run(_ask, ask, answer), name=f"chunkmill: ask {who}", daemon=True).start()
+    threading.Thread(target=lambda: context.run(_ask, ask, answer), name=f"chunkmill: ask {asked}", daemon=True).start()
     begun, is_reported = time.monotonic(), False
     while True:
         try:
@@ -80,7 +80,7 @@ def answered(
             check()
         if not is_reported and (seconds := time.monotonic() - begun) >= _SILENT_SECONDS:
             is_reported = True
-            _say(f"{who} has not answered for {seconds:.0f} s, and is waited for", waiting)
+            _say(f"{asked} has not answered for {seconds:.0f} s, and is waited for", waiting)
 
 
 def _ask(ask: Callable[[], T], answer: Answer[T]) -> None:
