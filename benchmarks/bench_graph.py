@@ -39,7 +39,7 @@ def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:  # noqa: AR
 
 
 def bench_patterns(*, quick: bool) -> list[Row]:
-    """Compute each pattern, counting tasks, store keys and bytes, beside the same library over zarr-python."""
+    """Compute each pattern, counting tasks, store keys and bytes, and the same of its library over zarr-python."""
     results = []
     for kind, peer in {"dask": "dask over zarr", "dask-array": "dask-array over zarr"}.items():
         for pattern in patterns.PATTERNS:
