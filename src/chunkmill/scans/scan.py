@@ -242,12 +242,24 @@ def plan_scan(
 ) -> ScanPlan:
     """Plan a scan: list the files, and see that the target is free; nothing is parsed and nothing written.
 
-    Parameters and errors are those of `scan`.
+    Parameters
+    ----------
+    urls, target, concat_dim, parser, order, rewrite_units, drop_variables, on_error
+        As in `scan`.
+    format, zarr_format, record_size, overwrite, records, storage_options, target_storage_options
+        As in `scan`.
 
     Returns
     -------
     ScanPlan
         Prints what will be scanned; ``plan.run()`` does it.
+
+    Raises
+    ------
+    ScanError
+        There are no such files.
+    StoreError
+        Something is at the target already.
 
     Examples
     --------
