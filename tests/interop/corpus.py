@@ -161,7 +161,7 @@ def copy(golden: Golden, folder: Path) -> Path:
         node = golden.open(expected.path)
         array, documents = placement.create_array(store, expected.path, node.metadata, format=golden.format)
         placement.publish_and_refresh(store, documents, golden.format, expected.path)
-        array[...] = node[...]
+        Array(array)[...] = node[...]
         flush(store)
     if "consolidated" in golden.name:
         cm.consolidate(store)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import os
 import random
+import re
 import time
 from contextlib import suppress
 
@@ -144,7 +145,9 @@ def test_journals(name, numbers):
 
     def case(chance):
         store = copy.copy(chance.choice(states))
-        key = chance.choice([key for key in journal_keys(store) if store.get(key)])
+        # chunks and documents that are staged have no other checksums than those of their codecs
+        own = [key for key in journal_keys(store) if store.get(key) and not re.search("/(new|documents)-", key)]
+        key = chance.choice(own)
         store.set(key, mutated(store.get(key), chance))
         result_of(lambda: [repr(each) for each in cm.jobs(store)])
         result_of(lambda: repr(cm.check(store)))
@@ -180,7 +183,7 @@ def test_chunks_with_checksums(name, numbers):
     store = MemoryStore()
     array = cm.create_array(store, shape=(8, 8), dtype="i4", chunks=(4, 4), **CHECKSUMMED[name])
     array[...] = VALUES
-    keys = list(array.stored_keys())
+    keys = list(array.stored.stored_keys())
 
     def case(chance):
         changed, key = copy.copy(store), chance.choice(keys)

@@ -58,7 +58,7 @@ def headers(node: StoredNode) -> str:
     >>> import chunkmill as cm
     >>> g = cm.create_group("memory://doc-headers", attributes={"title": "all"})
     >>> a = g.create_array("t", shape=(3, 4), dtype="f4", dimension_names=("y", "x"), attributes={"units": "K"})
-    >>> print(headers(g))
+    >>> print(headers(g.stored))
     dimensions:
       y = 3
       x = 4

@@ -238,7 +238,7 @@ class Record:
                 WrittenKeys(tuple(map(_read_run, runs)), int(n_bytes), int(checksum))
                 for runs, n_bytes, checksum in parsed["written"]
             )
-            if any(each.n_keys > _MOST_KEYS for each in written):
+            if not all(0 < each.n_keys <= _MOST_KEYS for each in written):
                 raise ValueError  # noqa: TRY301 - as for any other nonsense
             upto = None if parsed["upto"] is None else tuple(parsed["upto"])
             counts = {name: n + 0 for name, n in parsed["counts"].items()}  # numbers, or a TypeError

@@ -127,7 +127,7 @@ def open_variable(
     --------
     >>> import chunkmill as cm
     >>> a = cm.create_array("memory://doc-variable", shape=(8, 6), dtype="f4", chunks=(2, 3), shards=(4, 6))
-    >>> variable = open_variable("a", a)
+    >>> variable = open_variable("a", a.stored)
     >>> variable.dims, variable.encoding["preferred_chunks"]
     (('a_dim_0', 'a_dim_1'), {'a_dim_0': 4, 'a_dim_1': 6})
     >>> variable._data.key is open_variable("b", a)._data.key  # variables of a dataset share what is equal

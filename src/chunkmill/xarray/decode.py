@@ -151,7 +151,7 @@ def array_encoding(array: StoredArray, dims: Sequence[str], *, masked: bool) -> 
     --------
     >>> import chunkmill as cm
     >>> a = cm.create_array("memory://doc-encoding", shape=(8,), dtype="f4", chunks=2, shards=4, codecs="gzip")
-    >>> encoding = array_encoding(a, ["x"], masked=False)
+    >>> encoding = array_encoding(a.stored, ["x"], masked=False)
     >>> encoding["chunks"], encoding["preferred_chunks"], [c["name"] for c in encoding["compressors"]]
     ((2,), {'x': 4}, ['gzip'])
     """

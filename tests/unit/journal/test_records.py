@@ -122,6 +122,8 @@ def test_records_of_others_are_damaged(value, monkeypatch):
         {"written": [[[["a/", 0.5, 3, ""]], 3, 7]]},
         {"written": [[[["a/", 0, 3, 4]], 3, 7]]},
         {"written": [[["a"], "x", 7]]},
+        {"written": [[[], 3, 7]]},
+        {"written": [[[["a/", 0, 0, ""]], 3, 7]]},
         {"counts": {"n_keys": "one"}},
         {"counts": [1]},
     ],
