@@ -68,7 +68,7 @@ def test_a_store_that_fails_again_and_again(source, target, methods, every, step
     url, values = source
     store = LocalStore(target)
     n_failed, report = 0, None
-    while report is None and n_failed < 50:
+    while report is None and n_failed < 150:
         failing = FailingStore(store, every=every + step * n_failed, methods=methods, times=1)
         try:
             report = cm.convert(url, failing, format="zarr3")

@@ -348,7 +348,7 @@ def test_files_open_like_stores(tmp_path, monkeypatch):
     with pytest.raises(NodeNotFound):
         cm.open(tmp_path / "none.nc")
     (tmp_path / "bad.nc").write_bytes(b"no netCDF, and long enough to have first bytes")
-    with pytest.raises(ScanError, match="first bytes"):
+    with pytest.raises(NodeNotFound, match="that is a file, and neither"):
         cm.open(tmp_path / "bad.nc")
     cm.create_array(tmp_path / "folder.h5", shape=(2,), dtype="i4")  # a store of such a name stays one
     assert cm.open_array(tmp_path / "folder.h5").shape == (2,)

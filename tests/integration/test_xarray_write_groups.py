@@ -126,8 +126,8 @@ def test_arguments_that_contradict_each_other(url, arguments):
 
 
 def test_what_is_no_dataset(url):
-    with pytest.raises(TypeError, match="DataArray"):
-        write_dataset(series().v, url)
+    with pytest.raises(TypeError, match="ndarray"):
+        write_dataset(series().v.values, url)
 
 
 def test_a_store_is_not_replaced_by_what_is_to_be_read_from_it(url):

@@ -18,6 +18,7 @@ from golden import cases, n5_cases
 import chunkmill as cm
 from chunkmill.formats.registry import get_format
 from chunkmill.nodes import placement
+from chunkmill.nodes.array import Array
 from chunkmill.stores.capabilities import flush
 from chunkmill.stores.open import open_store
 

@@ -47,7 +47,7 @@ from chunkmill.journal.heartbeat import Heartbeat, any_live, end_dead, stored_be
 from chunkmill.journal.names import JOB_PREFIX, PLAN, RUNNING, journal_prefix, run_tag, staged_prefix
 from chunkmill.log import LOG
 from chunkmill.stores import conflicts
-from chunkmill.stores.base import Store
+from chunkmill.stores.base import Store, check_key, check_prefix
 from chunkmill.stores.capabilities import (
     copy_value,
     flush,
@@ -123,11 +123,17 @@ class ByCopies:
 
     @classmethod
     def parsed(cls, known: Mapping[str, Any]) -> Self:
-        """Return what JSON holds; `TypeError` or `KeyError` where that is something else."""
+        """Return what JSON holds; `ValueError`, `TypeError` or `KeyError` where that is something else."""
         waves: dict[str, Any] = {name: tuple(map(tuple, known[name])) for name in ("new_documents", "old_documents")}
         tuples: dict[str, Any] = {name: tuple(known[name]) for name in ("old_prefixes", "derived")}
         texts = {name: known[name] for name in ("documents", "placeholder")}
         _check_texts([*texts.values(), *chain(*waves["new_documents"], *waves["old_documents"], *tuples.values())])
+        if not texts["documents"].startswith(JOB_PREFIX):  # all below is deleted when the commit is applied
+            raise ValueError(texts["documents"])
+        for prefix in (texts["documents"], *tuples["old_prefixes"]):
+            check_prefix(prefix)
+        for key in chain(*waves["new_documents"], *waves["old_documents"], tuples["derived"]):
+            check_key(key)
         return cls(**texts, **waves, **tuples)
 
     def apply(self, store: Store, intent: Intent) -> bool:
@@ -191,10 +197,12 @@ class Intent:
 
     @classmethod
     def parsed(cls, known: Mapping[str, Any]) -> Self:
-        """Return what JSON holds; `TypeError`, `KeyError` or `AttributeError` where that is something else."""
+        """Return what JSON holds; errors as of `ByCopies.parsed`, or `AttributeError`, where it is another thing."""
         texts = {name: known[name] for name in ("job", "path", "run", "prefix", "staged", "owner")}
         hashes: dict[str, Any] = {name: {**known[name]} for name in ("seen", "new")}
         _check_texts([*texts.values(), *hashes["seen"].values(), *hashes["new"].values()])
+        check_prefix(texts["prefix"])
+        check_prefix(texts["staged"])
         way = ByCopies.parsed(known["way"]) if known["way"] else ByRename()
         return cls(**texts, **hashes, way=way, further=tuple(map(cls.parsed, known["further"])))
 

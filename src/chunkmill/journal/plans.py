@@ -101,6 +101,8 @@ class Plan:
             for name, value in about.items():
                 if not isinstance(value, str if _DEFAULTS[name] is None else type(_DEFAULTS[name])):
                     return None
+            if "replaced" in about and "old_prefix" not in about:  # of a node that stays until the new one is complete
+                return None
             check_key(f"{check_prefix(about.get('old_prefix', ''))}{about.get('run', '')}-")
             encoded: dict[str, str] = known.get("documents") or {}
             documents = {check_key(key): base64.b64decode(text) for key, text in encoded.items()}

@@ -91,7 +91,7 @@ def targets_of(url: str, storage_options: Mapping[str, Any] | None) -> Targets:
 
 
 def open_file(url: str, storage_options: Mapping[str, Any] | None = None) -> ReferenceStore | None:
-    """Parse one file, and return the store of its references; ``None`` where `url` names none, or a folder.
+    """Parse one file, and return the store of its references; ``None`` where `url` names a folder, or another file.
 
     Raises
     ------
@@ -99,10 +99,10 @@ def open_file(url: str, storage_options: Mapping[str, Any] | None = None) -> Ref
         As `parse_file`.
     """
     fs, path = fsspec.url_to_fs(url, **(storage_options or {}))
-    if not fs.isfile(path):
+    if not fs.isfile(path) or (kind := kind_of(url, storage_options)) is None:
         return None
     url = _uri(url)
-    return ReferenceStore(parse_file(url, "auto", storage_options), targets_of(url, storage_options), url=url)
+    return ReferenceStore(parse_file(url, kind, storage_options), targets_of(url, storage_options), url=url)
 
 
 def parse_file(
