@@ -7,6 +7,7 @@ from itertools import product
 import dask
 import numpy as np
 import pytest
+import xarray as xr
 from support.conversions import CHUNKS, KINDS, SHAPE, encoded, leftovers, make, present
 from support.recording import RecordingStore
 
@@ -355,3 +356,17 @@ def test_chunks_go_into_a_shard_one_by_one(tmp_path):
     assert report.actions == {"repack": 32}
     assert peak < 8 << 20  # the shard has 32 MiB
     np.testing.assert_array_equal(cm.open_array(tmp_path / "b")[...], values)
+
+
+@pytest.mark.parametrize(("dtype", "fill", "marker"), [("f4", np.nan, 1e20), ("i2", 0, -1)])
+def test_missing_elements_stay_missing_in_zarr2(tmp_path, dtype, fill, marker):
+    """xarray takes the fill value of Zarr v2 for missing, whatever the attribute ``_FillValue`` says."""
+    about = {"dimension_names": ("x",), "attributes": {"_FillValue": marker}, "fill_value": fill}
+    group = cm.create_group(tmp_path / "a.zarr", format="zarr3")
+    array = group.create_array("v", shape=(12,), dtype=dtype, chunks=(4,), **about)
+    array[2:7] = np.array([1, marker, 3, 4, marker], dtype)  # and one chunk is absent
+    cm.convert(tmp_path / "a.zarr", tmp_path / "b.zarr", format="zarr2")
+    assert cm.verify(tmp_path / "a.zarr", tmp_path / "b.zarr").equal
+    before, after = (xr.load_dataset(tmp_path / name, engine="chunkmill") for name in ("a.zarr", "b.zarr"))
+    xr.testing.assert_equal(before, after)
+    xr.testing.assert_equal(before, xr.load_dataset(tmp_path / "b.zarr", engine="zarr", consolidated=False))

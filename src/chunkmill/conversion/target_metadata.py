@@ -18,7 +18,7 @@ from chunkmill.conversion.actions import same_fill
 from chunkmill.conversion.options import ByDimension, check_fit, chosen, grid_of, is_keep
 from chunkmill.errors import ChunkmillError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
-from chunkmill.formats.cf_fill_value import encode_fill_value
+from chunkmill.formats.cf_fill_value import decode_fill_value, encode_fill_value
 from chunkmill.formats.peers import portable_chain
 from chunkmill.formats.registry import get_format
 from chunkmill.hints import Hint
@@ -147,12 +147,20 @@ def _shard_grid(source: StoredArray, layout: InnerLayout, shards: Any, chunks: A
 def marked(source: StoredArray, documents_format: Format) -> ArrayMetadata:
     """Return the source's metadata such that xarray reads the same elements as missing.
 
-    In Zarr v2 these are equal to the fill value; elsewhere the attribute ``_FillValue`` stands for them.
+    In Zarr v2 these are equal to the fill value, whatever the attribute ``_FillValue`` says; elsewhere that attribute
+    stands for them. Where the fill value changes, absent chunks are written out.
     """
     metadata = source.metadata
     fill, dtype = metadata.fill_value, metadata.dtype
-    is_xarrays = metadata.dimension_names is not None and get_format(source.format).masks_fill_value
-    if not is_xarrays or documents_format.masks_fill_value or "_FillValue" in metadata.attributes:
+    masks = get_format(source.format).masks_fill_value
+    if metadata.dimension_names is None or masks == documents_format.masks_fill_value:
+        return metadata
+    if not masks:
+        if "_FillValue" not in metadata.attributes or dtype.kind not in "biufc":
+            return metadata
+        marker = decode_fill_value(metadata.attributes["_FillValue"], dtype, key=source.path)
+        return replace(metadata, fill_value=marker)
+    if "_FillValue" in metadata.attributes:
         return metadata
     if fill is None or dtype.kind not in "biufc":
         return metadata
