@@ -358,7 +358,7 @@ def test_chunks_go_into_a_shard_one_by_one(tmp_path):
     np.testing.assert_array_equal(cm.open_array(tmp_path / "b")[...], values)
 
 
-@pytest.mark.parametrize(("dtype", "fill", "marker"), [("f4", np.nan, 1e20), ("i2", 0, -1)])
+@pytest.mark.parametrize(("dtype", "fill", "marker"), [("f4", np.nan, float(np.float32(1e20))), ("i2", 0, -1)])
 def test_missing_elements_stay_missing_in_zarr2(tmp_path, dtype, fill, marker):
     """xarray takes the fill value of Zarr v2 for missing, whatever the attribute ``_FillValue`` says."""
     about = {"dimension_names": ("x",), "attributes": {"_FillValue": marker}, "fill_value": fill}

@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from chunkmill.array.layout import build_layouts
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.registry import default_serializer, parse_codecs, sharded
@@ -158,8 +160,11 @@ def marked(source: StoredArray, documents_format: Format) -> ArrayMetadata:
     if not masks:
         if "_FillValue" not in metadata.attributes or dtype.kind not in "biufc":
             return metadata
-        marker = decode_fill_value(metadata.attributes["_FillValue"], dtype, key=source.path)
-        return replace(metadata, fill_value=marker)
+        said = metadata.attributes["_FillValue"]
+        marker = np.array(decode_fill_value(said, dtype, key=source.path), dtype)[()]
+        # no float32 is equal to 1e20, so that none is missing
+        is_of_dtype = not isinstance(said, (int, float)) or marker.item() == said or said != said  # noqa: PLR0124
+        return replace(metadata, fill_value=marker) if is_of_dtype else metadata
     if "_FillValue" in metadata.attributes:
         return metadata
     if fill is None or dtype.kind not in "biufc":
