@@ -92,9 +92,9 @@ def _plugin(x: Any) -> da.Array | None:
 
 def _reads_stored(source: Any) -> bool:
     """Return whether there is a stored array inside xarray's wrappers."""
-    while source is not None and not isinstance(source, (StoredArray, SharedSource)):
+    while source is not None and not isinstance(source, (Array, StoredArray, SharedSource)):
         source = getattr(source, "array", None)
-    return isinstance(source, StoredArray)
+    return isinstance(source, (Array, StoredArray))
 
 
 def _share(graph: HighLevelGraph, layer: Any, argument: Any, shared: Any) -> None:
