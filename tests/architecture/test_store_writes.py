@@ -102,7 +102,7 @@ DELETERS = {
     "runtime/job_handle.py": {"end_attempts"},
     "journal/lease.py": {"_release_briefly"},
     # files of reference sets
-    "scans/records.py": {"Records.keep", "Records.whole"},
+    "scans/records.py": {"Records.keep", "Records.read"},
     "references/files.py": {"SetFile.write"},
 }
 MOVERS = {

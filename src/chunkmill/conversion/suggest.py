@@ -60,7 +60,7 @@ class ChunkSuggestion(ReportMixin):
     accesses
         The cost of each access with these chunks, in the order in which they were given.
     present
-        The same with the chunks that the array has; empty where it has none.
+        The same with the chunks that the array has; empty where it has none, or a rectilinear grid.
     dims
         Name of each axis.
     """
@@ -166,7 +166,8 @@ def suggest_chunks(
         return max(ratios), sum(ratios)
 
     chunks = min(ways, key=dearest)
-    present = () if stored is None else tuple(cost(region, stored.chunks) for region in asked)
+    own = None if stored is None or not stored.read_layout.grid.is_regular else stored.chunks
+    present = () if own is None else tuple(cost(region, own) for region in asked)
     return ChunkSuggestion(chunks, tuple(cost(region, chunks) for region in asked), present, dims)
 
 

@@ -346,19 +346,19 @@ def create_array(
 
     target = open_target_store(url, storage_options)
     name = format or new_array.format_above(target, path, like)
-    options = {
-        "shape": shape,
-        "dtype": dtype,
-        "chunks": chunks,
-        "shards": shards,
-        "codecs": codecs,
-        "fill_value": fill_value,
-        "dimension_names": dimension_names,
-        "attributes": attributes,
-        "chunk_key_encoding": chunk_key_encoding,
-    }
     metadata = new_array.describe_array(
-        get_format(name), path, **new_array.like_described(like, get_format(name), options)
+        get_format(name),
+        path,
+        shape=shape,
+        dtype=dtype,
+        chunks=chunks,
+        shards=shards,
+        codecs=codecs,
+        fill_value=fill_value,
+        dimension_names=dimension_names,
+        attributes=attributes,
+        chunk_key_encoding=chunk_key_encoding,
+        like=like,
     )
     return Array(replacing.put_array(target, path, metadata, format=name, overwrite=overwrite))
 

@@ -121,9 +121,8 @@ class Array(ArrayFacts, ChangesAttributes):
         if fields is not None:
             return self[index][fields]
         selection = select(index, self.shape)
-        check_unchanged(
-            self.stored, may_grow=True
-        )  # also for `da.from_array`, whose graph may be older than what is stored
+        # also for `da.from_array`, whose graph may be older than what is stored
+        check_unchanged(self.stored, may_grow=True)
         block = read_published(self.stored, selection.region, n_threads=own_threads())
         return block[selection.picks]
 

@@ -216,21 +216,23 @@ class Group(ChangesAttributes):
         ('n5', ['a'])
         """
         from chunkmill.nodes import replacing  # noqa: PLC0415 - opening a group needs nothing that creates nodes
-        from chunkmill.nodes.new_array import describe_array, like_described  # noqa: PLC0415
+        from chunkmill.nodes.new_array import describe_array  # noqa: PLC0415
 
         store, path = self._place_to_write(path)
-        options = {
-            "shape": shape,
-            "dtype": dtype,
-            "chunks": chunks,
-            "shards": shards,
-            "codecs": codecs,
-            "fill_value": fill_value,
-            "dimension_names": dimension_names,
-            "attributes": attributes,
-            "chunk_key_encoding": chunk_key_encoding,
-        }
-        metadata = describe_array(self.stored.documents, path, **like_described(like, self.stored.documents, options))
+        metadata = describe_array(
+            self.stored.documents,
+            path,
+            shape=shape,
+            dtype=dtype,
+            chunks=chunks,
+            shards=shards,
+            codecs=codecs,
+            fill_value=fill_value,
+            dimension_names=dimension_names,
+            attributes=attributes,
+            chunk_key_encoding=chunk_key_encoding,
+            like=like,
+        )
         return Array(replacing.put_array(store, path, metadata, format=self.format, overwrite=overwrite))
 
     @parsed_once()

@@ -39,7 +39,6 @@ __all__ = [
     "format_above",
     "is_size",
     "lengths_by_name",
-    "like_described",
     "make_grid",
     "size_in_bytes",
     "unknown_dimensions",
@@ -56,8 +55,8 @@ def describe_array(
     documents_format: Format,
     path: str,
     *,
-    shape: int | Sequence[int],
-    dtype: Any,
+    shape: int | Sequence[int] | None = None,
+    dtype: Any = None,
     chunks: Any = "auto",
     shards: Any = None,
     codecs: Any = "default",
@@ -65,11 +64,14 @@ def describe_array(
     dimension_names: Sequence[str | None] | None = None,
     attributes: Mapping[str, Any] | None = None,
     chunk_key_encoding: Any = None,
+    like: Any = None,
 ) -> ArrayMetadata:
     """Return the metadata of a new array at `path`, adapted to the format (see `chunkmill.create_array`).
 
     Raises
     ------
+    TypeError
+        There is neither a shape (or a dtype) nor an array to take it from.
     UnsupportedFeature, UnknownCodec
         The format cannot hold it, or a codec cannot encode it.
     AlignmentError
@@ -77,6 +79,14 @@ def describe_array(
     RegionError
         Shape, chunks and dimension names do not go together.
     """
+    if like is not None:
+        said = {"shape": shape, "dtype": dtype, "chunks": chunks, "shards": shards, "codecs": codecs}
+        said |= {"fill_value": fill_value, "dimension_names": dimension_names, "attributes": attributes}
+        said = _completed(said, like, documents_format)
+        return describe_array(documents_format, path, **said, chunk_key_encoding=chunk_key_encoding)
+    if shape is None or dtype is None:
+        name = "shape" if shape is None else "dtype"
+        raise TypeError(f"{name}= is missing: give it, or an array to take it from (like=)")
     lengths = _lengths(shape, "shape")
     if dimension_names is not None and len(dimension_names) != len(lengths):
         reason = f"{len(dimension_names)} dimension names for {len(lengths)} axes"
@@ -142,22 +152,9 @@ def _pickled(about: Mapping[str, Any]) -> bytes | None:
         return None
 
 
-def like_described(like: Any, documents_format: Format, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of `describe_array`, those that are left at their defaults as of the array `like`.
-
-    Parameters
-    ----------
-    like
-        An `Array`; or anything else with a ``shape`` and a ``dtype``, of which only these are taken; or ``None``.
-    options
-        The arguments. Codecs of another format than `documents_format` are its default ones.
-
-    Raises
-    ------
-    TypeError
-        There is neither a shape (or a dtype) nor an array to take it from.
-    """
-    known: dict[str, Any] = {} if like is None else {"shape": tuple(like.shape), "dtype": like.dtype}
+def _completed(said: Mapping[str, Any], like: Any, documents_format: Format) -> dict[str, Any]:
+    """Return arguments of `describe_array`, those that are left at their defaults as of the array `like`."""
+    known: dict[str, Any] = {"shape": tuple(like.shape), "dtype": like.dtype}
     if (stored := getattr(like, "stored", None)) is not None:
         metadata, layout = stored.metadata, inner_layout(stored.metadata)
         known |= {
@@ -167,16 +164,12 @@ def like_described(like: Any, documents_format: Format, options: Mapping[str, An
         }
         if stored.format == documents_format.name:
             known["codecs"] = [{"name": each.name, "configuration": dict(each.configuration)} for each in layout.codecs]
-        if all(_is_left_out(name, options[name]) for name in ("shape", "chunks", "shards")):
+        if all(_is_left_out(name, said[name]) for name in ("shape", "chunks", "shards")):
             known["chunks"] = tuple(
                 axis.chunk if isinstance(axis, RegularAxis) else axis for axis in layout.chunks.axes
             )
             known["shards"] = None if layout.sharding is None else layout.keys.chunk_shape
-    found = {name: known.get(name, value) if _is_left_out(name, value) else value for name, value in options.items()}
-    for name in ("shape", "dtype"):
-        if found[name] is None:
-            raise TypeError(f"{name}= is missing: give it, or an array to take it from (like=)")
-    return found
+    return {name: known.get(name, value) if _is_left_out(name, value) else value for name, value in said.items()}
 
 
 def _is_left_out(name: str, value: Any) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, pairwise
 from math import prod
 
@@ -45,7 +46,7 @@ class FollowingArray:
     documents: Mapping[str, bytes]
     starts: Sequence[int]
 
-    @property
+    @cached_property
     def keys(self) -> ArrayKeys:
         """Numbering and keys of the chunks of the joined array."""
         found = parse_array_keys(self.path, self.documents)
@@ -93,22 +94,21 @@ def _shown(common: _Common, spec: tuple[int, int]) -> str:
 def _write_partitions(common: _Common, spec: tuple[int, int]) -> TaskResult:
     """Write the parquet files whose first chunk is one of the files from ``spec[0]`` to ``spec[1]``."""
     builder = ReferenceBuilder()
-    wanted: dict[str, range] = {}
+    wanted: set[str] = set()
     spans: dict[str, range] = {}
     for array in common.arrays:
         owned, spans[array.path] = _owned(array, spec, common.record_size)
-        wanted |= {f"{array.keys.prefix}refs.{n}.parq": owned for n in owned}
+        wanted |= {f"{array.keys.prefix}refs.{n}.parq" for n in owned}
         for key, document in array.documents.items():
             builder.add_data(key, document)
     files = {number for span in spans.values() for number in span}
     for number in sorted(files):
-        parsed = common.records.whole(common.names[number], common.urls[number])
+        parsed = common.records.read(common.names[number], common.urls[number])
         part = Part.of(parsed.references, common.urls[number])
         for array in common.arrays:
             if number in spans[array.path]:
-                keys = array.keys
-                shift = [array.starts[number], *[0] * (len(keys.grid_shape) - 1)]
-                add_chunks(builder, part, part.arrays[array.path], keys, shift)
+                shift = [array.starts[number], *[0] * (len(array.keys.grid_shape) - 1)]
+                add_chunks(builder, part, part.arrays[array.path], array.keys, shift)
     n_files = 0
     for name, value in record_files(builder.build(), record_size=common.record_size):
         if name in wanted:

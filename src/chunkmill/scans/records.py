@@ -6,18 +6,20 @@ parsed: of a file that was written again there is none. It is a reference set in
 
 from __future__ import annotations
 
-import inspect
 import json
-from collections.abc import Mapping
+import marshal
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+import cloudpickle
 import fsspec
 from numcodecs.zstd import compress, decompress
 
-from chunkmill.errors import MetadataError, ScanError
+from chunkmill.errors import ChunkmillError, ScanError
 from chunkmill.formats.references.chunk_numbers import split_by_array
 from chunkmill.formats.references.json import emit_reference_json, parse_reference_json
 from chunkmill.nodes.api import create_group, open_group
@@ -30,6 +32,8 @@ from chunkmill.stores.reference import ReferenceStore
 __all__ = ["Records", "fingerprint_of", "version_of"]
 
 _LOADED = "loaded"  # group of the arrays that were read, next to the documents of the set
+_HEAD = ".head"  # end of the name of a record without references to chunks
+_NAME = re.compile(r"([0-9a-f]{32})(\.head)?")
 _LEVEL = 3
 _OF_VERSION = ("ETag", "etag", "e_tag", "md5Hash", "mtime", "LastModified", "last_modified", "Last-Modified", "created")
 _PARSERS = ("virtualizarr", "kerchunk")
@@ -66,20 +70,24 @@ class Records:
                 path: LoadedArray(array[...], dict(array.attributes["of"]), array.fill_value)
                 for path, array in arrays.items()
             }
-        except (MetadataError, RuntimeError, ValueError, KeyError):  # half a record, after a power loss
+            n_present = {str(path): int(n) for path, n in group.attributes["n_present"].items()}
+        # half a record, after a power loss, or what others have stored there
+        except (ChunkmillError, RuntimeError, ValueError, TypeError, KeyError, AttributeError):
             return None
-        n_present = {str(path): int(n) for path, n in group.attributes["n_present"].items()}
         kept = found.subset(key for key, _ in found.items() if not key.startswith(f"{_LOADED}/"))
         return ParsedFile(url, kept, loaded, n_present)
 
-    def head(self, name: str, url: str) -> ParsedFile | None:
-        """Return what `get` does without references to chunks, and how many there are of each array."""
-        return self.get(f"{name}.head", url)
+    def has(self, name: str, url: str) -> bool:
+        """Return whether there is a record of a file."""
+        return self.get(name + _HEAD, url) is not None
 
-    def whole(self, name: str, url: str) -> ParsedFile:
-        """Return what `get` does; where a record is damaged it is deleted, so that a repeated scan makes it again."""
-        if (found := self.get(name, url)) is None:
-            self.store.delete(f"{name}.head")
+    def read(self, name: str, url: str, *, head: bool = False) -> ParsedFile:
+        """Return a file that has a record; the `head` is without references to chunks, and counts them.
+
+        A record that is damaged is deleted, so that a scan that is repeated makes it again.
+        """
+        if (found := self.get(name + _HEAD * head, url)) is None:
+            self.store.delete(name + _HEAD)
             raise ScanError(url=url, reason="its record is damaged, or was deleted while it was read; scan again")
         return found
 
@@ -89,7 +97,7 @@ class Records:
         n_present = {path: len(own.numbers) for path, own in rows.items()}
         self._put(name, parsed)
         head = ParsedFile(parsed.url, parsed.references.subset(documents), parsed.loaded, n_present)
-        self._put(f"{name}.head", head)  # the last: where it is, the other one is
+        self._put(name + _HEAD, head)  # the last: where it is, the other one is
 
     def _put(self, name: str, parsed: ParsedFile) -> None:
         group = MemoryStore()
@@ -101,10 +109,10 @@ class Records:
         document = b"".join(emit_reference_json(with_data(parsed.references, added)))
         self.store.set(name, bytes(compress(document, _LEVEL)))
 
-    def keep(self, names: frozenset[str]) -> None:
-        """Delete the records of other files, and of what these were before."""
+    def keep(self, names: Collection[str]) -> None:
+        """Delete the records of other files, and of what these were before; what else is there stays."""
         for name in self.store.list_dir(""):
-            if name.removesuffix(".head") not in names:
+            if (record := _NAME.fullmatch(name)) is not None and record[1] not in names:
                 self.store.delete(name)
 
 
@@ -112,12 +120,15 @@ def fingerprint_of(parser: Any, dim: str | None, dropped: tuple[str, ...]) -> st
     """Return what a record depends on besides its file: parser, its version, the options that it was given."""
     how = parser
     if callable(parser):
-        how = f"{parser.__module__}.{getattr(parser, '__qualname__', '')}"
-        try:
-            how += sha256(inspect.getsource(parser).encode()).hexdigest()
-        except (OSError, TypeError):
-            raise ScanError(url="", reason="records=False: the source of the parser is not known") from None
+        how = [getattr(parser, "__module__", ""), getattr(parser, "__qualname__", ""), _code_of(parser)]
     return json.dumps([1, how, [_version(name) for name in _PARSERS], dim, dropped])
+
+
+def _code_of(function: Any) -> str:
+    """Return a hash of the code of a function, and of all that it is pickled with."""
+    code = getattr(function, "__code__", None)
+    own = b"" if code is None else marshal.dumps(code)
+    return sha256(own + cloudpickle.dumps(function)).hexdigest()
 
 
 def _version(package: str) -> str | None:

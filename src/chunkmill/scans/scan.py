@@ -148,7 +148,7 @@ class ScanPlan(ReportMixin):
         file = _target(self.target, options)
         replaces = file.check_free(overwrite=options.overwrite)
         found = _scanned(self.urls, dim, options, self.records, progress)
-        in_parts = dim is not None and file.kind == "parquet" and found.records is not None
+        in_parts = dim is not None and file.kind == "parquet" and found.records is not None and not found.parsed
         files: Sequence[ParsedFile] = found.files(heads=in_parts)
         gaps: tuple[str, ...] = ()
         elsewhere = None
@@ -165,8 +165,8 @@ class ScanPlan(ReportMixin):
             references = joined(files, str(dim), rewrite_units=options.rewrite_units, by_name=True).references
         node = open_source(ReferenceStore(references, targets_of(self.urls[0], options.storage_options)))
         written = write_set(node, "", file, replaces, options.zarr_format, progress=progress, elsewhere=elsewhere)
-        if found.records is not None:
-            found.records.keep(frozenset(found.names.values()))
+        if found.records is not None and options.owns_records:
+            found.records.keep(set(found.names.values()))
         return ScanReport(
             target=written.target,
             n_files=len(files),
@@ -209,17 +209,18 @@ class ScanOptions(TypedDict, total=False):
 class _Options:
     """Of `scan`; the options of filesystems may hold secrets."""
 
-    parser: Parser
-    order: str
-    rewrite_units: bool
-    drop_variables: tuple[str, ...]
-    skips: bool
-    format: Literal["json", "parquet"] | None
-    zarr_format: Literal[2, 3] | None
-    record_size: int
-    overwrite: bool
     storage_options: Mapping[str, Any] = field(repr=False)
     target_storage_options: Mapping[str, Any] = field(repr=False)
+    parser: Parser = "auto"
+    order: str = "values"
+    rewrite_units: bool = False
+    drop_variables: tuple[str, ...] = ()
+    skips: bool = False
+    format: Literal["json", "parquet"] | None = None
+    zarr_format: Literal[2, 3] | None = None
+    record_size: int = 10_000
+    overwrite: bool = False
+    owns_records: bool = False
 
 
 def plan_scan(
@@ -287,6 +288,7 @@ def plan_scan(
         zarr_format=zarr_format,
         record_size=record_size,
         overwrite=overwrite,
+        owns_records=records is None,  # a folder that the user names may have records of other scans
         storage_options=own,
         target_storage_options=own if target_storage_options is None else dict(target_storage_options),
     )
@@ -340,7 +342,8 @@ def scan(
         are new or were written again, by their versions.
     records : str, path or False, optional
         Folder in which a record of each file is kept; ``None``: the url of the target with ``.scan`` at its end;
-        ``False``: none are kept, and a scan that is interrupted begins again from its first file.
+        ``False``: none are kept, and a scan that is interrupted begins again from its first file. In a folder that is
+        named here, records of other files stay; in the other one they are deleted when the set is written.
     storage_options, target_storage_options : dict, optional
         For the filesystems of the files and of the target, as in fsspec; the target uses those of the files by default.
     progress : bool or str, optional
@@ -374,7 +377,7 @@ def scan(
     return plan_scan(urls, target, **options).run(progress=progress)
 
 
-def scanned_files(urls: Any, concat_dim: str | None, storage_options: Mapping[str, Any] | None = None) -> Group:
+def scanned_files(urls: Any, concat_dim: str, storage_options: Mapping[str, Any] | None = None) -> Group:
     """Return the set of several files, which is not written.
 
     Parameters
@@ -382,11 +385,11 @@ def scanned_files(urls: Any, concat_dim: str | None, storage_options: Mapping[st
     urls, concat_dim, storage_options
         As in `scan`.
     """
-    plan = plan_scan(urls, "memory://none.json", concat_dim=concat_dim, records=False, storage_options=storage_options)
-    files: Sequence[ParsedFile] = _scanned(plan.urls, concat_dim, plan._options, None, None).files(heads=False)  # noqa: SLF001 - of this module
-    references = files[0].references if concat_dim is None else joined(files, concat_dim).references
-    url = _absolute(urls) if isinstance(urls, str) else f"{plan.urls[0]}+{len(plan.urls) - 1}"
-    return open_group(ReferenceStore(references, targets_of(plan.urls[0], storage_options), url=url))
+    own = dict(storage_options or {})
+    found = _files(urls, own)
+    files = _scanned(found, concat_dim, _Options(own, own), None, None).files(heads=False)
+    url = _absolute(urls) if isinstance(urls, str) else f"{found[0]}+{len(found) - 1}"
+    return open_group(ReferenceStore(joined(files, concat_dim).references, targets_of(found[0], own), url=url))
 
 
 @dataclass(frozen=True)
@@ -444,8 +447,7 @@ class _Scanned:
     def _file(self, url: str, *, heads: bool) -> ParsedFile:
         if self.records is None or url not in self.names:
             return self.parsed[url]
-        name = self.names[url]
-        return (self.records.head(name, url) if heads else None) or self.records.whole(name, url)
+        return self.records.read(self.names[url], url, head=heads)
 
     def with_chunks_of_others(
         self, references: ReferenceSet, first: ParsedFile, following: Sequence[FollowingArray]
@@ -498,7 +500,7 @@ def _scan_file(common: _Common, number: int) -> TaskResult:
     try:
         if common.records is not None and (known := version_of(url, options.storage_options)) is not None:
             name = common.records.name(url, known)
-            if common.records.head(name, url) is not None:
+            if common.records.has(name, url):
                 return TaskResult({"n_files": 1}, details=[(number, name)])
         references = parse_file(url, options.parser, options.storage_options, options.drop_variables)
         store = ReferenceStore(references, targets_of(url, options.storage_options))

@@ -70,6 +70,11 @@ def test_dimensions_by_name_and_the_table():
     assert found.to_dict()["chunks"] == list(found.chunks)
 
 
+def test_a_rectilinear_grid_has_no_cost_of_its_own():
+    array = cm.create_array(MemoryStore(), shape=(7, 5), dtype="i4", chunks=((3, 4), 5))
+    assert cm.suggest_chunks(array, access=(1, -1)).present == ()
+
+
 def test_small_and_empty_arrays_stay_whole():
     assert cm.suggest_chunks(np.zeros(()), access=()).chunks == ()
     assert cm.suggest_chunks(np.zeros((0, 4)), access=(1, 2)).chunks == (1, 4)

@@ -118,6 +118,8 @@ def test_what_is_given_wins_over_the_array_that_it_is_like():
     assert (raw.shards, "gzip" in repr(raw.metadata.codecs)) == ((4, 6), False)
     other = cm.create_array(MemoryStore(), like=like, format="n5", shards=None, chunks=(2, 3))
     assert (other.format, other.shape) == ("n5", (8, 6))
+    made = cm.create_arrays(MemoryStore(), {"a": {"like": like}, "b": {"like": like, "dtype": "u1"}})
+    assert (made["a"].metadata.codecs, made["b"].dtype) == (like.metadata.codecs, np.dtype("u1"))
     plain = cm.create_array(MemoryStore(), like=np.zeros((3, 4), "i2"))
     assert (plain.shape, plain.dtype) == ((3, 4), np.dtype("i2"))
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import dask
 import pytest
+from numcodecs.zstd import compress
 
 import chunkmill as cm
 from chunkmill.nodes.reference_sets import open_reference_store
 from chunkmill.references.files import in_memory
-from chunkmill.scans import partitions
+from chunkmill.scans import partitions, scan
 
 WIDTH = 3
 
@@ -61,6 +62,71 @@ def test_tasks_write_what_the_client_would(tmp_path, monkeypatch, record_size, c
         tmp_path / "theirs.parquet" / ".zmetadata"
     ).read_bytes()
     assert ours.n_references + ours.n_inline == theirs.n_references + theirs.n_inline
+
+
+def urls_of(folder, *lengths):
+    for number, n in enumerate(lengths):
+        (folder / f"{number}.txt-file").write_text(str(n))
+    return sorted(str(each) for each in folder.glob("*.txt-file"))
+
+
+OPTIONS = {"concat_dim": "time", "parser": parse, "order": "names"}
+
+
+def test_files_without_a_version_are_joined_by_the_client(tmp_path, monkeypatch):
+    """A web server may tell neither an ETag nor a time: such a file has no record."""
+    urls = urls_of(tmp_path, 5, 3, 4)
+    cm.scan(urls, tmp_path / "whole.parquet", **OPTIONS)
+    known = scan.version_of
+    monkeypatch.setattr(scan, "version_of", lambda url, options: None if "1.txt" in url else known(url, options))
+    for _ in range(2):
+        report = cm.scan(urls, tmp_path / "some.parquet", overwrite=True, **OPTIONS)
+    assert report.n_parsed == 1
+    assert items(str(tmp_path / "some.parquet")) == items(str(tmp_path / "whole.parquet"))
+
+
+def test_what_else_is_in_the_folder_of_records_stays(tmp_path):
+    urls = urls_of(tmp_path, 2, 2)
+    for folder in ("all.json.scan", "mine"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "precious").write_text("not a record")
+    cm.scan(urls, tmp_path / "all.json", **OPTIONS)
+    cm.scan(urls, tmp_path / "mine.json", records=tmp_path / "mine", **OPTIONS)
+    cm.scan(urls[:1], tmp_path / "one.json", records=tmp_path / "mine", **OPTIONS)
+    assert len(list((tmp_path / "mine").glob("*.head"))) == 2  # of another scan
+    cm.scan(urls[:1], tmp_path / "all.json", overwrite=True, **OPTIONS)
+    assert len(list((tmp_path / "all.json.scan").glob("*.head"))) == 1
+    assert all((tmp_path / folder / "precious").exists() for folder in ("all.json.scan", "mine"))
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"",
+        b"[]",
+        b'{"loaded/zarr.json": {}}',
+        b'{"loaded/zarr.json": {"zarr_format": 3, "node_type": "group", "attributes": {"paths": 3, "n_present": []}}}',
+        b'{"loaded/zarr.json": {"zarr_format": 3, "node_type": "group", "attributes": {"paths": ["v"], "n_present": {}}}}',
+    ],
+)
+def test_records_that_others_wrote_are_none(tmp_path, document):
+    urls = urls_of(tmp_path, 2, 2)
+    cm.scan(urls, tmp_path / "all.json", **OPTIONS)
+    for record in (tmp_path / "all.json.scan").iterdir():
+        record.write_bytes(bytes(compress(document, 1)))
+    assert cm.scan(urls, tmp_path / "all.json", overwrite=True, **OPTIONS).n_parsed == 2
+
+
+def test_a_parser_that_was_typed_has_records(tmp_path):
+    """Its source is in no file; another function of its name has other records."""
+    urls = urls_of(tmp_path, 2, 2)
+
+    def scanned(text):
+        names = {"parse": parse}
+        exec(f"def own(url):\n    return {text}", names)
+        return cm.scan(urls, tmp_path / "all.json", overwrite=True, **OPTIONS | {"parser": names["own"]}).n_parsed
+
+    assert [scanned("parse(url)"), scanned("dict(parse(url))")] == [2, 2]
 
 
 def test_a_scan_whose_records_are_damaged_makes_them_again(tmp_path):

@@ -96,7 +96,6 @@ def plan_array_rechunk(source: StoredArray, target: StoredArray, settings: Setti
     """
     worker, intermediate = settings.worker, settings.separate_store(target.store) or target.store
     codecs = intermediate_codecs(source, compress=settings.compress)
-    plan = None
     for overhead in thread_overheads(source, target):
         try:
             plan = choose_rechunk_strategy(
@@ -112,7 +111,7 @@ def plan_array_rechunk(source: StoredArray, target: StoredArray, settings: Setti
             break
         except JobError as error:
             refused = JobError(job=f"{error.job} {source.path!r}", reason=error.reason, hint=error.hint)
-    if plan is None:
+    else:
         raise refused
     if not source.read_layout.n_cut:
         return plan
