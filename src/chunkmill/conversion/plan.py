@@ -27,7 +27,7 @@ from chunkmill.display.report import (
 from chunkmill.errors import MetadataError, NodeNotFound
 from chunkmill.hints import Hint
 from chunkmill.nodes.opening import open_stored
-from chunkmill.nodes.placement import is_bare
+from chunkmill.nodes.placement import has_no_documents
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.runtime.job import Job, JobResult, run_job
 from chunkmill.runtime.job_handle import RunningJob, start_job
@@ -517,5 +517,5 @@ def _found(job: Job) -> str | None:
     except MetadataError:
         return "a node that does not open"
     if isinstance(node, StoredGroup):
-        return None if is_bare(node) else f"a group of format {node.format}"
+        return None if has_no_documents(node) else f"a group of format {node.format}"
     return f"an array of format {node.format}"

@@ -47,7 +47,7 @@ __all__ = [
     "create_array",
     "create_group",
     "delete_stored_chunks",
-    "is_bare",
+    "has_no_documents",
     "parent_documents",
     "publish_and_refresh",
     "root_documents",
@@ -354,11 +354,11 @@ def _clear(store: Store, seen: Store, path: str, documents_format: Format, *, ov
         return
     if overwrite:
         _delete_node(store, path, there.documents if isinstance(there, StoredGroup) else get_format(there.format))
-    elif isinstance(there, StoredArray) or not is_bare(there):
+    elif isinstance(there, StoredArray) or not has_no_documents(there):
         raise NodeExists(url=store.url, path=path, found="array" if isinstance(there, StoredArray) else "group")
 
 
-def is_bare(group: StoredGroup) -> bool:
+def has_no_documents(group: StoredGroup) -> bool:
     """Return whether it is a group only because there is such a folder: no node below it has a document."""
     if not group.documents.implicit_groups:
         return False
