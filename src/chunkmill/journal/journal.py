@@ -446,9 +446,8 @@ class Journal:
             return
         for key in own:
             self.store.delete(key)
-        for folder in (f"{self.prefix}{RUNNING}", self.prefix):
-            remove_folder(self.store, folder)
-        if self.store.list_dir(self.prefix):
+        remove_folder(self.store, f"{self.prefix}{RUNNING}")
+        if not remove_folder(self.store, self.prefix):
             clear_journal(self.store, self.prefix)
 
     def tidy(self) -> None:

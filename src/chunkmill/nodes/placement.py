@@ -36,7 +36,7 @@ from chunkmill.nodes.keys import join_path
 from chunkmill.nodes.opening import array_at, find_stored, walk
 from chunkmill.nodes.stored_group import StoredGroup, parse_node
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import can_list, flush
+from chunkmill.stores.capabilities import can_list, flush, has_folders
 from chunkmill.stores.remembered import RememberedReads
 
 __all__ = [
@@ -272,7 +272,7 @@ def _make_room(
 ) -> dict[str, bytes]:
     """Check and clear `path`; return the documents of the parents that it needs and that are not there yet."""
     jobs = partial(check_no_job, store, path, overwrite=overwrite, own_run=run, below=below, waits=bool(run))
-    around = partial(seen_at_once, store, path, documents_format)
+    around = partial(seen_at_once, store, path, documents_format, is_new=not overwrite)
     if is_free_of_jobs:
         interrupted, seen = [], around()
     elif run or overwrite:  # in this order: the nodes of a job that ends in between are seen
@@ -291,10 +291,18 @@ def _make_room(
     return {**parents, **root_documents(store if overwrite else seen, documents_format)}
 
 
-def seen_at_once(store: Store, path: str, documents_format: Format) -> Store:
-    """List parents, siblings and hidden files of a path, and read documents there, in one batch of requests."""
+def seen_at_once(store: Store, path: str, documents_format: Format, *, is_new: bool = True) -> Store:
+    """List parents, siblings and hidden files of a path, and read documents there, in one batch of requests.
+
+    In a local store the folder is listed: the documents that it does not name need no look each. Unless `is_new`, it
+    is not, since the chunks of an array may stand in it.
+    """
     if not store.is_remote:
-        return store
+        if not (is_new and has_folders(store)):
+            return store
+        seen = RememberedReads(store, listings_answer=True)
+        seen.list_dir(f"{path}/" if path else "")
+        return seen
     seen = RememberedReads(store)
     keys = [ROOT_KEY, *documents_format.root_keys()]
     keys += [key for place in (path, *parents_of(path)) for key in node_keys(documents_format, place)]

@@ -164,8 +164,8 @@ class Copies(Protocol):
 class HasFolders(Protocol):
     """A store with folders, which stay when nothing is in them."""
 
-    def remove_folder(self, prefix: str) -> None:
-        """Remove the folder of a prefix if nothing is in it."""
+    def remove_folder(self, prefix: str) -> bool:
+        """Remove the folder of a prefix if nothing is in it; return whether there is none left."""
 
 
 @runtime_checkable
@@ -408,10 +408,13 @@ def list_sizes(store: Store, prefix: str) -> Iterator[tuple[str, int | None]]:
     return ((key, None) for key in store.list_prefix(prefix)) if own is None else own.list_sizes(prefix)
 
 
-def remove_folder(store: Store, prefix: str) -> None:
-    """Remove the folder of a prefix if nothing is in it (``remove_folder(prefix)``); other stores have no folders."""
-    if (own := find_ability(store, HasFolders)) is not None:
-        own.remove_folder(prefix)
+def remove_folder(store: Store, prefix: str) -> bool:
+    """Remove the folder of a prefix if nothing is in it, and return whether there is none left.
+
+    Stores without ``remove_folder(prefix)`` have no folders.
+    """
+    own = find_ability(store, HasFolders)
+    return own is None or own.remove_folder(prefix)
 
 
 def remove_empty_folders(store: Store, prefix: str, *, besides: tuple[str, ...] = ()) -> None:

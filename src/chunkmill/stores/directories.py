@@ -155,12 +155,20 @@ class ReplacesDirectories(PinsDirectories):
         with self._putting_in_place(prefix):
             exchange_once(self._directory(staged), self._directory(prefix), proof, root=self._root, fsync=self._fsync)
 
-    def remove_folder(self, prefix: str) -> None:
-        """Remove the directory of a prefix if it is empty, which the system looks at itself."""
-        with contextlib.suppress(OSError):
+    def remove_folder(self, prefix: str) -> bool:
+        """Remove the directory of a prefix if it is empty, which the system looks at itself.
+
+        Return whether there is none left.
+        """
+        try:
             os.rmdir(path := self._directory(prefix))  # noqa: PTH106
             if self._fsync:
                 sync_directory(os.path.dirname(path))  # noqa: PTH120
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
 
     def is_link(self, prefix: str) -> bool:
         """Return whether the directory of a prefix is a symbolic link; the store's own one does not count."""

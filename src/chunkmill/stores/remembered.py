@@ -201,6 +201,11 @@ class RememberedReads(StoreWrapper):
 
     A range of a value that was returned whole is cut from it. For the reads of one thread.
 
+    Parameters
+    ----------
+    listings_answer
+        Whether a key is absent when its folder was listed and does not name it. Without, each key is asked for.
+
     Examples
     --------
     >>> from chunkmill.stores.memory import MemoryStore
@@ -211,10 +216,11 @@ class RememberedReads(StoreWrapper):
     (b'123456', None, b'345', True)
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, listings_answer: bool = False) -> None:
         super().__init__(store)
         self._values: dict[ByteSpan, bytes | None] = {}
         self._listed: dict[str, list[str]] = {}
+        self._listings_answer = listings_answer
 
     @property
     def any_present(self) -> bool:
@@ -277,9 +283,15 @@ class RememberedReads(StoreWrapper):
         return StoreError(url=self.url, key=key, reason="this store remembers what it has read, and is not written to")
 
     def _knows(self, span: ByteSpan) -> bool:
-        return span in self._values or ByteSpan(span.key) in self._values
+        return span in self._values or ByteSpan(span.key) in self._values or self._is_unlisted(span.key)
+
+    def _is_unlisted(self, key: str) -> bool:
+        folder, slash, name = key.rpartition("/")
+        return self._listings_answer and name not in self._listed.get(folder + slash, (name,))
 
     def _known(self, span: ByteSpan) -> bytes | None:
+        if self._is_unlisted(span.key):
+            return None
         if span in self._values:
             return self._values[span]
         value = self._values[ByteSpan(span.key)]
