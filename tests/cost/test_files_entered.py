@@ -14,9 +14,9 @@ import chunkmill as cm
 MOST = {
     "read": 17,
     "open_array": 20,
-    "to_store": 74,
-    "rechunk": 98,
-    "convert": 91,
+    "to_store": 68,
+    "rechunk": 89,
+    "convert": 83,
 }  # aims: 20, 50, 65, 60; figures that only shrink
 PACKAGE = str(Path(cm.__file__).parent)
 

@@ -16,6 +16,7 @@ from chunkmill.formats.base import Format
 from chunkmill.formats.references import ROOT_KEY
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.journal.lease import Lease, check_no_job, discard_jobs, leased, leased_briefly
+from chunkmill.journal.names import JOB_PREFIX
 from chunkmill.journal.unfinished import jobs_at
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, parents_of
 from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidated, refreshed
@@ -279,6 +280,8 @@ def _make_room(
         interrupted, seen = jobs(), around()
     else:
         interrupted, seen = at_once(store, jobs, around)
+    if not overwrite and not path and _is_empty(seen):
+        return root_documents(seen, documents_format)
     check_root(seen, documents_format)
     parents = parent_documents(seen, path, documents_format)
     if overwrite:
@@ -315,6 +318,11 @@ def seen_at_once(store: Store, path: str, documents_format: Format, *, is_new: b
     listings = [partial(seen.list_dir, prefix) for prefix in dict.fromkeys(prefixes)]
     at_once(store, lambda: fetch(seen, keys), *(listings if can_list(store) else ()))
     return seen
+
+
+def _is_empty(store: Store) -> bool:
+    """Return whether a store with folders has none but those of jobs: no format has documents there."""
+    return has_folders(store) and all(name.startswith(JOB_PREFIX) for name in store.list_dir(""))
 
 
 def check_nothing_hidden(store: Store, path: str, documents_format: Format) -> None:
