@@ -57,6 +57,7 @@ _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "guess-zarr": (lambda value: value in (True, False, "auto"), "auto, true or false"),
     "progress": (lambda value: value in (True, False, "auto"), "auto, true or false"),
     "remote-requests": (lambda value: str(value).isdecimal() and int(value) > 0, "a whole number above 0"),
+    "struct-name": (lambda value: value in ("keep", "struct", "structured"), "keep, struct or structured"),
     "retry-seconds": (lambda value: type(value) in (int, float) and value >= 0, "seconds, or 0 for no retries"),
 }
 

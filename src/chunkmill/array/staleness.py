@@ -29,11 +29,18 @@ from chunkmill.formats.registry import format_as_opened, get_format
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.model.metadata import ArrayMetadata, parents_of
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
-from chunkmill.stores.capabilities import innermost, n_publications, pinned, uncached
+from chunkmill.stores.capabilities import can_list, innermost, n_publications, pinned, uncached
 from chunkmill.stores.guarded import AsksAboutChunks
 from chunkmill.stores.read_versions import has_versions, version_now
 
-__all__ = ["as_it_is_now", "check_after_writing", "check_still_there", "check_unchanged", "read_published"]
+__all__ = [
+    "as_it_is_now",
+    "by_consolidated_metadata",
+    "check_after_writing",
+    "check_still_there",
+    "check_unchanged",
+    "read_published",
+]
 __all__ += ["unchanged_while_written", "written_to"]
 
 A = TypeVar("A", bound=StoredArray)
@@ -179,7 +186,9 @@ def _compare(array: StoredArray, *, may_grow: bool) -> None:
     if documents == array.last_seen.documents:
         return
     if key not in documents:
-        if array.last_seen.was_found or not (documents := _consolidated(array, documents_format, key)):
+        known = not array.last_seen.was_found
+        documents = by_consolidated_metadata(array.store, documents_format, array.path, key) if known else {}
+        if not documents:
             raise _stale(array, key, "it has been deleted")
     else:
         array.last_seen.was_found = True
@@ -211,15 +220,20 @@ def _documents(array: StoredArray) -> tuple[Format, str, dict[str, bytes]]:
     return documents_format, keys[0], {k: v for k, v in zip(keys, values, strict=True) if v is not None}
 
 
-def _consolidated(array: StoredArray, documents_format: Format, key: str) -> dict[str, bytes]:
-    """Return the array's document in consolidated metadata, where those are all that a store has of a group."""
-    store = uncached(array.store)
-    for group in parents_of(array.path):
+def by_consolidated_metadata(store: Store, documents_format: Format, path: str, key: str) -> dict[str, bytes]:
+    """Return a document of a node in consolidated metadata, as they are now, where it is not stored by itself.
+
+    Nothing where the node was deleted: nothing else of it is stored, but groups above it are documented.
+    """
+    store = uncached(store)
+    for group in parents_of(path):
         above = documents_format.consolidated_key(group)
-        alone = above is not None and store.get(documents_format.group_keys(group)[0]) is None
-        value = store.get(above) if above is not None and alone else None
+        value = None if above is None else store.get(above)
         found = None if value is None else documents_format.parse_consolidated(group, value)
-        if found is not None and key in found:
+        if found is None or key not in found:
+            continue
+        alone = store.get(documents_format.group_keys(group)[0]) is None
+        if alone or (can_list(store) and store.list_dir(documents_format.chunk_prefix(path))):
             return {key: found[key]}
     return {}
 

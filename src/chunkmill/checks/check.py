@@ -31,6 +31,7 @@ from chunkmill.nodes import opening
 from chunkmill.nodes.api import StoreLocation
 from chunkmill.nodes.api import open as open_node
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.documents import put_back
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.keys import join_path
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, Stage, TaskResult
@@ -297,14 +298,23 @@ def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
         if problem.kind == "leftover" and not is_append and ("leftover", problem.key) not in done:
             _remove(found.store, problem.key)
             done.add(("leftover", problem.key))
+    done |= _metadata_repaired(found, problems)
+    return [replace(p, repaired=True) if (p.kind, p.key) in done else p for p in problems]
+
+
+def _metadata_repaired(found: Inventory, problems: Sequence[Problem]) -> set[tuple[str, str]]:
+    """Write documents that consolidated metadata alone have, and consolidated metadata that are stale."""
+    for key, document in found.missing.items():
+        put_back(found.store, key, None, document)
+    done = {("metadata", key) for key in found.missing}
     by_path = {problem.path: problem for problem in problems if problem.kind == "stale"}
-    unreadable = [problem.path for problem in problems if problem.kind in {"metadata", "unsupported"}]
+    unreadable = [p.path for p in problems if p.kind in {"metadata", "unsupported"} and (p.kind, p.key) not in done]
     for group in found.stale:
         prefix = f"{group.path}/" if group.path else ""
         if not any(path.startswith(prefix) for path in unreadable):  # else consolidated metadata would lose that node
-            opening.consolidate(group.store, group)
+            opening.consolidate(found.store, group)
             done.add(("stale", by_path[group.path].key))
-    return [replace(p, repaired=True) if (p.kind, p.key) in done else p for p in problems]
+    return done
 
 
 def _appends_ended(found: Inventory) -> Iterator[tuple[str, str]]:
@@ -351,8 +361,9 @@ def check(
     path : str
         Path below `url`.
     repair : bool
-        Remove leftovers, with what an append whose client has died stored past the end of arrays, and write stale
-        consolidated metadata again. Chunks, orphans and other unfinished jobs are never changed.
+        Remove leftovers, with what an append whose client has died stored past the end of arrays; write stale
+        consolidated metadata again, and documents that are in them alone. Chunks, orphans and other unfinished jobs are
+        never changed.
     storage_options : dict, optional
         Options for the filesystem, as in fsspec.
     progress : bool or str, optional

@@ -29,11 +29,11 @@ from chunkmill.journal.record_files import RecordFiles
 from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs
 from chunkmill.model.metadata import is_within, same_json
 from chunkmill.nodes import opening
-from chunkmill.nodes.documents import fetch, format_of_store, may_have, node_keys, present
+from chunkmill.nodes.documents import entry_names, fetch, format_of_store, may_have, node_keys, present
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import sweep_partial_files
+from chunkmill.stores.capabilities import sweep_partial_files, uncached
 from chunkmill.stores.probe import PROBE_PREFIX
 from chunkmill.xarray.unfinished_append import UnfinishedAppend
 
@@ -42,26 +42,42 @@ __all__ = ["Inventory", "Problem", "job_problem", "staleness", "take_inventory"]
 _MAX_NAMED = 5  # of what differs, in one reason
 
 
-def staleness(group: StoredGroup, key: str, nodes: Iterable[StoredNode]) -> str | None:
-    """Describe how the consolidated metadata under `key` differ from the documents of `nodes`.
+def staleness(group: StoredGroup, key: str, nodes: Iterable[StoredNode]) -> tuple[str | None, dict[str, bytes]]:
+    """Compare the consolidated metadata under `key` with the documents of `nodes`.
 
-    ``None`` when they do not, or when the group has none.
+    Returns
+    -------
+    tuple
+        How they differ, ``None`` where they do not, or where there are none; and those documents of nodes of which more
+        is stored that are in consolidated metadata alone. Some writers store no other: then that is nothing missing.
     """
-    value = group.store.get(key)
+    store = uncached(group.store)
+    value = store.get(key)
     if value is None:
-        return None
+        return None, {}
     try:
         known = group.documents.parse_consolidated(group.path, value)
     except MetadataError as error:
-        return str(error)
+        return str(error), {}
     if known is None:
-        return None
+        return None, {}
     actual = _actual(group, nodes, known)
-    differing = [name for name in sorted(known.keys() | actual.keys()) if not _same(known, actual, name)]
+    missing = {name: known[name] for name in known.keys() - actual.keys() if _is_missed(store, name, actual)}
+    compared = actual | missing
+    differing = [name for name in sorted(known.keys() | actual.keys()) if not _same(known, compared, name)]
+    if group.documents.group_keys(group.path)[0] not in {*actual, key}:
+        missing = {}
     if not differing:
-        return None
+        return None, missing
     more = f" and {len(differing) - _MAX_NAMED} more" if len(differing) > _MAX_NAMED else ""
-    return f"differs from the documents at {', '.join(map(repr, differing[:_MAX_NAMED]))}{more}"
+    return f"differs from the documents at {', '.join(map(repr, differing[:_MAX_NAMED]))}{more}", missing
+
+
+def _is_missed(store: Store, key: str, actual: Mapping[str, bytes]) -> bool:
+    """Return whether a document is missing from the store: more of its node is there, but nothing that makes a node."""
+    folder, slash, _ = key.rpartition("/")
+    entries = {f"{folder}{slash}{name}" for each in FORMATS if each.node_keys_known for name in entry_names(each)}
+    return entries.isdisjoint(actual) and bool(store.list_dir(folder + slash))
 
 
 def _actual(group: StoredGroup, nodes: Iterable[StoredNode], known: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -71,7 +87,7 @@ def _actual(group: StoredGroup, nodes: Iterable[StoredNode], known: Mapping[str,
     for node in nodes:
         if node.path.startswith(prefix) and node.path != group.path:
             wanted.update(node_keys(group.documents, node.path))
-    return present(fetch(group.store, sorted(wanted)))
+    return present(fetch(uncached(group.store), sorted(wanted)))
 
 
 def _same(known: Mapping[str, bytes], actual: Mapping[str, bytes], key: str) -> bool:
@@ -144,6 +160,8 @@ class Inventory:
         has stored past the end of arrays.
     dead_appends
         The problem of each such append whose client has died.
+    missing
+        By store key, the documents that are in consolidated metadata alone.
     problems
         Problems found so far.
     """
@@ -157,6 +175,7 @@ class Inventory:
     undocumented: list[str] = field(default_factory=list)
     appends: dict[str, list[tuple[str, tuple[int, ...], str]]] = field(default_factory=dict)
     dead_appends: dict[str, Problem] = field(default_factory=dict)
+    missing: dict[str, bytes] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -200,7 +219,12 @@ def take_inventory(store: Store, path: str = "") -> Inventory:
         key = group.documents.consolidated_key(group.path)
         if any(is_within(path, group.path) or path == group.path for path in marked):
             continue  # changed last by an append
-        if key is not None and (reason := staleness(group, key, listed)):
+        reason, missing = (None, {}) if key is None else staleness(group, key, listed)
+        for missed in sorted(missing.keys() - found.missing.keys()):
+            reads = "consolidated metadata alone have it: readers that do not use those find no such node"
+            found.problems.append(Problem("metadata", missed.rpartition("/")[0], missed, reads))
+        found.missing.update(missing)
+        if key is not None and reason:
             found.stale.append(group)
             found.problems.append(Problem("stale", group.path, key, reason))
     return found
@@ -208,15 +232,16 @@ def take_inventory(store: Store, path: str = "") -> Inventory:
 
 def _top(found: Inventory) -> tuple[StoredNode | None, NodeNotFound | None]:
     """Open the node; without one, return the error if nothing at all is there, or report the invalid document."""
-    for consolidated in (False, None):  # consolidated metadata, where only those are left
+    for consolidated in (None, False):  # the latter where consolidated metadata are invalid, which is a problem itself
         try:
-            return open_stored(found.store, found.path, consolidated=consolidated, read_only=False), None
+            node = open_stored(found.store, found.path, consolidated=consolidated, read_only=False)
+            return opening.as_stored(node), None
         except NodeNotFound as error:
-            nothing = error
+            return None, error
         except ChunkmillError as error:
-            _report_document(found, found.path, error)
-            return None, None
-    return None, nothing
+            problem = error
+    _report_document(found, found.path, problem)
+    return None, None
 
 
 def _without_listing(found: Inventory) -> Inventory:

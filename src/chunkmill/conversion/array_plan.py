@@ -19,6 +19,7 @@ import numpy as np
 
 from chunkmill.array.layout import ChunkLayout
 from chunkmill.array.present_keys import Numbers, recently_listed
+from chunkmill.array.staleness import by_consolidated_metadata
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.conversion.actions import ChosenAction, n_groups
@@ -60,7 +61,7 @@ class SeenSource:
         Parses them.
     documents
         Store key -> the document. None for an array of a reference set, which is in memory and does not change, nor
-        for one that is known from consolidated metadata only.
+        for one whose document is in consolidated metadata only.
     versions
         Store key -> the version of the document, in stores that compare versions.
     """
@@ -84,11 +85,11 @@ class SeenSource:
 
     def has_chunks_of(self, array: StoredArray) -> bool:
         """Return whether the documents describe the chunks as `array` does, which was opened before."""
-        known = self.format.parse_array(array.path, self.documents)
-        if known is None:
-            # it may be known from consolidated metadata only
-            return not self.documents and not array.last_seen.was_found
-        return (known.chunk_grid, known.chunk_keys, known.codecs) == (
+        documents, key = self.documents, self.format.array_keys(array.path)[0]
+        if not documents and not array.last_seen.was_found:
+            documents = by_consolidated_metadata(array.store, self.format, array.path, key)
+        known = self.format.parse_array(array.path, documents)
+        return known is not None and (known.chunk_grid, known.chunk_keys, known.codecs) == (
             array.metadata.chunk_grid,
             array.metadata.chunk_keys,
             array.metadata.codecs,
@@ -117,8 +118,11 @@ def see_sources(arrays: Sequence[StoredArray]) -> list[SeenSource]:
         documents_format = formats[id(store), array.format]
         if isinstance(store, HoldsReferences):
             return SeenSource(documents_format, {}, {})
-        found = {key: store.get_versioned(key) for key in documents_format.array_keys(array.path)}
+        keys = documents_format.array_keys(array.path)
+        found = {key: store.get_versioned(key) for key in keys}
         documents = {key: value for key, (value, _) in found.items() if value is not None}
+        if keys[0] not in documents:
+            documents = {}
         versions = {key: found[key][1] for key in documents if store.compares_versions}
         seen = SeenSource(documents_format, documents, versions)
         if not seen.has_chunks_of(array):
@@ -133,13 +137,16 @@ def check_groups(groups: Sequence[StoredGroup]) -> None:
     """Raise `JobError` where one of some groups, in which nothing was found, is not there any more.
 
     It may have been deleted between reading its document and listing what is in it. Folders without a document have no
-    attributes to lose, and groups of which only consolidated metadata are left are taken as those tell.
+    attributes to lose, and groups that only consolidated metadata know are taken as those tell.
     """
-    groups = [each for each in groups if not each.is_implicit and uncached(each.store) is each.store]
+    groups = [each for each in groups if not each.is_implicit]
     keys = {each.path: each.documents.group_keys(each.path) for each in groups}
-    found = present(fetch(groups[0].store, chain.from_iterable(keys.values()))) if groups else {}
+    found = present(fetch(uncached(groups[0].store), chain.from_iterable(keys.values()))) if groups else {}
     for each in groups:
-        if not any(key in found for key in keys[each.path]):
+        is_there = any(key in found for key in keys[each.path])
+        if not is_there and uncached(each.store) is not each.store:
+            is_there = bool(by_consolidated_metadata(each.store, each.documents, each.path, keys[each.path][0]))
+        if not is_there:
             reason = f"the source group {each.path!r} in {each.store.url} was deleted while it was read"
             raise JobError(job=f"read {each.path!r}", reason=reason, hint="open it again")
 

@@ -48,11 +48,19 @@ def lacking(metadata: ArrayMetadata, format: str) -> Mapping[str, tuple[str, ...
     dtype = metadata.dtype
     if dtype.names is not None or (dtype.kind == "V" and not is_small(dtype)):
         # the registry's `struct`: zarr-python knows it from 3.2 on
-        others = (_ZARR_PYTHON, _TENSORSTORE, _ZARRS) if format == "zarr3" else (_TENSORSTORE, _ZARRS)
-        found["structured types" if dtype.names is not None else f"{dtype}"] = others
+        of_python = format == "zarr2" or (dtype.names is not None and _is_as_of_zarr_python(metadata))
+        what = "structured types" if dtype.names is not None else f"{dtype}"
+        found[what] = (_TENSORSTORE, _ZARRS) if of_python else (_ZARR_PYTHON, _TENSORSTORE, _ZARRS)
     elif dtype.kind in "TOUSmM":
         found["text, bytes and times" if dtype.kind != "O" else "objects"] = (_TENSORSTORE, _ZARRS)
     return found
+
+
+def _is_as_of_zarr_python(metadata: ArrayMetadata) -> bool:
+    """Return whether zarr-python 3.1 reads a structured type: not in shards, and without looking at the byte order."""
+    is_plain = "sharding_indexed" not in _names(metadata.codecs)
+    is_little = all(codec.configuration.get("endian") != "big" for codec in metadata.codecs)
+    return metadata.struct_name == "structured" and is_plain and is_little
 
 
 def _names(chain: Sequence[NamedConfig]) -> Iterator[str]:
@@ -103,5 +111,7 @@ def readers_text(arrays: Sequence[tuple[str, ArrayMetadata]], format: str) -> st
     for (peers, what), paths in where.items():
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         way = "" if " " in what or what == "objects" or what.startswith("|V") else "; codecs='portable' avoids it"
+        if what == "structured types" and _ZARR_PYTHON in peers:
+            way = "; zarr-python 3.1 reads them, without shards, with the setting chunkmill.struct-name: structured"
         texts.append(f"{', '.join(peers)} ({what} of {paths[0]!r}{more}{way})")
     return "; ".join(texts)

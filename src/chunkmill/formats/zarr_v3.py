@@ -17,6 +17,7 @@ from itertools import groupby
 from math import gcd, prod
 from typing import Any, ClassVar, Literal
 
+from chunkmill.config import setting
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats import consolidated
 from chunkmill.formats.base import (
@@ -35,7 +36,7 @@ from chunkmill.formats.zarr_v3_codecs import byte_order_of, emit_chain, for_peer
 from chunkmill.model import fill_values
 from chunkmill.model.dtypes import emit_v3, parse_v3
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
-from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata
+from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata, StructName
 
 __all__ = ["ZarrV3"]
 
@@ -205,12 +206,14 @@ class ZarrV3:
             chunk_keys=_parse_chunk_keys(key, document),
             codecs=codecs,
             fill_value=fill_values.parse_v3(document.get("fill_value"), dtype, key=key, order=order),
+            struct_name=_struct_name(data_type),
         )
 
     def adapt(self, metadata: ArrayMetadata, path: str = "") -> ArrayMetadata:
         """Return the description as Zarr v3 stores it: default chunk keys, whole chunks at the edges, a fill value.
 
-        `UnsupportedFeature` for what v3 cannot say.
+        Structured types have the name that the setting ``struct-name`` chooses. `UnsupportedFeature` for what v3 cannot
+        say.
         """
         codecs = for_peers(zarr_chain(metadata.codecs))
         value = metadata.fill_value
@@ -218,7 +221,16 @@ class ZarrV3:
             serializer = "vlen-bytes" if any(codec.name == "vlen-bytes" for codec in codecs) else ""
             value = fill_values.zero(metadata.dtype, serializer)
         keys = metadata.chunk_keys if metadata.chunk_keys.prefix in {"c/", "c."} else self.default_chunk_keys
-        adapted = replace(metadata, chunk_keys=keys, codecs=codecs, edge_chunks="padded", fill_value=value)
+        chosen = setting("struct-name")
+        struct_name = metadata.struct_name if chosen == "keep" or metadata.dtype.names is None else chosen
+        adapted = replace(
+            metadata,
+            chunk_keys=keys,
+            codecs=codecs,
+            edge_chunks="padded",
+            fill_value=value,
+            struct_name=struct_name,
+        )
         self.emit_array(path, adapted)
         return adapted
 
@@ -239,10 +251,10 @@ class ZarrV3:
             "zarr_format": _VERSION,
             "node_type": "array",
             "shape": list(metadata.shape),
-            "data_type": emit_v3(metadata.dtype, key=key),
+            "data_type": emit_v3(metadata.dtype, key=key, struct_name=metadata.struct_name),
             "chunk_grid": _emit_grid(metadata.chunk_grid),
             "chunk_key_encoding": _emit_chunk_keys(key, metadata),
-            "fill_value": fill_values.emit_v3(value, metadata.dtype, key=key),
+            "fill_value": _emit_fill_value(value, metadata, key),
             "codecs": codecs,
             "attributes": dict(metadata.attributes),
             "storage_transformers": [],
@@ -252,6 +264,17 @@ class ZarrV3:
         documents = {key: emit_json(key, document)}
         self.parse_array(path, documents)  # what cannot be read must not be written
         return documents
+
+
+def _struct_name(data_type: JSON) -> StructName:
+    name = data_type.get("name") if isinstance(data_type, dict) else None
+    return "structured" if name == "structured" else "struct"
+
+
+def _emit_fill_value(value: Any, metadata: ArrayMetadata, key: str) -> JSON:
+    if metadata.dtype.names is None or metadata.struct_name == "struct":
+        return fill_values.emit_v3(value, metadata.dtype, key=key)
+    return fill_values.emit_v3_bytes(value, metadata.dtype, key=key, order=byte_order_of(metadata.codecs))
 
 
 def _may_be_node(name: str) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
-from chunkmill.model.metadata import JSON
+from chunkmill.model.metadata import JSON, StructName
 from chunkmill.model.small_dtypes import complex_part, is_small, small_dtype, small_name
 
 __all__ = [
@@ -330,10 +330,11 @@ _CONFIGURED: Mapping[str, Callable[[str, Mapping[str, JSON], str, str, int], DTy
 }
 
 
-def emit_v3(dtype: DType, *, key: str = "") -> JSON:
+def emit_v3(dtype: DType, *, key: str = "", struct_name: StructName = "struct") -> JSON:
     """Return the Zarr v3 ``data_type`` of `dtype`: a bare name wherever there is one.
 
-    `object` gives ``"bytes"``, the only values of variable length besides text that have a name.
+    `object` gives ``"bytes"``, the only values of variable length besides text that have a name. `struct_name` is that
+    of structured types: ``"structured"`` as zarr-python 3.0 and 3.1 write them.
 
     Examples
     --------
@@ -352,11 +353,21 @@ def emit_v3(dtype: DType, *, key: str = "") -> JSON:
         _check_packed(dtype, "zarr3", key)
         for name in dtype.names or ():
             _check_field(dtype[name], "zarr3", key)
-        fields = [{"name": name, "data_type": emit_v3(dtype[name], key=key)} for name in dtype.names or ()]
-        return {"name": "struct", "configuration": {"fields": fields}}
+        parts = {name: _emit_field(dtype[name], key, struct_name) for name in dtype.names or ()}
+        fields: list[JSON] = [{"name": name, "data_type": part} for name, part in parts.items()]
+        if struct_name == "structured":
+            fields = [[name, part] for name, part in parts.items()]
+        return {"name": struct_name, "configuration": {"fields": fields}}
     if dtype.kind != "V" or is_small(dtype) or dtype.subdtype is not None or not dtype.itemsize:
         raise UnsupportedFeature(format="zarr3", feature=f"data type {dtype}", key=key)
     return f"r{8 * dtype.itemsize}"  # zarr-python 3.1 reads only its own raw_bytes, which is not registered
+
+
+def _emit_field(dtype: DType, key: str, struct_name: StructName) -> JSON:
+    is_raw = dtype.kind == "V" and dtype.names is None and dtype.subdtype is None and not is_small(dtype)
+    if is_raw:  # no release of zarr-python knows `r24` in a structure
+        return {"name": "raw_bytes", "configuration": {"length_bytes": dtype.itemsize}}
+    return emit_v3(dtype, key=key, struct_name=struct_name)
 
 
 def _emit_configured(dtype: DType) -> JSON:

@@ -22,7 +22,17 @@ from chunkmill.model.dtypes import ByteOrder, DType, to_native, with_byte_order
 from chunkmill.model.metadata import JSON
 from chunkmill.model.small_dtypes import complex_part, float_range, integer_range, is_small, n_bits
 
-__all__ = ["emit_float", "emit_v2", "emit_v3", "parse_bits", "parse_float", "parse_v2", "parse_v3", "zero"]
+__all__ = [
+    "emit_float",
+    "emit_v2",
+    "emit_v3",
+    "emit_v3_bytes",
+    "parse_bits",
+    "parse_float",
+    "parse_v2",
+    "parse_v3",
+    "zero",
+]
 
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _BITS = re.compile(r"0x[0-9a-fA-F]{1,32}|0b[01]{1,128}", re.ASCII)
@@ -375,6 +385,17 @@ def parse_v3(value: JSON, dtype: DType, *, key: str, field: str = "fill_value", 
     return np.frombuffer(b"".join(parts), dtype)[0]
 
 
+def emit_v3_bytes(fill: Any, dtype: DType, *, key: str = "", order: ByteOrder = "little") -> str:
+    """Return the form of a structured `fill` in which zarr-python 3.0 and 3.1 have it: base64 of its bytes.
+
+    Examples
+    --------
+    >>> emit_v3_bytes(np.array((1, 2), "u1,u2"), np.dtype("u1,u2"))
+    'AQIA'
+    """
+    return _encoded(_as_array(fill, dtype, key).astype(with_byte_order(dtype, order)).tobytes())
+
+
 def emit_v3(fill: Any, dtype: DType, *, key: str = "") -> JSON:
     """Return the Zarr v3 form of `fill`.
 
@@ -391,9 +412,15 @@ def emit_v3(fill: Any, dtype: DType, *, key: str = "") -> JSON:
         return str(fill)
     array = _as_array(fill, dtype, key)
     if dtype.fields is not None:
-        return {name: emit_v3(array[name][()], dtype[name], key=key) for name in dtype.names or ()}
+        return {name: _emit_field(array[name][()], dtype[name], key) for name in dtype.names or ()}
     if dtype.kind == "S":
         return _encoded(bytes(array[()]))
     if dtype.kind == "V" and not is_small(dtype):
         return list(array.tobytes())
     return _emit(array[()], dtype, key, bits=True)
+
+
+def _emit_field(fill: Any, dtype: DType, key: str) -> JSON:
+    """Return the form of a field: that of raw bytes is zarr-python's, as is the name of their type in structures."""
+    is_raw = dtype.kind == "V" and dtype.names is None and not is_small(dtype)
+    return _encoded(np.array(fill).tobytes()) if is_raw else emit_v3(fill, dtype, key=key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,7 @@ __all__ = [
     "ChunkKeyEncoding",
     "GroupMetadata",
     "NamedConfig",
+    "StructName",
     "is_within",
     "parents_of",
     "same_json",
@@ -81,6 +82,9 @@ class NamedConfig:
     configuration: Mapping[str, JSON] = field(default_factory=dict)
 
 
+StructName: TypeAlias = Literal["struct", "structured"]
+
+
 @dataclass(frozen=True, slots=True)
 class ArrayMetadata:
     """Description of an array in Zarr v3's vocabulary, whatever its format.
@@ -99,6 +103,8 @@ class ArrayMetadata:
         format leaves the content of absent chunks undefined (they read as zeros).
     edge_chunks
         ``"padded"``: chunks that overhang the array are stored whole. ``"truncated"``: cropped (N5).
+    struct_name
+        Name of structured data types in Zarr v3: the registry's, or that of zarr-python 3.0 and 3.1.
     """
 
     dtype: np.dtype[Any]
@@ -109,6 +115,7 @@ class ArrayMetadata:
     edge_chunks: Literal["padded", "truncated"] = "padded"
     dimension_names: tuple[str | None, ...] | None = None
     attributes: Mapping[str, JSON] = field(default_factory=dict)
+    struct_name: StructName = "struct"
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from chunkmill.array.stored_array import ReadMissing, StoredArray, check_read_missing
-from chunkmill.errors import NodeExists, NodeNotFound
+from chunkmill.errors import MetadataError, NodeExists, NodeNotFound
 from chunkmill.formats.base import FormatName, WritableFormatName
 from chunkmill.formats.consolidated import parsed_once
 from chunkmill.formats.registry import get_format
@@ -487,10 +487,16 @@ def consolidate(url: Url, path: str = "", *, storage_options: Mapping[str, Any] 
     >>> list(cm.consolidate("memory://doc-consolidate"))
     ['a']
     """
-    group = open_group(url, path, storage_options=storage_options, consolidated=False)
-    opening.consolidate(group.store, group.stored)
-    flush(group.store)
-    return open_group(group.store, path, consolidated=True)
+    try:  # with what is known from consolidated metadata alone
+        group = open_group(url, path, storage_options=storage_options)
+        stored = cast("StoredGroup", as_stored(group.stored))
+    except MetadataError:
+        group = open_group(url, path, storage_options=storage_options, consolidated=False)
+        stored = group.stored
+    store = uncached(group.store)
+    opening.consolidate(store, stored)
+    flush(store)
+    return open_group(store, path, consolidated=True)
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ __all__ = [
     "check_root",
     "create_groups_above",
     "documents_of_zarr",
+    "entry_names",
     "fetch",
     "fetch_known",
     "first_document",
@@ -59,6 +60,12 @@ def format_of_store(store: Store, name: str) -> Format:
         return fresh
     found = fresh.configured(present(fetch(store, keys)))
     return fresh if found is None else found
+
+
+def entry_names(documents_format: Format) -> frozenset[str]:
+    """Return the last segments of the documents that make a node an array, or a group."""
+    keys = (documents_format.array_keys("a")[0], documents_format.group_keys("a")[0])
+    return frozenset(key.rpartition("/")[2] for key in keys)
 
 
 def may_have(documents_format: Format, path: str) -> bool:

@@ -20,7 +20,7 @@ from chunkmill.nodes.changes import Change, ChangesAttributes, changed_group
 from chunkmill.nodes.keys import join_path
 from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import uncached
+from chunkmill.stores.capabilities import after_stored, uncached
 
 if TYPE_CHECKING:
     from chunkmill.nodes.multiscales import MultiscaleImage
@@ -303,8 +303,9 @@ class Group(ChangesAttributes):
         below = self.stored.documents.normalize_path(path)
         if not below:
             raise ValueError(f"path={path!r}: expected the path of a node below the group {self.path!r}")
-        self.stored = self.stored.with_store(uncached(self.store))  # which lists what is written, too
-        return self.store, join_path(self.path, below)
+        full = join_path(self.path, below)
+        self.stored = self.stored.with_store(after_stored(self.store, without=f"{full}/"))  # which lists it, too
+        return uncached(self.store), full
 
     def _change_attributes(self, change: Change) -> Self:
         self._check_writable()

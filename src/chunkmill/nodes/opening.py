@@ -26,6 +26,7 @@ from chunkmill.nodes.consolidated import write_consolidated
 from chunkmill.nodes.documents import (
     READ_ONLY_SET,
     Documents,
+    entry_names,
     fetch,
     fetch_known,
     format_of_store,
@@ -39,7 +40,7 @@ from chunkmill.nodes.documents import (
 from chunkmill.nodes.keys import is_folder
 from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, is_bare, parse_node
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import can_list, documents_demanded, explain_absence, uncached
+from chunkmill.stores.capabilities import after_stored, can_list, documents_demanded, explain_absence, uncached
 from chunkmill.stores.open import BARE_URLS, Url, open_store, without_reference_options
 from chunkmill.stores.remembered import OverlayStore, RememberedReads
 
@@ -303,6 +304,7 @@ class _ConsolidatedView:
                     documents_format.document_names,
                     is_demanded=is_demanded,
                     lists_below=not (is_demanded or store.is_remote) and can_list(store),
+                    entries=entry_names(documents_format),
                 )
                 return cls(store, overlay, group, documents_format)
         return None
@@ -329,10 +331,10 @@ def array_at(store: Store, path: str, metadata: ArrayMetadata, format: str | For
 
 
 def consolidate(store: Store, group: StoredGroup) -> None:
-    """Write the group's consolidated metadata from the documents stored below it now."""
+    """Write the group's consolidated metadata from the documents below it as its store shows them now (`as_stored`)."""
 
     def collect() -> dict[str, bytes]:
-        reads = RememberedReads(store)  # what the walk reads is not asked for again
+        reads = RememberedReads(group.store)  # what the walk reads is not asked for again
         # zarr-python cannot open it if groups are left out
         paths = [node.path for node in walk(group.with_store(reads), undocumented=False)]
         documents = present(fetch(reads, (key for path in paths for key in node_keys(group.documents, path))))
@@ -372,19 +374,22 @@ def walk_openable(node: StoredNode) -> Iterator[StoredNode]:
 def as_stored(node: StoredNode) -> StoredNode:
     """Return a group by its documents as they are now, where it was opened by consolidated metadata.
 
-    Those may be stale: a copy or a comparison by them loses arrays. They stay in use where the caller
-    demanded them (``consolidated=True``), where the store cannot list, and where only they are left of a group.
+    Those may be stale: a copy or a comparison by them loses arrays. They answer for documents that are not stored, as
+    where a local group is opened. They stay in use where the caller demanded them (``consolidated=True``), and where
+    the store cannot list.
     """
     below = uncached(node.store)
     if isinstance(node, StoredArray) or below is node.store or documents_demanded(node.store) or not can_list(below):
         return node
+    view = after_stored(node.store)
     try:
         stored = open_stored(below, node.path, format=node.documents, consolidated=False, read_only=node.read_only)
     except NodeNotFound:
-        if not present(fetch(node.store, node_keys(node.documents, node.path))):
+        if not present(fetch(view, node_keys(node.documents, node.path))):
             raise  # it was deleted since it was opened, and consolidated metadata that came since do not know it
-        return node
-    return stored.with_read_missing(node.read_missing)
+        return node.with_store(view)
+    found = stored.with_store(view) if isinstance(stored, StoredGroup) else stored
+    return found.with_read_missing(node.read_missing)
 
 
 def _opening_keys(documents_format: Format, path: str, consolidated: bool | None) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from chunkmill.array.stored_array import ReadMissing, StoredArray, check_read_missing
 from chunkmill.errors import ChunkmillError, MetadataError, NodeBeingReplaced, NodeNotFound, UnknownCodec
-from chunkmill.formats.base import Format
+from chunkmill.formats.base import Format, ParsedDocument
 from chunkmill.journal.unfinished import settled
 from chunkmill.model.metadata import HIDDEN_ATTRIBUTE, JSON, ArrayMetadata, Attributes, GroupMetadata
 from chunkmill.nodes.documents import Documents, documents_of_zarr, fetch, first_document, is_torn, node_keys, present
@@ -288,7 +288,8 @@ def parse_node(
         # chunks are not in consolidated metadata, and every task carries its array
         own = uncached(store)
         opened = StoredArray(_limited(own, array), path, array, documents_format.name, prefix, read_only=read_only)
-        opened.last_seen.was_found = own is store
+        entry = documents_format.array_keys(path)[0]
+        opened.last_seen.was_found = own is store or not isinstance(found.get(entry), ParsedDocument)
         return opened
     group = documents_format.parse_group(path, found)
     return None if group is None else StoredGroup(store, path, group, documents_format, read_only=read_only)

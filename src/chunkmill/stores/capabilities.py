@@ -27,6 +27,7 @@ __all__ = [
     "HoldsReferences",
     "LocatesValues",
     "WritesParts",
+    "after_stored",
     "can_list",
     "check_store",
     "delete_keys",
@@ -286,6 +287,20 @@ def innermost(store: Store) -> Store:
 def uncached(store: Store) -> Store:
     """Return the store without the documents that it answers from memory (attribute `uncached`); else the store."""
     found: Store = getattr(store, "uncached", store)
+    return found
+
+
+def after_stored(store: Store, *, without: str | None = None) -> Store:
+    """Return the store such that documents in memory answer for no more than what is not stored (`after_stored`).
+
+    Parameters
+    ----------
+    without
+        Prefix of keys that they do not answer for: of what is written or deleted.
+    """
+    narrowed = getattr(store, "after_stored", None)
+    below = uncached(store)
+    found: Store = below if narrowed is None or not can_list(below) else narrowed(without=without)
     return found
 
 

@@ -28,7 +28,8 @@ class OverlayStore(StoreWrapper):
 
     Documents in memory may be stale. Where listings are cheap (`lists_below`), the names are those that the store below
     has, so that nodes which were made or deleted since are not missed; the documents of folders that are unknown here
-    are read from below. So are all others where they are few, and those in memory only answer for what is not there.
+    are read from below. So are all others where they are few, and those in memory only answer for what is not there
+    (`after_stored`: for however many), and not for other documents of a node that is there.
 
     Parameters
     ----------
@@ -42,6 +43,8 @@ class OverlayStore(StoreWrapper):
         Whether the caller asked for these documents, stale or not: jobs use them then, too.
     lists_below
         Whether names are compared with the store below.
+    entries
+        Those of `answers` that make a node: where one is below, documents of its folder that are not are absent.
 
     Examples
     --------
@@ -59,10 +62,12 @@ class OverlayStore(StoreWrapper):
         *,
         is_demanded: bool = False,
         lists_below: bool = False,
+        entries: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(below)
         self._documents = dict(documents)
         self._answers = answers
+        self._entries = entries
         self.is_demanded = is_demanded
         self._lists_below = lists_below
         self._written: set[str] = set()
@@ -80,6 +85,19 @@ class OverlayStore(StoreWrapper):
         """The store below, without documents held in memory."""
         return uncached(self.below)
 
+    def after_stored(self, *, without: str | None = None) -> OverlayStore:
+        """Return a store in which the documents answer for no more than what is not in the store below.
+
+        Parameters
+        ----------
+        without
+            Prefix of keys that they do not answer for: of what was deleted.
+        """
+        documents = {k: v for k, v in self._documents.items() if without is None or not k.startswith(without)}
+        found = OverlayStore(documents, self.below, self._answers, lists_below=True, entries=self._entries)
+        found._reads_below = True
+        return found
+
     def _answers_to(self, key: str) -> bool:
         folder, slash, name = key.rpartition("/")
         if name not in self._answers or key in self._written:
@@ -90,18 +108,33 @@ class OverlayStore(StoreWrapper):
         """Return a value, or a range of it: a document from memory, all else from the store below."""
         if not self._answers_to(key):
             return self.below.get(key, byte_range)
-        value = self.below.get(key) if self._reads_below else None
-        value = self._documents.get(key) if value is None else value
+        if self._reads_below and (value := self.below.get(key, byte_range)) is not None:
+            return value
+        return self._document(key, byte_range)
+
+    def _document(self, key: str, byte_range: ByteRange | None) -> bytes | None:
+        """Return a document from memory, or a range of it."""
+        value = self._documents.get(key)
+        if value is not None and self._reads_below and self._has_node_below(key):
+            return None
         if value is None or byte_range is None:
             return value
         start, stop = range_bounds(byte_range, len(value), url=self.url, key=key)
         return value[start:stop]
 
+    def _has_node_below(self, key: str) -> bool:
+        """Return whether another document below makes a node where `key` is one: the one in memory is out of date."""
+        folder, slash, own = key.rpartition("/")
+        return any(self.below.get(f"{folder}{slash}{name}") is not None for name in self._entries if name != own)
+
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         """Yield the bytes of each span in order; those from below concurrently, as the store below does."""
+        if self._reads_below:
+            yield from self._get_many_stored(spans)
+            return
         todo = iter(spans)
         for first in todo:  # a store that is never asked opens nothing
-            whole = first is not None and first.byte_range is None and not self._reads_below
+            whole = first is not None and first.byte_range is None
             value = self._documents.get(first.key) if whole and first is not None else None
             if value is not None:
                 yield value
@@ -109,6 +142,19 @@ class OverlayStore(StoreWrapper):
                 yield from self._get_many_below(itertools.chain([first], todo))
             else:
                 yield None if first is None else self.get(first.key, first.byte_range)
+
+    def _get_many_stored(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        asked: deque[ByteSpan | None] = deque()
+
+        def noted() -> Iterator[ByteSpan | None]:
+            for span in spans:
+                asked.append(span)
+                yield span
+
+        for value in self.below.get_many(noted()):
+            span = asked.popleft()
+            is_missed = value is None and span is not None and self._answers_to(span.key)
+            yield self._document(span.key, span.byte_range) if span is not None and is_missed else value
 
     def _get_many_below(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         here: deque[tuple[bool, bytes | None]] = deque()  # for each span asked of below, in order
@@ -161,7 +207,7 @@ class OverlayStore(StoreWrapper):
         With `lists_below` those that are below, unless the documents of the folder are only here.
         """
         check_prefix(prefix)
-        if self._written:
+        if self._written and not self._lists_below:
             return self.below.list_dir(prefix)
         known = self._children.get(prefix, ())
         if not self._lists_below:
@@ -194,6 +240,7 @@ class OverlayStore(StoreWrapper):
         if key.rpartition("/")[2] in self._answers:
             self._documents.pop(key, None)
             self._written.add(key)
+            self.__dict__.pop("_children", None)
 
 
 class RememberedReads(StoreWrapper):

@@ -28,7 +28,7 @@ def store(fmt):
 
 def reason(store, fmt):
     group = cm.open_group(store, consolidated=False)
-    return staleness(group.stored, KEYS[fmt], opening.walk(group.stored))
+    return staleness(group.stored, KEYS[fmt], opening.walk(group.stored))[0]
 
 
 def test_fresh_ones(store, fmt):

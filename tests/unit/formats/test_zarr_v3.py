@@ -375,6 +375,8 @@ def test_structured_types_of_zarr_python_3_0():
         metadata = parse(**members, codecs=["bytes"])  # little
     assert metadata.fill_value.item() == (513, 1.0)
     document = emit(metadata)
+    assert (document["data_type"], document["fill_value"]) == (members["data_type"], "AQIAAIA/")
+    document = emit(replace(metadata, struct_name="struct"))
     assert document["data_type"] == codec("struct", fields=[{"name": n, "data_type": t} for n, t in fields])
     assert document["fill_value"] == {"a": 513, "b": 1.0}
     big = parse(

@@ -1,0 +1,145 @@
+"""Nodes that consolidated metadata alone name: one view of the hierarchy for listings and for jobs.
+
+Some writers store no other documents (EOPF's Zarr v2); copies of others lose single ones.
+"""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import chunkmill as cm
+from chunkmill.nodes.api import open_source
+from chunkmill.nodes.opening import walk
+from chunkmill.stores.memory import MemoryStore
+
+ENTRY = {
+    "zarr2": ("a/.zarray", "sub/.zgroup", "sub/b/.zarray"),
+    "zarr3": ("a/zarr.json", "sub/zarr.json", "sub/b/zarr.json"),
+}
+PATHS = ["", "a", "sub", "sub/b"]
+
+
+@pytest.fixture(params=["zarr2", "zarr3"])
+def fmt(request):
+    return request.param
+
+
+@pytest.fixture(params=["near", "far"])
+def store(request, fmt):
+    store = MemoryStore()
+    store.is_remote = request.param == "far"
+    for path in ("a", "sub/b"):
+        array = cm.create_array(
+            store,
+            path,
+            shape=(6,),
+            dtype="i4",
+            chunks=(2,),
+            format=fmt,
+            dimension_names=["x"],
+            attributes={"units": "K"},
+        )
+        array[:4] = [1, 2, 3, 4]  # the last chunk is absent
+    cm.consolidate(store)
+    return store
+
+
+@pytest.fixture(params=["one", "below", "group"])
+def lost(request, fmt, store):
+    """Delete documents that consolidated metadata have; return their keys."""
+    array, group, below = ENTRY[fmt]
+    keys = {"one": [array], "below": [below], "group": [group, below]}[request.param]
+    for key in keys:
+        store.delete(key)
+    return keys
+
+
+def paths(node):
+    return [each.path for each in walk(node)]
+
+
+def test_all_see_the_same_nodes(store, lost):
+    group = cm.open_group(store)
+    assert paths(group.stored) == paths(open_source(store)) == paths(open_source(group)) == PATHS
+    assert group["a"][...].tolist() == group["sub/b"][...].tolist() == [1, 2, 3, 4, 0, 0]
+    for fmt in ("zarr3", "n5"):
+        target = MemoryStore()
+        cm.convert(store, target, format=fmt)
+        assert paths(cm.open_group(target, consolidated=False).stored) == PATHS
+        assert cm.open_array(target, "a").attributes["units"] == "K"
+        report = cm.verify(store, target)
+        assert report.equal
+        assert report.n_arrays == 2
+    cm.rechunk(store, target := MemoryStore(), chunks=(3,))
+    assert cm.open_array(target, "sub/b")[...].tolist() == [1, 2, 3, 4, 0, 0]
+
+
+def test_consolidating_again_keeps_them(store, lost):
+    cm.consolidate(store)
+    assert paths(cm.open_group(store, consolidated=True).stored) == PATHS
+
+
+def test_check_tells_and_stores_them_again(store, lost):
+    report = cm.check(store)
+    assert [(each.kind, each.key) for each in report.problems] == [("metadata", key) for key in sorted(lost)]
+    assert report.n_arrays == 2
+    assert cm.check(store, repair=True).ok
+    assert paths(cm.open_group(store, consolidated=False).stored) == PATHS
+    assert cm.check(store).ok
+
+
+def test_check_does_not_store_a_document_over_another_node(fmt):
+    """One that stands for a node that has been replaced by a group is stale, not missing."""
+    store = MemoryStore()
+    for path in ("a", "b"):
+        cm.create_array(store, path, shape=(6,), dtype="i4", chunks=(2,), format=fmt)
+    cm.consolidate(store)
+    other = MemoryStore()
+    cm.create_group(other, "a", format=fmt)
+    store.delete_prefix("a/")
+    for key in other.list_prefix("a/"):
+        store.set(key, other.get(key))
+    assert isinstance(cm.open_group(store)["a"], cm.Group)
+    assert isinstance(open_source(store)["a"], type(open_source(store)))
+    assert [each.kind for each in cm.check(store).problems] == ["stale"]
+    assert cm.check(store, repair=True).ok
+    assert isinstance(cm.open_group(store, consolidated=True)["a"], cm.Group)
+
+
+def test_what_was_deleted_stays_out(store, fmt):
+    """By a client that leaves consolidated metadata as they are: nothing of the node is left."""
+    store.delete_prefix("a/")
+    assert paths(open_source(store)) == ["", "sub", "sub/b"]
+    report = cm.convert(store, target := MemoryStore(), format="zarr3")
+    assert report.n_keys == 3
+    assert [(each.kind, each.path) for each in cm.check(store).problems] == [("stale", "")]
+    cm.consolidate(store)
+    assert paths(cm.open_group(store, consolidated=True).stored) == ["", "sub", "sub/b"]
+    assert list(cm.open_group(target)) == ["sub"]
+
+
+def test_writing_below_such_a_group(store, lost):
+    group = cm.open_group(store, mode="r+")
+    group.create_array("c", shape=4, dtype="u1")
+    assert list(group) == ["a", "c", "sub"]
+    del group["c"]
+    assert list(group) == ["a", "sub"]
+    group["a"] = np.arange(3)
+    assert group["a"][...].tolist() == [0, 1, 2]
+    assert list(group) == ["a", "sub"]
+
+
+def test_a_store_with_no_other_documents(tmp_path):
+    """As EOPF's products are: no program writes them, so xarray's are stripped."""
+    dataset = xr.Dataset({"t": (("y", "x"), np.arange(6.0).reshape(2, 3))}, coords={"x": [1, 2, 3]})
+    tree = xr.DataTree.from_dict({"/": dataset, "/low": dataset * 2})
+    tree.to_zarr(tmp_path / "x.zarr", zarr_format=2, consolidated=True)
+    for each in [*(tmp_path / "x.zarr").rglob(".zarray"), *(tmp_path / "x.zarr").rglob(".zgroup")]:
+        each.unlink()
+    assert cm.check(tmp_path / "x.zarr").ok
+    cm.convert(tmp_path / "x.zarr", tmp_path / "y.zarr", format="zarr3")
+    assert cm.verify(tmp_path / "x.zarr", tmp_path / "y.zarr").equal
+    xr.testing.assert_identical(xr.open_datatree(tmp_path / "y.zarr", engine="zarr").load(), tree)
+    xr.testing.assert_identical(xr.open_datatree(tmp_path / "x.zarr", engine="chunkmill").load(), tree)
+    cm.consolidate(tmp_path / "x.zarr")
+    xr.testing.assert_identical(xr.open_datatree(tmp_path / "x.zarr", engine="chunkmill").load(), tree)
