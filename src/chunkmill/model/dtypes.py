@@ -365,7 +365,7 @@ def emit_v3(dtype: DType, *, key: str = "", struct_name: StructName = "struct") 
 
 def _emit_field(dtype: DType, key: str, struct_name: StructName) -> JSON:
     is_raw = dtype.kind == "V" and dtype.names is None and dtype.subdtype is None and not is_small(dtype)
-    if is_raw:  # no release of zarr-python knows `r24` in a structure
+    if is_raw:  # no release of zarr-python knows "r24" in a structure
         return {"name": "raw_bytes", "configuration": {"length_bytes": dtype.itemsize}}
     return emit_v3(dtype, key=key, struct_name=struct_name)
 
