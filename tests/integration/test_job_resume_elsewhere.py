@@ -86,13 +86,13 @@ def test_no_more_tasks_run_at_once_than_memory_holds(source, tmp_path, monkeypat
     check_is_whole(source, target)
 
 
-def test_a_worker_that_holds_no_task_names_the_memory(source, tmp_path, monkeypatch):
+def test_a_worker_that_holds_no_task_nor_part_of_one_names_the_memory(source, tmp_path, monkeypatch):
     target = tmp_path / "target.zarr"
     begin(source, target, monkeypatch)
     with pytest.raises(
         JobError, match=r"a task of the unfinished job holds [\d,]+ bytes, planned with max_mem 9,000,000"
     ):
-        cm.rechunk(source, target, chunks=CHUNKS, max_mem="3 MB")
+        cm.rechunk(source, target, chunks=CHUNKS, max_mem="500 kB")
 
 
 @pytest.mark.parametrize(

@@ -100,8 +100,9 @@ def run(plan, source, memories, reads):
                 memory.free(plan.source.working_bytes)
         else:
             for overlap in plan.files.overlaps(region):
-                number, offset, n_bytes = plan.section_span(overlap.coords, block)
-                assert [section.coords for section in plan.sections(overlap.coords)][number] == block
+                file = plan.files.region(overlap.coords)
+                number, offset, n_bytes = plan.section_span(file, block)
+                assert [section.coords for section in plan.sections(file)][number] == block
                 memory.take(n_bytes)
                 payload = files[overlap.coords][offset : offset + n_bytes - plan.trailer_bytes]
                 shape = [cut.stop - cut.start for cut in overlap.in_region]
@@ -121,7 +122,7 @@ def spill(plan, source, file, memories, reads):
     """One task of stage 1: a file of sections, each with a bit for every source chunk behind it."""
     memories.append(memory := Memory())
     region = plan.files.region(file)
-    spans = [plan.section_span(file, section.coords) for section in plan.sections(file)]
+    spans = [plan.section_span(region, section.coords) for section in plan.sections(region)]
     assert [span[0] for span in spans] == list(range(len(spans)))
     assert all(a[1] + a[2] == b[1] for a, b in pairwise(spans))  # no gaps
     out = bytearray(spans[-1][1] + spans[-1][2])
@@ -134,7 +135,7 @@ def spill(plan, source, file, memories, reads):
         n_chunks += 1
         at = plan.source.chunks.region(overlap.coords)
         chunk = source[at]
-        for section, (_, offset, n_bytes) in zip(plan.sections(file), spans, strict=True):
+        for section, (_, offset, n_bytes) in zip(plan.sections(region), spans, strict=True):
             shape = [cut.stop - cut.start for cut in section.in_region]
             n_elements = (n_bytes - plan.trailer_bytes) // ITEMSIZE
             view = np.frombuffer(out, source.dtype, n_elements, offset).reshape(shape)
@@ -183,7 +184,7 @@ def test_what_a_plan_foresees_is_what_happens(problem):
     if plan.source.is_sharded:
         n_requests += sum(len(list(plan.source.keys.overlaps(block))) for block in blocks)
     if plan.reads is not None:
-        n_sections = sum(len(list(plan.sections(file))) for file in plan.reads.all_coords())
+        n_sections = sum(len(list(plan.sections(plan.reads.region(file)))) for file in plan.reads.all_coords())
         n_requests += plan.reads.n_chunks + n_sections
         assert estimate.intermediate_bytes == source.nbytes + n_sections * plan.trailer_bytes
     assert estimate.n_requests == n_requests

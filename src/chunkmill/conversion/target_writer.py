@@ -272,7 +272,9 @@ def stages_of(writer: TargetWriter, run: str, *, fresh: bool, listed: Listed = M
     stages = []
     is_rechunked = any(plan.rechunk is not None for plan in plans)
     if not is_rechunked or any(plan.rechunk is None for plan in plans):
-        transfers = tuple(ArrayTransfer(p.source, p.target, p.action, fresh, p.memory, p.share, p.seen) for p in plans)
+        transfers = tuple(
+            ArrayTransfer(p.source, p.target, p.action, fresh, p.memory, p.share, p.seen, p.keys_at_once) for p in plans
+        )
         specs = TaskSpecs.counted([plan.n_groups for plan in plans])
         grids = {i: group_grid(plans[i]) for i in listed if plans[i].rechunk is None}
         touched = touched_blocks(plans, listed, grids)
@@ -322,4 +324,5 @@ def _rechunk(writer: TargetWriter, run: str, number: int, plan: ArrayPlan, *, fr
         plan.action.materialize,
         fresh,
         plan.seen,
+        parts=plan.parts,
     )

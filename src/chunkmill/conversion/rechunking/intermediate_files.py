@@ -1,10 +1,12 @@
 """Intermediate files: filled from whole source chunks, and read section by section.
 
+A worker that does not hold a whole file writes it in parts, each a file of its own region, and a list of them.
 Values are copied into arrays of equal tiles, each contiguous in memory, with one copy for all whole tiles.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice, product
@@ -41,7 +43,8 @@ from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.guarded import guarded
 from chunkmill.stores.metered import Meter, MeteredStore
 
-__all__ = ["MAX_TILED_AXES", "intermediate_values", "put_in_tiles", "write_inputs", "write_intermediate_file"]
+__all__ = ["MAX_TILED_AXES", "intermediate_values", "put_in_tiles", "regions", "write_inputs"]
+__all__ += ["write_intermediate_file"]
 
 MAX_TILED_AXES = MOST_AXES // 2
 """Tiles have two axes for each of the array."""
@@ -96,31 +99,50 @@ def write_intermediate_file(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, .
     meter = Meter()
     source = metered_source(rechunk.source, meter)
     file = rechunk.plan.files.coords_of(number)
-    key = _key(rechunk, file)
+    key, region = _key(rechunk, file), rechunk.plan.files.region(file)
     reads = SourceReads()
     fill = _fill_raw if rechunk.codecs is None else _fill_coded
-    value = fill(rechunk, source, file, reads)
     file_meter = Meter()
     store = MeteredStore(guarded(rechunk.intermediate), file_meter)
-    if value is None:
-        store.delete(key)  # of an earlier attempt, which met values
-        key, value = f"{key}{_ABSENT}", memoryview(b"")
-    store.set(key, value)
+    parts = [region] if rechunk.parts is None or rechunk.parts.files is None else regions(rechunk.parts.files, region)
+    written: list[Region] = []
+    for part in parts:
+        value = fill(rechunk, source, part, reads)
+        if value is not None:
+            store.set(key if part == region else f"{key}{_PART}{len(written)}", value)
+            written.append(part)
+        del value  # before the next one is filled
+    if written != [region]:
+        store.delete(key)  # of an earlier attempt, which met values, or wrote it whole
+        listed = [[(cut.start, cut.stop) for cut in part] for part in written]
+        store.set(f"{key}{_PARTS}", json.dumps(listed).encode() if written else b"")
     counts = meter.counts()
-    counts["n_requests"] += 1
-    counts["bytes_written"] += value.nbytes
-    counts |= reads.counts() | {"bytes_temporary": value.nbytes}
+    counts["n_requests"] += file_meter.n_requests
+    counts["bytes_written"] += file_meter.bytes_written
+    counts |= reads.counts() | {"bytes_temporary": file_meter.bytes_written}
     return TaskResult(counts, file_meter.writes, reads=meter.digest())
 
 
-_ABSENT = ".absent"
+_PARTS = ".parts"  # list of the parts of a file that hold values: none where all of it is absent
+_PART = ".part-"
+
+
+def regions(blocks: ChunkGrid, region: Region) -> list[Region]:
+    """Return what a region shares with each block of a grid that it overlaps.
+
+    Examples
+    --------
+    >>> regions(ChunkGrid.regular((9,), (4,)), (slice(2, 8),))
+    [(slice(2, 4, None),), (slice(4, 8, None),)]
+    """
+    return [shifted(overlap.in_region, region) for overlap in blocks.overlaps(region)]
 
 
 def _key(rechunk: ArrayRechunk, file: ChunkCoords) -> str:
     return f"{rechunk.prefix}{rechunk.plan.files.number_of(file)}"
 
 
-def _fill_raw(rechunk: ArrayRechunk, source: StoredArray, file: ChunkCoords, reads: SourceReads) -> memoryview | None:
+def _fill_raw(rechunk: ArrayRechunk, source: StoredArray, file: Region, reads: SourceReads) -> memoryview | None:
     """Return a file with its sections at the offsets of `section_span`; ``None`` when all of it is absent."""
     plan = rechunk.plan
     spans = {section.coords: (section, *plan.section_span(file, section.coords)) for section in plan.sections(file)}
@@ -128,10 +150,9 @@ def _fill_raw(rechunk: ArrayRechunk, source: StoredArray, file: ChunkCoords, rea
     out = np.empty(offset + n_bytes, np.uint8)
     sections = [section for section, *_ in spans.values()]
     tiles = _tiles(out, source.dtype, sections)
-    region = plan.files.region(file)
     if tiles is not None:
         bits = _scatter(
-            rechunk, source, file, reads, lambda at, values: put_in_tiles(tiles, unshifted(at, region), values)
+            rechunk, source, file, reads, lambda at, values: put_in_tiles(tiles, unshifted(at, file), values)
         )
     else:
         views = {
@@ -162,7 +183,7 @@ def _starts(sections: Sequence[Overlap]) -> dict[ChunkCoords, list[int]]:
     return {section.coords: [cut.start for cut in section.in_chunk] for section in sections}
 
 
-def _fill_coded(rechunk: ArrayRechunk, source: StoredArray, file: ChunkCoords, reads: SourceReads) -> memoryview | None:
+def _fill_coded(rechunk: ArrayRechunk, source: StoredArray, file: Region, reads: SourceReads) -> memoryview | None:
     """Return a file of encoded sections, with their ends at its head; ``None`` when all of it is absent."""
     sections = list(rechunk.plan.sections(file))
     views = {section.coords: np.empty(region_shape(section.in_region), source.dtype) for section in sections}
@@ -185,7 +206,7 @@ def _fill_coded(rechunk: ArrayRechunk, source: StoredArray, file: ChunkCoords, r
 def _scatter(
     rechunk: ArrayRechunk,
     source: StoredArray,
-    file: ChunkCoords,
+    file: Region,
     reads: SourceReads,
     copy: Callable[[Region, NDArray[Any]], None],
 ) -> NDArray[np.uint8]:
@@ -194,9 +215,8 @@ def _scatter(
     Return a bit for each chunk, set if the chunk is present, padded to the size of a trailer.
     """
     plan = rechunk.plan
-    region = plan.files.region(file)
     present = bytearray()
-    for at, chunk in source_values(rechunk, source, region, reads):
+    for at, chunk in source_values(rechunk, source, file, reads):
         present.append(chunk is not None)
         copy(at, fill_values(source, region_shape(at)) if chunk is None else chunk)
         del chunk  # before the next one is fetched
@@ -224,34 +244,90 @@ def _copy_into(
 # Reading
 
 
-def intermediate_values(rechunk: ArrayRechunk, store: Store, block: ChunkCoords) -> Iterator[RegionValues]:
-    """Yield the values of one block from its sections of all files.
+def intermediate_values(
+    rechunk: ArrayRechunk, meter: Meter, block: ChunkCoords, part: Region | None = None
+) -> Iterator[RegionValues]:
+    """Yield the values of one block, or of a part of it, from its sections of all files.
 
-    Whole sections; where some source chunks of a file are absent, chunk by chunk.
+    Whole sections; where some source chunks of a file are absent, chunk by chunk. A region may come twice, first as
+    absent.
     """
-    plan = rechunk.plan
-    region = plan.writes.region(block)
-    overlaps = plan.files.overlaps(region)
+    whole = rechunk.plan.writes.region(block)
+    for at, values in _sections_of(rechunk, meter, block, whole, whole if part is None else part):
+        if part is None or part == whole:
+            yield at, values
+        elif not _is_empty(common := _shared(at, part)):
+            yield common, None if values is None else values[within(unshifted(common, at))]
+        del values
+
+
+def _shared(a: Region, b: Region) -> Region:
+    """Return the region that two regions share, which may be empty."""
+    return tuple(slice(max(x.start, y.start), min(x.stop, y.stop)) for x, y in zip(a, b, strict=True))
+
+
+def _is_empty(region: Region) -> bool:
+    return any(cut.start >= cut.stop for cut in region)
+
+
+def _sections_of(
+    rechunk: ArrayRechunk, meter: Meter, block: ChunkCoords, region: Region, part: Region
+) -> Iterator[RegionValues]:
+    """Yield the sections of a block, which has that region, of all files that a part of it overlaps."""
+    plan, store = rechunk.plan, MeteredStore(meter.read_from(rechunk.intermediate), meter)
+    overlaps = plan.files.overlaps(part)
     largest = plan.itemsize * prod(map(min, plan.writes.chunk_shape, plan.files.chunk_shape)) + plan.trailer_bytes
     written = _written_files(rechunk)
     while batch := list(islice(overlaps, n_ahead(rechunk, largest))):
         if written is not None:
-            yield from ((shifted(o.in_region, region), None) for o in batch if o.coords not in written)
+            yield from ((shifted(o.in_region, part), None) for o in batch if o.coords not in written)
             batch = [overlap for overlap in batch if overlap.coords in written]
         spans = _section_spans(rechunk, store, [overlap.coords for overlap in batch], block)
         results = fetched(store, spans)
         for overlap in batch:
-            at = shifted(overlap.in_region, region)
+            file = plan.files.region(overlap.coords)
+            at = _shared(file, region)
             data = next(results)
             if data is None:
-                _check_marked(rechunk, store, overlap.coords)
-                yield at, None
+                yield from _values_of_parts(rechunk, store, overlap.coords, at, block)
                 continue
-            bits = np.frombuffer(data, np.uint8)[len(data) - plan.trailer_bytes :]
-            values = _decode_section(rechunk, data, region_shape(at))
+            yield from _section_values(rechunk, file, at, data)
             del data
-            yield from _present_values(plan, overlap.coords, at, values, bits)
-            del values, bits
+
+
+def _values_of_parts(
+    rechunk: ArrayRechunk, store: MeteredStore, file: ChunkCoords, at: Region, block: ChunkCoords
+) -> Iterator[RegionValues]:
+    """Yield a section of a file that was written in parts, or not at all where all of it is absent.
+
+    Raises
+    ------
+    StoreError
+        It was written and is gone.
+    """
+    key = _key(rechunk, file)
+    listed = store.get(f"{key}{_PARTS}")
+    if listed is None:
+        raise _gone(store, key)
+    yield at, None  # parts without values are not listed
+    store = MeteredStore(rechunk.intermediate, store.meter)  # the version of the list stands for those of all parts
+    for number, cuts in enumerate(json.loads(listed or "[]")):
+        part = tuple(slice(*cut) for cut in cuts)
+        if _is_empty(common := _shared(part, at)):
+            continue
+        own = f"{key}{_PART}{number}"
+        (data,) = fetched(store, _spans_in(rechunk, store, [(own, part)], block))
+        if data is None:
+            raise _gone(store, own)
+        yield from _section_values(rechunk, part, common, data)
+
+
+def _section_values(rechunk: ArrayRechunk, file: Region, at: Region, data: bytes) -> Iterator[RegionValues]:
+    """Yield the values of a section, of the file of a region."""
+    bits = np.frombuffer(data, np.uint8)[len(data) - rechunk.plan.trailer_bytes :]
+    values = _decode_section(rechunk, data, region_shape(at))
+    del data
+    yield from _present_values(rechunk.plan, file, at, values, bits)
 
 
 def write_inputs(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, ...]) -> Iterator[StoreKeys]:
@@ -265,7 +341,7 @@ def write_inputs(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, ...]) -> Ite
     written = _written_files(rechunk)
     files = (overlap.coords for overlap in plan.files.overlaps(plan.writes.region(block)))
     keys = [_key(rechunk, file) for file in files if written is None or file in written]
-    yield StoreKeys(rechunk.intermediate, rechunk.prefix, [f"{key}{end}" for key in keys for end in ("", _ABSENT)])
+    yield StoreKeys(rechunk.intermediate, rechunk.prefix, [f"{key}{end}" for key in keys for end in ("", _PARTS)])
 
 
 def _written_files(rechunk: ArrayRechunk) -> set[ChunkCoords] | None:
@@ -280,8 +356,15 @@ def _section_spans(
     rechunk: ArrayRechunk, store: Store, files: Sequence[ChunkCoords], block: ChunkCoords
 ) -> list[ByteSpan | None]:
     """Return the spans of a block's sections in files: computed, or read from the files' indexes."""
-    keys = [_key(rechunk, file) for file in files]
-    places = [rechunk.plan.section_span(file, block) for file in files]
+    return _spans_in(rechunk, store, [(_key(rechunk, file), rechunk.plan.files.region(file)) for file in files], block)
+
+
+def _spans_in(
+    rechunk: ArrayRechunk, store: Store, files: Sequence[tuple[str, Region]], block: ChunkCoords
+) -> list[ByteSpan | None]:
+    """Return the spans of a block's sections in files of which key and region are given."""
+    keys = [key for key, _ in files]
+    places = [rechunk.plan.section_span(region, block) for _, region in files]
     if rechunk.codecs is None:
         return [ByteSpan(key, ByteRange(*place[1:])) for key, place in zip(keys, places, strict=True)]
     indexes = [ByteSpan(key, ByteRange(8 * number, 16)) for key, (number, *_) in zip(keys, places, strict=True)]
@@ -295,12 +378,9 @@ def _between(start: int, stop: int) -> ByteRange:
     return ByteRange(start, stop - start)
 
 
-def _check_marked(rechunk: ArrayRechunk, store: Store, file: ChunkCoords) -> None:
-    """Raise `StoreError` when an intermediate file that was written is gone."""
-    key = _key(rechunk, file)
-    if store.get(f"{key}{_ABSENT}") is None:
-        reason = "this intermediate file was written and is gone; run the job again, which writes it again"
-        raise StoreError(url=store.url, key=key, reason=reason)
+def _gone(store: Store, key: str) -> StoreError:
+    reason = "this intermediate file was written and is gone; run the job again, which writes it again"
+    return StoreError(url=store.url, key=key, reason=reason)
 
 
 def _decode_section(rechunk: ArrayRechunk, data: bytes, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -311,12 +391,12 @@ def _decode_section(rechunk: ArrayRechunk, data: bytes, shape: tuple[int, ...]) 
 
 
 def _present_values(
-    plan: RechunkPlan, file: ChunkCoords, at: Region, values: NDArray[Any], bits: NDArray[np.uint8]
+    plan: RechunkPlan, file: Region, at: Region, values: NDArray[Any], bits: NDArray[np.uint8]
 ) -> Iterator[RegionValues]:
     """Yield a section whole when all source chunks of its file are present; else chunk by chunk."""
-    chunks, region = plan.source.chunks, plan.files.region(file)
-    first = [axis.index(cut.start) for axis, cut in zip(chunks.axes, region, strict=True)]
-    last = [axis.index(cut.stop - 1) for axis, cut in zip(chunks.axes, region, strict=True)]
+    chunks = plan.source.chunks
+    first = [axis.index(cut.start) for axis, cut in zip(chunks.axes, file, strict=True)]
+    last = [axis.index(cut.stop - 1) for axis, cut in zip(chunks.axes, file, strict=True)]
     shape = tuple(b - a + 1 for a, b in zip(first, last, strict=True))
     present = np.unpackbits(bits, count=prod(shape)).astype(bool).reshape(shape)
     if present.all():

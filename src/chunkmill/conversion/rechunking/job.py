@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from dask.utils import format_bytes
 
@@ -27,7 +27,15 @@ from chunkmill.conversion.estimate import (
     thread_overheads,
 )
 from chunkmill.conversion.rechunking.intermediate_files import write_inputs, write_intermediate_file
-from chunkmill.conversion.rechunking.plan import Limits, RechunkPlan, Strategy, choose_rechunk_strategy
+from chunkmill.conversion.rechunking.plan import (
+    IntermediateFormat,
+    Limits,
+    Parts,
+    RechunkPlan,
+    Strategy,
+    choose_rechunk_strategy,
+    fit_parts,
+)
 from chunkmill.conversion.rechunking.planner_input import (
     intermediate_codecs,
     intermediate_files,
@@ -54,7 +62,8 @@ from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import scratch_store
 
-__all__ = ["Settings", "estimate_rechunk", "explain_strategy", "plan_array_rechunk", "rechunk_stages"]
+__all__ = ["Settings", "estimate_rechunk", "explain_strategy", "plan_array_parts", "plan_array_rechunk"]
+__all__ += ["rechunk_stages"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,29 +103,62 @@ def plan_array_rechunk(source: StoredArray, target: StoredArray, settings: Setti
     JobError
         Memory does not suffice; names the array, and the memory that would.
     """
-    worker, intermediate = settings.worker, settings.separate_store(target.store) or target.store
-    codecs = intermediate_codecs(source, compress=settings.compress)
-    for overhead in thread_overheads(source, target):
-        try:
-            plan = choose_rechunk_strategy(
-                read_side(source, worker),
-                write_side(target, worker),
-                itemsize(source),
-                Limits(worker.max_mem, worker.n_threads, worker.n_workers, overhead_bytes=overhead),
-                costs=store_costs(source.store, intermediate, target.store),
-                strategy=settings.strategy,
-                intermediate=intermediate_files(intermediate, codecs, worker),
-                slices=sliced_sides(source, worker),
-            )
-            break
-        except JobError as error:
-            refused = JobError(job=f"{error.job} {source.path!r}", reason=error.reason, hint=error.hint)
-    else:
-        raise refused
+    worker, (intermediate, files) = settings.worker, _intermediate(source, target, settings)
+    plan = _within_memory(
+        source,
+        target,
+        settings,
+        lambda limits: choose_rechunk_strategy(
+            read_side(source, worker),
+            write_side(target, worker),
+            itemsize(source),
+            limits,
+            costs=store_costs(source.store, intermediate, target.store),
+            strategy=settings.strategy,
+            intermediate=files,
+            slices=sliced_sides(source, worker),
+        ),
+    )
     if not source.read_layout.n_cut:
         return plan
     decoded = plan.estimate.n_chunk_reads * chunk_bytes(source, source.read_layout)  # whole, for a region of them
     return replace(plan, estimate=replace(plan.estimate, decoded_bytes=decoded))
+
+
+def plan_array_parts(source: StoredArray, target: StoredArray, plan: RechunkPlan, settings: Settings) -> Parts:
+    """Choose the parts in which workers do the tasks of a plan that was made for workers of more memory.
+
+    Raises
+    ------
+    JobError
+        Memory does not suffice; names the array, and the memory that would.
+    """
+    worker, (_, files) = settings.worker, _intermediate(source, target, settings)
+    sides = (read_side(source, worker), *sliced_sides(source, worker))
+    read = next(side for side in sides if side.sliced == plan.source.sliced)
+    write = write_side(target, worker)
+    return _within_memory(source, target, settings, lambda limits: fit_parts(plan, read, write, limits, files))
+
+
+def _intermediate(source: StoredArray, target: StoredArray, settings: Settings) -> tuple[Store, IntermediateFormat]:
+    """Return the store of intermediate files, and their format."""
+    store = settings.separate_store(target.store) or target.store
+    codecs = intermediate_codecs(source, compress=settings.compress)
+    return store, intermediate_files(store, codecs, settings.worker)
+
+
+_T = TypeVar("_T")
+
+
+def _within_memory(source: StoredArray, target: StoredArray, settings: Settings, choose: Callable[[Limits], _T]) -> _T:
+    """Return what `choose` returns for the limits of the workers; `JobError` names the array."""
+    worker = settings.worker
+    for overhead in thread_overheads(source, target):
+        try:
+            return choose(Limits(worker.max_mem, worker.n_threads, worker.n_workers, overhead_bytes=overhead))
+        except JobError as error:
+            refused = JobError(job=f"{error.job} {source.path!r}", reason=error.reason, hint=error.hint)
+    raise refused
 
 
 def rechunk_stages(

@@ -45,20 +45,29 @@ from chunkmill.conversion.rechunking.costs import (
     Strategy,
     UnitCosts,
 )
-from chunkmill.conversion.rechunking.strategies import Candidate, Direct, Spill, best_blocks, smallest_blocks
+from chunkmill.conversion.rechunking.strategies import (
+    Candidate,
+    Direct,
+    Spill,
+    SpillParts,
+    best_blocks,
+    smallest_blocks,
+)
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
-from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap
+from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region
 
 __all__ = [
     "Estimate",
     "IntermediateFormat",
     "Limits",
+    "Parts",
     "RechunkPlan",
     "Side",
     "Strategy",
     "UnitCosts",
     "choose_rechunk_strategy",
+    "fit_parts",
 ]
 
 
@@ -103,11 +112,11 @@ class RechunkPlan:
             raise ValueError("a direct plan has no intermediate files")
         return self.reads
 
-    def sections(self, file: ChunkCoords) -> Iterator[Overlap]:
-        """Yield the sections of one intermediate file in order: `coords` are those of the task that reads each."""
-        return self.writes.overlaps(self.files.region(file))
+    def sections(self, file: Region) -> Iterator[Overlap]:
+        """Yield the sections of the file of a region in order: `coords` are those of the task that reads each."""
+        return self.writes.overlaps(file)
 
-    def section_span(self, file: ChunkCoords, coords: ChunkCoords) -> tuple[int, int, int]:
+    def section_span(self, file: Region, coords: ChunkCoords) -> tuple[int, int, int]:
         """Return number, offset and size in bytes of the section for task `coords` in a raw file, trailer included.
 
         Sections are stored in C order, each contiguous. The elements before section (1, 2) of a file of 5 x 9 elements
@@ -120,8 +129,8 @@ class RechunkPlan:
             3 3 3 3|4 4|. . .      36 elements, and 5 trailers
             3 3 3 3|4 4|. . .
         """
-        number, before, size, n_after = 0, 0, 1, prod(n for _, n in map(_bounds, self.files.region(file)))
-        for axis, cut, i in zip(self.writes.axes, self.files.region(file), coords, strict=True):
+        number, before, size, n_after = 0, 0, 1, prod(n for _, n in map(_bounds, file))
+        for axis, cut, i in zip(self.writes.axes, file, coords, strict=True):
             first, n_elements = axis.index(cut.start), cut.stop - cut.start
             start = max(axis.start(i), cut.start)
             length = min(axis.start(i) + axis.length(i), cut.stop) - start
@@ -135,6 +144,66 @@ class RechunkPlan:
 
 def _bounds(cut: slice) -> tuple[int, int]:
     return cut.start, cut.stop - cut.start
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Parts of the blocks of a plan, for workers that do not hold a whole one: a task does its parts one by one.
+
+    Tasks, their numbers and sections stay those of the plan, so that what is on record stays done.
+
+    Attributes
+    ----------
+    writes
+        What a block of the plan shares with one of these blocks, whole target chunks, is one part.
+    files
+        Likewise of intermediate files, whole source chunks; ``None`` where the strategy is direct.
+    peak_bytes
+        Memory of one thread.
+    """
+
+    writes: ChunkGrid
+    files: ChunkGrid | None
+    peak_bytes: int
+
+
+def fit_parts(
+    plan: RechunkPlan, source: Side, target: Side, limits: Limits, intermediate: IntermediateFormat | None = None
+) -> Parts:
+    """Return the parts in which workers of these limits do the tasks of a plan that was made for others.
+
+    Parameters
+    ----------
+    source, target, intermediate
+        As of `choose_rechunk_strategy`, for these workers; the source whole or in slices, as the plan reads it.
+
+    Raises
+    ------
+    JobError
+        Not even the smallest parts fit; says how much memory would do.
+
+    Examples
+    --------
+    >>> grid = ChunkGrid.regular((64, 64), (8, 8))
+    >>> side = Side(grid, grid, 512)
+    >>> plan = choose_rechunk_strategy(side, side, 8, Limits(1 << 15))
+    >>> plan.writes.chunk_shape, fit_parts(plan, side, side, Limits(2048)).writes.chunk_shape
+    ((32, 64), (8, 24))
+    """
+    budget = limits.max_mem // limits.n_threads - limits.overhead_bytes
+    candidate: Direct | SpillParts = Direct(source, target, plan.itemsize, limits, UnitCosts())
+    if plan.reads is not None:
+        whole = plan.reads, plan.writes, plan.trailer_bytes
+        files = intermediate or plan.intermediate
+        candidate = SpillParts(source, target, plan.itemsize, limits, UnitCosts(), whole=whole, intermediate=files)
+    state = best_blocks(candidate, budget)
+    if state is None:
+        raise _too_small([candidate], limits)
+    peak = candidate.peak_bytes(state) + limits.overhead_bytes
+    if isinstance(candidate, Direct):
+        return Parts(candidate.grid(state), None, peak)
+    reads, writes = candidate.grids(state)
+    return Parts(writes, reads, peak)
 
 
 @lru_cache(maxsize=256)  # of 10^5 arrays in a group, few differ in shape and chunks

@@ -26,7 +26,7 @@ from chunkmill.codecs.bytes import BytesCodec
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.conversion.array_plan import SeenSource, check_absent, check_still_there
 from chunkmill.conversion.rechunking.costs import LEAST_SLICE
-from chunkmill.conversion.rechunking.plan import RechunkPlan
+from chunkmill.conversion.rechunking.plan import Parts, RechunkPlan
 from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region, RegularAxis
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
@@ -241,6 +241,8 @@ class ArrayRechunk:
         Numbers of the source's store keys that one task reads, where they were listed: the others are absent.
     by_key
         Whether each store key of the target that those touch is read from the source by itself, whatever `plan` says.
+    parts
+        Parts of the blocks of `plan` that are done one by one; ``None``: whole blocks.
     """
 
     source: StoredArray
@@ -255,6 +257,7 @@ class ArrayRechunk:
     seen: SeenSource | None = None
     present: Numbers | None = None
     by_key: bool = False
+    parts: Parts | None = None
 
     @staticmethod
     def of_task(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, ...]) -> tuple[ArrayRechunk, int]:

@@ -18,7 +18,12 @@ from chunkmill.array.present_keys import count_in, touch
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray, chunk_step
 from chunkmill.array.threads import BackgroundCalls
-from chunkmill.conversion.rechunking.intermediate_files import MAX_TILED_AXES, intermediate_values, put_in_tiles
+from chunkmill.conversion.rechunking.intermediate_files import (
+    MAX_TILED_AXES,
+    intermediate_values,
+    put_in_tiles,
+    regions,
+)
 from chunkmill.conversion.rechunking.planner_input import writes_at_once
 from chunkmill.conversion.rechunking.source_chunks import (
     ArrayRechunk,
@@ -31,7 +36,7 @@ from chunkmill.conversion.rechunking.source_chunks import (
 )
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region
 from chunkmill.runtime.stage import TaskResult
-from chunkmill.stores.metered import Meter, MeteredStore
+from chunkmill.stores.metered import Meter
 
 __all__ = ["BlockBuffer", "SeparateBuffer", "TargetBuffer", "TiledBuffer", "target_buffer", "write_target_block"]
 
@@ -162,16 +167,17 @@ def write_target_block(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, ...]) 
     block = rechunk.plan.writes.coords_of(number)
     region = rechunk.plan.writes.region(block)
     n_keys, n_written = count_in(target.write_layout.grid, region), 0
-    if rechunk.by_key:
-        source = metered_source(rechunk.source, meter)
-        for each in _touched_keys(rechunk, region):
-            n_written += _write(rechunk, target, each, source_values(rechunk, source, each, read))
-    elif rechunk.plan.reads is None:
-        source = metered_source(rechunk.source, meter)
-        n_written = _write(rechunk, target, region, source_values(rechunk, source, region, read))
-    else:
-        store = MeteredStore(meter.read_from(rechunk.intermediate), meter)
-        n_written = _write(rechunk, target, region, intermediate_values(rechunk, store, block))
+    parts = _touched_keys(rechunk, region) if rechunk.by_key else [region]
+    if rechunk.parts is not None and not rechunk.by_key:
+        parts = regions(rechunk.parts.writes, region)
+    for part in parts:
+        if rechunk.by_key or rechunk.plan.reads is None:
+            source = metered_source(rechunk.source, meter)
+            found = source_values(rechunk, source, part, read)
+        else:
+            found = intermediate_values(rechunk, meter, block, part)
+        n_written += _write(rechunk, target, part, found)
+        del found
     n_empty = n_keys - n_written
     actions = {"action_rechunk": n_keys - n_empty, "action_absent": n_empty}
     return TaskResult.of(meter, n_keys=n_keys, **read.counts(), **{name: n for name, n in actions.items() if n})

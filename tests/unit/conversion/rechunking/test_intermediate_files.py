@@ -8,6 +8,7 @@ import chunkmill as cm
 from chunkmill.conversion.rechunking.intermediate_files import intermediate_values, write_intermediate_file
 from chunkmill.errors import StoreError
 from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.metered import Meter
 
 
 def spilled(temp_codec, **options):
@@ -38,7 +39,7 @@ def test_blocks_read_back_what_was_spilled(options, temp_codec):
     rechunk = write.common[0]
     out = np.full_like(values, values.flat[-1])
     for block in rechunk.plan.writes.all_coords():
-        for at, found in intermediate_values(rechunk, temp, block):
+        for at, found in intermediate_values(rechunk, Meter(), block):
             out[at] = rechunk.source.fill_value if found is None else found
     np.testing.assert_array_equal(out, values)
     sizes = [temp.size(key) for key in temp.list_prefix("")]
@@ -55,12 +56,11 @@ def test_files_are_named_after_run_and_array():
 def test_a_file_of_absent_chunks_is_a_marker():
     absent = [(i, 0) for i in range(12)]
     _, write, results, _, temp = spilled("raw", shape=(12, 12), chunks=(1, 12), absent=absent)
-    assert all(key.endswith(".absent") for key in temp.list_prefix(""))
+    assert all(key.endswith(".parts") for key in temp.list_prefix(""))
     assert sum(result.counts["bytes_temporary"] for result in results) == 0
     rechunk = write.common[0]
-    found = [
-        values for block in rechunk.plan.writes.all_coords() for _, values in intermediate_values(rechunk, temp, block)
-    ]
+    blocks = rechunk.plan.writes.all_coords()
+    found = [values for block in blocks for _, values in intermediate_values(rechunk, Meter(), block)]
     assert found
     assert all(values is None for values in found)
 
@@ -72,4 +72,4 @@ def test_a_lost_file_is_an_error(temp_codec):
     rechunk = write.common[0]
     blocks = rechunk.plan.writes.all_coords()
     with pytest.raises(StoreError, match="was written and is gone"):
-        [list(intermediate_values(rechunk, temp, block)) for block in blocks]
+        [list(intermediate_values(rechunk, Meter(), block)) for block in blocks]

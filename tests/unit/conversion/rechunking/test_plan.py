@@ -172,4 +172,4 @@ def test_where_pieces_lie(file, coords, expected):
     chosen = type(chosen)(
         chosen.source, chosen.target, 4, writes, reads, IntermediateFormat(), 16, chosen.estimate
     )  # the smallest blocks, whatever was chosen
-    assert chosen.section_span(file, coords) == expected
+    assert chosen.section_span(reads.region(file), coords) == expected

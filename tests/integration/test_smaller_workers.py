@@ -1,0 +1,77 @@
+"""Jobs that are killed on one cluster and resume on another one, whose workers hold no task as it was planned."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from support.clusters import cluster_of
+
+import chunkmill as cm
+
+pytestmark = pytest.mark.slow
+
+JOB = """
+import time
+
+import dask
+from distributed import Client, LocalCluster
+
+import chunkmill as cm
+from chunkmill.stores.local import LocalStore
+
+
+class Slow(LocalStore):
+    def set(self, key, value):
+        super().set(key, value)
+        time.sleep({seconds})
+
+    def set_if(self, key, value, version):
+        time.sleep({seconds})
+        return super().set_if(key, value, version)
+
+
+if __name__ == "__main__":
+    options = dict(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None)
+    with dask.config.set({{"chunkmill.max-mem": "8 MiB"}}), LocalCluster(**options) as cluster, Client(cluster):
+        {call}
+"""
+
+
+def killed(folder, call, n_tasks, seconds=0.02):
+    """Run a job on one worker, with 8 MiB for its tasks, and kill it when so many tasks are on record."""
+    script = folder / "job.py"
+    script.write_text(JOB.format(call=call, seconds=seconds))
+    with subprocess.Popen([sys.executable, script], stderr=subprocess.PIPE, text=True) as job:
+        deadline = time.monotonic() + 60
+        while sum(1 for _ in folder.glob("target.zarr/.chunkmill-job-*/[01]/*")) < n_tasks:
+            assert job.poll() is None, job.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        job.send_signal(signal.SIGKILL)
+
+
+@pytest.fixture
+def source(tmp_path):
+    array = cm.create_array(tmp_path / "source.zarr", shape=(64, 256, 128), dtype="f8", chunks=(2, 256, 128))
+    array[...] = np.random.default_rng(0).random(array.shape)
+    return array
+
+
+@pytest.mark.parametrize(("strategy", "way"), [("direct", "resume"), ("spill", "call")])
+def test_a_killed_job_resumes_on_workers_that_hold_no_task_of_it(source, tmp_path, strategy, way):
+    target = tmp_path / "target.zarr"
+    arguments = f"chunks=(64, 8, 8), strategy={strategy!r}"
+    killed(tmp_path, f"cm.rechunk({str(tmp_path / 'source.zarr')!r}, Slow({str(target)!r}), {arguments})", 2)
+    (left,) = cm.jobs(target)
+    assert left.state == "interrupted"
+    with cluster_of(2, 2, {"chunkmill.max-mem": "4 MiB"}):
+        if way == "call":
+            report = cm.rechunk(source, target, chunks=(64, 8, 8), strategy=strategy)
+        else:
+            report = cm.resume(target)
+    assert report.n_resumed >= 2
+    assert np.array_equal(cm.open_array(target)[...], source[...])
+    assert not cm.jobs(target)
