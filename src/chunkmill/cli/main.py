@@ -47,6 +47,7 @@ Exit codes:
   1    verify found a difference; check or doctor found a problem
   2    wrong arguments
   3    an error, shown on stderr
+  75   ended by SIGTERM, as at a walltime: the same command resumes the job
   130  interrupted: the same command resumes an unfinished job
 
 \b
@@ -127,7 +128,7 @@ def info(
 @store_options
 @click.option("-l", "--long", "as_table", is_flag=True, help="A table of the arrays: shapes, chunks, bytes, codecs.")
 def ls(url: str, path: str, storage_options: Mapping[str, Any] | None, *, as_json: bool, as_table: bool) -> None:
-    """Draw the tree of nodes at and below URL. `tree` is the same command."""
+    """Draw the tree of nodes at and below URL. `ls` and `tree` are the same command."""
     from chunkmill.cli.node_facts import describe, listing  # noqa: PLC0415 - slow to import
     from chunkmill.nodes import opening  # noqa: PLC0415
 
