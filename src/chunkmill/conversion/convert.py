@@ -11,7 +11,7 @@ from typing import Any, Literal, Unpack
 import dask
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.convert_job import ConversionTarget, plan_job
+from chunkmill.conversion.convert_job import plan_job
 from chunkmill.conversion.ome import OmeImages, check_ome, cropped_group, with_place
 from chunkmill.conversion.options import (
     ConvertOptions,
@@ -28,7 +28,12 @@ from chunkmill.conversion.options import (
 from chunkmill.conversion.plan import Plan, Report
 from chunkmill.conversion.rechunking.job import Settings
 from chunkmill.conversion.region_option import RegionOption, cropping, shown_regions
-from chunkmill.conversion.target_metadata import alike_described_once, describe_group_target, describe_target
+from chunkmill.conversion.target_metadata import (
+    ConversionTarget,
+    alike_described_once,
+    describe_group_target,
+    describe_target,
+)
 from chunkmill.errors import AlignmentError
 from chunkmill.formats.base import Format, WritableFormatName
 from chunkmill.formats.registry import READ_ONLY

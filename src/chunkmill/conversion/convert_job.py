@@ -1,81 +1,64 @@
 """Plan a conversion or a rechunk of an array, or of a group with everything below it, as one job.
 
 One plan for each array (`ArrayPlan`); from their list the stages, the estimate and the job are built. Not here: the
-target's metadata (`chunkmill.conversion.target_metadata`), the tasks and other workers
-(`chunkmill.conversion.job_request`), callbacks of the job (`chunkmill.conversion.target_writer`).
+target's metadata (`chunkmill.conversion.target_metadata`), the action for chunks (`chunkmill.conversion.actions`,
+`chunkmill.conversion.rechunking.job`), callbacks of the job (`chunkmill.conversion.target_writer`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from typing import Any, Literal
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.array_plan import ArrayPlan, check_groups, estimated_counts, see_sources
+from chunkmill.conversion.actions import RegionLayout, choose_action, n_groups
+from chunkmill.conversion.array_plan import ArrayPlan, SeenSource, estimated_counts, see_sources
 from chunkmill.conversion.estimate import (
+    MOST_STORING,
     TransferEstimate,
+    chunk_bytes,
     estimate_transfers,
+    fit_memory,
+    task_memory,
+    thread_overheads,
 )
-from chunkmill.conversion.job_request import JobRequest
-from chunkmill.conversion.options import refuse_chosen
 from chunkmill.conversion.plan import Plan, PlannedStage
 from chunkmill.conversion.rechunking.job import (
     Settings,
     estimate_rechunk,
     explain_strategy,
+    plan_array_parts,
+    plan_array_rechunk,
 )
-from chunkmill.conversion.region_option import whole
+from chunkmill.conversion.region_option import region_of, whole
+from chunkmill.conversion.target_metadata import ConversionTarget, describe_nodes
 from chunkmill.conversion.target_writer import TargetWriter, stages_of
 from chunkmill.dask_arrays.hazards import canonical_location
-from chunkmill.errors import JobError, MetadataError, UnsupportedFeature
+from chunkmill.errors import JobError
 from chunkmill.formats.base import Format
 from chunkmill.formats.peers import readers_text
-from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
-from chunkmill.nodes import opening
+from chunkmill.hints import Hint
+from chunkmill.journal.journal import Journal
+from chunkmill.journal.names import JOB_PREFIX, fingerprint
+from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes.documents import format_of_store
-from chunkmill.nodes.stored_group import StoredGroup, StoredNode
-from chunkmill.runtime.stage import count_tasks
+from chunkmill.nodes.stored_group import StoredNode
+from chunkmill.runtime.job import Job
+from chunkmill.runtime.scheduler import check_n_tasks
+from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, count_tasks
+from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.base import Store
 
-__all__ = ["ConversionTarget", "check_apart", "plan_job", "shown_node"]
+__all__ = ["check_apart", "plan_job", "region_layout", "shown_node"]
 
 
-@dataclass(frozen=True, slots=True)
-class ConversionTarget:
-    """Store and path that a conversion writes to, and how it describes the nodes there.
-
-    Attributes
-    ----------
-    describe_array, describe_group
-        Source node, format and target path -> the target's metadata; `UnsupportedFeature` for what it cannot hold.
-    exact
-        Whether codecs were asked for, so that bytes are moved only where their parameters are the same too.
-    overwrite
-        Whether a node that is there is replaced; ``None``: it is an array to write into.
-    chosen
-        Paths below the source of the nodes to convert; ``None``: all.
-    crop
-        Source array -> the region of it to convert; ``None``: all of it.
-    region
-        That region as text.
-    adds
-        Whether the nodes below a group are added to the group that is at `path`.
-    """
-
-    store: Store
-    path: str
-    format: str
-    describe_array: Callable[[StoredArray, Format, str], ArrayMetadata]
-    describe_group: Callable[[StoredGroup, Format, str], GroupMetadata]
-    exact: bool = False
-    overwrite: bool | None = False
-    chosen: Collection[str] | None = None
-    crop: Callable[[StoredArray], StoredArray] | None = None
-    region: str = ""
-    adds: bool = False
+_FINE_TASK_BYTES = 16 << 20  # tasks own less only where there would be fewer than the least number of them
+_MANY_TASKS = 1024  # from so many on, tasks own more instead
+_VERSION = 6  # of what the journal's numbers and the intermediate files mean
 
 
 def plan_job(
@@ -93,7 +76,7 @@ def plan_job(
     check_apart(source, target.store, target.path, overwrite=bool(target.overwrite))
     documents_format = format_of_store(target.store, target.format)
     path = documents_format.normalize_path(target.path)
-    groups, arrays = _described(source, target, documents_format, path)
+    groups, arrays = describe_nodes(source, target, documents_format, path)
     where = f"{target.store.url}/{path}" if path else target.store.url
     group = path if target.adds else None
     if group is not None:
@@ -152,41 +135,331 @@ def check_apart(source: StoredNode, store: Store, path: str, *, overwrite: bool)
     raise JobError(job="write the target", reason=reason, hint="give another url or path as the target")
 
 
+_Made = tuple[Settings, TargetWriter, str, int | None]  # with a fingerprint, and the most tasks at once in a process
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """Request of a job, independent of its workers; can be pickled.
+
+    A job that was interrupted is planned again for the workers for which it was begun, and then resumed on others.
+
+    Attributes
+    ----------
+    operation, name
+        ``"rechunk"`` or ``"convert"``; the description of the job.
+    source_url, source_path
+        Of the topmost node of the source.
+    store, path, format
+        Of the target.
+    groups
+        Metadata of the target's groups by path.
+    arrays
+        Source and target of each array, and the source's documents when it was planned.
+    exact, overwrite
+        As in `ConversionTarget`.
+    is_remote
+        Whether requests of source or target cost latency.
+    group
+        As in `TargetWriter`.
+    """
+
+    operation: str
+    name: str
+    source_url: str
+    source_path: str
+    store: Store
+    path: str
+    format: Format
+    groups: Mapping[str, GroupMetadata]
+    arrays: tuple[tuple[StoredArray, StoredArray, SeenSource], ...]
+    exact: bool
+    overwrite: bool | None
+    is_remote: bool
+    group: str | None = None
+
+    def planned(self, settings: Settings) -> tuple[TargetWriter, str]:
+        """Plan the tasks for these settings; return the writer, and the fingerprint of the plan."""
+        plans = _plan_arrays(self, settings)
+        intermediate = settings.separate_store(self.store)
+        known: list[Any] = [
+            (
+                p.source.path,
+                p.source.metadata,
+                p.seen.versions,
+                p.target.path,
+                p.target.metadata,
+                p.action,
+                _tasks_known(p),
+            )
+            for p in plans
+        ]
+        regions = [region for p in plans if (region := region_of(p.source)) is not None]
+        known += [tuple((cut.start, cut.stop) for cut in region) for region in regions]
+        apart = None if intermediate is None else intermediate.url
+        plan_hash = fingerprint(
+            self.operation, _VERSION, self.source_url, self.format, self.groups, known, apart, settings.compress
+        )
+        prefix = f"{Journal(self.store, self.path, self.name, plan_hash).prefix}intermediate/"
+        if intermediate is not None:  # a directory that jobs may share
+            prefix = f"{JOB_PREFIX}{fingerprint(self.store.url, self.path)[:16]}-intermediate/"
+        writer = TargetWriter(
+            self.name,
+            self.store,
+            self.path,
+            self.format,
+            self.groups,
+            plans,
+            self.overwrite,
+            intermediate if any(plan.n_intermediate_files for plan in plans) else None,
+            prefix,
+            settings.compress,
+            settings.worker.ahead_bytes,
+            group=self.group,
+        )
+        return writer, plan_hash
+
+    def job(self, settings: Settings, writer: TargetWriter, plan_hash: str, tasks_at_once: int | None = None) -> Job:
+        """Return the job of a plan for these settings."""
+        made, replacement = (settings, writer, plan_hash, tasks_at_once), writer.replacement
+        return Job(
+            name=self.name,
+            store=writer.store,
+            path=writer.path,
+            fingerprint=plan_hash,
+            sources=[plan.source for plan in writer.plans],
+            targets=[plan.target for plan in writer.plans],
+            prepare=writer.prepare,
+            stages=writer.stages,
+            check_result=writer.check_result,
+            publish=writer.publish,
+            writes=() if writer.intermediate is None else (writer.intermediate,),
+            check_free=writer.check_free,
+            overwrite=writer.overwrite,
+            staged=partial(self.staged_job, made) if writer.overwrite and replacement is None else None,
+            keeps_old=writer.keeps_old,
+            old_prefix=None if replacement is None else replacement.old_prefix,
+            replaced=writer.replaced,
+            choices=self._choices(settings),
+            adopt=partial(self.adopt, settings),
+            tasks_at_once=tasks_at_once,
+            memory_of_tasks=(tasks_at_once or settings.worker.n_threads)
+            * max((_task_bytes(plan, settings.worker.n_threads) for plan in writer.plans), default=0),
+        )
+
+    def staged_job(self, made: _Made, run: str, replaced: Mapping[str, str] | None) -> Job | None:
+        """Return the same job, which writes to a staging prefix (`Job.staged`)."""
+        staged = made[1].staged(run, replaced)
+        return None if staged is None else self.job(made[0], staged, *made[2:])
+
+    def planned_or_begun(self, settings: Settings) -> _Made:
+        """Plan the tasks; where memory is too little for that, return the plan of the unfinished job at the target."""
+        try:
+            return settings, *self.planned(settings), None
+        except JobError:
+            journal = Journal(self.store, self.path, self.name, "")
+            journal.has_this_plan()
+            if (other := journal.other) and (made := self._begun(settings, other.fingerprint, other.choices)):
+                return made
+            raise
+
+    def adopt(self, settings: Settings, plan_hash: str, choices: Mapping[str, Any]) -> Job | None:
+        """Return the job of that fingerprint, planned with the choices of its plan; ``None`` for another job."""
+        made = self._begun(settings, plan_hash, choices)
+        return None if made is None else self.job(*made)
+
+    def _begun(self, settings: Settings, plan_hash: str, choices: Mapping[str, Any]) -> _Made | None:
+        """Return the plan of an unfinished job, and how many of its tasks a worker holds now.
+
+        Raises
+        ------
+        JobError
+            One of its tasks needs more memory than a worker has now.
+        """
+        try:
+            begun = replace(settings, worker=Worker(*choices["worker"]), max_mem=choices["max_mem"])
+            writer, planned = self.planned(begun)
+        except (KeyError, TypeError, ValueError, JobError):  # of another version
+            return None
+        if planned != plan_hash:
+            return None
+        need = max((_task_bytes(plan, begun.worker.n_threads) for plan in writer.plans), default=0)
+        limit = settings.worker.max_mem if settings.max_mem is None else settings.max_mem
+        at_once = limit // need if need else settings.worker.n_threads
+        if not at_once and settings.max_mem is None:
+            at_once = 2 * limit // need  # not more than is in use before dask writes values to disk
+        if not at_once:
+            try:
+                writer, at_once = _in_parts(writer, begun, replace(settings.worker, max_mem=limit))
+            except JobError as error:
+                reason = f"a task of the unfinished job holds {need:,} bytes, planned with max_mem "
+                reason += f"{begun.worker.max_mem:,}, and max_mem is {limit:,} now; in parts, {error.reason}"
+                hint = error.hint if isinstance(error.hint, Hint) else Hint("give workers of more memory")
+                again = hint.also("{} begins again", ("resume", False))
+                raise JobError(job=self.name, reason=reason, hint=again) from None
+        return begun, writer, plan_hash, at_once if at_once < settings.worker.n_threads else None
+
+    def _choices(self, settings: Settings) -> dict[str, Any]:
+        worker = settings.worker
+        targets = {new.path: new for _, new, _ in self.arrays}
+        arguments = {
+            "operation": self.operation,
+            "source": "/".join(name for name in (self.source_url, self.source_path) if name),
+            "format": self.format.name,
+            "nodes": len(self.groups) + len(targets),
+            "chunks": _by_path({path: new.chunks for path, new in targets.items()}),
+            "shards": _by_path({path: new.shards for path, new in targets.items()}),
+            "codecs": _by_path({path: [c.name for c in new.codecs] for path, new in targets.items()}),
+            "temp": None if settings.intermediate is None else settings.intermediate.url,
+            "temp_codec": "lz4" if settings.compress else "raw",
+            "strategy": settings.strategy,
+        }
+        return {
+            "worker": [worker.max_mem, worker.n_threads, worker.n_workers],
+            "max_mem": settings.max_mem,
+            "arguments": {name: str(value) for name, value in arguments.items()},
+            "source": [self.source_url, self.source_path],
+            "into": self.overwrite is None,
+            "group": self.group,
+        }
+
+
+_MOST_SHOWN = 200  # characters of an argument that a plan stores in words
+
+
+def _by_path(values: Mapping[str, Any]) -> str:
+    text = str(next(iter(values.values()))) if len(values) == 1 else str(dict(values))
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}… ({fingerprint(text)[:8]})"
+
+
+def _task_bytes(plan: ArrayPlan, n_threads: int) -> int:
+    """Return the memory of one task of an array that was planned for workers of that many threads."""
+    if plan.parts is not None:
+        return plan.parts.peak_bytes
+    return plan.memory.n_bytes if plan.rechunk is None else -(-plan.rechunk.estimate.peak_bytes // n_threads)
+
+
+def _in_parts(writer: TargetWriter, begun: Settings, worker: Worker) -> tuple[TargetWriter, int]:
+    """Return the writer of a job that was begun, with tasks that such workers hold, and how many of them at once.
+
+    Tasks that hold too much are done in parts, and with fewer requests under way.
+
+    Raises
+    ------
+    JobError
+        Not even the smallest parts of one task at a time fit.
+    """
+
+    def fitted(plan: ArrayPlan, settings: Settings) -> ArrayPlan:
+        budget = settings.worker.max_mem // settings.worker.n_threads
+        if _task_bytes(plan, begun.worker.n_threads) <= budget:
+            return plan
+        if plan.rechunk is not None:
+            return replace(plan, parts=plan_array_parts(plan.source, plan.target, plan.rechunk, settings))
+        for overhead in thread_overheads(plan.source, plan.target):
+            action = fit_memory(plan.source, plan.target, plan.action, budget, overhead)
+            memory = task_memory(plan.source, plan.target, action, budget, overhead)
+            if memory.n_bytes <= budget:
+                return replace(plan, memory=memory, keys_at_once=prod(action.group))
+        raise _too_little(plan.source, budget, memory.n_bytes, 1)
+
+    n_threads = worker.n_threads
+    while True:
+        settings = replace(begun, worker=replace(worker, n_threads=n_threads))
+        try:
+            plans = tuple(fitted(plan, settings) for plan in writer.plans)
+            return replace(writer, plans=plans, ahead_bytes=settings.worker.ahead_bytes), n_threads
+        except JobError:
+            if n_threads == 1:
+                raise
+        n_threads = -(-n_threads // 2)
+
+
 # --------------------------------------------------------------------------------------------------------------------
 # One plan for each array
 
 
-def _described(
-    source: StoredNode, target: ConversionTarget, documents_format: Format, root: str
-) -> tuple[dict[str, GroupMetadata], list[tuple[StoredArray, StoredArray]]]:
-    """Describe every node of the target: groups by path, and pairs of source and target array."""
-    groups: dict[str, GroupMetadata] = {}
-    arrays: list[tuple[StoredArray, StoredArray]] = []
-    empty: dict[str, StoredGroup] = {}
-    for node in opening.walk(source, on_error=partial(refuse_chosen, source, target.chosen)):
-        empty.pop(node.path.rpartition("/")[0], None)
-        if isinstance(node, StoredGroup):
-            empty[node.path] = node
-        below = node.path[len(source.path) :].strip("/")
-        if target.chosen is not None and below not in target.chosen:
-            continue
-        path = _normalized("/".join(name for name in (root, below) if name), documents_format)
-        if isinstance(node, StoredGroup):
-            groups[path] = target.describe_group(node, documents_format, path)
-        else:
-            array = node if target.crop is None else target.crop(node)
-            metadata = target.describe_array(array, documents_format, path)
-            arrays.append((array, opening.array_at(target.store, path, metadata, documents_format)))
-    check_groups([*empty.values()])
-    return groups, arrays
+def _plan_arrays(request: JobRequest, settings: Settings) -> tuple[ArrayPlan, ...]:
+    """Choose the action for each array, and how much of it one task owns."""
+    arrays = request.arrays
+    total = sum(new.nbytes for _, new, _ in arrays)
+    fine = min(_FINE_TASK_BYTES, max(total // LEAST_TASKS, 1))
+    max_bytes = min(MAX_TASK_BYTES, max(total // _MANY_TASKS, fine))
+    n_keys = sum(new.write_layout.grid.n_chunks for _, new, _ in arrays)
+    max_keys = min(MAX_TASK_KEYS, max(n_keys // LEAST_TASKS, 1))
+    if request.is_remote:
+        # a task has as many requests under way as it owns keys; of twice as many the last are read while the first
+        # are written
+        largest = max((chunk_bytes(new, new.write_layout) for _, new, _ in arrays), default=0)
+        max_keys = max(max_keys, 2 * MOST_STORING)
+        max_bytes = max(max_bytes, min(MAX_TASK_BYTES, 2 * MOST_STORING * largest))
+    chosen = [
+        ArrayPlan(
+            old,
+            new,
+            known,
+            choose_action(
+                old.metadata,
+                new.metadata,
+                exact=request.exact,
+                max_bytes=max_bytes,
+                max_keys=max_keys,
+                align_bytes=MAX_TASK_BYTES,
+                region=region_layout(old),
+            ),
+        )
+        for old, new, known in arrays
+    ]
+    check_n_tasks(
+        f"write all of {request.source_url}",
+        sum(n_groups(plan.target.write_layout.grid, plan.action.group) for plan in chosen),
+    )
+    return tuple(_with_tasks(plan, settings, max_bytes=max_bytes, max_keys=max_keys) for plan in chosen)
 
 
-def _normalized(path: str, documents_format: Format) -> str:
-    try:
-        return documents_format.normalize_path(path)
-    except MetadataError as error:
-        feature = f"a node at {path!r}"
-        raise UnsupportedFeature(format=documents_format.name, feature=feature, hint=str(error)) from error
+def region_layout(array: StoredArray) -> RegionLayout | None:
+    """Return the chunks of a region of a stored array; ``None`` for a whole one."""
+    if region_of(array) is None:
+        return None
+    keys, chunks = array.write_layout, array.read_layout
+    return RegionLayout(keys.grid, chunks.grid, keys.n_cut, chunks.n_cut)
+
+
+def _with_tasks(plan: ArrayPlan, settings: Settings, *, max_bytes: int, max_keys: int) -> ArrayPlan:
+    """Return the plan with what each task holds, and how the array is rechunked where its chunks change."""
+    source, target, action = plan.source, plan.target, plan.action
+    if action.name == "rechunk":
+        return ArrayPlan(source, target, plan.seen, action, plan_array_rechunk(source, target, settings))
+    max_mem, n_threads = settings.max_mem, settings.worker.n_threads
+    budget = None if max_mem is None else max_mem // n_threads
+    for overhead in thread_overheads(source, target):
+        if budget is not None:
+            action = fit_memory(source, target, plan.action, budget, overhead)
+        memory = task_memory(source, target, action, budget, overhead)
+        if budget is None or memory.n_bytes <= budget:
+            break
+    if max_mem is not None and budget is not None and memory.n_bytes > budget:
+        raise _too_little(source, max_mem, memory.n_bytes, n_threads)
+    n_keys = prod(action.group)
+    share = max(n_keys / max_keys, n_keys * chunk_bytes(target, target.write_layout) / max_bytes)
+    return ArrayPlan(source, target, plan.seen, action, None, memory, share)
+
+
+def _too_little(array: StoredArray, max_mem: int, n_bytes: int, n_threads: int) -> JobError:
+    needed = n_bytes * n_threads
+    reason = (
+        f"{max_mem} bytes for a worker of {n_threads} threads are too little: the smallest that works is {needed} "
+        f"bytes ({needed / 2**20:.1f} MiB), since each thread holds a whole chunk, and a shard where its "
+        "store takes it in one piece"
+    )
+    hint = Hint("give {} or more, workers of fewer threads, or smaller chunks or shards", ("max_mem", needed))
+    return JobError(job=f"convert {array.path!r}", reason=reason, hint=hint)
+
+
+def _tasks_known(plan: ArrayPlan) -> tuple[Any, ...]:
+    """Return what a rechunk's tasks and intermediate files depend on."""
+    rechunk = plan.rechunk
+    return () if rechunk is None else (rechunk.reads, rechunk.writes, rechunk.intermediate, rechunk.trailer_bytes)
 
 
 # --------------------------------------------------------------------------------------------------------------------

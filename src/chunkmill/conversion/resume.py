@@ -1,6 +1,6 @@
 """`resume`: take up an unfinished job from what its plan stores, without its arguments.
 
-Not here: how a job is taken up by other workers (`chunkmill.conversion.job_request`).
+Not here: how a job is taken up by other workers (`chunkmill.conversion.convert_job`).
 """
 
 from __future__ import annotations

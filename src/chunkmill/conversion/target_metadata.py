@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from chunkmill.array.layout import build_layouts
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.registry import default_serializer, parse_codecs, sharded
 from chunkmill.conversion.actions import same_fill
-from chunkmill.conversion.options import ByDimension, check_fit, chosen, grid_of, is_keep
+from chunkmill.conversion.array_plan import check_groups
+from chunkmill.conversion.options import ByDimension, check_fit, chosen, grid_of, is_keep, refuse_chosen
 from chunkmill.errors import ChunkmillError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.cf_fill_value import decode_fill_value, encode_fill_value
@@ -28,12 +30,17 @@ from chunkmill.model.fill_values import zero
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.inner_layout import InnerLayout, inner_layout
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig, same_json
+from chunkmill.nodes import opening
+from chunkmill.nodes.stored_group import StoredGroup, StoredNode
+from chunkmill.stores.base import Store
 
 __all__ = [
     "ALLOWABLE",
+    "ConversionTarget",
     "alike_described_once",
     "check_losses",
     "describe_group_target",
+    "describe_nodes",
     "describe_target",
     "fitted_to",
     "marked",
@@ -362,3 +369,71 @@ def alike_described_once(describe: Describe, *options: Any) -> Describe:
         return target
 
     return described
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionTarget:
+    """Store and path that a conversion writes to, and how it describes the nodes there.
+
+    Attributes
+    ----------
+    describe_array, describe_group
+        Source node, format and target path -> the target's metadata; `UnsupportedFeature` for what it cannot hold.
+    exact
+        Whether codecs were asked for, so that bytes are moved only where their parameters are the same too.
+    overwrite
+        Whether a node that is there is replaced; ``None``: it is an array to write into.
+    chosen
+        Paths below the source of the nodes to convert; ``None``: all.
+    crop
+        Source array -> the region of it to convert; ``None``: all of it.
+    region
+        That region as text.
+    adds
+        Whether the nodes below a group are added to the group that is at `path`.
+    """
+
+    store: Store
+    path: str
+    format: str
+    describe_array: Callable[[StoredArray, Format, str], ArrayMetadata]
+    describe_group: Callable[[StoredGroup, Format, str], GroupMetadata]
+    exact: bool = False
+    overwrite: bool | None = False
+    chosen: Collection[str] | None = None
+    crop: Callable[[StoredArray], StoredArray] | None = None
+    region: str = ""
+    adds: bool = False
+
+
+def describe_nodes(
+    source: StoredNode, target: ConversionTarget, documents_format: Format, root: str
+) -> tuple[dict[str, GroupMetadata], list[tuple[StoredArray, StoredArray]]]:
+    """Describe every node of the target: groups by path, and pairs of source and target array."""
+    groups: dict[str, GroupMetadata] = {}
+    arrays: list[tuple[StoredArray, StoredArray]] = []
+    empty: dict[str, StoredGroup] = {}
+    for node in opening.walk(source, on_error=partial(refuse_chosen, source, target.chosen)):
+        empty.pop(node.path.rpartition("/")[0], None)
+        if isinstance(node, StoredGroup):
+            empty[node.path] = node
+        below = node.path[len(source.path) :].strip("/")
+        if target.chosen is not None and below not in target.chosen:
+            continue
+        path = _normalized("/".join(name for name in (root, below) if name), documents_format)
+        if isinstance(node, StoredGroup):
+            groups[path] = target.describe_group(node, documents_format, path)
+        else:
+            array = node if target.crop is None else target.crop(node)
+            metadata = target.describe_array(array, documents_format, path)
+            arrays.append((array, opening.array_at(target.store, path, metadata, documents_format)))
+    check_groups([*empty.values()])
+    return groups, arrays
+
+
+def _normalized(path: str, documents_format: Format) -> str:
+    try:
+        return documents_format.normalize_path(path)
+    except MetadataError as error:
+        feature = f"a node at {path!r}"
+        raise UnsupportedFeature(format=documents_format.name, feature=feature, hint=str(error)) from error

@@ -14,9 +14,8 @@ from typing import Any, Literal, TypedDict, Unpack
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import ChosenAction, choose_action
 from chunkmill.conversion.array_plan import ArrayPlan, see_sources
-from chunkmill.conversion.convert_job import check_apart, shown_node
+from chunkmill.conversion.convert_job import check_apart, region_layout, shown_node
 from chunkmill.conversion.estimate import estimate_transfers
-from chunkmill.conversion.job_request import region_layout
 from chunkmill.conversion.ome import check_ome
 from chunkmill.conversion.options import is_keep, with_options_of
 from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report

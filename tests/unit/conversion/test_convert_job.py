@@ -4,8 +4,9 @@ import pytest
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.conversion.convert_job import ConversionTarget, plan_job
+from chunkmill.conversion.convert_job import plan_job
 from chunkmill.conversion.rechunking.job import Settings
+from chunkmill.conversion.target_metadata import ConversionTarget
 from chunkmill.errors import JobError
 from chunkmill.nodes.array import Array
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS

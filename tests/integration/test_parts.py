@@ -1,4 +1,4 @@
-"""A job that began on large workers goes on with small ones: its tasks, in parts."""
+"""A job that began on large workers resumes on small ones: its tasks, in parts."""
 
 from collections import Counter
 
