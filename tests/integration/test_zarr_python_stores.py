@@ -1,14 +1,16 @@
 """Stores of zarr-python, Icechunk's and dictionaries wherever a url is taken."""
 
+import dask.array as da
 import icechunk
 import numpy as np
 import obstore.store
 import pytest
+import xarray as xr
 import zarr
 import zarr.storage
 
 import chunkmill as cm
-from chunkmill.errors import StoreError
+from chunkmill.errors import NodeNotFound, StoreError
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.open import open_store
 
@@ -96,3 +98,88 @@ def test_icechunk_tags_of_the_past(repository):
     old = cm.open_array(repository.readonly_session(tag="v1").store, "g/a")
     new = cm.open_array(repository.readonly_session("main").store, "g/a")
     assert (old[0, 0], new[0, 0]) == (0, -1)
+
+
+@pytest.fixture
+def group(place):
+    """Return a group of zarr-python with an array; of a dictionary, which zarr-python opens by its own values."""
+    made = zarr.open_group(place, mode="a")
+    made.create_array("g/a", data=X, chunks=(3, 4))
+    return made
+
+
+def test_nodes_of_zarr_python_are_sources(group, tmp_path):
+    assert np.array_equal(cm.from_store(group["g/a"]).compute(), X)
+    assert np.array_equal(cm.from_store(group["g"], "a").compute(), X)
+    assert np.array_equal(cm.open(group, "g/a")[...], X)
+    assert cm.verify(group["g/a"], (group, "g/a")).equal
+    assert cm.check(group["g"]).ok
+    cm.convert(group["g"], tmp_path / "x.n5", format="n5")
+    assert cm.verify(group["g"], tmp_path / "x.n5").equal
+    ds = xr.Dataset({"v": (("y", "x"), X)})
+    cm.write_dataset(ds, group["g"], "ds")
+    xr.testing.assert_equal(xr.open_dataset(group, engine="chunkmill", group="g/ds").load(), ds)
+
+
+def test_nodes_of_zarr_python_are_targets(group):
+    a = group["g/a"]
+    cm.to_store(X[:2, :3] * 2, a, region=(slice(1, 3), slice(1, 4)))
+    assert np.array_equal(a[1:3, 1:4], X[:2, :3] * 2)
+    cm.store(da.ones((7, 10), chunks=3), a)
+    assert (a[:] == 1).all()
+    cm.to_store(X, group["g"], "b", chunks=(3, 3))
+    cm.rechunk(a, group.create_group("h"), chunks=(7, 1))
+    cm.convert(group["g"], group.create_group("all"))
+    cm.pyramid(a, (group["g"], "levels"), levels=2)
+    cm.create_array(group["g"], "c", shape=(3,), dtype="i4")
+    cm.delete(group["g"], "c")
+    found = zarr.open_group(group.store, mode="r", use_consolidated=False)
+    assert found["h/a"].chunks == (7, 1)
+    assert sorted(found["g"].array_keys()) == ["a", "b"]
+    assert sorted(found["all"].array_keys()) == ["a", "b"]
+    assert found["g/levels"].attrs["ome"]["multiscales"]
+
+
+def test_what_a_node_of_zarr_python_is_not_is_one_error(place):
+    a = zarr.create_array(place, name="a", data=X)
+    with pytest.raises(ValueError, match="is of format 'zarr3', and format='n5'"):
+        cm.open(a, format="n5")
+    with pytest.raises(TypeError, match="has no nodes below it"):
+        cm.open(a, "b")
+    with pytest.raises(NodeNotFound, match="use open_array"):
+        cm.open_group(a)
+
+
+def test_of_zarr_v2_a_group_stays_zarr_v2(tmp_path):
+    group = zarr.open_group(tmp_path / "x", mode="w", zarr_format=2)
+    source = {}
+    cm.to_store(X, source, "a", format="n5")
+    cm.convert((source, "a"), group)
+    cm.to_store(X, group, "b")
+    for name in "ab":
+        assert zarr.open_array(tmp_path / "x", path=name, mode="r").metadata.zarr_format == 2
+
+
+def test_scalars(place):
+    cm.to_store(np.array(7.5), place, "s")
+    assert zarr.open_array(place, path="s", mode="r")[()] == 7.5
+    assert cm.from_store(zarr.open_array(place, path="s", mode="r")).compute() == 7.5
+
+
+def test_a_closed_store_is_opened_again(place):
+    cm.to_store(X, place, "a")
+    if hasattr(place, "close"):
+        place.close()
+    assert np.array_equal(cm.open_array(place, "a")[...], X)
+
+
+def test_a_zip_store_that_was_closed_is_a_file(tmp_path):
+    place = zarr.storage.ZipStore(tmp_path / "x.zip", mode="w")
+    zarr.create_array(place, name="a", data=X)
+    with pytest.raises(StoreError, match="close a ZipStore"):
+        cm.to_store(X, place, "b")
+    place.close()
+    assert np.array_equal(cm.open_array(place, "a")[...], X)
+    cm.to_store(X, place, "b")
+    assert cm.check(place).ok
+    assert np.array_equal(zarr.open_array(zarr.storage.ZipStore(tmp_path / "x.zip"), path="b", mode="r")[:], X)

@@ -39,6 +39,7 @@ from chunkmill.runtime.stage_runner import run_once
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import sweep_partial_files, uncached
 from chunkmill.stores.open import open_plain_store
+from chunkmill.stores.places import place_of
 from chunkmill.stores.probe import PROBE_PREFIX
 
 __all__ = ["CheckReport", "check", "check_store"]
@@ -396,7 +397,11 @@ def check(
         path = join_path(url.path, path.strip("/"))
         store = url.store
     else:
-        store = _store_of(url, storage_options)
+        place = place_of(url, path)
+        path = place.path
+        if place.adapter is not None:
+            open_node(url, path, storage_options=storage_options)  # or it is not what the url says
+        store = _store_of(place.url, storage_options)
     return check_store(uncached(store), path, repair=repair, progress=progress)
 
 

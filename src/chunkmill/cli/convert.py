@@ -66,7 +66,9 @@ class _ByAxis(ParamType):
 )
 @click.argument("source", type=PLACE)
 @click.argument("target", type=PLACE)
-@click.option("--format", "format_", type=FORMATS, default="zarr3", show_default=True, help="Format of the target.")
+@click.option(
+    "--format", "format_", type=FORMATS, help="Format of the target; that of the group above it by default, or zarr3."
+)
 @click.option(
     "--chunks",
     type=SHAPE,
@@ -95,7 +97,14 @@ class _ByAxis(ParamType):
 @click.option("--concat", "concat_dim", help="SOURCE is a pattern of netCDF files that follow one another along this.")
 @job_options
 def convert(
-    source: str, target: str, *, path: str, target_path: str, format_: str, include: tuple[str, ...], **options: Any
+    source: str,
+    target: str,
+    *,
+    path: str,
+    target_path: str,
+    format_: str | None,
+    include: tuple[str, ...],
+    **options: Any,
 ) -> None:
     """Convert the array or group SOURCE, with everything below it, to another format at TARGET.
 

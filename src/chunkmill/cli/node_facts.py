@@ -23,7 +23,8 @@ from chunkmill.errors import ChunkmillError
 from chunkmill.nodes import opening
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
-from chunkmill.stores.capabilities import list_sizes
+from chunkmill.stores.capabilities import HoldsReferences, innermost, list_sizes
+from chunkmill.stores.url_pipeline import pipeline_url
 
 __all__ = ["describe", "facts_text", "headers", "listing", "stored"]
 
@@ -35,6 +36,9 @@ _BATCH = 256  # shards whose indexes are read together
 def describe(node: StoredNode, *, count: bool = False) -> dict[str, Any]:
     """Return the facts of a node; with `count`, also how much of it is stored, which costs a listing."""
     facts: dict[str, Any] = {"kind": _kind(node), "format": node.format, "url": node.url, "path": node.path}
+    pipeline = pipeline_url(node.store.url, node.path, node.format)
+    if pipeline is not None and not isinstance(innermost(node.store), HoldsReferences):
+        facts["url_pipeline"] = pipeline
     if isinstance(node, StoredArray):
         facts |= _array_facts(node)
         if count:

@@ -40,11 +40,11 @@ from chunkmill.formats.registry import READ_ONLY
 from chunkmill.hints import Hint
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes import deferred_imports
-from chunkmill.nodes.api import open_source, open_target
+from chunkmill.nodes.api import as_node, open_source, open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.keys import join_path
-from chunkmill.nodes.new_array import with_chunk_keys
+from chunkmill.nodes.new_array import format_above, with_chunk_keys
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.runtime.worker_memory import current_worker
 from chunkmill.stores.base import Store
@@ -58,7 +58,7 @@ def plan_convert(
     source: Any,
     target: Any,
     *,
-    format: WritableFormatName,  # noqa: A002 - the contract's name
+    format: WritableFormatName | None = None,  # noqa: A002 - the contract's name
     chunks: Any = "keep",
     shards: Any = "keep",
     codecs: Any = "keep",
@@ -91,7 +91,8 @@ def plan_convert(
     target
         A url, ``(url, path)``, or a Group, as in `plan_rechunk`. There must be no node, unless `overwrite`.
     format
-        ``"zarr2"``, ``"zarr3"``, ``"zarr3-draft"`` or ``"n5"``.
+        ``"zarr2"``, ``"zarr3"``, ``"zarr3-draft"`` or ``"n5"``. ``None``: the format that a url pipeline names, or
+        that of the group in which the target is; ``"zarr3"`` in a new store.
     chunks, shards
         ``"keep"``; ``None`` (shards: none); a chunk shape (in a group, arrays of another rank keep theirs); lengths by
         dimension, ``{"time": -1, "lat": 32}``, for every array that has it (``-1``: all of the axis; ``"auto"``); by
@@ -173,7 +174,10 @@ def plan_convert(
 
     chunks, shards = by_array(chunks, node, "chunks", names), by_array(shards, node, "shards", names)
     options = storage_options if target_storage_options is None else target_storage_options
-    store, path, adds = _target_of(node, target, options, overwrite=overwrite)
+    target = as_node(target)
+    store, path, wanted, adds = _target_of(node, target, options, format, overwrite=overwrite)
+    is_group = isinstance(target, Group) and not overwrite
+    name = wanted or _writable_format(target.format if is_group else format_above(store, path))
     images = None if ome is None else OmeImages.of(node, ome)
 
     def describe_array(array: StoredArray, documents_format: Format, at: str) -> ArrayMetadata:
@@ -199,7 +203,7 @@ def plan_convert(
     where = ConversionTarget(
         store,
         path,
-        format,
+        name,
         alike_described_once(
             describe_array, chunks, shards, dimension_names, fill_value, crop, images and images.array
         ),
@@ -373,13 +377,14 @@ def plan_rechunk(
     chosen = chosen_paths(node, include, exclude)
     crop = None if region is None else cropping(region, node, chosen_arrays(node, chosen))
     shown = shown_regions(region)
+    target = as_node(target)
     if isinstance(target, Array):
         if chunk_key_encoding is not None:
             raise TypeError(
                 f"chunk_key_encoding={chunk_key_encoding!r}: the array {target.path!r} has its keys already"
             )
         return plan_job("rechunk", node, _into_existing(node, target.stored, chunks, crop, shown), settings)
-    store, path, adds = _target_of(node, target, options, overwrite=overwrite)
+    store, path, wanted, adds = _target_of(node, target, options, format, overwrite=overwrite)
     chunks, shards = by_array(chunks, node, "chunks"), by_array(shards, node, "shards")
 
     def describe_array(array: StoredArray, documents_format: Format, at: str) -> ArrayMetadata:
@@ -392,7 +397,7 @@ def plan_rechunk(
         metadata = group.metadata if crop is None else cropped_group(group, crop, taken)
         return describe_group_target(metadata, documents_format, at)
 
-    name = format or _writable_format(target.format if isinstance(target, Group) and not overwrite else node.format)
+    name = wanted or _writable_format(target.format if isinstance(target, Group) and not overwrite else node.format)
     exact = not (isinstance(codecs, str) and codecs in {"keep", "portable"})
     where = ConversionTarget(
         store,
@@ -455,20 +460,25 @@ def rechunk(
 
 
 def _target_of(
-    source: StoredNode, target: Any, storage_options: Mapping[str, Any] | None, *, overwrite: bool
-) -> tuple[Store, str, bool]:
-    """Return store and path of a target, and whether the nodes of the source are added to the group that is there.
+    source: StoredNode,
+    target: Any,
+    storage_options: Mapping[str, Any] | None,
+    format: Any,  # noqa: A002
+    *,
+    overwrite: bool,
+) -> tuple[Store, str, Any, bool]:
+    """Return store, path and named format of a target, and whether nodes are added to the group that is there.
 
     An array is added to a `Group` under its name; the nodes of a group under theirs.
     """
-    store, path = open_target(target, storage_options)
+    store, path, named = open_target(target, storage_options, format)
     if overwrite or not isinstance(target, Group):
-        return store, path, False
+        return store, path, named, False
     if isinstance(source, StoredGroup):
-        return store, path, True
+        return store, path, named, True
     if not (name := source.path.rpartition("/")[2]):
         raise TypeError("the source has no name in its store: give (url, path) as the target instead of a Group")
-    return store, join_path(path, name), False
+    return store, join_path(path, name), named, False
 
 
 def _writable_format(name: str) -> str:

@@ -126,7 +126,7 @@ class JobOptions(TypedDict, total=False):
 class ConvertOptions(JobOptions, total=False):
     """Keyword arguments of `chunkmill.plan_convert`."""
 
-    format: Required[WritableFormatName]
+    format: WritableFormatName | None
     chunks: Any
     allow: Collection[str]
     dimension_names: Sequence[str | None] | Mapping[str, Sequence[str | None]] | None

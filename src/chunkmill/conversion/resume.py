@@ -15,6 +15,7 @@ from chunkmill.errors import JobError
 from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs
 from chunkmill.nodes.api import Url, open_array, open_group
 from chunkmill.stores.open import open_plain_store
+from chunkmill.stores.places import place_of
 
 __all__ = ["resume"]
 
@@ -66,6 +67,8 @@ def resume(
         ...
     chunkmill.errors.JobError: resume in memory://doc-resume: there is no unfinished job
     """
+    url, named, *_ = place_of(url, path or "")
+    path = named if named or path is not None else None
     store = open_plain_store(url, storage_options)
     name = f"resume in {store.url}"
     found = [each for each in unfinished_jobs(store) if not each.is_lease and path in {None, each.path}]
@@ -79,10 +82,13 @@ def resume(
         target = open_array(url, job.path, mode="r+", storage_options=storage_options)
     if (group := job.choices.get("group")) is not None:
         target = open_group(url, group, mode="r+", storage_options=storage_options)
+    options = {name: argument(value) for name, value in call["options"].items()}
+    if (stored := job.choices.get("arguments", {}).get("format")) is not None:  # a url pipeline may have named it
+        options["format"] = stored
     plan = _PLANNERS[call["function"]](
         tuple(job.choices["source"]),
         target,
-        **{name: argument(value) for name, value in call["options"].items()},
+        **options,
         storage_options=storage_options if source_storage_options is None else source_storage_options,
         target_storage_options=storage_options,
     )

@@ -29,7 +29,7 @@ from chunkmill.formats.registry import get_format
 from chunkmill.journal.lease import check_no_job, discard_block_write, leased
 from chunkmill.model.grid import Region
 from chunkmill.nodes import opening, placement, replacing
-from chunkmill.nodes.api import NodeLocation, open_existing, open_target_below
+from chunkmill.nodes.api import NodeLocation, as_node, open_existing, open_target_below
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import check_own, format_of_store
 from chunkmill.nodes.new_array import describe_array, format_above, lengths_by_name
@@ -203,14 +203,16 @@ def to_store(
     >>> cm.open_array("memory://doc-to")[3:5]
     array([3, 4])
     """
-    target, path = open_target_below(url, path, storage_options)
+    url, wanted = as_node(url), format
+    target, path, format = open_target_below(url, path, storage_options, format)  # noqa: A001
     kind, x = kind_of(x), as_dask(checked_values(x))
     factory = lock_factory(lock)
     if isinstance(url, Array) and mode != "w":
         url.stored.check_writable()
         existing: StoredArray | None = url.stored
     else:
-        existing = open_existing(target, path, "r+" if region is not None else mode, StoredArray)
+        named = format if wanted is None else None
+        existing = open_existing(target, path, "r+" if region is not None else mode, StoredArray, named)
     if resume and (region is not None or not compute):
         raise ValueError("resume=True writes whole arrays and now: leave out region= and compute=False")
     if existing is not None:

@@ -20,16 +20,18 @@ from chunkmill.nodes import deferred_imports, opening
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
 from chunkmill.nodes.keys import join_path
-from chunkmill.nodes.opening import as_stored, open_stored, open_target_store
+from chunkmill.nodes.opening import as_stored, check_adapter, open_stored, open_target_store
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, uncached
 from chunkmill.stores.open import Url, is_store, may_be_reference_file, may_be_scanned, open_plain_store
+from chunkmill.stores.places import is_zarr_python_node, place_of
 
 __all__ = [
     "NodeLocation",
     "StoreLocation",
     "Url",
+    "as_node",
     "consolidate",
     "create_array",
     "create_arrays",
@@ -109,6 +111,7 @@ def open(  # noqa: A001 - the contract's name, as in zarr
     if mode not in {"r", "r+"}:
         raise ValueError(f"mode={mode!r}: open nodes with 'r' or 'r+'; create_array and to_store make new ones")
     check_read_missing(read_missing)
+    url, path, format, adapter = place_of(url, path, format)  # noqa: A001
     arguments: dict[str, Any] = {
         "format": format if dimension_separator is None else ZarrV2(dimension_separator),
         "consolidated": consolidated,
@@ -132,6 +135,7 @@ def open(  # noqa: A001 - the contract's name, as in zarr
         if name is None or store is not None or not is_reference_set(name, storage_options):
             raise
         node = open_stored(open_reference_store(name, storage_options), path, **arguments)
+    check_adapter(adapter, node)
     if read_missing != "fill":
         node = node.with_read_missing(read_missing)
     return Array(node) if isinstance(node, StoredArray) else Group(node)
@@ -344,6 +348,7 @@ def create_array(
     """
     from chunkmill.nodes import new_array, replacing  # noqa: PLC0415 - opening a node needs nothing that creates one
 
+    url, path, format, _ = place_of(url, path, format)  # noqa: A001
     target = open_target_store(url, storage_options)
     name = format or new_array.format_above(target, path, like)
     metadata = new_array.describe_array(
@@ -405,10 +410,14 @@ def create_arrays(
     """
     from chunkmill.nodes import new_array, placement  # noqa: PLC0415
 
+    url, above, format, _ = place_of(url, "", format)  # noqa: A001
     target = open_target_store(url, storage_options)
-    name = format or new_array.format_above(target, next(iter(arrays), ""))
-    described = new_array.describe_arrays(get_format(name), arrays)
-    return {path: Array(array) for path, array in placement.add_arrays(target, described, format=name).items()}
+    at = {join_path(above, path.strip("/")): path for path in arrays} if above else {path: path for path in arrays}
+    name = format or new_array.format_above(target, next(iter(at), ""))
+    described = new_array.describe_arrays(get_format(name), {path: arrays[own] for path, own in at.items()})
+    return {
+        at.get(path, path): Array(array) for path, array in placement.add_arrays(target, described, format=name).items()
+    }
 
 
 @parsed_once()
@@ -452,6 +461,7 @@ def create_group(
     """
     from chunkmill.nodes import new_array, replacing  # noqa: PLC0415
 
+    url, path, format, _ = place_of(url, path, format)  # noqa: A001
     target = open_target_store(url, storage_options)
     name = format or new_array.format_above(target, path)
     metadata = GroupMetadata(dict(attributes or {}))
@@ -496,14 +506,14 @@ def consolidate(url: Url, path: str = "", *, storage_options: Mapping[str, Any] 
     store = uncached(group.store)
     opening.consolidate(store, stored)
     flush(store)
-    return open_group(store, path, consolidated=True)
+    return open_group(store, group.path, consolidated=True)
 
 
 # --------------------------------------------------------------------------------------------------------------------
 # Sources and targets of jobs: a url, ``(url, path)``, an Array or a Group
 
 
-StoreLocation: TypeAlias = str | os.PathLike[str] | Store
+StoreLocation: TypeAlias = str | os.PathLike[str] | Store  # and zarr-python's nodes: they are not imported
 NodeLocation: TypeAlias = StoreLocation | tuple[StoreLocation, str] | Array | Group
 N = TypeVar("N", StoredArray, StoredGroup)
 
@@ -516,23 +526,37 @@ def open_source(source: NodeLocation, storage_options: Mapping[str, Any] | None 
     return as_stored(open(url, path, storage_options=storage_options).stored)
 
 
-def open_target(target: NodeLocation, storage_options: Mapping[str, Any] | None = None) -> tuple[Store, str]:
-    """Return store and path of a url, ``(url, path)``, an Array or a Group."""
+def open_target(
+    target: NodeLocation,
+    storage_options: Mapping[str, Any] | None = None,
+    format: Any = None,  # noqa: A002
+) -> tuple[Store, str, Any]:
+    """Return store and path of a url, ``(url, path)``, an Array or a Group; and `format`, or that of a url pipeline."""
     if isinstance(target, (Array, Group)):
-        return target.store, target.path
-    url, path = _url_and_path(target, "target")
+        return target.store, target.path, format
+    url, path, format, _ = place_of(*_url_and_path(target, "target"), format)  # noqa: A001
     _check_url(url)
-    return open_target_store(url, storage_options), path
+    return open_target_store(url, storage_options), path, format
 
 
 def open_target_below(
-    target: NodeLocation, path: str, storage_options: Mapping[str, Any] | None = None
-) -> tuple[Store, str]:
-    """Return store and path of the node at `path` below a target (see `open_target`)."""
+    target: NodeLocation,
+    path: str,
+    storage_options: Mapping[str, Any] | None = None,
+    format: Any = None,  # noqa: A002
+) -> tuple[Store, str, Any]:
+    """Return store, path and format of the node at `path` below a target (see `open_target`)."""
     if path and isinstance(target, Array):
         raise TypeError(f"path={path!r}: the array {target.path!r} has no nodes below it")
-    store, above = open_target(target, storage_options)
-    return (uncached(store), join_path(above, path)) if path else (uncached(store), above)
+    if not isinstance(target, (Array, Group, tuple)):
+        target, path = (target, path), ""
+    store, above, format = open_target(target, storage_options, format)  # noqa: A001
+    return uncached(store), join_path(above, path), format
+
+
+def as_node(place: Any) -> Any:
+    """Return the node of ours, to write to, that an array or a group of zarr-python is; other places as they are."""
+    return open(place, mode="r+") if is_zarr_python_node(place) and hasattr(place, "metadata") else place
 
 
 def open_array_at(place: Any, path: str = "", *, read_missing: ReadMissing = "fill", **options: Any) -> Array:
@@ -560,21 +584,23 @@ def open_array_at(place: Any, path: str = "", *, read_missing: ReadMissing = "fi
 
 
 def _check_url(url: Any) -> None:
-    if not isinstance(url, (str, os.PathLike)) and not is_store(url):
+    if not isinstance(url, (str, os.PathLike)) and not is_store(url) and not is_zarr_python_node(url):
         kind = f"{type(url).__module__.partition('.')[0]}.{type(url).__name__}"
         msg = f"got {kind}, where a url, (url, path), a store, an Array or a Group is expected"
         raise TypeError(msg)
 
 
-def open_existing(store: Store, path: str, mode: str, kind: type[N]) -> N | None:
+def open_existing(store: Store, path: str, mode: str, kind: type[N], named: str | None = None) -> N | None:
     """Return the array or group to write into; ``None`` where `mode` creates a new one.
+
+    `named` is the format that the place names, which it must have.
 
     Raises
     ------
     NodeExists
         There is a group where an array is to be written into, or the reverse.
     NodeNotFound
-        There is no node, and `mode` is ``"r+"``.
+        There is no node, and `mode` is ``"r+"``; or it is of another format than `named`.
     """
     if mode in {"w", "w-"}:
         return None
@@ -589,6 +615,7 @@ def open_existing(store: Store, path: str, mode: str, kind: type[N]) -> N | None
     if not isinstance(node, kind):
         found = "array" if isinstance(node, StoredArray) else "group"
         raise NodeExists(url=node.url, path=node.path, found=found, hint="give mode='w' to replace it")
+    check_adapter(named, node)
     return node
 
 

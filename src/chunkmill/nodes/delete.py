@@ -19,12 +19,13 @@ from chunkmill.journal.names import JOB_PREFIX, journal_prefix
 from chunkmill.journal.unfinished import jobs_at
 from chunkmill.nodes import documents
 from chunkmill.nodes.consolidated import forget_consolidated
-from chunkmill.nodes.opening import open_stored, open_target_store, walk
+from chunkmill.nodes.opening import check_adapter, open_stored, open_target_store, walk
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import flush, is_link, pinned, sweep_partial_files
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import Url
+from chunkmill.stores.places import place_of
 from chunkmill.stores.probe import PROBE_PREFIX
 
 __all__ = ["delete", "delete_node"]
@@ -66,7 +67,11 @@ def delete(url: Url, path: str = "", *, storage_options: Mapping[str, Any] | Non
     >>> list(cm.open_group("memory://doc-delete", "g"))
     []
     """
-    delete_node(open_target_store(url, storage_options), path)
+    place = place_of(url, path)
+    store = open_target_store(place.url, storage_options)
+    if place.adapter is not None:
+        check_adapter(place.adapter, open_stored(store, place.path, format=place.format, consolidated=False))
+    delete_node(store, place.path)
 
 
 def delete_node(store: Store, path: str) -> None:

@@ -21,6 +21,7 @@ from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs, with_st
 from chunkmill.nodes import deferred_imports
 from chunkmill.stores.base import Store
 from chunkmill.stores.open import Url, open_plain_store
+from chunkmill.stores.places import place_of
 
 __all__ = ["StoredJob", "StoredJobs", "jobs"]
 
@@ -136,7 +137,7 @@ def jobs(url: Url, *, storage_options: Mapping[str, Any] | None = None) -> Store
     Parameters
     ----------
     url, storage_options
-        As in `open`.
+        As in `open`; of a url pipeline that names a node, the jobs at and below it.
 
     Returns
     -------
@@ -156,8 +157,10 @@ def jobs(url: Url, *, storage_options: Mapping[str, Any] | None = None) -> Store
     >>> cm.jobs("memory://doc-jobs")
     []
     """
-    store = open_plain_store(url, storage_options)
-    found = (_described(store, job) for job in unfinished_jobs(store))
+    place = place_of(url)
+    store, at = open_plain_store(place.url, storage_options), place.path
+    below = (job for job in unfinished_jobs(store) if at in {"", job.path} or job.path.startswith(f"{at}/"))
+    found = (_described(store, job) for job in below)
     return StoredJobs(sorted(found, key=lambda job: (job.began, job.path)))
 
 

@@ -44,7 +44,16 @@ from chunkmill.stores.capabilities import after_stored, can_list, documents_dema
 from chunkmill.stores.open import BARE_URLS, Url, open_store, without_reference_options
 from chunkmill.stores.remembered import OverlayStore, RememberedReads
 
-__all__ = ["array_at", "as_stored", "consolidate", "find_stored", "open_stored", "open_target_store", "walk"]
+__all__ = [
+    "array_at",
+    "as_stored",
+    "check_adapter",
+    "consolidate",
+    "find_stored",
+    "open_stored",
+    "open_target_store",
+    "walk",
+]
 __all__ += ["walk_openable"]
 
 
@@ -127,6 +136,20 @@ def _format_of(node: StoredNode) -> Format:
 def find_stored(store: Store, path: str) -> StoredNode | None:
     """Return the node at `path` by its own documents; ``None`` where no format knows one."""
     return _find(store, path, None, consolidated=False, read_only=True)[0]
+
+
+def check_adapter(adapter: str | None, node: StoredNode) -> None:
+    """Raise `NodeNotFound` for a node of another format than the last adapter of its url pipeline names.
+
+    In N5, each folder is a group: that of an array of Zarr is none.
+    """
+    found: StoredNode | None = node
+    if adapter == node.format and isinstance(node, StoredGroup) and node.is_implicit:
+        found = find_stored(node.store, node.path)
+    if found is None or adapter in {None, found.format} or (adapter, found.format[:4]) == ("zarr", "zarr"):
+        return
+    hint = f"the {'array' if isinstance(found, StoredArray) else 'group'} there is of format {found.format!r}"
+    raise NodeNotFound(url=node.url, path=node.path, wanted=f"node of format {adapter!r}", hint=hint)
 
 
 def _find(

@@ -218,7 +218,7 @@ def plan_pyramid(
             raise ValueError(f"region={region!r}: levels of a crop need a target: the source has the whole image")
         where = _next_to(base, format, ome)
     else:
-        store, path = open_target(target, options)
+        store, path, format = open_target(target, options, format)  # noqa: A001
         documents_format = format_of_store(store, format or READ_ONLY.get(base.array.format, base.array.format))
         path = documents_format.normalize_path(path)
         check_apart(base.array, store, path, overwrite=True)

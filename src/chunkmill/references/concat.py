@@ -24,6 +24,7 @@ from chunkmill.nodes.reference_sets import open_reference_store
 from chunkmill.references.files import SetFile, in_memory
 from chunkmill.stores.capabilities import HoldsReferences, innermost
 from chunkmill.stores.open import without_reference_options
+from chunkmill.stores.places import place_of
 from chunkmill.stores.reference import ReferenceStore
 
 __all__ = ["concat_references"]
@@ -116,7 +117,10 @@ def _listed(sets: Any, storage_options: Mapping[str, Any] | None) -> Sequence[An
 
 def _reference_store(each: StoreLocation | Array | Group, storage_options: Mapping[str, Any] | None) -> HoldsReferences:
     if isinstance(each, (str, os.PathLike)):
-        return open_reference_store(each, storage_options)
+        place = place_of(each)
+        if place.path:
+            raise ValueError(f"{each!r} names a node: give the url of the reference set")
+        return open_reference_store(place.url, storage_options)
     store = innermost(each.store) if isinstance(each, (Array, Group)) else each
     if not isinstance(store, HoldsReferences):
         msg = f"expected the url of a reference set or a node opened from one, got {each!r:.100}"

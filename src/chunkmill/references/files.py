@@ -30,6 +30,7 @@ from chunkmill.stores.capabilities import delete_keys, stage, swap_in
 from chunkmill.stores.conflicts import swap
 from chunkmill.stores.open import may_be_reference_file, open_plain_store
 from chunkmill.stores.reference_targets import split_url
+from chunkmill.stores.url_pipeline import parse_url_pipeline
 
 __all__ = ["SetFile", "in_memory"]
 
@@ -74,6 +75,9 @@ class SetFile:
         if not isinstance(url, (str, os.PathLike)):
             msg = f"a reference set is written to a url, not to {type(url).__name__}"
             raise TypeError(msg)
+        if "|" in os.fspath(url) and parse_url_pipeline(os.fspath(url)) is not None:
+            reason = "a reference set is a file or a folder, which the url names without adapters"
+            raise StoreError(url=os.fspath(url), key="", reason=reason)
         if kind is None:
             kind = "json" if may_be_reference_file(url) else "parquet"
         for name, value, allowed in (("format", kind, _KINDS), ("version", version, (0, 1))):

@@ -34,6 +34,7 @@ from chunkmill.scans.partitions import FollowingArray, following_arrays, partiti
 from chunkmill.scans.records import Records, fingerprint_of, version_of
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.open import open_store
+from chunkmill.stores.places import place_of
 from chunkmill.stores.reference import ReferenceStore
 
 __all__ = ["ScanPlan", "ScanReport", "plan_scan", "scan"]
@@ -535,4 +536,8 @@ def _files(urls: Any, storage_options: Mapping[str, Any] | None) -> list[str]:
 
 
 def _absolute(url: str) -> str:
+    place = place_of(url)
+    if place.path or place.adapter is not None:
+        raise ScanError(url=url, reason="a file is scanned, and the url names a node in it")
+    url = place.url
     return url if "://" in url else str(Path(url).expanduser().absolute())

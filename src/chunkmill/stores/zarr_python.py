@@ -27,6 +27,7 @@ from chunkmill.stores.base import (
     check_prefix,
     range_bounds,
 )
+from chunkmill.stores.local import JOURNAL
 from chunkmill.stores.read_ahead import get_ahead
 from chunkmill.stores.wrapper import StoreWrapper
 
@@ -50,7 +51,8 @@ def is_zarr_python_store(place: Any) -> bool:
 def place_of(below: Any) -> Any | None:
     """Return what else names the place of one of zarr-python's own stores: a path, an obstore store, an fsspec mapper.
 
-    ``None`` where it has no other name, or, a zip file being written, where others must not open it.
+    ``None`` where it has no other name, or, a zip file being written, where others must not open it. One that was
+    written and closed is a file: zarr-python, which opens it again with its old mode, would empty it.
     """
     kind = type(below)
     if not kind.__module__.startswith("zarr.storage"):
@@ -61,7 +63,8 @@ def place_of(below: Any) -> Any | None:
         return below.store
     if kind.__name__ == "FsspecStore":
         return fsspec.FSMap(below.path, below.fs)
-    return os.fspath(below.path) if kind.__name__ == "ZipStore" and below.read_only else None
+    is_written = kind.__name__ == "ZipStore" and not below.read_only and (below._is_open or not hasattr(below, "_zf"))  # noqa: SLF001
+    return os.fspath(below.path) if kind.__name__ == "ZipStore" and not is_written else None
 
 
 class ReadOnlyStore(StoreWrapper):
@@ -90,6 +93,7 @@ class ReadOnlyStore(StoreWrapper):
 
 
 _READ_ONLY = "the store of zarr-python was opened for reading only"
+_NO_DELETES = "the store deletes nothing, and leases of writers would stay in it: close a ZipStore before it is given"
 
 
 class ZarrPythonStore:
@@ -223,6 +227,8 @@ class ZarrPythonStore:
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Store a value."""
         check_key(key)
+        if key.startswith(JOURNAL) and not self.below_zarr.supports_deletes:
+            raise StoreError(url=self.url, key=key, reason=_NO_DELETES)
         buffer = sys.modules["zarr.core.buffer"].default_buffer_prototype().buffer.from_bytes(bytes(value))
         self._write(key, lambda: self.below_zarr.set(key, buffer))
 

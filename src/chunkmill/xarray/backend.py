@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +46,7 @@ from chunkmill.nodes.reference_sets import is_reference_set
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.open import is_store
+from chunkmill.stores.url_pipeline import parse_url_pipeline
 from chunkmill.xarray.decode import array_encoding, decode, decoded_attributes
 from chunkmill.xarray.unfinished_append import ATTRIBUTE, UnfinishedAppend
 
@@ -194,11 +196,11 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
 
         The setting ``chunkmill.guess-zarr`` takes Zarr always, or never. Remote urls are judged by their suffix alone.
         """
-        if is_store(filename_or_obj):
-            return True
         if not isinstance(filename_or_obj, (str, os.PathLike)):
-            return False
+            return is_store(filename_or_obj)
         name = os.fspath(filename_or_obj)
+        if "|" in name:
+            return _is_pipeline(name)
         path = Path(name).expanduser()
         is_file = path.is_file() and (".json" in path.name or path.suffix in {".zip", ".ozx"})
         if not path.is_dir() and not is_file:
@@ -304,6 +306,13 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         return datasets
 
 
+def _is_pipeline(name: str) -> bool:
+    try:
+        return parse_url_pipeline(name) is not None
+    except ChunkmillError:
+        return False
+
+
 def _takes_zarr() -> bool:
     """Return whether Zarr is opened by this engine where users name none."""
     wanted = setting("guess-zarr")
@@ -320,6 +329,8 @@ def _open(
     base: str | os.PathLike[str] | None,
 ) -> StoredNode:
     path = (group or "").strip("/")
+    if isinstance(url, str) and "|" in url:  # xarray, which takes it for a path, has made one slash of two
+        url = re.sub(r"\|(icechunk|ic):/(?=branch\.|tag\.|[0-9A-HJKMNP-TV-Z]{20}(?:/|\||$))", r"|\1://", url)
     options: dict[str, Any] = {"format": name, "consolidated": consolidated, "storage_options": storage_options}
     return api.open(url, path, base=base, **options).stored
 

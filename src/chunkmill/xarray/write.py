@@ -39,6 +39,7 @@ from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.runtime.cluster_locks import check_guarded, lock_factory
 from chunkmill.runtime.preflight import check_writers
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
+from chunkmill.stores.places import place_of
 from chunkmill.xarray.duplicates import Duplicates, OnDuplicate, check_choice, find_duplicates
 from chunkmill.xarray.publication import Publication
 from chunkmill.xarray.reservation import reserved_additions, reserved_group
@@ -235,10 +236,11 @@ def write_dataset(
     keeps = mode == "a-"
     mode = _mode(mode, region, append_dim)
     check_choice(on_duplicate, append_dim, compute=compute)
+    url, path, format, adapter = place_of(url, path, format)  # noqa: A001
     store = open_target_store(url, storage_options)
     groups = labelled_groups(ds, path.strip("/"), encoding, store.url)
     must_exist = region is not None or append_dim is not None
-    root = open_existing(store, groups[0].path, "r+" if must_exist else mode, StoredGroup)
+    root = open_existing(store, groups[0].path, "r+" if must_exist else mode, StoredGroup, adapter)
     chosen = None if on_duplicate == "error" else find_duplicates(groups, root, append_dim, on_duplicate)
     if chosen is not None:
         rewrite = partial(write_dataset, url=store, path=path, lock=lock, write_empty_chunks=write_empty_chunks)
