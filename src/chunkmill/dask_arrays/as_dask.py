@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from dask.array import core as da
 from dask.base import is_dask_collection
 
-from chunkmill.dask_arrays.kinds import is_dask_array, lowered
+from chunkmill.dask_arrays.kinds import is_dask_array, lowered, lowered_together
 from chunkmill.dask_arrays.read import read_graph, sized
 from chunkmill.model.user_values import masked, plain
 from chunkmill.nodes.array import Array
 
-__all__ = ["as_dask"]
+__all__ = ["as_dask", "together_as_dask"]
+
+
+def together_as_dask(values: Iterable[Any]) -> list[da.Array]:
+    """Return each of the values as a dask array; expressions are optimized together, and read once what they share."""
+    return [as_dask(x) for x in lowered_together([_unlabelled(x) for x in values])]
+
+
+def _unlabelled(x: Any) -> Any:
+    """Return the values of xarray's DataArray or Variable; others as they are."""
+    return x.data if hasattr(x, "dims") and hasattr(x, "data") and not isinstance(x, Array) else x
 
 
 def as_dask(x: Any) -> da.Array:
@@ -36,8 +47,8 @@ def as_dask(x: Any) -> da.Array:
         if isinstance(x._meta, np.ma.MaskedArray):  # noqa: SLF001 - dask's name for it
             raise masked()
         return x  # type: ignore[no-any-return]
-    if hasattr(x, "dims") and hasattr(x, "data"):  # xarray's DataArray and Variable
-        return as_dask(x.data)
+    if (values := _unlabelled(x)) is not x:
+        return as_dask(values)
     if is_dask_collection(x):
         collection: da.Array = da.asarray(x)  # a frame
         return collection

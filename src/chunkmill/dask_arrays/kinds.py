@@ -8,12 +8,12 @@ array (`chunkmill.dask_arrays.expressions`).
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import product
 from typing import Any, Literal
 
-from dask._expr import Expr
+from dask._expr import Expr, _ExprSequence
 from dask._task_spec import Alias, convert_legacy_graph
 from dask.array import array_expr_enabled, core
 from dask.base import is_dask_collection
@@ -30,6 +30,7 @@ __all__ = [
     "is_dask_array",
     "kind_of",
     "lowered",
+    "lowered_together",
 ]
 
 ArrayKind = Literal["dask", "dask-array"]
@@ -75,7 +76,11 @@ def is_dask_array(x: Any) -> bool:
     >>> is_dask_array(core.asarray([1, 2])), is_dask_array([1, 2])
     (True, False)
     """
-    return isinstance(x, core.Array) or (is_dask_collection(x) and hasattr(x, "expr") and hasattr(x, "numblocks"))
+    return isinstance(x, core.Array) or _is_expression(x)
+
+
+def _is_expression(x: Any) -> bool:
+    return not isinstance(x, core.Array) and is_dask_collection(x) and hasattr(x, "expr") and hasattr(x, "numblocks")
 
 
 def lowered(x: Any) -> Any:
@@ -83,15 +88,34 @@ def lowered(x: Any) -> Any:
 
     An expression is optimized as its own library does it. Then slices and rechunks have reached what is read.
     """
-    if isinstance(x, core.Array) or not is_dask_array(x):
-        return x
-    simplified = x.expr.simplify().lower_completely()
+    return lowered_together([x])[0]
+
+
+def lowered_together(values: Sequence[Any]) -> list[Any]:
+    """Return what `lowered` does for each of several values that are computed together.
+
+    Expressions are optimized together, so that what several of them need is read once.
+    """
+    result = list(values)
+    for kind in _KINDS:
+        numbers = [i for i, x in enumerate(values) if _is_expression(x) and kind_of(x) == kind]
+        if not numbers:
+            continue
+        together = _ExprSequence(*(values[i].expr for i in numbers)).simplify().lower_completely().operands
+        fused = type(together[0])._fuse_many(together) if kind == "dask-array" else together  # noqa: SLF001
+        for i, simplified, own in zip(numbers, together, fused, strict=True):
+            result[i] = _as_core(simplified, own, values[i]._meta)  # noqa: SLF001
+    return result
+
+
+def _as_core(simplified: Any, fused: Any, meta: Any) -> core.Array:
+    """Return the array of an expression, of which `fused` has the tasks."""
     if (as_source := getattr(simplified, "as_source", None)) is not None and (source := as_source()) is not None:
-        return source
-    fused = simplified.fuse() if hasattr(simplified, "fuse") else simplified
-    layer = ExpressionLayer(convert_legacy_graph(dict(fused.__dask_graph__())), simplified)
+        return source  # type: ignore[no-any-return]
+    # not `fused.__dask_graph__`, which would fuse what another array shares
+    layer = ExpressionLayer(convert_legacy_graph(dict(Expr.__dask_graph__(fused))), simplified)
     graph = HighLevelGraph({fused._name: layer}, {fused._name: set()})  # noqa: SLF001 - as all expressions of Dask's
-    return core.Array(graph, fused._name, fused.chunks, meta=x._meta)  # noqa: SLF001
+    return core.Array(graph, fused._name, fused.chunks, meta=meta)  # noqa: SLF001
 
 
 class ExpressionLayer(MaterializedLayer):

@@ -16,7 +16,7 @@ from chunkmill.array.chunk_io import LockFactory
 from chunkmill.array.selection import as_region
 from chunkmill.array.staleness import check_after_writing
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.dask_arrays.as_dask import as_dask
+from chunkmill.dask_arrays.as_dask import together_as_dask
 from chunkmill.dask_arrays.expressions import read_array
 from chunkmill.dask_arrays.joined_regions import join_regions
 from chunkmill.dask_arrays.kinds import ArrayKind, as_kind, check_kind, kind_of
@@ -141,12 +141,10 @@ def store(
         counts = f"{len(listed)} sources, {len(arrays)} targets and {len(places)} regions"
         raise ValueError(f"{counts} do not match: give a list of as many of each, or one region for all")
     factory = lock_factory(lock)
-    values, wheres = [], []
     for array in {(id(array.store), array.path): array for array in arrays}.values():
         check_no_job(array.store, array.path)
-    for x, array, region in zip(listed, arrays, places, strict=True):
-        wheres.append(write_region_of(array, region))
-        values.append(as_dask(checked_values(x)))
+    wheres = [write_region_of(array, region) for array, region in zip(arrays, places, strict=True)]
+    values = together_as_dask([checked_values(x) for x in listed])
     planned = _planned(values, arrays, wheres, lock=factory, write_empty=write_empty_chunks)
     check_writers(arrays if compute else [])
     finish = partial(_reports, numbers=[p.n_regrouped for p in planned], arrays=arrays)

@@ -29,18 +29,18 @@ from numpy.typing import NDArray
 from chunkmill.array.chunk_io import LockFactory
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.dask_arrays.aligned_chunks import write_chunks
+from chunkmill.dask_arrays.aligned_chunks import aligned_chunks, write_chunks
 from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
 from chunkmill.dask_arrays.encoded_copy import as_encoded
 from chunkmill.dask_arrays.hazards import check_in_place
 from chunkmill.dask_arrays.joined_regions import JoinedRegions
-from chunkmill.dask_arrays.read import SourceArray
+from chunkmill.dask_arrays.read import Source, SourceArray, read_graph
 from chunkmill.dask_arrays.regroup import regroup
 from chunkmill.dask_arrays.write_task import UnfinishedWrite, WriteCounts, WriteTask, finished
 from chunkmill.display.report import ReportMixin
 from chunkmill.errors import AlignmentError
 from chunkmill.journal.journal import Journal
-from chunkmill.model.grid import MOST_AXES, Region
+from chunkmill.model.grid import MOST_AXES, DaskChunks, Region
 from chunkmill.model.user_values import as_dtype, is_text
 from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files
 from chunkmill.runtime.cluster_locks import automatic_lock, check_guarded
@@ -228,9 +228,8 @@ def write_blocks(
     if not grid.aligned(region):
         check_guarded(array.store, array.path, lock)
     chunks = write_chunks(grid, region, x.chunks, array.dtype.itemsize)
-    if isinstance(x, SourceArray) and x.source is not None and chunks == x.chunks and not write_empty:
-        encoded = as_encoded(x, x.source, array, region)
-        x = x if encoded is None else encoded
+    if isinstance(x, SourceArray) and x.source is not None and x.source.name == x.name:
+        x = _read_for_writing(x, x.source, array, region, chunks, write_empty=write_empty)
     if is_text(array.dtype) and x.dtype != array.dtype:
         x = x.map_blocks(cast("Any", as_dtype), array.dtype, dtype=array.dtype)
     x = x.astype(array.dtype, copy=False)
@@ -269,6 +268,20 @@ def write_blocks(
         )
     check_in_place(counts, chunks, array, region)
     return counts, n_regrouped
+
+
+def _read_for_writing(
+    x: da.Array, source: Source, array: StoredArray, region: Region, chunks: DaskChunks, *, write_empty: bool
+) -> da.Array:
+    """Return `x`, an untouched source, in blocks of `chunks` where those are whole store keys of it, too; or encoded.
+
+    A task then reads all that it writes, and no blocks are regrouped.
+    """
+    if chunks != x.chunks and aligned_chunks(source.array.write_layout.grid, source.region, chunks) == chunks:
+        x = read_graph(source.array, chunks, source.region, values=source.values, dtype=x.dtype)
+        source = source._replace(name=x.name)
+    encoded = None if write_empty or chunks != x.chunks else as_encoded(x, source, array, region)
+    return x if encoded is None else encoded
 
 
 def run(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
@@ -17,7 +17,7 @@ from xarray import Variable, coders, conventions
 from xarray.backends.common import ensure_dtype_not_object
 from xarray.coding import strings, variables
 
-from chunkmill.dask_arrays.kinds import kind_of, lowered
+from chunkmill.dask_arrays.kinds import lowered, lowered_together
 from chunkmill.errors import AlignmentError, DatasetError, MetadataError, RegionError, UnknownCodec, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.cf_fill_value import encode_fill_value
@@ -26,6 +26,8 @@ from chunkmill.model.metadata import JSON, ArrayMetadata
 from chunkmill.nodes.new_array import describe_array, with_chunk_keys
 
 __all__ = ["NewVariable", "describe_variable", "encode_cf", "json_attributes", "with_lowered"]
+
+K = TypeVar("K")
 
 _CODERS = (
     coders.CFDatetimeCoder(),
@@ -175,16 +177,21 @@ def encode_cf(variable: Variable, name: str) -> Variable:
     for attribute in conventions.CF_RELATED_DATA:
         if attribute in variable.encoding:
             variable.attrs[attribute] = variable.encoding.pop(attribute)
-    return with_lowered(variable)
+    return with_lowered({name: variable})[name]
 
 
-def with_lowered(variable: Variable) -> Variable:
-    """Return the variable with values of `dask.array.core` where they are of another kind of Dask arrays.
+def with_lowered(variables: Mapping[K, Variable]) -> dict[K, Variable]:
+    """Return the variables with values of `dask.array.core` where they are of another kind of Dask arrays.
 
-    Xarray's coders call its chunk manager, which makes those of the kind that is registered.
+    They are optimized together, so that what several of them read is read once. Xarray's coders call its chunk manager,
+    which makes arrays of the kind that is registered.
     """
-    data = variable._data  # noqa: SLF001 - `data` would read what is lazy
-    return variable.copy(deep=False, data=lowered(data)) if kind_of(data) else variable
+    data = [variable._data for variable in variables.values()]  # noqa: SLF001 - `data` would read what is lazy
+    found = zip(variables.items(), data, lowered_together(data), strict=True)
+    return {
+        name: variable if after is before else variable.copy(deep=False, data=after)
+        for (name, variable), before, after in found
+    }
 
 
 def json_attributes(attributes: Mapping[Any, Any], name: str, url: str) -> dict[str, JSON]:

@@ -6,7 +6,7 @@ encoding cannot represent, coordinates that differ. Not here: the writing (`chun
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -151,7 +151,7 @@ def labelled_groups(
     """Return the datasets of `data` with their paths, parents first; check their names, and those in `encoding`."""
     encoding = dict(encoding or {})
     if isinstance(data, Dataset):
-        return [_labelled(data, path, encoding, url)]
+        return _lowered([_labelled(data, path, encoding, url)])
     if not isinstance(data, DataTree):
         raise TypeError(
             f"expected a Dataset or a DataTree, got {type(data).__name__}: call to_dataset() on a DataArray"
@@ -163,7 +163,16 @@ def labelled_groups(
     if encoding:
         hint = "the encoding of a tree is a mapping by group ('/' for the root), then by variable"
         raise DatasetError(variable="", url=url, reason=f"encoding names unknown groups {sorted(encoding)}", hint=hint)
-    return groups
+    return _lowered(groups)
+
+
+def _lowered(groups: Sequence[LabelledGroup]) -> list[LabelledGroup]:
+    """Return the groups with variables of `dask.array.core`, all optimized together."""
+    known = {(i, name): variable for i, group in enumerate(groups) for name, variable in group.variables.items()}
+    found = with_lowered(known)
+    return [
+        replace(group, variables={name: found[i, name] for name in group.variables}) for i, group in enumerate(groups)
+    ]
 
 
 def _labelled(dataset: Dataset, path: str, encoding: Mapping[str, Any], url: str) -> LabelledGroup:
@@ -174,7 +183,6 @@ def _labelled(dataset: Dataset, path: str, encoding: Mapping[str, Any], url: str
     if unknown := sorted(set(encoding) - set(map(str, dataset.variables))):
         raise DatasetError(variable="", url=url, reason=f"encoding names unknown variables {unknown}")
     variables, attributes = conventions.encode_dataset_coordinates(dataset)
-    variables = {name: with_lowered(variable) for name, variable in variables.items()}
     return LabelledGroup(path, dataset, variables, attributes, dict(encoding))
 
 

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 from dask.array import array_expr_enabled
+from support.recording import FarStore
 
 import chunkmill as cm
+from benchmarks.patterns import n_run
 from chunkmill.array import chunk_io
 from chunkmill.dask_arrays.encoded_copy import EncodedChunk, as_encoded
 from chunkmill.errors import ChunkError
@@ -94,6 +96,22 @@ def test_what_differs_is_decoded(source, kind, options):
     target, report = copy(source, kind, **options)
     np.testing.assert_array_equal(target[...], source[...])
     assert report.n_empty == 0 or "write_empty_chunks" not in options
+
+
+@pytest.mark.parametrize(("chunks", "n_regrouped"), [((200, 300), 0), ((130, 130), 36)], ids=["whole", "cut"])
+def test_an_untouched_source_is_read_once_in_the_blocks_of_the_target(kind, chunks, n_regrouped):
+    source = FarStore()
+    values = np.arange(360000.0).reshape(600, 600)
+    cm.create_array(source.below, "a", shape=values.shape, dtype="f8", chunks=(100, 100))[...] = values
+    x = cm.from_store(source, "a", chunked_array_type=kind)
+    source.clear()
+    target = MemoryStore()
+    report = cm.to_store(x, target, chunks=chunks)
+    assert set(source.chunks("get").values()) == {1}
+    assert report.n_regrouped == n_regrouped
+    np.testing.assert_array_equal(cm.open_array(target)[...], values)
+    n = n_run(cm.to_store(x, MemoryStore(), chunks=chunks, compute=False))
+    assert (n < 36) == (n_regrouped == 0)
 
 
 def test_a_changed_array_is_no_source_any_more(source):

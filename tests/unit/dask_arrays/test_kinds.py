@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 import xarray as xr
 from dask.array import array_expr_enabled, core
+from support.recording import FarStore
 
 import chunkmill as cm
 from chunkmill.dask_arrays.kinds import as_kind, check_kind, is_dask_array, kind_of, lowered
 from chunkmill.errors import DatasetError, JobError
+from chunkmill.stores.memory import MemoryStore
 
 VALUES = np.arange(24 * 20.0).reshape(24, 20)
 
@@ -159,6 +161,28 @@ def test_stored_values_that_differ_are_named_without_reading_the_rest_here(xp, r
     wrong = r"1200 of 1200 values differ .* at \[0, 0\]: 1.0 is stored, got 2.0; at \[0, 1\]"
     with pytest.raises(DatasetError, match=wrong):
         cm.write_dataset(other, tmp_path / "ds.zarr", append_dim="t")
+
+
+@pytest.mark.parametrize("writer", ["store", "dataset", "tree"])
+def test_what_several_arrays_share_is_read_once(kind, registered, writer):
+    source = FarStore()
+    cm.create_array(source.below, "a", shape=(24, 20), dtype="f8", chunks=(6, 5))[...] = VALUES
+    x = cm.from_store(source, "a", chunked_array_type=kind)
+    arrays = {"u": x + 1, "v": x * 2}
+    target = MemoryStore()
+    source.clear()
+    if writer == "store":
+        targets = [cm.create_array(target, name, shape=(24, 20), dtype="f8", chunks=(6, 5)) for name in arrays]
+        cm.store([xr.DataArray(arrays["u"]), arrays["v"]], targets)
+    elif writer == "dataset":
+        cm.write_dataset(xr.Dataset({name: (("y", "x"), y) for name, y in arrays.items()}), target)
+    else:
+        parts = {f"/{name}": xr.Dataset({name: (("y", "x"), y)}) for name, y in arrays.items()}
+        cm.write_dataset(xr.DataTree.from_dict(parts), target)
+    assert set(source.chunks("get").values()) == {1}
+    found = {name: cm.open_array(target, f"{name}/{name}" if writer == "tree" else name)[...] for name in arrays}
+    np.testing.assert_array_equal(found["u"], VALUES + 1)
+    np.testing.assert_array_equal(found["v"], VALUES * 2)
 
 
 def test_a_pyramid_is_made_of_each_kind(x, tmp_path):
