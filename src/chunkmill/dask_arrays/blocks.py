@@ -19,7 +19,15 @@ from dask.layers import ArrayBlockwiseDep
 
 from chunkmill.model.grid import ChunkGrid, DaskChunks, Region, RegularAxis, RunsAxis, run_lengths
 
-__all__ = ["BlockRegions", "SharedFunction", "SharedSource", "unpacked_function", "unpacked_source"]
+__all__ = [
+    "BlockRegions",
+    "ReorderedRegions",
+    "SharedFunction",
+    "SharedSource",
+    "stored_index",
+    "unpacked_function",
+    "unpacked_source",
+]
 
 
 class BlockRegions(ArrayBlockwiseDep):
@@ -69,6 +77,39 @@ class BlockRegions(ArrayBlockwiseDep):
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return "chunkmill.BlockRegions", self.grid, self.start
+
+
+class ReorderedRegions(BlockRegions):
+    """Region of the stored array that each block of a result needs, whose axes are left in another order, or dropped.
+
+    `order` are the axes of the array that are left, in the order of the result. Along an axis that is dropped, there is
+    one block.
+    """
+
+    def __init__(self, regions: BlockRegions, order: Sequence[int]) -> None:
+        self.__dict__.update(regions.__dict__)
+        self._order = tuple(order)
+
+    @property
+    def chunks(self) -> DaskChunks:  # type: ignore[override]
+        """None: the blocks do not have the shapes of their regions."""
+        return ()
+
+    def region(self, index: tuple[int, ...]) -> Region:
+        """Return the region that a block needs."""
+        return super().region(stored_index(index, self._order, len(self.grid.axes)))
+
+
+def stored_index(index: Sequence[int], order: Sequence[int], ndim: int) -> tuple[int, ...]:
+    """Return the index of a block along the axes of an array, of one along those that are left, in another order.
+
+    Examples
+    --------
+    >>> stored_index((3, 5), (2, 0), 3)
+    (5, 0, 3)
+    """
+    places = dict(zip(order, index, strict=True))
+    return tuple(places.get(axis, 0) for axis in range(ndim))
 
 
 def _axis(lengths: Sequence[int]) -> RegularAxis | RunsAxis:

@@ -28,10 +28,11 @@ from chunkmill.array.selection import full_region
 from chunkmill.array.staleness import read_published
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.aligned_chunks import aligned_chunks
-from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
+from chunkmill.dask_arrays.blocks import BlockRegions, ReorderedRegions, SharedFunction, stored_index
 from chunkmill.dask_arrays.kinds import ArrayKind, check_kind
 from chunkmill.dask_arrays.read import ReadTasks, ReadValues, block_chunks, read_graph
 from chunkmill.dask_arrays.runs import run_length
+from chunkmill.dask_arrays.sparse_reductions import Folded, Reduced
 from chunkmill.model.grid import ChunkGrid, DaskChunks, Region
 
 __all__ = ["NamedValues", "read_array", "read_expression"]
@@ -69,7 +70,16 @@ def read_expression(
     prefix = name or f"read-{array.path.rpartition('/')[2] or 'array'}"
     expression = _class_for(kind)
     return expression.collection(
-        expression(array, cuts, (1,) * array.ndim, values, dtype or array.dtype, prefix, name is not None)
+        expression(
+            array,
+            cuts,
+            (1,) * array.ndim,
+            tuple(range(array.ndim)),
+            values,
+            dtype or array.dtype,
+            prefix,
+            name is not None,
+        )
     )
 
 
@@ -96,11 +106,12 @@ class _Read:
     """Rules that the expressions of both libraries share.
 
     Operands are the array, the bounds of blocks along its axes, the step along each of them or 0 where the axis is
-    dropped, the function that makes the values of a block, their dtype, the name and whether that is all of the name;
-    and the expression whose tasks begin requests, where there is one.
+    dropped, the axes that are left in the order of the result, the function that makes the values of a block, their
+    dtype, the name and whether that is all of the name; and the expression whose tasks begin requests, where there is
+    one.
     """
 
-    _parameters = ["array", "cuts", "steps", "values", "dtype", "prefix", "is_named", "runs"]  # noqa: RUF012 - as Dask's own
+    _parameters = ["array", "cuts", "steps", "order", "values", "dtype", "prefix", "is_named", "runs"]  # noqa: RUF012 - as Dask's own
     _defaults = {"is_named": False, "runs": None}  # noqa: RUF012
     _is_blockwise_fusable = True
     _can_rechunk_pushdown = True
@@ -115,6 +126,10 @@ class _Read:
         runs_class: Any
         shape: tuple[int, ...]
         slice_class: Any
+        reduced_class: Any
+        reduction_class: Any
+        _other_dependents: Any
+        transpose_class: Any
         _rechunk_pushdown: Any
         _slice_pushdown: Any
 
@@ -125,31 +140,41 @@ class _Read:
 
     @cached_property
     def _meta(self) -> NDArray[Any]:
-        return np.empty((0,) * sum(map(bool, self.operand("steps"))), self.operand("dtype"))
+        return np.empty((0,) * len(self.operand("order")), self.operand("dtype"))
 
     @cached_property
     def chunks(self) -> DaskChunks:
-        """Length of each block, along the axes that are not dropped."""
-        return tuple(_lengths(cuts, step) for cuts, step in self._axes() if step)
+        """Length of each block, along the axes that are left."""
+        axes = list(self._axes())
+        return tuple(_lengths(*axes[axis]) for axis in self.operand("order"))
 
     def _axes(self) -> Iterator[tuple[tuple[tuple[int, int], ...], int]]:
         return zip(self.operand("cuts"), self.operand("steps"), strict=True)
 
     @cached_property
-    def tasks(self) -> ReadTasks:
-        """Functions that the tasks call, and their arguments."""
-        cuts, steps, values = (self.operand(each) for each in ("cuts", "steps", "values"))
+    def block_values(self) -> ReadValues:
+        """Function that makes the elements of a block from the region that it needs."""
+        steps, order, values = (self.operand(each) for each in ("steps", "order", "values"))
         if any(step != 1 for step in steps):
             picks = (*(slice(None, None, step) if step else 0 for step in steps), ...)
             values = partial(_picked, picks=picks, values=values)
+        if list(order) != (kept := sorted(order)):
+            values = partial(_transposed, axes=tuple(map(kept.index, order)), values=values)
+        return values  # type: ignore[no-any-return]
+
+    @cached_property
+    def tasks(self) -> ReadTasks:
+        """Functions that the tasks call, and their arguments."""
+        cuts, values = self.operand("cuts"), self.block_values
         chunks = tuple(tuple(stop - start for start, stop in axis) for axis in cuts)
         placed = tuple(tuple(slice(*cut) for cut in axis) for axis in cuts)
         return ReadTasks.of(self.operand("array"), chunks, _bounds(cuts), values, placed)
 
     @property
     def regions(self) -> BlockRegions:
-        """Region that each block needs, as if no axis was dropped."""
-        return self.tasks.regions
+        """Region that each block needs."""
+        order, regions = self.operand("order"), self.tasks.regions
+        return regions if order == tuple(range(len(regions.numblocks))) else ReorderedRegions(regions, order)
 
     @cached_property
     def _call(self) -> SharedFunction:
@@ -160,17 +185,16 @@ class _Read:
         return {(self._name, *index): self._task((self._name, *index), index) for index in blocks}
 
     def _task(self, key: Any, block_id: Sequence[int]) -> Task:
-        visible = iter(block_id)
-        index = tuple(next(visible) if step else 0 for step in self.operand("steps"))
+        index = stored_index(block_id, self.operand("order"), len(self.operand("steps")))
         runs = self.operand("runs")
         begun = () if runs is None else (TaskRef(runs.key(index)),)
-        return Task(key, self._call, self.regions[index], *begun, _data_producer=runs is None)
+        return Task(key, self._call, self.tasks.regions[index], *begun, _data_producer=runs is None)
 
     def _input_block_id(self, _: Any, block_id: tuple[int, ...]) -> tuple[int, ...]:
         return block_id
 
     def _with(self, **operands: Any) -> Any:
-        names = ("array", "cuts", "steps", "values", "dtype", "prefix")
+        names = ("array", "cuts", "steps", "order", "values", "dtype", "prefix")
         read: Any = type(self)
         return read(*(operands.get(name, self.operand(name)) for name in names), False, operands.get("runs"))
 
@@ -185,7 +209,9 @@ class _Read:
     def as_source(self) -> Any:
         """Return the array of `dask.array` that reads the same blocks; ``None`` where a task picks some elements."""
         cuts = self.operand("cuts")
-        if any(step != 1 for step in self.operand("steps")) or not _is_contiguous(cuts):
+        if self.operand("order") != tuple(range(len(cuts))) or any(step != 1 for step in self.operand("steps")):
+            return None
+        if not _is_contiguous(cuts):
             return None
         array, values, dtype = (self.operand(each) for each in ("array", "values", "dtype"))
         return read_graph(array, self.chunks, _bounds(cuts), self._name, values=values, dtype=dtype)
@@ -195,6 +221,12 @@ class _Read:
             return self._slice_pushdown(parent, dependents)
         if type(parent) is self.rechunk_class:
             return self._rechunk_pushdown(parent, dependents)
+        if isinstance(parent, self.reduction_class) and parent.weights is None:
+            alone = not isinstance(parent, Reduced) and not self._other_dependents(parent, dependents)
+            return self.reduced_class(*parent.operands) if alone else None
+        if type(parent) is self.transpose_class:
+            order = self.operand("order")
+            return self._with(order=tuple(order[axis] for axis in parent.axes))
         return None
 
     def _accept_slice(self, parent: Any) -> Any:
@@ -203,11 +235,15 @@ class _Read:
             return None
         if any(isinstance(part, slice) and (part.step or 1) < 0 for part in parent.index):
             return self._backwards(parent)
-        parts = iter(parent.index)
+        order = self.operand("order")
+        parts = dict(zip(order, parent.index, strict=False))
         found = [
-            (cuts, 0) if step == 0 else _sliced(cuts, step, next(parts, slice(None))) for cuts, step in self._axes()
+            _sliced(cuts, step, parts.get(axis, slice(None))) if step else (cuts, 0)
+            for axis, (cuts, step) in enumerate(self._axes())
         ]
-        result = self._with(cuts=tuple(cuts for cuts, _ in found), steps=tuple(step for _, step in found))
+        steps = tuple(step for _, step in found)
+        left = tuple(axis for axis in order if steps[axis])
+        result = self._with(cuts=tuple(cuts for cuts, _ in found), steps=steps, order=left)
         return result if result.chunks == parent.chunks else None
 
     def _backwards(self, parent: Any) -> Any:
@@ -236,8 +272,8 @@ class _Read:
             return None
         if any(n != n for axis in chunks for n in axis):  # noqa: PLR0124 - NaN: unknown lengths
             return None
-        visible, region = iter(chunks), _bounds(cuts)
-        wanted = tuple(tuple(map(int, next(visible))) if step else (1,) for step in self.operand("steps"))
+        visible, region = dict(zip(self.operand("order"), chunks, strict=True)), _bounds(cuts)
+        wanted = tuple(tuple(map(int, visible.get(axis, (1,)))) for axis in range(len(cuts)))
         aligned = aligned_chunks(self.operand("array").write_layout.grid, region, wanted)
         own = tuple(_cuts(cut.start, lengths) for cut, lengths in zip(region, aligned, strict=True))
         read = self if own == cuts else self._with(cuts=own)
@@ -294,13 +330,21 @@ class _Runs:
         return self._name, number // self.operand("length")
 
     def _layer(self) -> dict[Any, Any]:
-        tasks = self.reads(*(self.operand(name) for name in self._parameters[:4]), None, "").tasks
+        return self.begun()
+
+    def begun(self, present: NDArray[np.bool] | None = None) -> dict[Any, Any]:
+        """Return the tasks, of the blocks that are `present`."""
+        array, cuts, steps, values = (self.operand(name) for name in self._parameters[:4])
+        tasks = self.reads(array, cuts, steps, tuple(range(len(cuts))), values, None, "").tasks
         begin = SharedFunction(tasks.begin)
         blocks = product(*(range(len(axis)) for axis in self.operand("cuts")))
         graph = {}
         while run := list(islice(blocks, self.operand("length"))):
             key = self.key(run[0])
-            graph[key] = Task(key, begin, tasks.regions.together(run), _data_producer=True)
+            if present is not None:
+                run = [index for index in run if present[index]]
+            if run:
+                graph[key] = Task(key, begin, tasks.regions.together(run), _data_producer=True)
         return graph
 
 
@@ -308,8 +352,11 @@ class _Runs:
 # Classes of each library, made when they are first used: pickle finds them here by name
 
 _MODULES = {
-    "Dask": [f"dask.array._array_expr.{name}" for name in ("_io", "_slicing", "_rechunk", "_collection")],
-    "DaskArray": [f"dask_array.{name}" for name in ("io._base", "slicing", "_rechunk", "_new_collection")],
+    "Dask": [f"dask.array._array_expr.{name}" for name in ("_io", "_slicing", "_rechunk", "_collection", "_blockwise")],
+    "DaskArray": [
+        f"dask_array.{name}"
+        for name in ("io._base", "slicing", "_rechunk", "_new_collection", "manipulation._transpose")
+    ],
 }
 
 
@@ -318,18 +365,34 @@ def _class_for(kind: ArrayKind) -> Any:
     return globals().get(name) or __getattr__(name)
 
 
+_NAMES = {"Dask": {"Read", "Runs"}, "DaskArray": {"Read", "Runs", "Reduced", "Folded"}}
+
+
 def __getattr__(name: str) -> Any:
     """Make the classes of a library, whose modules are imported then."""
-    library = name.removesuffix("Read").removesuffix("Runs")
-    if name == library or library not in _MODULES:
+    library = "DaskArray" if name.startswith("DaskArray") else "Dask"
+    if name.removeprefix(library) not in _NAMES[library]:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    io, slicing, rechunk, collection = map(import_module, _MODULES[library])
-    own = {"__module__": __name__, "slice_class": slicing.SliceSlicesIntegers, "rechunk_class": rechunk.Rechunk}
+    io, slicing, rechunk, collection, transposing = map(import_module, _MODULES[library])
+    own = {"__module__": __name__}
     runs: Any = type(f"{library}Runs", (_Runs, io.IO), dict(own))
+    above = {
+        "slice_class": slicing.SliceSlicesIntegers,
+        "rechunk_class": rechunk.Rechunk,
+        "transpose_class": transposing.Transpose,
+        "reduction_class": (),
+    }
+    made = {"Runs": runs}
+    if library == "DaskArray":
+        reduction = import_module("dask_array.reductions._reduction").Reduction
+        folded = made["Folded"] = type("DaskArrayFolded", (Folded, io.IO), dict(own))
+        classes = {"folded_class": folded, "reduction_class": reduction}
+        made["Reduced"] = type("DaskArrayReduced", (Reduced, reduction), own | classes)
+        above |= {"reduction_class": reduction, "reduced_class": made["Reduced"]}
     rules = _ReadOfDask if library == "Dask" else _Read
-    own |= {"runs_class": runs, "collection": staticmethod(collection.new_collection)}
-    runs.reads = type(f"{library}Read", (rules, io.IO), own)
-    globals().update({f"{library}Runs": runs, f"{library}Read": runs.reads})
+    others = {"runs_class": runs, "collection": staticmethod(collection.new_collection)}
+    runs.reads = made["Read"] = type(f"{library}Read", (rules, io.IO), own | above | others)
+    globals().update({f"{library}{own_name}": each for own_name, each in made.items()})
     return globals()[name]
 
 
@@ -392,6 +455,10 @@ def _sliced(cuts: Sequence[tuple[int, int]], step: int, part: slice | int) -> tu
         # Dask lists blocks without elements, too
         found.append((start + chosen[0] * step, start + chosen[-1] * step + 1) if chosen else (start, start))
     return tuple(found), step * (part.step or 1 if isinstance(part, slice) else 1)
+
+
+def _transposed(array: StoredArray, region: Region, *, axes: tuple[int, ...], values: ReadValues) -> Any:
+    return values(array, region).transpose(axes)
 
 
 def _picked(array: StoredArray, region: Region, *, picks: tuple[Any, ...], values: ReadValues) -> Any:

@@ -101,10 +101,14 @@ def lowered_together(values: Sequence[Any]) -> list[Any]:
         numbers = [i for i, x in enumerate(values) if _is_expression(x) and kind_of(x) == kind]
         if not numbers:
             continue
-        together = _ExprSequence(*(values[i].expr for i in numbers)).simplify().lower_completely().operands
+        simplified = _ExprSequence(*(values[i].expr for i in numbers)).simplify()
+        for node in list(simplified.walk()):
+            if hasattr(node, "for_later"):
+                simplified = simplified.substitute(node, node.for_later())
+        together = simplified.lower_completely().operands
         fused = type(together[0])._fuse_many(together) if kind == "dask-array" else together  # noqa: SLF001
-        for i, simplified, own in zip(numbers, together, fused, strict=True):
-            result[i] = _as_core(simplified, own, values[i]._meta)  # noqa: SLF001
+        for i, physical, own in zip(numbers, together, fused, strict=True):
+            result[i] = _as_core(physical, own, values[i]._meta)  # noqa: SLF001
     return result
 
 
@@ -138,8 +142,10 @@ class ExpressionLayer(MaterializedLayer):
         A layer that reads has the regions of its blocks, as those of `dask.array` have.
         """
         layers, dependencies = {}, {}
-        for node in self.expression.walk():
-            own: Any = MaterializedLayer(convert_legacy_graph(dict(node._layer())))  # noqa: SLF001
+        nodes = [(node, dict(node._layer())) for node in self.expression.walk()]  # noqa: SLF001
+        keys = {key for _, tasks in nodes for key in tasks}  # without them, tuples in tasks are not taken for keys
+        for node, tasks in nodes:
+            own: Any = MaterializedLayer(convert_legacy_graph(tasks, keys))
             layers[node._name] = own  # noqa: SLF001
             dependencies[node._name] = {each._name for each in node.dependencies()}  # noqa: SLF001
             if (array := _read_by(node)) is not None:

@@ -68,6 +68,47 @@ def test_other_blocks_hold_the_same(array, kind, chunks):
     np.testing.assert_array_equal(y[3:21, 4:].rechunk(chunks).compute(), VALUES[3:21, 4:])
 
 
+TRANSPOSED = [
+    lambda y: y.T[3:17, 4:9],
+    lambda y: y[3:17, 4:9].T,
+    lambda y: y.transpose((1, 0))[5],
+    lambda y: y[None].transpose((2, 0, 1))[::-1, 0, 3:20:4],
+    lambda y: y.T.T[::5],
+    lambda y: y[2:20:3].T[:, 1],
+]
+
+
+@pytest.mark.parametrize("part", range(len(TRANSPOSED)))
+def test_transposes_and_parts_of_them_are_those_of_numpy(array, kind, part):
+    take = TRANSPOSED[part]
+    y = array.to_dask(chunked_array_type=kind)
+    np.testing.assert_array_equal(take(y).compute(), take(VALUES))
+    np.testing.assert_array_equal((take(y) + 1).rechunk(2).compute(), take(VALUES) + 1)
+
+
+@pytest.mark.parametrize("axes", [(2, 1, 0), (1, 2, 0), (0, 2, 1)])
+def test_axes_in_another_order_are_those_that_are_left(kind, axes):
+    far, values = far_array()
+    y = cm.from_store(far, "v", chunked_array_type=kind)
+    wanted = values.transpose(axes)
+    for part in (np.s_[:], np.s_[1:30:2, 1:3], np.s_[:, 2], np.s_[-1, 1:], np.s_[2, 1, 0]):
+        far.clear()
+        np.testing.assert_array_equal(y.transpose(axes)[part].compute(), wanted[part])
+        assert set(far.chunks("get").values()) == {1}
+    np.testing.assert_array_equal(y[:, 3].transpose((1, 0)).rechunk((4, 5)).compute(), values[:, 3].T)
+
+
+def test_transposes_and_parts_go_below_the_store(array, kind):
+    y = array.to_dask(chunked_array_type=kind)
+    if kind == "dask" and not array_expr_enabled():
+        pytest.skip("no expression")
+    labelled = xr.DataArray(y, dims=("y", "x"))
+    for x in (y.T, y.T[2:9], labelled.transpose().isel(y=3).data, labelled.isel(x=slice(2, 9)).T.data):
+        found = x.expr.simplify()
+        assert [type(node) for node in found.walk()] == [type(y.expr)]
+        assert (found.shape, found.chunks, found.dtype) == (x.shape, x.chunks, x.dtype)
+
+
 def far_array():
     far = FarStore()
     values = np.arange(48 * 40 * 4).reshape(48, 40, 4)

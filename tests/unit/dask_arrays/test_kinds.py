@@ -202,6 +202,17 @@ def test_what_is_read_is_found_in_each_kind(xp, kind, tmp_path):
     np.testing.assert_array_equal(a[...], VALUES + 1)
 
 
+def test_what_parts_and_reductions_read_is_found(kind, tmp_path):
+    a = cm.create_array(tmp_path / "a.zarr", shape=(24, 24), dtype="f8", chunks=(6, 6))
+    values = np.arange(24 * 24.0).reshape(24, 24)
+    a[...] = values
+    x = a.to_dask(chunked_array_type=kind)
+    for source in (x.T, x[8][None] + x * 0, x[:, 8][:, None] + x * 0, x - x.mean(), x.sum(axis=0) + x * 0):
+        with pytest.raises(JobError, match="of the same array, which other tasks overwrite"):
+            cm.to_store(source, a)
+    np.testing.assert_array_equal(a[...], values)
+
+
 MIB = 1 << 20
 
 
