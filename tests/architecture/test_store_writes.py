@@ -41,8 +41,8 @@ WRITERS = {
     # files of reference sets
     "references/files.py": {"SetFile._write_files"},
     # records of files, and files of a set that is not one yet
-    "scans/partitions.py": {"_write_partitions"},
-    "scans/records.py": {"Records._put"},
+    "scans/partitions.py": {"_write"},
+    "scans/records.py": {"Records._put", "Records.put_piece"},
 }
 """Module -> functions that write values, sorted by what they write; documents change by `CHANGERS` alone."""
 
@@ -102,7 +102,7 @@ DELETERS = {
     "runtime/job_handle.py": {"end_attempts"},
     "journal/lease.py": {"_release_briefly"},
     # files of reference sets
-    "scans/records.py": {"Records.keep", "Records.read"},
+    "scans/records.py": {"Records.delete_pieces", "Records.keep", "Records.read"},
     "references/files.py": {"SetFile.write"},
 }
 MOVERS = {

@@ -81,6 +81,80 @@ def test_files_are_joined_in_the_order_of_their_times(tmp_path, monkeypatch, tar
     assert found.packed.encoding["scale_factor"] == 0.5
 
 
+@pytest.fixture
+def tiles(tmp_path):
+    """Files of one dataset, cut along two dimensions; their names run against the values of both."""
+    rng = np.random.default_rng(0)
+    whole = xr.Dataset(
+        {
+            "v": (("time", "x", "lat"), rng.random((6, 3, 5))),
+            "of_lat": ("lat", rng.random(5)),
+            "of_time": (("time", "x"), rng.random((6, 3))),
+            "static": ("x", rng.random(3)),
+        },
+        coords={
+            "time": xr.date_range("2000-01-01", periods=6),
+            "lat": np.linspace(60.0, -60.0, 5),
+            "x": np.arange(3.0),
+        },
+    )
+    encoding = {
+        "time": {"units": "days since 2000-01-01"},
+        "v": {"chunksizes": (2, 3, 1)},
+        "of_time": {"chunksizes": (2, 3)},
+    }
+    for i, times in enumerate((slice(4, 6), slice(0, 2), slice(2, 4))):
+        for j, lats in enumerate((slice(3, 5), slice(0, 2), slice(2, 3))):
+            part = whole.isel(time=times, lat=lats)
+            part.to_netcdf(tmp_path / f"{i}-{j}.nc", engine="h5netcdf", encoding=encoding)
+    return tmp_path, whole
+
+
+@pytest.mark.parametrize("target", ["all.json", "all.parquet"])
+@pytest.mark.parametrize("records", [None, False])
+def test_files_are_joined_along_two_dimensions(tiles, target, records):
+    folder, whole = tiles
+    urls = sorted(folder.glob("*.nc"))
+    report = cm.scan(urls, folder / target, concat_dim=["time", "lat"], records=records)
+    expected = xr.combine_by_coords([xr.load_dataset(url, engine="h5netcdf") for url in urls], data_vars="minimal")
+    xr.testing.assert_equal(expected, whole)
+    found = xr.load_dataset(folder / target, engine="chunkmill")
+    xr.testing.assert_identical(found, expected)
+    assert (report.n_files, report.gaps) == (9, ())
+    about = {"format": "zarr3", "concat_dim": ("time", "lat"), "chunks": {"time": 3, "lat": 5}}
+    cm.convert(urls, folder / f"{target}.zarr", **about)
+    xr.testing.assert_equal(xr.load_dataset(folder / f"{target}.zarr", engine="chunkmill"), whole)
+
+
+def test_a_tile_that_is_missing_or_differs_is_named(tiles):
+    folder, _ = tiles
+    urls = sorted(folder.glob("*.nc"))
+    with pytest.raises(ScanError, match=r"8 files do not fill the 3 x 3 places.*\n  time 4 to 5, lat -60.0 to -30.0"):
+        cm.scan(urls[1:], folder / "all.json", concat_dim=["time", "lat"])
+    other = xr.load_dataset(urls[4], engine="h5netcdf").assign_coords(x=[0.0, 1.0, 3.0])
+    other.to_netcdf(urls[4], engine="h5netcdf", encoding={"v": {"chunksizes": (2, 3, 1)}})
+    with pytest.raises(ScanError, match=r"the values of 'x' in .*1-1.nc are not those in"):
+        cm.scan(urls, folder / "all.json", concat_dim=["time", "lat"])
+
+
+def test_the_command_joins_along_two_dimensions(tiles):
+    folder, whole = tiles
+    command = ["scan", str(folder / "*.nc"), str(folder / "all.parquet"), "--concat", "time", "--concat", "lat"]
+    done = CliRunner().invoke(main, [*command, "--scheduler", "threads", "--no-progress"])
+    assert done.exit_code == 0, done.output
+    xr.testing.assert_equal(xr.load_dataset(folder / "all.parquet", engine="chunkmill"), whole)
+    command = ["convert", str(folder / "*.nc"), str(folder / "all.zarr"), "--concat", "time", "--concat", "lat"]
+    done = CliRunner().invoke(main, [*command, "--no-progress"])
+    assert done.exit_code == 0, done.output
+    xr.testing.assert_equal(xr.load_dataset(folder / "all.zarr", engine="chunkmill"), whole)
+
+
+@pytest.mark.parametrize("dims", [[], ["time", "time"], [3]])
+def test_names_of_dimensions_are_checked(tmp_path, dims):
+    with pytest.raises(TypeError, match="expected a name, or a list of different names"):
+        cm.plan_scan(["a.nc", "b.nc"], tmp_path / "all.json", concat_dim=dims)
+
+
 def test_netcdf3(tmp_path):
     write_part(tmp_path / "a.nc", 0, engine="scipy")
     cm.scan(tmp_path / "a.nc", tmp_path / "all.json")

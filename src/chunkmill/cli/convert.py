@@ -15,6 +15,7 @@ from chunkmill.cli.options import (
     PLACE,
     SHAPE,
     ParamType,
+    concat_option,
     examples,
     job_options,
     region_option,
@@ -94,7 +95,7 @@ class _ByAxis(ParamType):
     type=click.Choice(["0.4", "0.5", "0.6"]),
     help="Describe the images in the source by this version of OME-Zarr.",
 )
-@click.option("--concat", "concat_dim", help="SOURCE is a pattern of netCDF files that follow one another along this.")
+@concat_option("SOURCE is a pattern of netCDF files that follow one another along this dimension")
 @job_options
 def convert(
     source: str,

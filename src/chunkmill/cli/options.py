@@ -35,6 +35,7 @@ __all__ = [
     "PLACE",
     "SHAPE",
     "Command",
+    "concat_option",
     "errors_shown",
     "examples",
     "job_options",
@@ -190,6 +191,15 @@ def storage_option(flag: str, name: str, of: str) -> Callable[[Command], Command
     """Return a repeatable option that collects a dict of ``storage_options``."""
     text = f"Option of the filesystem{of}, as in fsspec (repeatable): anon=true."
     return click.option(flag, name, multiple=True, type=KEY_VALUE, callback=_as_dict, help=text)
+
+
+def concat_option(text: str) -> Callable[[Command], Command]:
+    """Return a repeatable option that collects the names of dimensions; ``None`` without any."""
+
+    def names(_: click.Context, __: click.Parameter, given: Sequence[str]) -> list[str] | None:
+        return list(given) or None
+
+    return click.option("--concat", "concat_dim", multiple=True, callback=names, help=f"{text} (repeatable).")
 
 
 def _all(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:

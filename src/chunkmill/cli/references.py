@@ -13,6 +13,7 @@ import chunkmill as cm
 from chunkmill.cli.options import (
     JSON_FLAG,
     PLACE,
+    concat_option,
     errors_shown,
     examples,
     plain,
@@ -159,7 +160,7 @@ def _show_set(store: Any, *, as_json: bool) -> None:
 )
 @click.argument("files", nargs=-1, required=True, type=PLACE)
 @click.argument("target", type=PLACE)
-@click.option("--concat", "concat_dim", help="Dimension along which the files follow one another.")
+@concat_option("Dimension along which the files follow one another")
 @click.option("--parser", default="auto", show_default=True, help="Kind of the files: hdf5, netcdf3, …")
 @click.option(
     "--order",

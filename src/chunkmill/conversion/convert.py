@@ -73,7 +73,7 @@ def plan_convert(
     fill_value: Any = None,
     chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
     ome: Literal["0.4", "0.5", "0.6"] | None = None,
-    concat_dim: str | None = None,
+    concat_dim: str | Sequence[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
@@ -135,8 +135,8 @@ def plan_convert(
         version of OME-Zarr, whether N5-viewer's, BigDataViewer's, COSEM's or OME-Zarr's attributes describe them there;
         levels keep their names. ``None``: attributes stay as they are.
     concat_dim
-        `source` is several netCDF or HDF5 files (a pattern, or a list) that follow one another along this dimension:
-        they are scanned first, as by `scan`.
+        `source` is several netCDF or HDF5 files (a pattern, or a list) that follow one another along this dimension, or
+        these: they are scanned first, as by `scan`.
     storage_options, target_storage_options
         For the filesystems, as in fsspec; the target's default to the source's.
 

@@ -132,7 +132,7 @@ class ConvertOptions(JobOptions, total=False):
     dimension_names: Sequence[str | None] | Mapping[str, Sequence[str | None]] | None
     fill_value: Any
     ome: Literal["0.4", "0.5", "0.6"] | None
-    concat_dim: str | None
+    concat_dim: str | Sequence[str] | None
 
 
 class RechunkOptions(JobOptions, total=False):

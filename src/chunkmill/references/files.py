@@ -8,11 +8,11 @@ from __future__ import annotations
 import gzip
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Self, cast
+from typing import Any, Self, TypeAlias, cast
 
 from numcodecs.zstd import compress as zstd_compress
 
@@ -33,6 +33,8 @@ from chunkmill.stores.reference_targets import split_url
 from chunkmill.stores.url_pipeline import parse_url_pipeline
 
 __all__ = ["SetFile", "in_memory"]
+
+WritesOthers: TypeAlias = Callable[[Store], Iterable[bytes]]
 
 _KINDS = ("json", "parquet")
 _LEVEL = 3
@@ -136,14 +138,13 @@ class SetFile:
     def _keys(self) -> Iterator[str]:
         return (key for key in self.store.list_prefix("") if not key.startswith(JOB_PREFIX))
 
-    def write(
-        self, references: ReferenceSet, *, replaces: str | None, others: Callable[[Store], object] | None = None
-    ) -> None:
+    def write(self, references: ReferenceSet, *, replaces: str | None, others: WritesOthers | None = None) -> None:
         """Write the set while nothing but the version that it `replaces` is there (see `check_free`).
 
         The file that makes a folder a set is written last. A set in a folder is staged and then
         takes its place, where the store can hold both; else the old one is deleted first. `others` is called with the
-        store before that, and writes further files of the folder.
+        store before that, and writes further files of the folder; of a set in JSON, it returns further entries, as
+        `emit_entries` does.
 
         Raises
         ------
@@ -153,7 +154,8 @@ class SetFile:
             Another writer is at work in the folder.
         """
         if self.key:
-            document = b"".join(emit_reference_json(references, version=self.version))
+            more = () if others is None else others(self.store)
+            document = b"".join(emit_reference_json(references, version=self.version, more=more))
             self._put(self.store, self.key, self._compressed(document), replaces)
             return
         with leased(self.store, "", f"write the reference set {self.url}"):
@@ -177,7 +179,9 @@ class SetFile:
                 delete_keys(self.store, [key for key in self._keys() if _RECORDS.fullmatch(key.rpartition("/")[2])])
                 raise
 
-    def _write_files(self, references: ReferenceSet, store: Store, others: Callable[[Store], object] | None) -> None:
+    def _write_files(
+        self, references: ReferenceSet, store: Store, others: Callable[[Store], Iterable[bytes]] | None
+    ) -> None:
         if others is not None:
             others(store)
         files = emit_reference_parquet(references, record_size=self.record_size)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -201,18 +201,19 @@ def to_references(
 
 @dataclass(frozen=True)
 class WrittenElsewhere:
-    """References to chunks that others write into the folder of a set in parquet, before it becomes one.
+    """References to chunks that others write into the folder of a set in parquet, before it becomes one, or as JSON.
 
     Attributes
     ----------
     n_chunks
         Path of an array -> number of its chunks that there are.
     write
-        Called with the store of the set and, by path, the documents of these arrays there.
+        Called with the store of the set and, by path, the documents of these arrays there. For a set in JSON it returns
+        texts of entries.
     """
 
     n_chunks: Mapping[str, int] = field(default_factory=dict)
-    write: Callable[[Store, Mapping[str, Mapping[str, bytes]]], object] | None = None
+    write: Callable[[Store, Mapping[str, Mapping[str, bytes]]], Iterable[bytes]] | None = None
 
 
 def write_set(
@@ -247,7 +248,8 @@ def write_set(
     for at, metadata in described.items():
         _add_documents(builder, documents[at])
         if at in elsewhere.n_chunks:
-            parse_array_keys(at, documents[at])  # what parquet cannot say is an error before anything is written
+            if file.kind == "parquet":  # what it cannot say is an error before anything is written
+                parse_array_keys(at, documents[at])
             continue
         url_ids, located[at] = _with_urls(urls, referenced[at].array, located[at])
         _add_chunks(builder, metadata, documents_format.chunk_prefix(at), url_ids, located[at])

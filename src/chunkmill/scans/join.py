@@ -1,27 +1,29 @@
-"""Join the reference sets of several files along a dimension, in the order of its coordinate.
+"""Join the reference sets of several files along dimensions, in the order of their coordinates.
 
 Short arrays of one axis, coordinates above all, are read when a file is parsed and stored in the joined set: their
 chunks seldom follow one another (netCDF gives an unlimited axis chunks of its own). All other arrays are joined by
-reference. Not here: how references are joined (`chunkmill.formats.references.combine`), parsing.
+reference. Not here: the order of files (`chunkmill.scans.places`), how references are joined
+(`chunkmill.formats.references.combine`), parsing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.errors import ScanError
-from chunkmill.formats.references.combine import concat_references
+from chunkmill.formats.references.combine import join_references
 from chunkmill.model.references import INLINE, ReferenceSet
 from chunkmill.nodes.api import open as open_node
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 from chunkmill.scans.hdf5 import MAX_INLINE_BYTES, stored_whole
+from chunkmill.scans.places import Place, places_of
 from chunkmill.stores.reference import ReferenceStore
 
 __all__ = ["Joined", "LoadedArray", "ParsedFile", "joined", "parsed_file", "with_data"]
@@ -32,8 +34,9 @@ _OF_TIME = ("units", "calendar")
 
 @dataclass(frozen=True)
 class LoadedArray:
-    """Stored values of an array of one axis, and its attributes."""
+    """Dimension and stored values of an array of one axis, and its attributes."""
 
+    dim: str
     values: NDArray[Any]
     attributes: Mapping[str, Any]
     fill_value: Any
@@ -50,29 +53,36 @@ class ParsedFile:
     references
         Without the arrays that are `loaded`.
     loaded
-        Path -> array whose only axis is the dimension along which files are joined.
+        Path -> array whose only axis is a dimension along which files are joined.
     n_present
         Path -> number of chunks that there are, where `references` has none of them.
+    digests
+        Path -> digest of the values of a coordinate along another dimension, which all files must share.
     """
 
     url: str
     references: ReferenceSet
     loaded: Mapping[str, LoadedArray] = field(default_factory=dict)
     n_present: Mapping[str, int] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict)
 
 
-def parsed_file(url: str, references: ReferenceSet, store: ReferenceStore, dim: str | None) -> ParsedFile:
-    """Return a file whose short arrays along `dim` are loaded from `store`."""
+def parsed_file(url: str, references: ReferenceSet, store: ReferenceStore, dims: Sequence[str]) -> ParsedFile:
+    """Return a file whose short arrays along one of `dims` are loaded from `store`."""
     node = open_node(store)
     loaded: dict[str, LoadedArray] = {}
-    if dim is not None and isinstance(node, Group):
-        for path, array in _arrays(node).items():
-            is_numeric = array.dtype.kind in "biufMT"
-            if array.dimension_names == (dim,) and array.nbytes <= MAX_INLINE_BYTES and is_numeric:
-                loaded[path] = LoadedArray(array[...], dict(array.attributes), array.fill_value)
+    digests: dict[str, str] = {}
+    for path, array in _arrays(node).items() if dims and isinstance(node, Group) else ():
+        names = array.dimension_names or ()
+        if len(names) != 1 or array.nbytes > MAX_INLINE_BYTES or array.dtype.kind not in "biufMT":
+            continue
+        if names[0] in dims:
+            loaded[path] = LoadedArray(str(names[0]), array[...], dict(array.attributes), array.fill_value)
+        elif path.rpartition("/")[2] == names[0]:
+            digests[path] = sha256(repr((array.dtype, array.shape, array[...].tolist())).encode()).hexdigest()[:16]
     prefixes = tuple(f"{path}/" for path in loaded)
     kept = (key for key, _ in references.items() if not key.startswith(prefixes))
-    return ParsedFile(url, references.subset(kept) if loaded else references, loaded)
+    return ParsedFile(url, references.subset(kept) if loaded else references, loaded, digests=digests)
 
 
 def _arrays(group: Group) -> dict[str, Array]:
@@ -90,63 +100,74 @@ class Joined:
     ----------
     references
         The set.
-    files
-        In the order in which they follow.
+    files, places
+        In the order of the places, and these: number of a file along each dimension.
     gaps
         Where a step from file to file is longer than any inside the files, as text.
     """
 
     references: ReferenceSet
     files: Sequence[ParsedFile]
+    places: Sequence[Place]
     gaps: tuple[str, ...] = ()
 
 
-def joined(files: Sequence[ParsedFile], dim: str, *, rewrite_units: bool = False, by_name: bool = False) -> Joined:
-    """Return one set of all files, along `dim`.
+def joined(
+    files: Sequence[ParsedFile],
+    dims: Sequence[str],
+    *,
+    rewrite_units: bool = False,
+    by_name: bool = False,
+    given: Mapping[str, Place] | None = None,
+) -> Joined:
+    """Return one set of all files, along `dims`.
 
     Parameters
     ----------
     files
-        In any order: they follow one another as the values of the coordinate `dim` do, if all have it.
+        In any order: their places are those of the values of the coordinates `dims`, if all have them.
     rewrite_units
         Write times in the units of the first file where those of others differ.
     by_name
         Whether files follow one another in the order given instead.
+    given
+        Places of the files that the user said, by url.
 
     Raises
     ------
     ScanError
-        Values overlap, units differ, or files have other arrays; names the files.
+        Values overlap, units differ, a place has no file, or files have other arrays; names the files.
     MetadataError
         Arrays that are joined by reference do not agree; lists each.
     """
     values = _loaded_alike(files, rewrite_units=rewrite_units)
-    order = list(range(len(files)))
-    if not by_name and dim in values:
-        order = _order(files, dim, values[dim])
-    ordered = [files[i] for i in order]
+    of_dims = {dim: values[dim] for dim in dims if dim in values and files[0].loaded[dim].dim == dim}
+    chosen = None if given is None else [given[each.url] for each in files]
+    found = places_of([each.url for each in files], dims, of_dims, by_name=by_name, given=chosen)
+    order = sorted(range(len(files)), key=lambda i: found.of_files[i])
+    ordered, places = [files[i] for i in order], [found.of_files[i] for i in order]
     sets = [each.references for each in ordered]
-    is_left = any(dim in names for names in _dimensions(sets[0]).values())
-    base = concat_references(sets, dim, names=[repr(each.url) for each in ordered]) if is_left else sets[0]
+    names = [repr(each.url) for each in ordered]
+    base = join_references(sets, dims, places, names=names, elsewhere={each.dim for each in files[0].loaded.values()})
     added: dict[str, bytes] = {}
     for path, parts in values.items():
-        first, whole = ordered[0].loaded[path], np.concatenate([parts[i] for i in order])
-        added |= stored_whole(path, whole, dims=(dim,), attributes=first.attributes, fill_value=first.fill_value)
-    return Joined(
-        with_data(base, added), ordered, _gaps(ordered, dim, [values[dim][i] for i in order] if dim in values else [])
-    )
+        first = ordered[0].loaded[path]
+        whole = _one_after_the_other(path, ordered, [parts[i] for i in order], places, list(dims).index(first.dim))
+        added |= stored_whole(path, whole, dims=(first.dim,), attributes=first.attributes, fill_value=first.fill_value)
+    return Joined(with_data(base, added), ordered, places, found.gaps)
 
 
-def _gaps(files: Sequence[ParsedFile], dim: str, parts: Sequence[NDArray[Any]]) -> tuple[str, ...]:
-    """Return where a step of the coordinate from one file to the next is longer than all inside the files."""
-    if not all(len(part) and part.dtype.kind in "iuf" for part in parts):
-        return ()
-    longest = max((np.abs(np.diff(part)).max() for part in parts if len(part) > 1), default=None)
-    return tuple(
-        f"{dim} {before[-1]} to {after[0]}, before {file.url}"
-        for (before, after), file in zip(pairwise(parts), files[1:], strict=False)
-        if longest is not None and abs(after[0] - before[-1]) > longest
-    )
+def _one_after_the_other(
+    path: str, files: Sequence[ParsedFile], parts: Sequence[NDArray[Any]], places: Sequence[Place], number: int
+) -> NDArray[Any]:
+    """Return the values of an array, of which files with the same place along its dimension have the same."""
+    along: dict[int, int] = {}
+    for i, place in enumerate(places):
+        first = along.setdefault(place[number], i)
+        if not np.array_equal(parts[i], parts[first], equal_nan=parts[i].dtype.kind == "f"):
+            reason = f"its values of {path!r} are not those of {files[first].url}, which is at the same place along it"
+            raise ScanError(url=files[i].url, reason=f"{reason}; leave it out (drop_variables), or convert each")
+    return np.concatenate([parts[i] for _, i in sorted(along.items())])
 
 
 def with_data(references: ReferenceSet, added: Mapping[str, bytes]) -> ReferenceSet:
@@ -156,12 +177,6 @@ def with_data(references: ReferenceSet, added: Mapping[str, bytes]) -> Reference
         named[key] = INLINE, len(blob), len(data)
         blob += data
     return ReferenceSet(references.urls, references.tables, named, bytes(blob))  # without what it remembers of its keys
-
-
-def _dimensions(references: ReferenceSet) -> dict[str, Sequence[Any]]:
-    node = open_node(ReferenceStore(references))
-    arrays = _arrays(node) if isinstance(node, Group) else {node.path: node}
-    return {path: array.dimension_names or () for path, array in arrays.items()}
 
 
 def _loaded_alike(files: Sequence[ParsedFile], *, rewrite_units: bool) -> dict[str, list[NDArray[Any]]]:
@@ -183,16 +198,25 @@ def _loaded_alike(files: Sequence[ParsedFile], *, rewrite_units: bool) -> dict[s
             if differ and rewrite_units and set(differ) <= set(_OF_TIME):
                 values[path].append(_in_units(array, expected))
                 continue
+            if array.values.dtype != expected.values.dtype:
+                offenders.append(
+                    f"{path!r} in {each.url}: {array.values.dtype}, not {expected.values.dtype} as in {first.url}"
+                )
             offenders += [
                 f"{path!r} in {each.url}: {name} is {array.attributes.get(name)!r}, "
                 f"not {expected.attributes.get(name)!r} as in {first.url}"
                 for name in differ
             ]
             values[path].append(array.values)
+        offenders += [
+            f"the values of {path!r} in {each.url} are not those in {first.url}"
+            for path in sorted({*first.digests, *each.digests})
+            if each.digests.get(path) != first.digests.get(path)
+        ]
     if offenders:
         more = f"\n  and {len(offenders) - _MAX_LISTED} more" if len(offenders) > _MAX_LISTED else ""
         listed = "".join(f"\n  {each}" for each in offenders[:_MAX_LISTED])
-        hint = "units of time can be rewritten (rewrite_units=True); leave the others out, or convert each"
+        hint = "units of time can be rewritten (rewrite_units=True); leave others out (drop_variables), or convert each"
         raise ScanError(url=first.url, reason=f"the files do not agree; {hint}:{listed}{more}")
     return values
 
@@ -212,17 +236,3 @@ def _in_units(array: LoadedArray, first: LoadedArray) -> NDArray[Any]:
     found: NDArray[Any] = np.asarray(coder.encode(decoded).values)
     is_whole = first.values.dtype.kind in "iu" and np.array_equal(found, np.rint(found))
     return found.astype(first.values.dtype) if is_whole else found
-
-
-def _order(files: Sequence[ParsedFile], dim: str, parts: Sequence[NDArray[Any]]) -> list[int]:
-    """Return the order of the files by the coordinate's values; `ScanError` where those of two overlap."""
-    order = sorted(range(len(files)), key=lambda i: (parts[i][:1].tolist(), files[i].url))
-    for before, after in pairwise(order):
-        if len(parts[before]) and len(parts[after]) and parts[before].max() >= parts[after].min():
-            reason = (
-                f"its values of {dim!r}, {parts[after].min()} to {parts[after].max()}, overlap those of "
-                f"{files[before].url}, {parts[before].min()} to {parts[before].max()}: leave one out, "
-                "or join in the order of names (order='names')"
-            )
-            raise ScanError(url=files[after].url, reason=reason)
-    return order

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import marshal
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+from uuid import uuid4
 
 import cloudpickle
 import fsspec
@@ -29,11 +30,12 @@ from chunkmill.stores.base import Store
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.reference import ReferenceStore
 
-__all__ = ["Records", "fingerprint_of", "version_of"]
+__all__ = ["Records", "fingerprint_of", "pieces_prefix", "version_of"]
 
 _LOADED = "loaded"  # group of the arrays that were read, next to the documents of the set
 _HEAD = ".head"  # end of the name of a record without references to chunks
 _NAME = re.compile(r"([0-9a-f]{32})(\.head)?")
+_PIECES = re.compile(r"join-[0-9a-f]{32}/")
 _LEVEL = 3
 _OF_VERSION = ("ETag", "etag", "e_tag", "md5Hash", "mtime", "LastModified", "last_modified", "Last-Modified", "created")
 _PARSERS = ("virtualizarr", "kerchunk")
@@ -67,15 +69,19 @@ class Records:
             group = open_group(ReferenceStore(found), _LOADED)
             arrays = {str(path): group.arrays()[str(number)] for number, path in enumerate(group.attributes["paths"])}
             loaded = {
-                path: LoadedArray(array[...], dict(array.attributes["of"]), array.fill_value)
+                path: LoadedArray(
+                    str(array.dimension_names[0]), array[...], dict(array.attributes["of"]), array.fill_value
+                )
                 for path, array in arrays.items()
+                if array.dimension_names
             }
             n_present = {str(path): int(n) for path, n in group.attributes["n_present"].items()}
+            digests = {str(path): str(digest) for path, digest in group.attributes["digests"].items()}
         # half a record, after a power loss, or what others have stored there
         except (ChunkmillError, RuntimeError, ValueError, TypeError, KeyError, AttributeError):
             return None
         kept = found.subset(key for key, _ in found.items() if not key.startswith(f"{_LOADED}/"))
-        return ParsedFile(url, kept, loaded, n_present)
+        return ParsedFile(url, kept, loaded, n_present, digests)
 
     def has(self, name: str, url: str) -> bool:
         """Return whether there is a record of a file."""
@@ -96,32 +102,53 @@ class Records:
         documents, _, rows = split_by_array(parsed.references)
         n_present = {path: len(own.numbers) for path, own in rows.items()}
         self._put(name, parsed)
-        head = ParsedFile(parsed.url, parsed.references.subset(documents), parsed.loaded, n_present)
+        head = replace(parsed, references=parsed.references.subset(documents), n_present=n_present)
         self._put(name + _HEAD, head)  # the last: where it is, the other one is
 
     def _put(self, name: str, parsed: ParsedFile) -> None:
         group = MemoryStore()
-        create_group(group, _LOADED, attributes={"paths": list(parsed.loaded), "n_present": dict(parsed.n_present)})
+        about = {"paths": list(parsed.loaded), "n_present": {**parsed.n_present}, "digests": {**parsed.digests}}
+        create_group(group, _LOADED, attributes=about)
         added = {key: group.get(key) or b"" for key in group.list_prefix(f"{_LOADED}/")}
         for number, array in enumerate(parsed.loaded.values()):
-            about = {"attributes": {"of": dict(array.attributes)}, "fill_value": array.fill_value}
-            added |= stored_whole(f"{_LOADED}/{number}", array.values, dims=("x",), **about)
+            own = {"attributes": {"of": dict(array.attributes)}, "fill_value": array.fill_value}
+            added |= stored_whole(f"{_LOADED}/{number}", array.values, dims=(array.dim,), **own)
         document = b"".join(emit_reference_json(with_data(parsed.references, added)))
         self.store.set(name, bytes(compress(document, _LEVEL)))
+
+    def put_piece(self, key: str, text: bytes) -> None:
+        """Store a text for the next stage of a join, below a prefix of `pieces_prefix`."""
+        self.store.set(key, bytes(compress(text, 1)))
+
+    def pieces(self, prefix: str) -> Iterator[bytes]:
+        """Yield the texts below a prefix, in the order of their keys."""
+        for key in sorted(self.store.list_prefix(prefix)):
+            yield bytes(decompress(self.store.get(key)))
+
+    def delete_pieces(self, prefix: str) -> None:
+        """Delete what a join has left below a prefix."""
+        self.store.delete_prefix(prefix)
 
     def keep(self, names: Collection[str]) -> None:
         """Delete the records of other files, and of what these were before; what else is there stays."""
         for name in self.store.list_dir(""):
             if (record := _NAME.fullmatch(name)) is not None and record[1] not in names:
                 self.store.delete(name)
+            elif _PIECES.fullmatch(name):  # of a join that died
+                self.delete_pieces(name)
 
 
-def fingerprint_of(parser: Any, dim: str | None, dropped: tuple[str, ...]) -> str:
+def pieces_prefix() -> str:
+    """Return a prefix for the pieces of one join."""
+    return f"join-{uuid4().hex}/"
+
+
+def fingerprint_of(parser: Any, dims: Sequence[str], dropped: tuple[str, ...]) -> str:
     """Return what a record depends on besides its file: parser, its version, the options that it was given."""
     how = parser
     if callable(parser):
         how = [getattr(parser, "__module__", ""), getattr(parser, "__qualname__", ""), _code_of(parser)]
-    return json.dumps([1, how, [_version(name) for name in _PARSERS], dim, dropped])
+    return json.dumps([2, how, [_version(name) for name in _PARSERS], list(dims), dropped])
 
 
 def _code_of(function: Any) -> str:

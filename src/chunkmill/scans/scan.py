@@ -20,6 +20,7 @@ from chunkmill.array.threads import in_threads
 from chunkmill.conversion.options import with_options_of
 from chunkmill.display.report import ReportMixin, counted
 from chunkmill.errors import ChunkmillError, ScanError
+from chunkmill.formats.references.combine import has_chunks_of
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import ReferenceSet
 from chunkmill.nodes.api import open_group, open_source
@@ -28,10 +29,11 @@ from chunkmill.references.files import SetFile
 from chunkmill.references.write import WrittenElsewhere, write_set
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.stage_runner import run_once
-from chunkmill.scans.join import ParsedFile, joined, parsed_file
+from chunkmill.scans.join import Joined, ParsedFile, joined, parsed_file
 from chunkmill.scans.parse import Parser, parse_file, targets_of
-from chunkmill.scans.partitions import FollowingArray, following_arrays, partition_stage
-from chunkmill.scans.records import Records, fingerprint_of, version_of
+from chunkmill.scans.partitions import FollowingArray, JoinedElsewhere, following_arrays
+from chunkmill.scans.places import Place
+from chunkmill.scans.records import Records, fingerprint_of, pieces_prefix, version_of
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.open import open_store
 from chunkmill.stores.places import place_of
@@ -103,7 +105,7 @@ class ScanPlan(ReportMixin):
     target
         Url of the reference set.
     concat_dim
-        Dimension along which the files follow one another; ``None`` for one file.
+        Dimensions along which the files follow one another; none for one file.
     records
         Url of the folder of records; ``None``: none are kept.
     n_records
@@ -112,7 +114,7 @@ class ScanPlan(ReportMixin):
 
     urls: tuple[str, ...]
     target: str
-    concat_dim: str | None
+    concat_dim: tuple[str, ...]
     records: str | None
     n_records: int
     _options: _Options = field(repr=False)
@@ -121,14 +123,11 @@ class ScanPlan(ReportMixin):
         return f"plan: scan {counted(len(self.urls), 'file')}"
 
     def _facts(self) -> list[tuple[str, str]]:
+        order = self._options.order if self._options.places is None else "the lists"
         return [
             ("from", self.urls[0] if len(self.urls) == 1 else f"{self.urls[0]} … {self.urls[-1]}"),
             ("to", self.target),
-            *(
-                ()
-                if self.concat_dim is None
-                else [("along", f"{self.concat_dim}, in the order of {self._options.order}")]
-            ),
+            *([("along", f"{', '.join(self.concat_dim)}, in the order of {order}")] if self.concat_dim else ()),
             *(() if self.records is None else [("on record", f"{self.n_records:,} in {self.records}")]),
         ]
 
@@ -145,25 +144,23 @@ class ScanPlan(ReportMixin):
         1
         """
         start = time.perf_counter()
-        options, dim = self._options, self.concat_dim
+        options, dims = self._options, self.concat_dim
         file = _target(self.target, options)
         replaces = file.check_free(overwrite=options.overwrite)
-        found = _scanned(self.urls, dim, options, self.records, progress)
-        in_parts = dim is not None and file.kind == "parquet" and found.records is not None and not found.parsed
-        files: Sequence[ParsedFile] = found.files(heads=in_parts)
+        found = _scanned(self.urls, dims, options, self.records, progress)
+        by_tasks = bool(dims) and found.records is not None and not found.parsed
+        files: Sequence[ParsedFile] = found.files(heads=by_tasks)
         gaps: tuple[str, ...] = ()
         elsewhere = None
         references = files[0].references
-        if dim is not None:
-            whole = joined(files, dim, rewrite_units=options.rewrite_units, by_name=options.order == "names")
+        if dims:
+            by_name = options.order == "names"
+            whole = joined(files, dims, rewrite_units=options.rewrite_units, by_name=by_name, given=options.places)
             references, files, gaps = whole.references, whole.files, whole.gaps
-        if in_parts and (following := following_arrays(files, str(dim))) is not None:
-            references = found.with_chunks_of_others(references, files[0], following)
-            elsewhere = found.in_partitions(files, following, file.record_size, progress)
-        elif in_parts:  # what follows along another axis is in every file of the set: the client joins it
-            order = {each.url: number for number, each in enumerate(files)}
-            files = sorted(found.files(heads=False), key=lambda each: order[each.url])
-            references = joined(files, str(dim), rewrite_units=options.rewrite_units, by_name=True).references
+            if by_tasks:
+                following = following_arrays(files, whole.places, dims)
+                references = found.with_chunks_of_others(references, files[0], following)
+                elsewhere = found.elsewhere(whole, following, file, progress)
         node = open_source(ReferenceStore(references, targets_of(self.urls[0], options.storage_options)))
         written = write_set(node, "", file, replaces, options.zarr_format, progress=progress, elsewhere=elsewhere)
         if found.records is not None and options.owns_records:
@@ -191,7 +188,7 @@ def _target(url: str, options: _Options) -> SetFile:
 class ScanOptions(TypedDict, total=False):
     """Keyword arguments of `chunkmill.plan_scan`."""
 
-    concat_dim: str | None
+    concat_dim: str | Sequence[str] | None
     parser: Parser
     order: Literal["values", "names"]
     rewrite_units: bool
@@ -222,13 +219,14 @@ class _Options:
     record_size: int = 10_000
     overwrite: bool = False
     owns_records: bool = False
+    places: Mapping[str, Place] | None = None
 
 
 def plan_scan(
     urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     target: str | os.PathLike[str],
     *,
-    concat_dim: str | None = None,
+    concat_dim: str | Sequence[str] | None = None,
     parser: Parser = "auto",
     order: Literal["values", "names"] = "values",
     rewrite_units: bool = False,
@@ -275,8 +273,9 @@ def plan_scan(
     for name, value, allowed in (("order", order, ("values", "names")), ("on_error", on_error, ("raise", "skip"))):
         if value not in allowed:
             raise ValueError(f"{name}={value!r}: expected {' or '.join(map(repr, allowed))}")
-    found = _files(urls, storage_options)
-    if concat_dim is None and len(found) > 1:
+    dims = _dims(concat_dim)
+    found, places = _placed(urls, dims, storage_options)
+    if not dims and len(found) > 1:
         raise TypeError(f"there are {len(found)} files: concat_dim names the dimension along which they follow")
     own = dict(storage_options or {})
     options = _Options(
@@ -289,6 +288,7 @@ def plan_scan(
         zarr_format=zarr_format,
         record_size=record_size,
         overwrite=overwrite,
+        places=places,
         owns_records=records is None,  # a folder that the user names may have records of other scans
         storage_options=own,
         target_storage_options=own if target_storage_options is None else dict(target_storage_options),
@@ -301,7 +301,7 @@ def plan_scan(
             f"{written.rstrip('/')}.scan" if records is None else records, options.target_storage_options
         )
         kept, n_records = store.url, sum(name.endswith(".head") for name in store.list_dir(""))
-    return ScanPlan(tuple(found), written, concat_dim, kept, n_records, options)
+    return ScanPlan(tuple(found), written, dims, kept, n_records, options)
 
 
 @with_options_of(plan_scan)
@@ -321,17 +321,21 @@ def scan(
     Parameters
     ----------
     urls : str, path or sequence
-        Files: a list, a glob (``"s3://bucket/*.nc"``), one file, or a ``.txt`` file with a url in each line.
+        Files: a list, a glob (``"s3://bucket/*.nc"``), one file, or a ``.txt`` file with a url in each line. Nested
+        lists, with a level for each dimension of `concat_dim`, say the places of the files themselves.
     target : str or path
         Url of the reference set, as in `to_references`: a name with ``.json`` is one file, others a folder of parquet.
-    concat_dim : str, optional
-        Name of the dimension along which the files follow one another; needed where there are several.
+    concat_dim : str or sequence of str, optional
+        Name of the dimension along which the files follow one another; needed where there are several. Of several
+        dimensions (``["time", "lat"]``) the files fill a box: each has its place along all of them, whatever their
+        order in `urls`.
     parser : str or callable
         ``"auto"``: by the first bytes of each file; a name (``"hdf5"``, ``"netcdf3"``, ``"fits"``, ``"tiff"``,
         ``"grib"``, ``"dmrpp"``); or a function from a url to a reference set or a ``ManifestStore``.
     order : str
         ``"values"``: in the order of the values of the coordinate `concat_dim`, which must not overlap; ``"names"``: in
-        the order of the urls.
+        the order of the urls. Along several dimensions, files with equal values of a coordinate are at one place along
+        it, and one of the dimensions may be without a coordinate: along that one the order is that of the urls.
     rewrite_units : bool
         Write times in the units of the first file where those of others differ; otherwise that is an error.
     drop_variables : str or sequence of str
@@ -378,7 +382,9 @@ def scan(
     return plan_scan(urls, target, **options).run(progress=progress)
 
 
-def scanned_files(urls: Any, concat_dim: str, storage_options: Mapping[str, Any] | None = None) -> Group:
+def scanned_files(
+    urls: Any, concat_dim: str | Sequence[str], storage_options: Mapping[str, Any] | None = None
+) -> Group:
     """Return the set of several files, which is not written.
 
     Parameters
@@ -387,16 +393,17 @@ def scanned_files(urls: Any, concat_dim: str, storage_options: Mapping[str, Any]
         As in `scan`.
     """
     own = dict(storage_options or {})
-    found = _files(urls, own)
-    files = _scanned(found, concat_dim, _Options(own, own), None, None).files(heads=False)
+    dims = _dims(concat_dim)
+    found, places = _placed(urls, dims, own)
+    files = _scanned(found, dims, _Options(own, own), None, None).files(heads=False)
     url = _absolute(urls) if isinstance(urls, str) else f"{found[0]}+{len(found) - 1}"
-    return open_group(ReferenceStore(joined(files, concat_dim).references, targets_of(found[0], own), url=url))
+    return open_group(ReferenceStore(joined(files, dims, given=places).references, targets_of(found[0], own), url=url))
 
 
 @dataclass(frozen=True)
 class _Common:
     urls: Sequence[str]
-    dim: str | None
+    dims: Sequence[str]
     options: _Options
     records: Records | None
 
@@ -406,14 +413,14 @@ def _shown(common: _Common, number: int) -> str:
 
 
 def _scanned(
-    urls: Sequence[str], dim: str | None, options: _Options, records: str | None, progress: bool | str | None
+    urls: Sequence[str], dims: Sequence[str], options: _Options, records: str | None, progress: bool | str | None
 ) -> _Scanned:
     """Parse the files that have no record."""
     kept = None
     if records is not None:
         store = open_store(records, options.target_storage_options)
-        kept = Records(store, fingerprint_of(options.parser, dim, options.drop_variables))
-    stage = Stage("scan", _scan_file, _Common(urls, dim, options, kept), range(len(urls)), shows=_shown)
+        kept = Records(store, fingerprint_of(options.parser, dims, options.drop_variables))
+    stage = Stage("scan", _scan_file, _Common(urls, dims, options, kept), range(len(urls)), shows=_shown)
     (result,) = run_once([stage], name="scan", arrays=(), progress=progress)
     found = dict(sorted(result.details))
     skipped = {urls[i]: each.reason for i, each in found.items() if isinstance(each, _Skipped)}
@@ -455,8 +462,7 @@ class _Scanned:
     ) -> ReferenceSet:
         """Return the set with the references of arrays that are those of the first file."""
         builder, prefixes = ReferenceBuilder(), tuple(f"{array.path}/" for array in following)
-        for key, each in references.items():
-            builder.add_data(key, each.data or b"")
+        builder.add_set(references)
         for key, each in self._file(first.url, heads=False).references.items():
             if not key.startswith(prefixes) and key not in references:
                 if each.data is not None:
@@ -465,25 +471,38 @@ class _Scanned:
                     builder.add(key, each.url, each.offset, each.length)
         return builder.build()
 
-    def in_partitions(
-        self,
-        files: Sequence[ParsedFile],
-        following: Sequence[FollowingArray],
-        record_size: int,
-        progress: bool | str | None,
+    def elsewhere(
+        self, whole: Joined, following: Sequence[FollowingArray], file: SetFile, progress: bool | str | None
     ) -> WrittenElsewhere:
         """Return how tasks write the references of the arrays that follow one another."""
+        records = self.records
+        assert records is not None  # noqa: S101 - else the client joins them
+        places = dict(zip((each.url for each in whole.files), whole.places, strict=True))
 
-        def write(store: Store, documents: Mapping[str, Mapping[str, bytes]]) -> None:
-            assert self.records is not None  # noqa: S101 - else the client joins them
-            arrays = [replace(each, documents=documents[each.path]) for each in following]
-            urls = [each.url for each in files]
-            names = [self.names[url] for url in urls]
-            stage = partition_stage(self.records, names, urls, arrays, record_size=record_size, target=store)
-            run_once([stage], name="scan: join", arrays=(), progress=progress)
+        def n_chunks(each: ParsedFile, array: FollowingArray) -> int:
+            return each.n_present.get(array.path, 0) * has_chunks_of(places[each.url], array.axes)
 
-        n_chunks = {each.path: sum(file.n_present.get(each.path, 0) for file in files) for each in following}
-        return WrittenElsewhere(n_chunks, write)
+        def write(store: Store, documents: Mapping[str, Mapping[str, bytes]]) -> list[bytes]:
+            pieces = pieces_prefix()
+            joining = JoinedElsewhere(
+                records,
+                [self.names[each.url] for each in whole.files],
+                [each.url for each in whole.files],
+                whole.places,
+                [sum(n_chunks(each, array) for array in following) for each in whole.files],
+                [replace(each, documents=documents[each.path]) for each in following],
+                store,
+                file.record_size if file.kind == "parquet" else None,
+                pieces,
+            )
+            try:
+                run_once(joining.stages(), name="scan: join", arrays=(), progress=progress)
+                return joining.texts() if file.kind == "json" else []
+            finally:
+                records.delete_pieces(pieces)
+
+        counts = {array.path: sum(n_chunks(each, array) for each in whole.files) for array in following}
+        return WrittenElsewhere(counts, write)
 
 
 _RECORDS_A_CALL = 8
@@ -505,7 +524,7 @@ def _scan_file(common: _Common, number: int) -> TaskResult:
                 return TaskResult({"n_files": 1}, details=[(number, name)])
         references = parse_file(url, options.parser, options.storage_options, options.drop_variables)
         store = ReferenceStore(references, targets_of(url, options.storage_options))
-        parsed = parsed_file(url, references, store, common.dim)
+        parsed = parsed_file(url, references, store, common.dims)
     except ChunkmillError as error:
         if not options.skips:
             raise
@@ -513,6 +532,34 @@ def _scan_file(common: _Common, number: int) -> TaskResult:
     if common.records is not None and name is not None:
         common.records.put(name, parsed)
     return TaskResult({"n_files": 1, "n_parsed": 1}, details=[(number, parsed if name is None else name)])
+
+
+def _dims(concat_dim: Any) -> tuple[str, ...]:
+    if concat_dim is None or isinstance(concat_dim, str):
+        return () if concat_dim is None else (concat_dim,)
+    dims = tuple(concat_dim)
+    if not dims or not all(isinstance(dim, str) for dim in dims) or len(set(dims)) < len(dims):
+        raise TypeError(f"concat_dim={concat_dim!r}: expected a name, or a list of different names")
+    return dims
+
+
+def _placed(
+    urls: Any, dims: Sequence[str], storage_options: Mapping[str, Any] | None
+) -> tuple[list[str], dict[str, Place] | None]:
+    """Return the files, and of nested lists, one level a dimension, the place of each."""
+    if isinstance(urls, (str, os.PathLike)):
+        return _files(urls, storage_options), None
+    listed: list[tuple[Place, Any]] = [((i,), each) for i, each in enumerate(urls)]
+    if not any(isinstance(each, (list, tuple)) for _, each in listed):
+        return _files([each for _, each in listed], storage_options), None
+    for _ in dims[1:]:
+        if not all(isinstance(each, (list, tuple)) for _, each in listed):
+            break
+        listed = [((*place, i), below) for place, each in listed for i, below in enumerate(each)]
+    if any(isinstance(each, (list, tuple)) for _, each in listed) or len(listed[0][0]) != len(dims):
+        raise TypeError(f"nested lists of files need a level for each dimension of concat_dim: {len(dims)}")
+    found = _files([each for _, each in listed], storage_options)
+    return found, dict(zip(found, (place for place, _ in listed), strict=True))
 
 
 def _files(urls: Any, storage_options: Mapping[str, Any] | None) -> list[str]:

@@ -13,12 +13,12 @@ EMPTY = b'{"zarr.json": {"zarr_format": 3, "node_type": "group"}}'
 
 
 def part(name, values, **attributes):
-    array = LoadedArray(np.asarray(values), attributes, 0)
+    array = LoadedArray("time", np.asarray(values), attributes, 0)
     return ParsedFile(name, parse_reference_json(EMPTY), {"time": array})
 
 
 def times(files, **options):
-    return open_group(ReferenceStore(joined(files, "time", **options).references))["time"][...].tolist()
+    return open_group(ReferenceStore(joined(files, ["time"], **options).references))["time"][...].tolist()
 
 
 def test_files_follow_one_another_as_their_values_do():
@@ -57,10 +57,10 @@ def test_an_array_in_one_file_alone_is_named():
 
 
 def test_files_of_short_arrays_alone_are_listed():
-    group = open_group(ReferenceStore(joined([part("a", [0]), part("b", [1])], "time").references))
+    group = open_group(ReferenceStore(joined([part("a", [0]), part("b", [1])], ["time"]).references))
     assert list(group) == ["time"]
 
 
 def test_gaps_are_named():
-    found = joined([part("a", [0, 1]), part("b", [2, 3]), part("c", [9, 10])], "time")
+    found = joined([part("a", [0, 1]), part("b", [2, 3]), part("c", [9, 10])], ["time"])
     assert found.gaps == ("time 3 to 9, before c",)

@@ -1,4 +1,4 @@
-"""Join reference sets along one dimension, without reading data.
+"""Join reference sets along one dimension or several, without reading data.
 
 That is right only where the sets agree in everything but the length of that dimension, and of the chunks along it
 (which a rectilinear grid of Zarr v3 holds): the other lengths, codecs, dtype, and the CF attributes that turn stored
@@ -11,8 +11,9 @@ Not here: new dimensions, coordinates out of file names, reading coordinates to 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from chunkmill.model.metadata import JSON
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import INLINE, ReferenceSet
 
-__all__ = ["Part", "add_chunks", "concat_references"]
+__all__ = ["Part", "add_chunks", "chunk_starts", "concat_references", "has_chunks_of", "join_references", "joined_axes"]
 
 _CF_ATTRIBUTES = (
     "scale_factor",
@@ -72,20 +73,44 @@ def concat_references(sets: Sequence[ReferenceSet], dim: str, *, names: Sequence
     """
     if not sets:
         raise MetadataError(key="<references>", field="sets", got="none", expected="one or more reference sets")
+    return join_references(sets, (dim,), [(i,) for i in range(len(sets))], names=names)
+
+
+def join_references(
+    sets: Sequence[ReferenceSet],
+    dims: Sequence[str],
+    positions: Sequence[tuple[int, ...]],
+    *,
+    names: Sequence[str] | None = None,
+    elsewhere: Collection[str] = (),
+) -> ReferenceSet:
+    """Return one set of sets that fill a box, as `concat_references` does along one dimension.
+
+    Parameters
+    ----------
+    dims
+        Names of the dimensions.
+    positions
+        Of each set, its place along each of `dims`: every place of a box once. Of an array that has only some of
+        `dims`, the sets at place 0 of the others are taken.
+    elsewhere
+        Dimensions that arrays have which are not in the sets.
+    """
     names = [f"set {i}" for i in range(len(sets))] if names is None else names
     parts = [Part.of(references, name) for references, name in zip(sets, names, strict=True)]
-    offenders = _offenders(parts, dim)
+    offenders = _offenders(parts, dims, positions, elsewhere)
     if offenders:
         listed = "".join(f"\n  {offender}" for offender in offenders[:_MAX_LISTED])
         more = f"\n  and {len(offenders) - _MAX_LISTED} more" if len(offenders) > _MAX_LISTED else ""
+        along = " and ".join(map(repr, dims))
         raise MetadataError(
             key="<references>",
-            field=f"concatenation along {dim!r}",
+            field=f"concatenation along {along}",
             got=f"{len(offenders)} that do not fit",
-            expected=f"sets that differ in the length of {dim!r} alone; decode and rewrite (convert) these, or leave "
+            expected=f"sets that differ in the length of {along} alone; decode and rewrite (convert) these, or leave "
             f"them out:{listed}{more}",
         )
-    return _joined(parts, dim)
+    return _joined(parts, dims, positions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,40 +150,78 @@ class Part:
         chunks = document["chunks"] if "chunks" in document else document["chunk_grid"]["configuration"]["chunk_shape"]
         return document["shape"][axis], max(chunks[axis], 1)
 
-    def axis(self, path: str, dim: str) -> int | None:
-        """Return which axis of an array `dim` is; ``None`` when it has none of that name."""
-        dims = self.dims(path)
-        return dims.index(dim) if dim in dims else None
+
+def joined_axes(part: Part, path: str, dims: Sequence[str]) -> dict[int, int]:
+    """Return the axes of an array along which sets are joined, each with the number of its dimension in `dims`."""
+    own = part.dims(path)
+    return {own.index(dim): number for number, dim in enumerate(dims) if dim in own}
 
 
-def _offenders(parts: Sequence[Part], dim: str) -> list[str]:
+def has_chunks_of(position: tuple[int, ...], axes: Mapping[int, int]) -> bool:
+    """Return whether a set at this place has chunks of a joined array: it is first along other dimensions."""
+    return all(place == 0 for number, place in enumerate(position) if number not in axes.values())
+
+
+def _lengths(
+    parts: Sequence[Part], positions: Sequence[tuple[int, ...]], path: str, axes: Mapping[int, int]
+) -> dict[int, dict[int, tuple[int, int]]]:
+    """Return, by axis and place along it, the length of the first set there and of its chunks, in order."""
+    found: dict[int, dict[int, tuple[int, int]]] = {axis: {} for axis in axes}
+    for part, position in zip(parts, positions, strict=True):
+        if path in part.arrays:
+            for axis, number in axes.items():
+                if position[number] not in found[axis]:
+                    found[axis][position[number]] = part.length(path, axis)
+    return {axis: dict(sorted(lengths.items())) for axis, lengths in found.items()}
+
+
+def _offenders(
+    parts: Sequence[Part], dims: Sequence[str], positions: Sequence[tuple[int, ...]], elsewhere: Collection[str]
+) -> list[str]:
     first = parts[0]
     found = []
-    axes = {path: first.axis(path, dim) for path in first.arrays}
-    if all(axis is None for axis in axes.values()):
-        known = sorted({name for path in first.arrays for name in first.dims(path) if isinstance(name, str)})
-        found.append(
-            f"no array of {first.name} has a dimension {dim!r}: they have {', '.join(map(repr, known)) or 'none'}"
-        )
+    axes = {path: joined_axes(first, path, dims) for path in first.arrays}
+    for number, dim in enumerate(dims):
+        if dim not in elsewhere and all(number not in each.values() for each in axes.values()):
+            known = sorted({name for path in first.arrays for name in first.dims(path) if isinstance(name, str)})
+            listed = ", ".join(map(repr, known)) or "none"
+            found.append(f"no array of {first.name} has a dimension {dim!r}: they have {listed}")
     for part in parts[1:]:
         found += [f"{path!r} is missing in {part.name}" for path in sorted(first.arrays.keys() - part.arrays.keys())]
         found += [f"{path!r} is only in {part.name}" for path in sorted(part.arrays.keys() - first.arrays.keys())]
-    for path, axis in axes.items():
-        for i, part in enumerate(parts):
+    for path, own in axes.items():
+        alike = []
+        for part, position in zip(parts, positions, strict=True):
             if path in part.arrays:
-                found += [f"{path!r} in {part.name}: {why}" for why in _misfits(first, part, path, axis)]
-                if axis is not None and i + 1 < len(parts):
-                    found += [f"{path!r} in {part.name}: {why}" for why in _ragged(part, path, axis)]
+                found += [f"{path!r} in {part.name}: {why}" for why in _misfits(first, part, path, own)]
+                if len(part.arrays[path].grid_shape) == len(first.arrays[path].grid_shape):
+                    alike.append((part, position))
+        lengths = _lengths([part for part, _ in alike], [position for _, position in alike], path, own)
+        for part, position in alike:
+            for axis, number in own.items():
+                why = _does_not_fill(part.length(path, axis), lengths[axis], position[number])
+                found += [] if why is None else [f"{path!r} in {part.name}: {why}"]
     return found
 
 
-def _misfits(first: Part, part: Part, path: str, axis: int | None) -> list[str]:
+def _does_not_fill(own: tuple[int, int], lengths: Mapping[int, tuple[int, int]], place: int) -> str | None:
+    """Return why an array of these lengths leaves a hole between its neighbours along an axis, if it does."""
+    length, chunk = own
+    if own != lengths[place]:
+        others, chunk_there = lengths[place]
+        return f"it is {length} long in chunks of {chunk}, not {others} in chunks of {chunk_there} as others there"
+    if length % chunk == 0 or place == max(lengths):
+        return None
+    return f"its {length} elements are no multiple of the chunk length {chunk}, so that the next set cannot follow"
+
+
+def _misfits(first: Part, part: Part, path: str, axes: Collection[int]) -> list[str]:
     """Say in what an array differs from that of the first set where it must not."""
     (_, expected, expected_attributes), (_, got, got_attributes) = first.array(path), part.array(path)
     why = [
         f"{name} is {_shown(got.get(name))}, not {_shown(expected.get(name))}"
         for name in sorted({*expected, *got} - {"shape"})
-        if _across(got, name, axis) != _across(expected, name, axis)
+        if _across(got, name, axes) != _across(expected, name, axes)
     ]
     why += [
         f"attribute {name!r} is {_shown(got_attributes.get(name))}, not {_shown(expected_attributes.get(name))}"
@@ -167,7 +230,7 @@ def _misfits(first: Part, part: Part, path: str, axis: int | None) -> list[str]:
     ]
     shapes = [list(document["shape"]) for document in (expected, got)]
     if len(shapes[0]) == len(shapes[1]):
-        if axis is not None:
+        for axis in axes:
             shapes[1][axis] = shapes[0][axis]
         if shapes[0] != shapes[1]:
             why.append(f"shape is {got['shape']}, not {shapes[0]}")
@@ -176,20 +239,13 @@ def _misfits(first: Part, part: Part, path: str, axis: int | None) -> list[str]:
     return why
 
 
-def _across(document: Mapping[str, JSON], name: str, axis: int | None) -> JSON:
-    """Return what of a member must be equal: of a grid of Zarr v3, all but the chunk length along `axis`."""
+def _across(document: Mapping[str, JSON], name: str, axes: Collection[int]) -> JSON:
+    """Return what of a member must be equal: of a grid of Zarr v3, all but the chunk lengths along `axes`."""
     value: Any = document.get(name)
-    if name != "chunk_grid" or axis is None:
+    if name != "chunk_grid":
         return value
-    chunk_shape = list(value["configuration"]["chunk_shape"])  # parsed before: a regular grid
-    return [*chunk_shape[:axis], *chunk_shape[axis + 1 :]]
-
-
-def _ragged(part: Part, path: str, axis: int) -> list[str]:
-    length, chunk = part.length(path, axis)
-    if length % chunk == 0:
-        return []
-    return [f"its {length} elements are no multiple of the chunk length {chunk}, so that the next set cannot follow"]
+    chunk_shape = value["configuration"]["chunk_shape"]  # parsed before: a regular grid
+    return [0 if axis in axes else n for axis, n in enumerate(chunk_shape)]
 
 
 def _shown(value: JSON) -> str:
@@ -197,25 +253,35 @@ def _shown(value: JSON) -> str:
     return text if len(text) < 100 else text[:100] + "…"  # noqa: PLR2004
 
 
-def _joined(parts: Sequence[Part], dim: str) -> ReferenceSet:
+def _joined(parts: Sequence[Part], dims: Sequence[str], positions: Sequence[tuple[int, ...]]) -> ReferenceSet:
     first = parts[0]
     builder = ReferenceBuilder()
     for key, value in first.documents.items():
         builder.add_data(key, _without_consolidated(key, value))
     for path, array in first.arrays.items():
-        axis = first.axis(path, dim)
-        if axis is None:
-            add_chunks(builder, first, array, array, ())
-            continue
-        lengths = [part.length(path, axis) for part in parts]
-        builder.add_data(*_lengthened(first, path, axis, lengths))
-        start = 0
-        for part, (length, chunk) in zip(parts, lengths, strict=True):
-            shift = [0] * len(array.grid_shape)
-            shift[axis] = start
-            add_chunks(builder, part, part.arrays[path], array, shift)
-            start += -(-length // chunk)
+        axes = joined_axes(first, path, dims)
+        lengths = _lengths(parts, positions, path, axes)
+        if axes:
+            builder.add_data(*_lengthened(first, path, {axis: list(each.values()) for axis, each in lengths.items()}))
+        starts = {axis: chunk_starts(each.values()) for axis, each in lengths.items()}
+        for part, position in zip(parts, positions, strict=True):
+            if has_chunks_of(position, axes):
+                shift = [0] * len(array.grid_shape)
+                for axis, number in axes.items():
+                    shift[axis] = starts[axis][position[number]]
+                add_chunks(builder, part, part.arrays[path], array, shift)
     return builder.build()
+
+
+def chunk_starts(lengths: Iterable[tuple[int, int]]) -> list[int]:
+    """Return the number of the first chunk of each set along an axis, and their total.
+
+    Examples
+    --------
+    >>> chunk_starts([(4, 2), (3, 3), (2, 3)])
+    [0, 2, 3, 4]
+    """
+    return [*accumulate((-(-length // chunk) for length, chunk in lengths), initial=0)]
 
 
 def _without_consolidated(key: str, value: bytes) -> bytes:
@@ -227,14 +293,19 @@ def _without_consolidated(key: str, value: bytes) -> bytes:
     return json.dumps(document, ensure_ascii=False).encode("utf-8")
 
 
-def _lengthened(part: Part, path: str, axis: int, lengths: Sequence[tuple[int, int]]) -> tuple[str, bytes]:
-    """Return the document of a joined array, from the length of each part and of its chunks."""
+def _lengthened(part: Part, path: str, lengths: Mapping[int, Sequence[tuple[int, int]]]) -> tuple[str, bytes]:
+    """Return the document of a joined array, from the length of each set and of its chunks, along each axis."""
     key, _, _ = part.array(path)
     document = parse_json(key, part.documents[key])
-    document["shape"][axis] = sum(length for length, _ in lengths)
-    if len({chunk for length, chunk in lengths if length}) > 1:
+    ragged = {}
+    for axis, along in lengths.items():
+        document["shape"][axis] = sum(length for length, _ in along)
+        if len({chunk for length, chunk in along if length}) > 1:
+            ragged[axis] = [[chunk, -(-length // chunk)] for length, chunk in along if length]
+    if ragged:
         chunk_shapes: list[JSON] = list(document["chunk_grid"]["configuration"]["chunk_shape"])
-        chunk_shapes[axis] = [[chunk, -(-length // chunk)] for length, chunk in lengths if length]
+        for axis, runs in ragged.items():
+            chunk_shapes[axis] = runs
         document["chunk_grid"] = {
             "name": "rectilinear",
             "configuration": {"kind": "inline", "chunk_shapes": chunk_shapes},
@@ -242,9 +313,17 @@ def _lengthened(part: Part, path: str, axis: int, lengths: Sequence[tuple[int, i
     return key, json.dumps(document, ensure_ascii=False).encode("utf-8")
 
 
-def add_chunks(builder: ReferenceBuilder, part: Part, own: ArrayKeys, array: ArrayKeys, shift: Sequence[int]) -> None:
-    """Add the references of an array of one set, its chunk coords shifted."""
-    rows = part.rows.get(own.path)
+def add_chunks(
+    builder: ReferenceBuilder,
+    part: Part,
+    own: ArrayKeys,
+    array: ArrayKeys,
+    shift: Sequence[int],
+    *,
+    rows: ChunkRows | None = None,
+) -> None:
+    """Add the references of an array of one set, or some `rows` of them, its chunk coords shifted."""
+    rows = part.rows.get(own.path) if rows is None else rows
     if rows is None:
         return
     ids = np.array([builder.url_id(url) for url in part.references.urls] or [0])

@@ -13,9 +13,10 @@ import base64
 import json
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from itertools import chain
 from types import NoneType
 from typing import Any
 
@@ -30,7 +31,7 @@ from chunkmill.model.metadata import JSON
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import WHOLE, ReferenceSet
 
-__all__ = ["HEAD_BYTES", "emit_reference_json", "is_reference_json", "parse_reference_json"]
+__all__ = ["HEAD_BYTES", "emit_entries", "emit_reference_json", "is_reference_json", "parse_reference_json"]
 
 _PIECE = 1 << 16  # characters parsed at a time: what they become still fits the cache when it is turned into columns
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -127,10 +128,11 @@ def parse_reference_json(
         raise MetadataError(key=source, field="document", got=str(error), expected="a JSON object in UTF-8") from None
 
 
-def emit_reference_json(references: ReferenceSet, *, version: int = 1) -> Iterator[bytes]:
+def emit_reference_json(references: ReferenceSet, *, version: int = 1, more: Iterable[bytes] = ()) -> Iterator[bytes]:
     r"""Yield a set as JSON, some text at a time, without ever holding all of it.
 
-    Inline bytes are written as text when they are UTF-8, else in base64. Neither templates nor ``gen`` are used.
+    Inline bytes are written as text when they are UTF-8, else in base64. Neither templates nor ``gen`` are used. The
+    texts `more`, of `emit_entries`, follow where the set has entries of its own.
 
     Examples
     --------
@@ -141,7 +143,17 @@ def emit_reference_json(references: ReferenceSet, *, version: int = 1) -> Iterat
     if version not in {0, 1}:
         raise MetadataError(key="<references>", field="version", got=version, expected="0 or 1")
     start, end = ("{", "\n}") if version == 0 else ('{"version": 1, "refs": {', "\n}}")
-    pieces, size, comma = [start], 0, "\n"
+    yield start.encode("ascii")
+    comma = b"\n"
+    for piece in chain(emit_entries(references), more):
+        yield comma + piece
+        comma = b",\n"
+    yield end.encode("ascii")
+
+
+def emit_entries(references: ReferenceSet) -> Iterator[bytes]:
+    """Yield the entries of a set, some at a time, without the comma between one text and the next."""
+    pieces, size = list[str](), 0
     quoted = lru_cache(maxsize=1 << 12)(json.dumps)  # of urls: few, or each a few times in a row
     for key, reference in references.items():
         if reference.data is not None:
@@ -150,15 +162,13 @@ def emit_reference_json(references: ReferenceSet, *, version: int = 1) -> Iterat
             value = f"[{quoted(reference.url)}]"
         else:
             value = f"[{quoted(reference.url)}, {reference.offset}, {reference.length}]"
-        entry = f"{comma}{json.dumps(key)}: {value}"
-        comma = ",\n"
-        pieces.append(entry)
-        size += len(entry)
+        pieces.append(f"{json.dumps(key)}: {value}")
+        size += len(pieces[-1])
         if size > _PIECE:
-            yield "".join(pieces).encode("ascii")
+            yield ",\n".join(pieces).encode("ascii")
             pieces, size = [], 0
-    pieces.append(end)
-    yield "".join(pieces).encode("ascii")
+    if pieces:
+        yield ",\n".join(pieces).encode("ascii")
 
 
 def _emit_inline(data: bytes) -> str:
