@@ -196,8 +196,8 @@ def storage_option(flag: str, name: str, of: str) -> Callable[[Command], Command
 def concat_option(text: str) -> Callable[[Command], Command]:
     """Return a repeatable option that collects the names of dimensions; ``None`` without any."""
 
-    def names(_: click.Context, __: click.Parameter, given: Sequence[str]) -> list[str] | None:
-        return list(given) or None
+    def names(_: click.Context, __: click.Parameter, values: Sequence[str]) -> list[str] | None:
+        return list(values) or None
 
     return click.option("--concat", "concat_dim", multiple=True, callback=names, help=f"{text} (repeatable).")
 

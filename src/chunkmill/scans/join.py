@@ -118,7 +118,7 @@ def joined(
     *,
     rewrite_units: bool = False,
     by_name: bool = False,
-    given: Mapping[str, Place] | None = None,
+    listed: Mapping[str, Place] | None = None,
 ) -> Joined:
     """Return one set of all files, along `dims`.
 
@@ -130,7 +130,7 @@ def joined(
         Write times in the units of the first file where those of others differ.
     by_name
         Whether files follow one another in the order given instead.
-    given
+    listed
         Places of the files that the user said, by url.
 
     Raises
@@ -142,8 +142,8 @@ def joined(
     """
     values = _loaded_alike(files, rewrite_units=rewrite_units)
     of_dims = {dim: values[dim] for dim in dims if dim in values and files[0].loaded[dim].dim == dim}
-    chosen = None if given is None else [given[each.url] for each in files]
-    found = places_of([each.url for each in files], dims, of_dims, by_name=by_name, given=chosen)
+    chosen = None if listed is None else [listed[each.url] for each in files]
+    found = places_of([each.url for each in files], dims, of_dims, by_name=by_name, listed=chosen)
     order = sorted(range(len(files)), key=lambda i: found.of_files[i])
     ordered, places = [files[i] for i in order], [found.of_files[i] for i in order]
     sets = [each.references for each in ordered]

@@ -1,7 +1,7 @@
 """Join a scan's records on workers: tasks turn the references of some files into those of the joined set.
 
 Neither references nor tables of chunks come to the client, which holds the documents and short arrays of each file
-alone. Of a set in JSON the entries of some files are a text, which the client puts behind that of others. A set in
+alone. Of a set in JSON the entries of some files are a text, which the client puts after that of others. A set in
 parquet has its references by chunk numbers: a first stage sorts those of some files into pieces by the parquet file
 that they belong to, and a second one writes the files. Each record is read once, along whatever axes files are joined.
 Not here: documents and order of the files (`chunkmill.scans.join`).

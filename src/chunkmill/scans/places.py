@@ -65,7 +65,7 @@ def places_of(
     values: Mapping[str, Sequence[NDArray[Any]]],
     *,
     by_name: bool = False,
-    given: Sequence[Place] | None = None,
+    listed: Sequence[Place] | None = None,
 ) -> Places:
     """Return the places of files.
 
@@ -80,7 +80,7 @@ def places_of(
         are equal along all others follow one another along it in the order given.
     by_name
         Whether places follow one another in the order in which they occur, instead of that of the values.
-    given
+    listed
         Places that the user said, by nested lists: then values decide nothing.
 
     Raises
@@ -88,8 +88,8 @@ def places_of(
     ScanError
         Values overlap, two files have the same place, or some place has no file; names files and values.
     """
-    if given is not None:
-        along = [_Along(dim, [each[number] for each in given]) for number, dim in enumerate(dims)]
+    if listed is not None:
+        along = [_Along(dim, [each[number] for each in listed]) for number, dim in enumerate(dims)]
     else:
         known = {
             dim: _along(urls, dim, values[dim], by_name=by_name, alone=len(dims) == 1) for dim in dims if dim in values

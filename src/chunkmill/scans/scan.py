@@ -155,7 +155,7 @@ class ScanPlan(ReportMixin):
         references = files[0].references
         if dims:
             by_name = options.order == "names"
-            whole = joined(files, dims, rewrite_units=options.rewrite_units, by_name=by_name, given=options.places)
+            whole = joined(files, dims, rewrite_units=options.rewrite_units, by_name=by_name, listed=options.places)
             references, files, gaps = whole.references, whole.files, whole.gaps
             if by_tasks:
                 following = following_arrays(files, whole.places, dims)
@@ -397,7 +397,7 @@ def scanned_files(
     found, places = _placed(urls, dims, own)
     files = _scanned(found, dims, _Options(own, own), None, None).files(heads=False)
     url = _absolute(urls) if isinstance(urls, str) else f"{found[0]}+{len(found) - 1}"
-    return open_group(ReferenceStore(joined(files, dims, given=places).references, targets_of(found[0], own), url=url))
+    return open_group(ReferenceStore(joined(files, dims, listed=places).references, targets_of(found[0], own), url=url))
 
 
 @dataclass(frozen=True)

@@ -46,14 +46,14 @@ def test_two_dimensions_without_coordinates_need_lists():
 
 def test_lists_decide():
     given = [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert places({}, n=4, given=given).of_files == given
+    assert places({}, n=4, listed=given).of_files == given
 
 
 @pytest.mark.parametrize("given", [None, [(0, 0), (0, 1), (1, 0)]])
 def test_a_place_without_a_file_is_named(given):
     shown = r"time 2 to 3, lat 5 to 6" if given is None else "time number 1, lat number 1"
     with pytest.raises(ScanError, match=rf"3 files do not fill the 2 x 2 places along 'time', 'lat'.*\n  {shown}"):
-        places({"time": TIMES[1:], "lat": LATS[1:]}, given=given)
+        places({"time": TIMES[1:], "lat": LATS[1:]}, listed=given)
 
 
 def test_two_files_at_one_place_are_named():
