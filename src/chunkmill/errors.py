@@ -166,24 +166,27 @@ class NodeExists(ChunkmillError, FileExistsError):
 class MetadataError(ChunkmillError, ValueError):
     """A metadata document violates its format.
 
-    ``key`` is the document's store key, ``field`` the member, ``got`` its value, ``expected`` a valid one.
+    ``key`` is the document's store key, ``field`` the member, ``got`` its value, ``expected`` a valid one; ``hint``
+    names the way out.
     """
 
     key: str
     field: str
     got: Any
     expected: str
+    hint: str
 
-    def __init__(self, *, key: str, field: str, got: Any, expected: str) -> None:
+    def __init__(self, *, key: str, field: str, got: Any, expected: str, hint: str = "") -> None:
         if len(shown := repr(got)) > _MAX_SHOWN:
             got = _shortened(shown)
         if len(expected) > _MAX_EXPECTED:  # it may quote a codec's error, and that its input
             expected = expected[:_MAX_EXPECTED] + "..."
-        super().__init__(key=key, field=field, got=got, expected=expected)
+        super().__init__(key=key, field=field, got=got, expected=expected, hint=hint)
 
     def message(self) -> str:
         """Return which member of which document is wrong."""
-        return f"bad metadata in {self.key!r}, {self.field}: got {self.got!r}, expected {self.expected}"
+        hint = f"; {self.hint}" if self.hint else ""
+        return f"bad metadata in {self.key!r}, {self.field}: got {self.got!r}, expected {self.expected}{hint}"
 
 
 _MAX_SHOWN = 200
@@ -207,7 +210,7 @@ class UnsupportedFeature(MetadataError):
     def message(self) -> str:
         """Return the format and the feature."""
         where = f" (in {self.key!r})" if self.key else ""
-        hint = f"; {self.hint}" if self.hint else ""  # type: ignore[attr-defined]
+        hint = f"; {self.hint}" if self.hint else ""
         return f"{self.format} does not support {self.feature}{where}{hint}"
 
 

@@ -3,11 +3,17 @@
 Some writers store no other documents (EOPF's Zarr v2); copies of others lose single ones.
 """
 
+import shutil
+from functools import partial
+
 import numpy as np
 import pytest
 import xarray as xr
+from click.testing import CliRunner
 
 import chunkmill as cm
+from chunkmill.cli.main import main
+from chunkmill.errors import MetadataError
 from chunkmill.nodes.api import open_source
 from chunkmill.nodes.opening import walk
 from chunkmill.stores.memory import MemoryStore
@@ -143,3 +149,70 @@ def test_a_store_with_no_other_documents(tmp_path):
     xr.testing.assert_identical(xr.open_datatree(tmp_path / "x.zarr", engine="chunkmill").load(), tree)
     cm.consolidate(tmp_path / "x.zarr")
     xr.testing.assert_identical(xr.open_datatree(tmp_path / "x.zarr", engine="chunkmill").load(), tree)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Consolidated metadata that the caller demands, where documents are invalid or all folders are gone
+
+
+@pytest.fixture
+def broken(fmt, tmp_path):
+    """Return a folder in which one of two documents is invalid, beside a whole consolidated copy."""
+    folder = tmp_path / "broken.zarr"
+    for path in ("a", "b"):
+        array = cm.create_array(folder, path, shape=(6,), dtype="i4", chunks=(2,), format=fmt)
+        array[:4] = [1, 2, 3, 4]
+    cm.consolidate(folder)
+    (folder / ENTRY[fmt][0]).write_text('{"shape": ')
+    return folder
+
+
+def test_errors_name_the_way_out(broken):
+    for read in (
+        lambda: cm.open_array(broken, "a"),
+        lambda: cm.open_group(broken)["a"],
+        lambda: cm.convert(broken, MemoryStore(), format="zarr3"),
+        lambda: xr.open_dataset(broken, engine="chunkmill"),
+    ):
+        with pytest.raises(MetadataError, match="consolidated=True reads that"):
+            read()
+    assert "consolidated=True" in cm.open_group(broken).tree()
+    with pytest.raises(MetadataError) as caught:
+        cm.open_array(broken, "a", consolidated=False)
+    assert "consolidated" not in str(caught.value)
+
+
+def test_demanded_metadata_are_read_instead(broken, fmt):
+    assert cm.open_array(broken, "a", consolidated=True)[...].tolist() == [1, 2, 3, 4, 0, 0]
+    group = cm.open_group(broken, consolidated=True)
+    cm.convert(group, target := MemoryStore(), format="n5")
+    assert cm.open_array(target, "a")[...].tolist() == [1, 2, 3, 4, 0, 0]
+    assert cm.verify(group, target).equal
+
+
+def test_the_command_line_has_the_choice(broken, tmp_path):
+    run = partial(CliRunner().invoke, main)
+    assert "bad metadata in 'a/" in run(["ls", str(broken)]).output
+    told = run(["convert", str(broken), str(tmp_path / "out.zarr")])
+    assert told.exit_code == 3
+    assert "--consolidated reads that" in told.output
+    for command in ("ls", "tree", "info -r"):
+        assert "bad metadata" not in run([*command.split(), str(broken), "--consolidated"]).output
+    done = run(["convert", str(broken), str(tmp_path / "out.zarr"), "--consolidated"])
+    assert done.exit_code == 0, done.output
+    assert run(["verify", str(broken), str(tmp_path / "out.zarr"), "--consolidated"]).exit_code == 0
+    told = run(["info", str(broken), "--path", "a", "--no-consolidated"])
+    assert told.exit_code == 3
+
+
+def test_a_listing_without_any_folder_says_so(fmt, tmp_path):
+    """Of a product of which only the metadata were downloaded."""
+    for path in ("a", "sub/b"):
+        cm.create_array(tmp_path / "x", path, shape=(6,), dtype="i4", chunks=(2,), format=fmt)
+    cm.consolidate(tmp_path / "x")
+    for folder in ("a", "sub"):
+        shutil.rmtree(tmp_path / "x" / folder)
+    with pytest.warns(UserWarning, match=r"nothing is stored of 2 nodes below '/'.*consolidated=True takes them"):
+        assert list(cm.open_group(tmp_path / "x")) == []
+    assert list(cm.open_group(tmp_path / "x", consolidated=True)) == ["a", "sub"]
+    assert paths(cm.open_group(tmp_path / "x", consolidated=True).stored) == PATHS

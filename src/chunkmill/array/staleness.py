@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from chunkmill.array.chunk_io import read_region
 from chunkmill.array.stored_array import CHECK_INTERVAL, StoredArray
 from chunkmill.array.threads import BackgroundCalls
-from chunkmill.errors import ChunkError, ChunkmillError, StoreError
+from chunkmill.errors import ChunkError, ChunkmillError, MetadataError, StoreError
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import format_as_opened, get_format
 from chunkmill.model.grid import ChunkGrid, Region
@@ -185,7 +185,7 @@ def _compare(array: StoredArray, *, may_grow: bool) -> None:
         return  # a store that fails: reading or writing the chunk will say so, with its key
     if documents == array.last_seen.documents:
         return
-    if key not in documents:
+    if key not in documents or not _is_valid(array, documents_format, documents):
         known = not array.last_seen.was_found
         documents = by_consolidated_metadata(array.store, documents_format, array.path, key) if known else {}
         if not documents:
@@ -218,6 +218,17 @@ def _documents(array: StoredArray) -> tuple[Format, str, dict[str, bytes]]:
     keys = documents_format.array_keys(array.path)[:1]  # the others hold attributes
     values = store.get_many([ByteSpan(key) for key in keys])
     return documents_format, keys[0], {k: v for k, v in zip(keys, values, strict=True) if v is not None}
+
+
+def _is_valid(array: StoredArray, documents_format: Format, documents: dict[str, bytes]) -> bool:
+    """Return whether a document can be parsed; of no matter where another one than a copy of it was read."""
+    try:
+        documents_format.parse_array(array.path, documents)
+    except MetadataError:
+        if array.last_seen.was_found:
+            raise
+        return False
+    return True
 
 
 def by_consolidated_metadata(store: Store, documents_format: Format, path: str, key: str) -> dict[str, bytes]:

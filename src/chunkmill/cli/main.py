@@ -22,6 +22,7 @@ import chunkmill as cm
 from chunkmill.cli.convert import convert, pyramid, rechunk
 from chunkmill.cli.doctor import doctor
 from chunkmill.cli.options import (
+    CONSOLIDATED,
     JSON_FLAG,
     KEY_VALUE,
     PLACE,
@@ -35,6 +36,8 @@ from chunkmill.cli.options import (
     show,
     storage_option,
     store_options,
+    viewed,
+    viewed_options,
 )
 from chunkmill.cli.references import refs, scan
 from chunkmill.errors import JobError
@@ -81,7 +84,7 @@ def main() -> None:
     ),
 )
 @click.argument("url", type=PLACE)
-@store_options
+@viewed_options
 @click.option(
     "--missing",
     is_flag=True,
@@ -96,6 +99,7 @@ def info(
     storage_options: Mapping[str, Any] | None,
     *,
     as_json: bool,
+    consolidated: bool | None,
     missing: bool,
     recursive: bool,
 ) -> None:
@@ -108,7 +112,7 @@ def info(
     from chunkmill.nodes.opening import walk_openable  # noqa: PLC0415
 
     with errors_shown():
-        node = cm.open(url, path, storage_options=storage_options)
+        node = cm.open(url, path, storage_options=storage_options, consolidated=consolidated)
         if recursive and not as_json:
             say(headers(node.stored))
             return
@@ -125,15 +129,23 @@ def info(
     epilog=examples("chunkmill ls s3://bucket/archive.zarr --option anon=true", "chunkmill ls --long data.n5"),
 )
 @click.argument("url", type=PLACE)
-@store_options
+@viewed_options
 @click.option("-l", "--long", "as_table", is_flag=True, help="A table of the arrays: shapes, chunks, bytes, codecs.")
-def ls(url: str, path: str, storage_options: Mapping[str, Any] | None, *, as_json: bool, as_table: bool) -> None:
+def ls(
+    url: str,
+    path: str,
+    storage_options: Mapping[str, Any] | None,
+    *,
+    as_json: bool,
+    consolidated: bool | None,
+    as_table: bool,
+) -> None:
     """Draw the tree of nodes at and below URL. `ls` and `tree` are the same command."""
     from chunkmill.cli.node_facts import describe, listing  # noqa: PLC0415 - slow to import
     from chunkmill.nodes import opening  # noqa: PLC0415
 
     with errors_shown():
-        node = cm.open(url, path, storage_options=storage_options)
+        node = cm.open(url, path, storage_options=storage_options, consolidated=consolidated)
         if as_json:
             nodes = [plain(describe(below)) for below in opening.walk_openable(node.stored)]
             click.echo(json.dumps(nodes, indent=2, allow_nan=False))
@@ -264,16 +276,30 @@ for command in (convert, rechunk, pyramid, refs, scan, doctor):
 @click.option("--path-a", default="", help="Path of the node inside A.")
 @click.option("--path-b", default="", help="Path of the node inside B.")
 @region_option("Compare B with this region of A")
+@CONSOLIDATED
 @click.option("--sample", type=click.FloatRange(0, 1, min_open=True), help="Compare this share of the blocks only.")
 @storage_option("--option", "storage_options", " of A (and of B)")
 @storage_option("--option-b", "storage_options_b", " of B")
 @run_options
 def verify(
-    a: str, b: str, *, path_a: str, path_b: str, scheduler: str, progress: bool | None, as_json: bool, **options: Any
+    a: str,
+    b: str,
+    *,
+    path_a: str,
+    path_b: str,
+    consolidated: bool | None,
+    scheduler: str,
+    progress: bool | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
-    """Compare two arrays or groups bit for bit, whatever chunks and codecs hold them; exit code 1 when they differ."""
+    """Compare two arrays or groups bit for bit, whatever chunks and codecs hold them; exit code 1 when they differ.
+
+    --consolidated is of A.
+    """
     with scheduled(scheduler, progress=progress):
-        report = cm.verify((a, path_a), (b, path_b), **options)
+        first = viewed((a, path_a), consolidated, options["storage_options"])
+        report = cm.verify(first, (b, path_b), **options)
     show(report, as_json=as_json)
     sys.exit(0 if report.equal else 1)
 
@@ -285,7 +311,7 @@ def verify(
 @click.argument("url", type=PLACE)
 @click.option("--path", default="", help="Path of the node inside the store.")
 @storage_option("--option", "storage_options", "")
-@click.option("--repair", is_flag=True, help="Remove leftovers, and write stale consolidated metadata again.")
+@click.option("--repair", is_flag=True, help="Remove leftovers, write metadata that are stale or missing.")
 @run_options
 def check(
     url: str,

@@ -20,6 +20,7 @@ import click
 import numpy as np
 from click.shell_completion import CompletionItem
 
+import chunkmill as cm
 from chunkmill.display.report import printable
 from chunkmill.errors import ChunkmillError, JobError, NoAnswer, NoWorkers
 from chunkmill.formats import registry as formats
@@ -27,6 +28,7 @@ from chunkmill.hints import Hint
 
 __all__ = [
     "CODECS",
+    "CONSOLIDATED",
     "FORMATS",
     "JSON_FLAG",
     "JSON_VALUE",
@@ -47,6 +49,8 @@ __all__ = [
     "show",
     "storage_option",
     "store_options",
+    "viewed",
+    "viewed_options",
     "with_options",
 ]
 
@@ -228,6 +232,12 @@ def _is_set(name: str) -> bool:
     return context is not None and bool(context.meta.get(name))
 
 
+CONSOLIDATED = click.option(
+    "--consolidated/--no-consolidated",
+    default=None,
+    help="Use consolidated metadata alone, or ignore them; by default they answer for what is not stored.",
+)
+
 JSON_FLAG = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 store_options = _all(
@@ -235,6 +245,8 @@ store_options = _all(
     storage_option("--option", "storage_options", ""),
     JSON_FLAG,
 )
+
+viewed_options = _all(CONSOLIDATED, store_options)
 
 run_options = _all(
     click.option(
@@ -255,6 +267,7 @@ run_options = _all(
 )
 
 whole_job_options = _all(
+    CONSOLIDATED,
     click.option("--path", default="", help="Path of the node inside the source."),
     click.option("--target-path", default="", help="Path of the node inside the target."),
     click.option("--max-mem", type=_MEMORY, help="Memory that the tasks of one worker may hold, such as 2GiB."),
@@ -324,12 +337,22 @@ def show(result: Any, *, as_json: bool, **remarks: str) -> None:
 def run_plan(plan_function: Callable[..., Any], source: Any, target: Any, options: dict[str, Any]) -> None:
     """Plan a job, and run it, or print the plan with what is at the target."""
     resume, dry_run, as_json = options.pop("resume"), options.pop("dry_run"), options.pop("as_json")
+    consolidated = options.pop("consolidated")
     with scheduled(options.pop("scheduler"), progress=options.pop("progress")):
-        plan = plan_function(source, target, **options)
+        plan = plan_function(viewed(source, consolidated, options["storage_options"]), target, **options)
         if dry_run:
             show(plan, as_json=as_json, at_target=with_options(plan.at_target(resume=resume)))
         else:
             show(plan.run(resume=resume), as_json=as_json)
+
+
+def viewed(source: Any, consolidated: bool | None, storage_options: Mapping[str, Any] | None) -> Any:
+    """Return a source ``(url, path)``, or several, opened by consolidated metadata or without, where that is chosen."""
+    if consolidated is None:
+        return source
+    if isinstance(source, list):
+        return [viewed(each, consolidated, storage_options) for each in source]
+    return cm.open(*source, storage_options=storage_options, consolidated=consolidated)
 
 
 def with_options(text: str) -> str:

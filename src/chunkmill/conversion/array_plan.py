@@ -121,7 +121,7 @@ def see_sources(arrays: Sequence[StoredArray]) -> list[SeenSource]:
         keys = documents_format.array_keys(array.path)
         found = {key: store.get_versioned(key) for key in keys}
         documents = {key: value for key, (value, _) in found.items() if value is not None}
-        if keys[0] not in documents:
+        if keys[0] not in documents or not _can_be_parsed(documents_format, array.path, documents):
             documents = {}
         versions = {key: found[key][1] for key in documents if store.compares_versions}
         seen = SeenSource(documents_format, documents, versions)
@@ -131,6 +131,13 @@ def see_sources(arrays: Sequence[StoredArray]) -> list[SeenSource]:
         return seen
 
     return _for_each(see, arrays, arrays)
+
+
+def _can_be_parsed(documents_format: Format, path: str, documents: Mapping[str, bytes]) -> bool:
+    try:
+        return documents_format.parse_array(path, documents) is not None
+    except MetadataError:
+        return False
 
 
 def check_groups(groups: Sequence[StoredGroup]) -> None:

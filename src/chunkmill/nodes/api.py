@@ -75,7 +75,8 @@ def open(  # noqa: A001 - the contract's name, as in zarr
     storage_options
         Options of the filesystem, as in fsspec.
     consolidated
-        ``None``: use consolidated metadata where a store has them; ``True``: require them; ``False``: ignore them.
+        ``None``: use consolidated metadata where a store has them: of remote stores alone, of others for documents that
+        are not stored. ``True``: require them, and use them alone. ``False``: ignore them.
     dimension_separator
         Separator in the chunk keys of Zarr v2, for old nested stores whose metadata do not name it.
     read_missing

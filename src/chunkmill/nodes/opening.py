@@ -38,7 +38,7 @@ from chunkmill.nodes.documents import (
     present,
 )
 from chunkmill.nodes.keys import is_folder
-from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, is_bare, parse_node
+from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, is_bare, parse_node, with_copy
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import after_stored, can_list, documents_demanded, explain_absence, uncached
 from chunkmill.stores.open import BARE_URLS, Url, open_store, without_reference_options
@@ -167,7 +167,10 @@ def _find(
     documents: Documents = {}
     unknown: dict[str, ChunkmillError] = {}
     if path.strip("/") and not consolidated:
-        array = _open_array(store, path, _candidates(format, path), documents, unknown, read_only=read_only)
+        try:
+            array = _open_array(store, path, _candidates(format, path), documents, unknown, read_only=read_only)
+        except MetadataError as error:
+            raise (error if consolidated is False else _with_copy(store, path, error, documents)) from error
         if array is not None:
             return array, documents
     if store.is_remote:
@@ -186,6 +189,16 @@ def _find(
             return node, documents
     _raise_first(unknown)
     return None, documents
+
+
+def _with_copy(store: Store, path: str, error: MetadataError, documents: Documents) -> MetadataError:
+    """Return the error of a document with the way out, where consolidated metadata have another copy of it."""
+    for each in _candidates(None, path):
+        found = fetch(store, _consolidated_keys(each, each.normalize_path(path)))
+        with suppress(MetadataError):
+            view = _ConsolidatedView.find(store, each, each.normalize_path(path), found, is_demanded=False)
+            error = error if view is None else with_copy(view.overlay, error, present(documents))
+    return error
 
 
 def _raise_first(errors: Mapping[str, ChunkmillError]) -> None:
@@ -319,7 +332,12 @@ class _ConsolidatedView:
         for group in dict.fromkeys((path, "")):
             key = documents_format.consolidated_key(group)
             value = None if key is None else documents.get(key)
-            found = None if value is None else documents_format.parse_consolidated(group, value)
+            try:
+                found = None if value is None else documents_format.parse_consolidated(group, value)
+            except MetadataError:  # Zarr v3: of the node itself, of which those at the root may have a copy
+                if not group or key not in documents_format.array_keys(group):
+                    raise
+                continue
             if found is not None:
                 overlay = OverlayStore(
                     found,
@@ -335,13 +353,12 @@ class _ConsolidatedView:
     def open(self, path: str, documents: Documents, *, read_only: bool) -> StoredNode | None:
         """Return the node at `path`: a group lists by consolidated metadata, which may know nodes that are gone."""
         keys = tuple(node_keys(self.documents_format, path))
-        if self.group == path and self.documents_format.consolidated_key(path) in keys:
+        own = self.group == path and self.documents_format.consolidated_key(path) in keys
+        if own or documents_demanded(self.overlay):
             documents |= fetch(self.overlay, keys)  # its own, without what it holds of others: that may be long
-        node = parse_node(self.below, path, self.documents_format, documents, read_only=read_only)
-        if isinstance(node, StoredArray):
-            return node
+        node = parse_node(self.overlay, path, self.documents_format, documents, read_only=read_only)
         if node is not None:
-            return node.with_store(self.overlay)
+            return node
         root = StoredGroup(self.overlay, "", GroupMetadata(), self.documents_format, read_only=read_only)
         return root.parse_child(path, fetch(self.overlay, keys))
 

@@ -5,6 +5,7 @@ Not here: opening by path (`chunkmill.nodes.opening`), the public face (`chunkmi
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,14 +16,15 @@ from typing import TypeAlias
 from chunkmill.array.stored_array import ReadMissing, StoredArray, check_read_missing
 from chunkmill.errors import ChunkmillError, MetadataError, NodeBeingReplaced, NodeNotFound, UnknownCodec
 from chunkmill.formats.base import Format, ParsedDocument
+from chunkmill.hints import Hint
 from chunkmill.journal.unfinished import settled
 from chunkmill.model.metadata import HIDDEN_ATTRIBUTE, JSON, ArrayMetadata, Attributes, GroupMetadata
 from chunkmill.nodes.documents import Documents, documents_of_zarr, fetch, first_document, is_torn, node_keys, present
 from chunkmill.nodes.keys import child_names, holds_chunks, is_folder, join_path, listed_children
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import limited_to, uncached
+from chunkmill.stores.capabilities import limited_to, remembered, uncached
 
-__all__ = ["OnError", "StoredGroup", "StoredNode", "is_bare", "parse_node"]
+__all__ = ["OnError", "StoredGroup", "StoredNode", "is_bare", "parse_node", "with_copy"]
 
 
 OnError: TypeAlias = Callable[[str, ChunkmillError], None]
@@ -138,6 +140,8 @@ class StoredGroup:
     ) -> tuple[dict[str, StoredNode | None], list[str] | None]:
         """Return also the paths where documents are missed (`settled`)."""
         names, shows_own = listed_children(self.store, self.documents, self.path)
+        if not names:
+            self._warn_of_unlisted()
         opened, documents = self._open_listed(filter(accepts, names))
         paths = [join_path(self.path, name) for name in opened]
         if settles and is_torn(self.store, self.documents, paths, documents):
@@ -145,6 +149,17 @@ class StoredGroup:
         missing = [join_path(self.path, name) for name, node in opened.items() if is_bare(node)]
         has_own = shows_own or any(fetch(self.store, self.documents.group_keys(self.path)[:1]).values())
         return opened, missing if has_own else [*missing, self.path]
+
+    def _warn_of_unlisted(self) -> None:
+        """Warn where nothing of the nodes that consolidated metadata name is stored: they are not listed."""
+        prefix = self.documents.chunk_prefix(self.path)
+        keys = [key.removeprefix(prefix) for key in remembered(self.store, prefix)]
+        if below := sorted({key.partition("/")[0] for key in keys if "/" in key}):
+            text = (
+                f"nothing is stored of {len(below)} nodes below {self.path or '/'!r} that consolidated metadata name, "
+                f"such as {below[0]!r}: they are left out; consolidated=True takes them"
+            )
+            warnings.warn(text, UserWarning, stacklevel=3)
 
     def _open_listed(self, names: Iterable[str]) -> tuple[dict[str, StoredNode | None], Documents]:
         paths = {name: join_path(self.path, name) for name in sorted(names)}
@@ -280,9 +295,16 @@ def is_bare(node: StoredNode | None) -> bool:
 def parse_node(
     store: Store, path: str, documents_format: Format, documents: Documents, *, read_only: bool = True
 ) -> StoredNode | None:
-    """Return the node that documents describe; ``None`` when they describe none."""
+    """Return the node that documents describe; ``None`` when they describe none.
+
+    The error of an invalid document names the way out where consolidated metadata have another copy of it.
+    """
     found = present(documents)
-    array = documents_format.parse_array(path, found)
+    try:
+        array = documents_format.parse_array(path, found)
+        group = documents_format.parse_group(path, found) if array is None else None
+    except MetadataError as error:
+        raise with_copy(store, error, found) from error
     if array is not None:
         prefix = documents_format.chunk_prefix(path)
         # chunks are not in consolidated metadata, and every task carries its array
@@ -291,8 +313,19 @@ def parse_node(
         entry = documents_format.array_keys(path)[0]
         opened.last_seen.was_found = own is store or not isinstance(found.get(entry), ParsedDocument)
         return opened
-    group = documents_format.parse_group(path, found)
     return None if group is None else StoredGroup(store, path, group, documents_format, read_only=read_only)
+
+
+def with_copy(store: Store, error: MetadataError, documents: Mapping[str, bytes]) -> MetadataError:
+    """Return the error of an invalid document, with the way out where `store` has another copy of it in memory."""
+    copy = remembered(store, error.key).get(error.key)
+    if type(error) is not MetadataError or error.hint or copy is None or copy == documents.get(error.key):
+        return error
+    fields = {"key": error.key, "field": error.field, "got": error.got, "expected": error.expected}
+    return MetadataError(**fields, hint=Hint(_OTHER_COPY, ("consolidated", True)))
+
+
+_OTHER_COPY = "consolidated metadata have a copy of this document: {} reads that"
 
 
 def _limited(store: Store, metadata: ArrayMetadata) -> Store:

@@ -10,7 +10,7 @@ wraps another one names it `below`, and is looked through.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar, cast, runtime_checkable
 
@@ -44,6 +44,7 @@ __all__ = [
     "make_durable",
     "n_publications",
     "pinned",
+    "remembered",
 ]
 __all__ += [
     "can_rename",
@@ -301,6 +302,13 @@ def after_stored(store: Store, *, without: str | None = None) -> Store:
     narrowed = getattr(store, "after_stored", None)
     below = uncached(store)
     found: Store = below if narrowed is None or not can_list(below) else narrowed(without=without)
+    return found
+
+
+def remembered(store: Store, prefix: str) -> Mapping[str, bytes]:
+    """Return the documents below `prefix` that a store holds in memory (`remembered`); none elsewhere."""
+    known = getattr(store, "remembered", None)
+    found: Mapping[str, bytes] = {} if known is None else known(prefix)
     return found
 
 

@@ -98,6 +98,10 @@ class OverlayStore(StoreWrapper):
         found._reads_below = True
         return found
 
+    def remembered(self, prefix: str) -> Mapping[str, bytes]:
+        """Return the documents in memory whose keys start with `prefix`."""
+        return {key: value for key, value in self._documents.items() if key.startswith(prefix)}
+
     def _answers_to(self, key: str) -> bool:
         folder, slash, name = key.rpartition("/")
         if name not in self._answers or key in self._written:
