@@ -1,14 +1,23 @@
 """An unfinished job resumes on other workers, from the same call or from what is stored with it."""
 
+import json
+import signal
+import subprocess
+import sys
+
 import dask
+import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 from click.testing import CliRunner
 
 import chunkmill as cm
 from chunkmill.cli.main import main
 from chunkmill.errors import JobError
 from chunkmill.runtime import task
+from chunkmill.runtime.worker_memory import Worker
+from chunkmill.stores.memory import MemoryStore
 
 SHAPE = (32, 256, 256)
 CHUNKS = (32, 32, 32)
@@ -132,7 +141,9 @@ def test_what_cannot_be_resumed_without_arguments(source, tmp_path, monkeypatch)
     with pytest.raises(JobError, match="there is no unfinished job"):
         cm.resume(target)
     begin(source, target, monkeypatch, shards=lambda array: None)
-    with pytest.raises(JobError, match=r"are not stored: a plan cannot hold <function .*; the same call resumes it"):
+    with pytest.raises(
+        JobError, match=r"are not stored: a plan cannot hold <function .*; repeat the call of `rechunk`"
+    ):
         cm.resume(target)
 
 
@@ -152,3 +163,147 @@ def test_running_jobs_show_stage_and_rate(source, tmp_path, monkeypatch):
     assert job.client.startswith("process ")
     assert "<table" in seen[-1]._repr_html_()
     assert cm.jobs(target)._repr_html_() == "no unfinished jobs"
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Pyramids, and what is no job with a plan
+
+
+def interrupted_pyramid(folder, monkeypatch, n_tasks, max_mem, levels=4):
+    """Begin to make a pyramid on one thread, and fail after some tasks; return the values of its levels."""
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 60_000, (64, 64, 32), dtype="u2")
+    values[:8, :8] = 0
+    source = cm.create_array(
+        folder / "source.zarr", "image/s0", shape=values.shape, dtype="u2", chunks=(8, 8, 8), fill_value=0
+    )
+    source[...] = values
+    run, done = task.run_task, []
+
+    def failing(*args, **more):
+        if len(done) == n_tasks:
+            raise InterruptedError
+        done.append(run(*args, **more))
+        return done[-1]
+
+    monkeypatch.setattr("chunkmill.pyramids.pyramid.THREAD_OVERHEAD", 0)  # as of large chunks
+    with monkeypatch.context() as patched, dask.config.set(scheduler="threads", num_workers=1):
+        whole = cm.plan_pyramid(source, MemoryStore(), levels=levels, max_mem=max_mem)
+        whole.run()
+        plan = cm.plan_pyramid(source, folder / "target.zarr", levels=levels, max_mem=max_mem)
+        patched.setattr("chunkmill.runtime.stage_runner.run_task", failing)
+        with pytest.raises(InterruptedError):
+            plan.run()
+    image = cm.open_group(whole.job.store)
+    return plan, source, [image[str(level)][...] for level in range(levels)]
+
+
+def check_levels(target, expected):
+    image = cm.open_group(target)
+    for level, values in enumerate(expected):
+        np.testing.assert_array_equal(image[str(level)][...], values)
+    assert not cm.jobs(target)
+    assert cm.check(target).ok
+
+
+@pytest.mark.parametrize("way", ["call", "resume", "command"])
+def test_a_pyramid_that_ends_in_its_second_level_resumes_on_another_cluster(tmp_path, monkeypatch, way):
+    """The division into tasks was other on a worker of other memory: the same call was refused."""
+    target = tmp_path / "target.zarr"
+    with monkeypatch.context() as patched:
+        patched.setattr("chunkmill.pyramids.levels._FINE_TASK_BYTES", 1 << 10)  # as of large arrays
+        patched.setattr("chunkmill.pyramids.pyramid.LEAST_TASKS", 16)
+        plan, source, expected = interrupted_pyramid(tmp_path, monkeypatch, 35, "1 MB")
+        first, *others = plan.stages
+        assert first.n_tasks < 35 < first.n_tasks + others[0].n_tasks
+        with dask.config.set({"scheduler": "threads", "num_workers": 3, "chunkmill.max-mem": "40 MB"}):
+            assert cm.plan_pyramid(source, target, levels=4).at_target().startswith("an unfinished job of this plan")
+            if way == "command":
+                done = CliRunner().invoke(main, ["resume", str(target), "--json"], catch_exceptions=False)
+                n_resumed = json.loads(done.stdout)["n_resumed"]
+            else:
+                n_resumed = (cm.pyramid(source, target, levels=4) if way == "call" else cm.resume(target)).n_resumed
+    assert n_resumed == 35
+    check_levels(target, expected)
+
+
+def test_a_pyramid_resumes_on_workers_that_hold_no_task_of_it(tmp_path, monkeypatch):
+    """They do a level after the other."""
+    target = tmp_path / "target.zarr"
+    plan, source, expected = interrupted_pyramid(tmp_path, monkeypatch, 1, 8_192, levels=3)
+    assert len(plan.stages) == 1
+    small = {"scheduler": "threads", "num_workers": 1}
+    with dask.config.set(small), pytest.raises(JobError, match=r"holds 8,192 bytes, planned with max_mem 8,192"):
+        plan.job.adopt.func(
+            plan.job.adopt.args[0], Worker(4_000, 1, 1), plan.job.fingerprint, {"worker": [8_192, 1, 1]}
+        )
+    with dask.config.set(small):
+        report = cm.pyramid(source, target, levels=3, max_mem=6_144)
+    assert (report.n_resumed, report.n_tasks) == (1, plan.n_tasks)
+    check_levels(target, expected)
+
+
+def test_levels_next_to_an_array_resume_without_arguments(tmp_path, monkeypatch):
+    source = cm.create_array(tmp_path / "image.zarr", "s0", shape=(64, 64), dtype="u2", chunks=(8, 8))
+    source[...] = np.arange(64 * 64).reshape(64, 64)
+    with monkeypatch.context() as patched:
+        patched.setattr("chunkmill.pyramids.tasks.write_region", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            cm.pyramid(source, levels=3)
+    assert cm.resume(tmp_path / "image.zarr").n_keys
+    np.testing.assert_array_equal(cm.open_array(tmp_path / "image.zarr", "s1")[0, :2], [32, 34])
+
+
+def test_sources_and_targets_of_other_kinds_resume_without_arguments(tmp_path, monkeypatch):
+    """A source of several files, and a path without a scheme, were not found again."""
+    monkeypatch.chdir(tmp_path)
+    for part in range(2):
+        values = xr.Dataset({"v": (("t", "x"), np.arange(8.0).reshape(2, 4) + part)}, {"t": [2 * part, 2 * part + 1]})
+        values.to_netcdf(f"part-{part}.nc", engine="h5netcdf")
+    with monkeypatch.context() as patched:
+        patched.setattr("chunkmill.conversion.convert_tasks._put", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            cm.convert("part-*.nc", "all.zarr", format="zarr3", concat_dim="t")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    cm.resume("../all.zarr")
+    np.testing.assert_array_equal(cm.open_array("../all.zarr", "t")[...], range(4))
+
+
+def test_what_has_values_that_are_computed_says_which_call_to_repeat(tmp_path, monkeypatch):
+    def fails(block):
+        raise ZeroDivisionError
+
+    x = da.arange(8, chunks=2)
+    with pytest.raises(ZeroDivisionError):
+        cm.to_store(x.map_blocks(fails, dtype=x.dtype), tmp_path / "a.zarr", resume=True)
+    with monkeypatch.context() as patched:
+        patched.setattr("chunkmill.pyramids.tasks.write_region", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            cm.pyramid(da.ones((4, 4), chunks=2), tmp_path / "b.zarr", levels=2)
+    with pytest.raises(JobError, match=r"no store holds the graph; repeat .* `to_store\(..., resume=True\)`"):
+        cm.resume(tmp_path / "a.zarr")
+    with pytest.raises(JobError, match=r"a plan cannot hold a source of type dask.Array; repeat the call of `pyramid`"):
+        cm.resume(tmp_path / "b.zarr")
+
+
+def test_an_append_that_died_says_which_call_to_repeat(tmp_path):
+    url = tmp_path / "d.zarr"
+    data = xr.Dataset({"v": (("t", "x"), np.arange(8.0).reshape(2, 4))})
+    cm.write_dataset(data, url)
+    script = f"""
+import os
+import numpy as np, xarray as xr
+import chunkmill as cm
+from chunkmill.xarray.publication import Publication
+
+Publication.append = lambda *_: os.kill(os.getpid(), 9)
+data = xr.Dataset({{"v": (("t", "x"), np.arange(8.0).reshape(2, 4))}})
+cm.write_dataset(data, {str(url)!r}, append_dim="t")
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=False)
+    assert done.returncode == -signal.SIGKILL
+    with pytest.raises(JobError, match=r"was interrupted.*; repeat the same call, such as `write_dataset\(..., append"):
+        cm.resume(url)
+    cm.write_dataset(data, url, append_dim="t")
+    np.testing.assert_array_equal(xr.open_dataset(url, engine="chunkmill").v, np.concatenate([data.v, data.v]))

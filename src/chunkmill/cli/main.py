@@ -254,7 +254,7 @@ _WATCH_SECONDS = 10.0  # heartbeats tell no more often
 @storage_option("--source-option", "source_storage_options", " of the source; those of the target by default")
 @run_options
 def resume(url: str, path: str | None, *, scheduler: str, progress: bool | None, as_json: bool, **options: Any) -> None:
-    """Resume the unfinished convert or rechunk that writes to the store at URL, with the arguments that it began with.
+    """Resume the unfinished convert, rechunk or pyramid that writes to the store at URL, with its own arguments.
 
     What is done stays done. The workers may be others than those that began it.
     """

@@ -5,6 +5,7 @@ Not here: the metadata of the target (`chunkmill.conversion.target_metadata`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -24,6 +25,7 @@ from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import ArrayMetadata, parents_of
 from chunkmill.model.user_values import scalar_of
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.group import Group
 from chunkmill.nodes.new_array import axis_names, check_shards, is_size, make_grid, unknown_dimensions
 from chunkmill.nodes.opening import walk, walk_openable
 from chunkmill.nodes.stored_group import StoredNode
@@ -55,35 +57,63 @@ P = ParamSpec("P")
 
 
 def with_call(planner: Callable[P, Plan]) -> Callable[P, Plan]:
-    """Decorate a planner, so that the plan which a job stores holds the call, for `chunkmill.resume`."""
+    """Decorate a public planner, so that the plan which a job stores holds the call, for `chunkmill.resume`.
+
+    The target is not stored, whose url `resume` is given, but for ``None``.
+    """
 
     @wraps(planner)
     def planned(*args: P.args, **options: P.kwargs) -> Plan:
         plan = planner(*args, **options)
-        keywords = {name: value for name, value in options.items() if "storage_options" not in name}
+        named = signature(planner).bind(*args, **options).arguments
+        named = {name: value for name, value in named.items() if "storage_options" not in name}
+        source, target = named.pop("source"), named.pop("target", None)
+        call: dict[str, Any] = {"function": planner.__name__}
         try:
-            call = {"function": planner.__name__, "options": {name: _storable(keywords[name]) for name in keywords}}
+            call["options"] = {name: _storable(value) for name, value in named.items()}
+            call["source"] = _location(source)
         except TypeError as error:
-            call = {"function": planner.__name__, "missing": str(error)}
+            if "options" in call and "source" in plan.job.choices:
+                call["source"] = {"tuple": plan.job.choices["source"]}
+            else:
+                call["missing"] = str(error)
+        if target is None:
+            call["target"] = None
         return replace(plan, job=replace(plan.job, choices={**plan.job.choices, "call": call}))
 
     return planned
+
+
+def _location(place: Any, path: str = "") -> Any:
+    """Return plain JSON for a source, which any process finds there; `TypeError` for what has no url."""
+    if isinstance(place, list):
+        return [_location(each) for each in place]
+    if isinstance(place, tuple):
+        return _location(*place)
+    if isinstance(place, (Array, Group)):
+        place, path = place.url, place.path
+    if not isinstance(place, (str, os.PathLike)):
+        raise TypeError(f"a source of type {type(place).__module__.partition('.')[0]}.{type(place).__name__}")
+    url = os.fspath(place)
+    if "://" not in url and "::" not in url:
+        url = os.path.abspath(os.path.expanduser(url))  # noqa: PTH100, PTH111 - a pattern, or followed by `|zip:`
+    return {"tuple": [url, path]} if path else url
 
 
 def _storable(value: Any) -> Any:
     """Return plain JSON for an argument, which `argument` reads; `TypeError` for what JSON cannot hold."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    if isinstance(value, slice):
-        return {"slice": [_storable(each) for each in (value.start, value.stop, value.step)]}
+    if isinstance(value, (Array, Group, os.PathLike)):
+        return _location(value)
+    if isinstance(value, slice) or value is ...:
+        return {"slice": None if value is ... else [_storable(each) for each in (value.start, value.stop, value.step)]}
     if isinstance(value, (tuple, set, frozenset)):
         return {"tuple": [_storable(each) for each in value]}
     if isinstance(value, list):
         return [_storable(each) for each in value]
     if isinstance(value, Mapping):
         return {"dict": {str(name): _storable(each) for name, each in value.items()}}
-    if value is Ellipsis:
-        return {"slice": None}
     raise TypeError(f"{value!r} ({type(value).__name__})")
 
 

@@ -5,7 +5,7 @@ Not here: the source and the levels (`chunkmill.pyramids.image`), tasks (`chunkm
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import lcm
@@ -17,7 +17,7 @@ from chunkmill.conversion.array_plan import ArrayPlan, see_sources
 from chunkmill.conversion.convert_job import check_apart, region_layout, shown_node
 from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.ome import check_ome
-from chunkmill.conversion.options import is_keep, with_options_of
+from chunkmill.conversion.options import is_keep, with_call, with_options_of
 from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
 from chunkmill.conversion.region_option import RegionOption, region_of, whole
 from chunkmill.conversion.target_writer import TargetWriter
@@ -81,6 +81,7 @@ class PyramidOptions(TypedDict, total=False):
     target_storage_options: Mapping[str, Any] | None
 
 
+@with_call
 def plan_pyramid(
     source: Any,
     target: Any = None,
@@ -330,7 +331,7 @@ def plan_levels_job(
     overwrite: bool,
     label: LabelList | None = None,
 ) -> Plan:
-    """Plan to write the levels.
+    """Plan to write the levels, for workers of that kind.
 
     Parameters
     ----------
@@ -395,6 +396,14 @@ def plan_levels_job(
         n_keys=sum(actions.values()),
         actions={each: n for each, n in actions.items() if n},
     )
+    again = partial(plan_levels_job, base, target, described, method, exact=exact, overwrite=overwrite, label=label)
+    options = {
+        "name": name,
+        "fingerprint": digest,
+        "choices": _choices(base, target, described, shown, worker),
+        "adopt": partial(_adopt, again, worker),
+        "memory_of_tasks": peak_memory,
+    }
     first = "exists" if target.exists else f"is written: {action.name}, {action.reason}"
     n = f"{len(stages)} stage{'' if len(stages) == 1 else 's'}"
     return Plan(
@@ -405,7 +414,7 @@ def plan_levels_job(
         reason=f"{len(arrays)} levels in {n}; the first {first}{unlisted_units(described.image)}",
         costs=costs,
         stages=stages,
-        job=_job(name, digest, writer),
+        job=_job(writer, options),
         arrays=[
             {
                 "level": array.path.rpartition("/")[2],
@@ -424,14 +433,64 @@ def _has_omero(group: GroupMetadata) -> bool:
     return "omero" in group.attributes or "omero" in (group.attributes.get("ome") or {})
 
 
-def _job(name: str, digest: str, writer: PyramidWriter) -> Job:
+def _choices(
+    base: StoredArray, target: LevelTarget, described: DescribedLevels, method: str, worker: Worker
+) -> dict[str, Any]:
+    """Return what a stored plan says of the workers that it was made for, and of the arguments, in words."""
+    arguments = {
+        "source": base.url if not base.path else f"{base.url}/{base.path}",
+        "format": target.format.name,
+        "method": method,
+        "factors": [level.factors for level in described.shapes[1:]],
+        "chunks": [array.chunks for array in described.arrays],
+        "shards": [array.shards for array in described.arrays],
+        "codecs": [codec.name for codec in described.arrays[-1].codecs],
+    }
+    return {
+        "worker": [worker.max_mem, worker.n_threads, worker.n_workers],
+        "arguments": {name: str(value) for name, value in arguments.items()},
+    }
+
+
+def _adopt(again: Callable[[Worker], Plan], worker: Worker, plan_hash: str, choices: Mapping[str, Any]) -> Job | None:
+    """Return the job of that fingerprint, planned for the workers that it began with; ``None`` for another one.
+
+    Raises
+    ------
+    JobError
+        One of its tasks needs more memory than a worker has now.
+    """
+    try:
+        begun = Worker(*choices["worker"])
+        job = again(begun).job
+    except (KeyError, TypeError, ValueError, JobError):  # of another version
+        return None
+    if job.fingerprint != plan_hash:
+        return None
+    need = job.memory_of_tasks // begun.n_threads
+    writer: PyramidWriter = job.stages.__self__  # type: ignore[attr-defined]
+    if worker.max_mem < need:
+        itemsize = writer.base.dtype.itemsize
+        pairs = (pair for stage in writer.pairs() for pair in stage)
+        needed = max(peak_bytes(pair, itemsize) for pair in pairs) + THREAD_OVERHEAD
+        if worker.max_mem < needed:
+            reason = f"a task of the unfinished job holds {need:,} bytes, planned with max_mem {begun.max_mem:,}, and "
+            reason += f"max_mem is {worker.max_mem:,} now; the smallest that works is {needed:,}"
+            hint = Hint("give {} or more, or workers of more memory", ("max_mem", needed))
+            raise JobError(job=job.name, reason=reason, hint=hint.also("{} begins again", ("resume", False)))
+        writer, need = replace(writer, in_pairs=True), needed
+    at_once = min(worker.max_mem // need, worker.n_threads)
+    options = {each: getattr(job, each) for each in ("name", "fingerprint", "choices", "adopt")}
+    options["memory_of_tasks"] = at_once * need
+    return _job(writer, {**options, "tasks_at_once": at_once if at_once < worker.n_threads else None})
+
+
+def _job(writer: PyramidWriter, options: Mapping[str, Any]) -> Job:
     documents = writer.documents
     replacement = documents.replacement
     return Job(
-        name=name,
         store=documents.store,
         path=documents.path,
-        fingerprint=digest,
         sources=[writer.base],
         targets=list(writer.levels if writer.action is not None else writer.levels[1:]),
         prepare=writer.prepare,
@@ -440,19 +499,20 @@ def _job(name: str, digest: str, writer: PyramidWriter) -> Job:
         publish=writer.publish,
         check_free=writer.check_free,
         overwrite=documents.overwrite,
-        staged=partial(_staged_job, name, digest, writer) if writer.can_keep_old else None,
+        staged=partial(_staged_job, writer, options) if writer.can_keep_old else None,
         keeps_old=documents.keeps_old,
         old_prefix=None if replacement is None else replacement.old_prefix,
         replaced=documents.replaced,
+        **options,
     )
 
 
 def _staged_job(
-    name: str, digest: str, writer: PyramidWriter, run: str, replaced: Mapping[str, str] | None
+    writer: PyramidWriter, options: Mapping[str, Any], run: str, replaced: Mapping[str, str] | None
 ) -> Job | None:
     """Return the job that stages the nodes, and then replaces the old ones, in the run of that name (`Job.staged`)."""
     staged = writer.staged(run, replaced)
-    return None if staged is None else _job(name, digest, staged)
+    return None if staged is None else _job(staged, options)
 
 
 def _shown(method: Method | Reduction) -> str:

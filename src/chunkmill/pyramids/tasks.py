@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -31,7 +32,7 @@ from chunkmill.model.multiscales import Multiscale
 from chunkmill.pyramids.added_levels import AddedLevelsWriter
 from chunkmill.pyramids.downsample import Method, Reduction, downsample
 from chunkmill.pyramids.labels import LabelList
-from chunkmill.pyramids.levels import LevelBlocks, block_region, tasks_of, under
+from chunkmill.pyramids.levels import LevelBlocks, block_region, pairs_of, region_above, tasks_of, under
 from chunkmill.pyramids.omero import with_windows
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, Stage, TaskResult
 from chunkmill.stores.base import REQUESTS_AT_ONCE
@@ -59,6 +60,10 @@ class LevelStage:
         The arrays of the levels below that which is read.
     fresh
         Whether there is nothing under the targets' keys yet.
+    pairs
+        The blocks of each level and the next, where a task does one pair of levels after the other, for want of memory.
+    is_own
+        Whether the level that is read was written by the same task.
     """
 
     source: StoredArray
@@ -69,6 +74,16 @@ class LevelStage:
     targets: tuple[StoredArray, ...]
     method: Method | Reduction
     fresh: bool
+    pairs: tuple[tuple[LevelBlocks, ...], ...] = ()
+    is_own: bool = False
+
+    def of_pair(self, number: int) -> LevelStage:
+        """Return the stage of one pair of levels."""
+        pair, target = self.pairs[number], (self.targets[number],)
+        if number == 0:
+            return replace(self, blocks=pair, targets=target, pairs=())
+        above = self.targets[number - 1]
+        return LevelStage(above, None, None, None, pair, target, self.method, self.fresh, is_own=True)
 
     def coords(self, number: int) -> ChunkCoords:
         """Return the block of a task in the last level."""
@@ -78,13 +93,13 @@ class LevelStage:
 def level_reads(stages: Sequence[LevelStage], spec: int) -> Iterator[tuple[StoredArray, list[str]]]:
     """Yield the store keys of the source that the task of `spec` reads."""
     (stage,) = stages
-    yield stage.source, stage.source.keys(_source_region(stage, len(stage.blocks) - 1, stage.coords(spec)))
+    yield stage.source, stage.source.keys(region_above(stage.blocks, 0, stage.coords(spec)))
 
 
 def level_inputs(stages: Sequence[LevelStage], spec: int) -> Iterator[StoreKeys]:
     """Yield what the task of `spec` reads."""
     (stage,) = stages
-    yield StoreKeys.of(stage.source, _source_region(stage, len(stage.blocks) - 1, stage.coords(spec)))
+    yield StoreKeys.of(stage.source, region_above(stage.blocks, 0, stage.coords(spec)))
 
 
 def level_shows(stages: Sequence[LevelStage], spec: int) -> str:
@@ -94,31 +109,34 @@ def level_shows(stages: Sequence[LevelStage], spec: int) -> str:
     return target.first_key(block_region(stage.blocks[-1], stage.coords(spec)))
 
 
-def _source_region(stage: LevelStage, level: int, coords: ChunkCoords) -> Region:
-    if level == 0:
-        return block_region(stage.blocks[0], coords)
-    # blocks that come last begin and end where the region does
-    chosen = [each for each, _ in under(stage.blocks[level], stage.blocks[level - 1], coords)]
-    first, last = (_source_region(stage, level - 1, each) for each in (chosen[0], chosen[-1]))
-    return tuple(slice(a.start, b.stop) for a, b in zip(first, last, strict=True))
-
-
 def write_block(stages: Sequence[LevelStage], spec: int) -> TaskResult:
     """Write one block of the last level of the stage, and all that is under it."""
     (stage,) = stages
-    meter = Meter()
-    source = metered_source(stage.source, meter)
+    meter, counts, coords = Meter(), dict[str, int](), stage.coords(spec)
+    if not stage.pairs:
+        _work(stage, meter, counts).block(len(stage.blocks) - 1, coords)
+    for number, pair in enumerate(stage.pairs):
+        work = _work(stage.of_pair(number), meter, counts)
+        region = region_above(stage.blocks, number + 1, coords)
+        for each in product(
+            *(range(c.start // n, -(-c.stop // n)) for c, n in zip(region, pair[1].block, strict=True))
+        ):
+            work.block(1, each)
+    return TaskResult.of(meter, **counts)
+
+
+def _work(stage: LevelStage, meter: Meter, counts: dict[str, int]) -> _Work:
+    # a level that the same task has written is not an input of it
+    source = metered(stage.source, meter) if stage.is_own else metered_source(stage.source, meter)
     remembered = RememberedReads(source.store)
-    work = _Work(
+    return _Work(
         stage,
         source.with_store(remembered),
         remembered,
         tuple(metered(target, meter) for target in stage.targets),
         None if stage.copy is None else metered(stage.copy, meter),
-        {},
+        counts,
     )
-    work.block(len(stage.blocks) - 1, stage.coords(spec))
-    return TaskResult.of(meter, **work.counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +244,8 @@ class PyramidWriter:
         The image whose channels get windows of the values that are written; ``None``: nothing asks for them.
     label
         The list of label images that the new one is added to; ``None``: it is none.
+    in_pairs
+        Whether tasks do one pair of levels after the other: on workers too small for what was planned.
     """
 
     documents: TargetWriter | AddedLevelsWriter
@@ -237,6 +257,16 @@ class PyramidWriter:
     method: Method | Reduction
     image: Multiscale | None = None
     label: LabelList | None = None
+    in_pairs: bool = False
+
+    def pairs(self) -> list[list[list[LevelBlocks]]]:
+        """Return the blocks of each pair of levels of every stage."""
+        found, first = [], 0
+        for blocks in self.blocks:
+            levels = self.levels[first : first + len(blocks)]
+            found.append(pairs_of(blocks, [level.write_layout.grid.chunk_shape for level in levels]))
+            first += len(blocks) - 1
+        return found
 
     @property
     def can_keep_old(self) -> bool:
@@ -283,6 +313,7 @@ class PyramidWriter:
                 tuple(targets),
                 self.method,
                 fresh,
+                tuple(map(tuple, self.pairs()[number])) if self.in_pairs else (),
             )
             begins, ends = first if copies else first + 1, first + len(targets)
             name = f"level {ends}" if begins == ends else f"levels {begins} to {ends}"
