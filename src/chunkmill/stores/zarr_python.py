@@ -227,8 +227,6 @@ class ZarrPythonStore:
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Store a value."""
         check_key(key)
-        if key.startswith(JOURNAL) and not self.below_zarr.supports_deletes:
-            raise StoreError(url=self.url, key=key, reason=_NO_DELETES)
         buffer = sys.modules["zarr.core.buffer"].default_buffer_prototype().buffer.from_bytes(bytes(value))
         self._write(key, lambda: self.below_zarr.set(key, buffer))
 
@@ -308,6 +306,8 @@ class ZarrPythonStore:
     def _write(self, key: str, function: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         if self.below_zarr.read_only:
             raise StoreError(url=self.url, key=key, reason=_READ_ONLY)
+        if key.startswith(JOURNAL) and not self.below_zarr.supports_deletes:
+            raise StoreError(url=self.url, key=key, reason=_NO_DELETES)
         self._run(key, function())
 
     def _named(self, key: str, function: Callable[[], T]) -> T:

@@ -7,7 +7,7 @@ needs zarr-python. Not here: the store that zarr-python asks (`chunkmill.zarr_py
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -62,12 +62,30 @@ class ShownArray:
         (value,) = get_format("zarr3").emit_array(self.path, self._shown[0]).values()
         return value
 
+    @cached_property
+    def _has_own_keys(self) -> bool:
+        """True where each chunk that is shown has a store key: not where shards are decoded."""
+        metadata, action = self._shown
+        return action is not None or metadata.chunk_grid == self.array.write_layout.grid
+
+    def _is_inside(self, coords: tuple[int, ...]) -> bool:
+        shape = self._shown[0].chunk_grid.grid_shape
+        return len(coords) == len(shape) and all(i < n for i, n in zip(coords, shape, strict=True))
+
+    def size(self, coords: tuple[int, ...]) -> int | None:
+        """Return the bytes of a chunk that is passed on, of another one as stored; ``None`` where it is absent."""
+        if not self._is_inside(coords):
+            return None
+        if not self._has_own_keys:
+            value = self.value(coords, None)
+            return None if value is None else len(value)
+        return self.array.store.size(self.array.write_layout.locator.key(coords))
+
     def value(self, coords: tuple[int, ...], part: ByteRange | None) -> bytes | None:
         """Return the bytes of a chunk or shard; ``None`` where it is absent or outside the array."""
-        metadata, action = self._shown
-        grid = metadata.chunk_grid
-        if len(coords) != grid.ndim or any(i >= n for i, n in zip(coords, grid.grid_shape, strict=True)):
+        if not self._is_inside(coords):
             return None
+        metadata, action = self._shown
         layout = self.array.write_layout
         if action is not None:
             stored = self.array.store.get(layout.locator.key(coords), part if self.is_passed_on else None)
@@ -77,25 +95,20 @@ class ShownArray:
                 payload = reframed(action, layout, coords, stored)
             if payload is not None:
                 return bytes(payload)
+        elif self._has_own_keys and self.size(coords) is None:
+            return None
         encoder = self._encoder
-        block = Array(self.array)[grid.region(coords)]
-        encoded = encode_chunk(encoder, encoder.write_layout, coords, block, write_empty=False)
+        block = Array(self.array)[metadata.chunk_grid.region(coords)]
+        encoded = encode_chunk(encoder, encoder.write_layout, coords, block, write_empty=self._has_own_keys)
         return None if encoded is None else bytes(encoded)
 
     def chunk_keys(self) -> Iterator[str]:
-        """Yield the keys, below the array, of the chunks that are stored; of all where one stored key holds several."""
-        metadata, action = self._shown
+        """Yield the keys, below the array, of the chunks that are stored."""
         array = self.array
-        stored = (array.coords_of_key(key) for key in array.stored_keys())
-        for coords in metadata.chunk_grid.all_coords() if action is None else stored:
-            if coords is not None:
-                yield "/".join(["c", *map(str, coords)])
-
-    def names_below(self, parts: Sequence[str]) -> Sequence[str]:
-        """Return the names directly below the folder of a chunk's first coords, given as texts."""
-        shape = self._shown[0].chunk_grid.grid_shape
-        depth = len(parts)
-        fits = depth < len(shape) and all(
-            part.isdecimal() and int(part) < n for part, n in zip(parts, shape, strict=False)
-        )
-        return [str(i) for i in range(shape[depth])] if fits else []
+        if self._has_own_keys:
+            found = (array.coords_of_key(key) for key in array.stored_keys())
+            stored: Iterator[tuple[int, ...]] = (each for each in found if each is not None and self._is_inside(each))
+        else:
+            every = self._shown[0].chunk_grid.all_coords()
+            stored = (coords for coords in every if self.size(coords) is not None)
+        return ("/".join(["c", *map(str, coords)]) for coords in stored)

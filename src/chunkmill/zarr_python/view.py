@@ -2,16 +2,19 @@
 
 Documents are made from the node's metadata when they are asked for. Not here: the bytes of chunks
 (`chunkmill.zarr_python.shown`), zarr-python's stores as sources (`chunkmill.stores.zarr_python`).
-Spec: Zarr v3 core, "Stores"; checked against zarr-python 3.1.6.
+Spec: Zarr v3 core, "Stores"; checked against zarr-python 3.1.6 and 3.4.2, by their own tests of stores.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from threading import Lock
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import islice
+from typing import Any, TypeVar
 
 from zarr.abc.store import (
     ByteRequest,
@@ -20,7 +23,7 @@ from zarr.abc.store import (
     Store,
     SuffixByteRequest,
 )
-from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.target_metadata import describe_group_target
@@ -28,10 +31,14 @@ from chunkmill.errors import StoreError
 from chunkmill.formats.registry import get_format
 from chunkmill.nodes.keys import join_path
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
-from chunkmill.stores.base import ByteRange
+from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteRange
 from chunkmill.zarr_python.shown import ShownArray
 
 __all__ = ["NodeStore"]
+
+T = TypeVar("T")
+
+_LISTED_AT_ONCE = 1000
 
 
 class NodeStore(Store):
@@ -41,18 +48,20 @@ class NodeStore(Store):
     ----------
     node
         The root: an Array or a Group.
+    read_only
+        As zarr-python gives it: true.
     """
 
     supports_writes = False
     supports_deletes = False
     supports_listing = True
 
-    def __init__(self, node: StoredNode) -> None:
+    def __init__(self, node: StoredNode, *, read_only: bool = True) -> None:
+        if not read_only:
+            raise ValueError(f"{node.url} is shown as Zarr v3 for reading only: give read_only=True")
         super().__init__(read_only=True)
         self._node = node
-        self._found: dict[str, ShownArray | StoredGroup | None] = {}
-        self._lock = Lock()
-        self._is_open = True
+        self._found: dict[str, ShownArray | StoredGroup] = {}  # threads that look up the same find the same
 
     def __getstate__(self) -> dict[str, Any]:
         return {"node": self._node}
@@ -73,18 +82,15 @@ class NodeStore(Store):
     def __repr__(self) -> str:
         return f"NodeStore({str(self)!r})"
 
-    def with_read_only(self, read_only: bool = False) -> NodeStore:
-        """Return the store; `ValueError` for one to write to."""
-        if not read_only:
-            raise ValueError(f"{self!r} shows a node of another format: it is read-only")
-        return self
-
     async def get(
         self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
         """Return a document, or the bytes of a chunk; ``None`` where there is neither."""
-        value = await asyncio.to_thread(self._value, key, byte_range)
-        return None if value is None else _prototype(prototype).buffer.from_bytes(value)
+        await self._ensure_open()
+        if not isinstance(byte_range, (RangeByteRequest, OffsetByteRequest, SuffixByteRequest, type(None))):
+            raise TypeError(f"Unexpected byte_range, got {byte_range}.")  # as zarr-python's own stores
+        value = await _in_thread(lambda: self._value(key, byte_range))
+        return None if value is None else (prototype or default_buffer_prototype()).buffer.from_bytes(value)
 
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
@@ -94,16 +100,17 @@ class NodeStore(Store):
 
     async def exists(self, key: str) -> bool:
         """Return whether there is such a document or chunk."""
-        return await asyncio.to_thread(self._value, key, None) is not None
+        return await _in_thread(lambda: self._exists(key))
 
     async def set(self, key: str, value: Buffer) -> None:
         """Refuse."""
-        del value
-        raise StoreError(url=str(self), key=key, reason="this shows a node of another format: it is read-only")
+        del key, value
+        self._check_writable()
 
     async def delete(self, key: str) -> None:
         """Refuse."""
-        raise StoreError(url=str(self), key=key, reason="this shows a node of another format: it is read-only")
+        del key
+        self._check_writable()
 
     async def list(self) -> AsyncIterator[str]:
         """Yield the keys of all documents and chunks."""
@@ -112,49 +119,69 @@ class NodeStore(Store):
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         """Yield the keys that start with `prefix`."""
-        keys = await asyncio.to_thread(lambda: [*self._keys("")])
-        for key in filter(lambda key: key.startswith(prefix), keys):
-            yield key
+        keys = (key for key in self._keys("", prefix) if key.startswith(prefix))
+        while batch := await _in_thread(lambda: tuple(islice(keys, _LISTED_AT_ONCE))):
+            for key in batch:
+                yield key
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         """Yield the names directly below `prefix`."""
-        for name in await asyncio.to_thread(self._names, prefix.strip("/")):
+        for name in await _in_thread(lambda: self._names(prefix.strip("/"))):
             yield name
 
     # --- nodes
 
     def _at(self, path: str) -> ShownArray | StoredGroup | None:
-        with self._lock:
-            if path not in self._found:
-                self._found[path] = self._look_up(path)
-            return self._found[path]
+        if (found := self._found.get(path)) is not None:
+            return found
+        node = self._look_up(path)
+        return None if node is None else self._found.setdefault(path, _shown(node, path))
 
-    def _look_up(self, path: str) -> ShownArray | StoredGroup | None:
-        node: StoredNode | None = self._node
-        if path:
-            try:
-                node = self._node[path] if isinstance(self._node, StoredGroup) else None
-            except KeyError:
-                return None
-        return ShownArray(node, path) if isinstance(node, StoredArray) else node
+    def _look_up(self, path: str) -> StoredNode | None:
+        if not path:
+            return self._node
+        if not isinstance(self._node, StoredGroup):
+            return None
+        try:
+            return self._node[path]
+        except KeyError:  # below a folder without a document, or of another format
+            above, _, name = path.rpartition("/")
+            group = self._at(above)
+            return self._below(group, above).get(name) if isinstance(group, StoredGroup) else None
+
+    def _below(self, group: StoredGroup, path: str) -> Mapping[str, StoredNode]:
+        """Return the nodes directly below a group, but those that cannot be opened."""
+        members = group.members(on_error=lambda path, error: None)  # noqa: ARG005 - it is left out
+        for name, node in members.items():
+            self._found.setdefault(join_path(path, name), _shown(node, join_path(path, name)))
+        return members
 
     def _value(self, key: str, byte_range: ByteRequest | None) -> bytes | None:
         if (match := _DOCUMENT.fullmatch(key)) is not None:
             return _cut(self._document(match[1] or ""), byte_range)
-        if (match := _CHUNK.fullmatch(key)) is None:
+        if (chunk := self._chunk(key)) is None:
             return None
-        found = self._at(match[1] or "")
-        if not isinstance(found, ShownArray):
-            return None
-        coords = tuple(map(int, match[2].split("/"))) if match[2] else ()
+        found, coords = chunk
+        part = _our_range(byte_range)
+        if byte_range is None or part is None or not found.is_passed_on:
+            return _cut(found.value(coords, None), byte_range)
         try:
-            value = found.value(coords, _our_range(byte_range))
-        except StoreError:
-            if byte_range is None:
-                raise
-            value = found.value(coords, None)  # zarr-python cuts a range that runs past the end
-            return _cut(value, byte_range)
-        return value if found.is_passed_on else _cut(value, byte_range)
+            return found.value(coords, part)
+        except StoreError:  # zarr-python cuts a range that runs past the end
+            return _cut(found.value(coords, None), byte_range)
+
+    def _exists(self, key: str) -> bool:
+        if (match := _DOCUMENT.fullmatch(key)) is not None:
+            return self._at(match[1] or "") is not None
+        chunk = self._chunk(key)
+        return chunk is not None and chunk[0].size(chunk[1]) is not None
+
+    def _chunk(self, key: str) -> tuple[ShownArray, tuple[int, ...]] | None:
+        match = _CHUNK.fullmatch(key)
+        found = None if match is None else self._at(match[1] or "")
+        if match is None or not isinstance(found, ShownArray):
+            return None
+        return found, tuple(map(int, match[2].split("/"))) if match[2] else ()
 
     def _document(self, path: str) -> bytes | None:
         found = self._at(path)
@@ -167,36 +194,51 @@ class NodeStore(Store):
         (value,) = zarr3.emit_group(path, metadata).values()
         return value
 
-    def _keys(self, path: str) -> Iterator[str]:
+    def _keys(self, path: str, prefix: str) -> Iterator[str]:
+        """Yield the keys at and below a node; nodes are left out of which no key starts with `prefix`."""
         found = self._at(path)
-        if found is None:
-            return
-        yield join_path(path, "zarr.json")
+        if found is not None:
+            yield join_path(path, "zarr.json")
         if isinstance(found, ShownArray):
             yield from (join_path(path, key) for key in found.chunk_keys())
-        else:
-            for name in found.names():
-                yield from self._keys(join_path(path, name))
+        elif found is not None:
+            for name in self._below(found, path):
+                below = join_path(path, name)
+                if f"{below}/".startswith(prefix) or prefix.startswith(f"{below}/"):
+                    yield from self._keys(below, prefix)
 
-    def _names(self, prefix: str) -> Sequence[str]:
+    def _names(self, prefix: str) -> Iterable[str]:
         found = self._at(prefix)
-        if isinstance(found, ShownArray):
-            return ["zarr.json", "c"]
+        if isinstance(found, StoredGroup):
+            return ["zarr.json", *self._below(found, prefix)]
         if found is not None:
-            return ["zarr.json", *found.names()]
-        if (match := _FOLDER.fullmatch(prefix)) is not None and isinstance(
-            found := self._at(match[1] or ""), ShownArray
-        ):
-            return found.names_below(match[2].split("/") if match[2] else [])
-        return []
+            return ["zarr.json", *(["c"] if next(found.chunk_keys(), None) is not None else [])]
+        start = f"{prefix}/" if prefix else ""
+        keys = (key for key in self._keys("", start) if key.startswith(start))
+        return sorted({key[len(start) :].partition("/")[0] for key in keys})
+
+
+def _shown(node: StoredNode, path: str) -> ShownArray | StoredGroup:
+    return ShownArray(node, path) if isinstance(node, StoredArray) else node
 
 
 _DOCUMENT = re.compile(r"(?:(.+)/)?zarr\.json")
 _CHUNK = re.compile(r"(?:(.+)/)?c(?:/(\d+(?:/\d+)*))?")
-_FOLDER = _CHUNK
+
+
+async def _in_thread(function: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(_pool(os.getpid()), function)
+
+
+@cache
+def _pool(pid: int) -> ThreadPoolExecutor:
+    """Return threads that wait for requests: the loop's own are as few as the processors."""
+    del pid  # a fork has none
+    return ThreadPoolExecutor(2 * REQUESTS_AT_ONCE, "chunkmill-shown")
 
 
 def _our_range(request: ByteRequest | None) -> ByteRange | None:
+    """Return a range that our stores take; ``None`` where that is all of a value, and where it is empty."""
     if isinstance(request, RangeByteRequest):
         return ByteRange(request.start, request.end - request.start)
     if isinstance(request, OffsetByteRequest):
@@ -212,9 +254,3 @@ def _cut(value: bytes | None, request: ByteRequest | None) -> bytes | None:
     if isinstance(request, OffsetByteRequest):
         return value[request.offset :]
     return value[-request.suffix :] if request.suffix else b""
-
-
-def _prototype(prototype: BufferPrototype | None) -> BufferPrototype:
-    from zarr.core.buffer import default_buffer_prototype  # noqa: PLC0415
-
-    return default_buffer_prototype() if prototype is None else prototype
