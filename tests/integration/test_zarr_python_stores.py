@@ -86,7 +86,7 @@ def test_icechunk_is_read(repository, tmp_path):
     cm.convert(place, tmp_path / "x.zarr", format="zarr2")
     assert cm.verify(place, tmp_path / "x.zarr").equal
     assert not cm.check(place).problems
-    with pytest.raises(StoreError, match="Icechunk are read"):
+    with pytest.raises(StoreError, match="Icechunk was opened for reading"):
         cm.to_store(X, place, "b")
 
 

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextvars import copy_context
 from functools import partial
 from typing import Any
 
@@ -128,7 +129,7 @@ class PendingWrites:
         _limit.acquire(n_bytes)
         future: Future[None] = Future()
         self._futures.append(future)
-        _threads.make(partial(_make, future, [call], n_bytes))
+        _threads.make(partial(_make, future, [partial(copy_context().run, call)], n_bytes))
 
     def wait(self) -> None:
         """Return when all calls have ended; raise the first error."""

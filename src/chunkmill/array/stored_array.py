@@ -22,6 +22,7 @@ from chunkmill.model.inner_layout import inner_grid
 from chunkmill.model.metadata import JSON, ArrayMetadata, Attributes, NamedConfig
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import n_publications
+from chunkmill.stores.transactions import snapshot_of
 
 __all__ = ["CHECK_INTERVAL", "ArrayFacts", "LastSeen", "ReadMissing", "StoredArray", "check_read_missing", "chunk_step"]
 
@@ -264,7 +265,8 @@ class StoredArray(ArrayFacts):
         return layout.locator.key(layout.grid.first_touched(region))
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return "chunkmill.Array", self.url, self.path, self.format, self.metadata.identity, self.read_missing
+        own = self.path, self.format, self.metadata.identity, self.read_missing, snapshot_of(self.store)
+        return "chunkmill.Array", self.url, *own
 
     def __reduce__(self) -> tuple[Any, ...]:
         own = self.store, self.path, self.metadata, self.format, self.prefix

@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from itertools import pairwise
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -50,8 +51,9 @@ def in_threads(function: Callable[[slice], T], parts: Sequence[slice], n_threads
     """Call `function` with each part, in as many threads; the first error ends the rest and is raised."""
     if n_threads == 1 or len(parts) <= 1:
         return [function(part) for part in parts]
+    context = copy_context()  # a task's threads write as it does
     with ThreadPoolExecutor(min(n_threads, len(parts))) as pool:
-        return list(pool.map(function, parts))
+        return list(pool.map(lambda part: context.copy().run(function, part), parts))
 
 
 def at_once(store: Store, *calls: Callable[[], Any]) -> list[Any]:
@@ -68,7 +70,7 @@ def at_once(store: Store, *calls: Callable[[], Any]) -> list[Any]:
     if not store.is_remote or len(calls) == 1:
         return [call() for call in calls]
     with ThreadPoolExecutor(len(calls)) as pool:
-        return [future.result() for future in [pool.submit(call) for call in calls]]
+        return [future.result() for future in [pool.submit(copy_context().run, call) for call in calls]]
 
 
 class BackgroundCalls:
@@ -102,7 +104,7 @@ class BackgroundCalls:
             return
         if len(self._made) == self._n_at_once:
             self._made.popleft().result()
-        self._made.append(self._pool.submit(function, *arguments))
+        self._made.append(self._pool.submit(copy_context().run, function, *arguments))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._pool is None:

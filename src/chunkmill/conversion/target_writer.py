@@ -47,6 +47,7 @@ from chunkmill.nodes.replacing import StagedNode
 from chunkmill.runtime.stage import Stage, TaskSpecs
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, is_empty
+from chunkmill.stores.transactions import has_transactions
 
 __all__ = ["TargetWriter", "stages_of", "what_is_kept"]
 
@@ -233,7 +234,8 @@ class TargetWriter:
                 publish(self.store, self.format, self.group, {}, below=nodes, again=True)
             return [*below]
         consolidated = {}
-        if self.path in self.groups and self.format.consolidated_key(self.path) is not None:
+        has_consolidated = self.format.consolidated_key(self.path) is not None and not has_transactions(self.store)
+        if self.path in self.groups and has_consolidated:
             consolidated = self.format.emit_consolidated(self.path, below)
         if self.replacement is not None:
             self.replacement.finish({**below, **consolidated}, above=documents, below=nodes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, overload
@@ -29,6 +30,8 @@ from chunkmill.nodes.api import NodeLocation, open_array_at
 from chunkmill.nodes.group import Group
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.preflight import check_writers
+from chunkmill.stores.base import Store
+from chunkmill.stores.transactions import has_transactions, one_commit
 
 __all__ = ["checked_values", "store", "stored_values", "write_region_of"]
 
@@ -135,7 +138,7 @@ def store(
     [1]
     """
     listed = list(sources) if isinstance(sources, (list, tuple)) else [sources]
-    arrays = [_target(each) for each in _listed(targets)]
+    arrays = _of_one_transaction([_target(each) for each in _listed(targets)])
     places = list(regions) if isinstance(regions, list) else [regions] * len(arrays)
     if not len(listed) == len(arrays) == len(places):
         counts = f"{len(listed)} sources, {len(arrays)} targets and {len(places)} regions"
@@ -145,14 +148,28 @@ def store(
         check_no_job(array.store, array.path)
     wheres = [write_region_of(array, region) for array, region in zip(arrays, places, strict=True)]
     values = together_as_dask([checked_values(x) for x in listed])
-    planned = _planned(values, arrays, wheres, lock=factory, write_empty=write_empty_chunks)
-    check_writers(arrays if compute else [])
-    finish = partial(_reports, numbers=[p.n_regrouped for p in planned], arrays=arrays)
-    result = run([p.counts for p in planned], finish, compute=compute, arrays=arrays)
+    with ExitStack() as transactions:
+        for each in {id(array.store): array.store for array in arrays}.values():
+            transactions.enter_context(one_commit(each, f"write to {len(arrays)} arrays"))
+        planned = _planned(values, arrays, wheres, lock=factory, write_empty=write_empty_chunks)
+        check_writers(arrays if compute else [])
+        finish = partial(_reports, numbers=[p.n_regrouped for p in planned], arrays=arrays)
+        result = run([p.counts for p in planned], finish, compute=compute, arrays=arrays)
     if not return_stored:
         return result
     targeted = zip(arrays, wheres, listed, strict=True)
     return [stored_values(array, where, result, kind_of(x)) for array, where, x in targeted]
+
+
+def _of_one_transaction(arrays: Sequence[StoredArray]) -> list[StoredArray]:
+    """Return the arrays, of which those of one repository share its store, and so a commit."""
+    stores: list[Store] = []
+    for store in (array.store for array in arrays if has_transactions(array.store)):
+        if store not in stores:
+            stores.append(store)
+    return [
+        array.with_store(next((store for store in stores if store == array.store), array.store)) for array in arrays
+    ]
 
 
 def _listed(targets: Any) -> list[Any]:

@@ -36,6 +36,7 @@ from chunkmill.nodes.new_array import describe_array, format_above, lengths_by_n
 from chunkmill.nodes.replacing import Replacement, StagedNode
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.preflight import check_writers
+from chunkmill.stores.transactions import one_commit
 
 __all__ = ["to_store"]
 
@@ -205,46 +206,47 @@ def to_store(
     """
     url, wanted = as_node(url), format
     target, path, format = open_target_below(url, path, storage_options, format)  # noqa: A001
-    kind, x = kind_of(x), as_dask(checked_values(x))
-    factory = lock_factory(lock)
-    if isinstance(url, Array) and mode != "w":
-        url.stored.check_writable()
-        existing: StoredArray | None = url.stored
-    else:
-        named = format if wanted is None else None
-        existing = open_existing(target, path, "r+" if region is not None else mode, StoredArray, named)
-    if resume and (region is not None or not compute):
-        raise ValueError("resume=True writes whole arrays and now: leave out region= and compute=False")
-    if existing is not None:
-        array = existing
-        where = write_region_of(array, region)
-        check_source(x, region_shape(where))
-    else:
-        check_source(x, x.shape)
-        name = format or format_above(target, path)
-        metadata = describe_array(
-            get_format(name),
-            path,
-            shape=x.shape,
-            dtype=x.dtype,
-            chunks=_chunks(x, chunks, shards, dimension_names),
-            shards=shards,
-            codecs=codecs,
-            fill_value=fill_value,
-            dimension_names=dimension_names,
-            attributes=attributes,
-            chunk_key_encoding=chunk_key_encoding,
-        )
-        array = opening.array_at(target, path, metadata, name)
-        where = full_region(array.shape)
-    check_not_read([x] if mode == "w" else [], target, array.path)
-    check_writers([array] if compute else [])
-    write = _Write(x, array, factory, write_empty_chunks, compute)
-    if resume:
-        result: WriteReport | Delayed = write.resumed(is_new=existing is None, overwrite=mode == "w")
-    else:
-        result = write.now(where, existing, overwrite=mode == "w", is_whole=region is None)
-    return stored_values(array, where, result, kind) if return_stored else result
+    with one_commit(target, f"write {path!r}"):
+        kind, x = kind_of(x), as_dask(checked_values(x))
+        factory = lock_factory(lock)
+        if isinstance(url, Array) and mode != "w":
+            url.stored.check_writable()
+            existing: StoredArray | None = url.stored
+        else:
+            named = format if wanted is None else None
+            existing = open_existing(target, path, "r+" if region is not None else mode, StoredArray, named)
+        if resume and (region is not None or not compute):
+            raise ValueError("resume=True writes whole arrays and now: leave out region= and compute=False")
+        if existing is not None:
+            array = existing
+            where = write_region_of(array, region)
+            check_source(x, region_shape(where))
+        else:
+            check_source(x, x.shape)
+            name = format or format_above(target, path)
+            metadata = describe_array(
+                get_format(name),
+                path,
+                shape=x.shape,
+                dtype=x.dtype,
+                chunks=_chunks(x, chunks, shards, dimension_names),
+                shards=shards,
+                codecs=codecs,
+                fill_value=fill_value,
+                dimension_names=dimension_names,
+                attributes=attributes,
+                chunk_key_encoding=chunk_key_encoding,
+            )
+            array = opening.array_at(target, path, metadata, name)
+            where = full_region(array.shape)
+        check_not_read([x] if mode == "w" else [], target, array.path)
+        check_writers([array] if compute else [])
+        write = _Write(x, array, factory, write_empty_chunks, compute)
+        if resume:
+            result: WriteReport | Delayed = write.resumed(is_new=existing is None, overwrite=mode == "w")
+        else:
+            result = write.now(where, existing, overwrite=mode == "w", is_whole=region is None)
+        return stored_values(array, where, result, kind) if return_stored else result
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar, cast
 from uuid import uuid4
 
@@ -36,16 +37,27 @@ from chunkmill.dask_arrays.hazards import check_in_place
 from chunkmill.dask_arrays.joined_regions import JoinedRegions
 from chunkmill.dask_arrays.read import Source, SourceArray, read_graph
 from chunkmill.dask_arrays.regroup import regroup
-from chunkmill.dask_arrays.write_task import UnfinishedWrite, WriteCounts, WriteTask, finished
+from chunkmill.dask_arrays.write_task import (
+    ChangedCounts,
+    Counts,
+    UnfinishedWrite,
+    WriteCounts,
+    WriteTask,
+    applied,
+    finished,
+    with_changes,
+)
 from chunkmill.display.report import ReportMixin
 from chunkmill.errors import AlignmentError
 from chunkmill.journal.journal import Journal
 from chunkmill.model.grid import MOST_AXES, DaskChunks, Region
 from chunkmill.model.user_values import as_dtype, is_text
+from chunkmill.nodes.documents import declare_arrays
 from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files
 from chunkmill.runtime.cluster_locks import automatic_lock, check_guarded
 from chunkmill.runtime.preflight import check_writers, describe_needs, writes_to
 from chunkmill.runtime.scheduler import Scheduler, optimised
+from chunkmill.stores.transactions import check_computed_now
 
 __all__ = [
     "WriteReport",
@@ -188,20 +200,22 @@ def _sums(counts: da.Array, groups: Sequence[list[Any]]) -> da.Array:
     return da.Array(graph, name, ((n,),), dtype=np.int64, meta=np.empty(0, np.int64))
 
 
-def _concatenated(*counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate(counts)
+def _concatenated(*counts: Counts) -> NDArray[np.int64] | ChangedCounts:
+    return with_changes(np.concatenate([finished(each) for each in counts]), counts)
 
 
 _SUMMED_AT_ONCE = 64
 
 
-def _sum(*counts: NDArray[np.int64] | UnfinishedWrite) -> NDArray[np.int64]:
+def _sum(*counts: Counts) -> NDArray[np.int64] | ChangedCounts:
+    """Return the sum of counts; changes of a transaction are merged here, in a tree of tasks on the workers."""
     if not counts:  # of a region whose elements the tasks of others write
         return WriteCounts().as_block(0)
-    return WriteCounts.of(np.concatenate([finished(each).ravel() for each in counts])).as_block(0)
+    total = WriteCounts.of(np.concatenate([finished(each).ravel() for each in counts])).as_block(0)
+    return with_changes(total, counts)
 
 
-def _together(*counts: NDArray[np.int64] | UnfinishedWrite) -> NDArray[np.int64] | UnfinishedWrite:
+def _together(*counts: Counts) -> Counts:
     """Return the sum of counts, which may come before their values are stored."""
     if not all(isinstance(each, UnfinishedWrite) for each in counts):
         return _sum(*counts)
@@ -233,6 +247,8 @@ def write_blocks(
     if is_text(array.dtype) and x.dtype != array.dtype:
         x = x.map_blocks(cast("Any", as_dtype), array.dtype, dtype=array.dtype)
     x = x.astype(array.dtype, copy=False)
+    if stored is not array:
+        declare_arrays([array])
     write = WriteTask(
         array=array,
         start=tuple(cut.start for cut in region),
@@ -293,12 +309,19 @@ def run(
     """
     if compute:
         with abandon_on_error(counts), remove_partial_files(arrays):
-            return finish(*_computed(counts, arrays))
+            return finish(*map(applied, _computed(counts, arrays)))
+    for array in arrays:
+        check_computed_now(array.store)
+    finish = partial(_finished, finish)
     name = f"written-{uuid4().hex}"
     optimised = optimize(*counts)
     keys = [TaskRef((c.name, *(0 for _ in c.numblocks))) for c in optimised]
     layer: dict[Any, Any] = {name: Task(name, finish, *keys)}
     return Delayed(name, HighLevelGraph.from_collections(name, layer, dependencies=optimised))
+
+
+def _finished(finish: Callable[..., T], *counts: NDArray[np.int64] | ChangedCounts) -> T:
+    return finish(*map(applied, counts))
 
 
 def write_appended(values: da.Array, array: StoredArray, region: Region, *, stored: StoredArray) -> None:
@@ -311,7 +334,7 @@ def write_appended(values: da.Array, array: StoredArray, region: Region, *, stor
     run([counts], lambda *_: None, compute=True, arrays=[array])
 
 
-def _computed(counts: Sequence[da.Array], arrays: Sequence[StoredArray]) -> Sequence[NDArray[np.int64]]:
+def _computed(counts: Sequence[da.Array], arrays: Sequence[StoredArray]) -> Sequence[NDArray[np.int64] | ChangedCounts]:
     if not counts:  # a dataset without dask arrays
         return []
     scheduler = Scheduler()

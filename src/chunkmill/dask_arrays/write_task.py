@@ -33,8 +33,19 @@ from chunkmill.runtime.cancellation import is_on_worker, unless_cancelled
 from chunkmill.runtime.preflight import check_process
 from chunkmill.stores.guarded import Guard
 from chunkmill.stores.metered import Meter
+from chunkmill.stores.transactions import Changes, changes_taken, joined
 
-__all__ = ["UnfinishedWrite", "WriteCounts", "WriteTask", "block_number", "finished", "write_key"]
+__all__ = [
+    "ChangedCounts",
+    "Counts",
+    "UnfinishedWrite",
+    "WriteCounts",
+    "WriteTask",
+    "applied",
+    "block_number",
+    "finished",
+]
+__all__ += ["with_changes", "write_key"]
 
 
 Block = NDArray[Any] | AssembledBlock | EncodedBlock
@@ -109,7 +120,7 @@ class WriteTask:
     needs: bytes
     absent: Sequence[str] = ()
 
-    def __call__(self, block: Block, within: Region) -> NDArray[np.int64] | UnfinishedWrite:
+    def __call__(self, block: Block, within: Region) -> Counts:
         """Write the block and return its `WriteCounts`, as a block, which may come before its values are stored."""
         if os.getpid() != self.client_process:
             check_process(self.needs)  # a worker may have joined after the others were checked
@@ -117,14 +128,22 @@ class WriteTask:
         check = None if self.journal is None else self.journal.check
         if self.absent:
             check = _FreePath(self.array, self.absent)
-        with unless_cancelled(self.name, check) as guard, written_to(self.array, self.stored) as array:
+        with (
+            unless_cancelled(self.name, check) as guard,
+            written_to(self.array, self.stored) as array,
+            changes_taken(array.store) as taken,
+        ):
             if self.journal is not None:
-                counts = self._write_recorded(self.journal, array, block, region, guard)
+                counts = self._write_recorded(self.journal, array, block, region, guard).as_block(block.ndim)
             elif array.store.is_remote and array.write_layout.grid.aligned(region):
-                return self._begin(block, region, guard)
+                written = self._begin(block, region, guard)
+                if isinstance(written, UnfinishedWrite):
+                    return written
+                counts = written
             else:
-                counts = self._write(array, block, region, guard)
-        return counts.as_block(block.ndim)
+                counts = self._write(array, block, region, guard).as_block(block.ndim)
+            changes = taken()
+        return counts if changes is None else ChangedCounts(counts, changes)
 
     def _begin(self, block: Block, region: Region, guard: Guard) -> NDArray[np.int64] | UnfinishedWrite:
         """Encode the block's chunks here, and store them in threads, since requests cost latency.
@@ -228,9 +247,37 @@ class UnfinishedWrite:
         return np.asarray, (self.finished(),)
 
 
-def finished(counts: NDArray[np.int64] | UnfinishedWrite) -> NDArray[np.int64]:
-    """Return what a `WriteTask` returned, when its values are stored."""
+@dataclass(frozen=True, slots=True)
+class ChangedCounts:
+    """Counts of a block that was written in a fork of a transaction, with its changes."""
+
+    counts: NDArray[np.int64]
+    changes: Changes
+
+
+Counts = NDArray[np.int64] | UnfinishedWrite | ChangedCounts
+"""What a `WriteTask` returns."""
+
+
+def finished(counts: Counts) -> NDArray[np.int64]:
+    """Return the counts that a `WriteTask` returned, when its values are stored."""
+    if isinstance(counts, ChangedCounts):
+        return counts.counts
     return counts.finished() if isinstance(counts, UnfinishedWrite) else counts
+
+
+def with_changes(counts: NDArray[np.int64], parts: Iterable[Counts]) -> NDArray[np.int64] | ChangedCounts:
+    """Return counts that were made of those of `parts`, with the changes of all of them, if they have any."""
+    changes = joined(each.changes for each in parts if isinstance(each, ChangedCounts))
+    return counts if changes is None else ChangedCounts(counts, changes)
+
+
+def applied(counts: NDArray[np.int64] | ChangedCounts) -> NDArray[np.int64]:
+    """Return the counts, and add their changes to the transaction, which is of this process."""
+    if isinstance(counts, ChangedCounts):
+        counts.changes.apply()
+        return counts.counts
+    return counts
 
 
 def write_key(

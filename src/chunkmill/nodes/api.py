@@ -26,6 +26,7 @@ from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, uncached
 from chunkmill.stores.open import Url, is_store, may_be_reference_file, may_be_scanned, open_plain_store
 from chunkmill.stores.places import is_zarr_python_node, place_of
+from chunkmill.stores.transactions import one_commit
 
 __all__ = [
     "NodeLocation",
@@ -505,7 +506,8 @@ def consolidate(url: Url, path: str = "", *, storage_options: Mapping[str, Any] 
         group = open_group(url, path, storage_options=storage_options, consolidated=False)
         stored = group.stored
     store = uncached(group.store)
-    opening.consolidate(store, stored)
+    with one_commit(store, f"consolidate {path!r}"):
+        opening.consolidate(store, stored)
     flush(store)
     return open_group(store, group.path, consolidated=True)
 

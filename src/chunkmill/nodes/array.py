@@ -7,7 +7,8 @@ Not here: layouts and metadata (`chunkmill.array.stored_array`), how chunks are 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -28,6 +29,7 @@ from chunkmill.model.user_values import scalar_of, spread
 from chunkmill.nodes import deferred_imports
 from chunkmill.nodes.changes import Change, ChangesAttributes, append, changed_array, resize
 from chunkmill.stores.base import Store
+from chunkmill.stores.transactions import one_commit
 
 if TYPE_CHECKING:
     import dask.array
@@ -135,7 +137,7 @@ class Array(ArrayFacts, ChangesAttributes):
         fields, index = split_fields(index, self.dtype)
         selection = select(index, self.shape)
         if fields is not None or not selection.is_region:
-            with unchanged_while_written(self.stored) as array:
+            with _written(self.stored) as array:
                 write_index(
                     array, index, values, lock=deferred_imports.automatic_lock, fields=... if fields is None else fields
                 )
@@ -143,7 +145,7 @@ class Array(ArrayFacts, ChangesAttributes):
         shape = tuple(n for n, part in zip(region_shape(selection.region), selection.within, strict=True) if part != 0)
         block = spread(values, self.dtype, shape)
         block = block.reshape(region_shape(selection.region))
-        with unchanged_while_written(self.stored) as array:
+        with _written(self.stored) as array:
             write_region(array, selection.region, block, lock=deferred_imports.automatic_lock, n_threads=own_threads())
 
     @property
@@ -327,6 +329,13 @@ class Array(ArrayFacts, ChangesAttributes):
 # Other ways to index
 
 
+@contextmanager
+def _written(stored: StoredArray) -> Iterator[StoredArray]:
+    """Yield the array to write elements to: one commit, in a store that has commits."""
+    with one_commit(stored.store, f"write to {stored.path!r}"), unchanged_while_written(stored) as array:
+        yield array
+
+
 class OuterIndex:
     """Select all combinations of positions, as ``np.ix_`` does.
 
@@ -359,7 +368,7 @@ class OuterIndex:
         """Write the elements."""
         self._array.stored.check_writable()
         parts = _expanded(index, self._array)
-        with unchanged_while_written(self._array.stored) as array:
+        with _written(self._array.stored) as array:
             write_outer(array, parts, values, lock=deferred_imports.automatic_lock)
 
 
@@ -387,7 +396,7 @@ class PointIndex:
         """Write the elements; of the same one, the last value stays."""
         self._array.stored.check_writable()
         parts = _points(index, self._array)
-        with unchanged_while_written(self._array.stored) as array:
+        with _written(self._array.stored) as array:
             write_points(array, parts, values, lock=deferred_imports.automatic_lock)
 
 

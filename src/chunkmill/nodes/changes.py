@@ -33,6 +33,7 @@ from chunkmill.nodes.keys import is_folder
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import deletes_conditionally, flush
 from chunkmill.stores.conflicts import swap, update
+from chunkmill.stores.transactions import one_commit
 
 __all__ = ["Change", "ChangesAttributes", "append", "changed_array", "changed_group", "merged", "resize", "without"]
 
@@ -64,6 +65,7 @@ def append(array: StoredArray, values: Any, axis: int) -> StoredArray:
         if is_lazy:
             deferred_imports.write_appended(values, target, region, stored=before)
         else:
+            documents.declare_arrays([target])
             shape = tuple(cut.stop - cut.start for cut in region)
             block = spread(values, array.dtype, shape)
             write_region(
@@ -124,7 +126,8 @@ def _at_work(array: StoredArray, what: str) -> Iterator[StoredArray]:
     """
     from chunkmill.journal.lease import check_no_job, leased  # noqa: PLC0415 - opening an array needs no lease
 
-    with leased(array.store, array.path, f"{what} {array.path!r} in {array.url}") as own:
+    job = f"{what} {array.path!r} in {array.url}"
+    with one_commit(array.store, f"{what} {array.path!r}"), leased(array.store, array.path, job) as own:
         check_no_job(array.store, array.path, own_run=own.run, waits=True)
         yield as_it_is_now(array, may_grow=True)
 
@@ -395,8 +398,9 @@ def _changed(  # noqa: PLR0917 - of this module alone
         changed, new = emit(metadata, dict(change(metadata.attributes)))
         return {key: new.get(key) for key in keys}
 
-    documents.change(store, documents_format, keys, emitted)
-    refresh_consolidated(store, documents_format, [path])
+    with one_commit(store, f"change attributes of {path!r}"):
+        documents.change(store, documents_format, keys, emitted)
+        refresh_consolidated(store, documents_format, [path])
     flush(store)
     assert changed is not None  # noqa: S101 - `emitted` was called
     return changed

@@ -27,6 +27,7 @@ from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import Url
 from chunkmill.stores.places import place_of
 from chunkmill.stores.probe import PROBE_PREFIX
+from chunkmill.stores.transactions import one_commit
 
 __all__ = ["delete", "delete_node"]
 
@@ -80,7 +81,8 @@ def delete_node(store: Store, path: str) -> None:
     check_no_job(store, path, below=True)
     if not any(job.path == path for job in jobs_at(store, path)):
         open_stored(store, path, consolidated=False, read_only=False)  # there may be nothing, and nobody to refuse
-    with leased(store, path, f"delete {path!r} in {store.url}") as own:
+    job = f"delete {path!r} in {store.url}"
+    with one_commit(store, job), leased(store, path, job) as own:
         check_no_job(store, path, own_run=own.run, below=True, waits=True)
         record = f"{journal_prefix(path)}{_RECORD}"
         held = _recorded(store, record) if own.follows_interrupted else {}

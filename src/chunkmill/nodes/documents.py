@@ -13,6 +13,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import BackgroundCalls, at_once
 from chunkmill.errors import ChunkmillError, MetadataError, NodeExists, StoreError, UnsupportedFeature
 from chunkmill.formats.base import Format, parse_json
@@ -23,6 +24,7 @@ from chunkmill.stores import conflicts
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
 from chunkmill.stores.capabilities import can_rename, uncached
 from chunkmill.stores.probe import is_forbidden
+from chunkmill.stores.transactions import declare, has_transactions
 
 __all__ = [
     "READ_ONLY_SET",
@@ -32,6 +34,7 @@ __all__ = [
     "check_own",
     "check_root",
     "create_groups_above",
+    "declare_arrays",
     "documents_of_zarr",
     "entry_names",
     "fetch",
@@ -240,6 +243,20 @@ def _stays(store: Store, found: Documents, *, yields: bool) -> bool:
         conflicts.pause(seconds)
         found = fetch(store, found)
     return bool(present(found))
+
+
+def declare_arrays(arrays: Iterable[StoredArray]) -> None:
+    """Tell stores that must know arrays before their chunks (`chunkmill.stores.transactions`) of new, and longer ones.
+
+    Readers find them when their documents are published.
+    """
+    for array in arrays:
+        if has_transactions(array.store):
+            documents_format = format_of_store(array.store, array.format)
+            documents = documents_format.emit_array(array.path, array.metadata)
+            there = documents_format.parse_array(array.path, present(fetch(array.store, documents)))
+            if there is None or there.chunk_grid != array.metadata.chunk_grid:
+                declare(array.store, documents, array.write_layout.locator.key((0,) * array.ndim))
 
 
 def check_own(store: Store, documents_format: Format, nodes: Mapping[str, Mapping[str, bytes]]) -> None:

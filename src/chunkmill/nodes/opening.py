@@ -290,7 +290,7 @@ def open_target_store(url: Url, storage_options: Mapping[str, Any] | None = None
 
         if is_reference_file(name, options):
             raise StoreError(url=name, key="", reason=READ_ONLY_SET)
-    return open_store(url, options)
+    return open_store(url, options, creates=True)
 
 
 def _candidates(format: str | Format | None, path: str) -> Iterator[Format]:  # noqa: A002

@@ -39,6 +39,7 @@ from chunkmill.nodes.stored_group import StoredGroup, parse_node
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import can_list, flush, has_folders
 from chunkmill.stores.remembered import RememberedReads
+from chunkmill.stores.transactions import one_commit
 
 __all__ = [
     "add_array",
@@ -417,18 +418,19 @@ def add_arrays(store: Store, arrays: Mapping[str, ArrayMetadata], *, format: str
     documents = {each.path: documents_format.emit_array(each.path, each.metadata) for each in made}
     if not documents:
         return {}
-    # one reservation for all: a client that begins there, or at a group above, waits for its end
-    try:
-        with leased_briefly(store, made[0].path, f"create {len(made):,} arrays in {store.url}") as own:
-            if own.follows_interrupted:
-                raise _InterruptedBefore  # noqa: TRY301 - out of the reservation, which puts the record back
-            suspected = _add_free(store, documents_format, made, documents, own)
-    except _InterruptedBefore:  # what that writer left is cleared where its place is reserved
-        suspected = made[:1]
-        refresh_consolidated(store, documents_format, documents, own=False)  # it may have died before it did so
-        add_arrays(store, {each.path: each.metadata for each in made[1:]}, format=format)
-    for each in suspected:
-        add_array(store, each.path, each.metadata, format=format)
+    with one_commit(store, f"create {len(made):,} arrays"):
+        # one reservation for all: a client that begins there, or at a group above, waits for its end
+        try:
+            with leased_briefly(store, made[0].path, f"create {len(made):,} arrays in {store.url}") as own:
+                if own.follows_interrupted:
+                    raise _InterruptedBefore  # noqa: TRY301 - out of the reservation, which puts the record back
+                suspected = _add_free(store, documents_format, made, documents, own)
+        except _InterruptedBefore:  # what that writer left is cleared where its place is reserved
+            suspected = made[:1]
+            refresh_consolidated(store, documents_format, documents, own=False)  # it may have died before it did so
+            add_arrays(store, {each.path: each.metadata for each in made[1:]}, format=format)
+        for each in suspected:
+            add_array(store, each.path, each.metadata, format=format)
     flush(store)
     return dict(zip(arrays, made, strict=True))
 

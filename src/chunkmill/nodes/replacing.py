@@ -40,6 +40,7 @@ from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import can_list, can_rename, can_replace, flush, scratch_store, stage, swap_in
 from chunkmill.stores.conflicts import create
+from chunkmill.stores.transactions import has_transactions, one_commit
 
 __all__ = [
     "LaterReplacement",
@@ -518,13 +519,14 @@ def put_array(
     NodeExists, UnsupportedFeature, JobError
         See `add_array`.
     """
-    if overwrite:
-        with replacing(store, path, format) as replacement:
-            if replacement is not None:
-                array = array_at(store, path, metadata, format)
-                replacement.finish(format_of_store(store, format).emit_array(array.path, metadata))
-                return array
-    return add_array(store, path, metadata, format=format, overwrite=overwrite)
+    with one_commit(store, f"create the array {path!r}"):
+        if overwrite:
+            with replacing(store, path, format) as replacement:
+                if replacement is not None:
+                    array = array_at(store, path, metadata, format)
+                    replacement.finish(format_of_store(store, format).emit_array(array.path, metadata))
+                    return array
+        return add_array(store, path, metadata, format=format, overwrite=overwrite)
 
 
 def put_group(
@@ -536,21 +538,23 @@ def put_group(
     overwrite: bool,
 ) -> StoredGroup:
     """Create a group (see `put_array`)."""
-    if overwrite:
-        with replacing(store, path, format) as replacement:
-            if replacement is not None:
-                documents_format = format_of_store(store, format)
-                replacement.finish(documents_format.emit_group(replacement.path, metadata))
-                return StoredGroup(store, replacement.path, metadata, documents_format, read_only=False)
-    return add_group(store, path, metadata, format=format, overwrite=overwrite)
+    with one_commit(store, f"create the group {path!r}"):
+        if overwrite:
+            with replacing(store, path, format) as replacement:
+                if replacement is not None:
+                    documents_format = format_of_store(store, format)
+                    replacement.finish(documents_format.emit_group(replacement.path, metadata))
+                    return StoredGroup(store, replacement.path, metadata, documents_format, read_only=False)
+        return add_group(store, path, metadata, format=format, overwrite=overwrite)
 
 
 def way_to_replace(store: Store, path: str, old: Format, new: Format) -> Way | None:
     """Return how a commit of a node at `path` is applied; ``None``: the store cannot hold both nodes."""
     if _renames(store, path, new, node_keys(old, path)):
         return "rename" if can_replace(store, node_prefix(new, path)) else None
-    # copies in a zip file would leave their bytes in it, and the values to copy are found by listing
-    return "copy" if scratch_store(store) is None and can_list(store) else None
+    # copies in a zip file would leave their bytes in it, and the values to copy are found by listing; in a transaction
+    # others see the old node until its commit
+    return "copy" if scratch_store(store) is None and can_list(store) and not has_transactions(store) else None
 
 
 def _renames(store: Store, path: str, new: Format, old_documents: Iterable[str]) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ from chunkmill.journal.journal import Journal
 from chunkmill.journal.lease import check_no_job
 from chunkmill.journal.recovery import withdraw_published
 from chunkmill.log import LOG
+from chunkmill.nodes.documents import declare_arrays
 from chunkmill.runtime.cancellation import ended_by_sigterm, remove_partial_files, remove_partial_files_near
 from chunkmill.runtime.cluster_tasks import stores_watched
 from chunkmill.runtime.preflight import describe_needs
@@ -32,6 +33,7 @@ from chunkmill.runtime.stage_runner import StageResult, check_workers, run_stage
 from chunkmill.runtime.task import add_counts
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, make_durable
+from chunkmill.stores.transactions import has_transactions, one_commit
 
 __all__ = ["Job", "JobResult", "run_job"]
 
@@ -218,7 +220,22 @@ def run_job(
 def _run(
     job: Job, scheduler: Scheduler, monitor: JobMonitor, *, resume: bool, progress: bool | str | None
 ) -> JobResult:
+    with ExitStack() as transaction:
+        transaction.enter_context(one_commit(job.store, job.name))
+        return _run_inside(job, scheduler, monitor, transaction.close, resume=resume, progress=progress)
+
+
+def _run_inside(
+    job: Job,
+    scheduler: Scheduler,
+    monitor: JobMonitor,
+    commit: Callable[[], None],
+    *,
+    resume: bool,
+    progress: bool | str | None,
+) -> JobResult:
     start = time.perf_counter()
+    resume = resume and not has_transactions(job.store)  # what its tasks wrote went with the transaction
     job, journal, documents = job.resumed() if resume else (job, job.journal(), None)
     if job.staged is not None and journal.old_prefix is not None:
         job = job.staged(journal.run, journal.replaced) or job
@@ -240,6 +257,7 @@ def _run(
     try:
         with journal.running(monitor.shown):  # before it begins: without a heartbeat others take it for interrupted
             stages = _begun_stages(job, journal, documents, scheduler) if begins else _resumed_stages(job, journal)
+            declare_arrays(job.targets)
             recorded = journal.recorded() if journal.keeps_records or not begins else ((), ())
             monitor.begin(journal.run, journal.heartbeat, resumes=not begins)
             if not job.store.compares_versions:
@@ -263,6 +281,7 @@ def _run(
             *_, plan = at_once(job.store, lambda: journal.check(now=True), check, look)
             make_durable(job.store)  # the chunks before their documents, and those before the journal goes
             written = job.publish(documents)
+            commit()
             make_durable(job.store)
             if interrupted:
                 remove_partial_files_near(job.store, written or ())

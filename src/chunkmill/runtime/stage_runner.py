@@ -35,6 +35,7 @@ from chunkmill.runtime.stage import Stage, count_tasks, tasks_to_run
 from chunkmill.runtime.task import AtOnce, LocalStage, PackedStage, add_counts, compare_records, run_task
 from chunkmill.runtime.worker_memory import peak_memory
 from chunkmill.stores.read_versions import has_versions
+from chunkmill.stores.transactions import Changes
 
 __all__ = ["ResumedTasks", "StageResult", "check_workers", "run_once", "run_stages"]
 
@@ -304,8 +305,10 @@ class _Total:
         self._journal, self._stage = journal, stage
         self.n_run = 0
 
-    def add(self, result: tuple[Mapping[str, int], Sequence[Any]]) -> None:
-        counts, details = result
+    def add(self, result: tuple[Mapping[str, int], Sequence[Any], Changes | None]) -> None:
+        counts, details, changes = result
+        if changes is not None:
+            changes.apply()
         add_counts(self.counts, counts)
         self.details.extend(details)
         self.bars.advance(counts)

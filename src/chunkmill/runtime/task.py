@@ -28,6 +28,7 @@ from chunkmill.runtime.reference_shipping import ReferenceSender, TaskReferences
 from chunkmill.runtime.stage import TaskResult
 from chunkmill.runtime.worker_memory import peak_memory
 from chunkmill.stores.base import Store
+from chunkmill.stores.transactions import Changes, changes_taken
 
 __all__ = ["AtOnce", "LocalStage", "PackedStage", "add_counts", "compare_records", "run_task"]
 
@@ -127,19 +128,21 @@ _MAX_OPENED = 8  # stages of jobs that run at the same time
 
 def run_task(
     shared: _SharedStage, index: int, specs: Sequence[Any], references: Sequence[TaskReferences] = ()
-) -> tuple[dict[str, int], list[Any]]:
+) -> tuple[dict[str, int], list[Any], Changes | None]:
     """Run a group of specs: the function of every task in the graph of a stage."""
     stage = shared.open()
     journal = stage.journal
     if journal is not None and (recorded := journal.recall(stage.number, index)) is not None:
-        return recorded | {"n_repeated": 1}, []  # dask runs tasks again whose results a worker took with it
+        return recorded | {"n_repeated": 1}, [], None  # dask runs tasks again whose results a worker took with it
     progress = _Progress(stage, index)
     upto = progress.resume(specs) if len(specs) > 1 else None
     counts = progress.counts
     details: list[Any] = []
     attempt = None if journal is None else journal.heartbeat
     check = _NOTHING if attempt is None else unless_cancelled(attempt.key, attempt.check)
-    with check, stage.at_once or _NOTHING, references_in_scope(references) if references else _NOTHING:
+    target = None if journal is None else journal.store
+    in_scope = references_in_scope(references) if references else _NOTHING
+    with check, stage.at_once or _NOTHING, in_scope, changes_taken(target) as taken:
         last = len(specs) - 1
         for i, spec in enumerate(specs):
             if upto is not None and spec[:2] <= upto:
@@ -152,7 +155,8 @@ def run_task(
         if not stage.in_client:
             add_counts(counts, {"peak_memory_bytes": peak_memory()})
         progress.record()
-    return counts, details
+        changes = taken()
+    return counts, details, changes
 
 
 def compare_records(

@@ -1,22 +1,30 @@
-"""Repositories of Icechunk, opened for reading: by url, as a repository, or as a session.
+"""Repositories of Icechunk, opened by url, as a repository, or as a session.
 
 Icechunk is imported where a url names a repository; an object of it has imported it already. Not here: the store over
-a session (`chunkmill.stores.zarr_python`), url pipelines (`chunkmill.stores.url_pipeline`).
-Checked against: icechunk 1.1.21.
+a session (`chunkmill.stores.icechunk_store`), url pipelines (`chunkmill.stores.url_pipeline`).
+Checked against: icechunk 1.1.21 and 2.3.0.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
 from importlib import import_module
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from chunkmill.errors import StoreError
+from chunkmill.stores.base import Store
+from chunkmill.stores.icechunk_session import Place
+from chunkmill.stores.icechunk_store import IcechunkStore
 from chunkmill.stores.posix_file import path_of_url
 from chunkmill.stores.url_pipeline import UrlPipeline
-from chunkmill.stores.zarr_python import IcechunkStore
 
 __all__ = ["is_icechunk", "store_of_icechunk", "store_of_repository"]
 
@@ -24,6 +32,10 @@ __all__ = ["is_icechunk", "store_of_icechunk", "store_of_repository"]
 _S3_OPTIONS = {"key": "access_key_id", "secret": "secret_access_key", "token": "session_token", "anon": "anonymous"}
 
 _CONTAINERS = "authorize_virtual_chunk_access"
+_MESSAGE = "commit_message"
+
+OpensStore = Callable[..., Store]
+"""`chunkmill.stores.open.open_store`, which stands above this module."""
 
 
 def is_icechunk(place: Any) -> bool:
@@ -38,13 +50,38 @@ def is_icechunk(place: Any) -> bool:
     return module is not None and isinstance(place, (module.Repository, module.Session))
 
 
-def store_of_icechunk(place: Any) -> IcechunkStore:
-    """Return the store of a session, or of the branch ``main`` of a repository."""
-    session = place.readonly_session("main") if hasattr(place, "readonly_session") else place
-    return IcechunkStore(session.store)
+def store_of_icechunk(
+    place: Any, storage_options: Mapping[str, Any] | None = None, *, opens: OpensStore
+) -> IcechunkStore:
+    """Return the store of a session, or of the branch ``main`` of a repository.
+
+    Parameters
+    ----------
+    place
+        An ``icechunk.Repository``, or an ``icechunk.Session``.
+    storage_options
+        ``journal`` and ``commit_message``, as of `store_of_repository`.
+    opens
+        Opens the store of the journal.
+    """
+    options = dict(storage_options or {})
+    if not hasattr(place, "readonly_session"):
+        name = f"icechunk:session-{place.snapshot_id}"
+        kind = "branch" if place.branch is not None else "snapshot"
+        return IcechunkStore(Place(name, kind=kind, **_journal(opens, options, None, str(place.branch), place)), place)
+    folder = re.search(r"\bpath[:=] *([^\n)]+)", repr(place.storage))
+    url = f"icechunk:repository-{id(place):x}" if folder is None else f"file://{folder[1]}"
+    journal = _journal(opens, options, None if folder is None else folder[1], "main", place)
+    return IcechunkStore(Place(f"{url}|icechunk:@branch.main", place, message=options.get(_MESSAGE), **journal))
 
 
-def store_of_repository(pipeline: UrlPipeline, storage_options: Mapping[str, Any] | None = None) -> IcechunkStore:
+def store_of_repository(
+    pipeline: UrlPipeline,
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    opens: OpensStore,
+    creates: bool = False,
+) -> IcechunkStore:
     """Open the repository that a url pipeline names, at its branch, tag or snapshot.
 
     Parameters
@@ -52,8 +89,13 @@ def store_of_repository(pipeline: UrlPipeline, storage_options: Mapping[str, Any
     pipeline
         With the version as `icechunk`.
     storage_options
-        ``authorize_virtual_chunk_access`` as in ``icechunk.Repository.open``; the others are arguments of Icechunk's
-        storage, or s3fs's names of credentials, ``endpoint_url`` and ``client_kwargs``.
+        ``authorize_virtual_chunk_access`` and ``config`` as in ``icechunk.Repository.open``; ``journal``: a url where
+        jobs keep a journal, instead of next to the repository; ``commit_message``. The others are arguments of
+        Icechunk's storage, or s3fs's names of credentials, ``endpoint_url`` and ``client_kwargs``.
+    opens
+        Opens the store of the journal.
+    creates
+        Make the repository at the first write, where there is none.
 
     Raises
     ------
@@ -66,15 +108,40 @@ def store_of_repository(pipeline: UrlPipeline, storage_options: Mapping[str, Any
         reason = "a repository of Icechunk needs the package icechunk: pip install 'chunkmill[icechunk]'"
         raise StoreError(url=pipeline.url, key="", reason=reason) from error
     options = dict(storage_options or {})
-    access = {name: options.pop(name) for name in [_CONTAINERS] if name in options}
     kind, name = pipeline.icechunk or ("branch", "main")
+    journal = _journal(opens, options, pipeline.url, name)
+    message = options.pop(_MESSAGE, None)
+    opening = {name: options.pop(name) for name in (_CONTAINERS, "config") if name in options}
+    place = Place(pipeline.store_url, kind=kind, name=name, message=message, **journal)
     try:
-        repository = icechunk.Repository.open(_storage(icechunk, pipeline.url, options), **access)
-        session = repository.readonly_session(**{"snapshot_id" if kind == "snapshot" else kind: name})
+        storage = _storage(icechunk, pipeline.url, options)
+        if creates and (kind, name) == ("branch", "main") and not icechunk.Repository.exists(storage):
+            return IcechunkStore(replace(place, create=partial(icechunk.Repository.open_or_create, storage, **opening)))
+        return IcechunkStore(replace(place, repository=icechunk.Repository.open(storage, **opening)))
     except (icechunk.IcechunkError, ValueError, TypeError) as error:
         reason = f"the {kind} {name!r} of the repository cannot be opened: {str(error).strip().splitlines()[0]}"
         raise StoreError(url=pipeline.url, key="", reason=reason) from error
-    return IcechunkStore(session.store)
+
+
+def _journal(
+    opens: OpensStore, options: dict[str, Any], url: str | None, branch: str, place: Any = None
+) -> dict[str, Any]:
+    """Return where jobs keep their keys, as members of a `Place`: as `options` say, or next to the repository.
+
+    Where that is not known, in a folder for temporary files, which processes of other machines do not reach.
+    """
+    branch = quote(branch, safe="")
+    if (chosen := options.pop("journal", None)) is not None:
+        named = sha256(f"{url or id(place)}".encode()).hexdigest()[:8]
+        return {"journal": partial(opens, chosen), "prefix": f"icechunk-{named}/{branch}/"}
+    if url is None:
+        prefix = f"chunkmill-icechunk-{os.getpid()}-{id(place):x}/"
+        return {"journal": partial(opens, tempfile.gettempdir()), "prefix": prefix}
+    above, _, name = url.rstrip("/").rpartition("/")
+    if above.endswith(":/"):  # all of a bucket
+        above, name = url, ""
+    others = {each: value for each, value in options.items() if each not in {_CONTAINERS, "config", _MESSAGE}}
+    return {"journal": partial(opens, above or "/", others), "prefix": f"{name}.chunkmill/{branch}/"}
 
 
 def _storage(icechunk: Any, url: str, options: dict[str, Any]) -> Any:

@@ -31,8 +31,10 @@ __all__ += ["open_plain_store", "open_store", "without_reference_options"]
 Url = str | os.PathLike[str] | Store
 
 
-def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str, Any] | None = None) -> Store:
-    """Return the store at `url`; nothing is opened or created yet.
+def open_store(
+    url: str | os.PathLike[str] | Store, storage_options: Mapping[str, Any] | None = None, *, creates: bool = False
+) -> Store:
+    """Return the store at `url`; nothing is created yet, and opened only of Icechunk.
 
     Parameters
     ----------
@@ -42,6 +44,8 @@ def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str
         A path that ends with ``.zip`` is a zip store, unless there is a directory of that name.
     storage_options
         For fsspec; local files have none.
+    creates
+        Whether a repository of Icechunk that is not there is made at the first write; else that is an error.
 
     Raises
     ------
@@ -58,10 +62,10 @@ def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str
     ZipStore('/data/x.zip')
     """
     if not isinstance(url, (str, os.PathLike)):
-        return _of_object(url)
+        return _of_object(url, storage_options)
     url = os.fspath(url)
     if "|" in url and (pipeline := parse_url_pipeline(url)) is not None:
-        return _of_pipeline(pipeline, storage_options)
+        return _of_pipeline(pipeline, storage_options, creates=creates)
     if not url:
         raise StoreError(url="", key="", reason="the url is empty: give a path or a url")
     if (path := _local_path(url)) is not None:
@@ -85,7 +89,7 @@ def _zip_store(path: Any, root: str = "") -> Store:
     return ZipStore(path, root)
 
 
-def _of_pipeline(pipeline: UrlPipeline, storage_options: Mapping[str, Any] | None) -> Store:
+def _of_pipeline(pipeline: UrlPipeline, storage_options: Mapping[str, Any] | None, *, creates: bool) -> Store:
     if pipeline.path:
         reason = f"a store is wanted, and the url names the node {pipeline.path!r} in it: give that as the path"
         raise StoreError(url=pipeline.store_url, key="", reason=reason)
@@ -93,10 +97,10 @@ def _of_pipeline(pipeline: UrlPipeline, storage_options: Mapping[str, Any] | Non
         return open_store(pipeline.url, storage_options)
     from chunkmill.stores.icechunk import store_of_repository  # noqa: PLC0415 - an extra
 
-    return store_of_repository(pipeline, storage_options)
+    return store_of_repository(pipeline, storage_options, opens=open_store, creates=creates)
 
 
-def _of_object(place: Any) -> Store:
+def _of_object(place: Any, storage_options: Mapping[str, Any] | None) -> Store:
     if has_store_methods(place):
         store: Store = place
         check_store(store)
@@ -107,7 +111,7 @@ def _of_object(place: Any) -> Store:
         from chunkmill.stores.icechunk import is_icechunk, store_of_icechunk  # noqa: PLC0415 - imports fsspec
 
         if is_icechunk(place):
-            return store_of_icechunk(place)
+            return store_of_icechunk(place, storage_options, opens=open_store)
         if _is_zarr_python(place):
             return _of_zarr_python(place)
     if isinstance(place, dict):
@@ -155,16 +159,12 @@ def is_obstore(place: Any) -> bool:
 
 def _of_zarr_python(below: Any) -> Store:
     """Return our store of the same place, which has versions and locks, or one over zarr-python's."""
-    from chunkmill.stores.zarr_python import (  # noqa: PLC0415 - imports fsspec
-        IcechunkStore,
-        ReadOnlyStore,
-        ZarrPythonStore,
-        place_of,
-    )
+    from chunkmill.stores.zarr_python import ReadOnlyStore, ZarrPythonStore, place_of  # noqa: PLC0415 - imports fsspec
 
+    if type(below).__module__.startswith("icechunk."):
+        return open_store(below.session)
     if (place := place_of(below)) is None:
-        is_icechunk = type(below).__module__.startswith("icechunk.")
-        return IcechunkStore(below) if is_icechunk else ZarrPythonStore(below)
+        return ZarrPythonStore(below)
     store = _zip_store(place) if type(below).__name__ == "ZipStore" else open_store(place)
     return ReadOnlyStore(store) if below.read_only else store
 

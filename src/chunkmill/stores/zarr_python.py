@@ -1,15 +1,15 @@
-"""Store over a store of zarr-python: any ``zarr.abc.store.Store``, Icechunk's among them.
+"""Store over a store of zarr-python: any ``zarr.abc.store.Store``.
 
 zarr-python is not imported here unless the caller has imported it, since one of its stores is given. A store that has a
 place of its own, such as a folder, is opened as ours instead (`chunkmill.stores.open`), with versions and locks.
-Checked against: zarr-python 3.1.6, icechunk 1.1.
+Not here: sessions of Icechunk (`chunkmill.stores.icechunk_store`).
+Checked against: zarr-python 3.1.6.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import re
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
@@ -31,7 +31,7 @@ from chunkmill.stores.local import JOURNAL
 from chunkmill.stores.read_ahead import get_ahead
 from chunkmill.stores.wrapper import StoreWrapper
 
-__all__ = ["IcechunkStore", "ReadOnlyStore", "ZarrPythonStore", "is_zarr_python_store", "place_of"]
+__all__ = ["ReadOnlyStore", "ZarrPythonStore", "is_zarr_python_store", "place_of"]
 
 T = TypeVar("T")
 
@@ -189,9 +189,13 @@ class ZarrPythonStore:
         return data
 
     async def _ask(self, key: str, byte_request: Any) -> bytes | None:
+        return await self._asked_of(self.below_zarr, key, byte_request)
+
+    @staticmethod
+    async def _asked_of(below: Any, key: str, byte_request: Any) -> bytes | None:
         prototype = sys.modules["zarr.core.buffer"].default_buffer_prototype()
         try:
-            found = await self.below_zarr.get(key, prototype, byte_request)
+            found = await below.get(key, prototype, byte_request)
         except FileNotFoundError:
             return None
         return None if found is None else bytes(found.to_bytes())
@@ -227,8 +231,12 @@ class ZarrPythonStore:
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Store a value."""
         check_key(key)
-        buffer = sys.modules["zarr.core.buffer"].default_buffer_prototype().buffer.from_bytes(bytes(value))
+        buffer = self._buffer(value)
         self._write(key, lambda: self.below_zarr.set(key, buffer))
+
+    @staticmethod
+    def _buffer(value: bytes | bytearray | memoryview) -> Any:
+        return sys.modules["zarr.core.buffer"].default_buffer_prototype().buffer.from_bytes(bytes(value))
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store `value`, or delete, if the value there has the digest `version`."""
@@ -297,8 +305,8 @@ class ZarrPythonStore:
             raise StoreError(url=self.url, key="", reason=OTHER_MEMORY)
 
         async def opened() -> T:
-            if not self.below_zarr._is_open:  # noqa: SLF001 - as zarr-python does at the first use
-                await self.below_zarr._ensure_open()  # noqa: SLF001
+            if not (below := self.below_zarr)._is_open:  # noqa: SLF001 - as zarr-python does at the first use
+                await below._ensure_open()  # noqa: SLF001
             return await coroutine
 
         return asyncio.run_coroutine_threadsafe(opened(), sys.modules["zarr.core.sync"]._get_loop())  # noqa: SLF001
@@ -317,31 +325,6 @@ class ZarrPythonStore:
             raise
         except Exception as error:
             raise StoreError(url=self.url, key=key, reason=f"{type(error).__name__}: {error}") from error
-
-
-class IcechunkStore(ZarrPythonStore):
-    """The keys of a session of Icechunk, which holds documents and chunks of Zarr v3 and refuses other names.
-
-    It is read: a write would need the session's commit, and the journals of jobs have names that it refuses.
-    """
-
-    async def _ask(self, key: str, byte_request: Any) -> bytes | None:
-        return await super()._ask(key, byte_request) if _ZARR_3_KEY.fullmatch(key) else None
-
-    async def _exists(self, key: str) -> bool:
-        return _ZARR_3_KEY.fullmatch(key) is not None and await super()._exists(key)
-
-    def size(self, key: str) -> int | None:
-        """Return the size of a value in bytes."""
-        return super().size(key) if _ZARR_3_KEY.fullmatch(check_key(key)) else None
-
-    def _write(self, key: str, function: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        del function
-        reason = "repositories of Icechunk are read, not written to: write to another store, or with zarr-python"
-        raise StoreError(url=self.url, key=key, reason=reason)
-
-
-_ZARR_3_KEY = re.compile(r"(?:.+/)?(?:zarr\.json|c(?:/\d+)*)")
 
 
 async def _gathered(listing: Callable[[], AsyncIterator[str]]) -> list[str]:

@@ -21,6 +21,7 @@ from chunkmill.nodes.replacing import Replacement, StagedNode
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import flush
+from chunkmill.stores.transactions import has_transactions
 from chunkmill.xarray.unfinished_append import ATTRIBUTE, UnfinishedAppend, resized, without_attribute
 
 __all__ = ["Growth", "Publication"]
@@ -84,6 +85,8 @@ class Publication:
         """
         is_new_root = self.documents_format.group_keys("")[0] in own
         has_consolidated = self.documents_format.consolidated_key("") is not None and self.consolidated is not False
+        # every commit of others would conflict with it
+        has_consolidated &= bool(self.consolidated) or not has_transactions(self.store)
         if not self.path and has_consolidated:
             every = {key: value for each in (own, *below.values()) for key, value in each.items()}
             own = {**own, **self.documents_format.emit_consolidated("", every)}

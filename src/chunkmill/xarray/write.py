@@ -32,7 +32,7 @@ from chunkmill.model.grid import Overlap
 from chunkmill.nodes import replacing
 from chunkmill.nodes.api import open_existing
 from chunkmill.nodes.consolidated import refresh_consolidated
-from chunkmill.nodes.documents import format_of_store
+from chunkmill.nodes.documents import declare_arrays, format_of_store
 from chunkmill.nodes.new_array import format_above
 from chunkmill.nodes.opening import open_target_store
 from chunkmill.nodes.stored_group import StoredGroup
@@ -40,6 +40,7 @@ from chunkmill.runtime.cluster_locks import check_guarded, lock_factory
 from chunkmill.runtime.preflight import check_writers
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.places import place_of
+from chunkmill.stores.transactions import one_commit
 from chunkmill.xarray.duplicates import Duplicates, OnDuplicate, check_choice, find_duplicates
 from chunkmill.xarray.publication import Publication
 from chunkmill.xarray.reservation import reserved_additions, reserved_group
@@ -238,34 +239,35 @@ def write_dataset(
     check_choice(on_duplicate, append_dim, compute=compute)
     url, path, format, adapter = place_of(url, path, format)  # noqa: A001
     store = open_target_store(url, storage_options)
-    groups = labelled_groups(ds, path.strip("/"), encoding, store.url)
-    must_exist = region is not None or append_dim is not None
-    root = open_existing(store, groups[0].path, "r+" if must_exist else mode, StoredGroup, adapter)
-    chosen = None if on_duplicate == "error" else find_duplicates(groups, root, append_dim, on_duplicate)
-    if chosen is not None:
-        rewrite = partial(write_dataset, url=store, path=path, lock=lock, write_empty_chunks=write_empty_chunks)
-        rewrite = partial(rewrite, chunk_key_encoding=chunk_key_encoding)
-        append = partial(
-            rewrite, mode="a-" if keeps else "a", append_dim=append_dim, consolidated=consolidated, compute=compute
-        )
-        return _append_others(chosen, on_duplicate, rewrite, append)
-    plan = _plan(
-        groups,
-        store,
-        root,
-        format,
-        mode=mode,
-        region=region,
-        append_dim=append_dim,
-        keeps=keeps,
-        keys=chunk_key_encoding,
-    )
-    lazy = [planned for planned in plan.variables if _is_lazy(planned)]
-    check_writers([planned.array for planned in lazy] if compute else [])
-    publication = Publication(store, plan.documents_format, plan.path, consolidated)
-    factory = lock_factory(lock)
-    own = {} if root is not None else plan.nodes.pop(plan.path)
     with ExitStack() as held:
+        held.enter_context(one_commit(store, f"write a dataset to {path!r}"))
+        groups = labelled_groups(ds, path.strip("/"), encoding, store.url)
+        must_exist = region is not None or append_dim is not None
+        root = open_existing(store, groups[0].path, "r+" if must_exist else mode, StoredGroup, adapter)
+        chosen = None if on_duplicate == "error" else find_duplicates(groups, root, append_dim, on_duplicate)
+        if chosen is not None:
+            rewrite = partial(write_dataset, url=store, path=path, lock=lock, write_empty_chunks=write_empty_chunks)
+            rewrite = partial(rewrite, chunk_key_encoding=chunk_key_encoding)
+            append = partial(
+                rewrite, mode="a-" if keeps else "a", append_dim=append_dim, consolidated=consolidated, compute=compute
+            )
+            return _append_others(chosen, on_duplicate, rewrite, append)
+        plan = _plan(
+            groups,
+            store,
+            root,
+            format,
+            mode=mode,
+            region=region,
+            append_dim=append_dim,
+            keeps=keeps,
+            keys=chunk_key_encoding,
+        )
+        lazy = [planned for planned in plan.variables if _is_lazy(planned)]
+        check_writers([planned.array for planned in lazy] if compute else [])
+        publication = Publication(store, plan.documents_format, plan.path, consolidated)
+        factory = lock_factory(lock)
+        own = {} if root is not None else plan.nodes.pop(plan.path)
         replacement = None
         if mode == "w":
             name = plan.documents_format.name
@@ -436,6 +438,8 @@ def _write_in_memory(
             array, region = planned.array, planned.region
             if not array.write_layout.grid.aligned(region):
                 check_guarded(array.store, array.path, lock)
+            if planned.stored is not array:
+                declare_arrays([array])
             data = np.asarray(planned.data).astype(array.dtype, copy=False)
             empty = write_empty if planned.write_empty is None else planned.write_empty
             with written_to(array, planned.stored) as there:

@@ -236,9 +236,9 @@ def test_a_repeated_task_sees_its_record(store):
     journal.begin({})
     shared = stage_task.LocalStage(put, store, journal, 0)
     with journal.running():
-        first, _ = stage_task.run_task(shared, 3, [3])
+        first, *_ = stage_task.run_task(shared, 3, [3])
         store.delete("data/3")
-        again, _ = stage_task.run_task(shared, 3, [3])
+        again, *_ = stage_task.run_task(shared, 3, [3])
     assert again == first | {"n_repeated": 1}
     assert store.get("data/3") is None  # returned at once
 

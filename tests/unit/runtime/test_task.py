@@ -16,7 +16,7 @@ from chunkmill.stores.memory import MemoryStore
 
 
 def test_specs_are_summed_up():
-    counts, details = run_task(LocalStage(put, MemoryStore(), None, 0), 0, [3, 4])
+    counts, details, _ = run_task(LocalStage(put, MemoryStore(), None, 0), 0, [3, 4])
     assert (counts["n_keys"], counts["bytes_written"], counts["peak_x"], details) == (2, 7, 4, [])
 
 
@@ -80,7 +80,7 @@ def test_a_long_task_resumes_within_itself(monkeypatch, journal):
     assert journal.recall(0, 0) is None
     assert journal.begun(0, 0).upto == (1, 4)
     again = Puts(journal.store)
-    counts, _ = run(journal, again)
+    counts, *_ = run(journal, again)
     assert again.done == [5]
     assert counts["n_keys"] == 1
     (key,) = (key for key in journal.store.list_prefix(journal.prefix + "0/"))

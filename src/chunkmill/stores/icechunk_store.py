@@ -1,0 +1,417 @@
+"""Store over a repository of Icechunk, or a session of one: what is written becomes one commit.
+
+Keys of Zarr v3 are the session's. Keys of jobs, which Icechunk refuses, are stored in another place, next to the
+repository. In a transaction all that this process writes goes to one session; tasks write to forks of it, each its own,
+and what they have written is merged before the commit. Not here: how sessions are forked and committed
+(`chunkmill.stores.icechunk_session`), urls and credentials (`chunkmill.stores.icechunk`).
+Checked against: icechunk 1.1.21 and 2.3.0.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+from chunkmill.errors import StoreError
+from chunkmill.stores import icechunk_session as sessions
+from chunkmill.stores.base import ByteRange, ByteSpan, Store, check_key, check_prefix
+from chunkmill.stores.capabilities import make_durable, remove_folder, set_parts, sweep_partial_files
+from chunkmill.stores.icechunk_session import FORK, LIVE, Place, SessionChanges, TaskFork, Transaction
+from chunkmill.stores.zarr_python import ZarrPythonStore
+
+__all__ = ["IcechunkStore"]
+
+_ZARR_3_KEY = re.compile(r"(?:.+/)?(?:zarr\.json|c(?:/\d+)*)")
+_DOCUMENT = re.compile(r"(?:.+/)?zarr\.json")
+_CHUNKS = re.compile(r"(?:(?<=/)|^)c/(?:\d+/)*$")
+_OWN = ".chunkmill-"  # start of the keys of jobs
+
+
+class IcechunkStore(ZarrPythonStore):
+    """The keys of a session of Icechunk: documents and chunks of Zarr v3.
+
+    Nothing that is written is visible to others before the end of a transaction (`transaction`), which is one commit. A
+    write outside of one is a transaction of its own. The caller of a session that was given commits it.
+
+    Parameters
+    ----------
+    place
+        The repository, and what is read and written of it.
+    session
+        An ``icechunk.Session``, of which the place is only named.
+    """
+
+    compares_versions = False
+
+    def __init__(self, place: Place, session: Any = None) -> None:
+        is_callers = session is not None
+        read = session if is_callers or place.repository is None else place.read()
+        self._set(Transaction(place, read, is_callers=is_callers))
+
+    def _set(self, shared: Transaction) -> None:
+        self._shared = shared
+        self.url = shared.url
+        self.is_remote = self.can_list = self.replaces_atomically = True
+        self._is_memory = self._is_elsewhere = False
+        self._journal: Store | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        shared = self._shared
+        state: dict[str, Any] = {"token": shared.token, "callers": shared.is_callers}
+        state["place"] = replace(shared.place, repository=None, create=None) if shared.is_callers else shared.place
+        if shared.is_fork or shared.is_open:
+            base, whole = (shared.base, shared.whole) if shared.is_fork else shared.packed()
+            return state | {"base": base, "whole": whole, "seen": dict(shared.seen)}
+        return state | {"session": shared.session}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        live = LIVE.get(state["token"])
+        if live is not None and live.pid == os.getpid() and "base" in state:
+            self._set(live)  # in the process that it comes from
+            return
+        if "session" in state:
+            self._set(Transaction(state["place"], state["session"], is_callers=state["callers"]))
+            return
+        shared = Transaction(state["place"], sessions.fork_of(state["whole"]), is_fork=True, token=state["token"])
+        shared.base, shared.whole, shared.seen = state["base"], state["whole"], state["seen"]
+        self._set(shared)
+
+    def __repr__(self) -> str:
+        return f"IcechunkStore({self.url!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, IcechunkStore):
+            return False
+        own, its = self._shared, other._shared
+        return own is its or (own.session is its.session if own.is_callers else own.url == its.url)
+
+    def __hash__(self) -> int:
+        return hash(self.url)
+
+    @property
+    def snapshot(self) -> str:
+        """Name of the snapshot that is read, or of the transaction."""
+        shared = self._shared
+        return shared.token if shared.is_open or shared.session is None else str(shared.session.snapshot_id)
+
+    @property
+    def commits(self) -> bool:
+        """True where a transaction ends with a commit: not of a session that was passed in."""
+        return not self._shared.is_callers
+
+    @property
+    def below_zarr(self) -> Any:
+        """The store of the session that is read."""
+        return self._shared.store
+
+    # --- transactions
+
+    @contextmanager
+    def transaction(self, message: str) -> Iterator[None]:
+        """Make one commit of what is written inside; nothing is committed after an error, nor to a session given."""
+        shared = self._shared
+        if shared.is_fork:
+            yield
+            return
+        if shared.is_callers and shared.session.read_only:
+            raise StoreError(url=self.url, key="", reason="the session of Icechunk was opened for reading only")
+        with shared.own:  # of the threads that begin one of this store, one after the other
+            is_first, before = shared.depth == 0, shared.session
+            if is_first and not shared.is_callers:
+                shared.begin()
+            shared.depth += 1
+            try:
+                yield
+                if is_first and not shared.is_callers:
+                    shared.end(message)
+            except BaseException:
+                if is_first:
+                    self._withdraw_declared()
+                    shared.roll_back(before)
+                raise
+            finally:
+                shared.depth -= 1
+
+    def _withdraw_declared(self) -> None:
+        """Take documents that were declared, and never set, out of a session that is the caller's."""
+        shared = self._shared
+        if not shared.is_callers:
+            return
+        for key, value in list(shared.seen.items()):
+            with suppress(Exception):  # the first error is raised
+                self.delete(key) if value is None else self.set(key, value)
+
+    def declare(self, documents: Mapping[str, bytes], key: str) -> None:
+        """Give the session the documents of an array whose chunks are written next; readers find what was there."""
+        shared = self._shared
+        if shared.is_fork:
+            return
+        if not shared.is_open:
+            raise StoreError(url=self.url, key=next(iter(documents), ""), reason=_LATER)
+        for each in (*documents, key):
+            self._check_zarr(each)
+        for document, value in documents.items():
+            with shared.lock:
+                seen = self.get(document)
+                self._put(document, value)
+                shared.seen[document] = seen
+
+    @contextmanager
+    def changes_taken(self, *, here: bool = False) -> Iterator[Callable[[], SessionChanges | None]]:
+        """Write to a fork of the transaction inside, which returns its changes."""
+        shared = self._shared
+        if not shared.is_fork and not (here and shared.is_open):
+            yield lambda: None
+            return
+        base = shared.base if shared.is_fork else shared.packed()[0]
+        fork = TaskFork(shared.token, base or b"")
+        token = FORK.set(fork)
+        try:
+            yield fork.changes
+        finally:
+            FORK.reset(token)
+
+    def _fork(self) -> TaskFork | None:
+        fork = FORK.get()
+        return fork if fork is not None and fork.token == self._shared.token else None
+
+    # --- reading
+
+    async def _ask(self, key: str, byte_request: Any) -> bytes | None:
+        shared = self._shared
+        if shared.store is None or _ZARR_3_KEY.fullmatch(key) is None:
+            return None
+        if key in shared.seen and byte_request is None:
+            return shared.seen[key]
+        fork = self._fork()
+        below = fork.store if fork is not None and key in fork.keys else shared.store
+        return await self._asked_of(below, key, byte_request)
+
+    async def _exists(self, key: str) -> bool:
+        if _ZARR_3_KEY.fullmatch(key) is None:
+            return False
+        seen = self._shared.seen
+        if key in seen:
+            return seen[key] is not None
+        try:
+            return await super()._exists(key)
+        except Exception:
+            if _DOCUMENT.fullmatch(key):
+                raise
+            return False  # the name of a chunk, of what is a group
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return a value, or a range of it."""
+        if key.startswith(_OWN):
+            return self._side.get(self._at(key), byte_range)
+        return None if self._shared.store is None else super().get(key, byte_range)
+
+    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        """Yield the bytes of each span in order; many requests at once."""
+        if self._shared.store is None:
+            return (None for _ in spans)
+        return super().get_many(spans)
+
+    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
+        """Return a value and a digest of it."""
+        return self._side.get_versioned(self._at(key)) if key.startswith(_OWN) else super().get_versioned(key)
+
+    def size(self, key: str) -> int | None:
+        """Return the size of a value in bytes."""
+        if key.startswith(_OWN):
+            return self._side.size(self._at(key))
+        if _ZARR_3_KEY.fullmatch(check_key(key)) is None or self._shared.store is None:
+            return None
+        if key in self._shared.seen:
+            value = self._shared.seen[key]
+            return None if value is None else len(value)
+        return super().size(key)
+
+    def list_prefix(self, prefix: str) -> Iterator[str]:
+        """Yield every key that starts with `prefix`; those of jobs only where they are asked for."""
+        if check_prefix(prefix).startswith(_OWN):
+            yield from (key.removeprefix(self._at("")) for key in self._side.list_prefix(self._at(prefix)))
+        elif self._shared.store is not None:
+            seen = self._shared.seen
+            yield from (key for key in self._listed(prefix) if key not in seen or seen[key] is not None)
+
+    def _listed(self, prefix: str) -> Iterator[str]:
+        """List below a node, which alone can be listed, or below those that are declared without a group above."""
+        node = _CHUNKS.sub("", prefix)
+        if not node or self._run(prefix, self._is_node(node)):
+            yield from (key for key in super().list_prefix(node) if key.startswith(prefix))
+            return
+        for key in [key for key in self._shared.seen if key.startswith(prefix)]:
+            yield from super().list_prefix(key.removesuffix("zarr.json"))
+
+    async def _is_node(self, prefix: str) -> bool:
+        return bool(await self.below_zarr.exists(f"{prefix}zarr.json"))
+
+    def list_dir(self, prefix: str) -> list[str]:
+        """Return the sorted names directly below `prefix`."""
+        if check_prefix(prefix).startswith(_OWN):
+            return self._side.list_dir(self._at(prefix))
+        place = self._shared.place
+        own = [] if prefix or place.kind != "branch" or place.journal is None else self._side.list_dir(self._at(""))
+        if self._shared.store is None:
+            return own
+        names = super().list_dir(prefix)
+        seen = self._shared.seen
+        hidden = {key for key, value in seen.items() if value is None}
+        return sorted({*own, *(name for name in names if name != "zarr.json/" and prefix + name not in hidden)})
+
+    # --- writing
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Store a value."""
+        if check_key(key).startswith(_OWN):
+            self._side.set(self._at(key), value)
+            return
+        self._check_zarr(key)
+        self._change(key, lambda: self._put(key, value))
+
+    def set_parts(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Store the joined parts."""
+        if check_key(key).startswith(_OWN):
+            set_parts(self._side, self._at(key), parts)
+        else:
+            self.set(key, b"".join(parts))
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        """Store `value`, or delete, if the value there has the digest `version`; atomic in this process."""
+        if key.startswith(_OWN):
+            return self._side.set_if(self._at(key), value, version)
+        with self._shared.lock:
+            return super().set_if(key, value, version)
+
+    def delete(self, key: str) -> None:
+        """Delete a key."""
+        if check_key(key).startswith(_OWN):
+            self._side.delete(self._at(key))
+        elif _ZARR_3_KEY.fullmatch(key) is not None:
+            self._change(key, lambda: self._remove(key))
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Delete every key that starts with `prefix`."""
+        if check_prefix(prefix).startswith(_OWN):
+            self._side.delete_prefix(self._at(prefix))
+            self.remove_folder("")
+            return
+        if self._shared.store is None or next(self.list_prefix(prefix), None) is None:
+            return
+        shared = self._shared
+
+        def remove() -> None:
+            store = shared.store
+            self._run(prefix, store.delete_dir(prefix.rstrip("/")) if prefix else store.clear())
+            shared.base = shared.whole = None
+            shared.seen = {key: value for key, value in shared.seen.items() if not key.startswith(prefix)}
+
+        self._change(prefix, remove)
+
+    def _check_zarr(self, key: str) -> None:
+        if _ZARR_3_KEY.fullmatch(key) is None:
+            raise StoreError(url=self.url, key=key, reason=_ONLY_ZARR_3)
+
+    def _change(self, key: str, change: Callable[[], None]) -> None:
+        """Make a change in the fork of the task, in the transaction, or in one of its own."""
+        shared = self._shared
+        is_here = shared.pid == os.getpid()
+        if self._fork() is not None or (shared.is_open and is_here and not shared.is_fork):
+            change()
+            return
+        if shared.is_fork or not is_here:
+            raise StoreError(url=self.url, key=key, reason=_OUTSIDE)
+        with self.transaction(f"change {key}"):
+            change()
+
+    def _put(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        buffer = self._buffer(value)
+        if _DOCUMENT.fullmatch(key) and key not in (before := self._shared.before):
+            before[key] = self._run(key, self._asked_of(self._shared.store, key, None))
+        store = self._written(key)
+        self._run(key, store.set(key, buffer))
+
+    def _remove(self, key: str) -> None:
+        store = self._written(key)
+
+        async def delete() -> None:
+            with suppress(FileNotFoundError, KeyError):
+                await store.delete(key)
+
+        try:
+            self._run(key, delete())
+        except StoreError:
+            document = f"{_CHUNKS.sub('', f'{key}/')}zarr.json"
+            if (longer := self._shared.before.get(document)) is None or self._fork() is not None:
+                raise
+            # outside of an array that has become shorter, where Icechunk keeps chunks and deletes none
+            with self._shared.lock:
+                shorter = self._run(document, self._asked_of(store, document, None))
+                self._run(document, store.set(document, self._buffer(longer)))
+                try:
+                    self._run(key, delete())
+                finally:
+                    self._run(document, store.set(document, self._buffer(shorter or longer)))
+
+    def _written(self, key: str) -> Any:
+        """Return the store of the session to write a key to, of which it is known then."""
+        if (fork := self._fork()) is not None:
+            fork.keys.add(key)
+            return fork.store
+        shared = self._shared
+        with shared.lock:
+            shared.whole = None
+            if _DOCUMENT.fullmatch(key):
+                shared.base = None
+                shared.seen.pop(key, None)
+        return shared.store
+
+    # --- the keys of jobs
+
+    @property
+    def _side(self) -> Store:
+        if self._journal is None:
+            if (opened := self._shared.place.journal) is None:
+                reason = "nothing says where jobs may keep a journal: give storage_options={'journal': url}"
+                raise StoreError(url=self.url, key="", reason=reason)
+            self._journal = opened()
+        return self._journal
+
+    def _at(self, key: str) -> str:
+        return self._shared.place.prefix + key
+
+    def remove_folder(self, prefix: str) -> None:
+        """Remove the folder of a job's keys if nothing is in it, and that of all jobs."""
+        if not prefix or prefix.startswith(_OWN):
+            folders = self._at(prefix).strip("/").split("/")
+            for n in range(len(folders), 0, -1):
+                remove_folder(self._side, "/".join(folders[:n]) + "/")
+
+    def sweep(self, prefix: str, *, remove: bool, recursive: bool) -> list[str]:
+        """Remove the partial files of killed writers among the keys of jobs."""
+        is_own = not prefix or prefix.startswith(_OWN)
+        found = sweep_partial_files(self._side, self._at(prefix), remove=remove, recursive=recursive) if is_own else []
+        return [key.removeprefix(self._at("")) for key in found]
+
+    def sync(self) -> None:
+        """Make the keys of jobs survive a crash; Icechunk has written the rest."""
+        make_durable(self._side)
+
+
+_ONLY_ZARR_3 = (
+    "a repository of Icechunk holds arrays and groups of Zarr v3, with chunk keys as c/0/1: give format='zarr3' and "
+    "chunk_key_encoding='/'"
+)
+_OUTSIDE = (
+    "this process holds a copy of a transaction of another one, to which nothing returns what is written outside of "
+    "its tasks: write by to_store, store, or a job, or give a repository instead of a session"
+)
+_LATER = (
+    "what is computed later (compute=False) cannot be part of a commit that is made now: compute now, or give a "
+    "session of the repository, and commit it afterwards"
+)

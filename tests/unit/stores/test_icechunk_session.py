@@ -1,0 +1,111 @@
+"""Sessions of Icechunk: forks come back with their changes, and a commit says what others have changed."""
+
+import icechunk
+import numpy as np
+import pytest
+import zarr
+
+from chunkmill.errors import StoreError
+from chunkmill.stores.icechunk_session import (
+    Place,
+    SessionChanges,
+    TaskFork,
+    Transaction,
+    commit,
+    fork_of,
+    packed,
+    writable_session_of,
+)
+
+
+@pytest.fixture
+def repository(tmp_path, capfd):
+    made = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "repository")))
+    session = made.writable_session("main")
+    zarr.create_array(session.store, name="a", shape=(8,), chunks=(2,), dtype="i4", fill_value=0)
+    session.commit("begin")
+    capfd.readouterr()
+    return made
+
+
+def changed(transaction, chunk, value):
+    """Return the changes of a fork that writes one chunk."""
+    fork = TaskFork(transaction.token, transaction.packed()[0])
+    zarr.open_array(fork.session.store, path="a")[2 * chunk : 2 * chunk + 2] = value
+    fork.keys.add(f"a/c/{chunk}")
+    return fork.changes()
+
+
+def begun(repository):
+    transaction = Transaction(Place("here", repository), repository.readonly_session("main"))
+    transaction.begin()
+    return transaction
+
+
+def test_changes_of_forks_are_merged_in_a_tree(repository):
+    transaction = begun(repository)
+    changes = [changed(transaction, chunk, chunk + 1) for chunk in range(4)]
+    left, right = changes[0].joined(changes[1:2]), changes[2].joined(changes[3:])
+    left.joined([right]).apply()
+    transaction.end("four tasks")
+    session = repository.readonly_session("main")
+    assert np.array_equal(zarr.open_array(session.store, path="a", mode="r")[:], [1, 1, 2, 2, 3, 3, 4, 4])
+    assert [each.message for each in repository.ancestry(branch="main")][:2] == ["four tasks", "begin"]
+
+
+def test_a_task_that_writes_nothing_has_no_changes(repository):
+    transaction = begun(repository)
+    assert TaskFork(transaction.token, transaction.packed()[0]).changes() is None
+
+
+def test_documents_that_are_not_committed_are_in_forks(repository):
+    transaction = begun(repository)
+    zarr.create_array(transaction.session.store, name="b", shape=(2,), chunks=(2,), dtype="i4")
+    fork = TaskFork(transaction.token, packed(transaction.session))
+    zarr.open_array(fork.session.store, path="b")[:] = 7
+    fork.keys.add("b/c/0")
+    fork.changes().apply()
+    transaction.end("both")
+    assert (zarr.open_array(repository.readonly_session("main").store, path="b", mode="r")[:] == 7).all()
+
+
+def test_changes_of_another_transaction_are_refused(repository):
+    one, other = begun(repository), begun(repository)
+    first, second = changed(one, 0, 1), changed(other, 1, 2)
+    with pytest.raises(StoreError, match="that this process does not have"):
+        first.joined([second])
+    with pytest.raises(StoreError, match="that this process does not have"):
+        SessionChanges("unknown", first.data).apply()
+
+
+def test_a_packed_session_is_of_its_snapshot(repository):
+    session = repository.writable_session("main")
+    zarr.open_array(session.store, path="a")[0:2] = 5
+    data = packed(session)
+    other = repository.writable_session("main")
+    zarr.open_array(other.store, path="a")[2:4] = 6
+    other.commit("in between")
+    assert commit(writable_session_of(data), "later", "here")
+    values = zarr.open_array(repository.readonly_session("main").store, path="a", mode="r")[:]
+    assert np.array_equal(values, [5, 5, 6, 6, 0, 0, 0, 0])
+    assert fork_of(data).snapshot_id != repository.lookup_branch("main")
+
+
+def test_conflicts_are_named(repository):
+    one, other = repository.writable_session("main"), repository.writable_session("main")
+    for session in (one, other):
+        zarr.open_array(session.store, path="a")[...] = 1
+    one.commit("first")
+    with pytest.raises(StoreError, match=r"others have changed 'a' \(chunk double update, chunks \[\[0\], \[1\]"):
+        commit(other, "second", "here")
+
+
+def test_nothing_to_commit(repository):
+    before = repository.lookup_branch("main")
+    assert not commit(repository.writable_session("main"), "nothing", "here")
+    assert repository.lookup_branch("main") == before
+
+
+def test_a_tag_is_not_written_to(repository):
+    with pytest.raises(StoreError, match="a tag of a repository of Icechunk never changes"):
+        Place("here", repository, "tag", "v1").write()

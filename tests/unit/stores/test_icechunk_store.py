@@ -1,0 +1,189 @@
+"""The store over a repository of Icechunk: transactions, documents that come before their time, keys of jobs."""
+
+import pickle
+from functools import partial
+
+import icechunk
+import pytest
+
+from chunkmill.errors import StoreError
+from chunkmill.stores.base import ByteRange, ByteSpan
+from chunkmill.stores.capabilities import check_store
+from chunkmill.stores.icechunk_session import FORK, Place
+from chunkmill.stores.icechunk_store import IcechunkStore
+from chunkmill.stores.local import LocalStore
+
+GROUP = b'{"zarr_format":3,"node_type":"group"}'
+
+
+def array(length):
+    return (
+        b'{"zarr_format":3,"node_type":"array","shape":[%d],"data_type":"uint8","fill_value":0,'
+        b'"chunk_grid":{"name":"regular","configuration":{"chunk_shape":[2]}},'
+        b'"chunk_key_encoding":{"name":"default","configuration":{"separator":"/"}},'
+        b'"codecs":[{"name":"bytes"}],"attributes":{}}' % length
+    )
+
+
+@pytest.fixture
+def repository(tmp_path, capfd):
+    made = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "repository")))
+    capfd.readouterr()
+    return made
+
+
+@pytest.fixture
+def store(repository, tmp_path):
+    side = partial(LocalStore, tmp_path / "side")
+    opened = IcechunkStore(Place("here|icechunk:", repository, journal=side, prefix="jobs/"))
+    with opened.transaction("begin"):
+        opened.set("zarr.json", GROUP)
+        opened.set("a/zarr.json", array(8))
+    return opened
+
+
+def fail_after(store, change):
+    with store.transaction("fails"):
+        change()
+        raise KeyError
+
+
+def n_commits(repository):
+    return len(list(repository.ancestry(branch="main"))) - 1
+
+
+def test_it_is_complete(store):
+    check_store(store)
+
+
+def test_a_transaction_is_one_commit(store, repository):
+    other = IcechunkStore(Place("here|icechunk:", repository))
+    with store.transaction("two chunks"):
+        store.set("a/c/0", b"12")
+        with store.transaction("part of it"):
+            store.set("a/c/1", b"34")
+        assert store.get("a/c/0", ByteRange(1)) == b"2"
+        assert list(store.get_many([ByteSpan("a/c/1"), None, ByteSpan("a/c/2")])) == [b"34", None, None]
+        assert IcechunkStore(Place("here|icechunk:", repository)).get("a/c/0") is None
+    assert n_commits(repository) == 2
+    assert other.get("a/c/0") is None  # of the snapshot at which it was opened
+    assert IcechunkStore(Place("here|icechunk:", repository)).get("a/c/0") == b"12"
+    with store.transaction("nothing"):
+        pass
+    store.delete("a/c/0")
+    assert store.get("a/c/0") is None
+    assert n_commits(repository) == 3
+
+
+def test_an_error_commits_nothing(store, repository):
+    with pytest.raises(KeyError):
+        fail_after(store, lambda: store.set("a/c/0", b"12"))
+    assert store.get("a/c/0") is None
+    assert n_commits(repository) == 1
+
+
+def test_declared_documents_are_hidden_until_they_are_set(store):
+    with store.transaction("arrays"):
+        store.declare({"b/zarr.json": array(4)}, "b/c/0")
+        store.declare({"a/zarr.json": array(12)}, "a/c/0")
+        store.set("b/c/1", b"12")
+        store.set("a/c/5", b"34")  # past the end of what readers find
+        assert (store.get("b/zarr.json"), store.size("b/zarr.json")) == (None, None)
+        assert (store.get("a/zarr.json"), store.size("a/zarr.json")) == (array(8), len(array(8)))
+        assert "b/zarr.json" not in store.list_prefix("")
+        assert store.list_dir("b/") == ["c/"]
+        assert store.set_if("b/zarr.json", array(4), None)
+        assert store.get("b/zarr.json") == array(4)
+        store.set("a/zarr.json", array(12))
+    assert [*store.list_prefix("b/")] == ["b/zarr.json", "b/c/1"]
+    assert store.get("a/c/5") == b"34"
+
+
+def test_chunks_outside_of_a_shorter_array_are_deleted(store):
+    store.set("a/c/3", b"12")
+    with store.transaction("shorter"):
+        store.set("a/zarr.json", array(4))
+        store.delete("a/c/3")
+    store.set("a/zarr.json", array(8))
+    assert store.get("a/c/3") is None
+
+
+def test_copies_of_a_transaction_share_it(store):
+    with store.transaction("one"):
+        store.set("a/c/0", b"12")
+        copy = pickle.loads(pickle.dumps(store))
+        copy.set("a/c/1", b"34")
+        assert store.get("a/c/1") == b"34"
+        assert copy == store
+    assert copy.get("a/c/0") == b"12"
+
+
+def test_tasks_write_to_forks(store):
+    with store.transaction("two tasks"):
+        store.set("a/c/0", b"00")
+        changes = []
+        for chunk in (1, 2):
+            with store.changes_taken(here=True) as taken:
+                store.set(f"a/c/{chunk}", b"%d%d" % (chunk, chunk))
+                assert store.get(f"a/c/{chunk}") is not None
+                assert store.get("a/c/0") == b"00"
+                changes.append(taken())
+        assert store.get("a/c/1") is None
+        changes[0].joined(changes[1:]).apply()
+        assert store.get("a/c/1") == b"11"
+    assert [*store.list_prefix("a/")] == ["a/zarr.json", "a/c/0", "a/c/1", "a/c/2"]
+    assert FORK.get() is None
+
+
+def test_sessions_are_left_to_their_owner(repository, store):
+    session = repository.writable_session("main")
+    own = IcechunkStore(Place("session"), session)
+    with own.transaction("not made"):
+        own.set("a/c/0", b"12")
+    assert session.has_uncommitted_changes
+    with pytest.raises(KeyError):
+        fail_after(own, lambda: own.declare({"b/zarr.json": array(4)}, "b/c/0"))
+    assert own.list_dir("") == ["a/", "zarr.json"]
+    read = IcechunkStore(Place("session"), repository.readonly_session("main"))
+    with pytest.raises(StoreError, match="opened for reading only"):
+        read.set("a/c/0", b"12")
+    assert store.get("a/c/0") is None
+
+
+def test_keys_of_jobs_are_stored_elsewhere(store, repository):
+    key = ".chunkmill-job-1/plan.json"
+    assert store.set_if(key, b"1", None)
+    assert not store.set_if(key, b"2", None)
+    value, version = store.get_versioned(key)
+    assert value == b"1"
+    assert store.set_if(key, b"3", version)
+    assert (store.get(key), store.size(key)) == (b"3", 1)
+    assert store.list_dir("") == [".chunkmill-job-1/", "a/", "zarr.json"]
+    assert store.list_dir(".chunkmill-job-1/") == ["plan.json"]
+    assert [*store.list_prefix(".chunkmill-job-1/")] == [key]
+    assert key not in [*store.list_prefix("")]
+    store.set_parts(".chunkmill-job-1/part", [b"1", b"2"])
+    assert store.get(".chunkmill-job-1/part") == b"12"
+    store.delete(key)
+    store.delete_prefix(".chunkmill-job-1/")
+    store.remove_folder(".chunkmill-job-1/")
+    assert store.list_dir("") == ["a/", "zarr.json"]
+    assert n_commits(repository) == 1
+
+
+@pytest.mark.parametrize("key", ["a/.zarray", "a/0.0", "attributes.json"])
+def test_other_formats_are_refused(store, key):
+    with pytest.raises(StoreError, match="holds arrays and groups of Zarr v3"):
+        store.set(key, b"{}")
+    with store.transaction("none"), pytest.raises(StoreError, match="holds arrays and groups of Zarr v3"):
+        store.declare({"b/zarr.json": array(2)}, "b/c.0")
+    assert store.get(key) is None
+
+
+def test_prefixes_are_deleted(store):
+    store.set("a/c/0", b"12")
+    store.delete_prefix("nothing/")
+    store.delete_prefix("a/")
+    assert [*store.list_prefix("")] == ["zarr.json"]
+    store.delete_prefix("")
+    assert [*store.list_prefix("")] == []
