@@ -72,7 +72,7 @@ def store_of_icechunk(
     folder = re.search(r"\bpath[:=] *([^\n)]+)", repr(place.storage))
     url = f"icechunk:repository-{id(place):x}" if folder is None else f"file://{folder[1]}"
     journal = _journal(opens, options, None if folder is None else folder[1], "main", place)
-    return IcechunkStore(Place(f"{url}|icechunk:@branch.main", place, message=options.get(_MESSAGE), **journal))
+    return IcechunkStore(Place(f"{url}|icechunk://branch.main/", place, message=options.get(_MESSAGE), **journal))
 
 
 def store_of_repository(
