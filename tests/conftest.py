@@ -2,8 +2,10 @@
 
 import os
 import signal
+from importlib import import_module
 
 import pytest
+from dask.array import array_expr_enabled
 from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite("contracts", "support")
@@ -23,3 +25,33 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def url(tmp_path):
     """A url of a local store that does not exist yet."""
     return str(tmp_path / "store")
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Each kind of Dask array as a parameter: a process has dask.array with query planning, or without
+
+KINDS = ["query-planning"] if array_expr_enabled() else ["dask.array", "dask-array"]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return "dask-array" if request.param == "dask-array" else "dask"
+
+
+@pytest.fixture
+def xp(kind):
+    """Namespace of a kind: what users import as ``da``."""
+    return pytest.importorskip("dask_array") if kind == "dask-array" else import_module("dask.array")
+
+
+@pytest.fixture
+def registered(kind):
+    """Let xarray make arrays of the kind."""
+    from xarray.namedarray.parallelcompat import list_chunkmanagers
+
+    managers = list_chunkmanagers()
+    before = managers["dask"]
+    if kind == "dask-array":
+        import_module("dask_array.xarray").register()
+    yield
+    managers["dask"] = before

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from dask.array import array_expr_enabled
 from dask.utils import SerializableLock
 from support.recording import FarStore
 
@@ -23,7 +24,6 @@ from chunkmill.errors import (
     StoreError,
     UnsupportedFeature,
 )
-from chunkmill.nodes.array import Array
 from chunkmill.stores.memory import MemoryStore
 
 FORMATS = ["zarr2", "zarr3", "n5", "zarr3-draft"]
@@ -36,9 +36,9 @@ def values(shape, dtype="i4"):
 @pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize("blocks", [(7, 5), (3, 2), (2, 3), (1, 1), ((1, 5, 1), (2, 2, 1))], ids=str)
 @pytest.mark.parametrize("chunks", [(3, 2), (7, 5), (10, 4), (1, 1)], ids=str)
-def test_any_blocks_onto_any_chunks(fmt, blocks, chunks):
+def test_any_blocks_onto_any_chunks(fmt, blocks, chunks, xp):
     store = MemoryStore()
-    x = da.from_array(values((7, 5)), chunks=blocks)
+    x = xp.from_array(values((7, 5)), chunks=blocks)
     report = cm.to_store(x, store, "a", format=fmt, chunks=chunks)
     array = cm.open_array(store, "a")
     assert array.chunks == chunks
@@ -48,63 +48,63 @@ def test_any_blocks_onto_any_chunks(fmt, blocks, chunks):
 
 
 @pytest.mark.parametrize("limit", ["1KiB", "4KiB", "1MiB"])
-def test_a_small_chunk_size_setting_never_cuts_a_shard(limit):
+def test_a_small_chunk_size_setting_never_cuts_a_shard(limit, xp):
     store = MemoryStore()
-    x = da.from_array(values((64, 64)), chunks=(5, 64))
+    x = xp.from_array(values((64, 64)), chunks=(5, 64))
     with dask.config.set({"array.chunk-size": limit}):
         cm.to_store(x, store, chunks=(8, 8), shards=(32, 32))
     np.testing.assert_array_equal(cm.open_array(store)[...], values((64, 64)))
     assert sorted(store.list_prefix("c/")) == [f"c/{i}/{j}" for i in (0, 1) for j in (0, 1)]
 
 
-def test_default_chunks_are_the_blocks():
+def test_default_chunks_are_the_blocks(xp):
     store = MemoryStore()
-    cm.to_store(da.ones((10, 7), chunks=(4, 7)), store)
+    cm.to_store(xp.ones((10, 7), chunks=(4, 7)), store)
     assert cm.open_array(store).chunks == (4, 7)
 
 
 @pytest.mark.parametrize("region", [np.s_[2:6, 1:4], np.s_[0:3, 0:2], np.s_[3:7, :], np.s_[6:7, 4:5]], ids=str)
 @pytest.mark.parametrize("sharded", [False, True])
-def test_region(region, sharded):
+def test_region(region, sharded, xp):
     store = MemoryStore()
     before = values((7, 5))
     more = {"chunks": (1, 2), "shards": (3, 2)} if sharded else {"chunks": (3, 2)}
-    cm.to_store(da.from_array(before), store, **more)
+    cm.to_store(xp.from_array(before), store, **more)
     part = -values(before[region].shape)
-    cm.to_store(da.from_array(part, chunks=(2, 2)), store, region=region)
+    cm.to_store(xp.from_array(part, chunks=(2, 2)), store, region=region)
     expected = before.copy()
     expected[region] = part
     np.testing.assert_array_equal(cm.open_array(store)[...], expected)
 
 
-def test_partial_keys_are_counted():
+def test_partial_keys_are_counted(xp):
     array = cm.create_array(MemoryStore(), shape=(12,), dtype="i4", chunks=(4,))
-    (report,) = cm.store(da.ones(8, chunks=3, dtype="i4"), array, regions=(slice(2, 10),))
+    (report,) = cm.store(xp.ones(8, chunks=3, dtype="i4"), array, regions=(slice(2, 10),))
     assert (report.n_keys, report.n_partial) == (3, 2)
     np.testing.assert_array_equal(array[...], [0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0])
 
 
 @pytest.mark.parametrize("lock", ["auto", None, False, SerializableLock()], ids=["auto", "none", "false", "given"])
-def test_interleaved_partial_writes_lose_nothing(url, lock):
+def test_interleaved_partial_writes_lose_nothing(url, lock, xp):
     """Each element is a job of its own, and all share one chunk."""
     array = cm.create_array(url, shape=(64,), dtype="i4", chunks=(64,))
     jobs = [
-        cm.store(da.full(1, i + 1, dtype="i4"), array, regions=(slice(i, i + 1),), lock=lock, compute=False)
+        cm.store(xp.full(1, i + 1, dtype="i4"), array, regions=(slice(i, i + 1),), lock=lock, compute=False)
         for i in range(64)
     ]
     dask.compute(*jobs, scheduler="threads", num_workers=8)
     np.testing.assert_array_equal(array[...], np.arange(64) + 1)
 
 
-def test_fill_is_not_stored_and_an_old_chunk_is_deleted():
+def test_fill_is_not_stored_and_an_old_chunk_is_deleted(xp):
     store = MemoryStore()
-    x = da.from_array(np.array([5, 5, 0, 0]), chunks=2)
+    x = xp.from_array(np.array([5, 5, 0, 0]), chunks=2)
     report = cm.to_store(x, store)
     assert (report.n_keys, report.n_empty) == (2, 1)
     assert list(store.list_prefix("c/")) == ["c/0"]
-    cm.to_store(da.zeros(4, dtype=x.dtype), store, mode="r+")
+    cm.to_store(xp.zeros(4, dtype=x.dtype), store, mode="r+")
     assert list(store.list_prefix("c/")) == []
-    cm.to_store(da.zeros(4, dtype=x.dtype), store, mode="r+", write_empty_chunks=True)
+    cm.to_store(xp.zeros(4, dtype=x.dtype), store, mode="r+", write_empty_chunks=True)
     assert sorted(store.list_prefix("c/")) == ["c/0", "c/1"]
 
 
@@ -118,17 +118,17 @@ def test_emptiness_is_bit_exact():
 
 class TestModes:
     @pytest.fixture
-    def store(self):
+    def store(self, xp):
         store = MemoryStore()
-        cm.to_store(da.ones(4), store, "a")
+        cm.to_store(xp.ones(4), store, "a")
         return store
 
     def test_new_only(self, store):
         with pytest.raises(NodeExists, match="mode='w'"):
             cm.to_store(da.zeros(4), store, "a")
 
-    def test_replace(self, store):
-        cm.to_store(da.full((2, 2), 7), store, "a", mode="w", format="zarr2")
+    def test_replace(self, store, xp):
+        cm.to_store(xp.full((2, 2), 7), store, "a", mode="w", format="zarr2")
         assert cm.open_array(store, "a").format == "zarr2"
         np.testing.assert_array_equal(cm.open_array(store, "a"), np.full((2, 2), 7))
 
@@ -152,8 +152,8 @@ class TestModes:
         cm.to_store(x.persist(), url, "g/a", mode="w")
 
     @pytest.mark.parametrize("mode", ["a", "r+"])
-    def test_write_into(self, store, mode):
-        cm.to_store(da.full(4, 3.0), store, "a", mode=mode)
+    def test_write_into(self, store, mode, xp):
+        cm.to_store(xp.full(4, 3.0), store, "a", mode=mode)
         np.testing.assert_array_equal(cm.open_array(store, "a"), np.full(4, 3.0))
 
     def test_append_mode_creates(self, store):
@@ -168,9 +168,9 @@ class TestModes:
         with pytest.raises(ValueError, match="mode='r'"):
             cm.to_store(da.ones(4), store, "a", mode="r")
 
-    def test_wrong_shape_changes_nothing(self, store):
+    def test_wrong_shape_changes_nothing(self, store, xp):
         with pytest.raises(AlignmentError, match=r"shape \(5,\)"):
-            cm.to_store(da.zeros(5), store, "a", mode="r+")
+            cm.to_store(xp.zeros(5), store, "a", mode="r+")
         np.testing.assert_array_equal(cm.open_array(store, "a"), np.ones(4))
 
     def test_region_outside(self, store):
@@ -184,15 +184,16 @@ class TestModes:
             cm.open_array(store, "a")[0] = 1
 
 
-def test_unknown_chunks_are_refused_before_anything_is_written():
-    x = da.arange(10, chunks=5)
+@pytest.mark.skipif(array_expr_enabled(), reason="of query planning, there are no arrays of unknown chunks")
+def test_unknown_chunks_are_refused_before_anything_is_written(xp):
+    x = xp.arange(10, chunks=5)
     store = MemoryStore()
     with pytest.raises(AlignmentError, match="compute_chunk_sizes"):
         cm.to_store(x[x > 3], store)
     assert not list(store.list_prefix(""))
 
 
-def test_the_array_appears_when_it_is_whole():
+def test_the_array_appears_when_it_is_whole(xp):
     """A failing block leaves no array behind that would read as fill."""
 
     def fail(block):
@@ -202,14 +203,14 @@ def test_the_array_appears_when_it_is_whole():
 
     store = MemoryStore()
     with pytest.raises(RuntimeError, match="no such luck"):
-        cm.to_store(da.arange(8, chunks=2).map_blocks(fail, dtype=int, meta=np.empty(0, int)), store)
+        cm.to_store(xp.arange(8, chunks=2).map_blocks(fail, dtype=int, meta=np.empty(0, int)), store)
     with pytest.raises(NodeNotFound):
         cm.open_array(store)
 
 
-def test_compute_later():
+def test_compute_later(xp):
     store = MemoryStore()
-    later = cm.to_store(da.arange(8, chunks=2), store, compute=False)
+    later = cm.to_store(xp.arange(8, chunks=2), store, compute=False)
     with pytest.raises(NodeNotFound):
         cm.open_array(store)
     report = later.compute()
@@ -217,15 +218,15 @@ def test_compute_later():
     np.testing.assert_array_equal(cm.open_array(store), np.arange(8))
 
 
-@pytest.mark.parametrize("kind", [MemoryStore, FarStore])
+@pytest.mark.parametrize("new_store", [MemoryStore, FarStore])
 @pytest.mark.parametrize("others", ["array", "group"])
-def test_what_others_make_before_a_graph_is_computed_survives(kind, others):
+def test_what_others_make_before_a_graph_is_computed_survives(new_store, others, xp):
     """None of 64 elements of theirs survived, and the error said that they had."""
-    store = kind()
-    later = cm.to_store(da.ones((8, 8), chunks=4), store, "x", compute=False)
+    store = new_store()
+    later = cm.to_store(xp.ones((8, 8), chunks=4), store, "x", compute=False)
     theirs = np.arange(64.0).reshape(8, 8)
     if others == "array":
-        cm.to_store(da.from_array(theirs, chunks=4), store, "x")
+        cm.to_store(xp.from_array(theirs, chunks=4), store, "x")
     else:
         cm.create_group(store, "x")
     before = {key: store.get(key) for key in store.list_prefix("")}
@@ -236,10 +237,10 @@ def test_what_others_make_before_a_graph_is_computed_survives(kind, others):
         np.testing.assert_array_equal(cm.open_array(store, "x")[...], theirs)
 
 
-def test_several_at_once():
+def test_several_at_once(xp):
     store = MemoryStore()
     a, b = (cm.create_array(store, n, shape=(6,), dtype="i8", chunks=(4,)) for n in "ab")
-    reports = cm.store([da.arange(6, chunks=3), da.ones(6, dtype="i8")], [a, b])
+    reports = cm.store([xp.arange(6, chunks=3), xp.ones(6, dtype="i8")], [a, b])
     assert [r.n_regrouped for r in reports] == [2, 0]
     np.testing.assert_array_equal(a[...], np.arange(6))
     np.testing.assert_array_equal(b[...], np.ones(6))
@@ -251,7 +252,7 @@ def test_several_at_once():
     ids=str,
 )
 @pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
-def test_dtypes(dtype, fmt):
+def test_dtypes(dtype, fmt, xp):
     rng = np.random.default_rng(3)
     if dtype is str:
         x = np.array(["a", "", "snow", "☂☂", "longer than most", "z"], np.dtypes.StringDType())
@@ -265,9 +266,9 @@ def test_dtypes(dtype, fmt):
     store = MemoryStore()
     if dtype == [("a", ">i2"), ("b", "f4", (2,))] and fmt == "zarr3":
         with pytest.raises(UnsupportedFeature):
-            cm.to_store(da.from_array(x, chunks=4), store, format=fmt)
+            cm.to_store(xp.from_array(x, chunks=4), store, format=fmt)
         return
-    cm.to_store(da.from_array(x, chunks=4), store, format=fmt)
+    cm.to_store(xp.from_array(x, chunks=4), store, format=fmt)
     got = cm.open_array(store)[...]
     assert got.dtype == (x.dtype if dtype is str else np.dtype(dtype).newbyteorder("="))
     np.testing.assert_array_equal(got, x.astype(got.dtype))
@@ -295,10 +296,10 @@ def test_values_are_broadcast_as_numpy_does(shape):
     np.testing.assert_array_equal(array[...], expected)
 
 
-def test_a_region_may_be_a_list():
+def test_a_region_may_be_a_list(xp):
     store = MemoryStore()
     cm.create_array(store, shape=(10, 5), dtype="i4", chunks=(4, 4))
-    cm.to_store(da.ones((4, 2), dtype="i4"), store, region=[slice(3, 7), slice(1, 3)])
+    cm.to_store(xp.ones((4, 2), dtype="i4"), store, region=[slice(3, 7), slice(1, 3)])
     assert cm.open_array(store)[...].sum() == 8
 
 
@@ -366,8 +367,15 @@ IN_PLACE = {
 }
 
 
+@pytest.fixture(params=["ours", "dask's"])
+def source(request, xp, kind):
+    """Function that reads an array."""
+    if request.param == "ours":
+        return lambda a: a.to_dask(chunked_array_type=kind)
+    return lambda a: xp.from_array(a, chunks=(5, 5))
+
+
 @pytest.mark.parametrize("case", IN_PLACE)
-@pytest.mark.parametrize("source", [Array.to_dask, lambda a: da.from_array(a, chunks=(5, 5))], ids=["ours", "dask's"])
 def test_onto_what_is_read(tmp_path, case, source):
     make, region, expected = IN_PLACE[case]
     values = np.arange(400.0).reshape(20, 20)
@@ -383,7 +391,6 @@ def test_onto_what_is_read(tmp_path, case, source):
     [lambda x: x[::-1], lambda x: x.T, lambda x: x - x.mean(), lambda x: x.map_overlap(lambda b: b, depth=1)],
     ids=["flipped", "turned", "minus the mean", "with neighbours"],
 )
-@pytest.mark.parametrize("source", [Array.to_dask, lambda a: da.from_array(a, chunks=(5, 5))], ids=["ours", "dask's"])
 def test_onto_what_other_tasks_are_made_from(tmp_path, make, source):
     values = np.arange(400.0).reshape(20, 20)
     a = _stored(tmp_path, values, (5, 5))
@@ -392,10 +399,10 @@ def test_onto_what_other_tasks_are_made_from(tmp_path, make, source):
     np.testing.assert_array_equal(a[...], values)
 
 
-def test_onto_what_is_read_shifted(tmp_path):
+def test_onto_what_is_read_shifted(tmp_path, kind):
     values = np.arange(float(4 << 20)).reshape(64, -1)  # blocks of 8 MiB: of smaller ones a task would write several
     a = _stored(tmp_path, values, (16, values.shape[1]))
-    shifted = a.to_dask(region=np.s_[:56])
+    shifted = a.to_dask(region=np.s_[:56], chunked_array_type=kind)
     with pytest.raises(JobError, match="of the same array"):
         cm.to_store(shifted, tmp_path / "a", region=np.s_[8:])
     cm.to_store(shifted.persist(), tmp_path / "a", region=np.s_[8:])
@@ -418,7 +425,7 @@ GIVEN = {
     "list": ([[1, 2], [3, 4]], np.array([[1, 2], [3, 4]])),
     "objects that are strings": (np.array(["a", "", "bcd"], dtype=object), np.array(["a", "", "bcd"])),
     "strings": (np.array(["a", "ü"], dtype=np.dtypes.StringDType()), np.array(["a", "ü"])),
-    "dask's objects": (da.from_array(np.array(["a", "b"], dtype=object), chunks=1), np.array(["a", "b"])),
+    "dask's objects": (lambda xp: xp.from_array(np.array(["a", "b"], dtype=object), chunks=1), np.array(["a", "b"])),
     "a series": (pd.Series([1.5, 2.5]), np.array([1.5, 2.5])),
     "categories": (pd.Series(["a", "b"], dtype="category"), np.array(["a", "b"])),
     "an index": (pd.Index([3, 4]), np.array([3, 4])),
@@ -429,8 +436,9 @@ GIVEN = {
 
 
 @pytest.mark.parametrize("case", GIVEN)
-def test_values_of_many_kinds(case):
+def test_values_of_many_kinds(case, xp):
     values, expected = GIVEN[case]
+    values = values(xp) if callable(values) else values
     store = MemoryStore()
     cm.to_store(values, store)
     np.testing.assert_array_equal(cm.open_array(store)[...].astype(expected.dtype), expected)
@@ -438,19 +446,26 @@ def test_values_of_many_kinds(case):
 
 NO_VALUES = {
     "masked": (np.ma.masked_array([1, 2], [False, True]), "masked values; give x.filled"),
-    "masked, of dask": (da.ma.masked_array(da.arange(4), da.arange(4) > 1), "masked values; give x.filled"),
+    "masked, of dask": (lambda xp: xp.ma.masked_array(xp.arange(4), xp.arange(4) > 1), "masked values; give x.filled"),
     "None among strings": (np.array(["a", None], dtype=object), "NoneType among strings; fill"),
     "numbers among strings": (np.array(["a", 1], dtype=object), "int among strings"),
     "missing strings": (np.array(["a", None], dtype=np.dtypes.StringDType(na_object=None)), "NoneType among strings"),
-    "the same, of dask": (da.from_array(np.array(["a", None], dtype=object), chunks=1), "NoneType among strings"),
+    "the same, of dask": (
+        lambda xp: xp.from_array(np.array(["a", None], dtype=object), chunks=1),
+        "NoneType among strings",
+    ),
     "bytes": (np.array([b"a", b"bc"], dtype=object), "bytes among strings.*'vlen-bytes'"),
     "a generator": ((i for i in range(3)), "generator among strings"),
 }
 
 
 @pytest.mark.parametrize("case", NO_VALUES)
-def test_what_no_store_can_hold(case):
+def test_what_no_store_can_hold(case, xp):
     values, message = NO_VALUES[case]
+    if callable(values):
+        if message.startswith("masked") and (not hasattr(xp, "ma") or callable(xp.ma)):
+            pytest.skip("this kind has no masked arrays")
+        values = values(xp)
     store = MemoryStore()
     with pytest.raises(UnsupportedFeature, match=message):
         cm.to_store(values, store)
@@ -458,8 +473,8 @@ def test_what_no_store_can_hold(case):
         cm.open(store)
 
 
-def test_masked_blocks_of_an_array_that_does_not_tell():
-    x = da.zeros(4, chunks=2).map_blocks(lambda b: np.ma.masked_array(b, [True, False]), meta=np.empty(0))
+def test_masked_blocks_of_an_array_that_does_not_tell(xp):
+    x = xp.zeros(4, chunks=2).map_blocks(lambda b: np.ma.masked_array(b, [True, False]), meta=np.empty(0))
     with pytest.raises(UnsupportedFeature, match="masked values"):
         cm.to_store(x, MemoryStore())
 

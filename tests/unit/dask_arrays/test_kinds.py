@@ -1,6 +1,6 @@
 """Every kind of Dask array is taken: of dask.array, the same with query planning, and of dask-array.
 
-The last test runs this file and that of expressions again, in a process with query planning.
+The last test runs those of this and other files that have the kind as a parameter again, with query planning.
 """
 
 import os
@@ -256,8 +256,10 @@ def test_no_whole_variable_is_in_the_client(xp, registered, write, tmp_path):
 @pytest.mark.skipif(array_expr_enabled(), reason="it is this process")
 def test_all_of_this_with_query_planning():
     environment = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": "True"}
-    here = Path(__file__)
-    files = map(str, [here, here.with_name("test_expressions.py"), here.parents[2] / "cost/test_patterns_cost.py"])
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0", *files]
+    here, tests = Path(__file__), Path(__file__).parents[2]
+    files = [here, here.with_name("test_expressions.py"), here.with_name("test_encoded_copy.py")]
+    files += [tests / "cost/test_patterns_cost.py", *sorted(tests.glob("integration/test_*_dask.py"))]
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-n", "0", "-m", "not slow", "-k", "query-planning or patterns"]
+    command = [sys.executable, "-m", "pytest", *options, *map(str, files)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:]
