@@ -9,6 +9,7 @@ import obstore.store
 import pytest
 from contracts.store_contract import KEYS, ReadContract, StoreContract
 from support.azure_server import azure_server  # noqa: F401
+from support.file_servers import ftp_server, sftp_server, webdav_server  # noqa: F401
 from support.gcs_server import gcs_server  # noqa: F401
 from support.recording import RecordingStore
 from support.servers import WARNINGS, http_server, s3_server  # noqa: F401
@@ -105,6 +106,32 @@ class TestObstoreGcs(StoreContract):
         assert isinstance(store, ObstoreStore)
         assert store.compares_versions
         return store
+
+
+@pytest.mark.filterwarnings("ignore:.*guarded by a lock alone")
+class OfFileServer(StoreContract):
+    n_listed = 100
+    n_threads, n_increments = 3, 4
+    n_reads = 3
+    n_replaced = 3
+
+
+class TestSftp(OfFileServer):
+    @pytest.fixture
+    def store(self, sftp_server):  # noqa: F811
+        return open_store(sftp_server.new_folder() + "/some/root", sftp_server.storage_options)
+
+
+class TestWebdav(OfFileServer):
+    @pytest.fixture
+    def store(self, webdav_server):  # noqa: F811
+        return open_store(webdav_server.new_folder() + "/some/root", webdav_server.storage_options)
+
+
+class TestFtp(OfFileServer):
+    @pytest.fixture
+    def store(self, ftp_server):  # noqa: F811
+        return open_store(ftp_server.new_folder() + "/some/root", ftp_server.storage_options)
 
 
 class TestObstoreMemory(StoreContract):

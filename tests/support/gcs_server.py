@@ -1,6 +1,7 @@
 """A server of Google Cloud Storage's XML API as far as stores use it: generations, conditions, ranges, listings.
 
-There is no emulator of that API to install here: this one follows its reference, and is no judge of it.
+It follows the reference of that API, and is no judge of it. Of the emulators on PyPI, fake-gcs-server refuses the API's
+PUT, and gcp-storage-emulator knows no conditions: neither can judge what two writers do to each other.
 """
 
 from __future__ import annotations

@@ -11,18 +11,31 @@ import re
 import threading
 import weakref
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import fsspec
+import fsspec.asyn
 import fsspec.core
 import fsspec.utils
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.registry import known_implementations, registry
+from fsspec.spec import AbstractFileSystem
 
 from chunkmill.config import setting
 from chunkmill.errors import StoreError
-from chunkmill.stores.fsspec_services import HttpService, Service, http_url, service_of
+from chunkmill.stores.file_services import FtpService, RenamingService, SftpService, WebdavService
+from chunkmill.stores.fsspec_services import (
+    ABSENT,
+    ARCHIVE_PROTOCOLS,
+    RENAMING_PROTOCOLS,
+    ArchiveService,
+    HttpService,
+    S3Service,
+    Service,
+    http_url,
+)
 from chunkmill.stores.partial_files import PARTIAL_SUFFIX
 
 __all__ = [
@@ -85,6 +98,31 @@ class Opened:
             if path.startswith(base) and path != base and not path.endswith(PARTIAL_SUFFIX):
                 yield path[len(base) :]
 
+    def find(self, path: str) -> dict[str, dict[str, Any]]:
+        """Return what the filesystem tells of each file below a path, by name.
+
+        fsspec's own walk passes over folders that it failed to list: chunks in them would be read as fill values.
+        """
+        kind = type(self.fs)
+        if getattr(kind, "_find", None) is not _AsyncFind and kind.find is not AbstractFileSystem.find:
+            found: dict[str, dict[str, Any]] = self.fs.find(path, detail=True)
+            return found
+        return {info["name"]: info for info in self._walk(path)}
+
+    def _walk(self, path: str) -> Iterator[dict[str, Any]]:
+        try:
+            entries = self.service.entries(path)
+        except ABSENT:  # others may delete it since it was listed
+            return
+        for info in entries:
+            name = info["name"].rstrip("/")
+            if info["type"] != "directory":
+                yield info
+            elif name.strip("/") != path.strip("/"):
+                yield from self._walk(name)
+
+
+_AsyncFind = fsspec.asyn.AsyncFileSystem._find  # noqa: SLF001
 
 _filesystems: dict[tuple[int, str], Opened] = {}
 _lock = threading.Lock()
@@ -115,6 +153,26 @@ def open_filesystem(url: str, options: Mapping[str, Any], made_by: type[Any] | N
             root = root if isinstance(service, HttpService) else root.rstrip("/")
             _filesystems[token] = Opened(os.getpid(), fs, root, service)
         return _filesystems[token]
+
+
+def service_of(filesystem: Any) -> Service:
+    """Return how to talk to `filesystem`."""
+    protocols = {filesystem.protocol} if isinstance(filesystem.protocol, str) else set(filesystem.protocol)
+    for kind, names, attribute in _SERVICES:
+        if protocols & names and hasattr(filesystem, attribute):
+            return kind(filesystem)
+    is_archive = protocols & ARCHIVE_PROTOCOLS and not filesystem.async_impl
+    return ArchiveService(filesystem) if is_archive else Service(filesystem)
+
+
+_SERVICES: tuple[tuple[type[Service], AbstractSet[str], str], ...] = (  # with what their filesystems are known by
+    (S3Service, {"s3"}, "call_s3"),
+    (HttpService, {"http"}, "set_session"),
+    (WebdavService, {"webdav"}, "client"),
+    (FtpService, {"ftp"}, "ftp"),
+    (SftpService, {"sftp", "ssh"}, "mv"),
+    (RenamingService, RENAMING_PROTOCOLS, "mv"),
+)
 
 
 def without_dirs(fs: Any, root: str) -> tuple[Any, str]:

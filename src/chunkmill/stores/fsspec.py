@@ -46,7 +46,7 @@ from chunkmill.stores.fsspec_services import (
     OutOfRange,
     digest,
 )
-from chunkmill.stores.probe import compares_versions, create_again, set_unguarded
+from chunkmill.stores.probe import compares_versions, create_again, set_unguarded, warn_unguarded
 from chunkmill.stores.read_ahead import get_ahead
 
 __all__ = ["FsspecStore"]
@@ -70,8 +70,8 @@ class FsspecStore:
     -----
     Values appear whole on object stores, and by rename over sftp. Elsewhere (smb, ftp, WebDAV, …) a reader may get some
     of the old value and some of the new one while it is replaced: `replaces_atomically` is false there.
-    `set_if` is atomic on S3 (``If-Match``), and by comparison before writing elsewhere. Answers of 403 raise, though S3
-    gives them for absent keys too, to clients that must not list the bucket.
+    `set_if` is atomic on S3 (``If-Match``). Elsewhere it compares before it writes, and the first one warns. Answers of
+    403 raise, though S3 gives them for absent keys too, to clients that must not list the bucket.
 
     Examples
     --------
@@ -236,6 +236,8 @@ class FsspecStore:
             return self.set_by_condition(key, data, version)
 
         if put():
+            if self.is_remote and not self._is_s3:
+                warn_unguarded(self, "/".join(self.url.split("/")[:3]))
             return True
         is_refused = self._is_s3 and version is None and data is not None
         return is_refused and create_again(self, key, put, float(setting("retry-seconds")))
@@ -303,7 +305,7 @@ class FsspecStore:
                 yield from self.list_prefix(prefix + name) if name.endswith("/") else [prefix + name]
             return
         opened.fs.invalidate_cache()  # or others' changes stay unseen
-        paths: Iterable[str] = self._blocking(prefix, lambda: opened.fs.find(opened.path(prefix))) or ()
+        paths: Iterable[str] = self._blocking(prefix, lambda: opened.find(opened.path(prefix))) or ()
         yield from (prefix + name for name in opened.names_below(prefix, paths))
 
     def list_sizes(self, prefix: str) -> Iterator[tuple[str, int | None]]:
@@ -314,9 +316,7 @@ class FsspecStore:
             yield from ((key, None) for key in self.list_prefix(prefix))
             return
         opened.fs.invalidate_cache()
-        found: Mapping[str, Any] = (
-            self._blocking(prefix, lambda: opened.fs.find(opened.path(prefix), detail=True)) or {}
-        )
+        found: Mapping[str, Any] = self._blocking(prefix, lambda: opened.find(opened.path(prefix))) or {}
         for path, info in found.items():
             yield from ((prefix + name, info.get("size")) for name in opened.names_below(prefix, [path]))
 
@@ -328,7 +328,7 @@ class FsspecStore:
             return self._list_links(opened, prefix)
         opened.fs.invalidate_cache()
         entries: Iterable[dict[str, Any]] = (
-            self._blocking(prefix, lambda: opened.fs.ls(opened.path(prefix), detail=True)) or ()
+            self._blocking(prefix, lambda: opened.service.entries(opened.path(prefix))) or ()
         )
         paths = (e["name"].rstrip("/") + ("/" if e["type"] == "directory" else "") for e in entries)
         return sorted(set(opened.names_below(prefix, paths)))

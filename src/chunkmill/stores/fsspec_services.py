@@ -1,8 +1,9 @@
-"""Requests to fsspec filesystems, by kind of service: S3, HTTP, any other.
+"""Requests to fsspec filesystems, by kind of service: S3, HTTP, archives, any other.
 
 `FsspecStore` needs more than fsspec's common interface: a value and its version in one response, suffix
 ranges in one request, a check that the range was honoured, conditional writes. Errors leave as the filesystem
-raises them; only those of `ABSENT` mean that there is no such key.
+raises them; only those of `ABSENT` mean that there is no such key. Not here: servers of files
+(`chunkmill.stores.file_services`).
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from urllib.parse import quote
 
 from chunkmill.config import setting
 from chunkmill.stores.base import ByteRange
-from chunkmill.stores.partial_files import partial_name
 
 __all__ = [
     "ABSENT",
     "ARCHIVE_PROTOCOLS",
     "ATOMIC_PROTOCOLS",
     "CACHE_PROTOCOLS",
+    "RENAMING_PROTOCOLS",
+    "ArchiveService",
     "HttpService",
     "OutOfRange",
     "S3Service",
     "Service",
-    "service_of",
 ]
 
 ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
@@ -70,6 +71,11 @@ class Service:
             return await getattr(self.fs, "_" + name)(*args, **kwargs)
         return getattr(self.fs, name)(*args, **kwargs)
 
+    def entries(self, path: str) -> list[dict[str, Any]]:
+        """Return what the filesystem tells of each file and folder directly below a path."""
+        found: list[dict[str, Any]] = self.fs.ls(path, detail=True)
+        return found
+
     async def fetch(self, path: str, byte_range: ByteRange | None) -> Fetched:
         """Return the bytes of a range, perhaps fewer, and the version of the whole value where it is known."""
         if byte_range is None:
@@ -103,8 +109,8 @@ class Service:
         except FileNotFoundError:
             if self.is_async:  # no directories in object stores: what is missing stays so
                 raise
-            self.fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-            self.fs.pipe_file(path, value)
+            await self._run("makedirs", path.rpartition("/")[0], exist_ok=True)
+            await self._run("pipe_file", path, value)
         return True
 
     async def put_if(self, path: str, value: bytes | None, version: str | None) -> bool:
@@ -122,7 +128,9 @@ class Service:
         return True
 
     async def delete(self, path: str) -> None:
-        """Delete a value."""
+        """Delete a value; `FileNotFoundError` where there is none."""
+        if not self.is_async:  # nor a folder, which WebDAV deletes with all that is in it
+            await self.size(path)
         await self._run("rm_file", path)
 
     async def delete_many(self, paths: list[str]) -> None:
@@ -148,31 +156,6 @@ class ArchiveService(Service):
                 return await super()._run(name, *args, **kwargs)
             except KeyError as error:  # `zipfile`'s own, from fsspec before 2026.6
                 raise FileNotFoundError(*args) from error
-
-
-class RenamingService(Service):
-    """A filesystem whose files are replaced by renaming another one: written in place, they are seen half written.
-
-    paramiko's client waits for ever where two threads ask at once: over SFTP each request waits for the one before.
-    """
-
-    def __init__(self, filesystem: Any) -> None:
-        super().__init__(filesystem)
-        if _protocols(filesystem) & {"sftp", "ssh"}:
-            self.one_at_a_time = threading.RLock()
-
-    async def put(self, path: str, value: bytes) -> bool:
-        """Store a value: a hidden file in the same directory, then a rename over the path."""
-        directory, _, name = path.rpartition("/")
-        partial = f"{directory}/{partial_name(name)}"
-        try:
-            await super().put(partial, value)
-            self.fs.mv(partial, path)
-        except BaseException:
-            with contextlib.suppress(Exception):
-                self.fs.rm_file(partial)
-            raise
-        return True
 
 
 class S3Service(Service):
@@ -404,22 +387,6 @@ def _check_content_range(response: Any, byte_range: ByteRange) -> None:
     match = re.fullmatch(r"bytes (\d+)-\d+/(?:\d+|\*)", header.strip())
     if match is None or (byte_range.start >= 0 and int(match[1]) != byte_range.start):
         raise OSError(f"asked for {range_header(byte_range)}, got a response with Content-Range {header!r}")
-
-
-def service_of(filesystem: Any) -> Service:
-    """Return how to talk to `filesystem`."""
-    protocols = _protocols(filesystem)
-    if "s3" in protocols and hasattr(filesystem, "call_s3"):
-        return S3Service(filesystem)
-    if "http" in protocols and hasattr(filesystem, "set_session"):
-        return HttpService(filesystem)
-    if protocols & ARCHIVE_PROTOCOLS and not filesystem.async_impl:
-        return ArchiveService(filesystem)
-    return RenamingService(filesystem) if protocols & RENAMING_PROTOCOLS else Service(filesystem)
-
-
-def _protocols(filesystem: Any) -> set[str]:
-    return {filesystem.protocol} if isinstance(filesystem.protocol, str) else set(filesystem.protocol)
 
 
 def range_header(byte_range: ByteRange) -> str:

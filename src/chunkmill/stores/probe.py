@@ -26,6 +26,7 @@ __all__ = [
     "is_forbidden",
     "is_unsupported",
     "set_unguarded",
+    "warn_unguarded",
 ]
 
 PROBE_PREFIX = ".chunkmill-probe-"
@@ -73,13 +74,26 @@ def _probed(store: WritesByCondition) -> bool:
             return True
         raise
     if fault is not None:
-        warnings.warn(
-            f"{store.url} {fault}: partial writes of chunks, and what jobs and writers do to one document, are guarded "
-            "by a lock alone, which other programs do not hold",
-            UserWarning,
-            stacklevel=2,
-        )
+        _warn(store, fault)
     return fault is None
+
+
+def warn_unguarded(store: Store, root: str) -> None:
+    """Warn, once a process and root, of the first write of documents or parts to a store that compares no versions."""
+    token = os.getpid(), root
+    if token not in _answers:
+        _answers[token] = False
+        _warn(store, "compares no versions")
+
+
+def _warn(store: Store, fault: str) -> None:
+    torn = "" if store.replaces_atomically else "; a reader may get half of a value that is being replaced"
+    warnings.warn(
+        f"{store.url} {fault}: partial writes of chunks, and what jobs and writers do to one document, are guarded "
+        f"by a lock alone, which other programs do not hold{torn}",
+        UserWarning,
+        stacklevel=2,
+    )
 
 
 def is_forbidden(error: StoreError) -> bool:

@@ -1,0 +1,178 @@
+"""Servers of files, written by others, in threads of the tests: SFTP (asyncssh), WebDAV (wsgidav) and FTP (pyftpdlib).
+
+Each serves an empty folder, to which tests may look by other means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+__all__ = ["FileServer", "ftp_server", "serve_ftp", "serve_sftp", "serve_webdav", "sftp_server", "webdav_server"]
+
+USER, PASSWORD = "tester", "testing"
+
+
+@dataclass
+class FileServer:
+    """A folder, and the url and options by which fsspec opens it."""
+
+    folder: Path
+    url: str
+    storage_options: dict[str, Any] = field(default_factory=dict)
+    close_connections: Callable[[], None] = lambda: None
+    """Close all connections, as servers do with clients that are silent for long."""
+
+    def new_folder(self) -> str:
+        """Return the url of a folder that does not exist yet."""
+        return f"{self.url}/{uuid4().hex[:12]}"
+
+
+@contextlib.contextmanager
+def serve_sftp(folder: Path) -> Iterator[FileServer]:
+    """Serve a folder by asyncssh's SFTP, on a free port."""
+    import asyncssh
+
+    connections: list[Any] = []
+
+    class Server(asyncssh.SSHServer):
+        def connection_made(self, connection: Any) -> None:
+            connections.append(connection)
+
+        def begin_auth(self, username: str) -> bool:
+            return True
+
+        def password_auth_supported(self) -> bool:
+            return True
+
+        def validate_password(self, username: str, password: str) -> bool:
+            return (username, password) == (USER, PASSWORD)
+
+    def sftp(channel: Any) -> Any:
+        return asyncssh.SFTPServer(channel, chroot=str(folder))
+
+    async def listen() -> Any:
+        key = asyncssh.generate_private_key("ssh-ed25519")
+        return await asyncssh.listen("127.0.0.1", 0, server_factory=Server, server_host_keys=[key], sftp_factory=sftp)
+
+    async def close(server: Any) -> None:
+        while connections:
+            connections.pop().abort()
+        await asyncio.sleep(0.1)  # so that their sockets are closed
+        server.close()
+        await server.wait_closed()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="sftp-server", daemon=True)
+    thread.start()
+    try:
+        server = asyncio.run_coroutine_threadsafe(listen(), loop).result(30)
+        options = {"port": server.get_port(), "username": USER, "password": PASSWORD}
+        options |= {"allow_agent": False, "look_for_keys": False}
+
+        def abort() -> None:
+            while connections:
+                connections.pop().abort()
+
+        yield FileServer(folder, "sftp://127.0.0.1", options, lambda: loop.call_soon_threadsafe(abort))
+        asyncio.run_coroutine_threadsafe(close(server), loop).result(30)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(30)
+        loop.close()
+
+
+@contextlib.contextmanager
+def serve_webdav(folder: Path) -> Iterator[FileServer]:
+    """Serve a folder by wsgidav, on a free port."""
+    from cheroot.wsgi import Server
+    from wsgidav.wsgidav_app import WsgiDAVApp
+
+    config = {
+        "provider_mapping": {"/": str(folder)},
+        "simple_dc": {"user_mapping": {"*": {USER: {"password": PASSWORD}}}},
+        "verbose": 0,
+        "logging": {"enable": False},
+    }
+    server = Server(("127.0.0.1", 0), WsgiDAVApp(config), numthreads=10)
+    server.prepare()
+    thread = threading.Thread(target=server.serve, name="webdav-server", daemon=True)
+    thread.start()
+    try:
+        options = {"base_url": f"http://127.0.0.1:{server.bind_addr[1]}", "auth": (USER, PASSWORD)}
+        yield FileServer(folder, "webdav://", options)
+    finally:
+        server.stop()
+        thread.join(30)
+
+
+@contextlib.contextmanager
+def serve_ftp(folder: Path) -> Iterator[FileServer]:
+    """Serve a folder by pyftpdlib, on a free port."""
+    with warnings.catch_warnings():  # of asyncore and asynchat
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from pyftpdlib.authorizers import DummyAuthorizer
+        from pyftpdlib.handlers import FTPHandler
+        from pyftpdlib.servers import ThreadedFTPServer
+
+    connections: list[Any] = []
+
+    class Handler(FTPHandler):
+        authorizer = DummyAuthorizer()
+
+        def on_connect(self) -> None:
+            connections.append(self.socket)
+
+    def shut_down() -> None:
+        while connections:
+            with contextlib.suppress(OSError):  # closed already
+                connections.pop().shutdown(socket.SHUT_RDWR)
+
+    logging.getLogger("pyftpdlib").setLevel(logging.ERROR)
+    Handler.authorizer.add_user(USER, PASSWORD, str(folder), perm="elradfmwMT")
+    server = ThreadedFTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, name="ftp-server", kwargs={"timeout": 0.1}, daemon=True)
+    thread.start()
+    try:
+        host, port = server.address
+        options = {"port": port, "username": USER, "password": PASSWORD}
+        yield FileServer(folder, f"ftp://{host}", options, shut_down)
+    finally:
+        server.close_all()
+        thread.join(30)
+
+
+@pytest.fixture(scope="module")
+def sftp_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FileServer]:
+    """asyncssh's server, for all tests of a module: use a folder of it in each."""
+    with serve_sftp(tmp_path_factory.mktemp("sftp")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def webdav_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FileServer]:
+    """wsgidav, likewise."""
+    with serve_webdav(tmp_path_factory.mktemp("webdav")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def ftp_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FileServer]:
+    """pyftpdlib, likewise."""
+    with serve_ftp(tmp_path_factory.mktemp("ftp")) as server:
+        yield server

@@ -1,0 +1,118 @@
+"""What servers of files do wrong, or differently; what they must do as all stores is in tests/contracts."""
+
+import ftplib
+import time
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.spec import AbstractFileSystem
+from support.file_servers import ftp_server, sftp_server, webdav_server  # noqa: F401
+from support.servers import WARNINGS
+
+from chunkmill.errors import StoreError
+from chunkmill.stores import filesystems
+from chunkmill.stores.fsspec import FsspecStore
+from chunkmill.stores.open import open_store
+
+pytestmark = WARNINGS
+
+
+@pytest.fixture(params=["sftp", "ftp"])
+def server(request):
+    return request.getfixturevalue(f"{request.param}_server")
+
+
+def test_a_connection_that_the_server_closed_is_made_again(server):
+    store = open_store(server.new_folder(), server.storage_options)
+    store.set("a/b", b"1")
+    for request, expected in (
+        (lambda: store.get("a/b"), b"1"),
+        (lambda: store.set("a/b", b"22"), None),
+        (lambda: list(store.list_prefix("")), ["a/b"]),
+        (lambda: store.size("a/b"), 2),
+        (lambda: store.list_dir(""), ["a/"]),
+    ):
+        server.close_connections()
+        time.sleep(0.1)
+        assert request() == expected
+
+
+def test_stores_of_one_host_have_one_lock(sftp_server):  # noqa: F811
+    """fsspec gives them one client: with a lock each, two threads waited for it, for ever."""
+    stores = [open_store(sftp_server.new_folder(), sftp_server.storage_options) for _ in range(2)]
+    for store in stores:
+        assert store.get("k") is None
+    first, second = (store._open() for store in stores)
+    assert first.fs is second.fs
+    assert first.service.one_at_a_time is second.service.one_at_a_time
+
+
+def test_a_file_that_cannot_be_sent_is_not_absent(ftp_server, monkeypatch):  # noqa: F811
+    """fsspec says FileNotFoundError for every failure, which reads as fill values."""
+    store = open_store(ftp_server.new_folder(), ftp_server.storage_options)
+    store.set("k", b"1")
+
+    def busy(*_, **__):
+        raise ftplib.error_temp("450 Requested file action not taken")
+
+    monkeypatch.setattr(ftplib.FTP, "transfercmd", busy)
+    with pytest.raises(StoreError, match="450 Requested"):
+        store.get("k")
+    monkeypatch.setattr(ftplib.FTP, "mlsd", busy)
+    with pytest.raises(StoreError, match="450 Requested"):
+        list(store.list_prefix(""))
+    monkeypatch.undo()
+    assert (store.get("k"), list(store.list_prefix(""))) == (b"1", ["k"])
+
+
+def test_ftp_servers_of_few_commands(ftp_server, monkeypatch):  # noqa: F811
+    """Some neither list for programs nor tell sizes, and rename over no file."""
+    store = open_store(ftp_server.new_folder(), ftp_server.storage_options)
+    store.set("a/k", b"12")
+
+    def unknown(*_, **__):
+        raise ftplib.error_perm("500 Unknown command")
+
+    def refused(*_, **__):
+        raise ftplib.error_perm("553 The file exists")
+
+    monkeypatch.setattr(ftplib.FTP, "mlsd", unknown)
+    monkeypatch.setattr(ftplib.FTP, "size", unknown)
+    monkeypatch.setattr(ftplib.FTP, "rename", refused)
+    assert list(store.list_prefix("")) == ["a/k"]
+    assert (store.size("a/k"), store.size("a/absent"), store.size("a")) == (2, None, None)
+    store.set("a/k", b"replaced")
+    assert store.get("a/k") == b"replaced"
+    assert store.list_dir("a/") == ["k"]
+
+
+def test_deleting_a_key_deletes_no_folder(webdav_server):  # noqa: F811
+    """WebDAV deletes a folder with all that is in it."""
+    store = open_store(webdav_server.new_folder(), webdav_server.storage_options)
+    store.set("a/c/0", b"1")
+    store.delete("a/c")
+    store.delete("a")
+    assert store.get("a/c/0") == b"1"
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error():
+    """fsspec's walk passes over it, and its chunks were absent, which reads as fill values."""
+
+    class Half(MemoryFileSystem):
+        store, pseudo_dirs = {}, [""]
+        find = AbstractFileSystem.find  # as of most filesystems
+
+        def ls(self, path, detail=True, **options):
+            if path.endswith("/c/1"):
+                raise OSError("the server is busy")
+            return super().ls(path, detail, **options)
+
+    store = FsspecStore("memory://root", {}, Half)
+    for key in ("c/0/0", "c/1/0"):
+        store.set(key, b"1")
+    with pytest.raises(StoreError, match="busy"):
+        list(store.list_prefix(""))
+    with pytest.raises(StoreError, match="busy"):
+        list(store.list_sizes("c/"))
+    assert list(store.list_prefix("c/0/")) == ["c/0/0"]
+    assert filesystems.open_filesystem("memory://root", {}, Half).fs.find("/root/c") == ["/root/c/0/0"]  # its own
