@@ -56,6 +56,17 @@ def test_a_conversion_to_ome_zarr_names_units(source, tmp_path, name, version):
     assert stored_units(tmp_path / "image") == [None, *["micrometer"] * 3]
 
 
+def test_axes_of_different_units_have_one_in_n5(tmp_path):
+    """N5-viewer's attribute has a single one; TensorStore and Neuroglancer have one for each axis."""
+    cm.pyramid(VALUES[0], tmp_path / "a.n5", format="n5", scale=(2, 500, 0.5), units={"z": "um", "y": "nm", "x": "um"})
+    attributes = cm.open_group(tmp_path / "a.n5").attributes
+    assert attributes["pixelResolution"] == {"dimensions": [0.5, 0.5, 2], "unit": "um"}
+    assert (attributes["units"], attributes["resolution"]) == (["um", "nm", "um"], [0.5, 500, 2])
+    (image,) = cm.open_group(tmp_path / "a.n5").multiscales
+    assert image[0].scale == (2, 500, 0.5)
+    assert [axis.unit for axis in image.axes] == ["micrometer", "nanometer", "micrometer"]
+
+
 def test_an_unknown_unit_is_kept_and_the_plan_says_so(source, tmp_path):
     plan = cm.plan_pyramid(source, tmp_path / "image", units="pixel")
     assert "do not know the unit 'pixel'" in str(plan.explain())
@@ -184,6 +195,76 @@ def test_arrays_in_memory_and_of_dask_are_sources(tmp_path, wrap):
     np.testing.assert_array_equal(group["0"][...], VALUES)
     assert group["0"].codecs[-1].name == "zstd"
     assert [axis.name for axis in group.multiscales[0].axes] == list(DIMS)
+
+
+def labelled(**coords):
+    """Return an array of xarray with coordinates of a microscope."""
+    place = {
+        "c": ["dapi", "gfp"],
+        "z": ("z", 100 + 2.5 * np.arange(12), {"units": "um"}),
+        "y": ("y", np.arange(20, dtype="f4") * np.float32(0.1) + np.float32(7), {"units": "micron"}),
+        "x": ("x", np.arange(24) * 3, {"units": "nm"}),
+    }
+    return xr.DataArray(VALUES, dims=DIMS, coords=place | coords).chunk({"z": 4, "c": 1})
+
+
+@pytest.mark.parametrize("name", ["zarr2", "zarr3", "n5"])
+def test_coordinates_of_xarray_give_voxels_places_and_units(tmp_path, name):
+    cm.pyramid(labelled(), tmp_path / "image", format=name, factors=1, levels=1)
+    group = cm.open_group(tmp_path / "image")
+    image = group.multiscales[0]
+    assert image[0].scale == (1, 2.5, 0.1, 3)
+    assert image[0].translation == (0, 100, 7, 0)
+    units = ["micrometer", "micrometer", "nanometer"]
+    assert [axis.unit for axis in image.axes] == [None, *units]
+    if name != "n5":
+        described = group.attributes.get("ome", group.attributes)
+        assert [each["label"] for each in described["omero"]["channels"]] == ["dapi", "gfp"]
+        again = xr.open_datatree(tmp_path / "image", engine="chunkmill")["0"]
+        np.testing.assert_allclose(again["y"], labelled()["y"], rtol=1e-6)
+        assert again["z"].attrs["units"] == "micrometer"
+
+
+def test_what_is_given_takes_the_place_of_coordinates(tmp_path):
+    options = {"scale": {"z": 4}, "units": {"z": "mm"}, "translation": {"y": 1}, "channels": ["a", "b"]}
+    cm.pyramid(labelled(), tmp_path / "image", region={"x": (2, 10)}, **options)
+    group = cm.open_group(tmp_path / "image")
+    image = group.multiscales[0]
+    assert (image[0].scale, image[0].translation) == ((1, 4, 0.1, 3), (0, 100, 1, 6))
+    assert image.axes[1].unit == "millimeter"
+    assert group.attributes["ome"]["omero"]["channels"][0]["label"] == "a"
+
+
+def test_channels_with_coordinates_are_joined(tmp_path):
+    parts = [labelled().isel(c=i, drop=True) for i in range(2)]
+    cm.pyramid(parts, tmp_path / "image")
+    image = cm.open_group(tmp_path / "image").multiscales[0]
+    assert (image[0].scale, image[0].translation) == ((1, 2.5, 0.1, 3), (0, 100, 7, 0))
+
+
+@pytest.mark.parametrize(("axis", "values", "message"), [
+    ("y", np.arange(20)[::-1], "'y' do not ascend"),
+    ("y", np.arange(20) ** 2, "'y' are not evenly spaced"),
+    ("z", [0] * 12, "'z' do not ascend"),
+])  # fmt: skip
+def test_coordinates_that_voxels_cannot_have_are_named(tmp_path, axis, values, message):
+    with pytest.warns(UserWarning, match=message):
+        cm.pyramid(labelled(**{axis: (axis, values, {"units": "mm"})}), tmp_path / "image")
+    image = cm.open_group(tmp_path / "image").multiscales[0]
+    at = DIMS.index(axis)
+    assert (image[0].scale[at], image[0].translation[at], image.axes[at].unit) == (1, 0, "millimeter")
+
+
+@pytest.mark.parametrize(("times", "scale", "start"), [
+    (np.arange(2) * np.timedelta64(500, "ms") + np.timedelta64(3, "s"), 0.5, 3),
+    (np.array(["2024-01-01T00:00", "2024-01-01T00:05"], "M8[ns]"), 300, 0),
+    (("t", [10, 12], {"units": "seconds since 2024-01-01"}), 2, 0),
+], ids=["timedelta", "datetime", "calendar"])  # fmt: skip
+def test_times(tmp_path, times, scale, start):
+    values = labelled().rename(c="t").assign_coords(t=times)
+    cm.pyramid(values, tmp_path / "image")
+    image = cm.open_group(tmp_path / "image").multiscales[0]
+    assert (image[0].scale[0], image[0].translation[0], image.axes[0].unit) == (scale, start, "second")
 
 
 def test_a_dask_array_is_computed_once(tmp_path):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from chunkmill.errors import MetadataError
-from chunkmill.model.units import canonical_unit, unit_symbol
+from chunkmill.model.units import canonical_unit, length_in, unit_symbol
 
 __all__ = [
     "Affine",
@@ -170,6 +170,8 @@ def emit_n5_levels(image: Multiscale) -> tuple[dict[str, Any], dict[str, dict[st
     """Return the attributes of the group and of each level's array, as N5-viewer and COSEM's readers take them."""
     first = image.levels[0]
     unit = unit_symbol(next((axis.unit for axis in reversed(image.axes) if axis.type == "space"), None))
+    in_unit = [length_in(unit, axis.unit) if axis.type == "space" else 1.0 for axis in image.axes]
+    lengths = [length * factor for length, factor in zip(first.scale, in_unit, strict=True)]
     below: dict[str, dict[str, Any]] = {}
     datasets = []
     for level in image.levels:
@@ -177,7 +179,7 @@ def emit_n5_levels(image: Multiscale) -> tuple[dict[str, Any], dict[str, dict[st
         factors = [round(a / b) for a, b in zip(level.scale, first.scale, strict=True)]
         below[level.path] = {
             "downsamplingFactors": factors[::-1],
-            "pixelResolution": {"dimensions": list(first.scale)[::-1], "unit": unit},
+            "pixelResolution": {"dimensions": lengths[::-1], "unit": unit},
             "transform": transform,
         }
         datasets.append({"path": level.path, "transform": transform})
@@ -186,7 +188,8 @@ def emit_n5_levels(image: Multiscale) -> tuple[dict[str, Any], dict[str, dict[st
         "scales": [each["downsamplingFactors"] for each in below.values()],
         "pixelResolution": below[first.path]["pixelResolution"],
     }
-    if any(axis.type != "space" for axis in image.axes):  # for Neuroglancer, which takes a single unit for all axes
+    units = {axis.unit for axis in image.axes}
+    if len(units) > 1 or any(axis.type != "space" for axis in image.axes):  # Neuroglancer: else one unit for all axes
         group["axes"] = [axis.name for axis in reversed(image.axes)]
         group["units"] = [unit_symbol(axis.unit) for axis in reversed(image.axes)]
         group["resolution"] = list(first.scale)[::-1]

@@ -6,7 +6,7 @@ in OME-Zarr. A unit that the table does not have is kept as it is stored.
 
 from __future__ import annotations
 
-__all__ = ["canonical_unit", "is_known", "unit_symbol"]
+__all__ = ["canonical_unit", "is_known", "length_in", "unit_symbol"]
 
 _PREFIXES = {
     "": "",
@@ -98,6 +98,30 @@ def unit_symbol(unit: str | None) -> str:
     """
     name = canonical_unit(unit)
     return "" if name is None else _SYMBOLS.get(name, name)
+
+
+_EXPONENTS = {"": 0, "h": 2, "d": -1, "c": -2}
+_EXPONENTS |= {symbol: 3 * n for n, symbol in zip(range(8, -9, -1), (*"YZEPTGMk", "", *"munpfazy"), strict=True)}
+_METERS = {
+    **{f"{prefix}meter": float(f"1e{_EXPONENTS[short]}") for prefix, short in _PREFIXES.items()},
+    "angstrom": 1e-10,
+    "foot": 0.3048,
+    "inch": 0.0254,
+    "mile": 1609.344,
+    "yard": 0.9144,
+}
+
+
+def length_in(unit: str | None, other: str | None) -> float:
+    """Return how many of `unit` are one of `other`: 1 where one of them is no length of the table.
+
+    Examples
+    --------
+    >>> length_in("nm", "um"), length_in("um", "pixel")
+    (1000.0, 1.0)
+    """
+    lengths = [_METERS.get(canonical_unit(each) or "") for each in (other, unit)]
+    return 1.0 if None in lengths else float(f"{lengths[0] / lengths[1]:.12g}")  # type: ignore[operator]
 
 
 def is_known(unit: str | None) -> bool:

@@ -6,6 +6,7 @@ A chunk is a block of the Dask array, computed by the task that reads it. Not he
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from math import prod
@@ -13,12 +14,14 @@ from typing import Any
 
 import numpy as np
 from dask.array import core as da
+from numpy.typing import NDArray
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.dask_arrays.read import read_graph
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.multiscales import Axis, Level, axis_type, emit_transform
+from chunkmill.model.units import canonical_unit
 from chunkmill.nodes.api import create_array, open_source
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.multiscales import image_of_array
@@ -27,7 +30,7 @@ from chunkmill.nodes.stored_group import StoredNode
 from chunkmill.stores.base import ByteRange, range_bounds
 from chunkmill.stores.memory import MemoryStore
 
-__all__ = ["ComputedStore", "open_image_source"]
+__all__ = ["ComputedStore", "channel_names", "open_image_source"]
 
 
 class ComputedStore(MemoryStore):
@@ -82,7 +85,8 @@ class ComputedStore(MemoryStore):
 def open_image_source(source: Any, storage_options: Mapping[str, Any] | None, stack: str) -> StoredNode:
     """Return the node of a source; of arrays in a list one that joins them along a new axis named `stack`.
 
-    The axis of a stack is the first, or follows one of time. Names, lengths of voxels and units are the first array's.
+    The axis of a stack is the first, or follows one of time. Names, lengths of voxels and units are the first array's;
+    of xarray's, coordinates give them.
 
     Raises
     ------
@@ -92,10 +96,71 @@ def open_image_source(source: Any, storage_options: Mapping[str, Any] | None, st
     if isinstance(source, list):
         return _stacked(source, storage_options, stack)
     if hasattr(source, "dims") and hasattr(source, "data") and hasattr(source, "dtype"):  # of xarray
-        return _computed(as_dask(source), tuple(map(str, source.dims)), {})
+        return _computed(as_dask(source), tuple(map(str, source.dims)), _transform_of(source))
     if isinstance(source, np.ndarray) or (hasattr(source, "__dask_graph__") and not isinstance(source, Array)):
         return _computed(as_dask(source), None, {})
     return open_source(source, storage_options)
+
+
+def channel_names(source: Any) -> list[str] | None:
+    """Return the names of the channels that coordinates of xarray hold; ``None`` without any."""
+    coordinates = getattr(source, "coords", {}) if hasattr(source, "dims") else {}
+    for name in map(str, getattr(source, "dims", ()) if coordinates else ()):
+        if axis_type(name) == "channel" and name in coordinates and coordinates[name].dtype.kind in "UOT":
+            return list(map(str, coordinates[name].to_numpy()))
+    return None
+
+
+def _transform_of(source: Any) -> dict[str, Any]:
+    """Return the attribute that says what coordinates of xarray do: length of a voxel, place of the first, unit.
+
+    Coordinates that are not evenly spaced, or descend, cannot be said: a warning names them.
+    """
+    axes, scale, starts = [], [], []
+    for name in map(str, source.dims):
+        kind = axis_type(name)
+        place: tuple[float, float, str | None] = (1.0, 0.0, None)
+        if kind != "channel" and name in getattr(source, "coords", {}):
+            coordinate = source.coords[name]
+            place = _place(name, coordinate.to_numpy(), str(coordinate.attrs.get("units", "")))
+        axes.append(Axis(name, kind, canonical_unit(place[2])))
+        scale.append(place[0])
+        starts.append(place[1])
+    if all(axis.unit is None for axis in axes) and (set(scale), set(starts)) == ({1.0}, {0.0}):
+        return {}
+    return {"transform": emit_transform(axes, Level("", tuple(scale), tuple(starts)))}
+
+
+def _place(name: str, values: NDArray[Any], unit: str) -> tuple[float, float, str | None]:
+    """Return step, start and unit of a coordinate; times of the calendar have a step alone, in seconds."""
+    unit, is_calendar, _ = unit.partition(" since ")
+    if values.dtype.kind in "mM":
+        lengths = values if values.dtype.kind == "m" else values - values[:1]
+        values, is_calendar, unit = lengths / np.timedelta64(1, "s"), "", "second"
+    elif values.dtype.kind not in "iuf":
+        return 1.0, 0.0, None
+    if len(values) < 2:  # noqa: PLR2004 - a step needs two
+        return 1.0, float(values[0]) if len(values) and not is_calendar else 0.0, unit
+    numbers = values.astype("f8")
+    step = float(numbers[-1] - numbers[0]) / (len(numbers) - 1)
+    precise = np.finfo(values.dtype if values.dtype.kind == "f" else "f8").eps * float(np.abs(numbers).max())
+    is_even = np.abs(numbers - np.linspace(numbers[0], numbers[-1], len(numbers))).max() <= 1e-3 * abs(step) + precise
+    if not is_even or not step > 0:
+        what = "are not evenly spaced" if not is_even else "do not ascend"
+        warnings.warn(f"the coordinates {name!r} {what}: no length of a voxel is taken from them", stacklevel=4)
+        return 1.0, 0.0, unit
+    return _rounded(step, precise / len(numbers)), 0.0 if is_calendar else _rounded(float(numbers[0]), precise), unit
+
+
+def _rounded(number: float, precise: float) -> float:
+    """Return the shortest number that is as near as the coordinates are precise: 0.1, not 0.1000000014.
+
+    Examples
+    --------
+    >>> _rounded(float(np.float32(0.1)), 1e-8)
+    0.1
+    """
+    return next(each for n in range(1, 18) if abs((each := float(f"{number:.{n}g}")) - number) <= max(precise, 0.0))
 
 
 def _stacked(sources: Sequence[Any], storage_options: Mapping[str, Any] | None, stack: str) -> StoredNode:

@@ -28,10 +28,11 @@ from chunkmill.hints import Hint
 from chunkmill.journal.lease import roll_forward_dead
 from chunkmill.journal.names import fingerprint
 from chunkmill.model.metadata import GroupMetadata
+from chunkmill.model.ome_zarr import OME_VERSIONS
 from chunkmill.nodes.api import open_source, open_target
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.pyramids.added_levels import AddedLevelsWriter
-from chunkmill.pyramids.computed import ComputedStore, open_image_source
+from chunkmill.pyramids.computed import ComputedStore, channel_names, open_image_source
 from chunkmill.pyramids.downsample import Method, Reduction, check_method
 from chunkmill.pyramids.image import (
     BaseImage,
@@ -120,7 +121,9 @@ def plan_pyramid(
     source
         A url, ``(url, path)`` or an Array; or a group that describes a multiscale image (OME-Zarr, N5-viewer,
         BigDataViewer, COSEM), whose finest level is taken. Also an array of Dask, numpy or xarray, whose blocks are
-        computed by the tasks that read them; or a list of arrays of one shape, joined along a new axis.
+        computed by the tasks that read them; or a list of arrays of one shape, joined along a new axis. Of xarray's,
+        evenly spaced coordinates give length, place (that of the first) and unit (``attrs["units"]``) of voxels, and
+        texts along an axis of channels their names.
     target
         A url or ``(url, path)`` of a new group; ``None``: the group of the source, an array whose name ends with 0,
         which is the first level: the others are written to the same group, with its metadata unless you say otherwise.
@@ -238,6 +241,8 @@ def plan_pyramid(
         shards=shards,
         codecs=codecs,
     )
+    if channels is None and omero is not False and where.convention in OME_VERSIONS and not where.exists:
+        channels = channel_names(source)
     if channels is not None or omero:
         described = with_omero(described, where, channels, omero if isinstance(omero, Mapping) else {})
     exact = not (isinstance(codecs, str) and codecs == "keep")
