@@ -113,7 +113,7 @@ _METERS = {
 
 
 def length_in(unit: str | None, other: str | None) -> float:
-    """Return how many of `unit` are one of `other`: 1 where one of them is no length of the table.
+    """Return how many of `unit` are one of `other`: 1 where the table lacks one of them.
 
     Examples
     --------
