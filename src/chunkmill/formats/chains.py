@@ -123,6 +123,10 @@ def check_arrangement(chain: Sequence[NamedConfig], *, key: str, field: str = "c
     Names that are not known here may be of any kind: opening the array fails on them.
     """
     kinds = [kind(codec.name) for codec in chain]
+    # before the serializer, a codec that numcodecs alone knows is a filter, as in `chunkmill.codecs.registry`
+    for i in range(kinds.index("array-bytes") if "array-bytes" in kinds else 0):
+        if chain[i].name.startswith("numcodecs.") and chain[i].name.removeprefix("numcodecs.") not in _OF_NUMCODECS:
+            kinds[i] = "array-array"
     order = {"array-array": 0, "array-bytes": 1, "bytes-bytes": 2}
     ranks = [order[k] for k in kinds if k is not None]
     serializers = ranks.count(1)

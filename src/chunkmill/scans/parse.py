@@ -25,6 +25,8 @@ from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import ReferenceSet
 from chunkmill.scans.hdf5 import Unreferenced, read_unreferenced
+from chunkmill.scans.kerchunk import parse_fits, parse_grib
+from chunkmill.scans.tiff import with_known_codecs
 from chunkmill.stores.obstore_clients import location_of
 from chunkmill.stores.reference import ReferenceStore
 from chunkmill.stores.reference_targets import Targets
@@ -49,6 +51,7 @@ _MAGIC = {
     b"II+\0": "tiff",
     b"MM\0+": "tiff",
     b"<?xml": "dmrpp",
+    b"\x0e\x03\x13\x01": "hdf4",
 }
 _USER_BLOCKS = tuple(512 << i for i in range(12))  # where HDF5 may begin, after bytes of the user's (HDF5 spec, III.A)
 _HEAD = 16
@@ -56,10 +59,10 @@ _HEAD = 16
 _PARSERS = {
     "hdf5": "virtualizarr.parsers:HDFParser",
     "netcdf3": "virtualizarr.parsers:NetCDF3Parser",
-    "fits": "virtualizarr.parsers:FITSParser",
     "dmrpp": "virtualizarr.parsers:DMRPPParser",
     "tiff": "virtual_tiff:VirtualTIFF",
 }
+_PACKAGES = {"tiff": " virtual-tiff imagecodecs-numcodecs", "fits": " astropy", "grib": " cfgrib eccodes"}
 
 
 def kind_of(url: str, storage_options: Mapping[str, Any] | None = None) -> str | None:
@@ -131,6 +134,7 @@ def parse_file(
         The file is of no kind that is known, its parser is not installed, or cannot describe it; names the variable
         where that is known.
     """
+    kind: Any = parser
     try:
         kind = _known_kind(url, storage_options) if parser == "auto" else parser
         found = _parsed(kind, url, storage_options, drop_variables)
@@ -140,7 +144,8 @@ def parse_file(
     except ChunkmillError:
         raise
     except ImportError as error:
-        reason = f"its parser needs the package {error.name or error}: pip install 'chunkmill[scan]'"
+        more = _PACKAGES.get(str(kind), "")
+        reason = f"its parser needs the package {error.name or error}: pip install 'chunkmill[scan]'{more}"
         raise ScanError(url=url, reason=reason) from error
     except FileNotFoundError as error:
         raise ScanError(url=url, reason="there is no such file") from error
@@ -149,6 +154,9 @@ def parse_file(
 
 
 def _known_kind(url: str, storage_options: Mapping[str, Any] | None) -> str:
+    if url.rstrip("/").endswith(".zarr"):  # VirtualiZarr's parser of them leaves groups out
+        by = "`to_references` writes a set over it, and `concat_references` joins several"
+        raise ScanError(url=url, reason=f"it is a Zarr store, not a file to scan: {by}")
     if (kind := kind_of(url, storage_options)) is None:
         raise ScanError(url=url, reason=f"its first bytes are of no kind that is known: {', '.join(KINDS[1:])}")
     return kind
@@ -160,7 +168,12 @@ def _parsed(
     if callable(kind):
         return _as_set(kind(url), url)
     if kind == "grib":
-        return _parse_grib(url, storage_options)
+        return parse_grib(url, storage_options)
+    if kind == "fits":
+        return parse_fits(url, storage_options, drop_variables)
+    if kind == "hdf4":
+        reason = "it is HDF4: VirtualiZarr has no parser of it, and kerchunk's fails; give a function as parser"
+        raise ScanError(url=url, reason=reason)
     if kind not in _PARSERS:
         raise ScanError(url=url, reason=f"there is no parser {kind!r}: {', '.join(KINDS)}")
     module, _, name = _PARSERS[kind].partition(":")
@@ -171,12 +184,6 @@ def _parsed(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # codecs of HDF5 are not in Zarr v3: they are those of numcodecs
         return _as_set(make()(url=_uri(url), registry=_registry(url, storage_options)), url, more)
-
-
-def _parse_grib(url: str, storage_options: Mapping[str, Any] | None) -> ReferenceSet:
-    messages = import_module("kerchunk.grib2").scan_grib(url, storage_options=dict(storage_options or {}))
-    joined = import_module("kerchunk.combine").merge_vars(messages) if len(messages) > 1 else messages[0]
-    return parse_reference_json(json.dumps(joined).encode(), source=url)
 
 
 def _uri(url: str) -> str:
@@ -247,7 +254,7 @@ def _plain(value: Any) -> Any:
 
 
 def _add_array(builder: ReferenceBuilder, prefix: str, array: Any, empty: Mapping[str, Iterable[str]]) -> None:
-    document = array.metadata.to_dict()
+    document = with_known_codecs(array.metadata.to_dict())
     _add_document(builder, prefix, document, empty)
     manifest = array.manifest
     paths, offsets, lengths = (np.asarray(a) for a in (manifest._paths, manifest._offsets, manifest._lengths))  # noqa: SLF001

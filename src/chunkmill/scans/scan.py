@@ -315,8 +315,8 @@ def scan(
     """Scan netCDF and HDF5 files to a reference set, which opens like any store; no data is copied.
 
     Each file is a task on the current dask scheduler or Client. Parsers are those of VirtualiZarr: the extra
-    ``scan``. Files of FITS, TIFF, DMR++ and GRIB are passed to the parsers of VirtualiZarr, virtual-tiff and kerchunk
-    where those and what they need are installed; no test here covers them.
+    ``scan``. Files of TIFF, FITS and GRIB2 are parsed by virtual-tiff and kerchunk, where those and what they need are
+    installed; an error says which packages that are.
 
     Parameters
     ----------

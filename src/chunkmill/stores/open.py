@@ -209,7 +209,7 @@ _FILE_NAME = re.compile(r"\.json(\.(gz|gzip|zst|zstd))?$")
 
 
 def may_be_scanned(url: str | os.PathLike[str]) -> bool:
-    """Return whether `url` has the name of a netCDF or HDF5 file; nothing is asked of any store.
+    """Return whether `url` has the name of a file that is scanned, netCDF or another; nothing is asked of any store.
 
     Examples
     --------
@@ -219,7 +219,7 @@ def may_be_scanned(url: str | os.PathLike[str]) -> bool:
     return _SCANNED_NAME.search(os.fspath(url)) is not None
 
 
-_SCANNED_NAME = re.compile(r"\.(nc|nc3|nc4|cdf|netcdf|h5|hdf5|he5)$", re.IGNORECASE)
+_SCANNED_NAME = re.compile(r"\.(nc|nc3|nc4|cdf|netcdf|h5|hdf5|he5|tiff?|fits?|fts|gri?b2?|dmrpp)$", re.IGNORECASE)
 
 
 def may_be_reference_file(url: str | os.PathLike[str]) -> bool:

@@ -3,6 +3,7 @@ import sys
 import warnings
 
 import numcodecs
+import numcodecs.registry
 import numpy as np
 import pytest
 from contracts.codec_contract import CodecContract, pipeline_of, same, spec_of
@@ -399,6 +400,8 @@ def test_a_codec_that_returns_objects_is_refused():
         numcodecs_bytes.decode(data, 100)
 
 
-def test_imagecodecs_are_named():
+def test_imagecodecs_are_named(monkeypatch):
+    for known in (numcodecs.registry.entries, numcodecs.registry.codec_registry):
+        monkeypatch.delitem(known, "imagecodecs_delta", raising=False)
     with pytest.raises(UnknownCodec, match=r"call imagecodecs.numcodecs.register_codecs\(\) first"):
         build_numcodecs("numcodecs.imagecodecs_delta", {})

@@ -1,0 +1,130 @@
+"""Parse FITS and GRIB files by kerchunk, and refuse or mend what it would say wrongly.
+
+kerchunk takes the first image of a FITS file alone, writes a filter for scaled images that computes other values, and
+refers to compressed images as if they were plain. Of a GRIB file it keeps one message of each variable, and cuts
+messages of edition 1 at wrong places. Not here: other parsers (`chunkmill.scans.parse`).
+Checked against: kerchunk 0.2.10, astropy 8.0, eccodes 2.50; values against astropy and cfgrib.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping
+from importlib import import_module
+from typing import Any
+
+import fsspec
+
+from chunkmill.errors import ScanError
+from chunkmill.formats.references.json import parse_reference_json
+from chunkmill.model.references import ReferenceSet
+
+__all__ = ["parse_fits", "parse_grib"]
+
+
+def parse_fits(
+    url: str, storage_options: Mapping[str, Any] | None = None, drop_variables: Collection[str] = ()
+) -> ReferenceSet:
+    """Return references to the images and tables of a FITS file, each an array named after its extension.
+
+    Raises
+    ------
+    ScanError
+        An extension is compressed, has columns that are not stored as they read, or the name of another one.
+    """
+    fits = import_module("astropy.io.fits")
+    process_file = import_module("kerchunk.fits").process_file
+    with (
+        fsspec.open(url, "rb", **(storage_options or {})) as file,
+        fits.open(file, do_not_scale_image_data=True) as hdus,
+    ):
+        numbers = {
+            number: hdu.name or str(number)
+            for number, hdu in enumerate(hdus)
+            if hdu.header.get("NAXIS", 0) > 0 and hdu.name not in drop_variables
+        }
+        for number, name in numbers.items():
+            if (why := _misread(fits, hdus[number])) is not None:
+                raise _refused(url, name, why)
+    if twice := [name for name, n in Counter(numbers.values()).items() if n > 1]:
+        raise _refused(url, twice[0], "there are several extensions of that name")
+    if not numbers:
+        raise ScanError(url=url, reason="no extension has data")
+    found = process_file(url, storage_options=dict(storage_options or {}), extension=list(numbers))
+    references = {key: value.decode() if isinstance(value, bytes) else value for key, value in found.items()}
+    for name in numbers.values():
+        _with_scale(references, name)
+    return parse_reference_json(json.dumps(references).encode(), source=url)
+
+
+def _misread(fits: Any, hdu: Any) -> str | None:
+    """Return why kerchunk's references to an extension would read as other values; ``None`` where they would not."""
+    if isinstance(hdu, fits.CompImageHDU):
+        return "it is compressed"
+    if isinstance(hdu, fits.BinTableHDU):
+        odd = [
+            column.name
+            for column in hdu.columns
+            if column.format[-1:] in {"L", "X"}
+            or column.format.lstrip("0123456789")[:1] in {"P", "Q"}
+            or column.bscale not in {None, "", 1}
+            or column.bzero not in {None, "", 0}
+        ]
+        return f"its columns {odd} are stored otherwise than they read" if odd else None
+    return None if hdu.is_image else "it is a table in text"
+
+
+def _refused(url: str, name: str, why: str) -> ScanError:
+    reason = f"the extension {name!r} cannot be referenced: {why}; leave it out (drop_variables={[name]!r})"
+    return ScanError(url=url, reason=reason)
+
+
+def _with_scale(references: dict[str, Any], name: str) -> None:
+    """Say the scale of an image by CF's attributes: kerchunk's filter divides by it, and takes other dtypes."""
+    document, attributes = json.loads(references[f"{name}/.zarray"]), json.loads(references[f"{name}/.zattrs"])
+    for own, of_cf in (("BSCALE", "scale_factor"), ("BZERO", "add_offset"), ("BLANK", "_FillValue")):
+        if own in attributes:
+            attributes[of_cf] = attributes[own]
+    document["filters"] = None
+    document["fill_value"] = None  # every chunk is there, and no element is missing but for BLANK
+    references |= {f"{name}/.zarray": json.dumps(document), f"{name}/.zattrs": json.dumps(attributes)}
+
+
+def parse_grib(url: str, storage_options: Mapping[str, Any] | None = None) -> ReferenceSet:
+    """Return references to the messages of a GRIB file, each a variable.
+
+    Raises
+    ------
+    ScanError
+        The messages are of edition 1, or several are of one variable, or have other coordinates.
+    """
+    for package in ("eccodes", "cfgrib"):
+        import_module(package)
+    scan_grib = import_module("kerchunk.grib2").scan_grib
+    with fsspec.open(url, "rb", **(storage_options or {})) as file:
+        head = file.read(8)
+    if head[7:8] != b"\x02":
+        raise ScanError(url=url, reason=f"it is GRIB of edition {head[7]}: kerchunk reads edition 2 alone; convert it")
+    own = "give a function as parser, which calls kerchunk.grib2.scan_grib with a filter"
+    joined: dict[str, Any] = {}
+    for message in scan_grib(url, storage_options=dict(storage_options or {})):
+        refs = message["refs"]
+        for key, value in refs.items():
+            if isinstance(value, list) and key in joined:
+                reason = (
+                    f"several messages are of the variable {key.rpartition('/')[0]!r} (levels, steps, members): {own}"
+                )
+                raise ScanError(url=url, reason=reason)
+            if (
+                not isinstance(value, list)
+                and joined.get(key, value) != value
+                and not key.endswith((".zattrs", ".zgroup"))
+            ):
+                reason = f"its messages have different values of {key.partition('/')[0]!r}: {own}"
+                raise ScanError(url=url, reason=reason)
+        joined = refs | joined
+    if not joined:
+        raise ScanError(url=url, reason="it has no messages")
+    templates = {"u": url}
+    return parse_reference_json(json.dumps({"version": 1, "templates": templates, "refs": joined}).encode(), source=url)
