@@ -360,7 +360,7 @@ def plan_levels_job(
     if target.exists:
         image = described.image
         documents = AddedLevelsWriter(
-            name, target.store, at, target.format, arrays[1:], base, seen, image, target.convention, overwrite
+            target.store, target.format, arrays[1:], overwrite, name, base, seen, image, target.convention
         )
     else:
         documents = TargetWriter(

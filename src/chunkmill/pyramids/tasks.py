@@ -280,7 +280,7 @@ class PyramidWriter:
             return None
         if isinstance(documents, TargetWriter):
             return replace(self, documents=documents, levels=tuple(plan.target for plan in documents.plans))
-        return replace(self, documents=documents, levels=(self.base, *documents.levels))
+        return replace(self, documents=documents, levels=(self.base, *documents.arrays))
 
     def prepare(self) -> Mapping[str, bytes]:
         """Make room, and return the documents of the group and of its parents."""
