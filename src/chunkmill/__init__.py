@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.runtime.job_handle import RunningJob
     from chunkmill.runtime.progress import JobStatus
     from chunkmill.scans.scan import ScanPlan, ScanReport, plan_scan, scan
+    from chunkmill.transforms.transform import plan_transform, transform
     from chunkmill.xarray.write import DatasetReport, write_dataset
     from chunkmill.zarr_python.zarr_store import zarr_store
 
@@ -92,6 +93,7 @@ __all__ = [
     "plan_pyramid",
     "plan_rechunk",
     "plan_scan",
+    "plan_transform",
     "pyramid",
     "rechunk",
     "resume",
@@ -101,6 +103,7 @@ __all__ = [
     "suggest_chunks",
     "to_references",
     "to_store",
+    "transform",
     "verify",
     "write_dataset",
     "zarr_store",
@@ -136,6 +139,7 @@ _DEFINED_IN = {
     "runtime.job_handle": ("RunningJob",),
     "runtime.progress": ("JobStatus",),
     "scans.scan": ("ScanPlan", "ScanReport", "plan_scan", "scan"),
+    "transforms.transform": ("plan_transform", "transform"),
     "xarray.write": ("DatasetReport", "write_dataset"),
     "zarr_python.zarr_store": ("zarr_store",),
 }

@@ -15,6 +15,7 @@
     ├── AlignmentError(ValueError)        blocks or a region that cut through store keys
     ├── DatasetError(ValueError)          a labelled dataset that does not fit what is stored
     ├── ScanError(ValueError)             a file that references cannot describe
+    ├── TransformError(RuntimeError)      the user's function failed for a block of a transform
     └── JobError(RuntimeError)            a whole-store job that cannot begin or resume
     NoAnswer(UserWarning)                 a scheduler or a store does not answer; a warning
     NoWorkers(UserWarning)                tasks wait for a worker; a warning
@@ -48,6 +49,7 @@ __all__ = [
     "RegionError",
     "ScanError",
     "StoreError",
+    "TransformError",
     "UnknownCodec",
     "UnsupportedFeature",
 ]
@@ -343,6 +345,33 @@ class ScanError(ChunkmillError, ValueError):
     def message(self) -> str:
         """Return which file, and why."""
         return f"cannot scan {self.url}: {self.reason}"
+
+
+class TransformError(ChunkmillError, RuntimeError):
+    """The user's function of a transform failed for one block, or returned what its target cannot hold.
+
+    ``function`` is its name, ``url`` the store that the block would be written to, ``block`` its coords, ``region`` its
+    elements as text, ``keys`` the first store keys of the sources that it was computed from. What the function raised
+    is the cause, in the process where it was raised.
+    """
+
+    function: str
+    url: str
+    block: tuple[int, ...]
+    region: str
+    keys: tuple[str, ...]
+    reason: str
+
+    def __init__(
+        self, *, function: str, url: str, block: tuple[int, ...], region: str, keys: tuple[str, ...], reason: str
+    ) -> None:
+        super().__init__(function=function, url=url, block=block, region=region, keys=keys, reason=reason)
+
+    def message(self) -> str:
+        """Return which block, of which region and source keys, and why."""
+        shown = ", ".join(self.keys) or "no store keys"
+        where = f"block {self.block}, region {self.region} of {self.url}, from {shown}"
+        return f"{self.function} failed for {where}: {self.reason}"
 
 
 class JobError(ChunkmillError, RuntimeError):

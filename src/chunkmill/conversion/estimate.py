@@ -37,6 +37,7 @@ __all__ = [
     "most_encoded",
     "n_decoding",
     "n_encoding",
+    "sampled_bytes",
     "stored_bytes",
     "task_memory",
     "thread_overheads",
@@ -293,6 +294,12 @@ def estimate_transfers(moved: Sequence[tuple[StoredArray, StoredArray, ChosenAct
     """
     stored = _stored([source for source, _, _ in moved])
     return [_estimate(*each, sizes) for each, sizes in zip(moved, stored, strict=True)]
+
+
+def sampled_bytes(arrays: Sequence[StoredArray]) -> list[int]:
+    """Return the size of all store keys of each array, of which those of a sample are asked for."""
+    sizes = _stored(arrays)
+    return [round(each.key_bytes * array.write_layout.grid.n_chunks) for array, each in zip(arrays, sizes, strict=True)]
 
 
 def _estimate(source: StoredArray, target: StoredArray, action: ChosenAction, stored: _Stored) -> TransferEstimate:

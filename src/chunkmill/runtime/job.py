@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -66,6 +66,10 @@ class Job:
         `prepare`, whose chunks the job would write over.
     check_result
         Called before `publish`: raises where the result must not be published.
+    on_results
+        Called with the results of all stages, before `check_result`.
+    leases
+        Holds the paths of further targets, in the run of that name, while tasks run and the result is published.
     writes
         Further stores (a temporary one) that tasks write to.
     overwrite
@@ -105,6 +109,8 @@ class Job:
     writes: Sequence[Store] = ()
     check_free: Callable[[str], object] | None = None
     check_result: Callable[[], object] | None = None
+    on_results: Callable[[Sequence[StageResult]], object] = tuple
+    leases: Callable[[str], AbstractContextManager[object]] = nullcontext
     overwrite: bool | None = False
     staged: Callable[[str, Mapping[str, str] | None], Job | None] | None = None
     keeps_old: Callable[[], str | None] | None = None
@@ -255,7 +261,9 @@ def _run_inside(
         job, documents = _prepare(job, journal)
     monitor.check()
     try:
-        with journal.running(monitor.shown):  # before it begins: without a heartbeat others take it for interrupted
+        # before it begins: without a heartbeat others take it for interrupted
+        with journal.running(monitor.shown), ExitStack() as held:
+            held.enter_context(job.leases(journal.name_run()))
             stages = _begun_stages(job, journal, documents, scheduler) if begins else _resumed_stages(job, journal)
             declare_arrays(job.targets)
             recorded = journal.recorded() if journal.keeps_records or not begins else ((), ())
@@ -276,6 +284,7 @@ def _run_inside(
                     monitor=monitor,
                     tasks_at_once=job.tasks_at_once,
                 )
+            job.on_results(results)
             check = job.check_result or _nothing
             look = partial(job.store.get_versioned, journal.plan_key)
             *_, plan = at_once(job.store, lambda: journal.check(now=True), check, look)
@@ -285,6 +294,7 @@ def _run_inside(
             make_durable(job.store)
             if interrupted:
                 remove_partial_files_near(job.store, written or ())
+            held.close()  # while the same job can still be resumed
             journal.finish(plan)
     except JobError:
         journal.tidy()

@@ -1,4 +1,4 @@
-"""Base of the stores that wrap another one and change some of its methods, and one that knows which keys are absent."""
+"""Base of the stores that wrap another one and change some of its methods, and two that know which keys are absent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.capabilities import uncached
 
-__all__ = ["ListedStore", "StoreWrapper", "listed_keys"]
+__all__ = ["AbsencesNoted", "ListedStore", "StoreWrapper", "listed_keys"]
 
 
 class StoreWrapper:
@@ -119,6 +119,40 @@ class ListedStore(StoreWrapper):
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes."""
         return self.below.size(key) if key in self.listed else None
+
+
+class AbsencesNoted(StoreWrapper):
+    """Wrap `below` for reading; keys that were asked for and do not exist are in `absent`.
+
+    Examples
+    --------
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> store = AbsencesNoted(MemoryStore())
+    >>> store.get("a"), store.absent
+    (None, {'a'})
+    """
+
+    def __init__(self, below: Store) -> None:
+        super().__init__(below)
+        self.absent: set[str] = set()
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return a value, or a range of it."""
+        value = self.below.get(key, byte_range)
+        if value is None:
+            self.absent.add(key)
+        return value
+
+    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        """Yield the bytes of each span in order."""
+        asked = list(spans)
+        values = self.below.get_many(asked)
+        for span in asked:
+            value = next(values)
+            if value is None and span is not None:
+                self.absent.add(span.key)
+            yield value
+            del value  # before the next one is fetched, so that it gets the same memory
 
 
 def listed_keys(store: Store) -> AbstractSet[str] | None:

@@ -1,0 +1,1 @@
+"""Jobs that apply a function of the user to stored arrays, block by block."""

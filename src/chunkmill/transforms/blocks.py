@@ -1,0 +1,369 @@
+"""Blocks of a transform: the regions that its tasks own, read and write, and how large they are.
+
+The blocks divide a space, whose axes are those of all arrays together. A task owns one block: whole store keys of every
+target. It reads the block of each source, and a halo around it::
+
+    space     |            :            |     the block of a task, two store keys of a target
+    source  ..|....|....|....|....|....|..    its chunks, and the halo on both sides
+    means     |                         |     a target without this axis: the block is all of it
+
+Pure integers and names. Not here: what tasks do (`chunkmill.transforms.tasks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, lcm, prod
+from typing import Any, TypeAlias
+
+from chunkmill.conversion.coarsen import Axis, MeasuredAxis, coarsen, meet
+from chunkmill.model.grid import ChunkGrid, Region, RegularAxis
+
+__all__ = [
+    "ArrayAxes",
+    "Halo",
+    "Space",
+    "array_region",
+    "block_grid",
+    "by_axis",
+    "grow_blocks",
+    "halo_by_axis",
+    "halo_share",
+    "joined_space",
+    "padded_region",
+    "read_amplification",
+    "unit_axes",
+]
+
+Halo: TypeAlias = tuple[tuple[int, int], ...]
+"""Elements before and after a block along each axis."""
+
+Name: TypeAlias = str | int
+"""Name of an axis; its number where the arrays have no names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Axes that the blocks divide: their names, and lengths."""
+
+    names: tuple[Name, ...]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayAxes:
+    """Grid of an array, and which axis of the space each of its axes is; ``None``: one of its own, taken whole."""
+
+    grid: ChunkGrid
+    axes: tuple[int | None, ...]
+    itemsize: int = 1
+
+    @property
+    def lengths(self) -> dict[int, int]:
+        """Length of each of its axes that the space has, by number of the latter."""
+        return {axis: n for axis, n in zip(self.axes, self.grid.shape, strict=True) if axis is not None}
+
+
+def joined_space(arrays: Iterable[tuple[Sequence[str | None] | None, Sequence[int]]]) -> Space:
+    """Return the space of arrays that are broadcast along named dimensions.
+
+    Parameters
+    ----------
+    arrays
+        Names, ``None`` where there are none, and shape of each.
+
+    Raises
+    ------
+    ValueError
+        A dimension has several lengths, or arrays without names have several ranks.
+
+    Examples
+    --------
+    >>> joined_space([(("time", "x"), (12, 5)), (("x",), (5,))])
+    Space(names=('time', 'x'), shape=(12, 5))
+    >>> joined_space([(None, (4, 5)), (None, (4, 5))])
+    Space(names=(0, 1), shape=(4, 5))
+    """
+    known = [(names, tuple(shape)) for names, shape in arrays]
+    all_named = all(names is not None and None not in names and len(set(names)) == len(names) for names, _ in known)
+    if not all_named and len({len(shape) for _, shape in known}) > 1:
+        shapes = ", ".join(str(shape) for _, shape in known)
+        msg = f"sources of shapes {shapes}: arrays of several ranks are broadcast by the names of their dimensions, "
+        raise ValueError(msg + "and one of these has none; give dimension_names when it is created")
+    lengths: dict[Name, int] = {}
+    for names, shape in known:
+        for number, n in enumerate(shape):
+            name = names[number] if all_named and names is not None else number
+            if lengths.setdefault(name or number, n) != n:
+                shapes = ", ".join(str(shape) for _, shape in known)
+                msg = f"sources of shapes {shapes}: dimension {name!r} has {lengths[name or number]} elements in one, "
+                raise ValueError(f"{msg}and {n} in another; source_region= says which regions belong together")
+    return Space(tuple(lengths), tuple(lengths.values()))
+
+
+def halo_by_axis(halo: Any, space: Space) -> Halo:
+    """Return the elements before and after a block along each axis.
+
+    Parameters
+    ----------
+    halo
+        As in `by_axis`; each a number of elements, or a pair of those before and after.
+
+    Raises
+    ------
+    ValueError
+        A negative number, another rank, or a dimension that there is not.
+
+    Examples
+    --------
+    >>> halo_by_axis({"x": (1, 2)}, Space(("t", "x"), (8, 8))), halo_by_axis(3, Space((0,), (8,)))
+    (((0, 0), (1, 2)), ((3, 3),))
+    """
+    return tuple(_pair(each, halo) for each in by_axis(halo, space, "halo", 0))
+
+
+def by_axis(option: Any, space: Space, name: str, default: Any) -> list[Any]:
+    """Return the value of an option for each axis: values by name or number in a mapping, by axis, or one for all.
+
+    Parameters
+    ----------
+    name
+        Of the option, for errors.
+    default
+        Value for the axes that a mapping does not name.
+
+    Raises
+    ------
+    ValueError
+        Another rank, or a dimension that there is not.
+
+    Examples
+    --------
+    >>> by_axis({"x": 1}, Space(("t", "x"), (8, 8)), "halo", 0)
+    [0, 1]
+    """
+    if isinstance(option, Mapping):
+        values = list[Any]([default] * len(space.names))
+        for key, value in option.items():
+            if key in space.names:
+                values[space.names.index(key)] = value
+            elif isinstance(key, int) and 0 <= key < len(values):
+                values[key] = value
+            else:
+                known = list(space.names)
+                raise ValueError(f"{name}= names the dimension {key!r}, where those of the blocks are {known}")
+        return values
+    if isinstance(option, (tuple, list)):
+        if len(option) != len(space.names):
+            raise ValueError(f"{name}={option!r}: {len(option)} values, where the blocks have {len(space.names)} axes")
+        return list(option)
+    return [option] * len(space.names)
+
+
+def _pair(value: Any, halo: Any) -> tuple[int, int]:
+    pair = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    if len(pair) != 2 or any(isinstance(n, bool) or not hasattr(n, "__index__") or n < 0 for n in pair):  # noqa: PLR2004
+        raise ValueError(f"halo={halo!r}: {value!r} is neither a number of elements nor a pair of them")
+    return int(pair[0]), int(pair[1])
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Regions
+
+
+def array_region(block: Region, array: ArrayAxes) -> Region:
+    """Return the region of an array that belongs to a block of the space.
+
+    Examples
+    --------
+    >>> array_region((slice(0, 4), slice(2, 6)), ArrayAxes(ChunkGrid.regular((8, 3), (1, 1)), (1, None)))
+    (slice(2, 6, None), slice(0, 3, None))
+    """
+    lengths = zip(array.axes, array.grid.shape, strict=True)
+    return tuple(slice(0, n) if axis is None else block[axis] for axis, n in lengths)
+
+
+def padded_region(
+    region: Region, shape: Sequence[int], halo: Sequence[tuple[int, int]]
+) -> tuple[Region, Region, tuple[tuple[int, int], ...]]:
+    """Return a region with a halo, the part of it inside the array, and how much is missing before and after that.
+
+    Examples
+    --------
+    >>> padded_region((slice(0, 4),), (5,), ((2, 3),))
+    ((slice(-2, 7, None),), (slice(0, 5, None),), ((2, 2),))
+    """
+    wide, inside, missing = [], [], []
+    for cut, n, (before, after) in zip(region, shape, halo, strict=True):
+        start, stop = cut.start - before, cut.stop + after
+        first, last = min(max(start, 0), n), min(max(stop, 0), n)
+        wide.append(slice(start, stop))
+        inside.append(slice(first, max(first, last)))
+        missing.append((max(0, min(-start, stop - start)), max(0, stop - max(n, start))))
+    return tuple(wide), tuple(inside), tuple(missing)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Sizes
+
+
+def unit_axes(space: Space, targets: Sequence[ArrayAxes]) -> tuple[Axis, ...]:
+    """Return the finest division of each axis such that blocks are whole store keys of every target.
+
+    Examples
+    --------
+    >>> a, b = (ArrayAxes(ChunkGrid.regular((24,), (n,)), (0,)) for n in (4, 6))
+    >>> unit_axes(Space(("x",), (24,)), [a, b])
+    (RegularAxis(size=24, chunk=12),)
+    """
+    return tuple(_unit(axis, n, targets) for axis, n in enumerate(space.shape))
+
+
+def _unit(axis: int, n: int, targets: Sequence[ArrayAxes]) -> Axis:
+    whole = RegularAxis(n, max(n, 1))
+    found = [each.grid.axes[each.axes.index(axis)] for each in targets if axis in each.axes]
+    if len(found) < len(targets):
+        return whole
+    lengths = [each.chunk for each in found if isinstance(each, RegularAxis)]
+    if len(lengths) == len(found):
+        return RegularAxis(n, max(1, min(lcm(*lengths), n)))
+    return found[0] if all(each == found[0] for each in found) else whole
+
+
+def block_grid(units: Sequence[Axis], multiples: Sequence[int]) -> ChunkGrid:
+    """Return the grid of blocks of that many units along each axis."""
+    return ChunkGrid(tuple(coarsen(unit, m) for unit, m in zip(units, multiples, strict=True)))
+
+
+def read_amplification(blocks: ChunkGrid, sources: Sequence[ArrayAxes], halo: Halo) -> float:
+    """Return the elements that are decoded over those of the sources, in bytes of both.
+
+    Examples
+    --------
+    >>> source = ArrayAxes(ChunkGrid.regular((40,), (10,)), (0,))
+    >>> [read_amplification(ChunkGrid.regular((40,), (n,)), [source], ((1, 1),)) for n in (10, 20, 40)]
+    [2.5, 1.5, 1.0]
+    """
+    decoded = once = 0.0
+    for source in sources:
+        n_bytes = float(source.itemsize)
+        for number, axis in enumerate(source.axes):
+            n_bytes *= source.grid.shape[number] if axis is None else _covered(source, number, blocks, halo, axis)
+        n_bytes *= prod(blocks.axes[axis].n_chunks for axis in range(blocks.ndim) if axis not in source.axes)
+        decoded += n_bytes
+        once += source.itemsize * prod(source.grid.shape)
+    return decoded / once if once else 1.0
+
+
+_MOST_BLOCKS = 256  # of an axis, whose chunks are counted; of more, some
+
+
+def _covered(source: ArrayAxes, number: int, blocks: ChunkGrid, halo: Halo, axis: int) -> float:
+    chunks, cut = source.grid.axes[number], blocks.axes[axis]
+    if not chunks.size or not cut.size:
+        return 0.0
+    if halo[axis] == (0, 0):
+        return meet(MeasuredAxis.of(chunks), MeasuredAxis.of(cut)).covered
+    n_blocks = cut.n_chunks
+    step = ceil(n_blocks / _MOST_BLOCKS)
+    counted = covered = 0
+    for i in range(0, n_blocks, step):
+        start = max(cut.start(i) - halo[axis][0], 0)
+        stop = min(cut.start(i) + cut.length(i) + halo[axis][1], cut.size)
+        first, last = chunks.index(start), chunks.index(stop - 1)
+        covered += min(chunks.start(last) + chunks.length(last), chunks.size) - chunks.start(first)
+        counted += 1
+    return covered * n_blocks / counted
+
+
+def halo_share(blocks: ChunkGrid, sources: Sequence[ArrayAxes], halo: Halo) -> float:
+    """Return the elements of all halos over those of all blocks that are read.
+
+    Examples
+    --------
+    >>> halo_share(ChunkGrid.regular((40,), (10,)), [ArrayAxes(ChunkGrid.regular((40,), (10,)), (0,))], ((1, 1),))
+    0.15
+    """
+    wide = own = 0.0
+    for source in sources:
+        read = once = float(source.itemsize)
+        for axis, n in source.lengths.items():
+            before, after = halo[axis]
+            read *= n + (blocks.axes[axis].n_chunks - 1) * (before + after)
+            once *= n
+        wide, own = wide + read, own + once
+    return (wide - own) / own if own else 0.0
+
+
+def grow_blocks(
+    units: Sequence[Axis],
+    sources: Sequence[ArrayAxes],
+    halo: Halo,
+    *,
+    n_bytes: Callable[[Sequence[int]], int],
+    budget: int,
+    n_least: int,
+    fine_bytes: int,
+) -> ChunkGrid:
+    """Return blocks for which little is read twice, within the memory of a task.
+
+    They begin as the smallest that own whole store keys, and grow along the axis that spares most, while they fit.
+
+    Parameters
+    ----------
+    n_bytes
+        Shape of a block -> bytes that its task holds.
+    budget
+        Bytes that a task may hold.
+    n_least
+        Tasks that there should be, unless they are small.
+    fine_bytes
+        Bytes of a block up to which fewer tasks are as good as many.
+
+    Examples
+    --------
+    >>> source = ArrayAxes(ChunkGrid.regular((80,), (16,)), (0,))
+    >>> limits = {"n_bytes": lambda shape: 8 * shape[0], "budget": 999, "n_least": 2, "fine_bytes": 0}
+    >>> grow_blocks([RegularAxis(80, 8)], [source], ((0, 0),), **limits).chunk_shape
+    (16,)
+    """
+    multiples = [1] * len(units)
+    blocks = block_grid(units, multiples)
+    read = read_amplification(blocks, sources, halo)
+    while read > _ENOUGH:
+        best: tuple[float, list[int], ChunkGrid] | None = None
+        for axis in range(len(units)):
+            for multiple in _larger(axis, units[axis], multiples[axis], sources):
+                tried = [*multiples[:axis], multiple, *multiples[axis + 1 :]]
+                wider = block_grid(units, tried)
+                shape = wider.chunk_shape
+                held = n_bytes(shape)
+                is_few = wider.n_chunks < n_least and held > fine_bytes
+                if held > budget or is_few:
+                    continue
+                amplification = read_amplification(wider, sources, halo)
+                if amplification < read * _WORTH and (best is None or amplification < best[0]):
+                    best = amplification, tried, wider
+        if best is None:
+            break
+        read, multiples, blocks = best
+    return blocks
+
+
+_ENOUGH = 1.02  # a halo of a hundredth is not worth larger tasks
+_WORTH = 0.99
+
+
+def _larger(axis: int, unit: Axis, multiple: int, sources: Sequence[ArrayAxes]) -> list[int]:
+    """Return multiples of a unit to try next: twice as many, and those that end where a source's chunks do."""
+    if multiple >= unit.n_chunks:
+        return []
+    found = {2 * multiple, unit.n_chunks} if unit.n_chunks <= 2 * multiple else {2 * multiple}
+    for source in sources:
+        if axis in source.axes and isinstance(unit, RegularAxis):
+            chunks = source.grid.axes[source.axes.index(axis)]
+            if isinstance(chunks, RegularAxis):
+                aligned = lcm(unit.chunk, chunks.chunk) // unit.chunk
+                found.add((multiple // aligned + 1) * aligned)
+    return sorted(min(each, unit.n_chunks) for each in found)

@@ -1,0 +1,472 @@
+"""Tasks of a transform: each reads the blocks of all sources once, calls the function, and writes whole store keys.
+
+Not here: the choice of blocks (`chunkmill.transforms.blocks`), the function's call (`chunkmill.transforms.function`),
+the callbacks of the job (`chunkmill.transforms.writer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from math import prod
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chunkmill.array.chunk_io import read_region, write_region
+from chunkmill.array.other_stores import metered, metered_source
+from chunkmill.array.selection import region_shape
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.conversion.array_plan import SeenSource, check_absent, check_still_there
+from chunkmill.errors import TransformError
+from chunkmill.journal.inputs import StoreKeys
+from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
+from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, TaskResult
+from chunkmill.stores.metered import Meter, Written
+from chunkmill.stores.wrapper import AbsencesNoted
+from chunkmill.transforms.blocks import ArrayAxes, Halo, array_region, padded_region
+from chunkmill.transforms.function import BlockFunction, block_facts, checked_result
+
+__all__ = ["Boundary", "FilledBlock", "SourceRegion", "TransformSource", "TransformTarget", "TransformTasks"]
+__all__ += ["block_inputs", "block_reads", "block_share", "block_shows", "sampled_dtypes", "write_block"]
+
+Boundary: TypeAlias = Literal["reflect", "nearest", "none"] | float
+"""What a block gets beyond the ends of an array; a number stands for itself."""
+
+SourceRegion: TypeAlias = Callable[[Region], Any]
+"""Region of the target -> the region of the source, or a list with one for each source."""
+
+_PADS = {"reflect": "symmetric", "nearest": "edge"}
+
+
+class TransformSource(NamedTuple):
+    """A source, its documents when the job was planned, and how its axes map to those of the blocks."""
+
+    array: StoredArray
+    seen: SeenSource
+    axes: ArrayAxes
+
+
+class TransformTarget(NamedTuple):
+    """A target, how its axes map to those of the blocks, and the number of its store."""
+
+    array: StoredArray
+    axes: ArrayAxes
+    store: int = 0
+
+
+class FilledBlock(NamedTuple):
+    """A block for which the function failed, and whose store keys were left absent: they read as fill value.
+
+    Attributes
+    ----------
+    region
+        First element, and the one after the last, along each axis of the blocks.
+    reason
+        Message of the error.
+    """
+
+    region: tuple[tuple[int, int], ...]
+    reason: str
+
+
+class _Read(NamedTuple):
+    """Region of one source that a block reads, perhaps beyond its ends, and the part of it inside."""
+
+    region: Region
+    inside: Region
+    missing: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class TransformTasks:
+    """Arrays, function and blocks that the tasks of a transform share; can be pickled where the function can.
+
+    Attributes
+    ----------
+    blocks
+        Grid of the space, one block a task.
+    halo
+        Elements to read around a block.
+    boundary
+        What is beyond the ends, for each axis of the space.
+    source_region
+        Returns what is read for a block; ``None``: its own region, with the halo.
+    trims
+        Whether the function returns the halo too, which is trimmed then.
+    fresh
+        Whether there is nothing under the targets' keys yet.
+    skips_absent
+        Whether store keys of the targets stay absent where all that they are made from is.
+    fills
+        Whether store keys of blocks for which the function fails are left absent.
+    write_empty
+        Whether chunks of fill value are written.
+    numbers_stores
+        Whether keys are recorded with the number of their store before them; else those of the first store alone are.
+    """
+
+    sources: tuple[TransformSource, ...]
+    targets: tuple[TransformTarget, ...]
+    blocks: ChunkGrid
+    halo: Halo
+    boundary: tuple[Boundary, ...]
+    function: BlockFunction
+    source_region: SourceRegion | None = None
+    trims: bool = True
+    fresh: bool = True
+    skips_absent: bool = False
+    fills: bool = False
+    write_empty: bool = False
+    numbers_stores: bool = False
+
+    def region(self, number: int) -> Region:
+        """Return the region of a block."""
+        return self.blocks.region(self.blocks.coords_of(number))
+
+    def reads(self, region: Region) -> list[_Read]:
+        """Return what is read of each source for a region of the space."""
+        if self.source_region is not None:
+            regions = self._asked(region)
+            halos = [((0, 0),) * len(each) for each in regions]
+        else:
+            regions = [array_region(region, source.axes) for source in self.sources]
+            halos = [tuple((0, 0) if a is None else self.halo[a] for a in s.axes.axes) for s in self.sources]
+        parts = zip(self.sources, regions, halos, strict=True)
+        return [_Read(*padded_region(each, source.array.shape, halo)) for source, each, halo in parts]
+
+    def _asked(self, region: Region) -> list[Region]:
+        assert self.source_region is not None  # noqa: S101 - the caller asks
+        found = self.source_region(region)
+        asked = [found] if len(self.sources) == 1 and not isinstance(found, list) else list(found)
+        shapes = [source.array.shape for source in self.sources]
+        if len(asked) != len(shapes) or any(len(a) != len(s) for a, s in zip(asked, shapes, strict=False)):
+            msg = f"source_region= returned {found!r} for {_shown(region)}: expected a slice for each axis of "
+            raise ValueError(f"{msg}each source, of shapes {shapes}")
+        return [
+            tuple(_slice(cut, n) for cut, n in zip(each, shape, strict=True))
+            for each, shape in zip(asked, shapes, strict=True)
+        ]
+
+    @property
+    def has_halo(self) -> bool:
+        """True where anything around a block is read."""
+        return any(pair != (0, 0) for pair in self.halo)
+
+    @cached_property
+    def aligns(self) -> bool:
+        """True where blocks are broadcast: each has all axes of the space, of length 1 where its source has not."""
+        ndim = self.blocks.ndim
+        own = tuple(range(ndim))
+        return self.source_region is None and any(source.axes.axes != own for source in self.sources)
+
+
+def _slice(cut: Any, n: int) -> slice:
+    if not isinstance(cut, slice) or cut.step not in {None, 1}:
+        raise ValueError(f"source_region= returned {cut!r} for an axis: expected a slice of step 1")
+    return slice(0 if cut.start is None else int(cut.start), n if cut.stop is None else int(cut.stop))
+
+
+def _shown(region: Region) -> str:
+    """Return a region as text.
+
+    Examples
+    --------
+    >>> _shown((slice(0, 4), slice(2, 6)))
+    '[0:4, 2:6]'
+    """
+    return f"[{', '.join(f'{cut.start}:{cut.stop}' for cut in region)}]"
+
+
+def block_reads(tasks: TransformTasks, spec: tuple[int, int]) -> Iterator[tuple[StoredArray, list[str]]]:
+    """Yield the store keys of each source that the task of `spec` reads."""
+    for source, read in zip(tasks.sources, tasks.reads(tasks.region(spec[1])), strict=True):
+        yield source.array, source.array.keys(read.inside)
+
+
+def block_inputs(tasks: TransformTasks, spec: tuple[int, int]) -> Iterator[StoreKeys]:
+    """Yield what the task of `spec` reads."""
+    for source, read in zip(tasks.sources, tasks.reads(tasks.region(spec[1])), strict=True):
+        yield StoreKeys.of(source.array, read.inside)
+
+
+def block_shows(tasks: TransformTasks, spec: tuple[int, int]) -> str:
+    """Return the first store key that the task of `spec` writes."""
+    target = tasks.targets[0]
+    return target.array.first_key(array_region(tasks.region(spec[1]), target.axes))
+
+
+def block_share(tasks: TransformTasks, spec: tuple[int, int]) -> float:  # noqa: ARG001 - all blocks are alike
+    """Return the fraction of one task's budget that a block uses: small blocks share tasks, of which some remain."""
+    shape = tasks.blocks.chunk_shape
+    sizes = [prod(shape[a] for a in s.axes.axes if a is not None) * s.array.dtype.itemsize for s in tasks.sources]
+    return max(sum(sizes) / MAX_TASK_BYTES, LEAST_TASKS / max(tasks.blocks.n_chunks, 1))
+
+
+def sampled_dtypes(tasks: TransformTasks, targets: Sequence[ArrayAxes]) -> list[np.dtype[Any]]:
+    """Return the dtypes of what the function returns for a small block of ones: the first of tasks without targets.
+
+    Raises
+    ------
+    TransformError
+        The function failed for it.
+    """
+    return _Block(tasks, (0,) * tasks.blocks.ndim).sampled_dtypes(targets)
+
+
+def write_block(tasks: TransformTasks, spec: tuple[int, int]) -> TaskResult:
+    """Write the store keys of one block of the space."""
+    return _Block(tasks, tasks.blocks.coords_of(spec[1])).run()
+
+
+class _Block:
+    """One block, while its task runs."""
+
+    def __init__(self, tasks: TransformTasks, coords: ChunkCoords) -> None:
+        self.tasks, self.coords, self.meter = tasks, coords, Meter()
+        self.region = tasks.blocks.region(coords)
+        self.reads = tasks.reads(self.region)
+        self.counts: dict[str, int] = {}
+        self.absent: list[frozenset[ChunkCoords]] = []  # chunks of each source
+        self.written: dict[str, Written] = {}
+
+    def run(self) -> TaskResult:
+        """Read, call the function, write."""
+        tasks, filled = self.tasks, list[FilledBlock]()
+        blocks = [self._read(source, read) for source, read in zip(tasks.sources, self.reads, strict=True)]
+        results: list[NDArray[Any] | None] = [None] * len(tasks.targets)
+        if not (tasks.skips_absent and self._is_absent(self.reads)):
+            try:
+                returned = tasks.function(blocks, self.coords, self._info)
+            except Exception as error:
+                failed = self._failed(error)
+                if not tasks.fills:
+                    raise failed from error
+                filled.append(FilledBlock(tuple((cut.start, cut.stop) for cut in self.region), failed.reason))
+            else:
+                results = [*self._results(returned)]
+                del returned
+        del blocks  # before values are encoded
+        for number, target in enumerate(tasks.targets):
+            result, results[number] = results[number], None
+            values = None if result is None else self._checked(target, result)
+            del result
+            self._write(target, values, "action_fill" if filled else "action_absent")
+        return TaskResult(self.counts | self.meter.counts(), self.written, filled, self.meter.digest(), not filled)
+
+    def sampled_dtypes(self, targets: Sequence[ArrayAxes]) -> list[np.dtype[Any]]:
+        """Call the function for ones."""
+        tasks = self.tasks
+        blocks = []
+        for source, read in zip(tasks.sources, self.reads, strict=True):
+            values = np.ones(region_shape(self._got(source, read)), source.array.dtype)
+            blocks.append(_aligned(values, source.axes, len(self.region)) if tasks.aligns else values)
+
+        def info() -> dict[Any, Any]:
+            facts = [self._target_facts(axes, None) for axes in targets]
+            return self._info() | {None: facts[0] if len(facts) == 1 else facts}
+
+        try:
+            with np.errstate(all="ignore"):
+                returned = tasks.function(blocks, self.coords, info)
+                return [each.dtype for each in tasks.function.results(returned)]
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def _read(self, source: TransformSource, read: _Read) -> NDArray[Any]:
+        """Read the block of a source, and continue it beyond the ends of the array."""
+        asked = metered_source(source.array, self.meter)
+        noted = AbsencesNoted(asked.store)
+        array = asked.with_store(noted)
+        values = read_region(array, read.inside)
+        self._count("n_elements_read", _decoded(array.read_layout.grid, read.inside))
+        self._count("n_elements_owned", prod(region_shape(self._own(source, read))))
+        if noted.absent:
+            check_still_there(source.array, source.seen)
+            layout = source.array.write_layout
+            coords = [overlap.coords for overlap in layout.grid.overlaps(read.inside)]
+            check_absent(source.array, layout, [each for each in coords if layout.locator.key(each) in noted.absent])
+        if self.tasks.skips_absent:
+            self.absent.append(_absent_chunks(asked, read.inside, noted.absent))
+        beyond = [self._beyond(source, number) for number in range(values.ndim)]
+        values = _continued(values, self._missing(source, read), beyond)
+        return _aligned(values, source.axes, len(self.region)) if self.tasks.aligns else values
+
+    def _own(self, source: TransformSource, read: _Read) -> Region:
+        """Return the elements of a source that belong to the block, without halo."""
+        return read.inside if self.tasks.source_region is not None else array_region(self.region, source.axes)
+
+    def _beyond(self, source: TransformSource, number: int) -> Boundary:
+        """Return what is beyond the ends of an axis of a source."""
+        axis = source.axes.axes[number]
+        return self.tasks.boundary[0 if axis is None else axis]
+
+    def _missing(self, source: TransformSource, read: _Read) -> list[tuple[int, int]]:
+        """Return how many elements are to be made up before and after what there is."""
+        pairs = enumerate(read.missing)
+        return [(0, 0) if self._beyond(source, number) == "none" else pair for number, pair in pairs]
+
+    def _got(self, source: TransformSource, read: _Read) -> Region:
+        """Return the region that the block of a source holds."""
+        parts = zip(read.inside, self._missing(source, read), strict=True)
+        return tuple(slice(cut.start - before, cut.stop + after) for cut, (before, after) in parts)
+
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _failed(self, error: Exception) -> TransformError:
+        """Return the error that names block, region and source keys."""
+        keys = []
+        for source, read in zip(self.tasks.sources, self.reads, strict=True):
+            layout = source.array.write_layout
+            first = islice(layout.grid.overlaps(read.inside), _MOST_NAMED)
+            keys += [f"{source.array.url}/{layout.locator.key(overlap.coords)}" for overlap in first]
+        url = self.tasks.targets[0].array.url if self.tasks.targets else "a trial"
+        region = _shown(self.region)
+        return self.tasks.function.failed(error, url=url, block=self.coords, region=region, keys=tuple(keys))
+
+    def _results(self, returned: Any) -> list[NDArray[Any]]:
+        try:
+            return self.tasks.function.results(returned)
+        except TypeError as error:
+            raise self._failed(error) from error
+
+    def _checked(self, target: TransformTarget, result: NDArray[Any]) -> NDArray[Any]:
+        """Return the values of a target's block, without the halo that the function returned with them."""
+        own = region_shape(array_region(self.region, target.axes))
+        extra = self._extra(target)
+        shape = tuple(n + before + after for n, (before, after) in zip(own, extra, strict=True))
+        try:
+            values = checked_result(result, shape, target.array.dtype, without_halo=own)
+        except (ValueError, TypeError) as error:
+            raise self._failed(error) from error
+        core: Any = (*(slice(before, before + n) for n, (before, _) in zip(own, extra, strict=True)), ...)
+        return values[core]  # type: ignore[no-any-return]
+
+    def _extra(self, target: TransformTarget) -> list[tuple[int, int]]:
+        """Return the elements before and after the block that the function returns with it, along each axis."""
+        widest: dict[int | None, tuple[int, int]] = {}
+        for source, read in zip(self.tasks.sources, self.reads, strict=True) if self.tasks.trims else ():
+            for axis, cut in zip(source.axes.axes, self._got(source, read), strict=True):
+                if axis is not None:
+                    own = self.region[axis]
+                    widest[axis] = own.start - cut.start, cut.stop - own.stop
+        return [widest.get(axis, (0, 0)) for axis in target.axes.axes]
+
+    def _info(self) -> dict[Any, Any]:
+        """Return ``block_info``."""
+        tasks, info = self.tasks, dict[Any, Any]()
+        for number, (source, read) in enumerate(zip(tasks.sources, self.reads, strict=True)):
+            info[number] = block_facts(tasks.blocks, source.axes, self.coords, self._got(source, read))
+        targets = [self._target_facts(target.axes, target.array.dtype) for target in tasks.targets]
+        info[None] = targets[0] if len(targets) == 1 else targets
+        return info
+
+    def _target_facts(self, axes: ArrayAxes, dtype: np.dtype[Any] | None) -> dict[str, Any]:
+        region = array_region(self.region, axes)
+        facts = block_facts(self.tasks.blocks, axes, self.coords, region)
+        return facts | {"chunk-shape": region_shape(region), "dtype": dtype}
+
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _write(self, planned: TransformTarget, values: NDArray[Any] | None, why_absent: str) -> None:
+        """Write the store keys of one target; without values they stay absent."""
+        self.meter.writes = {}
+        self._write_keys(planned, values, why_absent)
+        if self.tasks.numbers_stores:
+            self.written |= {f"{planned.store}/{key}": each for key, each in self.meter.writes.items()}
+        elif not planned.store:
+            self.written |= self.meter.writes
+
+    def _write_keys(self, planned: TransformTarget, values: NDArray[Any] | None, why_absent: str) -> None:
+        target, region = metered(planned.array, self.meter), array_region(self.region, planned.axes)
+        keys = list(target.write_layout.grid.overlaps(region))
+        absent = keys if values is None else []
+        if values is not None and self.tasks.skips_absent and any(self.absent):
+            absent = [key for key in keys if self._is_absent(self._reads_of(planned, key.coords))]
+        self._count("n_keys", len(keys))
+        self._count(why_absent, len(absent))
+        self._count("action_transform", len(keys) - len(absent))
+        if not self.tasks.fresh:
+            for key in absent:
+                target.store.delete(target.write_layout.locator.key(key.coords))
+        if values is None:
+            return
+        if not absent:
+            write_region(target, region, values, write_empty=self.tasks.write_empty)
+            return
+        for key in keys:
+            if key not in absent:
+                part: Any = (*key.in_region, ...)
+                own = target.write_layout.grid.region(key.coords)
+                write_region(target, own, values[part], write_empty=self.tasks.write_empty)
+
+    def _reads_of(self, target: TransformTarget, key: ChunkCoords) -> list[_Read]:
+        """Return what one store key of a target is made from."""
+        region = target.array.write_layout.grid.region(key)
+        own = dict(zip(target.axes.axes, region, strict=True))
+        return self.tasks.reads(tuple(own.get(axis, cut) for axis, cut in enumerate(self.region)))
+
+    def _is_absent(self, reads: Sequence[_Read]) -> bool:
+        """Return whether all that is read of every source is absent."""
+        return all(
+            all(overlap.coords in absent for overlap in source.array.read_layout.grid.overlaps(read.inside))
+            for source, read, absent in zip(self.tasks.sources, reads, self.absent, strict=True)
+        )
+
+    def _count(self, name: str, n: int) -> None:
+        if n:
+            self.counts[name] = self.counts.get(name, 0) + n
+
+
+def _absent_chunks(array: StoredArray, region: Region, absent: Collection[str]) -> frozenset[ChunkCoords]:
+    """Return the chunks of a region that are absent: below absent store keys, or in shards that do not have them."""
+    layout = array.read_layout
+    coords = [overlap.coords for overlap in layout.grid.overlaps(region)]
+    if layout is array.write_layout:
+        return frozenset(each for each in coords if layout.locator.key(each) in absent)
+    spans = layout.locator.locate(array.store, coords)
+    return frozenset(each for each, span in zip(coords, spans, strict=True) if span is None)
+
+
+_MOST_NAMED = 3  # store keys of each source in an error
+
+
+def _decoded(grid: ChunkGrid, region: Region) -> int:
+    """Return the elements of the chunks that a region touches."""
+    n = 1
+    for axis, cut in zip(grid.axes, region, strict=True):
+        if cut.start >= cut.stop:
+            return 0
+        last = axis.index(cut.stop - 1)
+        n *= min(axis.start(last) + axis.length(last), axis.size) - axis.start(axis.index(cut.start))
+    return n
+
+
+def _continued(values: NDArray[Any], missing: Sequence[tuple[int, int]], beyond: Sequence[Boundary]) -> NDArray[Any]:
+    """Return a block with elements made up before and after it, axis by axis.
+
+    Examples
+    --------
+    >>> _continued(np.arange(3), [(2, 1)], ["reflect"]), _continued(np.arange(2), [(1, 0)], [9])
+    (array([1, 0, 0, 1, 2, 2]), array([9, 0, 1]))
+    """
+    for number, (pair, kind) in enumerate(zip(missing, beyond, strict=True)):
+        if pair == (0, 0):
+            continue
+        pads = [(0, 0)] * values.ndim
+        pads[number] = pair
+        if isinstance(kind, str):
+            values = np.pad(values, pads, mode=_PADS[kind])  # type: ignore[call-overload]
+        else:
+            values = np.pad(values, pads, constant_values=kind)
+    return values
+
+
+def _aligned(values: NDArray[Any], axes: ArrayAxes, ndim: int) -> NDArray[Any]:
+    """Return a block with all axes of the space, of length 1 where its array has not: numpy broadcasts them."""
+    order = sorted(range(values.ndim), key=lambda number: axes.axes[number] or 0)
+    own = sorted(axis for axis in axes.axes if axis is not None)
+    return np.expand_dims(values.transpose(order), [axis for axis in range(ndim) if axis not in own])

@@ -1,0 +1,364 @@
+"""`plan_transform` and `transform`: check the arguments, open the sources, describe the targets.
+
+Not here: blocks and the job (`chunkmill.transforms.transform_job`), what a task does (`chunkmill.transforms.tasks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypedDict, Unpack
+
+import numpy as np
+
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.conversion.array_plan import see_sources
+from chunkmill.conversion.convert_job import check_apart
+from chunkmill.conversion.options import with_options_of
+from chunkmill.conversion.plan import Plan, Report
+from chunkmill.errors import NodeNotFound, TransformError
+from chunkmill.formats.base import WritableFormatName
+from chunkmill.model.grid import ChunkGrid
+from chunkmill.nodes.api import open_source
+from chunkmill.runtime.worker_memory import current_worker
+from chunkmill.stores.capabilities import uncached
+from chunkmill.transforms.blocks import ArrayAxes, Space, by_axis, halo_by_axis, joined_space
+from chunkmill.transforms.function import BlockFunction
+from chunkmill.transforms.targets import DescribedTarget, described_targets, target_options
+from chunkmill.transforms.tasks import Boundary, SourceRegion, TransformSource, TransformTasks, sampled_dtypes
+from chunkmill.transforms.transform_job import TransformRequest
+
+__all__ = ["TransformOptions", "plan_transform", "transform"]
+
+
+class TransformOptions(TypedDict, total=False):
+    """Keyword arguments of `plan_transform`."""
+
+    halo: Any
+    boundary: Any
+    trim: bool
+    source_region: SourceRegion | None
+    params: Mapping[str, Any] | None
+    fingerprint: str | None
+    block: Any
+    shape: Any
+    dtype: Any
+    chunks: Any
+    shards: Any
+    codecs: Any
+    format: Any
+    fill_value: Any
+    dimension_names: Any
+    attributes: Any
+    chunk_key_encoding: Any
+    write_empty_chunks: bool
+    skip_absent: bool
+    on_error: Literal["raise", "fill"]
+    max_mem: int | str | None
+    overwrite: bool
+    storage_options: Mapping[str, Any] | None
+    target_storage_options: Mapping[str, Any] | None
+
+
+def plan_transform(
+    function: Callable[..., Any],
+    sources: Any,
+    target: Any,
+    *,
+    halo: Any = 0,
+    boundary: Any = "reflect",
+    trim: bool = True,
+    source_region: SourceRegion | None = None,
+    params: Mapping[str, Any] | None = None,
+    fingerprint: str | None = None,
+    block: Any = None,
+    shape: Any = None,
+    dtype: Any = None,
+    chunks: Any = "keep",
+    shards: Any = "keep",
+    codecs: Any = "default",
+    format: WritableFormatName | list[WritableFormatName | None] | None = None,  # noqa: A002 - as in to_store
+    fill_value: Any = None,
+    dimension_names: Any = None,
+    attributes: Any = None,
+    chunk_key_encoding: Any = None,
+    write_empty_chunks: bool = False,
+    skip_absent: bool = False,
+    on_error: Literal["raise", "fill"] = "raise",
+    max_mem: int | str | None = None,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    target_storage_options: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Plan to apply a function to stored arrays, block by block; nothing is written before the plan runs.
+
+    A task owns whole store keys of every target, reads each element of the sources once, with the halo, and holds no
+    more than its share of `max_mem`. The job is resumed, guarded, published and cancelled as those of `plan_convert`.
+
+    Parameters
+    ----------
+    function
+        Called with one NumPy block for each source, and `params` as keywords; returns a block, or one for each target.
+        Where it has a keyword ``block_info`` (``block_id``), that is given as in ``dask.array.map_blocks``: under 0, 1,
+        … for each source, under ``None`` for the target; a list of them for several. Positions include the halo. On a
+        cluster it travels by pickle: a function of a script goes by value.
+    sources
+        A url, ``(url, path)`` or an Array; a list of them. They have equal shapes, or are broadcast along named
+        dimensions: blocks then have an axis for each dimension, of length 1 where a source does not have it.
+    target
+        A url or ``(url, path)``; a list of them, of which each may be in a store of its own. Of several targets,
+        `shape`, `dtype`, `chunks`, `shards`, `codecs`, `format`, `fill_value`, `dimension_names`, `attributes` and
+        `chunk_key_encoding` may each be a list with a value for each. There must be no node, unless `overwrite`.
+    halo
+        Elements around a block that the function gets, too: a number, a tuple by axis, or a dict by dimension name or
+        axis; each a number or a pair, before and after.
+    boundary
+        What the halo holds beyond the ends of the array: ``"reflect"`` (d c b a | a b c d | d c b a, as SciPy's),
+        ``"nearest"`` (a a a a | a b c d | d d d d), ``"constant"`` (zeros) or a number; ``"none"``: the block ends
+        there. By dimension name or axis in a dict.
+    trim
+        Whether the function returns the block with its halo, which is trimmed then; ``False``: without it.
+    source_region
+        Function of a region of the target (a tuple of slices) that returns the region of the source which its block is
+        made from, or a list with one for each source: for what changes shape. Parts beyond the ends of a source are as
+        `boundary` says. Blocks are then not broadcast, and there is no `halo`.
+    params
+        Keyword arguments for `function`; part of the fingerprint.
+    fingerprint
+        Name of what the function computes. ``None``: its code, defaults, what it closes over, and the globals of its
+        package that it names tell it from others. A job that is resumed with another function is an error.
+    block
+        Length of a task's block along each axis, a multiple of the targets' store keys: a tuple, or a dict by dimension
+        name; -1: all of an axis. Chosen when ``None``.
+    shape
+        Of the target; that of the sources together when ``None``. A target with `dimension_names` may lack some of
+        theirs, along which the blocks are not cut then, and have others, for which the function returns all elements.
+    dtype
+        Of the target. When ``None``, `function` is called for a small block of ones.
+    chunks, shards
+        As in `to_store`; ``"keep"``: as the first source has them, shards where the format has them.
+    codecs
+        As in `to_store`; ``"keep"``: the first source's.
+    format
+        That of the group above the target when ``None``; ``"zarr3"`` in a new store.
+    fill_value
+        As in `to_store`; that of the first source when ``None``, where it has the same dtype.
+    dimension_names
+        Of the target; those of the sources when ``None``.
+    attributes
+        Of the target; ``"keep"``: those of the first source.
+    chunk_key_encoding
+        As in `to_store`.
+    write_empty_chunks
+        Write chunks that are the fill value bit for bit, too.
+    skip_absent
+        Leave store keys of the targets absent where all chunks that they are made from, halo included, are absent in
+        every source: the function is not called then. Otherwise absent chunks are read as fill value.
+    on_error
+        ``"fill"``: leave the blocks for which the function raises absent. The report, and the attribute
+        ``chunkmill_filled`` of the targets, name them; the same call tries them again.
+    max_mem
+        Largest memory of the tasks of one worker in bytes, all its threads together, or as text (``"2 GiB"``), as in
+        `plan_rechunk`. The function is taken to hold as much as it takes and returns.
+    overwrite
+        Replace what is at the targets: it stays until the new ones are complete, where all are of one store and format.
+    storage_options, target_storage_options
+        For the filesystems, as in fsspec; the target's default to the source's.
+
+    Returns
+    -------
+    Plan
+        Prints blocks, the share of the halo, bytes, requests and memory; ``plan.run()`` runs it.
+
+    Raises
+    ------
+    JobError
+        `max_mem` is too little; says how much is needed.
+    AlignmentError
+        `block` cuts through store keys.
+    TransformError
+        The function failed for the small block; give `dtype`.
+    UnsupportedFeature
+        The format cannot hold such an array.
+    ValueError, TypeError
+        Sources, or options, that do not go together.
+
+    Examples
+    --------
+    >>> import chunkmill as cm, numpy as np
+    >>> a = cm.create_array("memory://doc-transform-plan", "a", shape=(64, 64), dtype="f4", chunks=(16, 16))
+    >>> plan = plan_transform(np.sqrt, a, ("memory://doc-transform-plan", "b"))
+    >>> plan.strategy, plan.n_keys, plan.read_amplification
+    ('numpy.sqrt', 16, 1.0)
+    """
+    if on_error not in {"raise", "fill"}:
+        raise ValueError(f"on_error={on_error!r}: expected 'raise' or 'fill'")
+    if not callable(function):
+        raise TypeError(f"function={function!r}: expected a function of NumPy blocks")
+    arrays = [_open(each, storage_options) for each in (sources if isinstance(sources, list) else [sources])]
+    places = target if isinstance(target, list) else [target]
+    options = target_options(
+        len(places),
+        is_list=isinstance(target, list),
+        shape=shape,
+        dtype=dtype,
+        chunks=chunks,
+        shards=shards,
+        codecs=codecs,
+        format=format,
+        fill_value=fill_value,
+        dimension_names=dimension_names,
+        attributes=attributes,
+        chunk_key_encoding=chunk_key_encoding,
+    )
+    if source_region is None:
+        space = joined_space([(array.dimension_names, array.shape) for array in arrays])
+    else:
+        space = _target_space(options[0], arrays[0])
+    tasks = TransformTasks(
+        sources=tuple(_sources(arrays, space, by_region=source_region is not None)),
+        targets=(),
+        blocks=ChunkGrid.regular(space.shape, [min(n, _TRIAL) for n in space.shape]),
+        halo=_halo(halo, space, by_region=source_region is not None),
+        boundary=_boundaries(boundary, space, by_region=source_region is not None),
+        function=BlockFunction(function, dict(params or {}), len(places)),
+        source_region=source_region,
+        trims=trim,
+        skips_absent=skip_absent,
+        fills=on_error == "fill",
+        write_empty=write_empty_chunks,
+    )
+    described = [DescribedTarget.of(each, space, arrays[0]) for each in options]
+    dtypes: list[Any] = [each.dtype for each in described]
+    if None in dtypes:
+        try:
+            found = sampled_dtypes(tasks, [each.axes for each in described])
+        except TransformError as error:
+            error.add_note("the function was called for a small block of ones, to learn its dtype: give dtype=")
+            raise
+        dtypes = [own if own is not None else each for own, each in zip(dtypes, found, strict=True)]
+    store_options = storage_options if target_storage_options is None else target_storage_options
+    targets = described_targets(places, described, dtypes, arrays[0], store_options)
+    for _, new in targets:
+        for array in arrays:
+            check_apart(array, new.store, new.path, overwrite=overwrite)
+    axes = tuple(
+        ArrayAxes(new.write_layout.grid, each.axes.axes) for (_, new), each in zip(targets, described, strict=True)
+    )
+    lengths = None if block is None else tuple(by_axis(block, space, "block", -1))
+    request = TransformRequest(space, tuple(targets), axes, tasks, lengths, fingerprint, overwrite)
+    return request.plan(current_worker(max_mem))
+
+
+_TRIAL = 4
+"""Elements along each axis of the block for which the function is called to learn its dtype."""
+
+
+@with_options_of(plan_transform)
+def transform(
+    function: Callable[..., Any],
+    sources: Any,
+    target: Any,
+    *,
+    resume: bool = True,
+    progress: bool | str | None = None,
+    **options: Unpack[TransformOptions],
+) -> Report:
+    """Apply a function to stored arrays, block by block: `plan_transform`, and run.
+
+    Parameters
+    ----------
+    function, sources, target, halo, boundary, trim, source_region, params, fingerprint, block
+        As in `plan_transform`.
+    shape, dtype, chunks, shards, codecs, format, fill_value, dimension_names, attributes, chunk_key_encoding
+        As in `plan_transform`.
+    write_empty_chunks, skip_absent, on_error, max_mem, overwrite, storage_options, target_storage_options
+        As in `plan_transform`.
+    resume, progress
+        As in `Plan.run`.
+
+    Returns
+    -------
+    Report
+        Store keys by action, bytes, seconds, and the blocks that were filled.
+
+    Raises
+    ------
+    JobError, AlignmentError, UnsupportedFeature, NodeExists
+        As in `plan_transform` and `convert`; `JobError` also where there is an unfinished job of another function.
+    TransformError
+        The function failed for a block, or returned another shape or kind of values than the target has. Finished tasks
+        are kept: the same call resumes from there.
+    ChunkError
+        A chunk cannot be read or written.
+
+    Examples
+    --------
+    >>> import chunkmill as cm, numpy as np
+    >>> _ = cm.to_store(np.arange(8.0), "memory://doc-transform", "a", chunks=(2,))
+    >>> def smoothed(block):
+    ...     return (np.roll(block, 1) + block + np.roll(block, -1)) / 3
+    >>> report = transform(smoothed, ("memory://doc-transform", "a"), ("memory://doc-transform", "b"), halo=1)
+    >>> report.n_keys, cm.open_array("memory://doc-transform", "b")[3:6]
+    (4, array([3., 4., 5.]))
+    """
+    return plan_transform(function, sources, target, **options).run(resume=resume, progress=progress)
+
+
+def _open(source: Any, storage_options: Mapping[str, Any] | None) -> StoredArray:
+    node = open_source(source, storage_options)
+    if isinstance(node, StoredArray):
+        return node
+    hint = "a transform reads arrays: give (url, path), or a list of arrays of the group"
+    raise NodeNotFound(url=node.url, path=node.path, found="group", wanted="array", hint=hint)
+
+
+def _target_space(options: Mapping[str, Any], first: StoredArray) -> Space:
+    """Return the space of a target whose blocks name their source regions: its own axes."""
+    shape = first.shape if options["shape"] is None else tuple(options["shape"])
+    names = options["dimension_names"]
+    if names is None and len(shape) == first.ndim:
+        names = first.dimension_names
+    if names is None or None in names or len(set(names)) < len(names):
+        names = range(len(shape))
+    return Space(tuple(names), tuple(map(int, shape)))
+
+
+def _sources(arrays: Sequence[StoredArray], space: Space, *, by_region: bool) -> list[TransformSource]:
+    found = []
+    for array, seen in zip(arrays, see_sources(arrays), strict=True):
+        names = [*(array.dimension_names or ())]
+        axes: tuple[int | None, ...]
+        if by_region:
+            axes = (None,) * array.ndim
+        elif all(isinstance(name, str) for name in space.names):
+            axes = tuple(space.names.index(name) for name in names if name is not None)
+        else:
+            axes = tuple(range(array.ndim))
+        read = array.with_store(uncached(array.store))
+        found.append(TransformSource(read, seen, ArrayAxes(array.read_layout.grid, axes, array.dtype.itemsize)))
+    return found
+
+
+def _halo(halo: Any, space: Space, *, by_region: bool) -> Any:
+    found = halo_by_axis(halo, space)
+    if by_region and any(pair != (0, 0) for pair in found):
+        raise ValueError(f"halo={halo!r}: source_region= says all that is read; regions may reach beyond the ends")
+    return found
+
+
+def _boundaries(boundary: Any, space: Space, *, by_region: bool) -> tuple[Boundary, ...]:
+    """Return what is beyond the ends of each axis."""
+    if by_region and isinstance(boundary, (Mapping, tuple, list)):
+        raise ValueError(f"boundary={boundary!r}: with source_region= there is one for all axes")
+    values = by_axis(boundary, space, "boundary", "reflect") or [boundary]
+    return tuple(map(_boundary, values))
+
+
+def _boundary(value: Any) -> Boundary:
+    if isinstance(value, str):
+        if value not in {"reflect", "nearest", "constant", "none"}:
+            raise ValueError(f"boundary={value!r}: expected 'reflect', 'nearest', 'constant', 'none' or a number")
+        return 0 if value == "constant" else value  # type: ignore[return-value]
+    if isinstance(value, (int, float, complex, np.generic)):
+        return value  # type: ignore[return-value]  # numbers of any kind that the array holds
+    raise ValueError(f"boundary={value!r}: expected 'reflect', 'nearest', 'constant', 'none' or a number")

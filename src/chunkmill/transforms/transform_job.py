@@ -1,0 +1,407 @@
+"""Plan a transform as a job: blocks within memory, fingerprint, estimate; and plan it again for other workers.
+
+Not here: the arguments (`chunkmill.transforms.transform`), the callbacks of the job (`chunkmill.transforms.writer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+from typing import Any
+
+from dask.utils import format_bytes
+
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.conversion.coarsen import Axis, coarsen
+from chunkmill.conversion.convert_job import shown_node
+from chunkmill.conversion.estimate import (
+    chunk_bytes,
+    index_size,
+    itemsize,
+    most_encoded,
+    n_decoding,
+    n_encoding,
+    sampled_bytes,
+    stored_bytes,
+)
+from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
+from chunkmill.errors import AlignmentError, JobError
+from chunkmill.formats.base import Format
+from chunkmill.formats.peers import readers_text
+from chunkmill.hints import Hint
+from chunkmill.journal.names import fingerprint
+from chunkmill.model.grid import ChunkGrid, RegularAxis
+from chunkmill.runtime.job import Job
+from chunkmill.runtime.scheduler import check_n_tasks
+from chunkmill.runtime.stage import LEAST_TASKS, count_tasks
+from chunkmill.runtime.worker_memory import THREAD_OVERHEAD, Worker
+from chunkmill.transforms.blocks import (
+    ArrayAxes,
+    Space,
+    block_grid,
+    grow_blocks,
+    halo_share,
+    read_amplification,
+    unit_axes,
+)
+from chunkmill.transforms.function import function_fingerprint, shown_function
+from chunkmill.transforms.tasks import TransformTarget, TransformTasks
+from chunkmill.transforms.writer import TransformWriter, writers_of
+
+__all__ = ["TransformRequest"]
+
+_VERSION = 1  # of what the journal's numbers mean
+_FINE_TASK_BYTES = 16 << 20
+"""Bytes that a task holds below which fewer tasks are as good as many."""
+
+
+@dataclass(frozen=True)
+class TransformRequest:
+    """Request of a transform, independent of its workers; can be pickled where the function can.
+
+    Attributes
+    ----------
+    space
+        Axes that the blocks divide.
+    targets
+        Format and array of each.
+    axes
+        How the axes of each target map to those of the space.
+    tasks
+        What tasks share, without blocks and targets.
+    block
+        Length of a block along each axis; ``None``: chosen.
+    named
+        Name of the function instead of what its code says; ``None``: by its code.
+    overwrite
+        Whether nodes at the targets are replaced.
+    """
+
+    space: Space
+    targets: tuple[tuple[Format, StoredArray], ...]
+    axes: tuple[ArrayAxes, ...]
+    tasks: TransformTasks
+    block: tuple[int, ...] | None
+    named: str | None
+    overwrite: bool
+
+    @property
+    def name(self) -> str:
+        """Description of the job."""
+        array = self.targets[0][1]
+        more = f" and {len(self.targets) - 1} more" if len(self.targets) > 1 else ""
+        return f"transform to {array.store.url}{f'/{array.path}' if array.path else ''}{more}"
+
+    def plan(self, worker: Worker) -> Plan:
+        """Plan the job for some workers."""
+        blocks = self.blocks(worker)
+        writer = self._writer(blocks)
+        stage, costs = self._estimated(writer, worker)
+        arrays = [source.array for source in self.tasks.sources]
+        by_format: dict[str, list[Any]] = {}
+        for documents_format, array in self.targets:
+            by_format.setdefault(documents_format.name, []).append((array.path, array.metadata))
+        not_read = [text for name, known in by_format.items() if (text := readers_text(known, name))]
+        return Plan(
+            operation="transform",
+            source=", ".join(map(shown_node, arrays)),
+            target=", ".join(shown_node(array) for _, array in self.targets),
+            strategy=shown_function(self.tasks.function.function),
+            reason=self._reason(blocks),
+            costs=costs,
+            stages=(stage,),
+            job=self.job(worker, writer),
+            arrays=[
+                *map(_row, ["source"] * len(arrays), arrays),
+                *(_row("target", array) for _, array in self.targets),
+            ],
+            not_read_by="; ".join(not_read),
+            drawn=(arrays[0], self.targets[0][1]),
+        )
+
+    def job(self, worker: Worker, writer: TransformWriter, tasks_at_once: int | None = None) -> Job:
+        """Return the job of a writer."""
+        first = writer.first
+        replacement = first.replacement
+        at_once = tasks_at_once or worker.n_threads
+        return Job(
+            name=self.name,
+            store=first.store,
+            path=first.path,
+            fingerprint=writer.fingerprint,
+            sources=[source.array for source in self.tasks.sources],
+            targets=[target.array for target in writer.tasks.targets],
+            prepare=writer.prepare,
+            stages=writer.stages,
+            publish=writer.publish,
+            writes=[other.store for other in writer.writers[1:]],
+            check_free=writer.check_free,
+            check_result=writer.check_result,
+            on_results=writer.on_results,
+            leases=writer.leases,
+            overwrite=self.overwrite,
+            staged=partial(self.staged_job, worker, writer, tasks_at_once) if writer.can_keep_old else None,
+            keeps_old=first.keeps_old if len(writer.writers) == 1 else None,
+            old_prefix=None if replacement is None else replacement.old_prefix,
+            replaced=first.replaced,
+            choices=self._choices(writer.tasks.blocks),
+            adopt=partial(self.adopt, worker),
+            tasks_at_once=tasks_at_once,
+            memory_of_tasks=at_once * self.task_bytes(writer.tasks.blocks.chunk_shape),
+        )
+
+    def staged_job(
+        self,
+        worker: Worker,
+        writer: TransformWriter,
+        tasks_at_once: int | None,
+        run: str,
+        replaced: Mapping[str, str] | None,
+    ) -> Job | None:
+        """Return the same job, which writes to a staging prefix (`Job.staged`)."""
+        staged = writer.staged(run, replaced)
+        return None if staged is None else self.job(worker, staged, tasks_at_once)
+
+    def adopt(self, worker: Worker, plan_hash: str, choices: Mapping[str, Any]) -> Job | None:
+        """Return the job of that fingerprint, with the blocks of its plan; ``None`` for another job.
+
+        Raises
+        ------
+        JobError
+            One of its tasks needs more memory than a worker has now.
+        """
+        multiples, units = choices.get("units"), unit_axes(self.space, self.axes)
+        if not isinstance(multiples, list) or [type(n) for n in multiples] != [int] * len(units) or 0 in multiples:
+            return None
+        blocks = block_grid(units, multiples)
+        writer = self._writer(blocks)
+        if writer.fingerprint != plan_hash:
+            return None
+        need = self.task_bytes(blocks.chunk_shape)
+        at_once = worker.max_mem // need
+        if not at_once:
+            reason = f"a task of the unfinished job holds {need:,} bytes, and max_mem is {worker.max_mem:,} now"
+            hint = Hint("give {} or more, or workers of more memory", ("max_mem", need))
+            raise JobError(job=self.name, reason=reason, hint=hint.also("{} begins again", ("resume", False)))
+        return self.job(worker, writer, at_once if at_once < worker.n_threads else None)
+
+    # ----------------------------------------------------------------------------------------------------------------
+    # Blocks
+
+    def blocks(self, worker: Worker) -> ChunkGrid:
+        """Return the grid of blocks: as asked for, else as large as spares reading, within the memory of a task.
+
+        Raises
+        ------
+        AlignmentError
+            The blocks that were asked for cut through store keys of a target.
+        JobError
+            The memory allowed is too little; says how much is needed.
+        """
+        units = unit_axes(self.space, self.axes)
+        check_n_tasks(f"write all of {self.targets[0][1].url}", block_grid(units, [1] * len(units)).n_chunks)
+        sources = [source.axes for source in self.tasks.sources]
+        if self.block is not None:
+            blocks = block_grid(
+                units, [_multiple(unit, n, units, self.block) for unit, n in zip(units, self.block, strict=True)]
+            )
+        elif self.tasks.source_region is not None:
+            blocks = block_grid(units, [1] * len(units))
+        else:
+            blocks = grow_blocks(
+                units,
+                sources,
+                self.tasks.halo,
+                n_bytes=self.task_bytes,
+                budget=worker.max_mem // worker.n_threads,
+                n_least=max(LEAST_TASKS, 4 * worker.n_threads * worker.n_workers),
+                fine_bytes=_FINE_TASK_BYTES,
+            )
+        held = self.task_bytes(blocks.chunk_shape)
+        if held > worker.max_mem // worker.n_threads:
+            needed = held * worker.n_threads
+            reason = (
+                f"a worker of {worker.n_threads} threads has {worker.max_mem:,} bytes, and each thread holds a block "
+            )
+            reason += f"of {blocks.chunk_shape}, of whole store keys of the targets: {needed:,} bytes are needed"
+            hint = Hint("give {} or more, workers of fewer threads, or smaller chunks or shards", ("max_mem", needed))
+            raise JobError(job=self.name, reason=reason, hint=hint)
+        return blocks
+
+    def task_bytes(self, shape: Sequence[int]) -> int:
+        """Return the bytes that the task of a block of that shape holds: twice what the function takes and returns."""
+        wide = [n + before + after for n, (before, after) in zip(shape, self.tasks.halo, strict=True)]
+        taken = returned = opened = 0
+        for source, size in zip(self.tasks.sources, self._read_sizes(shape, wide), strict=True):
+            array, layout = source.array, source.array.read_layout
+            taken += size * itemsize(array) * (2 if self.tasks.has_halo else 1)
+            held = most_encoded(array, layout) + chunk_bytes(array, layout) * n_decoding(layout.codecs)
+            opened = max(opened, held + size * itemsize(array) * array.store.is_remote)
+        for (_, array), axes in zip(self.targets, self.axes, strict=True):
+            layout = array.write_layout
+            lengths = zip(axes.axes, array.shape, strict=True)
+            size = prod(n if axis is None else wide[axis] for axis, n in lengths) * itemsize(array)
+            returned += size
+            encoded = chunk_bytes(array, layout) * n_encoding(layout.codecs)
+            opened = max(opened, encoded + size * array.store.is_remote)
+        return 2 * (taken + returned) + opened + THREAD_OVERHEAD
+
+    def _read_sizes(self, shape: Sequence[int], wide: Sequence[int]) -> list[int]:
+        """Return the elements that a block of that shape, and of that with its halo, takes from each source."""
+        if self.tasks.source_region is None:
+            each = (source.axes.axes for source in self.tasks.sources)
+            return [prod(wide[axis] for axis in axes if axis is not None) for axes in each]
+        lengths = [*zip(shape, self.space.shape, strict=True)]
+        first = tuple(slice(0, min(n, whole)) for n, whole in lengths)
+        last = tuple(slice(max(0, whole - n), whole) for n, whole in lengths)
+        sizes = [
+            [prod(cut.stop - cut.start for cut in each.region) for each in self.tasks.reads(r)] for r in (first, last)
+        ]
+        return [max(pair) for pair in zip(*sizes, strict=True)]
+
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _writer(self, blocks: ChunkGrid) -> TransformWriter:
+        writers, places = writers_of(self.targets, overwrite=self.overwrite)
+        targets = tuple(
+            TransformTarget(array, axes, number)
+            for (_, array), axes, (number, _) in zip(self.targets, self.axes, places, strict=True)
+        )
+        tasks = replace(self.tasks, blocks=blocks, targets=targets)
+        known = [
+            [(s.array.url, s.array.path, s.array.metadata, s.seen.versions, s.axes.axes) for s in tasks.sources],
+            [
+                (a.url, a.path, a.metadata, f.name, axes.axes)
+                for (f, a), axes in zip(self.targets, self.axes, strict=True)
+            ],
+            (blocks, tasks.halo, tasks.boundary, tasks.trims, tasks.skips_absent, tasks.write_empty),
+        ]
+        digest = fingerprint("transform", _VERSION, self.identity(), *known)
+        return TransformWriter(self.name, digest, writers, places, tasks)
+
+    def identity(self) -> str:
+        """Return what tells the function and its parameters from others."""
+        function, params = self.tasks.function.function, dict(self.tasks.function.params)
+        regions = self.tasks.source_region
+        if self.named is not None:
+            return function_fingerprint(None, self.named, params)
+        return function_fingerprint(function, params, regions)
+
+    def _choices(self, blocks: ChunkGrid) -> dict[str, Any]:
+        """Return what the plan stores: the blocks, and the arguments in words."""
+        tasks = self.tasks
+        function = f"{shown_function(tasks.function.function)} ({self.identity()[:12]})"
+        arguments = {
+            "operation": "transform",
+            "function": function if self.named is None else f"{self.named!r} ({self.identity()[:12]})",
+            "source": ", ".join(f"{each.array.url}/{each.array.path}" for each in tasks.sources),
+            "target": ", ".join(f"{array.url}/{array.path} ({f.name})" for f, array in self.targets),
+            "dtype": [str(array.dtype) for _, array in self.targets],
+            "chunks": [array.chunks for _, array in self.targets],
+            "shards": [array.shards for _, array in self.targets],
+            "codecs": [[codec.name for codec in array.codecs] for _, array in self.targets],
+            "params": dict(tasks.function.params),
+            "halo": tasks.halo,
+            "boundary": tasks.boundary,
+            "source_region": None if tasks.source_region is None else shown_function(tasks.source_region),
+            "trim": tasks.trims,
+            "skip_absent": tasks.skips_absent,
+            "write_empty_chunks": tasks.write_empty,
+        }
+        return {
+            "units": _multiples(unit_axes(self.space, self.axes), blocks),
+            "arguments": {name: _short(value) for name, value in arguments.items()},
+            "source": [tasks.sources[0].array.url, tasks.sources[0].array.path],
+            "into": False,
+            "group": None,
+        }
+
+    def _reason(self, blocks: ChunkGrid) -> str:
+        share = halo_share(blocks, [source.axes for source in self.tasks.sources], self.tasks.halo)
+        text = f"{blocks.n_chunks:,} block{'s' * (blocks.n_chunks != 1)} of {blocks.chunk_shape}"
+        if self.tasks.has_halo:
+            text += f", with a halo of {share:.1%} more elements"
+        if self.tasks.source_region is not None:
+            text += f", which read the regions that {shown_function(self.tasks.source_region)} names"
+        return text
+
+    def _estimated(self, writer: TransformWriter, worker: Worker) -> tuple[PlannedStage, JobCounts]:
+        sources, blocks = self.tasks.sources, writer.tasks.blocks
+        axes = [source.axes for source in sources]
+        sizes = sampled_bytes([source.array for source in sources])
+        amplification = 1.0
+        n_read = n_bytes = 0
+        for source, size in zip(sources, sizes, strict=True):
+            often = 1.0
+            if self.tasks.source_region is None:
+                often = read_amplification(blocks, [source.axes], self.tasks.halo)
+            n_bytes += round(often * size)
+            n_read += round(often * source.array.read_layout.grid.n_chunks)
+            if source.array.read_layout is not source.array.write_layout:
+                n_indexes = round(often * source.array.write_layout.grid.n_chunks)
+                n_bytes, n_read = n_bytes + n_indexes * index_size(source.array.write_layout), n_read + n_indexes
+        if self.tasks.source_region is None:
+            amplification = read_amplification(blocks, axes, self.tasks.halo)
+        n_keys = sum(array.write_layout.grid.n_chunks for _, array in self.targets)
+        written = sum(
+            stored_bytes(array, array.read_layout, array.read_layout.grid.n_chunks, array.nbytes)
+            for _, array in self.targets
+        )
+        n_tasks = count_tasks(writer.stage(fresh=True))
+        stage = PlannedStage("transform", n_tasks, n_bytes, written, n_read + n_keys)
+        costs = JobCounts(
+            n_tasks=n_tasks,
+            bytes_read=n_bytes,
+            bytes_written=written,
+            n_requests=n_read + n_keys,
+            peak_memory_bytes=worker.n_threads * self.task_bytes(blocks.chunk_shape),
+            read_amplification=amplification,
+            n_keys=n_keys,
+            actions={"transform": n_keys},
+        )
+        return stage, costs
+
+
+def _multiple(unit: Axis, n: int, units: Sequence[Axis], block: Sequence[int]) -> int:
+    """Return how many units a block of `n` elements has along an axis."""
+    length = unit.size if n == -1 or n >= unit.size else n
+    if length == unit.size:
+        return max(unit.n_chunks, 1)
+    if isinstance(unit, RegularAxis) and length > 0 and length % unit.chunk == 0:
+        return length // unit.chunk
+    lengths = tuple(each.widest for each in units)
+    fix = Hint("give {} of multiples of these, or smaller chunks or shards", ("block", ...))
+    raise AlignmentError(
+        expected=f"multiples of {lengths}, which are whole store keys", got=f"block={tuple(block)}", fix=fix
+    )
+
+
+def _multiples(units: Sequence[Axis], blocks: ChunkGrid) -> list[int]:
+    """Return how many units the blocks have along each axis."""
+    found = []
+    for unit, axis in zip(units, blocks.axes, strict=True):
+        most = max(unit.n_chunks, 1)
+        first = -(-most // max(axis.n_chunks, 1))  # fewer make more blocks
+        found.append(next((n for n in range(first, most) if coarsen(unit, n) == axis), most))
+    return found
+
+
+def _row(role: str, array: StoredArray) -> dict[str, Any]:
+    return {
+        "array": f"{role} {array.path or '/'}",
+        "shape": array.shape,
+        "dtype": str(array.dtype),
+        "chunks": array.chunks,
+        "shards": array.shards,
+        "size": format_bytes(array.nbytes),
+    }
+
+
+_MOST_SHOWN = 200  # characters of an argument that a plan stores in words
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}… ({fingerprint(text)[:8]})"

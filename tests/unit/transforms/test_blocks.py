@@ -1,0 +1,121 @@
+"""Blocks of a transform: whole store keys of all targets, halos, and what is read twice."""
+
+import numpy as np
+import pytest
+
+from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
+from chunkmill.transforms.blocks import (
+    ArrayAxes,
+    Space,
+    block_grid,
+    grow_blocks,
+    halo_by_axis,
+    halo_share,
+    joined_space,
+    padded_region,
+    read_amplification,
+    unit_axes,
+)
+
+
+def axes(shape, chunks, where=None):
+    return ArrayAxes(ChunkGrid.regular(shape, chunks), tuple(range(len(shape))) if where is None else where)
+
+
+def test_dimensions_are_joined_in_the_order_in_which_they_come():
+    space = joined_space([(("y", "x"), (3, 4)), (("time", "x"), (5, 4))])
+    assert space == Space(("y", "x", "time"), (3, 4, 5))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ([(("x",), (3,)), (("x",), (4,))], r"dimension 'x' has 3 elements in one, and 4 in another"),
+        ([(None, (3, 4)), (None, (4,))], "several ranks are broadcast by the names"),
+        ([(None, (3, 4)), (None, (3, 5))], "dimension 1 has 4 elements in one, and 5"),
+    ],
+    ids=["lengths", "ranks", "unnamed lengths"],
+)
+def test_arrays_that_do_not_go_together_are_refused(arrays, message):
+    with pytest.raises(ValueError, match=message):
+        joined_space(arrays)
+
+
+@pytest.mark.parametrize(
+    ("halo", "expected"),
+    [
+        (2, ((2, 2), (2, 2))),
+        ((1, 0), ((1, 1), (0, 0))),
+        (((1, 2), 0), ((1, 2), (0, 0))),
+        ({"x": 3}, ((0, 0), (3, 3))),
+        ({0: (0, 4)}, ((0, 4), (0, 0))),
+    ],
+    ids=str,
+)
+def test_halos_are_by_axis_or_by_name(halo, expected):
+    assert halo_by_axis(halo, Space(("t", "x"), (9, 9))) == expected
+
+
+@pytest.mark.parametrize("halo", [-1, (1, 2, 3), {"z": 1}, 1.5, True, ((1, 2, 3), 0)], ids=str)
+def test_other_halos_are_refused(halo):
+    with pytest.raises(ValueError, match="halo="):
+        halo_by_axis(halo, Space(("t", "x"), (9, 9)))
+
+
+def test_units_are_whole_store_keys_of_every_target():
+    space = Space(("t", "x"), (24, 10))
+    assert unit_axes(space, [axes((24, 10), (4, 3)), axes((24, 10), (6, 3))]) == (
+        RegularAxis(24, 12),
+        RegularAxis(10, 3),
+    )
+    assert unit_axes(space, [axes((24, 10), (5, 3)), axes((24, 10), (7, 3))])[0] == RegularAxis(24, 24)  # 35 > 24
+    # a target without an axis: all of it is in every block
+    assert unit_axes(space, [axes((10,), (3,), (1,))]) == (RegularAxis(24, 24), RegularAxis(10, 3))
+
+
+def test_units_of_rectilinear_targets():
+    runs = RunsAxis(10, ((2, 1), (4, 2)))
+    one = ArrayAxes(ChunkGrid((runs,)), (0,))
+    assert unit_axes(Space(("x",), (10,)), [one, one]) == (runs,)
+    assert unit_axes(Space(("x",), (10,)), [one, axes((10,), (2,))]) == (RegularAxis(10, 10),)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_amplification_counts_what_is_decoded(seed):
+    """Against a count of every chunk of every block."""
+    rng = np.random.default_rng(seed)
+    shape = tuple(map(int, rng.integers(1, 40, 2)))
+    blocks = ChunkGrid.regular(shape, tuple(map(int, rng.integers(1, 20, 2))))
+    source = axes(shape, tuple(map(int, rng.integers(1, 20, 2))))
+    halo = tuple((int(a), int(b)) for a, b in rng.integers(0, 5, (2, 2)))
+    decoded = read = 0
+    for coords in blocks.all_coords():
+        _, inside, _ = padded_region(blocks.region(coords), shape, halo)
+        read += np.prod([cut.stop - cut.start for cut in inside])
+        for overlap in source.grid.overlaps(inside):
+            decoded += np.prod([cut.stop - cut.start for cut in source.grid.region(overlap.coords)])
+    assert read_amplification(blocks, [source], halo) == pytest.approx(decoded / np.prod(shape))
+    assert halo_share(blocks, [source], halo) >= read / np.prod(shape) - 1 - 1e-9
+
+
+def test_blocks_grow_until_little_is_read_twice():
+    source = axes((256, 256), (32, 32))
+    units = unit_axes(Space((0, 1), (256, 256)), [axes((256, 256), (8, 8))])
+    halo = ((2, 2), (2, 2))
+    limits = {"n_bytes": lambda shape: shape[0] * shape[1], "n_least": 4, "fine_bytes": 0}
+    small = grow_blocks(units, [source], halo, budget=40 * 40, **limits)
+    large = grow_blocks(units, [source], halo, budget=128 * 128, **limits)
+    found = [read_amplification(each, [source], halo) for each in (block_grid(units, [1, 1]), small, large)]
+    assert found == sorted(found, reverse=True)
+    assert found[-1] < 2.6 < found[0]
+    assert np.prod(small.chunk_shape) <= 40 * 40
+    assert np.prod(large.chunk_shape) <= 128 * 128
+    assert large.n_chunks >= 4
+
+
+def test_blocks_end_where_chunks_of_the_source_do():
+    source = axes((60,), (15,))
+    grown = grow_blocks(
+        [RegularAxis(60, 5)], [source], ((0, 0),), n_bytes=lambda s: s[0], budget=99, n_least=1, fine_bytes=0
+    )
+    assert grown.chunk_shape == (15,)

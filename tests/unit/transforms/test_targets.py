@@ -1,0 +1,89 @@
+"""Targets of a transform: chunks, shards, codecs and dtypes as asked for, or as the first source has them."""
+
+import numpy as np
+import pytest
+
+import chunkmill as cm
+from chunkmill.errors import UnsupportedFeature
+from chunkmill.stores.memory import MemoryStore
+
+
+@pytest.fixture
+def source():
+    return cm.create_array(
+        MemoryStore(), "a", shape=(64, 48), dtype="f4", chunks=(8, 12), shards=(16, 24), fill_value=np.nan,
+        codecs="gzip", dimension_names=("y", "x"), attributes={"units": "K"},
+    )  # fmt: skip
+
+
+def target(plan, number=0):
+    return plan.job.targets[number]
+
+
+def planned(source, place=None, function=np.sqrt, **options):
+    return cm.plan_transform(function, source, (MemoryStore(), "b") if place is None else place, **options)
+
+
+def test_what_is_not_said_is_as_the_first_source_has_it(source):
+    new = target(planned(source))
+    assert (new.shape, new.chunks, new.shards) == ((64, 48), (8, 12), (16, 24))
+    assert (new.dtype, new.dimension_names, dict(new.attributes)) == (np.float32, ("y", "x"), {})
+    assert np.isnan(new.fill_value)
+    assert [codec.name for codec in target(planned(source, shards=None)).codecs] == ["bytes", "zstd"]
+    other = target(planned(source, function=lambda block: block > 0, attributes="keep", codecs="keep", shards=None))
+    assert (other.dtype, other.fill_value, dict(other.attributes)) == (np.bool_, False, {"units": "K"})
+    assert [codec.name for codec in other.codecs] == ["bytes", "gzip"]
+
+
+def test_shards_are_kept_where_the_format_has_them(source):
+    new = target(planned(source, format="n5"))
+    assert (new.format, new.chunks, new.shards) == ("n5", (8, 12), None)
+    with pytest.raises(UnsupportedFeature, match="n5 does not support"):
+        planned(source, format="n5", shards=(16, 24))
+    assert target(planned(source, chunks=(5, 5))).shards is None
+
+
+def test_several_targets_have_options_of_their_own(source):
+    store = MemoryStore()
+    plan = planned(
+        source, [(store, "x"), (store, "y")], lambda block: (block, block > 0), dtype=["f8", None],
+        chunks=[(16, 16), {"y": 32}], shards=None, attributes=[{"n": 1}, None],
+    )  # fmt: skip
+    assert [(each.dtype.str, each.chunks) for each in plan.job.targets] == [("<f8", (16, 16)), ("|b1", (32, 48))]
+    assert [dict(each.attributes) for each in plan.job.targets] == [{"n": 1}, {}]
+
+
+def test_the_format_is_that_of_the_group_above(source):
+    group = cm.create_group(MemoryStore(), format="n5")
+    assert target(planned(source, (group.store, "b"))).format == "n5"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shape": (10, 10)}, r"shape=\(10, 10\), where the blocks of the sources divide \(64, 48\)"),
+        ({"dimension_names": ("y", "z")}, r"the sources have no \['z'\]; give shape="),
+        ({"dtype": ["f4", "f8", "f2"], "target": [("m", "x"), ("m", "y")]}, "dtype= has 3 values for 2 targets"),
+        ({"target": [("m", "x"), ("m", "x/y")], "dtype": "f4"}, "one is in the other"),
+        ({"target": []}, "expected at least one place"),
+        ({"on_error": "ignore"}, "expected 'raise' or 'fill'"),
+        ({"boundary": "wrap"}, "boundary='wrap'"),
+        ({"boundary": {"z": "nearest"}}, "boundary= names the dimension 'z'"),
+        ({"block": {"z": 1}}, "block= names the dimension 'z'"),
+        ({"halo": 1, "source_region": lambda region: region}, "source_region= says all that is read"),
+    ],
+    ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
+)
+def test_options_that_do_not_go_together_are_refused(source, options, message):
+    store = MemoryStore()
+    places = options.pop("target", (store, "b"))
+    places = [(store, path) for _, path in places] if isinstance(places, list) else places
+    with pytest.raises(ValueError, match=message):
+        planned(source, places, lambda *blocks: blocks, **options)
+
+
+def test_a_target_that_is_the_source_is_refused(source):
+    with pytest.raises(cm.errors.JobError, match="source and target are the same place"):
+        planned(source, (source.store, "a"))
+    with pytest.raises(TypeError, match="the target is an Array"):
+        planned(source, source)

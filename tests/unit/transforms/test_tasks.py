@@ -1,0 +1,259 @@
+"""What tasks of a transform read, pass to the function, and write: against SciPy, NumPy and Dask on whole arrays."""
+
+import dask.array as da
+import numpy as np
+import pytest
+from scipy import ndimage
+from support.recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.errors import ChunkError, TransformError
+from chunkmill.stores.memory import MemoryStore
+
+SHAPE = (23, 17, 12)
+
+
+@pytest.fixture
+def source():
+    store = MemoryStore()
+    values = np.random.default_rng(0).normal(size=SHAPE).astype("f4")
+    cm.to_store(values, store, "a", chunks=(5, 6, 12), dimension_names=("z", "y", "x"))
+    return store, values
+
+
+def read(store, path="b"):
+    return cm.open_array(store, path)[...]
+
+
+@pytest.mark.parametrize(
+    ("boundary", "mode"),
+    [("reflect", "reflect"), ("nearest", "nearest"), ("constant", "constant"), (3.5, "constant")],
+    ids=str,
+)
+@pytest.mark.parametrize("block", [(5, 6, 12), (10, 17, 12), -1], ids=str)
+def test_a_filter_with_halo_is_that_of_the_whole_array(source, boundary, mode, block):
+    store, values = source
+    more = {"cval": 3.5} if boundary == 3.5 else {}
+    params = {"sigma": 1.2, "mode": mode} | more
+    halo = int(4 * 1.2 + 0.5)
+    report = cm.transform(
+        ndimage.gaussian_filter, (store, "a"), (store, "b"), halo=halo, boundary=boundary, params=params, block=block
+    )
+    np.testing.assert_array_equal(read(store), ndimage.gaussian_filter(values, **params))
+    assert report.n_keys == 15
+
+
+def test_a_halo_longer_than_the_array(source):
+    _, values = source
+    store = MemoryStore()
+    cm.to_store(values[:3, :4, :2], store, "a", chunks=(1, 2, 2))
+    cm.transform(ndimage.gaussian_filter, (store, "a"), (store, "b"), halo=12, params={"sigma": 3}, block=(1, 2, 2))
+    np.testing.assert_array_equal(read(store), ndimage.gaussian_filter(values[:3, :4, :2], 3))
+
+
+def test_halos_and_boundaries_by_dimension(source):
+    store, values = source
+
+    def following(block):
+        return block[2:] if block.shape[0] > 2 else block[:0]
+
+    cm.transform(
+        following, (store, "a"), (store, "b"), halo={"z": (0, 2)}, boundary={"z": 0}, trim=False, block=(5, 6, 12),
+        dtype="f4",
+    )  # fmt: skip
+    np.testing.assert_array_equal(read(store), np.concatenate([values[2:], np.zeros((2, 17, 12), "f4")]))
+
+
+def test_without_a_boundary_blocks_end_with_the_array(source):
+    store, values = source
+    shapes = []
+
+    def seen(block):
+        shapes.append(block.shape)
+        return block
+
+    cm.transform(seen, (store, "a"), (store, "b"), halo={"z": 3}, boundary="none", block=(5, 17, 12), dtype="f4")
+    assert sorted({shape[0] for shape in shapes}) == [6, 8, 11]
+    np.testing.assert_array_equal(read(store), values)
+
+
+def test_sources_are_broadcast_along_named_dimensions(source):
+    store, values = source
+    mean = values.mean(0)
+    cm.to_store(mean.T.copy(), store, "mean", chunks=(7, 5), dimension_names=("x", "y"))
+    cm.transform(np.subtract, [(store, "a"), (store, "mean")], (store, "b"))
+    np.testing.assert_array_equal(read(store), values - mean)
+    assert cm.open_array(store, "b").dimension_names == ("z", "y", "x")
+
+
+def test_targets_may_lack_dimensions_and_have_their_own(source):
+    store, values = source
+
+    def statistics(block):
+        return block.mean(axis=0), np.quantile(block, [0.1, 0.9], axis=0)
+
+    cm.transform(
+        statistics,
+        (store, "a"),
+        [(store, "mean"), (store, "quantiles")],
+        dimension_names=[("y", "x"), ("q", "y", "x")],
+        shape=[None, (2, 17, 12)],
+        dtype=["f4", "f8"],
+    )
+    np.testing.assert_array_equal(read(store, "mean"), values.mean(0))
+    np.testing.assert_array_equal(read(store, "quantiles"), np.quantile(values, [0.1, 0.9], axis=0))
+
+
+def test_block_info_is_as_in_dask(source):
+    store, values = source
+    infos = {"ours": [], "dask": []}
+
+    def noted(where, block, block_info=None, block_id=None):
+        infos[where].append((block_id, block_info[0], block_info[None]))
+        return block
+
+    cm.transform(
+        lambda block, block_info=None, block_id=None: noted("ours", block, block_info, block_id),
+        (store, "a"), (store, "b"), dtype="f4", block=(5, 6, 12),
+    )  # fmt: skip
+    x = da.from_array(values, chunks=(5, 6, 12))
+    da.map_blocks(
+        lambda block, block_info=None, block_id=None: noted("dask", block, block_info, block_id), x, dtype="f4",
+        meta=values[:0],
+    ).compute(scheduler="sync")  # fmt: skip
+    ours, dasks = (sorted(infos[name], key=lambda each: each[0]) for name in ("ours", "dask"))
+    for (of_ours, first, own), (of_dask, theirs, out) in zip(ours, dasks, strict=True):
+        assert of_ours == of_dask
+        assert {name: first[name] for name in theirs} == theirs
+        assert {name: own[name] for name in out} == out
+
+
+def test_regions_of_the_source_change_the_shape(source):
+    store, values = source
+
+    def halved(region):
+        return tuple(slice(2 * cut.start, 2 * cut.stop) for cut in region)
+
+    def mean(block):
+        z, y, x = (n // 2 for n in block.shape)
+        return block[: 2 * z, : 2 * y, : 2 * x].reshape(z, 2, y, 2, x, 2).mean(axis=(1, 3, 5))
+
+    cm.transform(mean, (store, "a"), (store, "b"), source_region=halved, shape=(11, 8, 6), dtype="f4")
+    expected = values[:22, :16].reshape(11, 2, 8, 2, 6, 2).mean(axis=(1, 3, 5))
+    np.testing.assert_array_equal(read(store), expected)
+
+
+def test_regions_of_several_sources_are_joined(source):
+    store, values = source
+
+    def parts(region):
+        first, *others = region
+        return [
+            (slice(min(first.start, 23), min(first.stop, 23)), *others),
+            (slice(max(first.start - 23, 0), max(first.stop - 23, 0)), *others),
+        ]
+
+    def joined(a, b):
+        return np.concatenate([a, b])
+
+    cm.transform(
+        joined, [(store, "a"), (store, "a")], (store, "b"), source_region=parts, shape=(46, 17, 12), dtype="f4"
+    )
+    np.testing.assert_array_equal(read(store), np.concatenate([values, values]))
+
+
+def test_regions_beyond_the_ends_are_as_the_boundary_says(source):
+    store, values = source
+
+    def shifted(region):
+        return (slice(region[0].start - 4, region[0].stop - 4), *region[1:])
+
+    cm.transform(lambda b: b, (store, "a"), (store, "b"), source_region=shifted, boundary="nearest", dtype="f4")
+    np.testing.assert_array_equal(read(store), values[np.maximum(np.arange(23) - 4, 0)])
+
+
+@pytest.mark.parametrize("shards", [None, (10, 12, 12)], ids=["chunks", "shards"])
+def test_absent_chunks_stay_absent_where_all_that_a_key_is_made_from_is(shards):
+    store = MemoryStore()
+    a = cm.create_array(store, "a", shape=(40, 24), dtype="i4", chunks=(5, 6), shards=shards and (10, 12), fill_value=7)
+    a[21, 13] = 1
+    calls = []
+
+    def plus(block):
+        calls.append(block.shape)
+        return block + 1
+
+    for skip, n_absent in ((False, 0), (True, 31)):
+        report = cm.transform(
+            plus, a, (store, f"b{skip}"), skip_absent=skip, dtype="i4", chunks=(5, 6), shards=None, block=(20, 12)
+        )
+        assert report.actions.get("absent", 0) == n_absent
+    expected = np.full((40, 24), 8)
+    expected[21, 13] = 2
+    np.testing.assert_array_equal(read(store, "bFalse"), expected)
+    expected[:] = 7
+    expected[20:25, 12:18] = 8
+    expected[21, 13] = 2
+    np.testing.assert_array_equal(read(store, "bTrue"), expected)
+    assert len(calls) == 4 + 1
+    cm.transform(plus, a, (store, "c"), skip_absent=True, dtype="i4", chunks=(5, 6), shards=None, halo=1, block=(5, 6))
+    expected[15:30, 6:24] = 8  # whose halo touches the chunk that is there
+    expected[21, 13] = 2
+    np.testing.assert_array_equal(read(store, "c"), expected)
+
+
+def test_a_failure_names_block_region_keys_and_line(source):
+    store, _ = source
+
+    def fails(block, block_info=None):
+        if block_info[0]["chunk-location"] == (1, 2, 0):
+            raise ZeroDivisionError("no such thing")
+        return block
+
+    with pytest.raises(TransformError) as caught:
+        cm.transform(fails, (store, "a"), (store, "b"), dtype="f4", block=(5, 6, 12))
+    error = caught.value
+    assert error.block == (1, 2, 0)
+    assert error.region == "[5:10, 12:17, 0:12]"
+    assert error.keys == (f"{store.url}/a/c/1/2/0",)
+    assert isinstance(error.__cause__, ZeroDivisionError)
+    assert "ZeroDivisionError: no such thing (line" in str(error)
+    assert "of fails)" in str(error)
+    with pytest.raises(cm.errors.NodeNotFound):
+        read(store)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda block: block[:1], "of shape"),
+        (lambda block: block.astype("c8"), "which float32 does not hold"),
+        (lambda block: (block, block), "2 blocks for 1 targets"),
+    ],
+    ids=["shape", "kind", "number"],
+)
+def test_wrong_results_are_refused_also_where_failures_are_filled(source, function, message):
+    store, _ = source
+    with pytest.raises(TransformError, match=message):
+        cm.transform(function, (store, "a"), (store, "b"), dtype="f4", on_error="fill")
+
+
+def test_chunks_that_appear_after_they_were_read_are_an_error():
+    below = MemoryStore()
+    a = cm.create_array(below, "a", shape=(8,), dtype="i4", chunks=(2,))
+    a[:2] = 1
+    value = below.get("a/c/0")
+
+    class Writing(RecordingStore):
+        runs = False
+
+        def size(self, key):
+            if self.runs and key == "a/c/3":
+                below.set(key, value)
+            return super().size(key)
+
+    store = Writing(below)
+    plan = cm.plan_transform(np.negative, (store, "a"), MemoryStore(), block=(8,), dtype="i4")
+    store.runs = True
+    with pytest.raises(ChunkError, match="absent when it was read, and is present now"):
+        plan.run()

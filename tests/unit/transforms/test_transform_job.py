@@ -1,0 +1,128 @@
+"""Plans of transforms: blocks within memory, figures, and the same job on other workers."""
+
+import pickle
+import tracemalloc
+
+import dask
+import numpy as np
+import pytest
+from scipy import ndimage
+
+import chunkmill as cm
+from chunkmill.errors import AlignmentError, JobError
+from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
+
+
+@pytest.fixture
+def source():
+    store = MemoryStore()
+    cm.to_store(np.random.default_rng(0).normal(size=(96, 96, 96)).astype("f4"), store, "a", chunks=(16, 16, 16))
+    return cm.open_array(store, "a")
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+    with dask.config.set(scheduler="threads", num_workers=2):
+        yield
+
+
+def planned(source, **options):
+    options = {"halo": 2, "params": {"sigma": 0.5}} | options
+    return cm.plan_transform(ndimage.gaussian_filter, source, (MemoryStore(), "b"), **options)
+
+
+def test_a_plan_prints_its_figures(source):
+    plan = planned(source, block=(32, 32, 32))
+    text = " ".join(plan.explain().split())
+    assert "27 blocks of (32, 32, 32), with a halo of 27.1% more elements" in text
+    assert "each element 4.6 times" in text
+    assert plan.n_keys == 216
+    assert plan.bytes_read == pytest.approx(
+        plan.read_amplification * sum(map(source.store.size, source.stored.stored_keys())), rel=0.01
+    )
+    report = plan.run()
+    assert report.bytes_read == pytest.approx(plan.bytes_read, rel=0.02)
+    assert report.read_amplification == pytest.approx(plan.read_amplification, rel=0.01)
+    assert report.n_requests == plan.n_requests
+
+
+def test_blocks_are_as_large_as_memory_allows(source):
+    least = planned(source, block=(16, 16, 16)).peak_memory_bytes
+    found = [planned(source, max_mem=n).read_amplification for n in (least, 4 * least, "400 MB")]
+    assert found == sorted(found, reverse=True)
+    assert found[0] > found[-1]
+    with pytest.raises(JobError, match=rf"{least:,} bytes are needed; give max_mem={least} or more"):
+        planned(source, max_mem=least - 1)
+
+
+def test_blocks_that_cut_store_keys_are_refused(source):
+    with pytest.raises(AlignmentError, match=r"multiples of \(16, 32, 16\)"):
+        planned(source, chunks=(16, 32, 16), block=(16, 16, 16))
+    assert planned(source, chunks=(16, 32, 16), block={1: 32}).job is not None
+
+
+def test_tasks_hold_no_more_than_planned(tmp_path):
+    """Of what NumPy allocates, without the threads' overhead, which tracemalloc does not see."""
+    store = LocalStore(tmp_path / "a")
+    values = np.random.default_rng(0).integers(0, 1 << 30, (128, 256, 256)).astype("i4")
+    cm.to_store(values, store, "a", chunks=(32, 64, 64))
+    plan = cm.plan_transform(
+        np.negative,
+        (store, "a"),
+        (str(tmp_path / "b"), "b"),
+        chunks=(64, 128, 128),
+        halo=4,
+        dtype="i4",
+        block=(64, 128, 128),
+    )
+    del values
+    with dask.config.set(scheduler="sync"):
+        tracemalloc.start()
+        try:
+            plan.run()
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    planned_bytes = plan.peak_memory_bytes / 2 - THREAD_OVERHEAD
+    assert 0.25 * planned_bytes < peak < planned_bytes + (1 << 20)
+
+
+def test_an_unfinished_job_is_resumed_by_other_workers(source):
+    store = MemoryStore()
+    calls = []
+
+    def function(block, block_id=None):
+        calls.append(block.shape)
+        if len(calls) == 60:
+            raise KeyboardInterrupt
+        return -block
+
+    def plan(n):
+        return cm.plan_transform(function, source, (store, "b"), dtype="f4", max_mem=n, fingerprint="negative")
+
+    least = planned(source, block=(16, 16, 16)).peak_memory_bytes
+    with dask.config.set(scheduler="sync"), pytest.raises(KeyboardInterrupt):
+        cm.plan_transform(function, source, (store, "b"), dtype="f4", block=(16, 16, 16), fingerprint="negative").run()
+    with dask.config.set(num_workers=1):
+        other = plan("1 GB")
+        assert other.at_target() == "an unfinished job of this plan, which will be resumed"
+        other.run()
+    assert set(calls) == {(16, 16, 16)}
+    assert least
+    np.testing.assert_array_equal(cm.open_array(store, "b")[...], -source[...])
+
+
+def test_plans_can_be_pickled(source):
+    plan = pickle.loads(pickle.dumps(planned(source)))
+    assert plan.run().n_keys == 216
+
+
+def test_a_plan_stores_its_arguments(source):
+    choices = planned(source, boundary="nearest").job.choices
+    said = choices["arguments"]
+    assert said["boundary"] == "('nearest', 'nearest', 'nearest')"
+    assert said["halo"] == "((2, 2), (2, 2), (2, 2))"
+    assert "gaussian_filter" in said["function"]
+    assert said["params"] == "{'sigma': 0.5}"

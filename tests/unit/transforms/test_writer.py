@@ -1,0 +1,335 @@
+"""Jobs of transforms: killed anywhere and resumed, of several targets, over what is there, with blocks that fail."""
+
+import dask
+import numpy as np
+import pytest
+from support.recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.errors import JobError, NodeExists, NodeNotFound, TransformError
+from chunkmill.journal import heartbeat, record_batch
+from chunkmill.journal.lease import leased
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
+
+SHAPE = (24, 10)
+
+
+class Died(BaseException):
+    """The client was killed: nothing of it runs any more."""
+
+
+class Dying(RecordingStore):
+    """The client dies before its n-th request that changes the store."""
+
+    def __init__(self, below, n):
+        super().__init__(below)
+        self.left = n
+
+    def _before(self, method, key, byte_range=None):
+        if method in {"set", "set_if", "delete", "delete_prefix"}:
+            self.left -= 1
+            if self.left <= 0:
+                raise Died
+        super()._before(method, key, byte_range)
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch):
+    monkeypatch.setattr(heartbeat, "is_live", lambda _: False)  # those who died
+    monkeypatch.setattr(record_batch, "BATCH_SECONDS", 0.0)  # each task is recorded at once
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+@pytest.fixture
+def source():
+    store = MemoryStore()
+    values = np.arange(240, dtype="i4").reshape(SHAPE)
+    cm.to_store(values, store, "a", chunks=(4, 5))
+    return cm.open_array(store, "a"), values
+
+
+def read(store, path):
+    return cm.open_array(store, path, consolidated=False)[...]
+
+
+def left_over(*stores):
+    return [key for store in stores for key in store.list_prefix("") if "chunkmill" in key]
+
+
+def blurred(block):
+    return block[:-2] + block[1:-1] + block[2:]
+
+
+def expected(values):
+    wide = np.pad(values, ((1, 1), (0, 0)), mode="symmetric")
+    return wide[:-2] + wide[1:-1] + wide[2:]
+
+
+OPTIONS = {"halo": {0: 1}, "trim": False, "dtype": "i4", "block": (4, 10)}
+
+
+@pytest.mark.parametrize("overwrite", [False, True], ids=["new", "replaced"])
+def test_a_job_that_is_killed_at_every_change_of_the_store_is_resumed(source, overwrite):
+    array, values = source
+    n = 0
+    while True:
+        n += 1
+        store = MemoryStore()
+        if overwrite:
+            cm.to_store(-values, store, "b", chunks=(6, 5))
+        dying = Dying(store, n)
+        try:
+            cm.transform(blurred, array, (dying, "b"), overwrite=overwrite, **OPTIONS)
+        except Died:
+            with_old = overwrite and not np.array_equal(np.sort(read_if(store, "b")), np.sort(expected(values)))
+            if with_old:
+                np.testing.assert_array_equal(read_if(store, "b"), -values)
+            report = cm.transform(blurred, array, (store, "b"), overwrite=overwrite, **OPTIONS)
+            assert report.n_resumed <= report.n_tasks
+        else:
+            break
+        finally:
+            np.testing.assert_array_equal(read(store, "b"), expected(values))
+            assert not left_over(store)
+    assert n > 20
+
+
+def read_if(store, path):
+    try:
+        return read(store, path)
+    except NodeNotFound:
+        return np.zeros((0, 0), "i4")
+
+
+def both(block):
+    return block + 1, (block % 2).astype("u1")
+
+
+def make_both(array, first, second, **options):
+    return cm.transform(
+        both, array, [(first, "x"), (second, "y")], format=["zarr3", "n5"], chunks=[(4, 10), (8, 5)],
+        dtype=["i4", "u1"], block=(8, 10), **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [MemoryStore, LocalStore], ids=["memory", "files"])
+@pytest.mark.parametrize("dies", ["first", "second"])
+def test_targets_of_two_stores_and_formats_are_resumed_together(source, kind, dies, tmp_path):
+    array, values = source
+    n = 0
+    while n < 200:
+        n += 1
+        stores = [MemoryStore() if kind is MemoryStore else LocalStore(tmp_path / f"{n}-{i}") for i in range(2)]
+        dying = [
+            Dying(store, n) if name == dies else store for name, store in zip(["first", "second"], stores, strict=True)
+        ]
+        try:
+            make_both(array, *dying)
+        except Died:
+            make_both(array, *stores)
+        else:
+            break
+        finally:
+            np.testing.assert_array_equal(read(stores[0], "x"), values + 1)
+            np.testing.assert_array_equal(read(stores[1], "y"), values % 2)
+            assert not left_over(*stores)
+    assert 5 < n < 200
+
+
+def test_values_that_are_gone_from_the_second_store_are_written_again(source, tmp_path):
+    array, values = source
+    stores = [LocalStore(tmp_path / name) for name in "ab"]
+    calls = []
+
+    def function(block, block_id=None):
+        calls.append(block_id)
+        if len(calls) == 3:
+            raise Died
+        return both(block)
+
+    def run():
+        return cm.transform(
+            function, array, [(stores[0], "x"), (stores[1], "y")], dtype=["i4", "u1"], block=(8, 10),
+            fingerprint="both",
+        )  # fmt: skip
+
+    with pytest.raises(Died):
+        run()
+    done = calls[:2]
+    (tmp_path / f"b/y/c/{2 * done[0][0]}/0").unlink()
+    run()
+    assert sorted(calls[3:]) == sorted([calls[2], done[0]])
+    np.testing.assert_array_equal(read(stores[1], "y"), values % 2)
+
+
+def test_targets_of_one_store_replace_what_is_there_together(source):
+    array, values = source
+    store = MemoryStore()
+
+    def run(function, target=store, **options):
+        places = [(target, "x"), (target, "y")]
+        return cm.transform(function, array, places, dtype="i4", block=(8, 10), **options)
+
+    run(lambda block: (block, -block))
+    with pytest.raises(NodeExists):
+        run(lambda block: (block + 1, -block - 1))
+    n = 0
+    while True:
+        n += 1
+        try:
+            run(lambda block: (block + 1, -block - 1), target=Dying(store, n), overwrite=True)
+        except Died:
+            pass
+        else:
+            break
+        cm.check(store, repair=True)
+        pair = read(store, "x"), read(store, "y")
+        assert any(np.array_equal(pair[0], values + i) and np.array_equal(pair[1], -values - i) for i in (0, 1))
+        run(lambda block: (block, -block), overwrite=True, resume=False)
+    np.testing.assert_array_equal(read(store, "y"), -values - 1)
+    assert not left_over(store)
+
+
+def test_another_writer_of_the_second_target_is_refused(source, monkeypatch):
+    array, _ = source
+    first, second = MemoryStore(), MemoryStore()
+    refused = []
+    monkeypatch.setattr(heartbeat, "is_live", lambda _: True)
+
+    def function(block):
+        if not refused:
+            with pytest.raises(JobError) as caught:
+                cm.to_store(np.ones(3), second, "y")
+            refused.append(str(caught.value))
+        return both(block)
+
+    cm.transform(function, array, [(first, "x"), (second, "y")], dtype=["i4", "u1"])
+    assert "is running: 'transform to" in refused[0]
+    with leased(second, "z", "somebody"), pytest.raises(JobError, match="somebody"):
+        cm.transform(both, array, [(first, "z"), (second, "z")], dtype=["i4", "u1"])
+    assert not left_over(first, second)
+    assert read_if(first, "z").size == 0
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Functions
+
+
+def test_a_job_of_another_function_is_refused_by_its_name(source):
+    array, values = source
+    store = MemoryStore()
+
+    def plan(n, **options):
+        return cm.plan_transform(lambda block: block * n, array, (store, "b"), dtype="i4", block=(4, 10), **options)
+
+    interrupted = cm.plan_transform(lambda block: block * 2, array, (Dying(store, 12), "b"), dtype="i4", block=(4, 10))
+    with pytest.raises(Died):
+        interrupted.run()
+    with pytest.raises(JobError, match=r"another plan.*with function .*lambda.* where this call has .*lambda"):
+        plan(3).run()
+    other = plan(2, params={"unused": 1})
+    with pytest.raises(JobError, match=r"with function"):
+        other.run()
+    assert plan(3).at_target().startswith("an unfinished job of another plan")
+    plan(3).run(resume=False)
+    np.testing.assert_array_equal(read(store, "b"), values * 3)
+
+
+def test_a_name_takes_the_place_of_the_code(source):
+    array, values = source
+    store = MemoryStore()
+    options = {"dtype": "i4", "block": (4, 10), "fingerprint": "doubled, version 1"}
+    with pytest.raises(Died):
+        cm.transform(lambda block: block * 2, array, (Dying(store, 12), "b"), **options)
+    report = cm.transform(lambda block: block + block, array, (store, "b"), **options)
+    assert report.n_resumed > 0
+    np.testing.assert_array_equal(read(store, "b"), values * 2)
+
+
+def test_a_source_that_was_written_since_is_read_again(source):
+    array, values = source
+    store = MemoryStore()
+    with pytest.raises(Died):
+        cm.transform(np.negative, array, (Dying(store, 14), "b"), dtype="i4", block=(4, 10))
+    cm.open_array(array.store, "a", mode="r+")[0:4] = 1000
+    cm.transform(np.negative, array, (store, "b"), dtype="i4", block=(4, 10))
+    values[0:4] = 1000
+    np.testing.assert_array_equal(read(store, "b"), -values)
+
+
+class Broken:
+    """Fails for some blocks, until it is mended."""
+
+    def __init__(self):
+        self.fails, self.calls = {(1, 0), (3, 0)}, []
+
+    def __call__(self, block, block_id=None):
+        self.calls.append(block_id)
+        if block_id in self.fails:
+            raise ValueError("not this one")
+        return block + 1
+
+
+def test_blocks_that_fail_are_filled_named_and_tried_again(source):
+    array, values = source
+    store, function = MemoryStore(), Broken()
+    options = {"dtype": "i4", "block": (4, 10), "fingerprint": "plus one", "fill_value": -1}
+
+    def run(**more):
+        function.calls.clear()
+        return cm.transform(function, array, (store, "b"), **options, **more)
+
+    report = run(on_error="fill")
+    assert report.actions == {"transform": 8, "fill": 4}
+    assert [each.region for each in report.filled] == [((4, 8), (0, 10)), ((12, 16), (0, 10))]
+    shown = " ".join(str(report).split())
+    assert "2 blocks, for which the function failed; the first of region [4:8, 0:10]: ValueError: not this" in shown
+    filled = np.full(SHAPE, -1)
+    done = values + 1
+    for rows in (0, 2, 4, 5):
+        filled[4 * rows : 4 * rows + 4] = done[4 * rows : 4 * rows + 4]
+    np.testing.assert_array_equal(read(store, "b"), filled)
+    assert cm.open_array(store, "b").attributes["chunkmill_filled"]["regions"] == [
+        [[4, 8], [0, 10]],
+        [[12, 16], [0, 10]],
+    ]
+    with pytest.raises(TransformError, match="not this one"):
+        run()
+    assert set(function.calls) <= {(1, 0), (3, 0)}
+    function.fails = {(3, 0)}
+    report = run(on_error="fill")
+    assert sorted(function.calls) == [(1, 0), (3, 0)]
+    assert len(report.filled) == 1
+    assert cm.open_array(store, "b").attributes["chunkmill_filled"]["regions"] == [[[12, 16], [0, 10]]]
+    function.fails = set()
+    report = run()
+    assert function.calls == [(3, 0)]
+    np.testing.assert_array_equal(read(store, "b"), done)
+    assert "chunkmill_filled" not in cm.open_array(store, "b").attributes
+    assert not left_over(store)
+    with pytest.raises(NodeExists):
+        run()
+
+
+def test_blocks_that_were_filled_before_a_job_was_killed_are_tried_again(source):
+    array, values = source
+    n = 0
+    while True:
+        n += 1
+        store, function = MemoryStore(), Broken()
+        options = {"dtype": "i4", "block": (4, 10), "fingerprint": "plus one"}
+        try:
+            cm.transform(function, array, (Dying(store, n), "b"), on_error="fill", **options)
+        except Died:
+            function.fails = set()
+            cm.transform(function, array, (store, "b"), on_error="fill", **options)
+            if "chunkmill_filled" in cm.open_array(store, "b").attributes:  # it was killed when all was done
+                cm.transform(function, array, (store, "b"), on_error="fill", **options)
+            np.testing.assert_array_equal(read(store, "b"), values + 1)
+            assert "chunkmill_filled" not in cm.open_array(store, "b").attributes
+        else:
+            break
+        assert not left_over(store)
+    assert n > 10
