@@ -72,7 +72,7 @@ def test_workers_of_a_cluster_run_a_function_of_a_script(tmp_path):
     def filtered(block, sigma):
         return weight * ndimage.gaussian_filter(block, sigma)
 
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster):
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster):
         report = cm.transform(
             filtered, (str(tmp_path / "a.zarr"), "v"), (str(tmp_path / "b.n5"), "v"), format="n5", halo=8,
             params={"sigma": 2}, block=(8, 30),
