@@ -74,6 +74,7 @@ def plan_convert(
     chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
     ome: Literal["0.4", "0.5", "0.6"] | None = None,
     concat_dim: str | Sequence[str] | None = None,
+    lineage: bool | str = False,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
@@ -121,8 +122,8 @@ def plan_convert(
     region
         Only this region: of one array, slices of step 1, such as ``(slice(10, 20), ...)``; by dimension,
         ``{"time": slice(0, 12), "lat": (10, 40)}``, of every array that has it, coordinates included. Chunks are copied
-        where the region begins at one; those that it cuts are decoded. Attributes stay as they are, those that give
-        positions too.
+        where the region begins at one; those that it cuts are decoded. The place of an image
+        moves with it; other attributes stay as they are.
     dimension_names
         Names of the axes: of the array; of the arrays of that rank; or by path below the source. As stored otherwise.
     fill_value
@@ -137,6 +138,10 @@ def plan_convert(
     concat_dim
         `source` is several netCDF or HDF5 files (a pattern, or a list) that follow one another along this dimension, or
         these: they are scanned first, as by `scan`.
+    lineage
+        Keep the versions of what was read and written, so that `chunkmill.sync` finds what has changed: ``True``: in a
+        folder next to the target's store, its url with ``.lineage`` at the end; or the url of a folder. Eight bytes a
+        store key. ``False``: nothing but the target stays.
     storage_options, target_storage_options
         For the filesystems, as in fsspec; the target's default to the source's.
 
@@ -217,7 +222,8 @@ def plan_convert(
     )
     worker = current_worker(max_mem)
     limit = None if max_mem is None else worker.max_mem
-    return plan_job("convert", node, where, Settings(worker, limit, intermediate_store(temp, options)))
+    plan = plan_job("convert", node, where, Settings(worker, limit, intermediate_store(temp, options)))
+    return plan.with_lineage(lineage, options)
 
 
 @with_options_of(plan_convert)
@@ -235,7 +241,7 @@ def convert(
     ----------
     source, target, format, chunks, shards, codecs, max_mem, temp, overwrite, allow
         As in `plan_convert`.
-    include, exclude, region, dimension_names, fill_value, chunk_key_encoding, ome, concat_dim
+    include, exclude, region, dimension_names, fill_value, chunk_key_encoding, ome, concat_dim, lineage
         As in `plan_convert`.
     storage_options, target_storage_options
         As in `plan_convert`.
@@ -293,6 +299,7 @@ def plan_rechunk(
     exclude: str | Collection[str] = (),
     region: RegionOption = None,
     chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
+    lineage: bool | str = False,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
@@ -334,7 +341,7 @@ def plan_rechunk(
     overwrite
         Replace what is at the target: it stays until the new one is stored whole, of which object stores then copy each
         value to its place.
-    include, exclude, region, chunk_key_encoding
+    include, exclude, region, chunk_key_encoding, lineage
         As in `chunkmill.plan_convert`, which also changes names of axes and fill values.
     storage_options, target_storage_options
         For the filesystems, as in fsspec; the target's (and those of `temp`) default to the source's.
@@ -383,7 +390,8 @@ def plan_rechunk(
             raise TypeError(
                 f"chunk_key_encoding={chunk_key_encoding!r}: the array {target.path!r} has its keys already"
             )
-        return plan_job("rechunk", node, _into_existing(node, target.stored, chunks, crop, shown), settings)
+        existing = _into_existing(node, target.stored, chunks, crop, shown)
+        return plan_job("rechunk", node, existing, settings).with_lineage(lineage, options)
     store, path, wanted, adds = _target_of(node, target, options, format, overwrite=overwrite)
     chunks, shards = by_array(chunks, node, "chunks"), by_array(shards, node, "shards")
 
@@ -412,7 +420,7 @@ def plan_rechunk(
         region=shown,
         adds=adds,
     )
-    return plan_job("rechunk", node, where, settings)
+    return plan_job("rechunk", node, where, settings).with_lineage(lineage, options)
 
 
 @with_options_of(plan_rechunk)
@@ -430,7 +438,7 @@ def rechunk(
     ----------
     source, target, chunks, shards, format, codecs, max_mem, temp, temp_codec, strategy, overwrite
         As in `plan_rechunk`.
-    include, exclude, region, chunk_key_encoding, storage_options, target_storage_options
+    include, exclude, region, chunk_key_encoding, lineage, storage_options, target_storage_options
         As in `plan_rechunk`.
     resume, progress
         As in `Plan.run`.

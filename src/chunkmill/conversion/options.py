@@ -149,6 +149,7 @@ class JobOptions(TypedDict, total=False):
     exclude: str | Collection[str]
     region: RegionOption
     chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None
+    lineage: bool | str
     storage_options: Mapping[str, Any] | None
     target_storage_options: Mapping[str, Any] | None
 

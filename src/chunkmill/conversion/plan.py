@@ -5,14 +5,16 @@ Not here: making plans (`chunkmill.conversion.convert_job`), running them (`chun
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 from dask.utils import format_bytes
 
 from chunkmill.array.stored_array import StoredArray
+from chunkmill.conversion.lineage import KeyVersions, Lineage
 from chunkmill.display.array import array_grid_svg
 from chunkmill.display.report import (
     ReportMixin,
@@ -339,6 +341,8 @@ class Plan(_Columns):
         Readers of Zarr that lack a codec or data type of the target, and which; empty where there are none.
     drawn
         Two arrays whose chunk grids the HTML shows before and after.
+    lineage
+        Where `run` and `start` keep the versions of what they read and wrote; ``None``: nowhere.
     """
 
     operation: str
@@ -352,6 +356,7 @@ class Plan(_Columns):
     arrays: Sequence[Mapping[str, Any]] = ()
     not_read_by: str = ""
     drawn: tuple[StoredArray, StoredArray] | None = field(default=None, repr=False)
+    lineage: Lineage | None = field(default=None, repr=False)
 
     def run(self, resume: bool = True, progress: bool | str | None = None) -> Report:
         """Run the job on the current dask scheduler or Client; in threads where none is set.
@@ -377,7 +382,8 @@ class Plan(_Columns):
             There is an unfinished job of another plan at the target, a worker lacks a codec or access to a store, or
             the source was deleted or replaced since the plan was made: nothing is published then.
         """
-        return self.report(run_job(self.job, resume=resume, progress=progress))
+        result_of = self._traced()
+        return result_of(run_job(self.job, resume=resume, progress=progress))
 
     def start(self, resume: bool = True, progress: bool | str | None = False) -> RunningJob[Report]:
         """Run the job in a thread of this process, and return at once, with a handle of it.
@@ -402,7 +408,21 @@ class Plan(_Columns):
         (4, 'done')
         """
         expected = {stage.name: stage.bytes_read + stage.bytes_written for stage in self.stages}
-        return start_job(self.job, self.report, expected, resume=resume, progress=progress)
+        return start_job(self.job, self._traced(), expected, resume=resume, progress=progress)
+
+    def with_lineage(self, place: bool | str, storage_options: Mapping[str, Any] | None = None) -> Plan:
+        """Return the plan, which keeps its lineage at that place (see `chunkmill.plan_convert`)."""
+        return replace(self, lineage=Lineage.of(place, self.job.store, self.job.path, storage_options))
+
+    def _traced(self) -> Callable[[JobResult], Report]:
+        """Look at the versions of the sources; return the report's function, which stores the lineage first."""
+        if self.lineage is None:
+            return self.report
+        return partial(self._report_traced, self.lineage, self.lineage.seen(self.job.sources))
+
+    def _report_traced(self, lineage: Lineage, before: Sequence[KeyVersions], result: JobResult) -> Report:
+        lineage.write(self.job.choices, lineage.traced(before, self.job.sources, self.job.targets))
+        return self.report(result)
 
     def at_target(self, resume: bool = True) -> str:
         """Describe what is at the target now, and what `run` would do about it; empty when there is nothing.

@@ -35,7 +35,17 @@ from chunkmill.stores.capabilities import deletes_conditionally, flush
 from chunkmill.stores.conflicts import swap, update
 from chunkmill.stores.transactions import one_commit
 
-__all__ = ["Change", "ChangesAttributes", "append", "changed_array", "changed_group", "merged", "resize", "without"]
+__all__ = [
+    "Change",
+    "ChangesAttributes",
+    "append",
+    "changed_array",
+    "changed_group",
+    "merged",
+    "publish_shape",
+    "resize",
+    "without",
+]
 
 
 def resize(array: StoredArray, shape: int | Sequence[int]) -> StoredArray:
@@ -75,7 +85,7 @@ def append(array: StoredArray, values: Any, axis: int) -> StoredArray:
                 lock=deferred_imports.automatic_lock,
                 n_threads=own_threads(),
             )
-        return replace(array, metadata=_publish(there, stored, longer.shape, array.store))
+        return replace(array, metadata=publish_shape(there, stored, longer.shape, array.store))
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -154,7 +164,7 @@ def _resized(metadata: ArrayMetadata, shape: Sequence[int]) -> ArrayMetadata:
     return replace(metadata, chunk_grid=metadata.chunk_grid.resized(shape))
 
 
-def _publish(array: StoredArray, expected: ArrayMetadata, shape: tuple[int, ...], whole: Store) -> ArrayMetadata:
+def publish_shape(array: StoredArray, expected: ArrayMetadata, shape: tuple[int, ...], whole: Store) -> ArrayMetadata:
     """Write the document with another shape, also while others change attributes; consolidated metadata follow.
 
     Those are read and written in the `whole` store: an array that replaces this one may be there by then.
@@ -195,7 +205,7 @@ def _document(emitted: Mapping[str, bytes], key: str, stored: bytes) -> bytes:
 def _shrink(array: StoredArray, shape: tuple[int, ...], whole: Store) -> None:
     """Publish a shape that is shorter, or the same, and remove what is stored outside it."""
     stored = _stored(array)
-    after = replace(array, metadata=_publish(array, stored, shape, whole))
+    after = replace(array, metadata=publish_shape(array, stored, shape, whole))
     grid = after.write_layout.grid
     with _calls(array) as calls:
         for key, coords in _stored_chunks(after):
@@ -220,7 +230,7 @@ def _grow(array: StoredArray, shape: tuple[int, ...], whole: Store) -> ArrayMeta
             value, version = array.store.get_versioned(key)
             if value is not None and (_is_outside(grid, coords) or _must_change(before, coords, value)):
                 left.append((key, coords, version))
-    changed = _publish(array, stored, shape, whole)
+    changed = publish_shape(array, stored, shape, whole)
     after = replace(array, metadata=changed)
     with _calls(array) as calls:
         for key, coords, version in left:
