@@ -64,6 +64,8 @@ class TracedArray:
     ----------
     path
         Of the target's array.
+    of
+        Url and path of the source's array.
     shape
         Of both arrays.
     layouts
@@ -73,6 +75,7 @@ class TracedArray:
     """
 
     path: str
+    of: str
     shape: tuple[int, ...]
     layouts: str
     source: KeyVersions
@@ -148,6 +151,7 @@ class Lineage:
         return [
             TracedArray(
                 array.path,
+                f"{one.url}/{one.path}",
                 array.shape,
                 layouts_of(one, array, array.shape),
                 versions,
@@ -165,7 +169,7 @@ class Lineage:
         head = {
             "version": _VERSION,
             "made": made,
-            "arrays": [[a.path, a.shape, a.layouts, a.source.shape, a.target.shape] for a in arrays],
+            "arrays": [[a.path, a.of, a.shape, a.layouts, a.source.shape, a.target.shape] for a in arrays],
             "crc32c": checksum,
         }
         line = json.dumps(head, separators=(",", ":")).encode()
@@ -190,13 +194,13 @@ class Lineage:
             head = json.loads(line)
             is_whole = head["version"] == _VERSION and head["crc32c"] == google_crc32c.value(rest)
             arrays, start = [], 0
-            for path, shape, layouts, *grids in head["arrays"] if is_whole else ():
+            for path, of, shape, layouts, *grids in head["arrays"] if is_whole else ():
                 pair = []
                 for grid in grids:
                     n_keys = prod(map(index, grid))
                     pair.append(np.frombuffer(rest, "<u8", n_keys, start).astype(np.uint64).reshape(grid))
                     start += 8 * n_keys
-                arrays.append(TracedArray(str(path), tuple(map(index, shape)), str(layouts), *pair))
+                arrays.append(TracedArray(str(path), str(of), tuple(map(index, shape)), str(layouts), *pair))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
             raise StoreError(url=self.store.url, key=self.key, reason="the lineage is damaged") from error
         if not is_whole or not isinstance(head.get("made"), dict):

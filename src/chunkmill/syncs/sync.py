@@ -152,7 +152,7 @@ def plan_sync(
         raise ValueError(f"compare={compare!r}: expected 'versions' or 'values'")
     node = open_source(source, storage_options)
     options = storage_options if target_storage_options is None else target_storage_options
-    store, path = open_target(target, options)
+    store, path, _ = open_target(target, options)
     where = f"{store.url}/{path}" if path else store.url
     job = f"sync to {where}"
     place = Lineage.of(lineage, store, path, options)
@@ -177,6 +177,8 @@ def plan_sync(
         stored = _stored_target(job, store, at)
         if versions is not None and at not in traced:
             raise JobError(job=job, reason=f"the lineage has no array {at!r}, which the source has")
+        if versions is not None and (of := traced[at].of) != (got := f"{one.url}/{one.path}"):
+            raise JobError(job=job, reason=f"{at!r} was made of {of}, and the source is {got}")
         check_grown(job, one, stored, traced.get(at))
         grid = stored.metadata.chunk_grid.resized(one.shape)
         new = replace(stored, metadata=replace(stored.metadata, chunk_grid=grid))
@@ -209,8 +211,6 @@ def _described_again(
     storage_options: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None],
 ) -> Iterator[tuple[StoredArray, str]]:
     """Yield each source array, and the path of its target, by the call that made it."""
-    if (of := list(made.get("source", ()))) != [node.url, node.path]:
-        raise JobError(job=job, reason=f"the target was made of {of}, and the source is {[node.url, node.path]}")
     call = made.get("call", {})
     if call.get("function") not in _PLANNERS or "options" not in call:
         missing = f": a lineage cannot hold {call['missing']}" if "missing" in call else ""

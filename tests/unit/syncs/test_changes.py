@@ -21,7 +21,7 @@ def test_keys_that_meet_changes_and_old_ends(tmp_path):
     stored = cm.create_array(tmp_path / "b.zarr", shape=(25,), dtype="i4", chunks=(15,))
     source[:10] = 1
     was = key_versions(source.stored)
-    traced = TracedArray("", (25,), "", was, key_versions(stored.stored))
+    traced = TracedArray("", "", (25,), "", was, key_versions(stored.stored))
     target = stored.stored
     numbers, n = changed_keys(traced, was, source.stored, target, target)
     assert (numbers.tolist(), n) == ([], 0)
@@ -33,7 +33,7 @@ def test_keys_that_meet_changes_and_old_ends(tmp_path):
     now = key_versions(source.stored)
     traced = with_shapes(traced, source.stored, longer)
     assert (traced.source.shape, traced.target.shape) == ((4,), (3,))
-    unchanged = TracedArray("", (40,), "", now, traced.target)
+    unchanged = TracedArray("", "", (40,), "", now, traced.target)
     numbers, n = changed_keys(unchanged, now, source.stored, longer, target)
     assert (numbers.tolist(), n) == ([1], 0)  # 25 was inside the second one
 

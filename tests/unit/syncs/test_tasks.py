@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import chunkmill as cm
-from chunkmill.errors import JobError
 from chunkmill.syncs import tasks
 
 
