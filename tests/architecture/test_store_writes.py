@@ -40,6 +40,8 @@ WRITERS = {
     "checks/doctor.py": {"_examine_workers", "_probed"},
     # files of reference sets
     "references/files.py": {"SetFile._write_files"},
+    # chunks that a set holds itself
+    "references/repository.py": {"Repository._write_chunks"},
     # records of files, and files of a set that is not one yet
     "scans/partitions.py": {"_write"},
     "scans/records.py": {"Records._put", "Records.put_piece"},

@@ -37,8 +37,10 @@ from chunkmill.nodes.keys import join_path
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.references.files import SetFile
 from chunkmill.references.locate import ChunkTable, Column, Container, ReferencedArray, key_of, locate_references
+from chunkmill.references.repository import Repository
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import LocatesValues, innermost
+from chunkmill.stores.open import is_store
 
 __all__ = [
     "ReferencesReport",
@@ -137,7 +139,8 @@ def to_references(
         parquet).
     target : str, path or tuple
         Url of the set, or ``(url, path)`` to put the node at a path in it. xarray, and fsspec in parquet sets, only
-        find arrays that are in groups: give an array a path.
+        find arrays that are in groups: give an array a path. A repository of Icechunk (``"repo|icechunk:"``, or an
+        object of it) gets arrays of Zarr v3 with virtual chunks, in one commit.
     version : int
         Version of a JSON set: 1, or 0 for the flat dict.
     format : str, optional
@@ -194,6 +197,10 @@ def to_references(
     node = open_source(source, storage_options)
     url, path = target if isinstance(target, tuple) else (target, "")
     options = storage_options if target_storage_options is None else target_storage_options
+    if is_store(url) or "|" in os.fspath(url):
+        repository = Repository.at(url, path, options, overwrite=overwrite)
+        if repository is not None:
+            return write_set(node, path, repository, None, 3, end_blocks=end_blocks, progress=progress)
     file = SetFile.at(url, options, kind=format, version=version, record_size=record_size)
     replaces = file.check_free(overwrite=overwrite, source=node.url)
     return write_set(node, path, file, replaces, zarr_format, end_blocks=end_blocks, progress=progress)
@@ -219,7 +226,7 @@ class WrittenElsewhere:
 def write_set(
     node: StoredNode,
     path: str,
-    file: SetFile,
+    file: SetFile | Repository,
     replaces: str | None,
     zarr_format: Literal[2, 3] | None,
     *,

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime
+from importlib import import_module
 from typing import Any
 
 from chunkmill.errors import StoreError
@@ -371,6 +373,26 @@ class IcechunkStore(ZarrPythonStore):
                 shared.seen.pop(key, None)
         return shared.store
 
+    def refer(self, path: str, chunks: Sequence[tuple[tuple[int, ...], str, int, int]], seen: datetime) -> None:
+        """Make chunks of an array byte ranges of other objects.
+
+        Raises
+        ------
+        StoreError
+            No virtual chunk container of the repository has the url of one of them.
+        """
+        spec: Any = vars(import_module("icechunk"))["VirtualChunkSpec"]
+        specs = [spec([*coords], url, start, length, None, seen) for coords, url, start, length in chunks]
+
+        def write() -> None:
+            failed = getattr(self._shared.store, _REFER)(f"/{path}", specs)
+            if failed:
+                url = next(url for coords, url, _, _ in chunks if [*coords] == [*failed[0]])
+                raise StoreError(url=self.url, key=path, reason=_NO_CONTAINER.format(url=url))
+            self._shared.whole = None
+
+        self._change(path, write)
+
     # --- the keys of jobs
 
     @property
@@ -406,6 +428,11 @@ class IcechunkStore(ZarrPythonStore):
 _ONLY_ZARR_3 = (
     "a repository of Icechunk holds arrays and groups of Zarr v3, with chunk keys as c/0/1: give format='zarr3' and "
     "chunk_key_encoding='/'"
+)
+_REFER = "set_virtual_refs"  # of Icechunk's store
+_NO_CONTAINER = (
+    "no virtual chunk container of the repository has {url}: give it one whose url_prefix is the start of that "
+    "(config.set_virtual_chunk_container), save its config, and authorize the access when you read"
 )
 _OUTSIDE = (
     "this process holds a copy of a transaction of another one, to which nothing returns what is written outside of "

@@ -8,15 +8,25 @@ the one store of that kind (`chunkmill.stores.icechunk_store`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
 from typing import Protocol, TypeVar, runtime_checkable
 
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import find_ability, innermost
 
-__all__ = ["Changes", "Transacts", "changes_taken", "check_computed_now", "declare", "has_transactions", "joined"]
-__all__ += ["one_commit", "snapshot_of"]
+__all__ = [
+    "Changes",
+    "RefersToChunks",
+    "Transacts",
+    "changes_taken",
+    "check_computed_now",
+    "declare",
+    "has_transactions",
+    "joined",
+]
+__all__ += ["one_commit", "referring", "snapshot_of"]
 
 T = TypeVar("T")
 
@@ -29,6 +39,22 @@ class Changes(Protocol):
 
     def apply(self) -> None:
         """Add them to the transaction, which must be of this process."""
+
+
+@runtime_checkable
+class RefersToChunks(Protocol):
+    """A store that holds places of chunks in other files and objects, and reads them from there."""
+
+    def refer(self, path: str, chunks: Sequence[tuple[tuple[int, ...], str, int, int]], seen: datetime) -> None:
+        """Make chunks of the array at `path` virtual: each by its coords, a url, an offset and a length.
+
+        Objects that were changed after `seen` are refused when they are read.
+        """
+
+
+def referring(store: Store) -> RefersToChunks | None:
+    """Return the store that holds virtual chunks; ``None`` where it holds none."""
+    return find_ability(store, RefersToChunks)
 
 
 TakeChanges = Callable[[], Changes | None]

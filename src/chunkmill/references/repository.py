@@ -1,0 +1,159 @@
+"""Write a reference set into a repository of Icechunk, as virtual chunks of its arrays: one commit.
+
+It stands where a file of references does (`chunkmill.references.files.SetFile`), so that whatever builds a set whose
+documents are of Zarr v3 can write it here. Not here: how chunks are located (`chunkmill.references.locate`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+from chunkmill.errors import NodeExists, StoreError
+from chunkmill.formats.base import Format
+from chunkmill.formats.registry import get_format
+from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding
+from chunkmill.model.references import Reference, ReferenceSet
+from chunkmill.nodes import documents
+from chunkmill.nodes.delete import delete_node
+from chunkmill.nodes.opening import find_stored, open_target_store
+from chunkmill.nodes.stored_group import StoredGroup
+from chunkmill.stores.base import Store
+from chunkmill.stores.open import open_plain_store
+from chunkmill.stores.reference_targets import split_url
+from chunkmill.stores.transactions import RefersToChunks, one_commit, referring
+
+__all__ = ["Repository"]
+
+_AT_ONCE = 10_000  # references that are passed on together
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """Repository of Icechunk as the target of a reference set.
+
+    Attributes
+    ----------
+    store
+        Of the repository.
+    path
+        Of the topmost node; groups above it may be there.
+    overwrite
+        Whether a node that is there is deleted in the same commit.
+    """
+
+    store: Store
+    path: str
+    overwrite: bool
+    kind = "icechunk"
+
+    @classmethod
+    def at(cls, url: Any, path: str, storage_options: Mapping[str, Any] | None, *, overwrite: bool) -> Self | None:
+        """Return the repository at `url`; ``None`` where that is another place."""
+        store = open_target_store(url, storage_options)
+        return None if referring(store) is None else cls(store, path, overwrite)
+
+    @property
+    def url(self) -> str:
+        """Url of the repository."""
+        return self.store.url
+
+    def write(self, references: ReferenceSet, *, replaces: str | None = None, others: Any = None) -> None:
+        """Write documents and inline chunks as they are, and the other chunks as virtual ones.
+
+        Raises
+        ------
+        NodeExists
+            There is a node, and it is not to be overwritten.
+        StoreError
+            No virtual chunk container of the repository has the url of a chunk.
+        """
+        if others is not None or replaces is not None:
+            raise StoreError(
+                url=self.url, key="", reason="parts of a set that others write cannot become virtual chunks"
+            )
+        target = referring(self.store)
+        if target is None:
+            raise StoreError(url=self.url, key="", reason="virtual chunks are for repositories of Icechunk")
+        with one_commit(self.store, f"virtual chunks of {self.path!r}"):
+            arrays = self._publish(references)
+            for path, metadata in arrays.items():
+                self._write_chunks(references, target, path, metadata)
+
+    def _publish(self, references: ReferenceSet) -> dict[str, ArrayMetadata]:
+        """Write the documents of all nodes, and return the arrays, with the chunk keys of the set."""
+        documents_format = get_format("zarr3")
+        if self.overwrite and find_stored(self.store, self.path) is not None:
+            delete_node(self.store, self.path)
+        arrays: dict[str, ArrayMetadata] = {}
+        nodes: dict[str, dict[str, bytes]] = {}
+        for key in references.keys():  # noqa: SIM118 - not a dict
+            if key.rpartition("/")[2] != "zarr.json":
+                continue
+            path = key.rpartition("/")[0]
+            value = _data(references, key)
+            metadata = documents_format.parse_array(path, {key: value})
+            if metadata is not None:
+                arrays[path] = metadata
+                nodes[path] = documents_format.emit_array(path, replace(metadata, chunk_keys=_KEYS))
+            elif not self._has_group(path):
+                nodes[path] = {key: value}
+        documents.publish(self.store, documents_format, "", {}, below=dict(sorted(nodes.items())))
+        return arrays
+
+    def _has_group(self, path: str) -> bool:
+        there = find_stored(self.store, path)
+        if isinstance(there, StoredGroup) and path == self.path and path:
+            raise NodeExists(url=self.url, path=path, found="group")
+        return isinstance(there, StoredGroup)
+
+    def _write_chunks(
+        self, references: ReferenceSet, target: RefersToChunks, path: str, metadata: ArrayMetadata
+    ) -> None:
+        documents_format = get_format("zarr3")
+        seen = datetime.now(UTC) + timedelta(seconds=1)  # Icechunk keeps whole seconds
+        waiting: list[tuple[tuple[int, ...], str, int, int]] = []
+        for coords, key in _chunks(references, documents_format, path, metadata):
+            reference = references.locate(key)
+            if reference is None:
+                continue
+            if reference.url is None:
+                self.store.set(documents_format.chunk_prefix(path) + _KEYS.encode(coords), _data(references, key))
+                continue
+            waiting.append((coords, reference.url, reference.offset, _length(reference)))
+            if len(waiting) == _AT_ONCE:
+                target.refer(path, waiting, seen)
+                waiting = []
+        if waiting:
+            target.refer(path, waiting, seen)
+
+
+_KEYS = ChunkKeyEncoding("c/", "/", "c")
+
+
+def _chunks(
+    references: ReferenceSet, documents_format: Format, path: str, metadata: ArrayMetadata
+) -> Iterator[tuple[tuple[int, ...], str]]:
+    prefix = documents_format.chunk_prefix(path)
+    for key in references.keys(prefix):
+        coords = metadata.chunk_keys.decode(key[len(prefix) :], len(metadata.shape))
+        if coords is not None:
+            yield coords, key
+
+
+def _data(references: ReferenceSet, key: str) -> bytes:
+    reference = references.locate(key)
+    return b"" if reference is None or reference.data is None else reference.data
+
+
+def _length(reference: Reference) -> int:
+    """Return the bytes of a chunk; of a whole object, its store says how many."""
+    if reference.length is not None:
+        return reference.length
+    root, key = split_url(str(reference.url))
+    size = open_plain_store(root).size(key)
+    if size is None:
+        raise StoreError(url=root, key=key, reason="the object of a reference is not there")
+    return size

@@ -1,0 +1,92 @@
+"""Virtual chunks of a repository of Icechunk: byte ranges of what is stored elsewhere, written as a reference set is."""
+
+import icechunk
+import numpy as np
+import pytest
+import zarr
+
+import chunkmill as cm
+from chunkmill.errors import NodeExists, StoreError
+
+X = np.arange(70, dtype="i4").reshape(7, 10)
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A repository that may read what is in the folder, and its url and options."""
+    prefix = f"file://{tmp_path}/data/"
+    config = icechunk.RepositoryConfig.default()
+    store = icechunk.local_filesystem_store(f"{tmp_path}/data")
+    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(prefix, store))
+    access = icechunk.containers_credentials({prefix: None})
+    storage = icechunk.local_filesystem_storage(f"{tmp_path}/repository")
+    made = icechunk.Repository.create(storage, config=config, authorize_virtual_chunk_access=access)
+    made.save_config()
+    return made
+
+
+def values(repository, path):
+    return zarr.open_array(repository.readonly_session("main").store, path=path, mode="r")[...]
+
+
+@pytest.mark.parametrize(
+    ("format", "options"),
+    [
+        ("zarr3", {}),
+        ("zarr3", {"shards": (6, 8), "chunks": (3, 4)}),
+        ("zarr3", {"chunk_key_encoding": "."}),
+        ("zarr2", {}),
+        ("n5", {"codecs": "gzip"}),
+    ],
+)
+def test_chunks_are_read_where_they_are(repository, tmp_path, format, options):  # noqa: A002
+    source = tmp_path / "data" / "x"
+    cm.to_store(X, source, "g/a", **{"chunks": (3, 4), "format": format, "attributes": {"units": "K"}, **options})
+    report = cm.to_references(source, repository)
+    assert report.kind == "icechunk"
+    assert report.n_references + report.n_inline == 9
+    assert np.array_equal(values(repository, "g/a"), X)
+    assert np.array_equal(cm.open_array(repository, "g/a")[...], X)
+    assert cm.open_array(repository, "g/a").attributes["units"] == "K"
+    messages = [each.message for each in repository.ancestry(branch="main")]
+    assert messages == ["virtual chunks of ''", "Repository initialized"]
+    if not report.n_inline:
+        locations = repository.readonly_session("main").all_virtual_chunk_locations()
+        assert locations
+        assert all(each.startswith(f"file://{source}/") for each in locations)
+
+
+def test_reference_sets_become_virtual_chunks(repository, tmp_path):
+    cm.to_store(X, tmp_path / "data" / "x.zarr", "a", chunks=(3, 4))
+    cm.to_references(tmp_path / "data" / "x.zarr", tmp_path / "set.json")
+    cm.to_references((tmp_path / "set.json", "a"), (repository, "below/b"))
+    assert np.array_equal(values(repository, "below/b"), X)
+    assert sorted(cm.open_group(repository)) == ["below"]
+
+
+def test_nodes_that_are_there_stay(repository, tmp_path):
+    cm.to_store(X, tmp_path / "data" / "x.zarr", "a", chunks=(3, 4))
+    cm.to_store(X + 1, repository, "a")
+    with pytest.raises(NodeExists):
+        cm.to_references(tmp_path / "data" / "x.zarr", repository)
+    assert np.array_equal(values(repository, "a"), X + 1)
+    cm.to_references((tmp_path / "data" / "x.zarr", "a"), (repository, "a"), overwrite=True)
+    assert np.array_equal(values(repository, "a"), X)
+
+
+def test_places_without_a_container_are_refused(repository, tmp_path):
+    cm.to_store(X, tmp_path / "elsewhere.zarr", "a", chunks=(3, 4))
+    with pytest.raises(StoreError, match="no virtual chunk container of the repository has file:///"):
+        cm.to_references(tmp_path / "elsewhere.zarr", repository)
+    assert [each.message for each in repository.ancestry(branch="main")] == ["Repository initialized"]
+
+
+def test_virtual_chunks_become_chunks(repository, tmp_path):
+    cm.to_store(X, tmp_path / "data" / "x.zarr", "a", chunks=(3, 4))
+    cm.to_references(tmp_path / "data" / "x.zarr", repository)
+    array = cm.open_array(repository, "a", mode="r+")
+    array[0, 0] = 9
+    assert cm.open_array(repository, "a")[0, 0] == 9
+    assert cm.open_array(tmp_path / "data" / "x.zarr", "a")[0, 0] == 0
+    cm.convert(repository, tmp_path / "copy.n5", format="n5")
+    assert cm.verify(repository, tmp_path / "copy.n5").equal
