@@ -88,9 +88,9 @@ def plan_convert(
     Parameters
     ----------
     source
-        A url, ``(url, path)``, an Array or a Group.
+        As in `open`, ``(url, path)``, an Array or a Group.
     target
-        A url, ``(url, path)``, or a Group, as in `plan_rechunk`. There must be no node, unless `overwrite`.
+        As in `open`, ``(url, path)``, or a Group, as in `plan_rechunk`. There must be no node, unless `overwrite`.
     format
         ``"zarr2"``, ``"zarr3"``, ``"zarr3-draft"`` or ``"n5"``. ``None``: the format that a url pipeline names, or
         that of the group in which the target is; ``"zarr3"`` in a new store.
@@ -311,11 +311,12 @@ def plan_rechunk(
     Parameters
     ----------
     source
-        A url, ``(url, path)``, an Array or a Group.
+        As in `open`, ``(url, path)``, an Array or a Group.
     target
-        A url or ``(url, path)``. There must be no node, unless `overwrite`. Into a Group, which is there, an array is
-        written under its own name, and the nodes of a group under theirs; with `overwrite`, it is replaced. An Array
-        (opened with ``mode="r+"``) is written to as it is, in its own chunks.
+        As in `open`, or ``(url, path)``. There must be no node, unless `overwrite`. Into a Group, which is there, an
+        array is written under its own name, and the nodes of a group under theirs; with `overwrite`, it is replaced. An
+        Array (opened with ``mode="r+"``) is written to as it is, in its own chunks. An array or a group of zarr-python
+        is taken as such.
     chunks
         Chunk shape (of the inner chunks where there are shards); ``-1`` for all of an axis. Lengths by dimension,
         ``{"time": -1, "lat": 32}``: of every array that has it; other axes keep theirs. For a group: a shape for its

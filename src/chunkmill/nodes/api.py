@@ -65,12 +65,15 @@ def open(  # noqa: A001 - the contract's name, as in zarr
     Parameters
     ----------
     url
-        Anything fsspec opens, a plain path, or a store. A plain path that ends in ``.zip`` is a zip store; a JSON file
-        or a folder of parquet files may be a reference set.
+        Anything fsspec opens, a plain path, or a url pipeline (``"s3://b/x.zip|zip:inner|zarr3:a/b"``). A plain path
+        that ends in ``.zip`` is a zip store; a JSON file or a folder of parquet files may be a reference set. Also an
+        object: a store of ours, of zarr-python or of obstore, a mapper of fsspec, a dictionary of bytes, or an array or
+        a group of zarr-python, which `path` starts from.
     path
-        Path of the node below the root of the store, without a leading slash.
+        Path of the node below the root of the store, without a leading slash; a url pipeline may name it instead.
     format
-        ``"zarr2"``, ``"zarr3"``, ``"zarr3-draft"``, ``"zarr3-experimental"``, ``"n5"``; guessed when ``None``.
+        ``"zarr2"``, ``"zarr3"``, ``"zarr3-draft"``, ``"zarr3-experimental"``, ``"n5"``; guessed when ``None``, unless
+        a url pipeline or a node of zarr-python says it.
     mode
         ``"r"``: writing raises `StoreError`; ``"r+"``: values and attributes can be written.
     storage_options
@@ -101,7 +104,10 @@ def open(  # noqa: A001 - the contract's name, as in zarr
     UnknownCodec
         A codec of the array is unknown, or needs a package that is not installed.
     StoreError
-        The store could not be read (a missing key raises `NodeNotFound` instead).
+        The store could not be read (a missing key raises `NodeNotFound` instead), or a url pipeline has an adapter that
+        is not known.
+    ValueError
+        A url pipeline names another path or format than `path` or `format`.
 
     Examples
     --------

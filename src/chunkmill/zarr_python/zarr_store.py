@@ -22,14 +22,14 @@ def zarr_store(node: NodeLocation, *, storage_options: Mapping[str, Any] | None 
     Parameters
     ----------
     node
-        A url, ``(url, path)``, an Array or a Group; what is below a group is shown, too.
+        As in `open`, ``(url, path)``, an Array or a Group; what is below a group is shown, too.
     storage_options
         For the filesystem of the url, as in fsspec.
 
     Returns
     -------
     zarr.abc.store.Store
-        Its root is the node. It refuses to write.
+        Its root is the node. It refuses to write; bytes, and ranges of them, are passed on where Zarr v3 has the codec.
 
     Raises
     ------
