@@ -55,7 +55,7 @@ class UrlPipeline:
         if self.icechunk is None:
             return self.url
         kind, name = self.icechunk
-        return f"{self.url}|icechunk://{'' if kind == 'snapshot' else kind + '.'}{quote(name, safe='')}/"
+        return f"{self.url}|icechunk://{'' if kind == 'snapshot' else kind + '.'}{quote(name, safe='')}"
 
 
 def parse_url_pipeline(text: str) -> UrlPipeline | None:

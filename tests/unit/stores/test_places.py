@@ -24,7 +24,7 @@ from chunkmill.stores.places import is_zarr_python_node, place_of
         (("s3://b/x|zarr:a",), ("s3://b/x", "a", None, "zarr")),
         (("s3://b/x|zarr:a", "", "zarr2"), ("s3://b/x", "a", "zarr2", "zarr")),
         (("s3://b/x.zip|zip:", "a", "n5"), ("zip://::s3://b/x.zip", "a", "n5", None)),
-        (("s3://b/r|icechunk://tag.v1/a",), ("s3://b/r|icechunk://tag.v1/", "a", None, None)),
+        (("s3://b/r|icechunk://tag.v1/a",), ("s3://b/r|icechunk://tag.v1", "a", None, None)),
     ],
 )
 def test_what_is_named(given, expected):

@@ -80,7 +80,7 @@ def test_what_cannot_be_is_refused(text, reason):
         "s3://b/x.zip|zip:|zarr2:",
         "s3://b/x.zip|zip:in%20side/|zarr3:a",
         "s3://b/x.zip|zip:y.zip|zip:z/|zarr3:a",
-        "s3://b/r|icechunk://tag.v1/|zarr3:a",
+        "s3://b/r|icechunk://tag.v1|zarr3:a",
     ],
 )
 def test_what_is_printed_is_read_again(text):
