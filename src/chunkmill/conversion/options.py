@@ -44,6 +44,7 @@ __all__ = [
     "grid_of",
     "is_keep",
     "names_by_array",
+    "partial_call",
     "path_below",
     "refuse_chosen",
     "with_call",
@@ -82,6 +83,32 @@ def with_call(planner: Callable[P, Plan]) -> Callable[P, Plan]:
         return replace(plan, job=replace(plan.job, choices={**plan.job.choices, "call": call}))
 
     return planned
+
+
+def partial_call(function: str, source: Any, options: Mapping[str, Any], lacks: str) -> dict[str, Any]:
+    """Return the call of a planner of which a plan cannot hold something: all that it can.
+
+    Parameters
+    ----------
+    options
+        By name: those that JSON cannot hold are named in `lacks`.
+    lacks
+        What is missing.
+
+    Examples
+    --------
+    >>> partial_call("plan_transform", "s3://b/a", {"halo": (1, 2), "params": object}, "the function f")
+    ... # doctest: +NORMALIZE_WHITESPACE
+    {'function': 'plan_transform', 'missing': 'the function f, params', 'options': {'halo': {'tuple': [1, 2]}},
+     'source': 's3://b/a'}
+    """
+    known = {}
+    for name, value in options.items():
+        try:
+            known[name] = _storable(str(value) if isinstance(value, np.dtype) else value)
+        except TypeError:
+            lacks += f", {name}"
+    return {"function": function, "missing": lacks, "options": known, "source": _location(source)}
 
 
 def _location(place: Any, path: str = "") -> Any:

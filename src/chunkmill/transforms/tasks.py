@@ -446,18 +446,17 @@ def _decoded(grid: ChunkGrid, region: Region) -> int:
 
 
 def _continued(values: NDArray[Any], missing: Sequence[tuple[int, int]], beyond: Sequence[Boundary]) -> NDArray[Any]:
-    """Return a block with elements made up before and after it, axis by axis.
+    """Return a block with elements made up before and after it.
 
     Examples
     --------
     >>> _continued(np.arange(3), [(2, 1)], ["reflect"]), _continued(np.arange(2), [(1, 0)], [9])
     (array([1, 0, 0, 1, 2, 2]), array([9, 0, 1]))
     """
-    for number, (pair, kind) in enumerate(zip(missing, beyond, strict=True)):
-        if pair == (0, 0):
+    for kind in dict.fromkeys(beyond):  # of one kind, all axes at once
+        pads = [pair if own == kind else (0, 0) for pair, own in zip(missing, beyond, strict=True)]
+        if all(pair == (0, 0) for pair in pads):
             continue
-        pads = [(0, 0)] * values.ndim
-        pads[number] = pair
         if isinstance(kind, str):
             values = np.pad(values, pads, mode=_PADS[kind])  # type: ignore[call-overload]
         else:

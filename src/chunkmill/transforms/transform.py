@@ -13,7 +13,7 @@ import numpy as np
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.array_plan import see_sources
 from chunkmill.conversion.convert_job import check_apart
-from chunkmill.conversion.options import with_options_of
+from chunkmill.conversion.options import partial_call, with_options_of
 from chunkmill.conversion.plan import Plan, Report
 from chunkmill.errors import NodeNotFound, TransformError
 from chunkmill.formats.base import WritableFormatName
@@ -22,7 +22,7 @@ from chunkmill.nodes.api import open_source
 from chunkmill.runtime.worker_memory import current_worker
 from chunkmill.stores.capabilities import uncached
 from chunkmill.transforms.blocks import ArrayAxes, Space, by_axis, halo_by_axis, joined_space
-from chunkmill.transforms.function import BlockFunction
+from chunkmill.transforms.function import BlockFunction, shown_function
 from chunkmill.transforms.targets import DescribedTarget, described_targets, target_options
 from chunkmill.transforms.tasks import Boundary, SourceRegion, TransformSource, TransformTasks, sampled_dtypes
 from chunkmill.transforms.transform_job import TransformRequest
@@ -190,6 +190,7 @@ def plan_transform(
     >>> plan.strategy, plan.n_keys, plan.read_amplification
     ('numpy.sqrt', 16, 1.0)
     """
+    asked = dict(locals())
     if on_error not in {"raise", "fill"}:
         raise ValueError(f"on_error={on_error!r}: expected 'raise' or 'fill'")
     if not callable(function):
@@ -245,7 +246,13 @@ def plan_transform(
         ArrayAxes(new.write_layout.grid, each.axes.axes) for (_, new), each in zip(targets, described, strict=True)
     )
     lengths = None if block is None else tuple(by_axis(block, space, "block", -1))
-    request = TransformRequest(space, tuple(targets), axes, tasks, lengths, fingerprint, overwrite)
+    used = options[0].keys() | {"halo", "boundary", "trim", "params", "block", "write_empty_chunks", "skip_absent"}
+    kept = {name: value for name, value in asked.items() if name in used | {"fingerprint", "on_error", "overwrite"}}
+    located = [array.url if not array.path else (array.url, array.path) for array in arrays]
+    kept["target"] = [(new.store.url, new.path) for _, new in targets]
+    lacks = f"the function {shown_function(function)}" + (source_region is not None) * ", source_region"
+    call = partial_call("plan_transform", located, kept, lacks)
+    request = TransformRequest(space, tuple(targets), axes, tasks, lengths, fingerprint, overwrite, call)
     return request.plan(current_worker(max_mem))
 
 

@@ -77,6 +77,8 @@ class TransformRequest:
         Name of the function instead of what its code says; ``None``: by its code.
     overwrite
         Whether nodes at the targets are replaced.
+    call
+        The arguments that a plan can hold.
     """
 
     space: Space
@@ -86,6 +88,7 @@ class TransformRequest:
     block: tuple[int, ...] | None
     named: str | None
     overwrite: bool
+    call: Mapping[str, Any]
 
     @property
     def name(self) -> str:
@@ -313,9 +316,7 @@ class TransformRequest:
         return {
             "units": _multiples(unit_axes(self.space, self.axes), blocks),
             "arguments": {name: _short(value) for name, value in arguments.items()},
-            "source": [tasks.sources[0].array.url, tasks.sources[0].array.path],
-            "into": False,
-            "group": None,
+            "call": dict(self.call),
         }
 
     def _reason(self, blocks: ChunkGrid) -> str:

@@ -9,7 +9,8 @@ import pytest
 from scipy import ndimage
 
 import chunkmill as cm
-from chunkmill.errors import AlignmentError, JobError
+from chunkmill.conversion.options import argument
+from chunkmill.errors import AlignmentError, JobError, TransformError
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -126,3 +127,21 @@ def test_a_plan_stores_its_arguments(source):
     assert said["halo"] == "((2, 2), (2, 2), (2, 2))"
     assert "gaussian_filter" in said["function"]
     assert said["params"] == "{'sigma': 0.5}"
+    call = choices["call"]
+    assert call["missing"].startswith("the function scipy")
+    assert call["source"] == [{"tuple": [source.url, "a"]}]
+    assert argument(call["options"]["params"]) == {"sigma": 0.5}
+    assert argument(call["options"]["halo"]) == 2
+    assert argument(call["options"]["target"])[0][1] == "b"
+
+
+def test_an_unfinished_job_without_its_function_says_which_call_to_repeat(source):
+    store = MemoryStore()
+
+    def fails(block):
+        raise ValueError("no")
+
+    with pytest.raises(TransformError):
+        cm.transform(fails, source, (store, "b"), dtype="f4")
+    with pytest.raises(JobError, match=r"a plan cannot hold the function .*fails; repeat the call of `transform`"):
+        cm.resume(store)
