@@ -10,6 +10,7 @@ from concurrent.futures import Future as Answer
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import dask
@@ -313,10 +314,18 @@ def _used(worker: Mapping[str, Any]) -> int:
     return int(worker.get("metrics", {}).get("memory", 0))
 
 
-def warn_of_memory(client: Client, job: str, memory_of_tasks: int) -> None:
-    """Warn where the memory that processes of workers use, with that of the tasks, is more than pauses a worker."""
+def warn_of_memory(
+    client: Client, job: str, memory_of_tasks: int, used: Mapping[str, int] = MappingProxyType({})
+) -> None:
+    """Warn where the memory that processes of workers use, with that of the tasks, is more than pauses a worker.
+
+    `used` is newer than what the scheduler knows: a process grows when it imports what its tasks need.
+    """
     share = dask.config.get("distributed.worker.memory.pause") or 1.0
-    workers = cluster_facts(client)["workers"]
+    workers = {
+        address: worker | {"metrics": {"memory": max(_used(worker), used.get(address, 0))}}
+        for address, worker in cluster_facts(client)["workers"].items()
+    }
     full = {
         address: worker
         for address, worker in workers.items()

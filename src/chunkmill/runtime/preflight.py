@@ -122,8 +122,11 @@ _FIT: dict[tuple[str, int], set[str]] = {}  # scheduler and hash of the needs ->
 
 def check_client_workers(
     client: Client, needs: Needs, *, again: bool = True, waiting: Callable[[str], object] | None = None
-) -> None:
-    """Check the workers of a cluster (unless `again`, the new ones); `JobError` names each that lacks something."""
+) -> dict[str, int]:
+    """Check the workers of a cluster (unless `again`, the new ones); `JobError` names each that lacks something.
+
+    Return the memory in bytes that the process of each uses, with all that it has imported for that.
+    """
     packed = dumps(needs)
     about = cluster_facts(client, waiting=waiting)
     if not about["workers"]:
@@ -132,7 +135,7 @@ def check_client_workers(
     fit = _FIT.setdefault((about["id"], hash(packed)), set())
     workers = [address for address in about["workers"] if again or address not in fit]
     if not workers:
-        return
+        return {}
     with _probing(needs) as probe:
         # pickled by hand: a worker without a package could not unpickle its arguments, and the error not name it
         ask = partial(client.run, partial(_check, packed, probe), workers=workers, on_error="return")
@@ -141,16 +144,17 @@ def check_client_workers(
         alive = cluster_facts(client)["workers"]
         answers = {worker: a for worker, a in answers.items() if worker in alive or not isinstance(a, OSError)}
         answers = {worker: a for worker, a in answers.items() if not isinstance(a, CommClosedError)}
-        found = {worker: a if isinstance(a, tuple) else (worker, _failed(a)) for worker, a in answers.items()}
-        _raise_lacking(needs, found, probe)
+        found = {worker: a if isinstance(a, tuple) else (worker, _failed(a), 0) for worker, a in answers.items()}
+        _raise_lacking(needs, {worker: (name, text) for worker, (name, text, _) in found.items()}, probe)
     fit.update(found)
+    return {worker: memory for worker, (*_, memory) in found.items()}
 
 
 def check_scheduler(get: Any, needs: Needs) -> None:
     """Check one process that the local scheduler `get` runs tasks in; its other processes are alike."""
     with _probing(needs) as probe:
         key = f"preflight-{uuid4().hex}"
-        name, text = get({key: Task(key, _check, dumps(needs), probe)}, key)
+        name, text, _ = get({key: Task(key, _check, dumps(needs), probe)}, key)
         _raise_lacking(needs, {name: (name, text)}, probe)
 
 
@@ -166,7 +170,7 @@ def check_process(needs: bytes) -> None:
             raise JobError(job="a job", reason=reason, hint="give every worker the client's packages") from error
         if wanted is not None:
             with _probing(wanted) as probe:
-                name, text = _check(needs, probe)
+                name, text, _ = _check(needs, probe)
                 _raise_lacking(wanted, {worker_name() or name: (name, text)}, probe)
         _process.fit.add(hash(needs))
 
@@ -227,13 +231,13 @@ def _failed(error: Exception) -> str:
     return f"cannot run the tasks: {type(error).__name__}: {error}"
 
 
-def _check(needs: bytes, probe: str) -> tuple[str, str | None]:
-    """Return a name of this process, and a text on what it lacks; ``None`` when it meets all needs."""
+def _check(needs: bytes, probe: str, dask_worker: Any = None) -> tuple[str, str | None, int]:
+    """Return a name of this process, a text on what it lacks (``None`` when it meets all needs), and its memory."""
     name = f"{os.getpid()}-on-{socket.gethostname()}"
     lacks = _lacks(needs, probe + name)
     if lacks is None:
         _process.fit.add(hash(needs))  # its tasks need not check again
-    return name, lacks
+    return name, lacks, 0 if dask_worker is None else dask_worker.monitor.get_process_memory()
 
 
 def _lacks(needs: bytes, probe_key: str) -> str | None:

@@ -173,9 +173,9 @@ def check_workers(
 ) -> None:
     """Check that the workers have what they need; `JobError` says which lacks what. Warn where memory is short."""
     if scheduler.client is not None:
-        check_client_workers(scheduler.client, needs, waiting=waiting)
+        used = check_client_workers(scheduler.client, needs, waiting=waiting)
         if memory_of_tasks:
-            warn_of_memory(scheduler.client, needs.job, memory_of_tasks)
+            warn_of_memory(scheduler.client, needs.job, memory_of_tasks, used)
     else:
         check_scheduler(scheduler.get, needs)
 

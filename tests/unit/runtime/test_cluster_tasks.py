@@ -161,6 +161,13 @@ def test_memory_that_pauses_workers_is_told_before_a_job_begins():
         cluster_tasks.warn_of_memory(PausedCluster(), "job", 20 << 20)
 
 
+def test_memory_of_what_a_check_imports_is_told_before_a_job_begins():
+    """A new worker has not imported what its tasks need when the scheduler last heard of its memory."""
+    client = PausedCluster()
+    with pytest.warns(NoWorkers, match=r"195.00 MiB of"):
+        cluster_tasks.warn_of_memory(client, "job", 20 << 20, {"tcp://y:2": 195 << 20})
+
+
 @pytest.fixture
 def impatient(monkeypatch):
     monkeypatch.setattr(cluster_tasks, "_LOOK_SECONDS", 0.02)

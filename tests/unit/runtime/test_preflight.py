@@ -89,7 +89,7 @@ def test_a_store_of_one_process_is_found_out_from_here():
     needs = describe_needs("put it", writes=[MemoryStore()])
 
     def elsewhere(graph, key):
-        return "a-worker", None
+        return "a-worker", None, 0
 
     with pytest.raises(JobError, match=r"worker a-worker writes to a memory-store://.* of its own"):
         check_scheduler(elsewhere, needs)
@@ -123,7 +123,7 @@ def test_a_worker_that_died_is_left_out(dies):
             return {"id": "s", "workers": ["b"] if dies and self.n_asked > 1 else ["a", "b"]}
 
         def run(self, function, workers, on_error):
-            return {"a": OSError("Timed out trying to connect"), "b": ("b", None)}
+            return {"a": OSError("Timed out trying to connect"), "b": ("b", None, 0)}
 
     if dies:
         check_client_workers(Client(), describe_needs("put it"))
