@@ -6,6 +6,7 @@ from itertools import product
 import dask
 import numpy as np
 import pytest
+import xarray as xr
 from support.conversions import leftovers, make
 from support.recording import RecordingStore
 
@@ -236,3 +237,24 @@ def test_references_are_fetched(tmp_path):
     assert report.actions == {"copy": 8, "absent": 1}
     np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], values)
     assert not leftovers(target)
+
+
+@pytest.mark.filterwarnings("ignore:Failed to open Zarr store with consolidated metadata")
+@pytest.mark.parametrize("dtype", ["i4", "f8", "?"])
+def test_zeros_of_a_dataset_are_not_missing_in_zarr_v2(dtype, tmp_path):
+    """There xarray takes a fill value for missing data, which an array of Zarr v3 without ``_FillValue`` has not."""
+    values = np.arange(6).reshape(2, 3).astype(dtype)
+    data = xr.DataArray(values, dims=("y", "x"), name="v").chunk(x=1).to_dataset()
+    data.to_zarr(tmp_path / "a.zarr", zarr_format=3, consolidated=False, encoding={"v": {"_FillValue": None}})
+    (key,) = (tmp_path / "a.zarr").rglob("c/0/0")  # zeros, and stored or absent by the writer
+    key.unlink()
+    expected = xr.load_dataset(tmp_path / "a.zarr", engine="zarr", consolidated=False)
+    cm.convert(tmp_path / "a.zarr", tmp_path / "b.zarr", format="zarr2")
+    cm.convert(tmp_path / "b.zarr", tmp_path / "c.zarr", format="zarr3")
+    assert not (tmp_path / "b.zarr" / "v" / "0.0").exists()
+    assert cm.verify(tmp_path / "a.zarr", tmp_path / "b.zarr").equal
+    for store in ("b.zarr", "c.zarr"):
+        for engine in ("zarr", "chunkmill"):
+            found = xr.load_dataset(tmp_path / store, engine=engine)
+            assert found["v"].dtype == values.dtype
+            xr.testing.assert_equal(found, expected)

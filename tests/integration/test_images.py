@@ -182,6 +182,36 @@ def test_an_image_that_is_cropped_keeps_voxels_and_place(source, tmp_path, name,
     np.testing.assert_array_equal(level.array[...], VALUES[:, :, 4:16])
 
 
+@pytest.mark.parametrize(
+    ("name", "job"), [("zarr2", "convert"), ("zarr3", "convert"), ("n5", "convert"), ("zarr3", "rechunk")]
+)
+def test_all_levels_of_an_image_are_cropped_alike(source, tmp_path, name, job):
+    """By a region of the finest: the others are cut to what covers it."""
+    cm.pyramid(source, tmp_path / "image", format=name, scale={"z": 2, "y": 0.5}, translation={"y": 7}, levels=3)
+    cm.pyramid((VALUES[0] % 3).astype("u1"), label_of=tmp_path / "image", name="cells") if name != "n5" else None
+    region = {"y": (5, 16), "x": (-7, None), "z": (4, 8)}
+    if job == "convert":
+        cm.convert(tmp_path / "image", tmp_path / "part", format=name, region=region)
+    else:
+        cm.rechunk(tmp_path / "image", tmp_path / "part", chunks={"y": 5}, region=region)
+    before, (image,) = cm.open_group(tmp_path / "image").multiscales[0], cm.open_group(tmp_path / "part").multiscales
+    cuts = [
+        (slice(4, 8), slice(5, 16), slice(17, 24)),
+        (slice(2, 4), slice(2, 8), slice(8, 12)),
+        (slice(1, 2), slice(1, 4), slice(4, 6)),
+    ]
+    for old, new, cut in zip(before, image, cuts, strict=True):
+        assert new.scale == old.scale
+        starts = [0, *(each.start for each in cut)]
+        assert new.translation == tuple(t + n * s for t, n, s in zip(old.translation, starts, old.scale, strict=True))
+        np.testing.assert_array_equal(new.array[...], old.array[(slice(None), *cut)])
+    assert cm.verify(tmp_path / "image", tmp_path / "part", region=region).n_arrays >= 3
+    if name != "n5":
+        (cells,) = cm.open_group(tmp_path / "part", "labels/cells").multiscales
+        assert cells[0].array.shape == (4, 11, 7)
+        assert cells[1].translation == image[1].translation[1:]
+
+
 @pytest.mark.parametrize("wrap", [
     lambda: da.from_array(VALUES, chunks=(1, 4, 8, 8)),
     lambda: da.from_array(VALUES, chunks=((1, 1), (5, 4, 3), 7, (20, 4))),

@@ -19,9 +19,10 @@ from chunkmill.array.other_stores import metered
 from chunkmill.array.present_keys import Numbers, list_chunks_if_sparse, touch
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.estimate import itemsize
+from chunkmill.conversion.ome import cropping_of_images
 from chunkmill.conversion.rechunking.plan import Limits, Side, choose_rechunk_strategy
 from chunkmill.conversion.rechunking.planner_input import read_side, store_costs
-from chunkmill.conversion.region_option import RegionOption, cropping
+from chunkmill.conversion.region_option import RegionOption
 from chunkmill.display.report import ReportMixin, counted, format_seconds
 from chunkmill.errors import ChunkmillError, JobError
 from chunkmill.formats.cf_fill_value import encode_fill_value
@@ -517,5 +518,5 @@ def verify(
     options = (each for each in (target_storage_options, storage_options_b, storage_options) if each is not None)
     second = open_source(b, next(options, None))
     arrays = [] if region is None else [each for each in walk(first) if isinstance(each, StoredArray)]
-    crop = cropping(region, first, arrays)
+    crop = cropping_of_images(region, first, arrays)
     return compare(first, second, crop=crop, sample=sample, seed=seed, progress=progress)

@@ -12,7 +12,7 @@ import dask
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.convert_job import plan_job
-from chunkmill.conversion.ome import OmeImages, check_ome, cropped_group, with_place
+from chunkmill.conversion.ome import OmeImages, check_ome, cropped_group, cropping_of_images, with_place
 from chunkmill.conversion.options import (
     ConvertOptions,
     RechunkOptions,
@@ -27,7 +27,7 @@ from chunkmill.conversion.options import (
 )
 from chunkmill.conversion.plan import Plan, Report
 from chunkmill.conversion.rechunking.job import Settings
-from chunkmill.conversion.region_option import RegionOption, cropping, shown_regions
+from chunkmill.conversion.region_option import RegionOption, shown_regions
 from chunkmill.conversion.target_metadata import (
     ConversionTarget,
     alike_described_once,
@@ -122,8 +122,8 @@ def plan_convert(
     region
         Only this region: of one array, slices of step 1, such as ``(slice(10, 20), ...)``; by dimension,
         ``{"time": slice(0, 12), "lat": (10, 40)}``, of every array that has it, coordinates included. Chunks are copied
-        where the region begins at one; those that it cuts are decoded. The place of an image
-        moves with it; other attributes stay as they are.
+        where the region begins at one; those that it cuts are decoded. Of an image it is the region of the finest level; the
+        others are cut to what covers it, and places move with them. Other attributes stay as they are.
     dimension_names
         Names of the axes: of the array; of the arrays of that rank; or by path below the source. As stored otherwise.
     fill_value
@@ -196,7 +196,7 @@ def plan_convert(
     exact = not (isinstance(codecs, str) and codecs in {"keep", "portable"})
     chosen = chosen_paths(node, include, exclude)
     taken = None if chosen is None else {array.path for array in chosen_arrays(node, chosen)}
-    crop = None if region is None else cropping(region, node, chosen_arrays(node, chosen), names)
+    crop = None if region is None else cropping_of_images(region, node, chosen_arrays(node, chosen), names)
 
     def describe_group(group: StoredGroup, documents_format: Format, at: str) -> GroupMetadata:
         check_ome(documents_format, ome)
@@ -383,7 +383,7 @@ def plan_rechunk(
     compress = temp_codec == "lz4"
     settings = Settings(worker, limit, intermediate_store(temp, options), compress=compress, strategy=strategy)
     chosen = chosen_paths(node, include, exclude)
-    crop = None if region is None else cropping(region, node, chosen_arrays(node, chosen))
+    crop = None if region is None else cropping_of_images(region, node, chosen_arrays(node, chosen))
     shown = shown_regions(region)
     target = as_node(target)
     if isinstance(target, Array):

@@ -5,12 +5,14 @@ Not here: what attributes say (`chunkmill.model.multiscales`), making levels (`c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
+from typing import Any
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.region_option import region_of
+from chunkmill.conversion.region_option import Names, Reduction, cropping, region_of
 from chunkmill.errors import ChunkmillError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.hints import Hint
@@ -28,10 +30,11 @@ from chunkmill.model.ome_zarr import emit_ome, ome_version
 from chunkmill.nodes import opening
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.multiscales import MultiscaleImage, image_of_array
+from chunkmill.nodes.new_array import axis_names
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 
-__all__ = ["OmeImages", "check_ome", "cropped_group", "with_place"]
+__all__ = ["OmeImages", "check_ome", "cropped_group", "cropping_of_images", "with_place"]
 
 Crop = Callable[[StoredArray], StoredArray]
 
@@ -101,6 +104,31 @@ class OmeImages:
             found = tuple(image.within(None) for image in found)
         images = [each for image in found if (each := _relative(group, image, crop, chosen)).levels]
         return GroupMetadata(emit_ome(images, self.version, group.attributes, allow=allow))
+
+
+def cropping_of_images(
+    region: Any, node: StoredNode, arrays: Collection[StoredArray], names: Names = axis_names
+) -> Crop | None:
+    """Return the function that crops an array (`cropping`); of images by the region of their finest level.
+
+    Other levels are cut to what covers it. Axes that have no names have those of the image.
+    """
+    taken = {array.path for array in arrays}
+    axes: dict[str, tuple[str, ...]] = {}
+    found: dict[str, Reduction] = {}
+    groups = opening.walk_openable(node) if isinstance(region, Mapping) else ()
+    for image in chain.from_iterable(Group(each).multiscales for each in groups if isinstance(each, StoredGroup)):
+        levels = [level for level in image if level.array.path in taken]
+        axes |= {level.array.path: tuple(axis.name for axis in image.axes) for level in levels}
+        for level in levels[1:]:
+            factors = tuple(a / b for a, b in zip(level.scale, levels[0].scale, strict=True))
+            found[level.array.path] = Reduction(factors, levels[0].array.shape)
+
+    def named(array: StoredArray) -> Sequence[str | None]:
+        own = names(array)
+        return axes.get(array.path, own) if all(name is None for name in own) else own
+
+    return cropping(region, node, arrays, named, found)
 
 
 def cropped_group(group: StoredGroup, crop: Crop, chosen: Collection[str] | None) -> GroupMetadata:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import ceil, floor
 from types import EllipsisType
 from typing import Any, TypeAlias
 
@@ -21,7 +22,7 @@ from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.nodes.new_array import axis_names, unknown_dimensions
 from chunkmill.nodes.stored_group import StoredNode
 
-__all__ = ["CroppedArray", "RegionOption", "crop", "cropping", "region_of", "shown_regions", "whole"]
+__all__ = ["CroppedArray", "Reduction", "RegionOption", "crop", "cropping", "region_of", "shown_regions", "whole"]
 
 DimensionRange: TypeAlias = slice | range | tuple[int | None, int | None]
 RegionOption: TypeAlias = (
@@ -31,8 +32,29 @@ RegionOption: TypeAlias = (
 Names = Callable[[StoredArray], Sequence[str | None]]
 
 
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """Elements of an array that became one along each axis where a level was made of it, and the shape of the array."""
+
+    factors: tuple[float, ...]
+    shape: tuple[int, ...]
+
+    def of(self, cut: slice, axis: int) -> slice:
+        """Return the range of the level that covers one of the array that was reduced."""
+        start, stop, _ = cut.indices(self.shape[axis])
+        factor = self.factors[axis]
+        return slice(floor(start / factor + _ROUNDING), ceil(stop / factor - _ROUNDING))
+
+
+_ROUNDING = 1e-6  # of quotients of two lengths of voxels
+
+
 def cropping(
-    option: Any, node: StoredNode, arrays: Collection[StoredArray], names: Names | None = None
+    option: Any,
+    node: StoredNode,
+    arrays: Collection[StoredArray],
+    names: Names | None = None,
+    levels: Mapping[str, Reduction] | None = None,
 ) -> Callable[[StoredArray], StoredArray] | None:
     """Return the function that crops an array; ``None`` where nothing is to be cropped.
 
@@ -47,6 +69,8 @@ def cropping(
         The arrays of it that are taken.
     names
         Array -> name of each axis; as stored by default.
+    levels
+        Of arrays that are levels of an image but the finest, by path: of them ranges that cover the finest's are taken.
 
     Raises
     ------
@@ -74,11 +98,15 @@ def cropping(
         return lambda array: crop(array, region)
     named = names or axis_names
     cuts = {name: _cut(name, value) for name, value in option.items()}
-    _check_names(cuts, arrays, named)
+    reduced = levels or {}
+    _check_names(cuts, [array for array in arrays if array.path not in reduced], named)
 
     def cropped(array: StoredArray) -> StoredArray:
         own = [cuts.get(name, cuts.get(axis)) for axis, name in enumerate(named(array))]
         index = tuple(slice(None) if cut is None else cut for cut in own)
+        if level := reduced.get(array.path):
+            covered = [level.of(cut, axis) for axis, cut in enumerate(index)]
+            index = tuple(slice(c.start, min(c.stop, n)) for c, n in zip(covered, array.shape, strict=True))
         return crop(array, _checked(index, array)) if array.ndim else array
 
     return cropped

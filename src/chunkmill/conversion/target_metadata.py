@@ -162,19 +162,18 @@ def marked(source: StoredArray, documents_format: Format) -> ArrayMetadata:
     metadata = source.metadata
     fill, dtype = metadata.fill_value, metadata.dtype
     masks = get_format(source.format).masks_fill_value
-    if metadata.dimension_names is None or masks == documents_format.masks_fill_value:
+    if metadata.dimension_names is None or masks == documents_format.masks_fill_value or dtype.kind not in "biufc":
         return metadata
     if not masks:
-        if "_FillValue" not in metadata.attributes or dtype.kind not in "biufc":
-            return metadata
+        if "_FillValue" not in metadata.attributes:  # none is missing: xarray has no fill value then, which reads as 0
+            is_zero = fill is not None and not any(np.array(fill, dtype).tobytes())  # -0.0 is another value
+            return replace(metadata, fill_value=None) if is_zero else metadata
         said = metadata.attributes["_FillValue"]
         marker = np.array(decode_fill_value(said, dtype, key=source.path), dtype)[()]
         # no float32 is equal to 1e20, so that none is missing
         is_of_dtype = not isinstance(said, (int, float)) or marker.item() == said or said != said  # noqa: PLR0124
         return replace(metadata, fill_value=marker) if is_of_dtype else metadata
-    if "_FillValue" in metadata.attributes:
-        return metadata
-    if fill is None or dtype.kind not in "biufc":
+    if "_FillValue" in metadata.attributes or fill is None:
         return metadata
     return replace(metadata, attributes={**metadata.attributes, "_FillValue": encode_fill_value(fill, dtype)})
 
