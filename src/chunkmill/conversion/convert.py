@@ -122,8 +122,8 @@ def plan_convert(
     region
         Only this region: of one array, slices of step 1, such as ``(slice(10, 20), ...)``; by dimension,
         ``{"time": slice(0, 12), "lat": (10, 40)}``, of every array that has it, coordinates included. Chunks are copied
-        where the region begins at one; those that it cuts are decoded. Of an image it is the region of the finest level; the
-        others are cut to what covers it, and places move with them. Other attributes stay as they are.
+        where the region begins at one; those that it cuts are decoded. Of an image it is the region of the finest
+        level; the others are cut to what covers it, and places move with them. Other attributes stay as they are.
     dimension_names
         Names of the axes: of the array; of the arrays of that rank; or by path below the source. As stored otherwise.
     fill_value
