@@ -14,6 +14,7 @@ from typing import Any, Literal, TypedDict, Unpack
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import ChosenAction, choose_action
 from chunkmill.conversion.array_plan import ArrayPlan, see_sources
+from chunkmill.conversion.computed import ComputedStore
 from chunkmill.conversion.convert_job import check_apart, region_layout, shown_node
 from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.ome import check_ome
@@ -32,7 +33,7 @@ from chunkmill.model.ome_zarr import OME_VERSIONS
 from chunkmill.nodes.api import open_source, open_target
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.pyramids.added_levels import AddedLevelsWriter
-from chunkmill.pyramids.computed import ComputedStore, channel_names, open_image_source
+from chunkmill.pyramids.computed import channel_names, open_image_source
 from chunkmill.pyramids.downsample import Method, Reduction, check_method
 from chunkmill.pyramids.image import (
     BaseImage,

@@ -118,10 +118,15 @@ def described_targets(
     places: Sequence[Any],
     described: Sequence[DescribedTarget],
     dtypes: Sequence[np.dtype[Any]],
-    first: StoredArray,
+    first: tuple[StoredArray, Any],
     storage_options: Mapping[str, Any] | None,
 ) -> list[tuple[Format, StoredArray]]:
     """Return format and array of each target.
+
+    Parameters
+    ----------
+    first
+        The first source, and the fill value that it has.
 
     Raises
     ------
@@ -150,9 +155,9 @@ def described_targets(
 
 
 def _array(
-    where: tuple[Any, str, Format], about: DescribedTarget, options: dict[str, Any], first: StoredArray
+    where: tuple[Any, str, Format], about: DescribedTarget, options: dict[str, Any], source: tuple[StoredArray, Any]
 ) -> StoredArray:
-    store, path, documents_format = where
+    (store, path, documents_format), (first, fill_value) = where, source
     layout, dtype = inner_layout(first.metadata), options["dtype"]
     del options["format"]
     options |= {"shape": about.axes.grid.shape, "dimension_names": about.names}
@@ -162,7 +167,7 @@ def _array(
         options["attributes"] = dict(first.attributes)
     kept: dict[str, Any] = {}  # as the first source has it, where the format has such
     if options["fill_value"] is None and dtype == first.dtype:
-        kept["fill_value"] = first.fill_value
+        kept["fill_value"] = fill_value
     if is_keep(options["shards"]):
         options["shards"] = None
         if layout.sharding is not None and is_keep(options["chunks"]):  # of other chunks they may be no multiples

@@ -12,13 +12,13 @@ import numpy as np
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.array_plan import see_sources
+from chunkmill.conversion.computed import ComputedStore, open_or_compute
 from chunkmill.conversion.convert_job import check_apart
 from chunkmill.conversion.options import partial_call, with_options_of
 from chunkmill.conversion.plan import Plan, Report
 from chunkmill.errors import NodeNotFound, TransformError
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.nodes.api import open_source
 from chunkmill.runtime.worker_memory import current_worker
 from chunkmill.stores.capabilities import uncached
 from chunkmill.transforms.blocks import ArrayAxes, Space, by_axis, halo_by_axis, joined_space
@@ -103,7 +103,8 @@ def plan_transform(
         cluster it travels by pickle: a function of a script goes by value.
     sources
         A url, ``(url, path)`` or an Array; a list of them. They have equal shapes, or are broadcast along named
-        dimensions: blocks then have an axis for each dimension, of length 1 where a source does not have it.
+        dimensions: blocks then have an axis for each dimension, of length 1 where a source does not have it. Also
+        arrays of Dask, numpy or xarray, whose blocks are computed by the tasks that read them.
     target
         A url or ``(url, path)``; a list of them, of which each may be in a store of its own. Of several targets,
         `shape`, `dtype`, `chunks`, `shards`, `codecs`, `format`, `fill_value`, `dimension_names`, `attributes` and
@@ -238,7 +239,8 @@ def plan_transform(
             raise
         dtypes = [own if own is not None else each for own, each in zip(dtypes, found, strict=True)]
     store_options = storage_options if target_storage_options is None else target_storage_options
-    targets = described_targets(places, described, dtypes, arrays[0], store_options)
+    fill = None if isinstance(arrays[0].store, ComputedStore) else arrays[0].fill_value
+    targets = described_targets(places, described, dtypes, (arrays[0], fill), store_options)
     for _, new in targets:
         for array in arrays:
             check_apart(array, new.store, new.path, overwrite=overwrite)
@@ -312,7 +314,7 @@ def transform(
 
 
 def _open(source: Any, storage_options: Mapping[str, Any] | None) -> StoredArray:
-    node = open_source(source, storage_options)
+    node = open_or_compute(source, storage_options)
     if isinstance(node, StoredArray):
         return node
     hint = "a transform reads arrays: give (url, path), or a list of arrays of the group"
