@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from chunkmill.display.report import printable, report_html
     from chunkmill.scans.parse import open_file
     from chunkmill.scans.scan import scanned_files
+    from chunkmill.transforms.datasets import transform_dataset
 
 __all__ = [
     "array_html",
@@ -40,6 +41,7 @@ __all__ = [
     "report_html",
     "scanned_files",
     "to_store",
+    "transform_dataset",
     "tree_text",
     "write_appended",
 ]
@@ -58,6 +60,7 @@ _DEFINED_IN = {
     "report_html": "display.report",
     "scanned_files": "scans.scan",
     "to_store": "dask_arrays.to_store",
+    "transform_dataset": "transforms.datasets",
     "tree_text": "display.group",
     "write_appended": "dask_arrays.write",
 }

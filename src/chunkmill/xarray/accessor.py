@@ -1,11 +1,11 @@
-"""`Dataset.chunkmill` and `DataTree.chunkmill`: write, append and rechunk as methods of the data.
+"""`Dataset.chunkmill` and `DataTree.chunkmill`: write, append, rechunk and transform as methods of the data.
 
 Not here: the functions that they call, and when the accessors are registered (`chunkmill.xarray`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
 from dask.delayed import Delayed
@@ -13,6 +13,7 @@ from xarray import Dataset, DataTree, Variable
 
 from chunkmill.errors import DatasetError
 from chunkmill.formats.base import WritableFormatName
+from chunkmill.nodes import deferred_imports
 from chunkmill.xarray.duplicates import OnDuplicate
 from chunkmill.xarray.write import DatasetReport, Mode, write_dataset
 
@@ -155,6 +156,59 @@ class DatasetAccessor(_Accessor[Dataset]):
             if {*chunks, *(shards or {})} & set(variable.dims):
                 variable.encoding = _encoding(variable, chunks, shards or {})
         return write_dataset(dataset, url, path, format=format, mode=mode, storage_options=storage_options)
+
+    def transform(
+        self,
+        function: Callable[..., Any],
+        url: Any,
+        path: str = "",
+        *,
+        variables: Sequence[Hashable] | None = None,
+        names: Sequence[str] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Apply a function to variables of the dataset block by block, and write the results with their coordinates.
+
+        Blocks are of the variables as the dataset has them, decoded or computed. The group gets the coordinates first;
+        the results appear in it when all are complete, and the same call resumes an interrupted job.
+
+        Parameters
+        ----------
+        function
+            Called with one NumPy block for each variable, as in `chunkmill.transform`.
+        url, path
+            Of the group, as in `chunkmill.open`; what is there has the same coordinates.
+        variables
+            Names of the variables that the function gets, in this order; all data variables by default.
+        names
+            Names of the results; that of the variable, where there is one, by default.
+        **options
+            As in `chunkmill.transform`: ``halo={"lat": 2}``, ``dtype=``, ``chunks={"time": 30}``, ``resume=``, …
+
+        Returns
+        -------
+        Report
+            Store keys by action, bytes, seconds.
+
+        Raises
+        ------
+        DatasetError
+            There are several variables and no `names`; or other coordinates are stored at the target.
+        TransformError, JobError
+            As in `chunkmill.transform`.
+
+        Examples
+        --------
+        >>> import chunkmill as cm, numpy as np, xarray as xr
+        >>> uv = {name: ("x", np.full(6, value)) for name, value in (("u", 3.0), ("v", 4.0))}
+        >>> ds = xr.Dataset(uv, coords={"x": np.arange(6) * 10})
+        >>> _ = ds.chunkmill.transform(np.hypot, "memory://doc-accessor-transform", names=["speed"])
+        >>> stored = xr.open_dataset("memory://doc-accessor-transform", engine="chunkmill")
+        >>> float(stored.speed.sel(x=50))
+        5.0
+        """
+        chosen: dict[str, Any] = {"variables": variables, "names": names}
+        return deferred_imports.transform_dataset(self._data, function, url, path, **chosen, **options)
 
 
 def _encoding(
