@@ -215,7 +215,8 @@ def _check_axes(axes: Sequence[Axis]) -> None:
         return
     shown = ", ".join(f"{axis.name} ({axis.type})" for axis in axes)
     hint = (
-        "it has at most one axis of time, then one of channels, then two or three of space; give ome=None to write none"
+        "it has at most one axis of time, then one of channels, then two or three of space; transpose the array, "
+        "or give ome=None to write none"
     )
     raise UnsupportedFeature(format="OME-Zarr", feature=f"axes {shown}" if axes else "0-d arrays", hint=hint)
 
