@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from io import RawIOBase
+from typing import Any, BinaryIO
 
-import fsspec
 import numpy as np
 
 from chunkmill.errors import ScanError
@@ -44,9 +44,7 @@ class Unreferenced:
     empty_attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def read_unreferenced(
-    url: str, storage_options: Mapping[str, Any] | None = None, drop_variables: Collection[str] = ()
-) -> Unreferenced:
+def read_unreferenced(url: str, file: BinaryIO | RawIOBase, drop_variables: Collection[str] = ()) -> Unreferenced:
     """Read the small arrays of an HDF5 file whose values are no byte ranges.
 
     Raises
@@ -55,7 +53,7 @@ def read_unreferenced(
         A variable has values that are no byte ranges, and is too large or of a kind that no array holds; names it.
     """
     h5py = import_module("h5py")
-    with fsspec.open(url, "rb", **(storage_options or {})) as file, h5py.File(file, "r") as opened:
+    with h5py.File(file, "r") as opened:
         kept = dict(_nodes(url, opened, "", (), frozenset(drop_variables)))
         arrays = {path: node for path, node in kept.items() if isinstance(node, h5py.Dataset)}
         odd = {path: why for path, node in arrays.items() if (why := _no_ranges(node)) is not None}

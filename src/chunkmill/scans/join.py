@@ -8,7 +8,7 @@ reference. Not here: the order of files (`chunkmill.scans.places`), how referenc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -17,14 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.errors import ScanError
+from chunkmill.formats.references.chunk_numbers import DOCUMENT_NAMES
 from chunkmill.formats.references.combine import join_references
+from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import INLINE, ReferenceSet
 from chunkmill.nodes.api import open as open_node
+from chunkmill.nodes.api import open_group
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
+from chunkmill.scans.cached_file import CachedFile
 from chunkmill.scans.hdf5 import MAX_INLINE_BYTES, stored_whole
 from chunkmill.scans.places import Place, places_of
 from chunkmill.stores.reference import ReferenceStore
+from chunkmill.stores.reference_targets import Targets
 
 __all__ = ["Joined", "LoadedArray", "ParsedFile", "joined", "parsed_file", "with_data"]
 
@@ -67,22 +72,49 @@ class ParsedFile:
     digests: Mapping[str, str] = field(default_factory=dict)
 
 
-def parsed_file(url: str, references: ReferenceSet, store: ReferenceStore, dims: Sequence[str]) -> ParsedFile:
-    """Return a file whose short arrays along one of `dims` are loaded from `store`."""
-    node = open_node(store)
+def parsed_file(
+    url: str, references: ReferenceSet, targets: Targets, dims: Sequence[str], file: CachedFile
+) -> ParsedFile:
+    """Return a file whose short arrays along one of `dims` are loaded, from `file` where their bytes are in it."""
+    node = open_node(ReferenceStore(references, targets)) if dims else None
+    short = {
+        path: names[0]
+        for path, array in (_arrays(node) if isinstance(node, Group) else {}).items()
+        if len(names := array.dimension_names or ()) == 1
+        and array.nbytes <= MAX_INLINE_BYTES
+        and array.dtype.kind in "biufMT"
+        and (names[0] in dims or path.rpartition("/")[2] == names[0])
+    }
     loaded: dict[str, LoadedArray] = {}
     digests: dict[str, str] = {}
-    for path, array in _arrays(node).items() if dims and isinstance(node, Group) else ():
-        names = array.dimension_names or ()
-        if len(names) != 1 or array.nbytes > MAX_INLINE_BYTES or array.dtype.kind not in "biufMT":
-            continue
-        if names[0] in dims:
-            loaded[path] = LoadedArray(str(names[0]), array[...], dict(array.attributes), array.fill_value)
-        elif path.rpartition("/")[2] == names[0]:
-            digests[path] = sha256(repr((array.dtype, array.shape, array[...].tolist())).encode()).hexdigest()[:16]
+    if short:
+        group = open_group(ReferenceStore(_fetched(references, short, file), targets))
+        for path, dim in short.items():
+            array = group[path]
+            assert isinstance(array, Array)  # noqa: S101 - as above
+            if dim in dims:
+                loaded[path] = LoadedArray(str(dim), array[...], dict(array.attributes), array.fill_value)
+            else:
+                digests[path] = sha256(repr((array.dtype, array.shape, array[...].tolist())).encode()).hexdigest()[:16]
     prefixes = tuple(f"{path}/" for path in loaded)
     kept = (key for key, _ in references.items() if not key.startswith(prefixes))
     return ParsedFile(url, references.subset(kept) if loaded else references, loaded, digests=digests)
+
+
+def _fetched(references: ReferenceSet, paths: Collection[str], file: CachedFile) -> ReferenceSet:
+    """Return the documents of a set, and the arrays at some paths with the bytes that are in the file."""
+    builder, prefixes = ReferenceBuilder(), tuple(f"{path}/" for path in paths)
+    for key, each in references.items():
+        if key.rpartition("/")[2] not in DOCUMENT_NAMES and not key.startswith(prefixes):
+            continue
+        is_own = each.url is not None and each.url.removeprefix("file://") == file.url.removeprefix("file://")
+        if each.data is None and is_own and each.length is not None:
+            builder.add_data(key, file.range(each.offset, each.offset + each.length))
+        elif each.data is None:
+            builder.add(key, each.url, each.offset, each.length)
+        else:
+            builder.add_data(key, each.data)
+    return builder.build()
 
 
 def _arrays(group: Group) -> dict[str, Array]:

@@ -24,6 +24,7 @@ from chunkmill.errors import ChunkmillError, ScanError
 from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import ReferenceSet
+from chunkmill.scans.cached_file import CachedFile
 from chunkmill.scans.hdf5 import Unreferenced, read_unreferenced
 from chunkmill.scans.kerchunk import parse_fits, parse_grib
 from chunkmill.scans.tiff import with_known_codecs
@@ -65,7 +66,7 @@ _PARSERS = {
 _PACKAGES = {"tiff": " virtual-tiff imagecodecs-numcodecs", "fits": " astropy", "grib": " cfgrib eccodes"}
 
 
-def kind_of(url: str, storage_options: Mapping[str, Any] | None = None) -> str | None:
+def kind_of(url: str, storage_options: Mapping[str, Any] | None = None, file: CachedFile | None = None) -> str | None:
     r"""Return the kind of a file by its first bytes, one of `KINDS`; ``None`` where they are of none.
 
     Examples
@@ -76,14 +77,12 @@ def kind_of(url: str, storage_options: Mapping[str, Any] | None = None) -> str |
     >>> kind_of("memory://doc-kind/x.nc")
     'netcdf3'
     """
-    fs, path = fsspec.url_to_fs(url, **(storage_options or {}))
-    head = fs.cat_file(path, 0, _HEAD)
+    file = CachedFile(url, storage_options) if file is None else file
+    head = file.range(0, _HEAD)
     for magic, kind in _MAGIC.items():
         if head.startswith(magic):
             return kind
-    size = fs.size(path) or 0
-    starts = (start for start in _USER_BLOCKS if start + len(_HDF5) <= size)
-    return "hdf5" if any(fs.cat_file(path, start, start + len(_HDF5)) == _HDF5 for start in starts) else None
+    return "hdf5" if any(file.range(start, start + len(_HDF5)) == _HDF5 for start in _USER_BLOCKS) else None
 
 
 def targets_of(url: str, storage_options: Mapping[str, Any] | None) -> Targets:
@@ -102,10 +101,11 @@ def open_file(url: str, storage_options: Mapping[str, Any] | None = None) -> Ref
         As `parse_file`.
     """
     fs, path = fsspec.url_to_fs(url, **(storage_options or {}))
-    if not fs.isfile(path) or (kind := kind_of(url, storage_options)) is None:
+    file = CachedFile(url, storage_options)
+    if not fs.isfile(path) or (kind := kind_of(url, storage_options, file)) is None:
         return None
     url = _uri(url)
-    return ReferenceStore(parse_file(url, kind, storage_options), targets_of(url, storage_options), url=url)
+    return ReferenceStore(parse_file(url, kind, storage_options, file=file), targets_of(url, storage_options), url=url)
 
 
 def parse_file(
@@ -113,6 +113,8 @@ def parse_file(
     parser: Parser = "auto",
     storage_options: Mapping[str, Any] | None = None,
     drop_variables: Collection[str] = (),
+    *,
+    file: CachedFile | None = None,
 ) -> ReferenceSet:
     """Return the references to the chunks of a file.
 
@@ -127,6 +129,8 @@ def parse_file(
         For the filesystem of the file, as in fsspec.
     drop_variables
         Names of variables, in any group, that are left out.
+    file
+        The file, if some of it was read before.
 
     Raises
     ------
@@ -135,9 +139,10 @@ def parse_file(
         where that is known.
     """
     kind: Any = parser
+    file = CachedFile(url, storage_options) if file is None else file
     try:
-        kind = _known_kind(url, storage_options) if parser == "auto" else parser
-        found = _parsed(kind, url, storage_options, drop_variables)
+        kind = _known_kind(url, file) if parser == "auto" else parser
+        found = _parsed(kind, url, file, storage_options, drop_variables)
         if not drop_variables:
             return found
         return found.subset(key for key, _ in found.items() if not set(key.split("/")[:-1]) & set(drop_variables))
@@ -153,17 +158,21 @@ def parse_file(
         raise ScanError(url=url, reason=f"the parser fails: {type(error).__name__}: {error}") from error
 
 
-def _known_kind(url: str, storage_options: Mapping[str, Any] | None) -> str:
+def _known_kind(url: str, file: CachedFile) -> str:
     if url.rstrip("/").endswith(".zarr"):  # VirtualiZarr's parser of them leaves groups out
         by = "`to_references` writes a set over it, and `concat_references` joins several"
         raise ScanError(url=url, reason=f"it is a Zarr store, not a file to scan: {by}")
-    if (kind := kind_of(url, storage_options)) is None:
+    if (kind := kind_of(url, file=file)) is None:
         raise ScanError(url=url, reason=f"its first bytes are of no kind that is known: {', '.join(KINDS[1:])}")
     return kind
 
 
 def _parsed(
-    kind: Any, url: str, storage_options: Mapping[str, Any] | None, drop_variables: Collection[str]
+    kind: Any,
+    url: str,
+    file: CachedFile,
+    storage_options: Mapping[str, Any] | None,
+    drop_variables: Collection[str],
 ) -> ReferenceSet:
     if callable(kind):
         return _as_set(kind(url), url)
@@ -179,15 +188,25 @@ def _parsed(
     module, _, name = _PARSERS[kind].partition(":")
     make, more = getattr(import_module(module), name), Unreferenced()
     if kind == "hdf5":
-        more = read_unreferenced(url, storage_options, drop_variables)
-        make = partial(make, drop_variables=more.dropped)
+        more = read_unreferenced(url, file, drop_variables)
+        make = partial(make, drop_variables=more.dropped, reader_factory=lambda *_: file)
+    if kind == "netcdf3":
+        make = partial(make, reader_options={"storage_options": dict(storage_options or {})})
+    by_itself = kind in {"hdf5", "netcdf3"}  # whose parsers read the file as they are told, not by the registry
+    registry = _placeholder(url) if by_itself else _registry(url, storage_options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # codecs of HDF5 are not in Zarr v3: they are those of numcodecs
-        return _as_set(make()(url=_uri(url), registry=_registry(url, storage_options)), url, more)
+        return _as_set(make()(url=_uri(url), registry=registry), url, more)
 
 
 def _uri(url: str) -> str:
     return url if "://" in url else f"file://{os.path.abspath(url)}"  # noqa: PTH100 - no links are followed
+
+
+def _placeholder(url: str) -> Any:
+    """Return a registry in which a url is found, and a store that nobody asks."""
+    split = urlsplit(_uri(url))
+    return import_module("obspec_utils.registry").ObjectStoreRegistry({f"{split.scheme}://{split.netloc}": object()})
 
 
 def _registry(url: str, storage_options: Mapping[str, Any] | None) -> Any:

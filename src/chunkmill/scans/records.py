@@ -17,13 +17,13 @@ from typing import Any
 from uuid import uuid4
 
 import cloudpickle
-import fsspec
 from numcodecs.zstd import compress, decompress
 
 from chunkmill.errors import ChunkmillError, ScanError
 from chunkmill.formats.references.chunk_numbers import split_by_array
 from chunkmill.formats.references.json import emit_reference_json, parse_reference_json
 from chunkmill.nodes.api import create_group, open_group
+from chunkmill.scans.cached_file import CachedFile
 from chunkmill.scans.hdf5 import stored_whole
 from chunkmill.scans.join import LoadedArray, ParsedFile, with_data
 from chunkmill.stores.base import Store
@@ -165,21 +165,19 @@ def _version(package: str) -> str | None:
         return None
 
 
-def version_of(url: str, storage_options: Mapping[str, Any] | None = None) -> str | None:
+def version_of(
+    url: str, storage_options: Mapping[str, Any] | None = None, file: CachedFile | None = None
+) -> str | None:
     """Return the version of a file, in one request; ``None`` where its filesystem tells none.
 
     Examples
     --------
-    >>> import fsspec
+    >>>     >>> import fsspec
     >>> with fsspec.open("memory://doc-version/x.nc", "wb") as file:
     ...     _ = file.write(b"CDF")
     >>> version_of("memory://doc-version/x.nc") is None
     False
     """
-    fs, path = fsspec.url_to_fs(url, **(storage_options or {}))
-    try:
-        info = fs.info(path)
-    except FileNotFoundError as error:
-        raise ScanError(url=url, reason="there is no such file") from error
+    info = CachedFile(url, storage_options).info if file is None else file.info
     known = [f"{name}={info[name]}" for name in _OF_VERSION if info.get(name) is not None]
     return " ".join([*known, f"ino={info.get('ino')}", f"size={info.get('size')}"]) if known else None

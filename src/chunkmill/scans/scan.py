@@ -29,6 +29,7 @@ from chunkmill.references.files import SetFile
 from chunkmill.references.write import WrittenElsewhere, write_set
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.stage_runner import run_once
+from chunkmill.scans.cached_file import CachedFile
 from chunkmill.scans.join import Joined, ParsedFile, joined, parsed_file
 from chunkmill.scans.parse import Parser, parse_file, targets_of
 from chunkmill.scans.partitions import FollowingArray, JoinedElsewhere, following_arrays
@@ -517,14 +518,14 @@ def _scan_file(common: _Common, number: int) -> TaskResult:
     """Parse one file that has no record; a reason instead, where files that cannot be parsed are left out."""
     url, options = common.urls[number], common.options
     name = None
+    file = CachedFile(url, options.storage_options)
     try:
-        if common.records is not None and (known := version_of(url, options.storage_options)) is not None:
+        if common.records is not None and (known := version_of(url, file=file)) is not None:
             name = common.records.name(url, known)
             if common.records.has(name, url):
                 return TaskResult({"n_files": 1}, details=[(number, name)])
-        references = parse_file(url, options.parser, options.storage_options, options.drop_variables)
-        store = ReferenceStore(references, targets_of(url, options.storage_options))
-        parsed = parsed_file(url, references, store, common.dims)
+        references = parse_file(url, options.parser, options.storage_options, options.drop_variables, file=file)
+        parsed = parsed_file(url, references, targets_of(url, options.storage_options), common.dims, file)
     except ChunkmillError as error:
         if not options.skips:
             raise

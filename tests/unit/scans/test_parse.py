@@ -53,10 +53,21 @@ def test_a_function_that_fails_is_one_error(parser, reason):
 
 
 def test_a_protocol_without_a_client_of_the_parsers():
-    with fsspec.open("memory://scan-kinds/y.nc", "wb") as file:
-        file.write(b"CDF\x01" + bytes(40))
-    with pytest.raises(ScanError, match="memory://"):
-        parse_file("memory://scan-kinds/y.nc")
+    pytest.importorskip("virtual_tiff")
+    with fsspec.open("memory://scan-kinds/y.tif", "wb") as file:
+        file.write(b"II*\0" + bytes(40))
+    with pytest.raises(ScanError, match=r"parsers open memory:// by obstore"):
+        parse_file("memory://scan-kinds/y.tif")
+
+
+def test_hdf5_on_any_filesystem():
+    h5py = pytest.importorskip("h5py")
+    pytest.importorskip("virtualizarr")
+    with fsspec.open("memory://scan-kinds/z.h5", "wb") as file, h5py.File(file, "w") as made:
+        made["v"] = [1, 2, 3]
+    assert {key: each.length for key, each in parse_file("memory://scan-kinds/z.h5").items() if each.length} == {
+        "v/c/0": 24
+    }
 
 
 def test_a_reference_set_that_a_function_returns_is_taken_as_it_is():
