@@ -10,7 +10,6 @@ import io
 import os
 from collections import OrderedDict
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 import fsspec
@@ -47,23 +46,28 @@ class CachedFile(io.RawIOBase):
         self._fs, self._path = fsspec.url_to_fs(url, **(storage_options or {}))
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
         self._at = 0
+        self._info: Mapping[str, Any] | None = None
+        self._size: int | None = None
 
-    @cached_property
+    @property  # no `cached_property`: in Python 3.11 its lock is one of all files, which would wait for each other
     def info(self) -> Mapping[str, Any]:
         """What the filesystem says of the file; `ScanError` where there is none."""
-        try:
-            found: Mapping[str, Any] = self._fs.info(self._path)
-        except FileNotFoundError as error:
-            raise ScanError(url=self.url, reason="there is no such file") from error
-        return found
+        if self._info is None:
+            try:
+                self._info = self._fs.info(self._path)
+            except FileNotFoundError as error:
+                raise ScanError(url=self.url, reason="there is no such file") from error
+        return self._info
 
-    @cached_property
+    @property
     def size(self) -> int:
         """Size in bytes; of a file of which the filesystem says none, after reading it."""
-        if (size := self.info.get("size")) is None:
+        if self._size is None and (size := self.info.get("size")) is not None:
+            self._size = int(size)
+        if self._size is None:
             self._keep(0, whole := self._fs.cat_file(self._path))
-            size = len(whole)
-        return int(size)
+            self._size = len(whole)
+        return self._size
 
     def range(self, start: int, stop: int) -> bytes:
         """Return bytes of the file, fewer where it ends."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -409,8 +410,8 @@ class _Common:
     records: Records | None
 
 
-def _shown(common: _Common, number: int) -> str:
-    return common.urls[number]
+def _shown(common: _Common, numbers: range) -> str:
+    return common.urls[numbers[0]]
 
 
 def _scanned(
@@ -421,7 +422,9 @@ def _scanned(
     if records is not None:
         store = open_store(records, options.target_storage_options)
         kept = Records(store, fingerprint_of(options.parser, dims, options.drop_variables))
-    stage = Stage("scan", _scan_file, _Common(urls, dims, options, kept), range(len(urls)), shows=_shown)
+    n_files = max(1, min(REQUESTS_AT_ONCE, len(urls) // _LEAST_TASKS))
+    parts = [range(i, min(i + n_files, len(urls))) for i in range(0, len(urls), n_files)]
+    stage = Stage("scan", _scan_files, _Common(urls, dims, options, kept), parts, shows=_shown)
     (result,) = run_once([stage], name="scan", arrays=(), progress=progress)
     found = dict(sorted(result.details))
     skipped = {urls[i]: each.reason for i, each in found.items() if isinstance(each, _Skipped)}
@@ -507,11 +510,22 @@ class _Scanned:
 
 
 _RECORDS_A_CALL = 8
+_LEAST_TASKS = 8  # of a scan of so many files or more
 
 
 @dataclass(frozen=True)
 class _Skipped:
     reason: str
+
+
+def _scan_files(common: _Common, numbers: range) -> TaskResult:
+    """Parse some files: of many, each task has several under way, which wait for their servers together."""
+    parts = [slice(i, i + 1) for i in range(len(numbers))]
+    found = in_threads(lambda part: _scan_file(common, numbers[part][0]), parts, REQUESTS_AT_ONCE)
+    counts = Counter[str]()
+    for each in found:
+        counts.update(each.counts)
+    return TaskResult(dict(counts), details=[detail for each in found for detail in each.details])
 
 
 def _scan_file(common: _Common, number: int) -> TaskResult:
