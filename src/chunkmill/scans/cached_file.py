@@ -51,7 +51,7 @@ class CachedFile(io.RawIOBase):
 
     @property  # no `cached_property`: in Python 3.11 its lock is one of all files, which would wait for each other
     def info(self) -> Mapping[str, Any]:
-        """What the filesystem says of the file; `ScanError` where there is none."""
+        """Facts of the filesystem about the file; `ScanError` where there is none."""
         if self._info is None:
             try:
                 self._info = self._fs.info(self._path)
@@ -120,4 +120,4 @@ class CachedFile(io.RawIOBase):
         return True
 
     def close(self) -> None:
-        """Stay open: the next reader goes on with the same blocks."""
+        """Stay open: the next reader uses the same blocks."""

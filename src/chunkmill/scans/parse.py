@@ -192,7 +192,7 @@ def _parsed(
         make = partial(make, drop_variables=more.dropped, reader_factory=lambda *_: file)
     if kind == "netcdf3":
         make = partial(make, reader_options={"storage_options": dict(storage_options or {})})
-    by_itself = kind in {"hdf5", "netcdf3"}  # whose parsers read the file as they are told, not by the registry
+    by_itself = kind in {"hdf5", "netcdf3"}  # whose parsers are given the file or its options, not the registry
     registry = _placeholder(url) if by_itself else _registry(url, storage_options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # codecs of HDF5 are not in Zarr v3: they are those of numcodecs
