@@ -26,6 +26,9 @@ SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 pytestmark = pytest.mark.filterwarnings("default")
 
 
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+
+
 def named(path):
     return path.relative_to(DOCS).as_posix()
 
@@ -129,3 +132,11 @@ def test_the_site_has_every_page_and_notebook():
     in_nav = set(re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.(?:md|ipynb))$", text, flags=re.MULTILINE))
     notebooks = {f"notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.ipynb")}
     assert in_nav == {named(page) for page in PAGES} | notebooks
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_links_reach_files_of_the_documentation(page):
+    """The site refuses to be built with a link that leads nowhere; this says so without building it."""
+    folder = DOCS if page.name == "CHANGELOG.md" else page.parent
+    missing = [link for link in LINK.findall(page.read_text("utf-8")) if not (folder / link).exists()]
+    assert not missing
