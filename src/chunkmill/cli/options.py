@@ -289,6 +289,7 @@ job_options = _all(
     click.option("--temp", help="Store for temporary files that all workers reach; next to the target by default."),
     click.option("--lineage", is_flag=True, help="Keep what `sync` needs, in TARGET.lineage."),
     click.option("--lineage-at", metavar="URL", help="The same in another folder."),
+    click.option("--manifest", metavar="URL", help="Parquet file to write: size and crc32c of every store key."),
 )
 
 

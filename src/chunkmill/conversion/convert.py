@@ -75,6 +75,7 @@ def plan_convert(
     ome: Literal["0.4", "0.5", "0.6"] | None = None,
     concat_dim: str | Sequence[str] | None = None,
     lineage: bool | str = False,
+    manifest: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
@@ -142,6 +143,9 @@ def plan_convert(
         Keep the versions of what was read and written, so that `chunkmill.sync` finds what has changed: ``True``: in a
         folder next to the target's store, its url with ``.lineage`` at the end; or the url of a folder. Eight bytes a
         store key. ``False``: nothing but the target stays.
+    manifest
+        Url of a parquet file to write: size and crc32c of every store key of a chunk, with its ETag where listings tell
+        it. `chunkmill.check` compares values with it, without decoding them.
     storage_options, target_storage_options
         For the filesystems, as in fsspec; the target's default to the source's.
 
@@ -223,7 +227,7 @@ def plan_convert(
     worker = current_worker(max_mem)
     limit = None if max_mem is None else worker.max_mem
     plan = plan_job("convert", node, where, Settings(worker, limit, intermediate_store(temp, options)))
-    return plan.with_lineage(lineage, options)
+    return plan.with_lineage(lineage, options).with_manifest(manifest, options)
 
 
 @with_options_of(plan_convert)
@@ -241,7 +245,7 @@ def convert(
     ----------
     source, target, format, chunks, shards, codecs, max_mem, temp, overwrite, allow
         As in `plan_convert`.
-    include, exclude, region, dimension_names, fill_value, chunk_key_encoding, ome, concat_dim, lineage
+    include, exclude, region, dimension_names, fill_value, chunk_key_encoding, ome, concat_dim, lineage, manifest
         As in `plan_convert`.
     storage_options, target_storage_options
         As in `plan_convert`.
@@ -300,6 +304,7 @@ def plan_rechunk(
     region: RegionOption = None,
     chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
     lineage: bool | str = False,
+    manifest: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
@@ -342,7 +347,7 @@ def plan_rechunk(
     overwrite
         Replace what is at the target: it stays until the new one is stored whole, of which object stores then copy each
         value to its place.
-    include, exclude, region, chunk_key_encoding, lineage
+    include, exclude, region, chunk_key_encoding, lineage, manifest
         As in `chunkmill.plan_convert`, which also changes names of axes and fill values.
     storage_options, target_storage_options
         For the filesystems, as in fsspec; the target's (and those of `temp`) default to the source's.
@@ -392,7 +397,11 @@ def plan_rechunk(
                 f"chunk_key_encoding={chunk_key_encoding!r}: the array {target.path!r} has its keys already"
             )
         existing = _into_existing(node, target.stored, chunks, crop, shown)
-        return plan_job("rechunk", node, existing, settings).with_lineage(lineage, options)
+        return (
+            plan_job("rechunk", node, existing, settings)
+            .with_lineage(lineage, options)
+            .with_manifest(manifest, options)
+        )
     store, path, wanted, adds = _target_of(node, target, options, format, overwrite=overwrite)
     chunks, shards = by_array(chunks, node, "chunks"), by_array(shards, node, "shards")
 
@@ -421,7 +430,7 @@ def plan_rechunk(
         region=shown,
         adds=adds,
     )
-    return plan_job("rechunk", node, where, settings).with_lineage(lineage, options)
+    return plan_job("rechunk", node, where, settings).with_lineage(lineage, options).with_manifest(manifest, options)
 
 
 @with_options_of(plan_rechunk)
@@ -439,7 +448,7 @@ def rechunk(
     ----------
     source, target, chunks, shards, format, codecs, max_mem, temp, temp_codec, strategy, overwrite
         As in `plan_rechunk`.
-    include, exclude, region, chunk_key_encoding, lineage, storage_options, target_storage_options
+    include, exclude, region, chunk_key_encoding, lineage, manifest, storage_options, target_storage_options
         As in `plan_rechunk`.
     resume, progress
         As in `Plan.run`.

@@ -15,6 +15,7 @@ from dask.utils import format_bytes
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.lineage import KeyVersions, Lineage
+from chunkmill.conversion.manifest import Manifest, ManifestWriter
 from chunkmill.display.array import array_grid_svg
 from chunkmill.display.report import (
     ReportMixin,
@@ -413,6 +414,13 @@ class Plan(_Columns):
     def with_lineage(self, place: bool | str, storage_options: Mapping[str, Any] | None = None) -> Plan:
         """Return the plan, which keeps its lineage at that place (see `chunkmill.plan_convert`)."""
         return replace(self, lineage=Lineage.of(place, self.job.store, self.job.path, storage_options))
+
+    def with_manifest(self, url: str | None, storage_options: Mapping[str, Any] | None = None) -> Plan:
+        """Return the plan, whose run writes a manifest to that url (see `chunkmill.plan_convert`)."""
+        if url is None:
+            return self
+        writer = ManifestWriter(Manifest(url, storage_options or {}), self.job.store)
+        return replace(self, job=replace(self.job, manifest=writer))
 
     def _traced(self) -> Callable[[JobResult], Report]:
         """Look at the versions of the sources; return the report's function, which stores the lineage first."""

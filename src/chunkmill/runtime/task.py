@@ -224,7 +224,8 @@ class _Progress:
             return
         batch = self._stage.batch
         if batch is not None and upto is None and not self._earlier:
-            written = [*WrittenKeys.of(self._writes)]
+            names_each = self._journal is not None and self._journal.names_each_key
+            written = [*WrittenKeys.of(self._writes, each=names_each)]
             record = Record(self.counts, written, reads=self._reads, elsewhere=self._elsewhere)
             batch.add(self._task, record, seconds=time.monotonic() - self._since)
         elif self._journal is not None:
