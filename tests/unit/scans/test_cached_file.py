@@ -63,7 +63,7 @@ def test_as_a_file_of_python(made):
     assert file.read() == DATA
 
 
-@pytest.mark.parametrize("answer", [DATA, DATA[:10]])
+@pytest.mark.parametrize("answer", [DATA, DATA[:10]], ids=["whole", "ends early"])
 def test_a_server_without_ranges_and_one_that_stops_early(made, monkeypatch, answer):
     file, _ = made
     monkeypatch.setattr(file._fs, "cat_file", lambda *_: answer)
