@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, lcm, prod
+from math import ceil, lcm, log, prod
 from typing import Any, TypeAlias
 
 from chunkmill.conversion.coarsen import Axis, MeasuredAxis, coarsen, meet
@@ -330,29 +330,30 @@ def grow_blocks(
     """
     multiples = [1] * len(units)
     blocks = block_grid(units, multiples)
-    read = read_amplification(blocks, sources, halo)
+    read, held = read_amplification(blocks, sources, halo), n_bytes(blocks.chunk_shape)
     while read > _ENOUGH:
-        best: tuple[float, list[int], ChunkGrid] | None = None
+        best: tuple[float, list[int], ChunkGrid, float, int] | None = None
         for axis in range(len(units)):
             for multiple in _larger(axis, units[axis], multiples[axis], sources):
                 tried = [*multiples[:axis], multiple, *multiples[axis + 1 :]]
                 wider = block_grid(units, tried)
-                shape = wider.chunk_shape
-                held = n_bytes(shape)
-                is_few = wider.n_chunks < n_least and held > fine_bytes
-                if held > budget or is_few:
+                more = n_bytes(wider.chunk_shape)
+                if more > budget or (wider.n_chunks < n_least and more > fine_bytes):
                     continue
                 amplification = read_amplification(wider, sources, halo)
-                if amplification < read * _WORTH and (best is None or amplification < best[0]):
-                    best = amplification, tried, wider
+                # what is spared for what is held: else blocks grow along one axis alone
+                gain = log(read / amplification) / log(max(more / held, _LITTLE)) if amplification else 0.0
+                if amplification < read * _WORTH and (best is None or gain > best[0]):
+                    best = gain, tried, wider, amplification, more
         if best is None:
             break
-        read, multiples, blocks = best
+        _, multiples, blocks, read, held = best
     return blocks
 
 
 _ENOUGH = 1.02  # a halo of a hundredth is not worth larger tasks
 _WORTH = 0.99
+_LITTLE = 1.01  # times as much memory: as good as none more
 
 
 def _larger(axis: int, unit: Axis, multiple: int, sources: Sequence[ArrayAxes]) -> list[int]:

@@ -33,9 +33,10 @@ from chunkmill.formats.peers import readers_text
 from chunkmill.hints import Hint
 from chunkmill.journal.names import fingerprint
 from chunkmill.model.grid import ChunkGrid, RegularAxis
+from chunkmill.nodes.opening import find_stored
 from chunkmill.runtime.job import Job
 from chunkmill.runtime.scheduler import check_n_tasks
-from chunkmill.runtime.stage import LEAST_TASKS, count_tasks
+from chunkmill.runtime.stage import count_tasks
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD, Worker
 from chunkmill.transforms.blocks import (
     ArrayAxes,
@@ -48,13 +49,16 @@ from chunkmill.transforms.blocks import (
 )
 from chunkmill.transforms.function import function_fingerprint, shown_function
 from chunkmill.transforms.tasks import TransformTarget, TransformTasks
-from chunkmill.transforms.writer import TransformWriter, writers_of
+from chunkmill.transforms.writer import FILLED, TransformWriter, writers_of
 
 __all__ = ["TransformRequest"]
 
 _VERSION = 1  # of what the journal's numbers mean
 _FINE_TASK_BYTES = 16 << 20
 """Bytes that a task holds below which fewer tasks are as good as many."""
+
+_MOST_TASK_BYTES = 256 << 20
+"""Bytes that a task holds above which larger blocks spare little, and progress is seen late."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +103,8 @@ class TransformRequest:
 
     def plan(self, worker: Worker) -> Plan:
         """Plan the job for some workers."""
-        blocks = self.blocks(worker)
-        writer = self._writer(blocks)
+        writer = self._filled_before() or self._writer(self.blocks(worker))
+        blocks = writer.tasks.blocks
         stage, costs = self._estimated(writer, worker)
         arrays = [source.array for source in self.tasks.sources]
         by_format: dict[str, list[Any]] = {}
@@ -149,7 +153,7 @@ class TransformRequest:
             keeps_old=first.keeps_old if len(writer.writers) == 1 else None,
             old_prefix=None if replacement is None else replacement.old_prefix,
             replaced=first.replaced,
-            choices=self._choices(writer.tasks.blocks),
+            choices=self._choices(writer),
             adopt=partial(self.adopt, worker),
             tasks_at_once=tasks_at_once,
             memory_of_tasks=at_once * self.task_bytes(writer.tasks.blocks.chunk_shape),
@@ -175,20 +179,31 @@ class TransformRequest:
         JobError
             One of its tasks needs more memory than a worker has now.
         """
-        multiples, units = choices.get("units"), unit_axes(self.space, self.axes)
-        if not isinstance(multiples, list) or [type(n) for n in multiples] != [int] * len(units) or 0 in multiples:
+        writer = self._begun(choices.get("units"), plan_hash)
+        if writer is None:
             return None
-        blocks = block_grid(units, multiples)
-        writer = self._writer(blocks)
-        if writer.fingerprint != plan_hash:
-            return None
-        need = self.task_bytes(blocks.chunk_shape)
+        need = self.task_bytes(writer.tasks.blocks.chunk_shape)
         at_once = worker.max_mem // need
         if not at_once:
             reason = f"a task of the unfinished job holds {need:,} bytes, and max_mem is {worker.max_mem:,} now"
             hint = Hint("give {} or more, or workers of more memory", ("max_mem", need))
             raise JobError(job=self.name, reason=reason, hint=hint.also("{} begins again", ("resume", False)))
         return self.job(worker, writer, at_once if at_once < worker.n_threads else None)
+
+    def _begun(self, multiples: Any, plan_hash: Any) -> TransformWriter | None:
+        """Return the writer of the job of that fingerprint, whose blocks have so many units; ``None`` for another."""
+        units = unit_axes(self.space, self.axes)
+        if not isinstance(multiples, list) or [type(n) for n in multiples] != [int] * len(units) or 0 in multiples:
+            return None
+        writer = self._writer(block_grid(units, multiples))
+        return writer if writer.fingerprint == plan_hash else None
+
+    def _filled_before(self) -> TransformWriter | None:
+        """Return the writer of the job that has written the first target, where it filled blocks."""
+        array = self.targets[0][1]
+        there = None if self.overwrite else find_stored(array.store, array.path)
+        filled: Any = {} if there is None else there.attributes.get(FILLED)
+        return self._begun(filled.get("units"), filled.get("fingerprint")) if isinstance(filled, Mapping) else None
 
     # ----------------------------------------------------------------------------------------------------------------
     # Blocks
@@ -218,8 +233,8 @@ class TransformRequest:
                 sources,
                 self.tasks.halo,
                 n_bytes=self.task_bytes,
-                budget=worker.max_mem // worker.n_threads,
-                n_least=max(LEAST_TASKS, 4 * worker.n_threads * worker.n_workers),
+                budget=min(worker.max_mem // worker.n_threads, _MOST_TASK_BYTES),
+                n_least=4 * worker.n_threads * worker.n_workers,
                 fine_bytes=_FINE_TASK_BYTES,
             )
         held = self.task_bytes(blocks.chunk_shape)
@@ -282,7 +297,8 @@ class TransformRequest:
             (blocks, tasks.halo, tasks.boundary, tasks.trims, tasks.skips_absent, tasks.write_empty),
         ]
         digest = fingerprint("transform", _VERSION, self.identity(), *known)
-        return TransformWriter(self.name, digest, writers, places, tasks)
+        units = _multiples(unit_axes(self.space, self.axes), blocks)
+        return TransformWriter(self.name, digest, writers, places, tasks, units)
 
     def identity(self) -> str:
         """Return what tells the function and its parameters from others."""
@@ -292,7 +308,7 @@ class TransformRequest:
             return function_fingerprint(None, self.named, params)
         return function_fingerprint(function, params, regions)
 
-    def _choices(self, blocks: ChunkGrid) -> dict[str, Any]:
+    def _choices(self, writer: TransformWriter) -> dict[str, Any]:
         """Return what the plan stores: the blocks, and the arguments in words."""
         tasks = self.tasks
         function = f"{shown_function(tasks.function.function)} ({self.identity()[:12]})"
@@ -314,7 +330,7 @@ class TransformRequest:
             "write_empty_chunks": tasks.write_empty,
         }
         return {
-            "units": _multiples(unit_axes(self.space, self.axes), blocks),
+            "units": writer.units,
             "arguments": {name: _short(value) for name, value in arguments.items()},
             "call": dict(self.call),
         }

@@ -37,7 +37,7 @@ from chunkmill.transforms.tasks import (
 __all__ = ["FILLED", "TransformWriter", "writers_of"]
 
 FILLED = "chunkmill_filled"
-"""Attribute of a target with blocks that were filled: fingerprint of the job, and their regions."""
+"""Attribute of a target with blocks that were filled: fingerprint of the job, size of its blocks, and their regions."""
 
 
 def writers_of(
@@ -78,6 +78,8 @@ class TransformWriter:
         Of each target the numbers of its writer and in that.
     tasks
         What tasks share.
+    units
+        Length of a block along each axis, in the smallest blocks of whole store keys.
     filled
         Blocks that were filled in this run.
     """
@@ -87,6 +89,7 @@ class TransformWriter:
     writers: tuple[ArraysWriter, ...]
     places: tuple[tuple[int, int], ...]
     tasks: TransformTasks
+    units: list[int]
     filled: list[FilledBlock] = field(default_factory=list, compare=False, repr=False)
 
     @property
@@ -204,7 +207,7 @@ class TransformWriter:
 
     def _attribute(self) -> dict[str, Any]:
         regions = [[list(pair) for pair in each.region] for each in self.filled]
-        return {FILLED: {"fingerprint": self.fingerprint, "regions": regions}} if regions else {}
+        return {FILLED: {"fingerprint": self.fingerprint, "units": self.units, "regions": regions}} if regions else {}
 
     def _described(self, writer: ArraysWriter) -> ArraysWriter:
         """Return the writer, such that the documents name the blocks that were filled."""

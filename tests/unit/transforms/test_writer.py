@@ -313,6 +313,26 @@ def test_blocks_that_fail_are_filled_named_and_tried_again(source):
         run()
 
 
+def test_blocks_that_were_filled_are_tried_again_by_other_workers(source):
+    array, values = source
+    store, function = MemoryStore(), Broken()
+
+    def plan(**more):
+        options = {"dtype": "i4", "fingerprint": "plus one", "on_error": "fill", "halo": {0: 1}, "boundary": "none"}
+        return cm.plan_transform(function, array, (store, "b"), **options, **more)
+
+    least = plan(block=(4, 5)).peak_memory_bytes
+    function.fails = {(0, 0)}
+    assert len(plan(max_mem=least).run().filled) == 1
+    n_blocks = len(set(function.calls))
+    assert n_blocks > 4
+    function.fails = set()
+    function.calls.clear()
+    assert not plan(max_mem="1 GB").run().filled
+    assert function.calls == [(0, 0)]
+    np.testing.assert_array_equal(read(store, "b"), values + 1)
+
+
 def test_blocks_that_were_filled_before_a_job_was_killed_are_tried_again(source):
     array, values = source
     n = 0
