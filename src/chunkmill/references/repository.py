@@ -11,15 +11,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
-from chunkmill.errors import NodeExists, StoreError
+from chunkmill.errors import NodeExists, StoreError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import get_format
-from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding
+from chunkmill.hints import Hint
+from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, GroupMetadata
 from chunkmill.model.references import Reference, ReferenceSet
 from chunkmill.nodes import documents
 from chunkmill.nodes.delete import delete_node
 from chunkmill.nodes.opening import find_stored, open_target_store
-from chunkmill.nodes.stored_group import StoredGroup
+from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import Store
 from chunkmill.stores.open import open_plain_store
 from chunkmill.stores.reference_targets import split_url
@@ -28,6 +29,7 @@ from chunkmill.stores.transactions import RefersToChunks, one_commit, referring
 __all__ = ["Repository"]
 
 _AT_ONCE = 10_000  # references that are passed on together
+_OVERWRITE = Hint("give another path, or {} to replace it", ("overwrite", True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,12 @@ class Repository:
         """Url of the repository."""
         return self.store.url
 
+    def check_free(self) -> None:
+        """Raise `NodeExists` where there is a node that is not to be overwritten; an empty group may be at the root."""
+        there = None if self.overwrite else find_stored(self.store, self.path)
+        if there is not None and (self.path or not _is_empty(there)):
+            raise NodeExists(url=self.url, path=self.path, found=_kind(there), hint=_OVERWRITE)
+
     def write(self, references: ReferenceSet, *, replaces: str | None = None, others: Any = None) -> None:
         """Write documents and inline chunks as they are, and the other chunks as virtual ones.
 
@@ -69,6 +77,8 @@ class Repository:
             There is a node, and it is not to be overwritten.
         StoreError
             No virtual chunk container of the repository has the url of a chunk.
+        UnsupportedFeature
+            This version of Icechunk holds no rectilinear grid.
         """
         if others is not None or replaces is not None:
             raise StoreError(
@@ -85,7 +95,8 @@ class Repository:
     def _publish(self, references: ReferenceSet) -> dict[str, ArrayMetadata]:
         """Write the documents of all nodes, and return the arrays, with the chunk keys of the set."""
         documents_format = get_format("zarr3")
-        if self.overwrite and find_stored(self.store, self.path) is not None:
+        there = find_stored(self.store, self.path)
+        if there is not None and (self.overwrite or (not self.path and _is_empty(there))):
             delete_node(self.store, self.path)
         arrays: dict[str, ArrayMetadata] = {}
         nodes: dict[str, dict[str, bytes]] = {}
@@ -95,19 +106,34 @@ class Repository:
             path = key.rpartition("/")[0]
             value = _data(references, key)
             metadata = documents_format.parse_array(path, {key: value})
+            there = find_stored(self.store, path)
             if metadata is not None:
+                # equal documents would pass below for a write that is repeated, and chunks of both arrays be mixed
+                if there is not None:
+                    raise NodeExists(url=self.url, path=path, found=_kind(there), hint=_OVERWRITE)
                 arrays[path] = metadata
                 nodes[path] = documents_format.emit_array(path, replace(metadata, chunk_keys=_KEYS))
-            elif not self._has_group(path):
+            elif there is None:
                 nodes[path] = {key: value}
-        documents.publish(self.store, documents_format, "", {}, below=dict(sorted(nodes.items())))
+            elif not self._adds_to(there, documents_format.parse_group(path, {key: value})):
+                raise NodeExists(url=self.url, path=path, found=_kind(there), hint=_OVERWRITE)
+        try:
+            documents.publish(self.store, documents_format, "", {}, below=dict(sorted(nodes.items())))
+        except StoreError as error:
+            uneven = next((path for path, metadata in arrays.items() if not metadata.chunk_grid.is_regular), None)
+            if uneven is None:
+                raise
+            # Icechunk 1 knows no other grid than the regular one, Icechunk 2 does
+            hint = "write a set in JSON, which holds it, or convert"
+            format, feature = "this version of Icechunk", "a rectilinear grid"  # noqa: A001
+            raise UnsupportedFeature(format=format, feature=feature, key=uneven, hint=hint) from error
         return arrays
 
-    def _has_group(self, path: str) -> bool:
-        there = find_stored(self.store, path)
-        if isinstance(there, StoredGroup) and path == self.path and path:
-            raise NodeExists(url=self.url, path=path, found="group")
-        return isinstance(there, StoredGroup)
+    def _adds_to(self, there: StoredNode, new: GroupMetadata | None) -> bool:
+        """Return whether nodes may be added to the group `there`, whose attributes stay: none are lost."""
+        if not isinstance(there, StoredGroup) or (there.path == self.path and self.path):
+            return False
+        return new is None or not new.attributes or new.attributes == there.metadata.attributes
 
     def _write_chunks(
         self, references: ReferenceSet, target: RefersToChunks, path: str, metadata: ArrayMetadata
@@ -131,6 +157,14 @@ class Repository:
 
 
 _KEYS = ChunkKeyEncoding("c/", "/", "c")
+
+
+def _kind(node: StoredNode) -> str:
+    return "group" if isinstance(node, StoredGroup) else "array"
+
+
+def _is_empty(node: StoredNode) -> bool:
+    return isinstance(node, StoredGroup) and not (node.metadata.attributes or node.children())
 
 
 def _chunks(

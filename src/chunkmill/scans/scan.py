@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack, cast
 
 import fsspec
 from dask.utils import format_time
@@ -27,6 +27,7 @@ from chunkmill.model.references import ReferenceSet
 from chunkmill.nodes.api import open_group, open_source
 from chunkmill.nodes.group import Group
 from chunkmill.references.files import SetFile
+from chunkmill.references.repository import Repository
 from chunkmill.references.write import WrittenElsewhere, write_set
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.stage_runner import run_once
@@ -37,7 +38,7 @@ from chunkmill.scans.partitions import FollowingArray, JoinedElsewhere, followin
 from chunkmill.scans.places import Place
 from chunkmill.scans.records import Records, fingerprint_of, pieces_prefix, version_of
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
-from chunkmill.stores.open import open_store
+from chunkmill.stores.open import is_store, open_store
 from chunkmill.stores.places import place_of
 from chunkmill.stores.reference import ReferenceStore
 
@@ -147,10 +148,14 @@ class ScanPlan(ReportMixin):
         """
         start = time.perf_counter()
         options, dims = self._options, self.concat_dim
-        file = _target(self.target, options)
-        replaces = file.check_free(overwrite=options.overwrite)
+        file: SetFile | Repository
+        if options.repository is None:
+            file = _target(self.target, options)
+            replaces = file.check_free(overwrite=options.overwrite)
+        else:
+            file, replaces = options.repository, None
         found = _scanned(self.urls, dims, options, self.records, progress)
-        by_tasks = bool(dims) and found.records is not None and not found.parsed
+        by_tasks = bool(dims) and found.records is not None and not found.parsed and isinstance(file, SetFile)
         files: Sequence[ParsedFile] = found.files(heads=by_tasks)
         gaps: tuple[str, ...] = ()
         elsewhere = None
@@ -162,9 +167,11 @@ class ScanPlan(ReportMixin):
             if by_tasks:
                 following = following_arrays(files, whole.places, dims)
                 references = found.with_chunks_of_others(references, files[0], following)
-                elsewhere = found.elsewhere(whole, following, file, progress)
+                elsewhere = found.elsewhere(whole, following, cast("SetFile", file), progress)
+        zarr_format = options.zarr_format if options.repository is None else 3
+        path = "" if options.repository is None else options.repository.path
         node = open_source(ReferenceStore(references, targets_of(self.urls[0], options.storage_options)))
-        written = write_set(node, "", file, replaces, options.zarr_format, progress=progress, elsewhere=elsewhere)
+        written = write_set(node, path, file, replaces, zarr_format, progress=progress, elsewhere=elsewhere)
         if found.records is not None and options.owns_records:
             found.records.keep(set(found.names.values()))
         return ScanReport(
@@ -179,6 +186,19 @@ class ScanPlan(ReportMixin):
             records=self.records,
             seconds=time.perf_counter() - start,
         )
+
+
+def _repository(target: Any, storage_options: Mapping[str, Any], *, overwrite: bool) -> Repository | None:
+    """Return the repository that is the target; ``None`` where that is a file or a folder."""
+    url, path = target if isinstance(target, tuple) else (target, "")
+    found = None
+    if is_store(url) or "|" in os.fspath(url):
+        found = Repository.at(url, path, storage_options, overwrite=overwrite)
+    if found is None and isinstance(target, tuple):
+        raise TypeError(
+            f"a path is for a repository of Icechunk: a set at {os.fspath(url)!r} has its arrays at the root"
+        )
+    return found
 
 
 def _target(url: str, options: _Options) -> SetFile:
@@ -222,11 +242,12 @@ class _Options:
     overwrite: bool = False
     owns_records: bool = False
     places: Mapping[str, Place] | None = None
+    repository: Repository | None = None
 
 
 def plan_scan(
     urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    target: str | os.PathLike[str],
+    target: str | os.PathLike[str] | Any,
     *,
     concat_dim: str | Sequence[str] | None = None,
     parser: Parser = "auto",
@@ -295,10 +316,15 @@ def plan_scan(
         storage_options=own,
         target_storage_options=own if target_storage_options is None else dict(target_storage_options),
     )
-    written = os.fspath(target)
-    _target(written, options).check_free(overwrite=overwrite)
+    repository = _repository(target, options.target_storage_options, overwrite=overwrite)
+    if repository is None:
+        written = os.fspath(target)
+        _target(written, options).check_free(overwrite=overwrite)
+    else:
+        repository.check_free()
+        written, options = repository.url, replace(options, repository=repository)
     kept, n_records = None, 0
-    if records is not False:
+    if records is not False and (records is not None or repository is None):
         store = open_store(
             f"{written.rstrip('/')}.scan" if records is None else records, options.target_storage_options
         )
@@ -309,7 +335,7 @@ def plan_scan(
 @with_options_of(plan_scan)
 def scan(
     urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    target: str | os.PathLike[str],
+    target: str | os.PathLike[str] | Any,
     *,
     progress: bool | str | None = None,
     **options: Unpack[ScanOptions],
@@ -325,8 +351,10 @@ def scan(
     urls : str, path or sequence
         Files: a list, a glob (``"s3://bucket/*.nc"``), one file, or a ``.txt`` file with a url in each line. Nested
         lists, with a level for each dimension of `concat_dim`, say the places of the files themselves.
-    target : str or path
+    target : str, path or icechunk.Repository
         Url of the reference set, as in `to_references`: a name with ``.json`` is one file, others a folder of parquet.
+        Or a repository of Icechunk (``"repo|icechunk:"``, or an object of it), perhaps as ``(repository, path)``: the
+        chunks become virtual ones, in one commit, whose references the client holds.
     concat_dim : str or sequence of str, optional
         Name of the dimension along which the files follow one another; needed where there are several. Of several
         dimensions (``["time", "lat"]``) the files fill a box: each has its place along all of them, whatever their
@@ -348,9 +376,10 @@ def scan(
         As in `to_references`. With ``overwrite=True``, the same call brings a set up to date: it parses only files that
         are new or were written again, by their versions.
     records : str, path or False, optional
-        Folder in which a record of each file is kept; ``None``: the url of the target with ``.scan`` at its end;
-        ``False``: none are kept, and a scan that is interrupted begins again from its first file. In a folder that is
-        named here, records of other files stay; in the other one they are deleted when the set is written.
+        Folder in which a record of each file is kept; ``None``: the url of the target with ``.scan`` at its end, and
+        none for a repository of Icechunk; ``False``: none are kept, and a scan that is interrupted begins again from
+        its first file. In a folder that is named here, records of other files stay; in the other one they are deleted
+        when the set is written.
     storage_options, target_storage_options : dict, optional
         For the filesystems of the files and of the target, as in fsspec; the target uses those of the files by default.
     progress : bool or str, optional

@@ -74,6 +74,28 @@ def test_nodes_that_are_there_stay(repository, tmp_path):
     assert np.array_equal(values(repository, "a"), X)
 
 
+def test_arrays_with_equal_documents_stay(repository, tmp_path):
+    for name, written in (("x", X), ("y", X + 1)):
+        cm.to_store(written, tmp_path / "data" / f"{name}.zarr", "a", chunks=(3, 4))
+    cm.to_references(tmp_path / "data" / "x.zarr", repository)
+    with pytest.raises(NodeExists, match="overwrite=True"):
+        cm.to_references(tmp_path / "data" / "y.zarr", repository)
+    assert np.array_equal(values(repository, "a"), X)
+
+
+def test_attributes_of_groups_are_not_lost(repository, tmp_path):
+    for name in ("x", "y"):
+        source = tmp_path / "data" / f"{name}.zarr"
+        cm.create_group(source, attributes={"title": name})
+        cm.to_store(X, source, name, chunks=(3, 4))
+    cm.to_references(tmp_path / "data" / "x.zarr", repository)
+    with pytest.raises(NodeExists):
+        cm.to_references(tmp_path / "data" / "y.zarr", repository)
+    cm.to_references((tmp_path / "data" / "y.zarr", "y"), (repository, "y"))  # adds an array to the group
+    assert cm.open_group(repository).attributes == {"title": "x"}
+    assert sorted(cm.open_group(repository)) == ["x", "y"]
+
+
 def test_places_without_a_container_are_refused(repository, tmp_path):
     cm.to_store(X, tmp_path / "elsewhere.zarr", "a", chunks=(3, 4))
     with pytest.raises(StoreError, match="no virtual chunk container of the repository has file:///"):

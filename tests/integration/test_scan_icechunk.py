@@ -1,0 +1,112 @@
+"""Virtual chunks of a repository of Icechunk, from netCDF files: read by zarr-python and xarray's zarr engine."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import chunkmill as cm
+from chunkmill.errors import MetadataError, NodeExists, UnsupportedFeature
+
+icechunk = pytest.importorskip("icechunk")
+pytest.importorskip("virtualizarr", reason="of the extra `scan`")
+pytestmark = pytest.mark.filterwarnings("ignore")  # zarr-python of numcodecs' filters
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A repository that may read what is in the folder."""
+    prefix = f"file://{tmp_path}/data/"
+    config = icechunk.RepositoryConfig.default()
+    store = icechunk.local_filesystem_store(f"{tmp_path}/data")
+    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(prefix, store))
+    access = icechunk.containers_credentials({prefix: None})
+    storage = icechunk.local_filesystem_storage(f"{tmp_path}/repository")
+    made = icechunk.Repository.create(storage, config=config, authorize_virtual_chunk_access=access)
+    made.save_config()
+    return made
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Files that follow one another along time and lat, and the dataset that they are of."""
+    (tmp_path / "data").mkdir()
+    whole = xr.Dataset(
+        {"v": (("time", "lat"), np.random.default_rng(0).random((6, 4))), "static": ("lat", np.arange(4.0))},
+        {"time": np.arange(6.0), "lat": np.linspace(-60, 60, 4)},
+    )
+    encoding = {"v": {"chunksizes": (1, 2), "zlib": True, "shuffle": True}}
+    for i in range(3):
+        for j in range(2):
+            part = whole.isel(time=slice(2 * i, 2 * i + 2), lat=slice(2 * j, 2 * j + 2))
+            part.to_netcdf(tmp_path / "data" / f"{i}-{j}.nc", engine="h5netcdf", encoding=encoding)
+    return sorted((tmp_path / "data").glob("*.nc")), whole
+
+
+def test_files_become_virtual_chunks(repository, files, tmp_path):
+    urls, whole = files
+    report = cm.scan(urls, repository, concat_dim=["time", "lat"])
+    assert (report.n_files, report.records) == (6, None)
+    assert report.n_references >= 12
+    session = repository.readonly_session("main")
+    xr.testing.assert_equal(xr.load_dataset(session.store, engine="zarr", consolidated=False), whole)
+    xr.testing.assert_equal(xr.load_dataset(repository, engine="chunkmill"), whole)
+    assert set(session.all_virtual_chunk_locations()) == {f"file://{url}" for url in urls}
+    with pytest.raises(NodeExists, match="overwrite=True"):
+        cm.plan_scan(urls, repository, concat_dim=["time", "lat"])
+    named = {"records": tmp_path / "records", "overwrite": True}
+    for n_parsed in (6, 0):
+        assert cm.scan(urls, repository, concat_dim=["time", "lat"], **named).n_parsed == n_parsed
+    xr.testing.assert_equal(xr.load_dataset(repository, engine="chunkmill"), whole)
+
+
+def test_files_that_do_not_agree_commit_nothing(repository, files):
+    urls, whole = files
+    other = whole.isel(time=slice(0, 2), lat=slice(0, 2))
+    other.to_netcdf(urls[0], engine="h5netcdf", encoding={"v": {"chunksizes": (1, 2), "zlib": False}})
+    with pytest.raises(MetadataError, match=r"'v' in "):
+        cm.scan(urls, repository, concat_dim=["time", "lat"])
+    assert len(list(repository.ancestry(branch="main"))) == 1
+
+
+def test_a_path_in_a_repository(repository, files):
+    urls, whole = files
+    cm.scan(urls, (repository, "model/run"), concat_dim=["time", "lat"])
+    cm.scan(urls[0], (repository, "model/first"))
+    read = xr.load_dataset(repository, group="model/run", engine="chunkmill")
+    xr.testing.assert_equal(read, whole)
+    assert sorted(cm.open_group(repository, "model")) == ["first", "run"]
+    with pytest.raises(NodeExists, match="model/run"):
+        cm.scan(urls[0], (repository, "model/run"))
+    with pytest.raises(TypeError, match="a path is for a repository"):
+        cm.scan(urls[0], ("x.json", "model"))
+
+
+def test_the_attributes_of_a_file_come_to_an_empty_group(repository, files):
+    import zarr
+
+    session = repository.writable_session("main")
+    zarr.open_group(session.store, mode="w")
+    session.commit("a group")
+    urls, whole = files
+    whole.assign_attrs(title="a title").to_netcdf(urls[0], engine="h5netcdf")
+    cm.scan(urls[0], repository)
+    assert xr.open_dataset(repository, engine="chunkmill").attrs == {"title": "a title"}
+
+
+def test_months_of_unequal_length(repository, tmp_path):
+    (tmp_path / "data").mkdir()
+    times = np.arange("2026-01-01", "2026-04-01", dtype="M8[D]").astype("M8[ns]")
+    whole = xr.Dataset(
+        {"v": (("time", "x"), np.arange(270.0).reshape(90, 3)), "name": ("label", ["a", "bcd"])}, {"time": times}
+    )
+    for month, part in whole.groupby("time.month"):
+        encoding = {"time": {"units": "days since 2026-01-01"}, "v": {"chunksizes": part.v.shape}}
+        part.to_netcdf(tmp_path / "data" / f"{month}.nc", engine="h5netcdf", encoding=encoding)
+    if int(icechunk.__version__.partition(".")[0]) < 2:
+        with pytest.raises(UnsupportedFeature, match=r"rectilinear grid \(in 'v'\).*JSON"):
+            cm.scan(f"{tmp_path}/data/*.nc", repository, concat_dim="time")
+        assert len(list(repository.ancestry(branch="main"))) == 1
+        return
+    cm.scan(f"{tmp_path}/data/*.nc", repository, concat_dim="time")
+    assert cm.open_array(repository, "v").to_dask().chunks[0] == (31, 28, 31)
+    xr.testing.assert_equal(xr.load_dataset(repository, engine="chunkmill"), whole)
