@@ -18,6 +18,7 @@ from chunkmill.cli.options import (
     concat_option,
     examples,
     job_options,
+    kept_options,
     region_option,
     run_plan,
     whole_job_options,
@@ -219,6 +220,7 @@ def rechunk(
     show_default=True,
     help="Version of OME-Zarr that describes the levels; auto: 0.4 in Zarr v2, 0.5 in v3, 0.6 where the source is.",
 )
+@kept_options
 @whole_job_options
 def pyramid(
     source: str,
@@ -257,9 +259,9 @@ def pyramid(
 @click.option("--lineage-at", "lineage", metavar="URL", help="Folder of the lineage; TARGET.lineage by default.")
 @whole_job_options
 def sync(source: str, target: str, *, path: str, target_path: str, lineage: str | None, **options: Any) -> None:
-    """Bring TARGET up to date, which `convert --lineage` or `rechunk --lineage` has made of SOURCE.
+    """Bring TARGET up to date, which `convert`, `rechunk` or `pyramid` has made of SOURCE with --lineage.
 
-    Only store keys are written whose source has changed; where the source has grown, the target grows. With --overwrite
-    also those that others have changed in TARGET.
+    Only store keys are written whose source has changed, of a pyramid in all levels; where the source has grown, the
+    target grows. With --overwrite also those that others have changed in TARGET.
     """
     run_plan(cm.plan_sync, (source, path), (target, target_path), options | {"lineage": lineage or True})

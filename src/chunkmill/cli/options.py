@@ -41,6 +41,7 @@ __all__ = [
     "errors_shown",
     "examples",
     "job_options",
+    "kept_options",
     "plain",
     "region_option",
     "run_options",
@@ -284,12 +285,16 @@ whole_job_options = _all(
     run_options,
 )
 
-job_options = _all(
-    whole_job_options,
-    click.option("--temp", help="Store for temporary files that all workers reach; next to the target by default."),
+kept_options = _all(
     click.option("--lineage", is_flag=True, help="Keep what `sync` needs, in TARGET.lineage."),
     click.option("--lineage-at", metavar="URL", help="The same in another folder."),
     click.option("--manifest", metavar="URL", help="Parquet file to write: size and crc32c of every store key."),
+)
+
+job_options = _all(
+    whole_job_options,
+    click.option("--temp", help="Store for temporary files that all workers reach; next to the target by default."),
+    kept_options,
 )
 
 

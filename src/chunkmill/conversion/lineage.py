@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import prod
 from operator import index
-from typing import Any
+from typing import Any, TypeAlias
 
 import google_crc32c
 import numpy as np
@@ -26,7 +26,16 @@ from chunkmill.stores.capabilities import uncached
 from chunkmill.stores.open import open_plain_store
 from chunkmill.stores.read_versions import digest_of, has_versions, list_versions, version_now
 
-__all__ = ["NOT_GUARDED", "KeyVersions", "Lineage", "TracedArray", "key_versions", "layouts_of", "rewriting"]
+__all__ = [
+    "NOT_GUARDED",
+    "ArrayPair",
+    "KeyVersions",
+    "Lineage",
+    "TracedArray",
+    "key_versions",
+    "layouts_of",
+    "rewriting",
+]
 
 KeyVersions = NDArray[np.uint64]
 """A digest of the version of each store key of an array, in the shape of its grid; 0: there is no such value."""
@@ -34,7 +43,11 @@ KeyVersions = NDArray[np.uint64]
 NOT_GUARDED = np.uint64(2**64 - 1)
 """In place of the version of a target's value that a sync was about to write: whatever is there may be replaced."""
 
-_VERSION = 1
+ArrayPair: TypeAlias = tuple[StoredArray, StoredArray]
+"""A source, and a target that is made of it."""
+
+_UNKNOWN = np.uint64(0)
+_VERSION = 2
 _MOST_HEADER = 1 << 20  # bytes of the first line
 
 
@@ -56,17 +69,21 @@ def key_versions(array: StoredArray) -> KeyVersions | None:
     return versions
 
 
+def _place(array: StoredArray) -> str:
+    return f"{array.url}/{array.path}"
+
+
 @dataclass(frozen=True, eq=False)
 class TracedArray:
-    """One array of a target, and what it was made of.
+    """One array of a target, and one that it was made of.
 
     Attributes
     ----------
     path
         Of the target's array.
     of
-        Url and path of the source's array.
-    shape
+        Url and path of the source's array: for the levels of a pyramid, the level above.
+    shape, source_shape
         Of both arrays.
     layouts
         A fingerprint of chunks, codecs, data types and fill values of both (see `layouts_of`).
@@ -77,20 +94,22 @@ class TracedArray:
     path: str
     of: str
     shape: tuple[int, ...]
+    source_shape: tuple[int, ...]
     layouts: str
     source: KeyVersions
     target: KeyVersions
 
 
-def layouts_of(source: StoredArray, target: StoredArray, shape: tuple[int, ...]) -> str:
-    """Return a fingerprint of what else than their shape the store keys of two arrays depend on, at that shape."""
+def layouts_of(source: StoredArray, target: StoredArray, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> str:
+    """Return a fingerprint of what else than their shapes the store keys of two arrays depend on, at those shapes."""
 
-    def identity(array: StoredArray) -> str:
+    def identity(array: StoredArray, shape: tuple[int, ...]) -> str:
         if array.shape == shape:
             return array.metadata.identity
         return replace(array.metadata, chunk_grid=array.metadata.chunk_grid.resized(shape)).identity
 
-    return sha256(f"{identity(source)} {identity(target)}".encode()).hexdigest()[:16]
+    both = " ".join(map(identity, (source, target), shapes))
+    return sha256(both.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -125,40 +144,47 @@ class Lineage:
         name = sha256(f"{target.url} {path}".encode()).hexdigest()[:16]
         return cls(open_plain_store(where, options), f"{name}.lineage")
 
-    def seen(self, sources: Sequence[StoredArray]) -> list[KeyVersions]:
-        """Return the versions of sources as they are now.
+    def seen(self, pairs: Sequence[ArrayPair]) -> list[KeyVersions | None]:
+        """Return the versions of the sources as they are now; ``None`` for those that the job itself writes.
 
         Raises
         ------
         StoreError
             Listings of a source tell no versions.
         """
-        found = []
-        for array in sources:
+        own, found = {_place(target) for _, target in pairs}, dict[str, KeyVersions]()
+        for array in (source for source, _ in pairs):
+            place = _place(array)
+            if place in own or place in found:
+                continue
             versions = key_versions(array)
             if versions is None:
                 reason = "listings of this store tell no versions, which lineage is made of"
                 raise StoreError(url=array.url, key=array.path, reason=reason)
-            found.append(versions)
-        return found
+            found[place] = versions
+        return [found.get(_place(source)) for source, _ in pairs]
 
-    def traced(
-        self, before: Sequence[KeyVersions], sources: Sequence[StoredArray], targets: Sequence[StoredArray]
-    ) -> list[TracedArray]:
+    def traced(self, before: Sequence[KeyVersions | None], pairs: Sequence[ArrayPair]) -> list[TracedArray]:
         """Return the lineage of targets, of sources as they were `before` a job that has ended."""
-        known = [np.where(was == now, was, np.uint64(0)) for was, now in zip(before, self.seen(sources), strict=True)]
-        there = [key_versions(array) for array in targets]
-        return [
-            TracedArray(
-                array.path,
-                f"{one.url}/{one.path}",
-                array.shape,
-                layouts_of(one, array, array.shape),
-                versions,
-                np.full(array.write_layout.grid.grid_shape, NOT_GUARDED) if own is None else own,
+        there = {_place(target): key_versions(target) for _, target in pairs}
+        traced = []
+        for (source, target), was, now in zip(pairs, before, self.seen(pairs), strict=True):
+            shapes = (source.shape, target.shape)
+            own = there[_place(target)]
+            # nothing is known of a value that was written while the job ran; a level is as the job has written it
+            read = there[_place(source)] if now is None else now if was is None else np.where(was == now, was, _UNKNOWN)
+            traced.append(
+                TracedArray(
+                    target.path,
+                    _place(source),
+                    target.shape,
+                    source.shape,
+                    layouts_of(source, target, shapes),
+                    np.zeros(source.write_layout.grid.grid_shape, np.uint64) if read is None else read,
+                    np.full(target.write_layout.grid.grid_shape, NOT_GUARDED) if own is None else own,
+                )
             )
-            for one, array, versions, own in zip(sources, targets, known, there, strict=True)
-        ]
+        return traced
 
     def write(self, made: Mapping[str, Any], arrays: Sequence[TracedArray]) -> None:
         """Store the lineage of all arrays of a target, and what its plan says of how it was `made`."""
@@ -169,7 +195,9 @@ class Lineage:
         head = {
             "version": _VERSION,
             "made": made,
-            "arrays": [[a.path, a.of, a.shape, a.layouts, a.source.shape, a.target.shape] for a in arrays],
+            "arrays": [
+                [a.path, a.of, a.shape, a.source_shape, a.layouts, a.source.shape, a.target.shape] for a in arrays
+            ],
             "crc32c": checksum,
         }
         line = json.dumps(head, separators=(",", ":")).encode()
@@ -194,13 +222,14 @@ class Lineage:
             head = json.loads(line)
             is_whole = head["version"] == _VERSION and head["crc32c"] == google_crc32c.value(rest)
             arrays, start = [], 0
-            for path, of, shape, layouts, *grids in head["arrays"] if is_whole else ():
+            for path, of, shape, source_shape, layouts, *grids in head["arrays"] if is_whole else ():
                 pair = []
                 for grid in grids:
                     n_keys = prod(map(index, grid))
                     pair.append(np.frombuffer(rest, "<u8", n_keys, start).astype(np.uint64).reshape(grid))
                     start += 8 * n_keys
-                arrays.append(TracedArray(str(path), str(of), tuple(map(index, shape)), str(layouts), *pair))
+                own, above = (tuple(map(index, each)) for each in (shape, source_shape))
+                arrays.append(TracedArray(str(path), str(of), own, above, str(layouts), *pair))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
             raise StoreError(url=self.store.url, key=self.key, reason="the lineage is damaged") from error
         if not is_whole or not isinstance(head.get("made"), dict):

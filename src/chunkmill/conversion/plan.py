@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from dask.utils import format_bytes
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.lineage import KeyVersions, Lineage
+from chunkmill.conversion.lineage import ArrayPair, KeyVersions, Lineage
 from chunkmill.conversion.manifest import Manifest, ManifestWriter
 from chunkmill.display.array import array_grid_svg
 from chunkmill.display.report import (
@@ -344,6 +344,8 @@ class Plan(_Columns):
         Two arrays whose chunk grids the HTML shows before and after.
     lineage
         Where `run` and `start` keep the versions of what they read and wrote; ``None``: nowhere.
+    pairs
+        The arrays of the lineage: a source, and a target that is made of it; empty: those of the job, one by one.
     """
 
     operation: str
@@ -358,6 +360,7 @@ class Plan(_Columns):
     not_read_by: str = ""
     drawn: tuple[StoredArray, StoredArray] | None = field(default=None, repr=False)
     lineage: Lineage | None = field(default=None, repr=False)
+    pairs: Sequence[ArrayPair] = field(default=(), repr=False)
 
     def run(self, resume: bool = True, progress: bool | str | None = None) -> Report:
         """Run the job on the current dask scheduler or Client; in threads where none is set.
@@ -411,9 +414,18 @@ class Plan(_Columns):
         expected = {stage.name: stage.bytes_read + stage.bytes_written for stage in self.stages}
         return start_job(self.job, self._traced(), expected, resume=resume, progress=progress)
 
-    def with_lineage(self, place: bool | str, storage_options: Mapping[str, Any] | None = None) -> Plan:
-        """Return the plan, which keeps its lineage at that place (see `chunkmill.plan_convert`)."""
-        return replace(self, lineage=Lineage.of(place, self.job.store, self.job.path, storage_options))
+    def with_lineage(
+        self, place: bool | str, storage_options: Mapping[str, Any] | None = None, *, path: str | None = None
+    ) -> Plan:
+        """Return the plan, which keeps its lineage at that place (see `chunkmill.plan_convert`).
+
+        Parameters
+        ----------
+        path
+            Of the target, where it is not that of the job.
+        """
+        own = self.job.path if path is None else path
+        return replace(self, lineage=Lineage.of(place, self.job.store, own, storage_options))
 
     def with_manifest(self, url: str | None, storage_options: Mapping[str, Any] | None = None) -> Plan:
         """Return the plan, whose run writes a manifest to that url (see `chunkmill.plan_convert`)."""
@@ -426,10 +438,13 @@ class Plan(_Columns):
         """Look at the versions of the sources; return the report's function, which stores the lineage first."""
         if self.lineage is None:
             return self.report
-        return partial(self._report_traced, self.lineage, self.lineage.seen(self.job.sources))
+        pairs = self.pairs or tuple(zip(self.job.sources, self.job.targets, strict=True))
+        return partial(self._report_traced, self.lineage, pairs, self.lineage.seen(pairs))
 
-    def _report_traced(self, lineage: Lineage, before: Sequence[KeyVersions], result: JobResult) -> Report:
-        lineage.write(self.job.choices, lineage.traced(before, self.job.sources, self.job.targets))
+    def _report_traced(
+        self, lineage: Lineage, pairs: Sequence[ArrayPair], before: Sequence[KeyVersions | None], result: JobResult
+    ) -> Report:
+        lineage.write(self.job.choices, lineage.traced(before, pairs))
         return self.report(result)
 
     def at_target(self, resume: bool = True) -> str:

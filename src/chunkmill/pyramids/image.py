@@ -13,10 +13,12 @@ from typing import Any
 
 from chunkmill.array.selection import full_region
 from chunkmill.array.stored_array import StoredArray
+from chunkmill.conversion.ome import check_ome
 from chunkmill.conversion.region_option import cropping, region_of
 from chunkmill.conversion.target_metadata import describe_target, fitted_to
 from chunkmill.errors import AlignmentError
 from chunkmill.formats.base import Format
+from chunkmill.formats.registry import READ_ONLY
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.inner_layout import inner_grid
@@ -40,15 +42,17 @@ from chunkmill.model.ome_zarr import (
 )
 from chunkmill.model.units import canonical_unit, is_known
 from chunkmill.nodes import opening
+from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.multiscales import MultiscaleImage, described_images, image_of_array, level_array
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.pyramids.downsample import Method, Reduction
 from chunkmill.pyramids.levels import LevelShape, plan_levels
 from chunkmill.stores.base import Store
+from chunkmill.stores.capabilities import uncached
 
 __all__ = ["BaseImage", "DescribedLevels", "LevelTarget", "describe_base", "describe_levels", "emit_levels"]
-__all__ += ["level_convention", "unlisted_units"]
+__all__ += ["level_convention", "target_next_to", "unlisted_units"]
 
 _DEFAULT_NAMES = ("t", "c", "z", "y", "x")
 
@@ -196,6 +200,24 @@ class LevelTarget:
     convention: str | None
     stem: str
     exists: bool = False
+
+
+def target_next_to(image: BaseImage, name: str | None, ome: str | None) -> LevelTarget:
+    """Return the group of an array, for levels next to it."""
+    base = image.array
+    above, _, last = base.path.rpartition("/")
+    if not last.endswith("0") or last[-2:-1].isdigit():
+        msg = (
+            f"target=None: levels go next to an array whose name ends with 0, its number, as in 's0'; got {base.path!r}"
+        )
+        raise ValueError(msg)
+    if name not in {None, base.format} or base.format in READ_ONLY:
+        msg = f"format={name!r}: levels next to an array of {base.format} have its format; give a target"
+        raise ValueError(msg)
+    documents_format = format_of_store(base.store, base.format)
+    check_ome(documents_format, None if ome == "auto" else ome)
+    convention = level_convention(documents_format, image.described) if ome == "auto" else ome
+    return LevelTarget(uncached(base.store), above, documents_format, convention, last[:-1], exists=True)
 
 
 @dataclass(frozen=True, slots=True)

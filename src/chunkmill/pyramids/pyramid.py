@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from math import lcm
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -36,12 +37,12 @@ from chunkmill.pyramids.added_levels import AddedLevelsWriter
 from chunkmill.pyramids.computed import channel_names, open_image_source
 from chunkmill.pyramids.downsample import Method, Reduction, check_method
 from chunkmill.pyramids.image import (
-    BaseImage,
     DescribedLevels,
     LevelTarget,
     describe_base,
     describe_levels,
     level_convention,
+    target_next_to,
     unlisted_units,
 )
 from chunkmill.pyramids.labels import LabelList, labels_of
@@ -51,7 +52,6 @@ from chunkmill.pyramids.tasks import PyramidWriter
 from chunkmill.runtime.job import Job
 from chunkmill.runtime.stage import LEAST_TASKS, count_tasks
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD, Worker, current_worker
-from chunkmill.stores.capabilities import uncached
 
 __all__ = ["plan_levels_job", "plan_pyramid", "pyramid"]
 
@@ -79,6 +79,8 @@ class PyramidOptions(TypedDict, total=False):
     max_mem: int | str | None
     overwrite: bool
     allow: Collection[str]
+    lineage: bool | str
+    manifest: str | None
     storage_options: Mapping[str, Any] | None
     target_storage_options: Mapping[str, Any] | None
 
@@ -108,6 +110,8 @@ def plan_pyramid(
     max_mem: int | str | None = None,
     overwrite: bool = False,
     allow: Collection[str] = (),
+    lineage: bool | str = False,
+    manifest: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
@@ -172,6 +176,8 @@ def plan_pyramid(
         Replace what is at the target.
     allow
         Losses that are allowed where the format cannot hold something, as in `chunkmill.plan_convert`.
+    lineage, manifest
+        As in `chunkmill.plan_convert`.
     storage_options, target_storage_options
         For the filesystems, as in fsspec; the target's default to the source's.
 
@@ -221,7 +227,7 @@ def plan_pyramid(
     elif target is None:
         if region is not None:
             raise ValueError(f"region={region!r}: levels of a crop need a target: the source has the whole image")
-        where = _next_to(base, format, ome)
+        where = target_next_to(base, format, ome)
     else:
         store, path, format = open_target(target, options, format)  # noqa: A001
         documents_format = format_of_store(store, format or READ_ONLY.get(base.array.format, base.array.format))
@@ -247,9 +253,10 @@ def plan_pyramid(
     if channels is not None or omero:
         described = with_omero(described, where, channels, omero if isinstance(omero, Mapping) else {})
     exact = not (isinstance(codecs, str) and codecs == "keep")
-    return plan_levels_job(
+    plan = plan_levels_job(
         base.array, where, described, method, current_worker(max_mem), exact=exact, overwrite=overwrite, label=label
     )
+    return plan.with_lineage(lineage, options, path=where.path).with_manifest(manifest, options)
 
 
 @with_options_of(plan_pyramid)
@@ -269,6 +276,8 @@ def pyramid(
         As in `plan_pyramid`.
     scale, units, translation, region, name, stack, channels, omero, label_of, ome, max_mem, overwrite, allow
         As in `plan_pyramid`.
+    lineage, manifest
+        As in `chunkmill.plan_convert`.
     storage_options, target_storage_options
         As in `plan_pyramid`.
     resume, progress
@@ -300,24 +309,6 @@ def pyramid(
             raise
         plan = plan_pyramid(source, target, **options)
     return plan.run(resume=resume, progress=progress)
-
-
-def _next_to(image: BaseImage, name: str | None, ome: str | None) -> LevelTarget:
-    """Return the group of an array, for levels next to it."""
-    base = image.array
-    above, _, last = base.path.rpartition("/")
-    if not last.endswith("0") or last[-2:-1].isdigit():
-        msg = (
-            f"target=None: levels go next to an array whose name ends with 0, its number, as in 's0'; got {base.path!r}"
-        )
-        raise ValueError(msg)
-    if name not in {None, base.format} or base.format in READ_ONLY:
-        msg = f"format={name!r}: levels next to an array of {base.format} have its format; give a target"
-        raise ValueError(msg)
-    documents_format = format_of_store(base.store, base.format)
-    check_ome(documents_format, None if ome == "auto" else ome)
-    convention = level_convention(documents_format, image.described) if ome == "auto" else ome
-    return LevelTarget(uncached(base.store), above, documents_format, convention, last[:-1], exists=True)
 
 
 _VERSION = 1  # of what the journal's numbers mean
@@ -432,6 +423,10 @@ def plan_levels_job(
             for array, shape in zip(arrays, described.shapes, strict=True)
         ],
         drawn=(arrays[0], arrays[-1]),
+        pairs=[
+            *([] if target.exists else [(base, arrays[0])]),
+            *pairwise([base, *arrays[1:]] if target.exists else arrays),
+        ],
     )
 
 

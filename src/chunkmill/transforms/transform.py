@@ -55,6 +55,8 @@ class TransformOptions(TypedDict, total=False):
     on_error: Literal["raise", "fill"]
     max_mem: int | str | None
     overwrite: bool
+    lineage: bool | str
+    manifest: str | None
     storage_options: Mapping[str, Any] | None
     target_storage_options: Mapping[str, Any] | None
 
@@ -86,6 +88,8 @@ def plan_transform(
     on_error: Literal["raise", "fill"] = "raise",
     max_mem: int | str | None = None,
     overwrite: bool = False,
+    lineage: bool | str = False,
+    manifest: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
@@ -162,6 +166,9 @@ def plan_transform(
         `plan_rechunk`. The function is taken to hold as much as it takes and returns.
     overwrite
         Replace what is at the targets: it stays until the new ones are complete, where all are of one store and format.
+    lineage, manifest
+        As in `plan_convert`; a manifest, where all targets are of one store. Blocks of a target are known to be up to
+        date by all that they read, halo included.
     storage_options, target_storage_options
         For the filesystems, as in fsspec; the target's default to the source's.
 
@@ -255,7 +262,10 @@ def plan_transform(
     lacks = f"the function {shown_function(function)}" + (source_region is not None) * ", source_region"
     call = partial_call("plan_transform", located, kept, lacks)
     request = TransformRequest(space, tuple(targets), axes, tasks, lengths, fingerprint, overwrite, call)
-    return request.plan(current_worker(max_mem))
+    if manifest is not None and len({new.store.url for _, new in targets}) > 1:
+        raise ValueError(f"manifest={manifest!r}: a manifest is of one store, and the targets are in several")
+    plan = request.plan(current_worker(max_mem))
+    return plan.with_lineage(lineage, store_options, path=targets[0][1].path).with_manifest(manifest, store_options)
 
 
 _TRIAL = 4
@@ -280,7 +290,9 @@ def transform(
         As in `plan_transform`.
     shape, dtype, chunks, shards, codecs, format, fill_value, dimension_names, attributes, chunk_key_encoding
         As in `plan_transform`.
-    write_empty_chunks, skip_absent, on_error, max_mem, overwrite, storage_options, target_storage_options
+    write_empty_chunks, skip_absent, on_error, max_mem, overwrite, lineage, manifest
+        As in `plan_transform`.
+    storage_options, target_storage_options
         As in `plan_transform`.
     resume, progress
         As in `Plan.run`.

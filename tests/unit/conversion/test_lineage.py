@@ -19,12 +19,12 @@ def equal(folder):
     return cm.verify(folder / "a.zarr", folder / "b").equal
 
 
-@pytest.mark.parametrize("damage", [b"", b"{}\n", b'{"version":1}\n', b"\xff\xfe", b"[" * 10000])
+@pytest.mark.parametrize("damage", [b"", b"{}\n", b'{"version":2}\n', b"\xff\xfe", b"[" * 10000])
 def test_a_damaged_lineage_is_one_error(tmp_path, damage):
     made(tmp_path)
     cm.convert(tmp_path / "a.zarr", tmp_path / "b", format="zarr3", lineage=True)
     (kept,) = (tmp_path / "b.lineage").iterdir()
-    for value in (damage, kept.read_bytes()[:-1], kept.read_bytes().replace(b'"version":1', b'"version":7')):
+    for value in (damage, kept.read_bytes()[:-1], kept.read_bytes().replace(b'"version":2', b'"version":7')):
         kept.write_bytes(value)
         with pytest.raises(StoreError, match="the lineage is damaged"):
             cm.plan_sync(tmp_path / "a.zarr", tmp_path / "b")

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import chunkmill as cm
-from chunkmill.conversion.lineage import TracedArray, key_versions
+from chunkmill.conversion.lineage import TracedArray, key_versions, layouts_of
 from chunkmill.errors import JobError
-from chunkmill.syncs.changes import changed_keys, with_shapes
+from chunkmill.syncs.changes import at_old_ends, changed_keys, check_layouts, touched_keys, with_shapes
 
 
 def made(folder, shape=(40, 36), chunks=(10, 6), **options):
@@ -21,21 +21,32 @@ def test_keys_that_meet_changes_and_old_ends(tmp_path):
     stored = cm.create_array(tmp_path / "b.zarr", shape=(25,), dtype="i4", chunks=(15,))
     source[:10] = 1
     was = key_versions(source.stored)
-    traced = TracedArray("", "", (25,), "", was, key_versions(stored.stored))
     target = stored.stored
-    numbers, n = changed_keys(traced, was, source.stored, target, target)
-    assert (numbers.tolist(), n) == ([], 0)
+    layouts = layouts_of(source.stored, target, ((25,), (25,)))
+    traced = TracedArray("", "", (25,), (25,), layouts, was, key_versions(target))
+    assert changed_keys(was, was).tolist() == []
     source[12] = 2
-    numbers, n = changed_keys(traced, key_versions(source.stored), source.stored, target, target)
-    assert (numbers.tolist(), n) == ([0, 1], 1)
+    changed = changed_keys(was, key_versions(source.stored))
+    assert changed.tolist() == [1]
+    assert touched_keys(changed, source.stored, target).tolist() == [0, 1]
     longer = cm.open_array(tmp_path / "b.zarr", mode="r+").resize((40,)).stored
     source.resize((40,))
-    now = key_versions(source.stored)
     traced = with_shapes(traced, source.stored, longer)
     assert (traced.source.shape, traced.target.shape) == ((4,), (3,))
-    unchanged = TracedArray("", "", (40,), "", now, traced.target)
-    numbers, n = changed_keys(unchanged, now, source.stored, longer, target)
-    assert (numbers.tolist(), n) == ([1], 0)  # 25 was inside the second one
+    check_layouts("", source.stored, longer, traced)  # at lengths of now, too
+    assert at_old_ends(longer, target).tolist() == [1]  # 25 was inside the second one
+
+
+def test_keys_of_a_reduced_array(tmp_path):
+    """Each element is made of 2 x 3; where the last was made of fewer, it is made again when the array grows."""
+    above = cm.create_array(tmp_path / "a.zarr", shape=(20, 30), dtype="i4", chunks=(4, 5)).stored
+    below = cm.create_array(tmp_path / "b.zarr", shape=(10, 10), dtype="i4", chunks=(5, 5)).stored
+    assert touched_keys(np.array([0]), above, below, (2, 3)).tolist() == [0]
+    assert touched_keys(np.array([2 * 6 + 2]), above, below, (2, 3)).tolist() == [0, 2]  # rows 8 to 12
+    assert touched_keys(np.array([29]), above, below, (2, 3)).tolist() == [3]
+    longer = cm.open_array(tmp_path / "b.zarr", mode="r+").resize((11, 10)).stored
+    assert at_old_ends(longer, below).tolist() == []
+    assert at_old_ends(longer, below, reduced=True).tolist() == [2, 3]
 
 
 def test_what_others_have_changed_in_the_target_is_named(tmp_path):

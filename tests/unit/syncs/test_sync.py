@@ -139,12 +139,3 @@ def test_another_source_is_refused(tmp_path):
     (tmp_path / "a.zarr").rename(tmp_path / "c.zarr")
     with pytest.raises(JobError, match=r"was made of .*a.zarr/x, and the source is .*c.zarr/x"):
         cm.sync(tmp_path / "c.zarr", tmp_path / "b")
-
-
-def test_a_plan_tells_what_it_will_do(tmp_path):
-    a = made(tmp_path)
-    cm.convert(tmp_path / "a.zarr", tmp_path / "b", format="zarr3", lineage=True)
-    a.append(np.ones((10, 36)))
-    text = str(cm.plan_sync(tmp_path / "a.zarr", tmp_path / "b"))
-    assert "6 of 30 store keys of the source were changed, came or went" in text
-    assert "(40, 36) → (50, 36)" in text
