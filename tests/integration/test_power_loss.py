@@ -1,5 +1,6 @@
 """After a crash of the machine nothing is silently wrong, and nothing is lost that was stored before the call."""
 
+import contextlib
 import shutil
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 from support.crashes import recorded_crashes
 
 import chunkmill as cm
-from chunkmill.errors import ChunkmillError
+from chunkmill.conversion.convert import plan_rechunk
+from chunkmill.errors import ChunkmillError, JobError, MetadataError, NodeExists
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the folders of open files are in /proc")
 
@@ -133,6 +135,34 @@ def test_a_converted_array_is_complete_where_its_document_is(folder, tmp_path, f
         n_resumed += 1
         np.testing.assert_array_equal(cm.open_array(state / "x.zarr")[...], OLD)
     assert n_resumed > disk.n_states // 2
+
+
+def test_a_rechunk_by_spill_is_complete_where_its_document_is_and_resumes(folder, tmp_path, fsync):
+    """Intermediate files of zeros, of the right length, were taken for values: 64 of 64 wrong, "done"."""
+    cm.to_store(OLD, tmp_path / "source.zarr", chunks=(2, 8))
+
+    def plan(target):
+        return plan_rechunk(tmp_path / "source.zarr", target, chunks=(8, 2), strategy="spill", temp_codec="raw")
+
+    with recorded_crashes(folder, tmp_path / "states", with_zeros=True) as disk:
+        plan(folder / "x.zarr").run()
+    assert any("intermediate" in str(path) for path in disk.states.rglob("*"))
+    n_whole = 0
+    for state, chunks, error in after_crashes(disk, fsync):
+        if error is None:
+            n_whole += 1
+            assert all(is_any_of(found, key, OLD) for key, found in chunks.items()), state
+    assert n_whole
+    n_resumed = 0
+    for state in sorted(disk.states.iterdir()):
+        with contextlib.suppress(NodeExists):  # it was over
+            try:
+                n_resumed += plan(state / "x.zarr").run().n_resumed > 0
+            except (JobError, MetadataError) as error:
+                assert "it is empty" in str(error), state  # noqa: PT017 - what the others say is not expected
+                continue
+        np.testing.assert_array_equal(cm.open_array(state / "x.zarr")[...], OLD, err_msg=str(state))
+    assert n_resumed
 
 
 def test_a_chunk_that_becomes_fill(folder, tmp_path, fsync):

@@ -1,7 +1,8 @@
 """States that a crash of the machine may leave on the disk, recorded while an operation runs.
 
 The model is a file system that keeps the order of changes to names (ext4, XFS, btrfs): after a crash the first n of them
-are there, for some n, and the content of each file that was not synced is there, or is not. `Disk.pending` are the
+are there, for some n, and the content of each file that was not synced is there, or is not: the file is empty, or
+holds zeros (where its size was stored before its blocks). `Disk.pending` are the
 changes that no sync of a file or folder has made durable: what a file system that POSIX alone describes may lose.
 """
 
@@ -31,6 +32,8 @@ class Disk:
     pending: set[str] = field(default_factory=set)
     """Folders with names that are not durable."""
     n_states: int = 0
+    with_zeros: bool = False
+    """Whether files of zeros are states, too: what no checksum covers cannot be told from a value."""
 
     def files(self) -> Iterator[Path]:
         return (path for path in self.folder.rglob("*") if path.is_file())
@@ -42,18 +45,20 @@ class Disk:
     def snapshot(self) -> None:
         """Keep what is there if the machine crashes now: with the content of unsynced files, and without it."""
         unsynced = [path for path in self.files() if path.stat().st_ino not in self.synced]
-        for is_lost in (False, True) if unsynced else (False,):
+        kinds = ["kept", *(["empty"] if unsynced else []), *(["zeros"] if unsynced and self.with_zeros else [])]
+        for kind in kinds:
             state = self.states / f"{self.n_states:04d}"
             shutil.copytree(self.folder, state, symlinks=True)
             self.n_states += 1
-            for path in unsynced if is_lost else ():
-                (state / path.relative_to(self.folder)).write_bytes(b"")
+            for path in unsynced if kind != "kept" else ():
+                n_zeros = path.stat().st_size if kind == "zeros" else 0
+                (state / path.relative_to(self.folder)).write_bytes(bytes(n_zeros))
 
 
 @contextmanager
-def recorded_crashes(folder: Path, states: Path) -> Iterator[Disk]:
+def recorded_crashes(folder: Path, states: Path, *, with_zeros: bool = False) -> Iterator[Disk]:
     """Record every state of `folder`, whose content now is durable, until the end of the block."""
-    disk = Disk(folder, states)
+    disk = Disk(folder, states, with_zeros=with_zeros)
     states.mkdir()
     disk.sync_all()
     with pytest.MonkeyPatch.context() as patch:
