@@ -7,9 +7,11 @@ import sys
 import threading
 import time
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
+from distributed import Client
 from support.clusters import cluster_of, scheduler_of_its_own
 from support.recording import HungryStore, LoggedStore
 
@@ -178,6 +180,48 @@ def test_a_scheduler_that_dies_is_one_error_and_another_one_resumes(source, targ
         report = plan.run()
     assert report.n_resumed >= n_before // KEYS_OF_A_TASK - 2
     check(target, n_repeated=2)
+
+
+@pytest.mark.parametrize("writes", ["convert", "to_store", "to_store, resume"])
+@pytest.mark.parametrize(
+    ("method", "moment"),
+    [
+        pytest.param("scheduler_info", "before", id="before the first question"),
+        pytest.param("run", "before", id="while workers are asked"),
+        pytest.param("run", "after", id="when they have answered"),
+        pytest.param("gather", "before", id="while results are gathered"),
+    ],
+)
+def test_a_scheduler_that_dies_at_any_moment_is_one_error(tmp_path, monkeypatch, writes, method, moment):
+    """It was CommClosedError, or KeyError: 'workers'."""
+    values = np.arange(1600).reshape(40, 40)
+    cm.to_store(values, tmp_path / "source.zarr", chunks=(10, 10))
+    own, calls = getattr(Client, method), []
+    with dask.config.set({"distributed.comm.timeouts.connect": "3s"}), scheduler_of_its_own(tmp_path) as scheduler:
+
+        def call(*arguments, **options):
+            calls.append(method)
+            if len(calls) == 1 and moment == "before":
+                scheduler.kill()
+            result = own(*arguments, **options)
+            if len(calls) == 1 and moment == "after":
+                scheduler.kill()
+            return result
+
+        monkeypatch.setattr(Client, method, call)
+        with pytest.raises(JobError, match=r"^.*: the scheduler.* is gone, and the tasks with it; run it again with a"):
+            write(writes, values, tmp_path)
+    monkeypatch.undo()
+    write(writes, values, tmp_path)
+    np.testing.assert_array_equal(cm.open_array(tmp_path / "target")[...], values)
+
+
+def write(how, values, folder):
+    if how == "convert":
+        cm.convert(folder / "source.zarr", folder / "target", format="n5")
+    else:
+        blocks = da.from_array(values, chunks=(7, 40))
+        cm.to_store(blocks, folder / "target", chunks=(10, 10), mode="w", resume="resume" in how)
 
 
 def test_classes_of_a_script_reach_workers_that_do_not_have_them(tmp_path, monkeypatch):

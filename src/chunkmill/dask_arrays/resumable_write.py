@@ -27,8 +27,10 @@ from chunkmill.errors import JobError, NodeExists
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.names import fingerprint
 from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files, remove_partial_files_near
-from chunkmill.runtime.cluster_tasks import RunningTasks
+from chunkmill.runtime.cluster_tasks import RunningTasks, scheduler_needed
+from chunkmill.runtime.machines import sync_other_machines
 from chunkmill.runtime.scheduler import Scheduler, optimised
+from chunkmill.stores.capabilities import make_durable
 
 __all__ = ["WriteTarget", "resumable_write"]
 
@@ -116,7 +118,10 @@ def resumable_write(
         with abandon_on_error([blocks]), remove_partial_files([written], after_death=resumes):
             counts = _compute(blocks, keys, journal)
         journal.check(now=True)
+        make_durable(array.store)
+        sync_other_machines(array.store, Scheduler().client, journal.job)
         target.publish(documents, again=resumes)
+        make_durable(array.store)
     if resumes:
         remove_partial_files_near(array.store, documents)
     journal.finish()
@@ -200,8 +205,9 @@ def _compute(blocks: da.Array, keys: list[Any], journal: Journal) -> WriteCounts
 
 def _gathered(client: Client, graph: dict[Any, Any], keys: list[Any], journal: Journal) -> Iterator[NDArray[np.int64]]:
     """Yield results as they are computed, and release each."""
-    running = RunningTasks(client, journal.job, client.get(graph, keys, sync=False))
-    # before they are cancelled, so that those at work learn of it
-    with running.cancelled_on_error(None if journal.heartbeat is None else journal.heartbeat.end):
-        while running:
-            yield from running.gather_ended()
+    with scheduler_needed(client, journal.job):
+        running = RunningTasks(client, journal.job, client.get(graph, keys, sync=False))
+        # before they are cancelled, so that those at work learn of it
+        with running.cancelled_on_error(None if journal.heartbeat is None else journal.heartbeat.end):
+            while running:
+                yield from running.gather_ended()

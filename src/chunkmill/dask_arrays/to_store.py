@@ -13,6 +13,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 
 from dask.array import core as da
 from dask.delayed import Delayed
+from distributed import Client
 
 from chunkmill.array.chunk_io import LockFactory
 from chunkmill.array.selection import full_region, region_shape
@@ -35,7 +36,9 @@ from chunkmill.nodes.documents import check_own, format_of_store
 from chunkmill.nodes.new_array import describe_array, format_above, lengths_by_name
 from chunkmill.nodes.replacing import Replacement, StagedNode
 from chunkmill.runtime.cluster_locks import lock_factory
+from chunkmill.runtime.machines import sync_other_machines
 from chunkmill.runtime.preflight import check_writers
+from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.transactions import one_commit
 
 __all__ = ["to_store"]
@@ -377,7 +380,10 @@ class _Write:
         staged = replacement.array(self.array)
         where = full_region(staged.shape)
         counts, n_regrouped = write_graph(self.x, staged, where, lock=self.lock, write_empty=self.write_empty)
-        finish = partial(_finish_replacing, n_regrouped=n_regrouped, array=self.array, replacement=replacement)
+        client = Scheduler().client if self.compute else None  # a task of its own cannot ask
+        finish = partial(
+            _finish_replacing, n_regrouped=n_regrouped, array=self.array, replacement=replacement, client=client
+        )
         return run([counts], finish, compute=self.compute, arrays=[staged])
 
     def _make_room(self, *, overwrite: bool, run: str = "", below: bool = False) -> dict[str, bytes]:
@@ -388,8 +394,12 @@ class _Write:
         )[1]
 
 
-def _finish_replacing(counts: Any, *, n_regrouped: int, array: StoredArray, replacement: AnyReplacement) -> WriteReport:
-    """Put the new array in its place: the last step of a write."""
+def _finish_replacing(
+    counts: Any, *, n_regrouped: int, array: StoredArray, replacement: AnyReplacement, client: Client | None
+) -> WriteReport:
+    """Put the new array in its place: the last step of a write, by the client or in a task of its own."""
+    # this machine is synced when the two are exchanged
+    sync_other_machines(array.store, client, f"write to {array.path!r} in {array.url}")
     documents = format_of_store(array.store, array.format).emit_array(array.path, array.metadata)
     written = report(array, counts, n_regrouped)
     if isinstance(replacement, replacing.LaterReplacement):

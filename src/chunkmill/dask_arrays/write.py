@@ -55,6 +55,7 @@ from chunkmill.model.user_values import as_dtype, is_text
 from chunkmill.nodes.documents import declare_arrays
 from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files
 from chunkmill.runtime.cluster_locks import automatic_lock, check_guarded
+from chunkmill.runtime.cluster_tasks import scheduler_needed
 from chunkmill.runtime.preflight import check_writers, describe_needs, writes_to
 from chunkmill.runtime.scheduler import Scheduler, optimised
 from chunkmill.stores.transactions import check_computed_now
@@ -339,7 +340,8 @@ def _computed(counts: Sequence[da.Array], arrays: Sequence[StoredArray]) -> Sequ
         return []
     scheduler = Scheduler()
     if scheduler.client is not None:
-        with scheduler.span(f"write to {_shown(arrays)}"):
+        name = f"write to {_shown(arrays)}"
+        with scheduler_needed(scheduler.client, name), scheduler.span(name):
             return compute_all(*counts)  # type: ignore[no-any-return]
     keys = [(c.name, *(0 for _ in c.numblocks)) for c in counts]
     graph = HighLevelGraph.merge(*(c.dask for c in counts))

@@ -6,6 +6,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError
 from concurrent.futures import Future as Answer
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
@@ -16,8 +17,9 @@ from typing import Any, TypeVar
 import dask
 from dask.utils import format_bytes
 from distributed import Client, Future
+from distributed.comm.core import CommClosedError
 
-from chunkmill.errors import JobError, NoAnswer, NoWorkers
+from chunkmill.errors import ChunkmillError, JobError, NoAnswer, NoWorkers
 from chunkmill.log import LOG
 from chunkmill.runtime.progress import JobMonitor
 from chunkmill.stores.base import Store
@@ -28,6 +30,7 @@ __all__ = [
     "await_workers",
     "cluster_facts",
     "is_connected",
+    "scheduler_needed",
     "stores_watched",
     "warn_of_memory",
 ]
@@ -35,6 +38,7 @@ __all__ = [
 T = TypeVar("T")
 
 _PATIENCE = 5.0  # seconds
+_UNNAMED = "dask"  # a job of which only a function knows that asks for others
 _ENDED = {"finished", "error", "cancelled"}
 _SLEEP, _SLEEP_EACH, _LONGEST_SLEEP = 0.005, 1e-5, 0.1  # seconds between two looks, which take 0.2 µs a future
 _LOOK_SECONDS = 5.0  # between two looks at a cluster from which nothing comes
@@ -43,6 +47,7 @@ _GATHER_SHARE = 20  # a pause lasts so many times the gathering before it
 _MOST_SECONDS = 5.0  # that a pause lasts, since a progress bar is to move
 _PAUSED_SECONDS = 15.0  # with paused workers alone: they resume when values are on disk, or never
 _ALONE_SECONDS = 25.0  # without a worker before that is reported: nannies need some seconds to restart theirs
+_NOTICED_SECONDS = 2.0  # after which a client knows that the connection of a request that failed is closed
 _SILENT_SECONDS = 15.0  # without an answer of a scheduler or a store before that is reported
 
 
@@ -103,8 +108,40 @@ def cluster_facts(client: Client, **options: Any) -> Mapping[str, Any]:
     """Return what a scheduler says of itself and its workers; of an asynchronous client without workers."""
     if client.asynchronous:
         return client.scheduler_info()
-    about: Mapping[str, Any] = answered(partial(client.scheduler_info, n_workers=-1), "the scheduler", **options)
+    with scheduler_needed(client):
+        about: Mapping[str, Any] = answered(partial(client.scheduler_info, n_workers=-1), "the scheduler", **options)
+        if "workers" not in about:  # what a client knows whose connection has ended
+            raise CommClosedError("the scheduler says nothing of itself")
     return about
+
+
+@contextmanager
+def scheduler_needed(client: Client | None, job: str = _UNNAMED) -> Iterator[None]:
+    """Raise one `JobError`, which names the job, where what runs inside fails as its scheduler is gone."""
+    address = getattr(getattr(client, "scheduler", None), "address", None)  # the client forgets it
+    try:
+        yield
+    except JobError as error:
+        if error.job != _UNNAMED or job == _UNNAMED:
+            raise
+        raise JobError(job=job, reason=error.reason, hint=error.hint) from error.__cause__
+    except ChunkmillError:
+        raise
+    except Exception as error:
+        if client is None or not _is_lost(client, error):
+            raise
+        where = f" at {address}" if address else ""
+        reason = f"the scheduler{where} is gone, and the tasks with it"
+        hint = "run it again with a Client of another one: what a job has on record is not done again"
+        raise JobError(job=job, reason=reason, hint=hint) from error
+
+
+def _is_lost(client: Client, error: Exception) -> bool:
+    """Return whether a client has lost its scheduler, which it may learn after a request has failed."""
+    until = time.monotonic() + _NOTICED_SECONDS * isinstance(error, (OSError, CancelledError))  # CommClosedError, too
+    while is_connected(client) and time.monotonic() < until:
+        time.sleep(_SLEEP)
+    return not is_connected(client)
 
 
 @contextmanager
@@ -239,20 +276,16 @@ class RunningTasks:
         JobError
             The scheduler is gone.
         """
-        try:
-            yield
-        except BaseException as error:
-            if before_cancel is not None:
-                before_cancel()
-            if is_connected(self._client):
-                with suppress(RuntimeError):  # it was closed just now
-                    self._client.cancel(list(self._running), force=True)
+        with scheduler_needed(self._client, self._name):
+            try:
+                yield
+            except BaseException:
+                if before_cancel is not None:
+                    before_cancel()
+                if is_connected(self._client):
+                    with suppress(RuntimeError):  # it was closed just now
+                        self._client.cancel(list(self._running), force=True)
                 raise
-            if not isinstance(error, Exception):
-                raise
-            reason = f"the scheduler at {self._address} is gone, and the tasks with it"
-            hint = "run it again with a Client of another one: what a job has on record is not done again"
-            raise JobError(job=self._name, reason=reason, hint=hint) from error
 
     def _wait(self) -> list[Future[Any]]:
         """Return the futures of the tasks that have ended, when it is time to gather their results."""

@@ -30,7 +30,7 @@ from chunkmill.array.other_stores import held_references, without_references
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError
 from chunkmill.formats.registry import get_format
-from chunkmill.runtime.cluster_tasks import answered, await_workers, cluster_facts
+from chunkmill.runtime.cluster_tasks import answered, await_workers, cluster_facts, scheduler_needed
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import Store
 from chunkmill.stores.probe import PROBE_PREFIX
@@ -127,6 +127,13 @@ def check_client_workers(
 
     Return the memory in bytes that the process of each uses, with all that it has imported for that.
     """
+    with scheduler_needed(client, needs.job):
+        return _check_workers(client, needs, again, waiting)
+
+
+def _check_workers(
+    client: Client, needs: Needs, again: bool, waiting: Callable[[str], object] | None
+) -> dict[str, int]:
     packed = dumps(needs)
     about = cluster_facts(client, waiting=waiting)
     if not about["workers"]:

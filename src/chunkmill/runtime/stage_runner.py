@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -26,7 +27,8 @@ from chunkmill.journal.record_files import GROUP
 from chunkmill.journal.records import read_record
 from chunkmill.log import LOG
 from chunkmill.runtime.cancellation import abandon
-from chunkmill.runtime.cluster_tasks import warn_of_memory
+from chunkmill.runtime.cluster_tasks import scheduler_needed, warn_of_memory
+from chunkmill.runtime.machines import run_and_say_where, sync_other_machines
 from chunkmill.runtime.preflight import Needs, check_client_workers, check_scheduler, describe_needs
 from chunkmill.runtime.progress import JobMonitor, JobProgress
 from chunkmill.runtime.reference_shipping import ReferenceSender
@@ -215,7 +217,8 @@ def run_stages(
     scheduler = scheduler or Scheduler()
     results: list[StageResult] = []
     n_redone = 0
-    with JobProgress(progress, monitor) as bars:
+    ran: dict[str, set[str]] = {}
+    with scheduler_needed(scheduler.client, name or "job"), JobProgress(progress, monitor) as bars:
         for number, stage in enumerate(stages):
             begun = time.perf_counter()
             own, later = ({task for of, task in each if of == number} for each in (done, unchecked))
@@ -227,7 +230,7 @@ def run_stages(
             bars.begin(stage.name, n_tasks, resumed.n_settled)
             total = _Total(bars, dict(stage.left_out), journal, number)
             here = LocalStage(stage.function, stage.common, journal, number, stage.inputs, stage.files, at_once=at_once)
-            with _tasks_running(scheduler, stage, here, name=name, needs=needs, monitor=monitor) as run:
+            with _tasks_running(scheduler, stage, here, ran, name=name, needs=needs, monitor=monitor) as run:
                 run(run_task, tasks_to_run(stage, frozenset(resumed.on_record)), total.add)
                 total.add_compared((0, [*resumed.check_listed()]))
                 if resumed.n_settled < len(resumed.on_record):
@@ -244,6 +247,8 @@ def run_stages(
                 text = "%s: stage %s ends after %.1f s: %d of %d tasks were done by an earlier run"
                 LOG.info(text, monitor.job, stage.name, seconds, n_resumed, n_tasks)
             results.append(StageResult(stage.name, n_tasks, n_resumed, seconds, total.counts, total.details))
+    if journal is not None:
+        sync_other_machines(journal.store, scheduler.client, name, ran)
     return results
 
 
@@ -252,6 +257,7 @@ def _tasks_running(
     scheduler: Scheduler,
     stage: Stage,
     here: LocalStage,
+    ran: dict[str, set[str]],
     *,
     name: str,
     needs: Needs | None,
@@ -275,7 +281,13 @@ def _tasks_running(
                 shown, tasks = stage.show, sender.with_references(tasks) if sender else tasks
             check, waiting = (None, None) if monitor is None else (monitor.check, monitor.wait_for)
             more: dict[str, Any] = {"shown": shown, "before_cancel": end, "check": check, "waiting": waiting}
-            scheduler.run(stage.name, function, packed, tasks, on_result, **more)
+
+            def take(result: tuple[Any, str, str | None]) -> None:
+                found, machine, worker = result
+                ran.setdefault(machine, set()).add(worker or "")
+                on_result(found)
+
+            scheduler.run(stage.name, partial(run_and_say_where, function), packed, tasks, take, **more)
 
         yield run
 

@@ -29,6 +29,7 @@ __all__ = [
     "WritesParts",
     "after_stored",
     "can_list",
+    "can_sync",
     "check_store",
     "delete_keys",
     "deletes_conditionally",
@@ -328,6 +329,11 @@ def make_durable(store: Store) -> None:
     """Make all that was written on this machine survive its crash; other stores keep what `set` has returned for."""
     if (own := find_ability(store, Syncs)) is not None:
         own.sync()
+
+
+def can_sync(store: Store) -> bool:
+    """Return whether `make_durable` does anything."""
+    return find_ability(store, Syncs) is not None
 
 
 def n_publications() -> int:
