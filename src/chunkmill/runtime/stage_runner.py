@@ -247,7 +247,7 @@ def run_stages(
                 text = "%s: stage %s ends after %.1f s: %d of %d tasks were done by an earlier run"
                 LOG.info(text, monitor.job, stage.name, seconds, n_resumed, n_tasks)
             results.append(StageResult(stage.name, n_tasks, n_resumed, seconds, total.counts, total.details))
-    if journal is not None:
+    if journal is not None and scheduler.client is not None:
         sync_other_machines(journal.store, scheduler.client, name, ran)
     return results
 
