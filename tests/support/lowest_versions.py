@@ -20,6 +20,7 @@ FOLLOWING = {
             "multidict",
             "nilearn",
             "pandas",
+            "pathlib-abc",
             "scikit-learn",
             "scipy",
             "s3transfer",
@@ -32,7 +33,10 @@ FOLLOWING = {
     "boto3": "1.41.5",
     "botocore": "1.41.5",
 }
-"""What the lowest dask and s3fs need other versions of than constraints.txt has, or what of those moto takes, too."""
+"""What the lowest dask, s3fs and universal-pathlib need other versions of than constraints.txt has.
+
+Of S3's, the versions that moto takes, too.
+"""
 
 
 def lowest_versions() -> Mapping[str, str]:
