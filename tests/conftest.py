@@ -35,13 +35,16 @@ KINDS = ["query-planning"] if array_expr_enabled() else ["dask.array", "dask-arr
 
 @pytest.fixture(params=KINDS)
 def kind(request):
-    return "dask-array" if request.param == "dask-array" else "dask"
+    if request.param != "dask-array":
+        return "dask"
+    pytest.importorskip("dask_array")
+    return "dask-array"
 
 
 @pytest.fixture
 def xp(kind):
     """Namespace of a kind: what users import as ``da``."""
-    return pytest.importorskip("dask_array") if kind == "dask-array" else import_module("dask.array")
+    return import_module("dask_array" if kind == "dask-array" else "dask.array")
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from dask.array import core as da
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.as_dask import as_dask
+from chunkmill.errors import UnsupportedFeature
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.nodes.api import create_array, open_source
 from chunkmill.nodes.array import Array
@@ -90,7 +91,16 @@ def open_or_compute(source: Any, storage_options: Mapping[str, Any] | None) -> S
 
 
 def computed_array(values: da.Array, names: tuple[str, ...] | None, attributes: Mapping[str, Any]) -> StoredArray:
-    """Return the array whose chunks are the blocks of `values`, regular ones."""
+    """Return the array whose chunks are the blocks of `values`, regular ones.
+
+    Raises
+    ------
+    UnsupportedFeature
+        Elements have no fixed size.
+    """
+    if values.dtype.kind in "OT":
+        hint = "write it by to_store, and give what is stored"
+        raise UnsupportedFeature(format="chunkmill", feature=f"a computed source of dtype {values.dtype}", hint=hint)
     if any(len(set(lengths[:-1])) > 1 or lengths[-1] > lengths[0] for lengths in values.chunks):
         values = values.rechunk(values.chunksize)
     store = ComputedStore(values)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import product
 from typing import Any, Literal
 
@@ -45,6 +46,9 @@ def check_kind(kind: ArrayKind | None) -> ArrayKind:
         return active_kind()
     if kind not in _KINDS:
         raise ValueError(f"chunked_array_type={kind!r}: expected 'dask' or 'dask-array'")
+    if kind == "dask-array" and find_spec("dask_array") is None:
+        msg = "chunked_array_type='dask-array' needs the package dask-array: pip install 'chunkmill[dask-array]'"
+        raise ModuleNotFoundError(msg, name="dask_array")
     return kind
 
 

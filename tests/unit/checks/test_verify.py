@@ -170,7 +170,7 @@ class TestFewStored:
 def test_options_of_the_second_by_either_name(monkeypatch, name):
     opened = []
     monkeypatch.setattr(
-        "chunkmill.checks.verify.open_source", lambda node, options: opened.append((node, options)) or array([1])
+        "chunkmill.checks.verify.open_or_compute", lambda node, options: opened.append((node, options)) or array([1])
     )
     cm.create_array("memory://verify-options", shape=(2,), dtype="i4", overwrite=True)
     cm.verify("memory://verify-options", "memory://verify-options", storage_options={"a": 1}, **{name: {"b": 2}})

@@ -4,10 +4,12 @@ import pickle
 
 import dask.array as da
 import numpy as np
+import pytest
 import xarray as xr
 
 from chunkmill.array.chunk_io import read_region
 from chunkmill.conversion.computed import open_or_compute
+from chunkmill.errors import UnsupportedFeature
 
 
 def test_chunks_are_computed_when_they_are_read():
@@ -28,3 +30,8 @@ def test_xarray_has_names_and_pickles():
     array = open_or_compute(xr.DataArray(np.ones((4, 3)), dims=("y", "x")), None)
     assert array.dimension_names == ("y", "x")
     assert pickle.loads(pickle.dumps(array)).shape == (4, 3)
+
+
+def test_text_of_variable_length_is_refused():
+    with pytest.raises(UnsupportedFeature, match=r"a computed source of dtype StringDType.*write it by to_store"):
+        open_or_compute(da.from_array(np.array(["a", "bcd"], np.dtypes.StringDType()), chunks=1), None)

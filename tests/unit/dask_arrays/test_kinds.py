@@ -34,9 +34,19 @@ def test_kinds_are_told_apart(x, kind):
     assert is_dask_array(x)
     assert kind_of(x) == kind_of(xr.DataArray(x)) == kind
     assert kind_of(VALUES) is None
-    assert check_kind("dask-array") == "dask-array"
+    assert check_kind(kind) == kind
     with pytest.raises(ValueError, match="expected 'dask' or 'dask-array'"):
         check_kind("cubed")
+
+
+def test_a_kind_whose_package_is_not_installed_says_which(monkeypatch):
+    array = cm.create_array(MemoryStore(), shape=(4,), dtype="i4")
+    monkeypatch.setitem(sys.modules, "dask_array", None)
+    with pytest.raises(
+        ModuleNotFoundError, match=r"needs the package dask-array: pip install 'chunkmill\[dask-array\]'"
+    ):
+        array.to_dask(chunked_array_type="dask-array")
+    assert kind_of(array.to_dask()) == "dask"
 
 
 def test_lowered_is_of_the_same_values_and_blocks_and_computes_nothing(x, kind):
@@ -185,6 +195,23 @@ def test_what_several_arrays_share_is_read_once(kind, registered, writer):
     np.testing.assert_array_equal(found["v"], VALUES * 2)
 
 
+@pytest.mark.parametrize("chunks", [(6, 5), (7, 8), (24, 20)])
+def test_each_kind_is_compared_with_what_is_stored(x, chunks):
+    store = MemoryStore()
+    cm.to_store(x, store, chunks=chunks, fill_value=1, attributes={"units": "K"}, dimension_names=("y", "x"))
+    a = cm.open_array(store, mode="r+")
+    for pair in ((x, a), (a, x), (xr.DataArray(x, dims=("y", "x")), a), (VALUES + 1, a)):
+        assert cm.verify(*pair).equal
+    for wrong, kinds in ((xr.DataArray(x, dims=("y", "z")), ["dimension names"]), (x[1:], ["shape"])):
+        assert [each.kind for each in cm.verify(wrong, a).differences] == kinds
+    assert cm.verify(x[6:12], a, region=None).differences[0].kind == "shape"
+    assert cm.verify(a, x[6:12], region=np.s_[6:12, :]).equal
+    a[23, 19] = -1
+    (difference,) = cm.verify(x, a).differences
+    assert (difference.kind, difference.n_elements) == ("values", 1)
+    assert "first at (23, 19): 480.0 and -1.0" in str(difference)
+
+
 def test_a_pyramid_is_made_of_each_kind(x, tmp_path):
     cm.pyramid(x, tmp_path / "p.zarr", levels=2)
     np.testing.assert_array_equal(cm.open_array(tmp_path / "p.zarr", "0")[...], VALUES + 1)
@@ -231,9 +258,19 @@ GATHERED_BY_NONE = {
     "tree": lambda x, where: cm.write_dataset(
         xr.DataTree.from_dict({"/a": xr.Dataset({"v": (("y", "x"), x)})}), where, encoding={"/a": RAW}
     ),
+    "returned": lambda x, where: cm.to_store(x, where, codecs="raw", return_stored=True),
+    "appended dataset": lambda x, where: (
+        cm.write_dataset(labelled(x[:0]), where, encoding=RAW | {"y": {"chunks": (128,)}}),
+        cm.write_dataset(labelled(x), where, append_dim="y"),
+    ),
+    "accessor": lambda x, where: labelled(x).chunkmill.write(where, encoding=RAW),
     "pyramid": lambda x, where: cm.pyramid(x, where, levels=2, chunks=(128, 1024), codecs="raw"),
 }
-RAW = {"v": {"codecs": "raw"}}
+RAW = {"v": {"codecs": "raw", "chunks": (128, 1024)}}
+
+
+def labelled(x):
+    return xr.Dataset({"v": (("y", "x"), x)}, {"y": np.arange(x.shape[0])})
 
 
 def empty(where, n):
@@ -250,6 +287,21 @@ def test_no_whole_variable_is_in_the_client(xp, registered, write, tmp_path):
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
+    assert peak < 20 * MIB, f"{peak / MIB:.0f} MiB of 64"
+
+
+def test_no_whole_variable_is_in_the_client_that_compares_it(xp, tmp_path):
+    """Blocks are as large as the memory for tasks allows."""
+    a = empty(tmp_path / "a.zarr", 64 * 128)
+    a[...] = 2
+    with dask.config.set({"scheduler": "threads", "num_workers": 2, "chunkmill.max-mem": "12 MiB"}):
+        tracemalloc.start()
+        try:
+            equal = cm.verify(large(xp), a).equal
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert equal
     assert peak < 20 * MIB, f"{peak / MIB:.0f} MiB of 64"
 
 
