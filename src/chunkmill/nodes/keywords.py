@@ -66,6 +66,11 @@ THEIRS: Mapping[str, tuple[tuple[str, Translated | None], ...]] = {
     "concat_dims": (("dim", None),),
     "concat_dim": (("dim", None),),
     "write_empty": (("write_empty_chunks", None),),
+    "depth": (("halo", None),),
+    "kwargs": (("params", None),),
+    "func": (("function", None),),
+    "drop_axis": (("dimension_names", lambda _: ...),),
+    "new_axis": (("dimension_names", lambda _: ...),),
 }
 """Keyword of zarr-python, dask, xarray, rechunker, z5py or kerchunk -> ours, the first that the function has, and how a
 value of theirs is written here (``None``: the same, or no value of theirs fits)."""

@@ -42,8 +42,6 @@ def target_options(n_targets: int, *, is_list: bool, **options: Any) -> list[dic
     >>> target_options(2, is_list=True, dtype=["u1", "f4"], chunks=(8, 8))
     [{'dtype': 'u1', 'chunks': (8, 8)}, {'dtype': 'f4', 'chunks': (8, 8)}]
     """
-    if is_list and not n_targets:
-        raise ValueError("target=[]: expected at least one place")
     each: list[dict[str, Any]] = [{} for _ in range(n_targets)]
     for name, value in options.items():
         if is_list and isinstance(value, list):

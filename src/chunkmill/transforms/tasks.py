@@ -24,7 +24,7 @@ from chunkmill.conversion.array_plan import SeenSource, check_absent, check_stil
 from chunkmill.errors import TransformError
 from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
-from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, TaskResult
+from chunkmill.runtime.stage import MAX_TASK_BYTES, TaskResult
 from chunkmill.stores.metered import Meter, Written
 from chunkmill.stores.wrapper import AbsencesNoted
 from chunkmill.transforms.blocks import ArrayAxes, Halo, array_region, padded_region
@@ -203,7 +203,11 @@ def block_share(tasks: TransformTasks, spec: tuple[int, int]) -> float:  # noqa:
     """Return the fraction of one task's budget that a block uses: small blocks share tasks, of which some remain."""
     shape = tasks.blocks.chunk_shape
     sizes = [prod(shape[a] for a in s.axes.axes if a is not None) * s.array.dtype.itemsize for s in tasks.sources]
-    return max(sum(sizes) / MAX_TASK_BYTES, LEAST_TASKS / max(tasks.blocks.n_chunks, 1))
+    return max(sum(sizes) / MAX_TASK_BYTES, _LEAST_TASKS / max(tasks.blocks.n_chunks, 1))
+
+
+_LEAST_TASKS = 256
+"""Of the user's function nobody knows how long it takes: what a killed job repeats is to be a small part of it."""
 
 
 def sampled_dtypes(tasks: TransformTasks, targets: Sequence[ArrayAxes]) -> list[np.dtype[Any]]:
@@ -272,9 +276,11 @@ class _Block:
         try:
             with np.errstate(all="ignore"):
                 returned = tasks.function(blocks, self.coords, info)
-                return [each.dtype for each in tasks.function.results(returned)]
         except Exception as error:
-            raise self._failed(error) from error
+            failed = self._failed(error)
+            failed.add_note("the function was called for a small block of ones, to learn its dtype: give dtype=")
+            raise failed from error
+        return [each.dtype for each in self._results(returned)]
 
     def _read(self, source: TransformSource, read: _Read) -> NDArray[Any]:
         """Read the block of a source, and continue it beyond the ends of the array."""
@@ -454,13 +460,16 @@ def _continued(values: NDArray[Any], missing: Sequence[tuple[int, int]], beyond:
     (array([1, 0, 0, 1, 2, 2]), array([9, 0, 1]))
     """
     for kind in dict.fromkeys(beyond):  # of one kind, all axes at once
-        pads = [pair if own == kind else (0, 0) for pair, own in zip(missing, beyond, strict=True)]
+        pads = [
+            pair if own is kind or own == kind else (0, 0) for pair, own in zip(missing, beyond, strict=True)
+        ]  # NaN
         if all(pair == (0, 0) for pair in pads):
             continue
         if isinstance(kind, str):
             values = np.pad(values, pads, mode=_PADS[kind])  # type: ignore[call-overload]
         else:
-            values = np.pad(values, pads, constant_values=kind)
+            filling = kind or np.zeros((), values.dtype)[()]  # zero of a string is empty
+            values = np.pad(values, pads, constant_values=filling)
     return values
 
 

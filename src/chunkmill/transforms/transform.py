@@ -6,6 +6,7 @@ Not here: blocks and the job (`chunkmill.transforms.transform_job`), what a task
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
@@ -16,13 +17,14 @@ from chunkmill.conversion.computed import ComputedStore, open_or_compute
 from chunkmill.conversion.convert_job import check_apart
 from chunkmill.conversion.options import partial_call, with_options_of
 from chunkmill.conversion.plan import Plan, Report
-from chunkmill.errors import NodeNotFound, TransformError
+from chunkmill.errors import NodeNotFound
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.runtime.worker_memory import current_worker
 from chunkmill.stores.capabilities import uncached
 from chunkmill.transforms.blocks import ArrayAxes, Space, by_axis, halo_by_axis, joined_space
-from chunkmill.transforms.function import BlockFunction, shown_function
+from chunkmill.transforms.fingerprint import shown_function
+from chunkmill.transforms.function import BlockFunction
 from chunkmill.transforms.targets import DescribedTarget, described_targets, target_options
 from chunkmill.transforms.tasks import Boundary, SourceRegion, TransformSource, TransformTasks, sampled_dtypes
 from chunkmill.transforms.transform_job import TransformRequest
@@ -119,7 +121,7 @@ def plan_transform(
     boundary
         What the halo holds beyond the ends of the array: ``"reflect"`` (d c b a | a b c d | d c b a, as SciPy's),
         ``"nearest"`` (a a a a | a b c d | d d d d), ``"constant"`` (zeros) or a number; ``"none"``: the block ends
-        there. By dimension name or axis in a dict.
+        there. By dimension name or axis in a dict. The dtype of the sources must hold a number, NaN in floats alone.
     trim
         Whether the function returns the block with its halo, which is trimmed then; ``False``: without it.
     source_region
@@ -129,8 +131,10 @@ def plan_transform(
     params
         Keyword arguments for `function`; part of the fingerprint.
     fingerprint
-        Name of what the function computes. ``None``: its code, defaults, what it closes over, and the globals of its
-        package that it names tell it from others. A job that is resumed with another function is an error.
+        Name of what the function computes. ``None``: its code, defaults, what it closes over, and the globals that it
+        names tell it from others, with the code of functions and classes among them that are not of an installed
+        package. A job that is resumed with another function is an error. What no other process can recognize, such as a
+        lock, needs a name.
     block
         Length of a task's block along each axis, a multiple of the targets' store keys: a tuple, or a dict by dimension
         name; -1: all of an axis. Chosen when ``None``.
@@ -203,8 +207,10 @@ def plan_transform(
         raise ValueError(f"on_error={on_error!r}: expected 'raise' or 'fill'")
     if not callable(function):
         raise TypeError(f"function={function!r}: expected a function of NumPy blocks")
-    arrays = [_open(each, storage_options) for each in (sources if isinstance(sources, list) else [sources])]
-    places = target if isinstance(target, list) else [target]
+    if not isinstance(params, (Mapping, type(None))):
+        raise TypeError(f"params={params!r}: expected a dict of keyword arguments of the function")
+    arrays = [_open(each, storage_options) for each in _listed(sources, "sources")]
+    places = _listed(target, "target")
     options = target_options(
         len(places),
         is_list=isinstance(target, list),
@@ -223,13 +229,15 @@ def plan_transform(
         space = joined_space([(array.dimension_names, array.shape) for array in arrays])
     else:
         space = _target_space(options[0], arrays[0])
+    called = BlockFunction(function, dict(params or {}), len(places))
+    called.check_call(len(arrays))
     tasks = TransformTasks(
         sources=tuple(_sources(arrays, space, by_region=source_region is not None)),
         targets=(),
         blocks=ChunkGrid.regular(space.shape, [min(n, _TRIAL) for n in space.shape]),
         halo=_halo(halo, space, by_region=source_region is not None),
-        boundary=_boundaries(boundary, space, by_region=source_region is not None),
-        function=BlockFunction(function, dict(params or {}), len(places)),
+        boundary=_boundaries(boundary, space, arrays, by_region=source_region is not None),
+        function=called,
         source_region=source_region,
         trims=trim,
         skips_absent=skip_absent,
@@ -239,11 +247,7 @@ def plan_transform(
     described = [DescribedTarget.of(each, space, arrays[0]) for each in options]
     dtypes: list[Any] = [each.dtype for each in described]
     if None in dtypes:
-        try:
-            found = sampled_dtypes(tasks, [each.axes for each in described])
-        except TransformError as error:
-            error.add_note("the function was called for a small block of ones, to learn its dtype: give dtype=")
-            raise
+        found = sampled_dtypes(tasks, [each.axes for each in described])
         dtypes = [own if own is not None else each for own, each in zip(dtypes, found, strict=True)]
     store_options = storage_options if target_storage_options is None else target_storage_options
     fill = None if isinstance(arrays[0].store, ComputedStore) else arrays[0].fill_value
@@ -325,6 +329,16 @@ def transform(
     return plan_transform(function, sources, target, **options).run(resume=resume, progress=progress)
 
 
+def _listed(places: Any, name: str) -> list[Any]:
+    """Return the places that an argument names."""
+    if isinstance(places, tuple) and not (len(places) == 2 and isinstance(places[1], str)):  # noqa: PLR2004 - url, path
+        raise TypeError(f"{name}={places!r}: expected a url, (url, path), or a list of them for several")
+    found = places if isinstance(places, list) else [places]
+    if not found:
+        raise ValueError(f"{name}=[]: expected at least one place")
+    return found
+
+
 def _open(source: Any, storage_options: Mapping[str, Any] | None) -> StoredArray:
     node = open_or_compute(source, storage_options)
     if isinstance(node, StoredArray):
@@ -367,12 +381,29 @@ def _halo(halo: Any, space: Space, *, by_region: bool) -> Any:
     return found
 
 
-def _boundaries(boundary: Any, space: Space, *, by_region: bool) -> tuple[Boundary, ...]:
-    """Return what is beyond the ends of each axis."""
+def _boundaries(boundary: Any, space: Space, arrays: Sequence[StoredArray], *, by_region: bool) -> tuple[Boundary, ...]:
+    """Return what is beyond the ends of each axis; `ValueError` for a number that a source does not hold."""
     if by_region and isinstance(boundary, (Mapping, tuple, list)):
         raise ValueError(f"boundary={boundary!r}: with source_region= there is one for all axes")
     values = by_axis(boundary, space, "boundary", "reflect") or [boundary]
-    return tuple(map(_boundary, values))
+    found = tuple(map(_boundary, values))
+    for value, array in product(found, arrays):
+        if not isinstance(value, str) and not _holds(array.dtype, value):
+            msg = f"boundary={value!r}: {array.dtype}, the dtype of a source, does not hold it"
+            raise ValueError(f"{msg}; give another, or cast in the function with boundary='none'")
+    return found
+
+
+def _holds(dtype: np.dtype[Any], value: Any) -> bool:
+    """Return whether numbers of a dtype can be a value, rounded as theirs are; zero is of every dtype."""
+    if dtype.kind in "fc":
+        return np.can_cast(np.asarray(value).dtype, dtype, "same_kind")
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return not isinstance(value, complex) and bool(limits.min <= value <= limits.max) and value == int(value)
+    if isinstance(value, np.generic):
+        return np.can_cast(value.dtype, dtype, "same_kind")
+    return not value or (dtype.kind == "b" and value == 1)
 
 
 def _boundary(value: Any) -> Boundary:

@@ -48,13 +48,13 @@ from chunkmill.transforms.blocks import (
     read_amplification,
     unit_axes,
 )
-from chunkmill.transforms.function import function_fingerprint, shown_function
+from chunkmill.transforms.fingerprint import function_fingerprint, shown_function
 from chunkmill.transforms.tasks import TransformTarget, TransformTasks
 from chunkmill.transforms.writer import FILLED, TransformWriter, writers_of
 
 __all__ = ["TransformRequest"]
 
-_VERSION = 1  # of what the journal's numbers mean
+_VERSION = 2  # of what the journal's numbers mean
 _FINE_TASK_BYTES = 16 << 20
 """Bytes that a task holds below which fewer tasks are as good as many."""
 

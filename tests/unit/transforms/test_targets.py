@@ -68,6 +68,7 @@ def test_the_format_is_that_of_the_group_above(source):
         ({"target": []}, "expected at least one place"),
         ({"on_error": "ignore"}, "expected 'raise' or 'fill'"),
         ({"boundary": "wrap"}, "boundary='wrap'"),
+        ({"boundary": 1j}, "boundary=1j: float32, the dtype of a source, does not hold it"),
         ({"boundary": {"z": "nearest"}}, "boundary= names the dimension 'z'"),
         ({"block": {"z": 1}}, "block= names the dimension 'z'"),
         ({"halo": 1, "source_region": lambda region: region}, "source_region= says all that is read"),

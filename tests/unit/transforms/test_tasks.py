@@ -43,6 +43,71 @@ def test_a_filter_with_halo_is_that_of_the_whole_array(source, boundary, mode, b
     assert report.n_keys == 15
 
 
+@pytest.mark.parametrize("boundary", [np.nan, (np.nan, float("nan"), np.float32(np.nan))], ids=["one", "each its own"])
+def test_missing_values_beyond_the_ends(source, boundary):
+    store, values = source
+    cm.transform(lambda block: block[2:, 1:, 3:], (store, "a"), (store, "b"), halo=((2, 0), (0, 1), (3, 0)),
+                 boundary=boundary, trim=False, block=(5, 6, 12))  # fmt: skip
+    moved = np.pad(values, ((2, 0), (0, 1), (3, 0)), constant_values=np.nan)[2:, 1:, 3:]
+    np.testing.assert_array_equal(read(store), moved)
+
+
+@pytest.mark.parametrize(
+    ("values", "beyond"),
+    [
+        (np.array(["a", "bc", "d"]), ["", ""]),
+        (np.array(["2020-01-01", "2020-02-01", "2020-03-01"], "M8[D]"), [np.datetime64(0, "D")] * 2),
+        (np.array([True, True, False]), [False, False]),
+        (np.array([7, 8, 9], "u1"), [0, 0]),
+    ],
+    ids=["strings", "dates", "bools", "bytes"],
+)
+def test_a_constant_boundary_is_the_zero_of_the_dtype(values, beyond):
+    store, got = MemoryStore(), []
+    cm.to_store(values, store, "a", chunks=(3,))
+    cm.transform(lambda block: got.append(block) or block, (store, "a"), (store, "b"),
+                 halo=1, boundary="constant", dtype=values.dtype)  # fmt: skip
+    assert got[0].tolist() == [beyond[0], *values.tolist(), beyond[1]]
+
+
+@pytest.mark.parametrize("value", [300, -1, 1.5, np.nan, np.inf, 1j], ids=str)
+def test_a_boundary_that_the_dtype_does_not_hold_is_refused(value):
+    a = cm.create_array(MemoryStore(), "a", shape=(6,), dtype="u1", chunks=(2,))
+    with pytest.raises(ValueError, match="uint8, the dtype of a source, does not hold it"):
+        cm.plan_transform(np.negative, a, MemoryStore(), halo=1, boundary=value)
+
+
+@pytest.mark.parametrize("format_", ["zarr3", "zarr2", "zarr3-draft"])
+@pytest.mark.parametrize("options", [{}, {"halo": 2}, {"halo": 2, "boundary": "none"}, {"block": ()}], ids=str)
+def test_arrays_of_no_dimensions(format_, options):
+    store = MemoryStore()
+    cm.to_store(np.array(3.0), store, "a")
+    target = MemoryStore()
+    report = cm.transform(lambda block: float(block) * 2, (store, "a"), (target, "b"), format=format_, **options)
+    assert (read(target).shape, read(target), report.n_keys) == ((), 6.0, 1)
+
+
+def test_arrays_of_no_elements():
+    store, called = MemoryStore(), []
+    cm.create_array(store, "a", shape=(0, 5), dtype="f4", chunks=(2, 2))
+    cm.transform(lambda block: called.append(1) or block, (store, "a"), (store, "b"), halo=1, dtype="f4")
+    assert (read(store).shape, called) == ((0, 5), [])
+
+
+def test_a_function_may_change_its_block_in_place():
+    store = MemoryStore()
+    values = np.arange(8.0)
+    cm.to_store(values, store, "a", chunks=(4,), codecs="raw")
+    sources = [(store, "a"), values, da.from_array(values, chunks=4), cm.create_array(store, "c", shape=(8,),
+               dtype="f8", chunks=(4,), fill_value=2.0)]  # fmt: skip
+    for number, source in enumerate(sources):
+        cm.transform(lambda block: np.add(block, 1, out=block), source, (store, f"b{number}"))
+        np.testing.assert_array_equal(read(store, f"b{number}"), values + 1 if number < 3 else np.full(8, 3.0))
+    np.testing.assert_array_equal(read(store, "a"), np.arange(8.0))
+    np.testing.assert_array_equal(values, np.arange(8.0))
+    np.testing.assert_array_equal(read(store, "c"), np.full(8, 2.0))
+
+
 def test_a_halo_longer_than_the_array(source):
     _, values = source
     store = MemoryStore()
@@ -228,9 +293,13 @@ def test_a_failure_names_block_region_keys_and_line(source):
     [
         (lambda block: block[:1], "of shape"),
         (lambda block: block.astype("c8"), "which float32 does not hold"),
-        (lambda block: (block, block), "2 blocks for 1 targets"),
+        (lambda block: (block, block), "2 blocks for 1 targets: give a list of targets, or return one array"),
+        (lambda block: block.sum(axis=0), r"expected \(5, 6, 12\); give dimension_names= where"),
+        (lambda block: None, "the function returned None, expected a NumPy array"),
+        (lambda block: (row for row in block), "the function returned a generator"),
+        (lambda block: "a", "the function returned a str"),
     ],
-    ids=["shape", "kind", "number"],
+    ids=["shape", "kind", "number", "rank", "none", "generator", "text"],
 )
 def test_wrong_results_are_refused_also_where_failures_are_filled(source, function, message):
     store, _ = source

@@ -1,5 +1,11 @@
 """`transform` as users call it: on clusters, from reference sets, started and cancelled."""
 
+import functools
+import subprocess
+import sys
+import threading
+import time
+
 import dask
 import numpy as np
 import pytest
@@ -40,6 +46,118 @@ def test_a_function_that_fails_for_the_small_block_names_the_way_out():
     with pytest.raises(TransformError, match="all ones") as caught:
         cm.plan_transform(picky, a, (MemoryStore(), "b"))
     assert "give dtype=" in caught.value.__notes__[0]
+
+
+def test_what_the_function_returns_for_the_small_block_is_named_without_that_hint():
+    a = cm.create_array(MemoryStore(), "a", shape=(8, 8), dtype="f4", chunks=(4, 4))
+    with pytest.raises(TransformError, match="2 blocks for 1 targets") as caught:
+        cm.plan_transform(lambda block: (block, block), a, (MemoryStore(), "b"))
+    assert not hasattr(caught.value, "__notes__")
+
+
+@pytest.mark.parametrize(
+    ("function", "n_sources", "params", "said"),
+    [
+        (lambda block: block, 2, {}, r"cannot be called with 2 blocks, one of each source: too many positional"),
+        (lambda a, b: a + b, 1, {}, r"\(a, b\) cannot be called with 1 block, one of each source: missing a required"),
+        (lambda block: block, 1, {"sigma": 1}, r"and params \['sigma'\]: got an unexpected keyword argument 'sigma'"),
+        (lambda block, sigma: block, 1, {}, "missing a required argument: 'sigma'"),
+        (np.exp, 1, 3, "params=3: expected a dict"),
+    ],
+    ids=["too many sources", "too few sources", "unknown parameter", "parameter left out", "no dict"],
+)
+def test_a_function_that_does_not_take_these_arguments_is_refused_when_planned(function, n_sources, params, said):
+    a = cm.create_array(MemoryStore(), "a", shape=(8, 8), dtype="f4", chunks=(4, 4))
+    with pytest.raises(TypeError, match=said):
+        cm.plan_transform(function, [a] * n_sources, (MemoryStore(), "b"), params=params, dtype="f4")
+
+
+@pytest.mark.parametrize("function", [
+    lambda block, **more: block + len(more), lambda *blocks, block_id: blocks[0] + block_id[0],
+    lambda block, block_info=None: block, functools.partial(np.add, 1.0), np.vectorize(abs), np.abs,
+], ids=["any keywords", "any blocks", "block_info", "partial", "vectorize", "ufunc"])  # fmt: skip
+def test_functions_of_every_kind_are_called(function):
+    store = MemoryStore()
+    cm.to_store(noise((8, 8)), store, "a", chunks=(4, 4))
+    assert cm.transform(function, (store, "a"), (store, "b")).n_keys == 4
+
+
+@pytest.mark.parametrize(("arguments", "error", "said"), [
+    (([], "b"), ValueError, r"sources=\[\]: expected at least one place"),
+    (((("a", "x"), ("a", "y")), "b"), TypeError, "sources=.*or a list of them for several"),
+    (("a", (("b", "x"), ("b", "y"))), TypeError, "target=.*or a list of them for several"),
+], ids=["no source", "tuple of sources", "tuple of targets"])  # fmt: skip
+def test_several_places_are_a_list(arguments, error, said, tmp_path):
+    cm.create_array(str(tmp_path / "a"), shape=(8, 8), dtype="f4", chunks=(4, 4))
+    sources, target = arguments
+    with pytest.raises(error, match=said):
+        cm.plan_transform(np.exp, str(tmp_path / "a") if sources == "a" else sources, target)
+
+
+def test_a_function_that_cannot_be_pickled_runs_in_threads_and_is_named_elsewhere(tmp_path):
+    cm.to_store(noise((8, 8)), str(tmp_path / "a"), chunks=(4, 4))
+    lock = threading.Lock()
+
+    def locked(block):
+        with lock:
+            return block + 1
+
+    def planned(place):
+        return cm.plan_transform(locked, str(tmp_path / "a"), str(tmp_path / place), dtype="f4", fingerprint="plus one")
+
+    with dask.config.set(scheduler="threads"):
+        assert planned("b").run().n_keys == 4
+    with dask.config.set(scheduler="processes"), pytest.raises(TypeError) as caught:
+        planned("c").run()
+    assert "locked, what it closes over, or params cannot be pickled" in str(caught.value)
+    assert "scheduler='threads'" in str(caught.value)
+    with dask.config.set(scheduler="threads"):
+        assert planned("c").run().n_keys == 4
+
+
+KILLED = """
+import time
+import chunkmill as cm
+
+def slow(block, block_id):
+    time.sleep(0.05)
+    with open("called", "a") as file:
+        file.write(f"{block_id[0]} ")
+    return block + 1
+
+if __name__ == "__main__":
+    report = cm.transform(slow, "a.zarr", "b.zarr", dtype="f4", block=(2, 8), progress=False)
+    print(report.n_resumed)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_resumed_by_another_without_its_finished_blocks(tmp_path):
+    values = noise((160, 8))
+    cm.to_store(values, str(tmp_path / "a.zarr"), chunks=(2, 8))
+    (tmp_path / "job.py").write_text(KILLED)
+    called = tmp_path / "called"
+
+    def calls():
+        return called.read_text().split() if called.exists() else []
+
+    killed = subprocess.Popen([sys.executable, "job.py"], cwd=tmp_path)
+    try:
+        give_up = time.monotonic() + 60
+        while len(calls()) < 40 and killed.poll() is None and time.monotonic() < give_up:
+            time.sleep(0.02)
+    finally:
+        killed.kill()  # SIGKILL
+        killed.wait()
+    assert 40 <= len(calls()) < 80
+    with pytest.raises(NodeNotFound):
+        cm.open_array(str(tmp_path / "b.zarr"))
+    ended = subprocess.run([sys.executable, "job.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert int(ended.stdout) >= 25
+    assert set(calls()) == {str(i) for i in range(80)}
+    # under way, one a thread, and those whose records waited, which took 0.25 s
+    assert len(calls()) <= 80 + 15
+    np.testing.assert_array_equal(cm.open_array(str(tmp_path / "b.zarr"))[...], values + 1)
 
 
 def test_a_job_is_started_cancelled_and_resumed():

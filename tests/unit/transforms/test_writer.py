@@ -205,7 +205,7 @@ def test_another_writer_of_the_second_target_is_refused(source, monkeypatch):
             refused.append(str(caught.value))
         return both(block)
 
-    cm.transform(function, array, [(first, "x"), (second, "y")], dtype=["i4", "u1"])
+    cm.transform(function, array, [(first, "x"), (second, "y")], dtype=["i4", "u1"], fingerprint="both")
     assert "is running: 'transform to" in refused[0]
     with leased(second, "z", "somebody"), pytest.raises(JobError, match="somebody"):
         cm.transform(both, array, [(first, "z"), (second, "z")], dtype=["i4", "u1"])
@@ -222,7 +222,9 @@ def test_a_job_of_another_function_is_refused_by_its_name(source):
     store = MemoryStore()
 
     def plan(n, **options):
-        return cm.plan_transform(lambda block: block * n, array, (store, "b"), dtype="i4", block=(4, 10), **options)
+        return cm.plan_transform(
+            lambda block, **_: block * n, array, (store, "b"), dtype="i4", block=(4, 10), **options
+        )
 
     interrupted = cm.plan_transform(lambda block: block * 2, array, (Dying(store, 12), "b"), dtype="i4", block=(4, 10))
     with pytest.raises(Died):

@@ -1,0 +1,183 @@
+"""Fingerprints of functions: what counts, and that every process finds the same."""
+
+import functools
+import subprocess
+import sys
+import textwrap
+import threading
+import types
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from chunkmill.transforms.fingerprint import function_fingerprint, shown_function
+
+FACTOR = 2
+
+
+def scaled(block):
+    return FACTOR * block
+
+
+def closing(n):
+    return lambda block: block + n
+
+
+def calls(function):
+    return lambda block: function(block) + 1
+
+
+class Scale:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, block):
+        return self.factor * block
+
+    def method(self, block):
+        return self.factor + block
+
+
+def test_what_would_compute_other_values_has_another_fingerprint():
+    def one(block, size=3):
+        return ndimage.uniform_filter(block, size)
+
+    def two(block, size=4):
+        return ndimage.uniform_filter(block, size)
+
+    def three(block, size=3):
+        return ndimage.median_filter(block, size)
+
+    functions = [one, two, three, closing(1), closing(2), closing(1.0), calls(one), calls(two), scaled, np.sqrt, np.abs]
+    functions += [functools.partial(one, size=n) for n in (1, 2)]
+    functions += [Scale(1), Scale(2), Scale(1).method, Scale(2).method, ndimage.gaussian_filter]
+    functions += [closing(np.arange(3)), closing(np.arange(4))]
+    found = [function_fingerprint(function) for function in functions]
+    assert len(set(found)) == len(found)
+
+
+def test_the_same_function_has_the_same_fingerprint():
+    assert function_fingerprint(closing(1)) == function_fingerprint(closing(1))
+    assert function_fingerprint(Scale(3)) == function_fingerprint(Scale(3))
+    assert function_fingerprint(closing({"b", "a", "c"})) == function_fingerprint(closing({"c", "b", "a"}))
+
+
+def test_a_global_that_the_code_names_counts(monkeypatch):
+    before = function_fingerprint(scaled)
+    monkeypatch.setattr(sys.modules[__name__], "FACTOR", 3)
+    assert function_fingerprint(scaled) != before
+
+
+def test_functions_that_call_themselves_end():
+    def factorial(n):
+        return n * factorial(n - 1) if n else 1
+
+    assert function_fingerprint(factorial)
+
+
+def test_a_fingerprint_is_the_same_in_another_process_and_place(tmp_path):
+    source = textwrap.dedent("""
+        {}
+        import numpy as np
+        from chunkmill.transforms.fingerprint import function_fingerprint
+        NAMES = {{"b", "a", "long name"}}
+        def f(block, k=(1, 2)):
+            "Documented."
+            return [x for x in NAMES if x in {{"u", "v"}}] or np.sqrt(block) + k[0]
+        print(function_fingerprint(f, {{"p": np.arange(4)}}))
+    """)
+    found = set()
+    for i, more in enumerate(["", "# a comment\n\n"]):
+        path = tmp_path / f"script{i}.py"
+        path.write_text(source.format(more))
+        found.add(subprocess.run([sys.executable, path], capture_output=True, text=True, check=True).stdout)
+    assert len(found) == 1
+
+
+def test_names_are_shown():
+    assert shown_function(closing(1)).endswith("closing.<locals>.<lambda>")
+    assert shown_function(Scale(1)) == f"{__name__}.Scale"
+
+
+def module(monkeypatch, name, text):
+    """Return a module of that text, which is imported but not installed."""
+    made = types.ModuleType(name)
+    monkeypatch.setitem(sys.modules, name, made)
+    exec(textwrap.dedent(text), vars(made))
+    return made
+
+
+@pytest.mark.parametrize("change", ["helper", "static", "bound to the class", "property", "base", "attribute"])
+def test_all_that_a_function_uses_of_what_is_not_installed_counts(monkeypatch, change):
+    helper = "def help(b): return b + {}"
+    user = """
+        import of_{}_helper as helper
+        class Base:
+            def base(self): return {}
+        class Model(Base):
+            attribute = {}
+            @staticmethod
+            def static(): return {}
+            @classmethod
+            def of_class(cls): return {}
+            @property
+            def prop(self): return {}
+            def apply(self, b): return helper.help(b) + self.base() + self.static() + self.of_class() + self.prop
+        def function(b): return Model().apply(b)
+    """
+    at = ["helper", "base", "attribute", "static", "bound to the class", "property"].index(change)
+
+    def fingerprint(changed):
+        numbers = [2 if changed and i == at else 1 for i in range(6)]
+        name = f"of_{at}"
+        module(monkeypatch, f"{name}_helper", helper.format(numbers[0]))
+        return function_fingerprint(module(monkeypatch, name, user.format(at, *numbers[1:])).function)
+
+    assert fingerprint(False) == fingerprint(False)
+    assert fingerprint(False) != fingerprint(True)
+
+
+@pytest.mark.parametrize(
+    "made", [threading.Lock, lambda: (n for n in range(3)), threading.local], ids=["lock", "generator", "local"]
+)
+def test_what_no_other_process_recognizes_is_refused_with_the_way_out(made):
+    thing = made()
+    with pytest.raises(ValueError, match=r"another process cannot see.*give fingerprint='a name'"):
+        function_fingerprint(lambda block: block if thing else None)
+
+
+def test_calls_change_no_fingerprint():
+    vectorized, cached = np.vectorize(lambda x: x + 1, otypes=[float]), functools.lru_cache(closing(1))
+    before = function_fingerprint(vectorized), function_fingerprint(cached)
+    vectorized(np.ones(2))
+    cached(1)
+    assert (function_fingerprint(vectorized), function_fingerprint(cached)) == before
+
+
+def test_of_what_a_compiler_has_made_the_python_function_counts():
+    class Compiled:
+        def __init__(self, function):
+            functools.update_wrapper(self, function)
+            self.lock = threading.Lock()
+
+        def __call__(self, block):
+            return self.__wrapped__(block)
+
+    found = [function_fingerprint(Compiled(closing(n))) for n in (1, 1, 2)]
+    assert found[0] == found[1] != found[2]
+
+
+def test_long_chains_of_functions_end(monkeypatch):
+    n = 3000
+    text = "\n".join(f"def f{i}(b): return f{i + 1}(b)" for i in range(n))
+    one, two = (
+        function_fingerprint(module(monkeypatch, "chain", f"{text}\ndef f{n}(b): return {i}").f0) for i in (1, 2)
+    )
+    assert one != two
+
+
+def test_functions_of_packages_that_are_installed_count_by_their_own_code():
+    assert function_fingerprint(textwrap.dedent) != function_fingerprint(textwrap.indent)
+    assert function_fingerprint(ThreadPoolExecutor().submit.__func__)  # which names locks
