@@ -162,11 +162,13 @@ def marked(source: StoredArray, documents_format: Format) -> ArrayMetadata:
     metadata = source.metadata
     fill, dtype = metadata.fill_value, metadata.dtype
     masks = get_format(source.format).masks_fill_value
-    if metadata.dimension_names is None or masks == documents_format.masks_fill_value or dtype.kind not in "biufc":
+    kinds = "biufc" if masks else "biufcST"  # xarray opens no Zarr v3 in which bytes have a ``_FillValue``
+    if metadata.dimension_names is None or masks == documents_format.masks_fill_value or dtype.kind not in kinds:
         return metadata
     if not masks:
         if "_FillValue" not in metadata.attributes:  # none is missing: xarray has no fill value then, which reads as 0
-            is_zero = fill is not None and not any(np.array(fill, dtype).tobytes())  # -0.0 is another value
+            # -0.0 is another value
+            is_zero = fill is not None and not (fill if dtype.kind == "T" else any(np.array(fill, dtype).tobytes()))
             return replace(metadata, fill_value=None) if is_zero else metadata
         said = metadata.attributes["_FillValue"]
         marker = np.array(decode_fill_value(said, dtype, key=source.path), dtype)[()]

@@ -448,23 +448,27 @@ def _unmasked(
     attribute; else it stays, and an array that xarray would then read differently is refused when `strict`.
     """
     dtype, fill = metadata.dtype, metadata.fill_value
-    if fill is None or dtype.kind not in "biufcmM":
+    if fill is None or dtype.kind not in "biufcmMST":
         return metadata
     marker = None
     if "_FillValue" in metadata.attributes:
         marker = decode_fill_value(metadata.attributes["_FillValue"], dtype, key=path)
-    bits = np.array(fill, dtype).tobytes()
+    bits = _bits(fill, dtype)
     # an undefined fill value stands for nothing, and reads as zeros
     if complete or (marker is None and not any(bits)):
         return replace(metadata, fill_value=marker)
     is_nan = bool(fill != fill)  # noqa: PLR0124 - missing for every reader
-    is_missing = marker is None if is_nan else marker is not None and np.array(marker, dtype).tobytes() == bits
+    is_missing = marker is None if is_nan else marker is not None and _bits(marker, dtype) == bits
     if strict and not (is_missing or (is_nan and marker is not None and marker != marker)):  # noqa: PLR0124
         feature = (
             f"absent chunks of {fill!r} where {'nothing' if marker is None else repr(marker)} stands for missing values"
         )
         raise UnsupportedFeature(format=format, feature=feature, key=path)
     return metadata
+
+
+def _bits(value: Any, dtype: np.dtype[Any]) -> bytes:
+    return str(value).encode() if dtype.kind == "T" else np.array(value, dtype).tobytes()
 
 
 def _adapted(metadata: ArrayMetadata, documents_format: Format, path: str) -> ArrayMetadata:

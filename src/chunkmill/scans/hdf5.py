@@ -1,14 +1,13 @@
-"""Find what references of HDF5 files cannot say: values without byte ranges, attributes that a parser changes.
+"""References of HDF5 files: VirtualiZarr finds the byte ranges of each dataset, the rest is what it would say wrongly.
 
-Small arrays of such values are read, and stored in the set; larger ones are refused by name. Not here: byte ranges of
-chunks, which VirtualiZarr finds.
-Checked against: h5py 3.x's kinds of storage; values against h5py.
+Attributes are read here: VirtualiZarr makes a space of an empty text, and fails at texts in arrays and at fill values
+of texts. Small arrays whose values are no byte ranges are read, and stored in the set; larger ones are refused by name.
+Checked against: virtualizarr 2.5.1, h5py 3.x's kinds of storage; values against h5py and xarray's h5netcdf.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from importlib import import_module
 from io import RawIOBase
 from typing import Any, BinaryIO
@@ -16,66 +15,78 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from chunkmill.errors import ScanError
-from chunkmill.nodes.api import create_array
-from chunkmill.stores.memory import MemoryStore
+from chunkmill.formats.cf_fill_value import encode_fill_value
+from chunkmill.formats.registry import get_format
+from chunkmill.model.metadata import GroupMetadata
+from chunkmill.model.reference_builder import ReferenceBuilder
+from chunkmill.model.references import ReferenceSet
+from chunkmill.scans.entries import add_document, add_manifest, stored_whole, text_of, text_or_numbers
 
-__all__ = ["MAX_INLINE_BYTES", "Unreferenced", "read_unreferenced", "stored_whole"]
+__all__ = ["MAX_INLINE_BYTES", "parse_hdf5"]
 
 MAX_INLINE_BYTES = 1 << 20
 """Arrays of more decoded bytes are not stored in a set."""
 
+# of netCDF4's and HDF5's own bookkeeping; as h5netcdf leaves out
+_HIDDEN = {
+    "REFERENCE_LIST",
+    "CLASS",
+    "DIMENSION_LIST",
+    "NAME",
+    "_Netcdf4Dimid",
+    "_Netcdf4Coordinates",
+    "_nc3_strict",
+    "_NCProperties",
+}
+_NO_COORDINATE = "_nc4_non_coord_"  # before the name of a variable that is called as a dimension, but is not along it
+_NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
 
-@dataclass(frozen=True)
-class Unreferenced:
-    """Arrays and attributes that the references of a file lack.
 
-    Attributes
+def parse_hdf5(url: str, uri: str, file: BinaryIO | RawIOBase, drop_variables: Collection[str] = ()) -> ReferenceSet:
+    """Return the references of an HDF5 file.
+
+    Parameters
     ----------
-    dropped
-        Names of variables that the parser is to leave out.
-    documents
-        Key -> document or chunk of the arrays that were read.
-    empty_attributes
-        Path of a node -> names of attributes that are empty texts.
-    """
-
-    dropped: tuple[str, ...] = ()
-    documents: Mapping[str, bytes] = field(default_factory=dict)
-    empty_attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-
-def read_unreferenced(url: str, file: BinaryIO | RawIOBase, drop_variables: Collection[str] = ()) -> Unreferenced:
-    """Read the small arrays of an HDF5 file whose values are no byte ranges.
+    url, uri
+        Of the file, as errors name it and as references do.
+    file
+        Its bytes.
+    drop_variables
+        Names of variables, in any group, that are left out.
 
     Raises
     ------
     ScanError
         A variable has values that are no byte ranges, and is too large or of a kind that no array holds; names it.
     """
-    h5py = import_module("h5py")
+    h5py, builder = import_module("h5py"), ReferenceBuilder(url)
     with h5py.File(file, "r") as opened:
-        kept = dict(_nodes(url, opened, "", (), frozenset(drop_variables)))
-        arrays = {path: node for path, node in kept.items() if isinstance(node, h5py.Dataset)}
-        odd = {path: why for path, node in arrays.items() if (why := _no_ranges(node)) is not None}
-        # the parser leaves variables out by their last name, in every group
-        dropped = {path.rpartition("/")[2] for path in odd}
-        documents: dict[str, bytes] = {}
-        for path, node in arrays.items():
-            if path.rpartition("/")[2] in dropped:
-                documents |= _inline(url, path, node, odd.get(path, f"there are others of that name: {min(odd)!r}"))
-        empty = {path: names for path, node in {"": opened, **kept}.items() if (names := _empty_attributes(node))}
-    return Unreferenced((*dropped, *drop_variables), documents, empty)
+        arrays_of: dict[str, dict[str, Any]] = {"": {}}
+        for path, node in (("", opened), *_nodes(url, opened, "", (), frozenset(drop_variables))):
+            above, _, name = path.rpartition("/")
+            if isinstance(node, h5py.Dataset):
+                if not _is_only_dimension(node):
+                    name = name.removeprefix(_NO_COORDINATE)
+                    arrays_of[above][f"{above}/{name}" if above else name] = node
+                continue
+            arrays_of[path] = {}
+            for key, data in get_format("zarr3").emit_group(path, GroupMetadata(_attributes(url, path, node))).items():
+                builder.add_data(key, data)
+        for arrays in arrays_of.values():
+            for path, dims in _dims(url, arrays).items():
+                _add_array(builder, uri, (url, path), arrays[path], dims)
+    return builder.build()
 
 
 def _nodes(
     url: str, group: Any, prefix: str, above: tuple[Any, ...], dropped: Collection[str]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield path and node of all that is below a group, through links too, as the parser walks."""
+    """Yield path and node of all that is below a group, through links too."""
     h5py = import_module("h5py")
     for name in group:
         if name in dropped:
             continue
-        if (node := group.get(name)) is None:  # nor does the parser get past it
+        if (node := group.get(name)) is None:
             raise ScanError(url=url, reason=f"{prefix + name!r} is a link to nothing")
         if node in above or node == group:
             out = f"leave it out (drop_variables={[name]!r})"
@@ -83,6 +94,113 @@ def _nodes(
         yield f"{prefix}{name}", node
         if isinstance(node, h5py.Group):
             yield from _nodes(url, node, f"{prefix}{name}/", (*above, group), dropped)
+
+
+def _add_array(builder: ReferenceBuilder, uri: str, where: tuple[str, str], dataset: Any, dims: list[str]) -> None:
+    """Add an array by its byte ranges, or else with its values."""
+    attributes, prefix = _attributes(*where, dataset), f"{where[1]}/"
+    parsed = _parsed(uri, dataset)
+    if not isinstance(parsed, str):
+        document = {**parsed.metadata.to_dict(), "attributes": attributes, "dimension_names": dims}
+        add_document(builder, prefix, document)
+        add_manifest(builder, prefix, document, parsed.manifest)
+        return
+    for key, data in _inline(where, dataset, dims, attributes, parsed).items():
+        builder.add_data(key, data)
+
+
+def _parsed(uri: str, dataset: Any) -> Any:
+    """Return the ``ManifestArray`` of a dataset; where its values are no byte ranges, the reason as text."""
+    if (why := _no_ranges(dataset)) is not None:
+        return why
+    make = import_module("virtualizarr.parsers.hdf.hdf")._construct_manifest_array  # noqa: SLF001
+    try:
+        return make(uri, _WithoutAttributes(dataset), str(dataset.parent.name))
+    except Exception as error:  # noqa: BLE001 - what h5py reads can still be stored
+        return f"the parser fails: {type(error).__name__}: {error}"
+
+
+class _WithoutAttributes:
+    """A dataset whose attributes the parser does not see."""
+
+    attrs: Mapping[str, Any] = {}
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dataset, name)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Dimensions and attributes
+
+
+def _is_only_dimension(dataset: Any) -> bool:
+    """Return whether a dataset stands for a dimension of netCDF that has no coordinate."""
+    name = dataset.attrs.get("NAME") if "CLASS" in dataset.attrs else None
+    return name is not None and text_of(name).startswith(_NO_VARIABLE)
+
+
+def _dims(url: str, arrays: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the names of the axes of the arrays of a group; those without a name are called as by netCDF4.
+
+    VirtualiZarr numbers them by axis, so that one name may have several lengths; then they are numbered by length.
+    """
+    parsed = import_module("virtualizarr.parsers.hdf.hdf")
+    found: dict[str, list[str]] = {}
+    for path, dataset in arrays.items():
+        try:
+            dims = [] if dataset.shape is None else parsed._dataset_dims(dataset, str(dataset.parent.name))  # noqa: SLF001
+        except ValueError as error:
+            raise _refused(url, path, str(error)) from error
+        found[path] = dims
+    lengths: dict[str, set[int]] = {}
+    for path, dims in found.items():
+        for dim, length in zip(dims, arrays[path].shape or (), strict=True):
+            lengths.setdefault(dim, set()).add(length)
+    if not any(dim.startswith(_PHONY) and len(several) > 1 for dim, several in lengths.items()):
+        return found
+    numbers: dict[tuple[int, int], int] = {}
+    for path, dims in found.items():
+        seen: list[int] = []
+        for axis, dim in enumerate(dims):
+            if dim.startswith(_PHONY):
+                length = arrays[path].shape[axis]
+                dims[axis] = f"{_PHONY}{numbers.setdefault((length, seen.count(length)), len(numbers))}"
+                seen.append(length)
+    return found
+
+
+_PHONY = "phony_dim_"
+
+
+def _attributes(url: str, path: str, node: Any) -> dict[str, Any]:
+    """Return the attributes of a node as JSON holds them: texts, numbers, and lists of these."""
+    found = {}
+    for name in node.attrs:
+        if name in _HIDDEN:
+            continue
+        try:
+            value = node.attrs[name]
+        except (OSError, TypeError, ValueError) as error:
+            raise _refused(url, path, f"its attribute {name!r} cannot be read: {error}") from error
+        found[name] = text_or_numbers(value)
+        if name == "_FillValue" and hasattr(node, "dtype"):
+            found[name] = _fill_value(url, path, value, node.dtype)
+    return found
+
+
+def _fill_value(url: str, path: str, value: Any, dtype: np.dtype[Any]) -> Any:
+    scalar = np.ravel(value)
+    if scalar.size != 1:
+        raise _refused(url, path, f"its attribute '_FillValue' has {scalar.size} elements")
+    text = value.encode() if isinstance(value, str) else scalar[0]
+    return encode_fill_value(bytes(text) if dtype.kind == "S" else text, dtype)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Values that are no byte ranges
 
 
 def _no_ranges(dataset: Any) -> str | None:
@@ -123,62 +241,30 @@ def _chunks_without_filters(dataset: Any) -> Iterator[str]:
             yield "some of its chunks are stored without its filters"
 
 
-def _inline(url: str, path: str, dataset: Any, reason: str) -> dict[str, bytes]:
+def _inline(
+    where: tuple[str, str], dataset: Any, dims: Iterable[str], attributes: dict[str, Any], reason: str
+) -> dict[str, bytes]:
     """Return documents and the one chunk of an array; `ScanError` where it is not small, or no array."""
     h5py = import_module("h5py")
-    parsed = import_module("virtualizarr.parsers.hdf.hdf")
-    where = f"the variable {path!r} cannot be referenced: {reason}"
-    out = f"leave it out (drop_variables={[path.rpartition('/')[2]]!r}), or convert the file by other means"
     text = h5py.check_string_dtype(dataset.dtype) if dataset.shape is not None else None
     is_text = text is not None and text.length is None
     # HDF5 reads fill values where it does not find other files
     if dataset.shape is None or _is_elsewhere(dataset) or (dataset.dtype.kind == "O" and not is_text):
-        raise ScanError(url=url, reason=f"{where}; {out}")
+        raise _refused(*where, reason)
     if dataset.size * dataset.dtype.itemsize > MAX_INLINE_BYTES:
-        raise ScanError(url=url, reason=f"{where}, and it is too large to be stored in the set; {out}")
+        raise _refused(*where, f"{reason}, and it is too large to be stored in the set")
     try:
         values = np.asarray(dataset.asstr()[...] if is_text else dataset[...])
-        attributes = parsed._extract_attrs(dataset)  # noqa: SLF001 - as of those that VirtualiZarr parses
-        attributes |= dict.fromkeys(_empty_attributes(dataset), "")
-        dims = parsed._dataset_dims(dataset, group=dataset.parent.name)  # noqa: SLF001
     except Exception as error:
-        raise ScanError(url=url, reason=f"{where}, and cannot be read: {error}; {out}") from error
+        raise _refused(*where, f"{reason}, and it cannot be read: {error}") from error
     if is_text:
         values = values.astype(np.dtypes.StringDType())
         attributes.pop("_FillValue", None)  # no text is missing in xarray's sense
-    if "_FillValue" in attributes:
-        encode = import_module("virtualizarr.parsers.utils").encode_cf_fill_value
-        attributes["_FillValue"] = encode(attributes["_FillValue"], dataset.dtype)
-    if values.ndim > dataset.ndim:  # elements that are arrays are further axes
-        dims = [*dims, *(f"phony_dim_{axis}" for axis in range(dataset.ndim, values.ndim))]
-    return stored_whole(path, values, dims=dims, attributes=attributes)
+    # elements that are arrays are further axes
+    dims = [*dims, *(f"{_PHONY}{axis}" for axis in range(dataset.ndim, values.ndim))]
+    return stored_whole(where[1], values, dims=dims, attributes=attributes)
 
 
-def stored_whole(path: str, values: Any, *, dims: Any, attributes: Any, fill_value: Any = None) -> dict[str, bytes]:
-    """Return documents and the one chunk of an array with all its values, as Zarr v3 has them."""
-    store = MemoryStore()
-    create_array(
-        store,
-        path,
-        shape=values.shape,
-        dtype=values.dtype,
-        chunks=values.shape,
-        codecs="raw",
-        fill_value=fill_value,
-        dimension_names=dims,
-        attributes=attributes,
-    )[...] = values
-    return {key: value for key in store.list_prefix(f"{path}/") if (value := store.get(key)) is not None}
-
-
-def _empty_attributes(node: Any) -> tuple[str, ...]:
-    """Return the names of attributes that are empty texts, of which the parser makes a space."""
-    return tuple(name for name in node.attrs if _is_empty(node, name))
-
-
-def _is_empty(node: Any, name: str) -> bool:
-    try:
-        value = node.attrs[name]
-    except (OSError, TypeError, ValueError):  # a type that h5py does not read; what the parser makes of it stays
-        return False
-    return isinstance(value, (bytes, np.bytes_)) and not value
+def _refused(url: str, path: str, reason: str) -> ScanError:
+    out = f"leave it out (drop_variables={[path.rpartition('/')[2]]!r}), or convert the file by other means"
+    return ScanError(url=url, reason=f"the variable {path!r} cannot be referenced: {reason}; {out}")

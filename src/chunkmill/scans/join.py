@@ -26,7 +26,8 @@ from chunkmill.nodes.api import open_group
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 from chunkmill.scans.cached_file import CachedFile
-from chunkmill.scans.hdf5 import MAX_INLINE_BYTES, stored_whole
+from chunkmill.scans.entries import stored_whole
+from chunkmill.scans.hdf5 import MAX_INLINE_BYTES
 from chunkmill.scans.places import Place, places_of
 from chunkmill.stores.reference import ReferenceStore
 from chunkmill.stores.reference_targets import Targets

@@ -1,26 +1,82 @@
-"""Parse FITS and GRIB files by kerchunk, and refuse or mend what it would say wrongly.
+"""Parse netCDF3, FITS and GRIB files by kerchunk, and refuse or mend what it would say wrongly.
 
-kerchunk takes the first image of a FITS file alone, writes a filter for scaled images that computes other values, and
-refers to compressed images as if they were plain. Of a GRIB file it keeps one message of each variable, and cuts
-messages of edition 1 at wrong places. Not here: other parsers (`chunkmill.scans.parse`).
-Checked against: kerchunk 0.2.10, astropy 8.0, eccodes 2.50; values against astropy and cfgrib.
+kerchunk writes all attributes of netCDF3 as texts, and loses one of two values that stand for missing elements. It
+takes the first image of a FITS file alone, writes a filter for scaled images that computes other values, and refers to
+compressed images as if they were plain. Of a GRIB file it keeps one message of each variable, and cuts messages of
+edition 1 at wrong places. Not here: other parsers (`chunkmill.scans.parse`).
+Checked against: kerchunk 0.2.10, astropy 8.0, eccodes 2.50; values against xarray's scipy, astropy
+and cfgrib.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping
 from importlib import import_module
 from typing import Any
 
 import fsspec
+import numpy as np
 
 from chunkmill.errors import ScanError
 from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.model.references import ReferenceSet
+from chunkmill.scans.entries import text_or_numbers
 
-__all__ = ["parse_fits", "parse_grib"]
+__all__ = ["parse_fits", "parse_grib", "parse_netcdf3"]
+
+
+def parse_netcdf3(url: str, uri: str, storage_options: Mapping[str, Any] | None = None) -> ReferenceSet:
+    """Return references to the variables of a netCDF3 file.
+
+    Parameters
+    ----------
+    url, uri
+        Of the file, as errors name it and as references do.
+
+    Raises
+    ------
+    ScanError
+        A fill value is not of its variable's type.
+    """
+    to_zarr = import_module("kerchunk.netCDF3").NetCDF3ToZarr
+    opened = to_zarr(uri, storage_options=dict(storage_options or {}), inline_threshold=0)
+    attributes = {name: dict(variable._attributes) for name, variable in opened.variables.items()}  # noqa: SLF001
+    attributes[""] = {name: value for name, value in opened._attributes.items() if name != "filename"}  # noqa: SLF001
+    for each in (opened, *opened.variables.values()):
+        each._attributes.clear()  # noqa: SLF001 - what is not there is not written wrongly
+    references = opened.translate()["refs"]
+    opened.fp.close()
+    for name, own in attributes.items():
+        prefix = f"{name}/" if name else ""
+        document = json.loads(references.get(f"{prefix}.zattrs", "{}"))
+        if name:
+            array = json.loads(references[f"{prefix}.zarray"])
+            try:
+                array["fill_value"] = _fill_value(own.pop("_FillValue", None), np.dtype(array["dtype"]))
+            except (TypeError, ValueError) as error:
+                raise ScanError(url=url, reason=f"the fill value of {name!r} is not of its type: {error}") from error
+            references[f"{prefix}.zarray"] = json.dumps(array)
+        document |= {each: text_or_numbers(value) for each, value in own.items()}
+        references[f"{prefix}.zattrs"] = json.dumps(document)
+    return parse_reference_json(json.dumps({"version": 1, "refs": references}).encode(), source=url)
+
+
+def _fill_value(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return the fill value as Zarr v2 writes it, of a variable whose chunks are all there."""
+    if value is None:
+        return None
+    if dtype.kind == "S":
+        return base64.standard_b64encode(bytes(value)).decode()
+    number = np.asarray(value).astype(dtype, casting="same_kind").item()
+    return (
+        number
+        if dtype.kind != "f" or math.isfinite(number)
+        else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(number, "NaN")
+    )
 
 
 def parse_fits(

@@ -11,23 +11,21 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 import fsspec
-import numpy as np
 
 from chunkmill.errors import ChunkmillError, ScanError
 from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import ReferenceSet
 from chunkmill.scans.cached_file import CachedFile
-from chunkmill.scans.hdf5 import Unreferenced, read_unreferenced
-from chunkmill.scans.kerchunk import parse_fits, parse_grib
-from chunkmill.scans.tiff import with_known_codecs
+from chunkmill.scans.entries import add_group
+from chunkmill.scans.hdf5 import parse_hdf5
+from chunkmill.scans.kerchunk import parse_fits, parse_grib, parse_netcdf3
 from chunkmill.stores.obstore_clients import location_of
 from chunkmill.stores.reference import ReferenceStore
 from chunkmill.stores.reference_targets import Targets
@@ -58,8 +56,6 @@ _USER_BLOCKS = tuple(512 << i for i in range(12))  # where HDF5 may begin, after
 _HEAD = 16
 
 _PARSERS = {
-    "hdf5": "virtualizarr.parsers:HDFParser",
-    "netcdf3": "virtualizarr.parsers:NetCDF3Parser",
     "dmrpp": "virtualizarr.parsers:DMRPPParser",
     "tiff": "virtual_tiff:VirtualTIFF",
 }
@@ -176,6 +172,13 @@ def _parsed(
 ) -> ReferenceSet:
     if callable(kind):
         return _as_set(kind(url), url)
+    if kind == "hdf5":
+        import_module("virtualizarr.parsers")  # an error of its own where it is not installed
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # codecs of HDF5 are not in Zarr v3: they are those of numcodecs
+            return parse_hdf5(url, _uri(url), file, drop_variables)
+    if kind == "netcdf3":
+        return parse_netcdf3(url, _uri(url), storage_options)
     if kind == "grib":
         return parse_grib(url, storage_options)
     if kind == "fits":
@@ -186,27 +189,15 @@ def _parsed(
     if kind not in _PARSERS:
         raise ScanError(url=url, reason=f"there is no parser {kind!r}: {', '.join(KINDS)}")
     module, _, name = _PARSERS[kind].partition(":")
-    make, more = getattr(import_module(module), name), Unreferenced()
-    if kind == "hdf5":
-        more = read_unreferenced(url, file, drop_variables)
-        make = partial(make, drop_variables=more.dropped, reader_factory=lambda *_: file)
-    if kind == "netcdf3":
-        make = partial(make, reader_options={"storage_options": dict(storage_options or {})})
-    by_itself = kind in {"hdf5", "netcdf3"}  # whose parsers are given the file or its options, not the registry
-    registry = _placeholder(url) if by_itself else _registry(url, storage_options)
+    make = getattr(import_module(module), name)
+    registry = _registry(url, storage_options)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # codecs of HDF5 are not in Zarr v3: they are those of numcodecs
-        return _as_set(make()(url=_uri(url), registry=registry), url, more)
+        warnings.simplefilter("ignore")  # as above
+        return _as_set(make()(url=_uri(url), registry=registry), url)
 
 
 def _uri(url: str) -> str:
     return url if "://" in url else f"file://{os.path.abspath(url)}"  # noqa: PTH100 - no links are followed
-
-
-def _placeholder(url: str) -> Any:
-    """Return a registry in which a url is found, and a store that nobody asks."""
-    split = urlsplit(_uri(url))
-    return import_module("obspec_utils.registry").ObjectStoreRegistry({f"{split.scheme}://{split.netloc}": object()})
 
 
 def _registry(url: str, storage_options: Mapping[str, Any] | None) -> Any:
@@ -227,14 +218,7 @@ def _registry(url: str, storage_options: Mapping[str, Any] | None) -> Any:
     return registry({root: import_module("chunkmill.stores.obstore_clients").open_client(location)})
 
 
-# --------------------------------------------------------------------------------------------------------------------
-# VirtualiZarr's manifests as references
-
-
-_NOTHING_MORE = Unreferenced()
-
-
-def _as_set(found: Any, url: str, more: Unreferenced = _NOTHING_MORE) -> ReferenceSet:
+def _as_set(found: Any, url: str) -> ReferenceSet:
     if isinstance(found, ReferenceSet):
         return found
     if isinstance(found, Mapping):
@@ -244,49 +228,5 @@ def _as_set(found: Any, url: str, more: Unreferenced = _NOTHING_MORE) -> Referen
         kind = type(found).__name__
         raise ScanError(url=url, reason=f"the parser returned {kind}, expected a reference set or a ManifestStore")
     builder = ReferenceBuilder(url)
-    _add_group(builder, "", group, more.empty_attributes)
-    for key, data in more.documents.items():
-        builder.add_data(key, data)
+    add_group(builder, "", group)
     return builder.build()
-
-
-def _add_group(builder: ReferenceBuilder, prefix: str, group: Any, empty: Mapping[str, Iterable[str]]) -> None:
-    document = {**group.metadata.to_dict(), "attributes": dict(group.metadata.attributes)}
-    _add_document(builder, prefix, document, empty)
-    for name, array in group.arrays.items():
-        _add_array(builder, f"{prefix}{name}/", array, empty)
-    for name, below in group.groups.items():
-        _add_group(builder, f"{prefix}{name}/", below, empty)
-
-
-def _add_document(
-    builder: ReferenceBuilder, prefix: str, document: dict[str, Any], empty: Mapping[str, Iterable[str]]
-) -> None:
-    document = {name: value for name, value in document.items() if name != "consolidated_metadata"}
-    # VirtualiZarr makes a space of an empty text
-    document["attributes"] = {**document.get("attributes", {}), **dict.fromkeys(empty.get(prefix.rstrip("/"), ()), "")}
-    builder.add_data(f"{prefix}zarr.json", json.dumps(document, default=_plain).encode())
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value.tolist() if hasattr(value, "tolist") else str(value)
-
-
-def _add_array(builder: ReferenceBuilder, prefix: str, array: Any, empty: Mapping[str, Iterable[str]]) -> None:
-    document = with_known_codecs(array.metadata.to_dict())
-    _add_document(builder, prefix, document, empty)
-    manifest = array.manifest
-    paths, offsets, lengths = (np.asarray(a) for a in (manifest._paths, manifest._offsets, manifest._lengths))  # noqa: SLF001
-    for coords, data in (getattr(manifest, "_inlined", None) or {}).items():
-        builder.add_data("/".join([f"{prefix}c", *map(str, coords)]), bytes(data))
-    is_stored = np.asarray(paths != "")
-    if not paths.ndim or document["shape"] == []:
-        if is_stored.all() and paths.size:
-            builder.add(f"{prefix}c", str(paths.ravel()[0]), int(offsets.ravel()[0]), int(lengths.ravel()[0]))
-        return
-    coords = np.argwhere(is_stored)
-    names, numbers = np.unique(np.array(paths[is_stored].tolist(), dtype=str), return_inverse=True)
-    ids = np.array([builder.url_id(str(name)) for name in names], dtype=np.int64)
-    if len(coords):
-        columns = (ids[numbers.reshape(-1)], offsets[is_stored].astype(np.int64), lengths[is_stored].astype(np.int64))
-        builder.add_table(f"{prefix}c/", "/", coords, *columns)

@@ -24,7 +24,7 @@ from chunkmill.formats.references.chunk_numbers import split_by_array
 from chunkmill.formats.references.json import emit_reference_json, parse_reference_json
 from chunkmill.nodes.api import create_group, open_group
 from chunkmill.scans.cached_file import CachedFile
-from chunkmill.scans.hdf5 import stored_whole
+from chunkmill.scans.entries import stored_whole
 from chunkmill.scans.join import LoadedArray, ParsedFile, with_data
 from chunkmill.stores.base import Store
 from chunkmill.stores.memory import MemoryStore
@@ -148,7 +148,7 @@ def fingerprint_of(parser: Any, dims: Sequence[str], dropped: tuple[str, ...]) -
     how = parser
     if callable(parser):
         how = [getattr(parser, "__module__", ""), getattr(parser, "__qualname__", ""), _code_of(parser)]
-    return json.dumps([2, how, [_version(name) for name in _PARSERS], list(dims), dropped])
+    return json.dumps([3, how, [_version(name) for name in _PARSERS], list(dims), dropped])
 
 
 def _code_of(function: Any) -> str:

@@ -1,8 +1,10 @@
-"""FITS and GRIB: what is refused before kerchunk reads it."""
+"""netCDF3, FITS and GRIB: what kerchunk would say wrongly is mended, or refused."""
 
 import numpy as np
 import pytest
+import xarray as xr
 
+import chunkmill as cm
 from chunkmill.errors import ScanError
 from chunkmill.scans.kerchunk import parse_fits, parse_grib
 
@@ -31,3 +33,34 @@ def test_a_file_without_data_is_refused(tmp_path):
     fits.PrimaryHDU().writeto(tmp_path / "x.fits")
     with pytest.raises(ScanError, match="no extension has data"):
         parse_fits(str(tmp_path / "x.fits"))
+
+
+@pytest.mark.filterwarnings("ignore:variable 'v' has multiple fill values")  # of xarray
+def test_attributes_and_fill_values_of_netcdf3(tmp_path):
+    netcdf = pytest.importorskip("scipy.io").netcdf_file
+    with netcdf(tmp_path / "x.nc", "w") as made:
+        made.place = "caf\u00e9".encode("latin-1")
+        made.createDimension("t", None)
+        made.createDimension("x", 3)
+        values = {"v": np.array([[1, -1, -2]], "i2"), "c": np.array([[b"a", b"b", b"c"]]), "f": np.full((1, 3), np.nan)}
+        for name, each in values.items():
+            made.createVariable(name, each.dtype, ("t", "x"))[:] = each
+        made.createVariable("scalar", "f8", ())[...] = 5
+        v, c, f = (made.variables[name] for name in values)
+        v._FillValue, v.missing_value, v.valid_range = np.int16(-1), np.int16(-2), np.array([0, 9], "i2")
+        v.scale_factor, v.units = np.float64(0.5), ""
+        c._FillValue, f._FillValue = b"b", np.nan
+    cm.scan(tmp_path / "x.nc", tmp_path / "x.json")
+    group = cm.open_group(tmp_path / "x.json")
+    assert group.attributes == {"place": "caf\u00e9"}
+    expected_attributes = {"missing_value": -2, "valid_range": [0, 9], "scale_factor": 0.5, "units": ""}
+    assert {name: group["v"].attributes[name] for name in expected_attributes} == expected_attributes
+    assert group["scalar"][...] == 5
+    expected = xr.load_dataset(tmp_path / "x.nc", engine="scipy")
+    found = xr.load_dataset(tmp_path / "x.json", engine="chunkmill")
+    xr.testing.assert_equal(found, expected)
+    assert np.isnan(found.v.values).tolist() == [[False, True, True]]
+    for target in ("zarr2", "zarr3"):
+        cm.convert(tmp_path / "x.nc", tmp_path / target, format=target)
+        converted = xr.load_dataset(tmp_path / target, engine="zarr", consolidated=False)
+        xr.testing.assert_equal(converted[["v", "f", "scalar"]], expected[["v", "f", "scalar"]])

@@ -1,0 +1,123 @@
+"""HDF5 files whose attributes, dimensions and names VirtualiZarr says wrongly, or fails at."""
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+
+import chunkmill as cm
+from chunkmill.errors import ScanError
+
+pytestmark = pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr")
+pytest.importorskip("virtualizarr", reason="of the extra `scan`")
+
+
+@pytest.fixture
+def file(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as made:
+        yield made
+
+
+def scanned(file):
+    path = file.filename
+    file.close()
+    cm.scan(path, f"{path}.json")
+    return cm.open_group(f"{path}.json")
+
+
+ATTRIBUTES = {
+    "empty text": (np.bytes_(b""), ""),
+    "no text": (h5py.Empty("S1"), ""),
+    "no numbers": (h5py.Empty("f4"), []),
+    "texts": (np.array([b"a", b"bc"]), ["a", "bc"]),
+    "texts of variable length": (["a", "bc\u00e9"], ["a", "bc\u00e9"]),
+    "a text in a list": (np.array([b"abc"]), "abc"),
+    "Latin-1": (np.bytes_("\u00b0C".encode("latin-1")), "\u00b0C"),
+    "a number in a list": (np.array([3], "i2"), 3),
+    "numbers": (np.array([1.5, 2]), [1.5, 2.0]),
+    "a table": (np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
+    "a boolean": (np.True_, True),
+}
+
+
+@pytest.mark.parametrize("kind", ATTRIBUTES)
+def test_attributes(file, kind):
+    value, expected = ATTRIBUTES[kind]
+    file.attrs["a"] = value
+    file["v"] = [1, 2, 3]
+    file["v"].attrs["a"] = value
+    group = scanned(file)
+    for node in (group, group["v"]):
+        assert node.attributes["a"] == expected
+
+
+@pytest.mark.parametrize("value", [np.bytes_(b"b"), np.array([b"b"]), "b"])
+def test_fill_values_of_texts(file, value):
+    file.create_dataset("v", data=np.array([b"a", b"b"]))
+    file["v"].attrs["_FillValue"] = value
+    found = scanned(file)
+    assert found["v"][...].tolist() == [b"a", b"b"]
+    read = xr.load_dataset(found.url, engine="chunkmill", concat_characters=False).v
+    assert read.encoding["_FillValue"] == b"b"
+    assert read.isnull().values.tolist() == [False, True]
+
+
+def test_empty_texts_are_not_missing(file, tmp_path):
+    file.create_dataset("v", data=["a", "", "bcd"], dtype=h5py.string_dtype())
+    file.create_dataset("s", data=np.array([b"a", b"", b"b"]), chunks=(2,))
+    expected = {"v": ["a", "", "bcd"], "s": [b"a", b"", b"b"]}
+    url = scanned(file).url
+    for kind in ("zarr2", "zarr3"):
+        cm.convert(url.removesuffix(".json"), tmp_path / kind, format=kind)
+    options = {"consolidated": False}
+    read = [
+        xr.load_dataset(url, engine="chunkmill"),
+        xr.load_dataset(
+            "reference://",
+            engine="zarr",
+            backend_kwargs=options | {"storage_options": {"fo": url.removeprefix("file://")}},
+        ),
+        *(xr.load_dataset(tmp_path / kind, engine="zarr", **options) for kind in ("zarr2", "zarr3")),
+    ]
+    for each in read:
+        assert {name: each[name].values.tolist() for name in expected} == expected
+
+
+def test_a_fill_value_of_several_elements_is_named(file):
+    file["v"] = [1, 2, 3]
+    file["v"].attrs["_FillValue"] = [1, 2]
+    with pytest.raises(ScanError, match="'v' cannot be referenced: its attribute '_FillValue' has 2 elements"):
+        scanned(file)
+
+
+def test_axes_without_names_have_one_length_each(file):
+    file["a"], file["b"], file["c"] = np.zeros((2, 3)), np.zeros((3, 2)), np.zeros((4, 4))
+    file["below/a"] = np.zeros((5, 6))
+    found = scanned(file)
+    dims = {name: found[name].dimension_names for name in ("a", "b", "c", "below/a")}
+    assert dims["a"] == dims["b"][::-1]
+    assert len({*dims["a"], *dims["c"]}) == 4
+    assert dims["below/a"] == ("phony_dim_0", "phony_dim_1")
+    assert dict(xr.load_dataset(found.url, engine="chunkmill").sizes) == dict(
+        zip((*dims["a"], *dims["c"]), (2, 3, 4, 4), strict=True)
+    )
+
+
+def test_a_coordinate_without_values_is_kept_and_a_dimension_without_one_is_none(tmp_path):
+    made = xr.Dataset({"v": (("time", "x"), np.zeros((0, 2)))}, {"time": np.zeros(0)})
+    made.to_netcdf(tmp_path / "x.nc", engine="h5netcdf", unlimited_dims=["time"])
+    cm.scan(tmp_path / "x.nc", tmp_path / "x.json")
+    xr.testing.assert_identical(xr.load_dataset(tmp_path / "x.json", engine="chunkmill"), made)
+
+
+def test_a_variable_that_is_called_as_a_dimension_of_others(tmp_path):
+    h5netcdf = pytest.importorskip("h5netcdf")
+    with h5netcdf.File(tmp_path / "x.nc", "w") as made:
+        made.dimensions = {"x": 2, "y": 3}
+        made.create_variable("x", ("y",), data=np.arange(3.0))
+        made.create_variable("v", ("x",), data=np.arange(2.0))
+    cm.scan(tmp_path / "x.nc", tmp_path / "x.json")
+    found = cm.open_group(tmp_path / "x.json")
+    assert sorted(found) == ["v", "x"]
+    assert (found["x"].dimension_names, found["v"].dimension_names) == (("y",), ("x",))
+    assert np.array_equal(found["x"][...], np.arange(3.0))
