@@ -67,3 +67,60 @@ def test_what_does_not_go_together_is_refused(ds, tmp_path):
         ds.assign_coords(y=np.arange(20) + 1).chunkmill.transform(np.negative, target, variables=["v"])
     ds.chunkmill.transform(np.negative, target, variables=["v"])
     assert sorted(xr.open_dataset(target, engine="chunkmill").data_vars) == ["u", "v"]
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "coords"),
+    [
+        (lambda u: u.mean(axis=0), {"dimension_names": ("y", "x")}, ["lon", "y"]),
+        (lambda u: u.max(axis=(0, 1)), {"dimension_names": ["x"]}, ["lon"]),
+        (lambda u: u[..., None], {"dimension_names": ("time", "y", "x", "band"), "shape": (10, 20, 30, 1)},
+         ["lon", "time", "y"]),
+    ],
+    ids=["without time", "one dimension", "another dimension"],
+)  # fmt: skip
+def test_coordinates_of_dimensions_that_go_are_left_out(ds, function, options, coords, tmp_path):
+    ds.chunkmill.transform(function, str(tmp_path / "t"), variables="u", **options)
+    found = xr.open_dataset(str(tmp_path / "t"), engine="chunkmill")
+    assert sorted(found.coords) == coords
+    np.testing.assert_array_equal(found.u, function(ds.u.to_numpy()))
+
+
+def test_results_of_several_dimensions_keep_the_coordinates_of_each(ds, tmp_path):
+    ds.chunkmill.transform(
+        lambda u: (u.mean(axis=(1, 2)), u.mean(axis=(0, 2))), str(tmp_path / "t"),
+        variables=["u"], names=["series", "profile"], dimension_names=[("time",), ("y",)],
+    )  # fmt: skip
+    found = xr.open_dataset(str(tmp_path / "t"), engine="chunkmill")
+    assert (found.series.dims, found.profile.dims, sorted(found.coords)) == (("time",), ("y",), ["time", "y"])
+
+
+def test_a_dimension_with_coordinates_keeps_its_length(ds, tmp_path):
+    def every_second(region):
+        time, *others = region
+        return (slice(2 * time.start, 2 * time.stop), *others)
+
+    def run(data):
+        options = {"variables": ["u"], "source_region": every_second, "shape": (5, 20, 30)}
+        return data.chunkmill.transform(lambda u: u[::2], str(tmp_path / "t"), **options)
+
+    with pytest.raises(
+        DatasetError, match=r"variable 'time' .*: it would have 5 elements, and its coordinates have 10"
+    ):
+        run(ds)
+    assert not (tmp_path / "t").exists()
+    run(ds.drop_vars("time"))
+    np.testing.assert_array_equal(xr.open_dataset(str(tmp_path / "t"), engine="chunkmill").u, ds.u[::2])
+
+
+def test_one_name_may_be_a_text(ds, tmp_path):
+    ds.chunkmill.transform(np.hypot, str(tmp_path / "t"), names="speed")
+    ds.rename(u="wind").chunkmill.transform(np.negative, str(tmp_path / "t"), variables="wind")
+    assert sorted(xr.open_dataset(str(tmp_path / "t"), engine="chunkmill").data_vars) == ["speed", "wind"]
+
+
+def test_other_words_and_whole_datasets_are_explained(ds, tmp_path):
+    with pytest.raises(TypeError, match="did you mean halo=2"):
+        ds.chunkmill.transform(np.negative, str(tmp_path / "t"), variables=["u"], depth=2)
+    with pytest.raises(TypeError, match=r"a source is a Dataset: give a variable"):
+        cm.plan_transform(np.negative, ds, str(tmp_path / "b"))
