@@ -181,7 +181,8 @@ class DatasetAccessor(_Accessor[Dataset]):
         variables
             Names of the variables that the function gets, in this order; all data variables by default.
         names
-            Names of the results; that of the variable, where there is one, by default.
+            Names of the results; that of the variable, where there is one, by default. Coordinates are kept along the
+            dimensions that results have.
         **options
             As in `chunkmill.transform`: ``halo={"lat": 2}``, ``dtype=``, ``chunks={"time": 30}``, ``resume=``, …
 
@@ -193,7 +194,8 @@ class DatasetAccessor(_Accessor[Dataset]):
         Raises
         ------
         DatasetError
-            There are several variables and no `names`; or other coordinates are stored at the target.
+            There are several variables and no `names`; a dimension that has coordinates gets another length; or other
+            coordinates are stored at the target.
         TransformError, JobError
             As in `chunkmill.transform`.
 
