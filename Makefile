@@ -41,10 +41,10 @@ $(VENV)/peers/zarr3/.made:
 	$(VENV)/peers/zarr3/bin/python -m pip install --quiet zarr==3.4.2 numcodecs==0.17.1 msgpack==1.2.4 crc32c==2.9.post0 zfpy==1.0.1 cast-value-rs==0.5.1 pcodec==1.1.0
 	@touch $@
 
-# anndata, whose tables are a hierarchy of arrays, and zarrita.js, where there is npm
+# anndata, whose tables are a hierarchy of arrays, with chunkmill to show it some; and zarrita.js, where there is npm
 $(VENV)/peers/anndata/.made:
 	$(PYTHON) -m venv $(VENV)/peers/anndata
-	$(VENV)/peers/anndata/bin/python -m pip install --quiet anndata==0.12.19 zarr==3.1.6
+	$(VENV)/peers/anndata/bin/python -m pip install --quiet anndata==0.12.19 zarr==3.1.6 -e .
 	@touch $@
 
 $(VENV)/peers/js/.made:

@@ -1,4 +1,7 @@
-"""Read a table with anndata, in its own environment: ``python read_with_anndata.py STORE`` prints it as JSON."""
+"""Read a table with anndata, in its own environment: ``python read_with_anndata.py STORE`` prints it as JSON.
+
+``python read_with_anndata.py --shown STORE`` reads it as chunkmill shows it to zarr-python.
+"""
 
 import json
 import sys
@@ -7,7 +10,12 @@ import warnings
 import anndata
 
 warnings.simplefilter("ignore")
-table = anndata.read_zarr(sys.argv[1])
+if sys.argv[1] == "--shown":
+    from chunkmill import zarr_store
+
+    table = anndata.read_zarr(zarr_store(sys.argv[2]))
+else:
+    table = anndata.read_zarr(sys.argv[1])
 print(
     json.dumps(
         {
