@@ -21,7 +21,9 @@ def read(job):
         version = int(job["kind"][-1])
         array = zarr.open_array(opened, mode="r", path=job["path"], zarr_format=version)
         attributes = dict(array.attrs)
-        names = attributes.pop("_ARRAY_DIMENSIONS", None) if version == 2 else array.metadata.dimension_names
+        names = attributes.pop("_ARRAY_DIMENSIONS", None)
+        if version == 3 and (names is None or len(set(names)) == len(names)):  # names that repeat are there as well
+            names = array.metadata.dimension_names
         values = np.asarray(array[...])
         if values.dtype.kind == "T":
             values = values.astype(object)

@@ -50,6 +50,7 @@ def test_zarr_python_2(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*read as:UserWarning")  # serializers without endian
+@pytest.mark.filterwarnings("ignore:a dimension name occurs twice")
 def test_the_newest_zarr_python(tmp_path):
     """Where there is a Python 3.12, which zarr-python needs since 3.2."""
     python = interpreter("zarr3", demanded=False)

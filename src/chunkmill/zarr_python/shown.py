@@ -8,7 +8,7 @@ needs zarr-python. Not here: the store that zarr-python asks (`chunkmill.zarr_py
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from chunkmill.array.chunk_io import encode_chunk
@@ -58,8 +58,9 @@ class ShownArray:
         return StoredArray(MemoryStore(), "", self._shown[0], "zarr3", "")
 
     def document(self) -> bytes:
-        """Return ``zarr.json``."""
-        (value,) = get_format("zarr3").emit_array(self.path, self._shown[0]).values()
+        """Return ``zarr.json``, in which structured types have the name that every zarr-python 3 reads."""
+        metadata = replace(self._shown[0], struct_name="structured")
+        (value,) = get_format("zarr3").emit_array(self.path, metadata).values()
         return value
 
     @cached_property

@@ -124,6 +124,16 @@ def test_strings(tmp_path):
     assert zarr.open_array(zarr_store(tmp_path / "x"), mode="r")[:].tolist() == ["a", "bc", "ü"]
 
 
+@pytest.mark.parametrize("format_", ["zarr2", "zarr3"])
+def test_structured_types_have_the_name_that_zarr_python_3_1_reads(tmp_path, format_):
+    values = np.zeros(5, [("a", "<i2"), ("b", "<f4"), ("c", [("d", "?")])])
+    values["a"], values["b"], values["c"]["d"] = range(5), 0.5, [True, False, True, False, True]
+    cm.to_store(values, tmp_path / "x", format=format_, chunks=(2,), fill_value=values[2])
+    array = zarr.open_array(zarr_store(tmp_path / "x"), mode="r")
+    assert array[:].tolist() == values.tolist()
+    assert array.fill_value == values[2]
+
+
 def test_xarray_reads_through_its_own_engine(tmp_path):
     ds = xr.Dataset({"v": (("y", "x"), X), "t": ("y", np.arange(7.0))}, attrs={"title": "t"})
     cm.write_dataset(ds, tmp_path / "x", format="n5")
