@@ -77,8 +77,13 @@ def test_values_coordinates_and_attributes(path, tmp_path):
     expected = opened_by_xarray(path)
     for target in ("x.json", "x.parquet"):
         cm.scan(path, tmp_path / target)
+        assert cm.open(tmp_path / target).format == "zarr2"  # which other readers of sets find the chunks of
         assert_same(xr.load_dataset(tmp_path / target, engine="chunkmill", decode_timedelta=False), expected)
     assert_same(xr.load_dataset(path, engine="chunkmill", decode_timedelta=False), expected)
+    own = {"storage_options": {"fo": str(tmp_path / "x.json"), "remote_protocol": "file"}, "consolidated": False}
+    by_fsspec = xr.load_dataset("reference://", engine="zarr", backend_kwargs=own, decode_timedelta=False)
+    for name, variable in expected.variables.items():
+        assert xr.Variable(variable.dims, by_fsspec[name].values.astype(variable.dtype)).equals(variable), name
     cm.convert(path, tmp_path / "x.zarr", format="zarr3")
     with xr.open_dataset(tmp_path / "x.zarr", engine="zarr", consolidated=False, decode_timedelta=False) as converted:
         for name, variable in expected.variables.items():

@@ -6,6 +6,7 @@ shards or block headers around them. Not here: locating the ranges (`chunkmill.r
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -16,6 +17,7 @@ import numpy as np
 from dask.utils import format_time
 from numpy.typing import NDArray
 
+from chunkmill.array.layout import build_layouts
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import choose_action
 from chunkmill.conversion.target_metadata import fitted_to
@@ -239,15 +241,18 @@ def write_set(
     groups, arrays = nodes_in_set(node, path)
     referenced = strip_containers(arrays, inline_ends=end_blocks == "inline")
     # an array that cannot be described fails before anything is looked up
-    describe_referenced(referenced, zarr_format, referenced)
+    v2_alone = file.kind == "parquet"
+    describe_referenced(referenced, zarr_format, referenced, v2_alone=v2_alone)
     elsewhere = elsewhere or WrittenElsewhere()
     looked_up = {at: each for at, each in referenced.items() if at not in elsewhere.n_chunks}
     found, result = locate_references(list(looked_up.values()), progress=progress)
     located = dict(zip(looked_up, found, strict=True))
+    if get_format(_FORMATS[zarr_format or min(_FORMATS)]).masks_fill_value:
+        located = {at: _with_absent(looked_up[at], table, at) for at, table in located.items()}
     n_present = {**{at: table.n_chunks for at, table in located.items()}, **elsewhere.n_chunks}
     n_absent = {at: each.metadata.chunk_grid.n_chunks - n_present[at] for at, each in referenced.items()}
     complete = {at for at, n in n_absent.items() if n == 0}
-    documents_format, described = describe_referenced(referenced, zarr_format, complete)
+    documents_format, described = describe_referenced(referenced, zarr_format, complete, v2_alone=v2_alone)
     builder, urls = ReferenceBuilder(file.url), UrlTable()
     for at, group in groups.items():
         _add_documents(builder, documents_format.emit_group(at, group))
@@ -389,7 +394,11 @@ def strip_containers(arrays: Mapping[str, StoredArray], *, inline_ends: bool) ->
 
 
 def describe_referenced(
-    referenced: Mapping[str, ReferencedArray], zarr_format: int | None, complete: Collection[str]
+    referenced: Mapping[str, ReferencedArray],
+    zarr_format: int | None,
+    complete: Collection[str],
+    *,
+    v2_alone: bool = False,
 ) -> tuple[Format, dict[str, ArrayMetadata]]:
     """Describe the arrays in the first format that can hold all of them.
 
@@ -397,12 +406,16 @@ def describe_referenced(
     ----------
     complete
         Paths of the arrays without absent chunks.
+    v2_alone
+        Whether Zarr v3 is only taken where `zarr_format` says so: in parquet fsspec finds no chunk of it, and reads
+        fill values.
     """
     if zarr_format is not None and zarr_format not in _FORMATS:
         msg = f"zarr_format={zarr_format!r}: expected 2, 3 or None"
         raise ValueError(msg)
     last: MetadataError | None = None
-    for name in _FORMATS.values() if zarr_format is None else [_FORMATS[zarr_format]]:
+    names = list(_FORMATS.values()) if zarr_format is None else [_FORMATS[zarr_format]]
+    for name in names[:1] if v2_alone else names:
         documents_format = get_format(name)
         described = {}
         try:
@@ -415,6 +428,9 @@ def describe_referenced(
             last = error
         else:
             return documents_format, described
+    if isinstance(last, UnsupportedFeature) and v2_alone and zarr_format is None:
+        hint = "write JSON, which holds Zarr v3; or give zarr_format=3, for a set in parquet that chunkmill alone reads"
+        raise UnsupportedFeature(format=last.format, feature=last.feature, key=last.key, hint=hint) from last
     raise last  # type: ignore[misc]
 
 
@@ -432,6 +448,33 @@ def _stripped(array: StoredArray) -> tuple[ArrayMetadata, Container]:
             raise UnsupportedFeature(format="Zarr", feature=f"the lz4 compression of {array.path!r}", hint=hint)
         return replace(metadata, codecs=chain, edge_chunks="padded"), "n5_block"
     return metadata, "object"
+
+
+def _with_absent(referenced: ReferencedArray, table: ChunkTable, path: str) -> ChunkTable:
+    """Return a table with the few absent chunks of an array whose fill value would stand for missing elements in v2.
+
+    So are variables without values in netCDF, grid mappings for one: their chunks of fill values are stored in the set.
+    """
+    metadata, grid = referenced.metadata, referenced.metadata.chunk_grid
+    n_absent = grid.n_chunks - table.n_chunks
+    n_bytes = n_absent * math.prod(grid.chunk_shape) * max(metadata.dtype.itemsize, 1)
+    if not n_absent or n_bytes > _MAX_ABSENT_BYTES or get_format(referenced.array.format).masks_fill_value:
+        return table
+    try:
+        _unmasked(metadata, "zarr2", path, complete=False, strict=True)
+    except UnsupportedFeature:
+        layout = build_layouts(metadata, "")[1]
+        there = {*table.chunks.tolist(), *(number for number, _ in table.inline)}
+        added = []
+        for number in sorted(set(range(grid.n_chunks)) - there):
+            spec = layout.spec(grid.coords_of(number))
+            chunk = np.full(spec.shape, metadata.fill_value, metadata.dtype)
+            added.append((number, bytes(layout.codecs.encode(chunk, spec))))
+        return replace(table, inline=sorted([*table.inline, *added]))
+    return table
+
+
+_MAX_ABSENT_BYTES = 1 << 20
 
 
 def _unmasked(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
@@ -174,8 +175,7 @@ def _parsed(
         return _as_set(kind(url), url)
     if kind == "hdf5":
         import_module("virtualizarr.parsers")  # an error of its own where it is not installed
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # codecs of HDF5 are not in Zarr v3: they are those of numcodecs
+        with _QUIET:
             return parse_hdf5(url, _uri(url), file, drop_variables)
     if kind == "netcdf3":
         return parse_netcdf3(url, _uri(url), storage_options)
@@ -191,9 +191,36 @@ def _parsed(
     module, _, name = _PARSERS[kind].partition(":")
     make = getattr(import_module(module), name)
     registry = _registry(url, storage_options)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # as above
+    with _QUIET:
         return _as_set(make()(url=_uri(url), registry=registry), url)
+
+
+class _Quiet:
+    """Silence warnings, of codecs of numcodecs that Zarr v3 has not, while any thread is inside.
+
+    Each thread for itself, `warnings.catch_warnings` would restore what another one had changed, and all warnings of
+    the process could be silent ever after.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._n_inside, self._caught = threading.Lock(), 0, warnings.catch_warnings()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._n_inside += 1
+            if self._n_inside == 1:
+                self._caught = warnings.catch_warnings()
+                self._caught.__enter__()
+                warnings.simplefilter("ignore")
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._n_inside -= 1
+            if not self._n_inside:
+                self._caught.__exit__(None, None, None)
+
+
+_QUIET = _Quiet()
 
 
 def _uri(url: str) -> str:

@@ -139,6 +139,27 @@ def test_v3_where_v2_cannot_hold_it():
         described(make_described(), 4)
 
 
+def test_few_absent_chunks_are_stored_where_the_fill_value_is_none_for_missing_elements(tmp_path):
+    source = tmp_path / "x.zarr"
+    for path, shape in (("g/few", (5, 4)), ("g/many", (1000, 1000)), ("g/scalar", ())):
+        made = cm.create_array(
+            source, path, shape=shape, dtype="i4", chunks=(2, 2)[: len(shape)], fill_value=5, codecs="gzip"
+        )
+        if path == "g/few":
+            made[:2, :2] = 7
+    report = cm.to_references((source, "g/few"), tmp_path / "few.parquet")
+    assert (report.node_format, report.n_references, report.n_inline, report.n_absent) == ("zarr2", 1, 5, 0)
+    assert np.array_equal(cm.open_array(tmp_path / "few.parquet")[...], cm.open_array(source, "g/few")[...])
+    assert cm.open_array(tmp_path / "few.parquet").fill_value is None
+    assert cm.to_references((source, "g/scalar"), tmp_path / "scalar.json").n_inline == 1
+    assert cm.open_array(tmp_path / "scalar.json")[...] == 5
+    assert cm.to_references((source, "g/many"), tmp_path / "many.json").node_format == "zarr3"
+    with pytest.raises(UnsupportedFeature, match=r"absent chunks of .*5.*JSON.*zarr_format=3"):
+        cm.to_references((source, "g/many"), tmp_path / "many.parquet")
+    assert not (tmp_path / "many.parquet").exists()
+    assert cm.to_references((source, "g/many"), tmp_path / "many.parquet", zarr_format=3).node_format == "zarr3"
+
+
 def test_a_codec_that_zarr_has_not():
     with pytest.raises(UnsupportedFeature, match="lz4"):
         described(make_described(format="n5", codecs=[{"name": "n5_lz4", "configuration": {}}]))

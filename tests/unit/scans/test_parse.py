@@ -1,10 +1,13 @@
 """Kinds of files, and what a parser returns as a reference set."""
 
+import threading
+import warnings
+
 import fsspec
 import pytest
 
 from chunkmill.errors import ScanError
-from chunkmill.scans.parse import kind_of, parse_file
+from chunkmill.scans.parse import _QUIET, kind_of, parse_file
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 
@@ -73,3 +76,26 @@ def test_hdf5_on_any_filesystem():
 def test_a_reference_set_that_a_function_returns_is_taken_as_it_is():
     made = parse_file("a.nc", lambda url: {"x/0": [url, 4, 8]})
     assert parse_file("a.nc", lambda _: made) is made
+
+
+def test_threads_leave_the_filters_of_warnings_as_they_were():
+    before, inside, leave = list(warnings.filters), threading.Barrier(3), threading.Event()
+
+    def second():
+        with _QUIET:
+            inside.wait()
+            leave.wait()
+
+    def first():
+        with _QUIET:
+            inside.wait()
+
+    threads = [threading.Thread(target=each) for each in (first, second)]
+    for each in threads:
+        each.start()
+    inside.wait()
+    threads[0].join()
+    warnings.warn("not seen while another is inside", stacklevel=1)
+    leave.set()
+    threads[1].join()
+    assert warnings.filters == before
