@@ -7,6 +7,7 @@ reading and writing (`chunkmill.transforms.tasks`).
 from __future__ import annotations
 
 import inspect
+import pickle
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.transforms.blocks import ArrayAxes
 from chunkmill.transforms.fingerprint import shown_function
 
-__all__ = ["BlockFunction", "block_facts", "checked_result"]
+__all__ = ["BlockFunction", "block_facts", "carried", "checked_result"]
 
 
 def block_facts(blocks: ChunkGrid, array: ArrayAxes, coords: Sequence[int], region: Region) -> dict[str, Any]:
@@ -135,11 +136,20 @@ class BlockFunction:
                 raise TypeError(f"the function returned {what}, expected a NumPy array")
         return blocks
 
-    def failed(self, error: Exception, **where: Any) -> TransformError:
+    def failed(self, error: BaseException, **where: Any) -> TransformError:
         """Return the error that says where the function failed, and in which line of its code (`TransformError`)."""
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename not in _OWN_FILES]
         line = f" (line {frames[-1].lineno} of {frames[-1].name})" if frames else ""
         return TransformError(function=self.name, reason=f"{type(error).__name__}: {error}{line}", **where)
+
+
+def carried(error: BaseException) -> BaseException:
+    """Return what a function raised, or its traceback as text where that cannot be pickled: it may be of a worker."""
+    try:
+        pickle.loads(cloudpickle.dumps(error))  # noqa: S301 - our own
+    except Exception:  # noqa: BLE001 - of the user's class
+        return RuntimeError("".join(traceback.format_exception(error)))
+    return error
 
 
 _OWN_FILES = {__file__, __file__.replace("function.py", "tasks.py")}
@@ -158,7 +168,7 @@ def checked_result(
     Raises
     ------
     ValueError, TypeError
-        It has another shape, or a dtype that cannot be cast without changing the kind of its values.
+        It has another shape, a dtype of another kind than the target's, or values that this does not hold.
     """
     if isinstance(result, np.ma.MaskedArray):
         raise TypeError("the function returned a masked array: fill it (`.filled(...)`), a store holds no masks")
@@ -171,4 +181,24 @@ def checked_result(
         return result
     if not np.can_cast(result.dtype, dtype, "same_kind"):
         raise TypeError(f"the function returned {result.dtype}, which {dtype} does not hold: cast it, or give dtype=")
-    return result.astype(dtype)
+    return _cast(result, dtype)
+
+
+def _cast(result: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return values in a dtype of their kind; `ValueError` where it does not hold them: floats may be rounded alone."""
+    is_narrower = not np.can_cast(result.dtype, dtype, "safe")
+    if is_narrower and dtype.kind in "iu" and result.size:
+        least, most = result.min(), result.max()
+        if least < np.iinfo(dtype).min or most > np.iinfo(dtype).max:
+            raise ValueError(
+                f"the function returned values from {least} to {most}, beyond {dtype}: give a wider dtype="
+            )
+    try:
+        with np.errstate(over="raise"):
+            cast = result.astype(dtype)
+    except FloatingPointError:
+        msg = f"the function returned {result.dtype} beyond what {dtype} holds: give a wider dtype="
+        raise ValueError(msg) from None
+    if is_narrower and dtype.kind in "US" and (cast != result).any():
+        raise ValueError(f"the function returned texts that {dtype} cuts: give a wider dtype=")
+    return cast

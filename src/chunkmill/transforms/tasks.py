@@ -28,7 +28,7 @@ from chunkmill.runtime.stage import MAX_TASK_BYTES, TaskResult
 from chunkmill.stores.metered import Meter, Written
 from chunkmill.stores.wrapper import AbsencesNoted
 from chunkmill.transforms.blocks import ArrayAxes, Halo, array_region, padded_region
-from chunkmill.transforms.function import BlockFunction, block_facts, checked_result
+from chunkmill.transforms.function import BlockFunction, block_facts, carried, checked_result
 
 __all__ = ["Boundary", "FilledBlock", "SourceRegion", "TransformSource", "TransformTarget", "TransformTasks"]
 __all__ += ["block_inputs", "block_reads", "block_share", "block_shows", "sampled_dtypes", "write_block"]
@@ -243,16 +243,19 @@ class _Block:
         blocks = [self._read(source, read) for source, read in zip(tasks.sources, self.reads, strict=True)]
         results: list[NDArray[Any] | None] = [None] * len(tasks.targets)
         if not (tasks.skips_absent and self._is_absent(self.reads)):
+            returned = failed = None
             try:
                 returned = tasks.function(blocks, self.coords, self._info)
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - any: an exit would end the worker
                 failed = self._failed(error)
-                if not tasks.fills:
-                    raise failed from error
+                failed.__cause__ = carried(error)
+            if failed is None:
+                results = [*self._results(returned)]
+            elif tasks.fills:
                 filled.append(FilledBlock(tuple((cut.start, cut.stop) for cut in self.region), failed.reason))
             else:
-                results = [*self._results(returned)]
-                del returned
+                raise failed  # here, where Python adds nothing to it: what the function raised may not be pickled
+            del returned
         del blocks  # before values are encoded
         for number, target in enumerate(tasks.targets):
             result, results[number] = results[number], None
@@ -322,7 +325,7 @@ class _Block:
 
     # ----------------------------------------------------------------------------------------------------------------
 
-    def _failed(self, error: Exception) -> TransformError:
+    def _failed(self, error: BaseException) -> TransformError:
         """Return the error that names block, region and source keys."""
         keys = []
         for source, read in zip(self.tasks.sources, self.reads, strict=True):

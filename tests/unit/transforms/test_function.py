@@ -13,5 +13,33 @@ def test_results_are_cast_within_their_kind_alone():
         checked_result(np.ones(3), (3,), np.dtype("u1"))
     with pytest.raises(ValueError, match=r"of shape \(3,\), expected \(5,\); give trim=False"):
         checked_result(np.ones(3), (5,), np.dtype("f8"), without_halo=(3,))
+    assert checked_result(np.array([1e300, np.inf]), (2,), np.dtype("f8"))[1] == np.inf
+    assert checked_result(np.array([0.1, np.inf, np.nan]), (3,), np.dtype("f4"))[0] == np.float32(0.1)
     with pytest.raises(TypeError, match="masked"):
         checked_result(np.ma.masked_array(np.ones(3), [0, 1, 0]), (3,), np.dtype("f8"))
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "said"),
+    [
+        (np.array([1, 70000]), "i2", "values from 1 to 70000, beyond int16"),
+        (np.array([-129, 0]), "i1", "values from -129 to 0, beyond int8"),
+        (np.array([300], "u2"), "u1", "values from 300 to 300, beyond uint8"),
+        (np.array([2**63], "u8"), "i8", "beyond int64"),
+        (np.array([1.0, 1e300]), "f4", "float64 beyond what float32 holds"),
+        (np.array([1.0, 1e300j]), "c8", "complex128 beyond what complex64 holds"),
+        (np.array(["a", "long"]), "U2", "texts that <U2 cuts"),
+        (np.array([b"long"]), "S3", "cuts"),
+    ],
+    ids=lambda each: each if isinstance(each, str) and len(each) < 3 else "",
+)
+def test_values_that_the_dtype_does_not_hold_are_refused(values, dtype, said):
+    with pytest.raises(ValueError, match=said + r".*: give a wider dtype="):
+        checked_result(values, values.shape, np.dtype(dtype))
+    assert checked_result(values[:0], (0,), np.dtype(dtype)).dtype == np.dtype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i8", "f2", "f4"])
+def test_values_that_the_dtype_holds_are_cast(dtype):
+    values = np.array([0, 1, 127], "f8" if dtype[0] == "f" else "i8" if dtype[0] == "i" else "u8")
+    np.testing.assert_array_equal(checked_result(values, (3,), np.dtype(dtype)), values)

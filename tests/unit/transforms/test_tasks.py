@@ -294,7 +294,7 @@ def test_a_failure_names_block_region_keys_and_line(source):
         (lambda block: block[:1], "of shape"),
         (lambda block: block.astype("c8"), "which float32 does not hold"),
         (lambda block: (block, block), "2 blocks for 1 targets: give a list of targets, or return one array"),
-        (lambda block: block.sum(axis=0), r"expected \(5, 6, 12\); give dimension_names= where"),
+        (lambda block: block.sum(axis=0), r"expected \(\d, \d, 12\); give dimension_names= where"),
         (lambda block: None, "the function returned None, expected a NumPy array"),
         (lambda block: (row for row in block), "the function returned a generator"),
         (lambda block: "a", "the function returned a str"),

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 
 import dask
 import numpy as np
@@ -113,6 +114,41 @@ def test_a_function_that_cannot_be_pickled_runs_in_threads_and_is_named_elsewher
     assert "scheduler='threads'" in str(caught.value)
     with dask.config.set(scheduler="threads"):
         assert planned("c").run().n_keys == 4
+
+
+class Odd(Exception):
+    def __init__(self, first, second):
+        super().__init__(first)
+        self.lock = threading.Lock()
+
+
+class Picky(Exception):
+    def __init__(self, first, second):
+        super().__init__(first)
+
+
+def raises_odd(block):
+    raise Odd("no convergence", 2)
+
+
+def raises_picky(block):
+    raise Picky("no convergence", 2)
+
+
+def exits(block):
+    sys.exit("no convergence")
+
+
+@pytest.mark.parametrize("function", [raises_odd, raises_picky, exits], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("scheduler", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
+def test_what_a_function_raises_arrives_whatever_it_is(function, scheduler, tmp_path):
+    cm.to_store(noise((8, 8)), str(tmp_path / "a"), chunks=(4, 4))
+    with dask.config.set(scheduler=scheduler, num_workers=1):
+        with pytest.raises(TransformError, match=rf"no convergence \(line \d+ of {function.__name__}\)") as caught:
+            cm.transform(function, str(tmp_path / "a"), str(tmp_path / "b"), dtype="f4")
+        assert function.__name__ in "".join(traceback.format_exception(caught.value.__cause__ or caught.value))
+        report = cm.transform(function, str(tmp_path / "a"), str(tmp_path / "c"), dtype="f4", on_error="fill")
+    assert len(report.filled) == 4
 
 
 KILLED = """
