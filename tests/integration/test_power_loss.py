@@ -6,13 +6,14 @@ import sys
 from pathlib import Path
 
 import dask
+import dask.array as da
 import numpy as np
 import pytest
 from support.crashes import recorded_crashes
 
 import chunkmill as cm
 from chunkmill.conversion.convert import plan_rechunk
-from chunkmill.errors import ChunkmillError, JobError, MetadataError, NodeExists
+from chunkmill.errors import ChunkmillError, NodeExists
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the folders of open files are in /proc")
 
@@ -124,17 +125,48 @@ def test_a_converted_array_is_complete_where_its_document_is(folder, tmp_path, f
             n_whole += 1
             assert all(is_any_of(found, key, OLD) for key, found in chunks.items()), state
     assert n_whole
+    check_resumed(
+        disk, lambda state: cm.convert(tmp_path / "source.zarr", state / "x.zarr", format="zarr3", chunks=(4, 4))
+    )
+
+
+def check_resumed(disk, run, *paths):
+    """Run a job again in each state: the target is right, and some of the states are resumed."""
     n_resumed = 0
-    for state in sorted(disk.states.iterdir()):  # what is left of the job is resumed, or one error says why not
-        try:
-            cm.convert(tmp_path / "source.zarr", state / "x.zarr", format="zarr3", chunks=(4, 4), overwrite=True)
-        except ChunkmillError as error:
-            if "it is empty" not in str(error):
-                raise
-            continue
-        n_resumed += 1
-        np.testing.assert_array_equal(cm.open_array(state / "x.zarr")[...], OLD)
-    assert n_resumed > disk.n_states // 2
+    for state in sorted(disk.states.iterdir()):
+        with contextlib.suppress(NodeExists):  # it was over
+            n_resumed += run(state).n_resumed > 0
+        for path in paths or ("",):
+            np.testing.assert_array_equal(cm.open_array(state / "x.zarr", path)[...], OLD, err_msg=str(state))
+    assert n_resumed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"overwrite": True}], ids=["new", "overwriting"])
+@pytest.mark.parametrize("fmt", ["zarr3", "zarr2", "n5"])
+def test_documents_that_were_lost_are_written_by_the_run_that_resumes(folder, tmp_path, fmt, options):
+    """Of groups above, groups and arrays: each was an error that named no way out, with all chunks stored."""
+    for name in ("a", "b"):
+        cm.to_store(OLD, tmp_path / "source.zarr", f"g/{name}", chunks=(8, 8), codecs=[])
+
+    def run(at):
+        target = (at / "x.zarr", "above")
+        return cm.convert((tmp_path / "source.zarr", "g"), target, format=fmt, codecs="raw", **options)
+
+    with dask.config.set({"chunkmill.fsync": False, "scheduler": "synchronous"}):
+        with recorded_crashes(folder, tmp_path / "states", with_zeros=True) as disk:
+            run(folder)
+        check_resumed(disk, run, "above/a", "above/b")
+
+
+def test_a_write_with_a_journal_resumes(folder, tmp_path):
+    def run(at):
+        return cm.to_store(da.from_array(OLD, chunks=4), at / "x.zarr", chunks=(4, 4), mode="w", resume=True)
+
+    with dask.config.set({"chunkmill.fsync": False, "scheduler": "synchronous"}):
+        with recorded_crashes(folder, tmp_path / "states", with_zeros=True) as disk:
+            run(folder)
+        check_resumed(disk, run)
 
 
 def test_a_rechunk_by_spill_is_complete_where_its_document_is_and_resumes(folder, tmp_path, fsync):
@@ -153,16 +185,7 @@ def test_a_rechunk_by_spill_is_complete_where_its_document_is_and_resumes(folder
             n_whole += 1
             assert all(is_any_of(found, key, OLD) for key, found in chunks.items()), state
     assert n_whole
-    n_resumed = 0
-    for state in sorted(disk.states.iterdir()):
-        with contextlib.suppress(NodeExists):  # it was over
-            try:
-                n_resumed += plan(state / "x.zarr").run().n_resumed > 0
-            except (JobError, MetadataError) as error:
-                assert "it is empty" in str(error), state  # noqa: PT017 - what the others say is not expected
-                continue
-        np.testing.assert_array_equal(cm.open_array(state / "x.zarr")[...], OLD, err_msg=str(state))
-    assert n_resumed
+    check_resumed(disk, lambda state: plan(state / "x.zarr").run())
 
 
 def test_a_chunk_that_becomes_fill(folder, tmp_path, fsync):

@@ -27,6 +27,7 @@ __all__ = [
     "described_once",
     "emit_json",
     "get_member",
+    "is_blank",
     "normalize_path",
     "parse_json",
     "split_dimension_names",
@@ -205,9 +206,14 @@ def parse_json(key: str, value: bytes) -> dict[str, JSON]:
     return document
 
 
+def is_blank(value: bytes) -> bool:
+    """Return whether a document is empty, or of zeros, as a crash of the machine leaves files."""
+    return not value.strip(b"\0 \n")
+
+
 def _what_is_met(value: bytes) -> str | None:
     """Return what is stored in place of a document, where that is known by its first bytes."""
-    if not value.strip(b"\0 \n"):
+    if is_blank(value):
         return f"{len(value)} bytes without content: it is empty, as a crash of the machine leaves files"
     if value.lstrip()[:1] == b"<":
         return "a web page: the server answers so for absent keys; say what it is by format="

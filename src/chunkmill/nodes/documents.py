@@ -16,7 +16,7 @@ from typing import Any
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import BackgroundCalls, at_once
 from chunkmill.errors import ChunkmillError, MetadataError, NodeExists, StoreError, UnsupportedFeature
-from chunkmill.formats.base import Format, parse_json
+from chunkmill.formats.base import Format, is_blank, parse_json
 from chunkmill.formats.references import ROOT_KEY, is_reference_root
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.model.metadata import parents_of, same_json
@@ -61,7 +61,7 @@ def format_of_store(store: Store, name: str) -> Format:
     fresh = get_format(name)
     if not (keys := fresh.root_keys()):
         return fresh
-    found = fresh.configured(present(fetch(store, keys)))
+    found = fresh.configured(present(_without_blank(fetch(store, keys))))
     return fresh if found is None else found
 
 
@@ -127,6 +127,11 @@ def present(documents: Documents) -> dict[str, bytes]:
     return {key: value for key, value in documents.items() if value is not None}
 
 
+def _without_blank(documents: Documents) -> Documents:
+    """Return documents, absent where they are without content: a crash of the machine left those."""
+    return {key: None if value is None or is_blank(value) else value for key, value in documents.items()}
+
+
 def publish(
     store: Store,
     documents_format: Format,
@@ -147,14 +152,15 @@ def publish(
     below
         Path -> documents of nodes below it; written many at once where requests cost latency.
     again
-        Whether an earlier run of the same write may have written some of these: equal ones are accepted then.
+        Whether an earlier run of the same write may have written some of these: equal ones are accepted then, and those
+        that a crash of the machine has left without content are replaced.
 
     Raises
     ------
     NodeExists
         Another node was made at `path`, below it, or (an array) above it, since room was made.
     """
-    own = create_groups_above(store, documents_format, path, documents)
+    own = create_groups_above(store, documents_format, path, documents, again=again)
     create = partial(_create_node, store, documents_format, again=again)
     with BackgroundCalls(REQUESTS_AT_ONCE if store.is_remote else 0) as calls:
         for each, its in (below or {}).items():
@@ -164,7 +170,7 @@ def publish(
 
 
 def create_groups_above(
-    store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes]
+    store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes], *, again: bool = False
 ) -> dict[str, bytes]:
     """Write those of `documents` that belong to groups above `path`, the root's first; return the others.
 
@@ -178,7 +184,7 @@ def create_groups_above(
         keys = (*documents_format.group_keys(group), *(documents_format.root_keys() if not group else ()))
         its = {key: left.pop(key) for key in keys if key in left}
         if its:
-            _create_node(store, documents_format, group, its, is_above=True)
+            _create_node(store, documents_format, group, its, again=again, is_above=True)
     return left
 
 
@@ -211,6 +217,10 @@ def _create_node(
             for key, value in (replaced or {}).items():
                 put_back(store, key, others[key], value)
             found = present(fetch(store, [*entries, *others]))
+            if again and is_blank(blank := found.get(entry, b"{}")):
+                put_back(store, entry, blank, None)
+                _create_node(store, documents_format, path, documents, again=True, is_above=is_above)
+                return
             is_array = documents_format.parse_array(path, found) is not None
             if is_above and found and not is_array:
                 return
@@ -271,7 +281,7 @@ def check_own(store: Store, documents_format: Format, nodes: Mapping[str, Mappin
 
 def _check_own(store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes]) -> None:
     entries = {documents_format.array_keys(path)[0], documents_format.group_keys(path)[0]}
-    found = fetch(store, sorted(entries | documents.keys()))
+    found = _without_blank(fetch(store, sorted(entries | documents.keys())))
     is_own = all(_same(documents_format, key, value, documents.get(key)) for key, value in found.items())
     if not is_own and any(found[key] is not None for key in entries):
         kind = "group" if documents_format.parse_array(path, present(found)) is None else "array"
