@@ -9,7 +9,7 @@ the one store of that kind (`chunkmill.stores.icechunk_store`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -128,19 +128,17 @@ def check_computed_now(store: Store) -> None:
         raise ValueError(msg + "repository, and commit it when all is computed")
 
 
-@contextmanager
-def changes_taken(store: Store | None, *, here: bool = False) -> Iterator[TakeChanges]:
-    """Write as a task of a transaction inside (see `Transacts.changes_taken`); other stores yield no changes."""
-    own = None if store is None else find_ability(store, Transacts)
-    if own is None:
-        yield _no_changes
-        return
-    with own.changes_taken(here=here) as take:
-        yield take
-
-
 def _no_changes() -> None:
     return None
+
+
+_NOTHING_TAKEN = nullcontext(_no_changes)  # one for all: each task enters it
+
+
+def changes_taken(store: Store | None, *, here: bool = False) -> AbstractContextManager[TakeChanges]:
+    """Write as a task of a transaction inside (see `Transacts.changes_taken`); other stores yield no changes."""
+    own = None if store is None else find_ability(store, Transacts)
+    return _NOTHING_TAKEN if own is None else own.changes_taken(here=here)
 
 
 def joined(changes: Iterable[Changes | None]) -> Changes | None:
