@@ -424,6 +424,8 @@ class Plan(_Columns):
         path
             Of the target, where it is not that of the job.
         """
+        if not place:
+            return self
         own = self.job.path if path is None else path
         return replace(self, lineage=Lineage.of(place, self.job.store, own, storage_options))
 

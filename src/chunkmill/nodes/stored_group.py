@@ -156,8 +156,8 @@ class StoredGroup:
         keys = [key.removeprefix(prefix) for key in remembered(self.store, prefix)]
         if below := sorted({key.partition("/")[0] for key in keys if "/" in key}):
             text = (
-                f"nothing is stored of {len(below)} nodes below {self.path or '/'!r} that consolidated metadata name, "
-                f"such as {below[0]!r}: they are left out; consolidated=True takes them"
+                f"consolidated metadata name nodes below {self.path or '/'!r} of which nothing is stored, such as "
+                f"{below[0]!r} ({len(below):,} in all): they are left out; consolidated=True takes them"
             )
             warnings.warn(text, UserWarning, stacklevel=3)
 

@@ -172,7 +172,7 @@ def version_of(
 
     Examples
     --------
-    >>>     >>> import fsspec
+    >>> import fsspec
     >>> with fsspec.open("memory://doc-version/x.nc", "wb") as file:
     ...     _ = file.write(b"CDF")
     >>> version_of("memory://doc-version/x.nc") is None

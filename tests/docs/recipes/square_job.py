@@ -45,7 +45,7 @@ def square(source: NodeLocation, target: NodeLocation, *, resume: bool = True) -
     array = open_source(source)
     if not isinstance(array, StoredArray):
         raise TypeError(f"{array!r} is not an array")
-    store, path = open_target(target)
+    store, path, _ = open_target(target)
     new = opening.array_at(store, path, array.metadata, array.format)
 
     def prepare() -> Mapping[str, bytes]:
