@@ -68,6 +68,7 @@ THEIRS: Mapping[str, tuple[tuple[str, Translated | None], ...]] = {
     "write_empty": (("write_empty_chunks", None),),
     "depth": (("halo", None),),
     "kwargs": (("params", None),),
+    "meta": (("dtype", lambda meta: str(getattr(meta, "dtype", meta))),),
     "func": (("function", None),),
     "drop_axis": (("dimension_names", lambda _: ...),),
     "new_axis": (("dimension_names", lambda _: ...),),
@@ -84,6 +85,8 @@ _NOT_NEEDED = {
     "synchronizer": "parts of chunks are guarded by the store, or by locks (see lock=)",
     "chunkmanager_store_kwargs": "its entry lock= is an argument here",
     "zarr_array_kwargs": "its entries are arguments here: chunks=, shards=, codecs=, fill_value=",
+    "allow_rechunk": "a halo may be longer than a block",
+    "align_arrays": "a block is the same region of all sources",
     "engine": "the format is detected, or given as format=",
 }
 

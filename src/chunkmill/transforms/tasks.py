@@ -7,10 +7,12 @@ the callbacks of the job (`chunkmill.transforms.writer`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from math import prod
+from operator import index
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -136,16 +138,30 @@ class TransformTasks:
             regions = [array_region(region, source.axes) for source in self.sources]
             halos = [tuple((0, 0) if a is None else self.halo[a] for a in s.axes.axes) for s in self.sources]
         parts = zip(self.sources, regions, halos, strict=True)
-        return [_Read(*padded_region(each, source.array.shape, halo)) for source, each, halo in parts]
+        reads = [_Read(*padded_region(each, source.array.shape, halo)) for source, each, halo in parts]
+        if self.source_region is not None and self.boundary[:1] in {("reflect",), ("nearest",)}:
+            for source, read in zip(self.sources, reads, strict=True):
+                if any(cut.start == cut.stop and max(n) for cut, n in zip(read.inside, read.missing, strict=True)):
+                    msg = f"source_region= returned {_shown(read.region)} for {_shown(region)}, all beyond a source of "
+                    msg += f"shape {source.array.shape}: boundary={self.boundary[0]!r} has nothing to continue there; "
+                    raise ValueError(
+                        f"{msg}give boundary='constant' or a number, or shape= where the target is smaller"
+                    )
+        return reads
 
     def _asked(self, region: Region) -> list[Region]:
         assert self.source_region is not None  # noqa: S101 - the caller asks
-        found = self.source_region(region)
-        asked = [found] if len(self.sources) == 1 and not isinstance(found, list) else list(found)
+        try:
+            found = self.source_region(region)
+        except Exception as error:
+            raise ValueError(f"source_region= failed for {_shown(region)}: {type(error).__name__}: {error}") from error
+        asked = found if isinstance(found, list) else [found] if len(self.sources) == 1 else []
         shapes = [source.array.shape for source in self.sources]
-        if len(asked) != len(shapes) or any(len(a) != len(s) for a, s in zip(asked, shapes, strict=False)):
+        fits = (isinstance(a, (tuple, list)) and len(a) == len(s) for a, s in zip(asked, shapes, strict=False))
+        if len(asked) != len(shapes) or not all(fits):
             msg = f"source_region= returned {found!r} for {_shown(region)}: expected a slice for each axis of "
-            raise ValueError(f"{msg}each source, of shapes {shapes}")
+            several = "; a list with a tuple for each source" if len(shapes) > 1 else ""
+            raise ValueError(f"{msg}each source, of shapes {shapes}{several}")
         return [
             tuple(_slice(cut, n) for cut, n in zip(each, shape, strict=True))
             for each, shape in zip(asked, shapes, strict=True)
@@ -165,9 +181,12 @@ class TransformTasks:
 
 
 def _slice(cut: Any, n: int) -> slice:
-    if not isinstance(cut, slice) or cut.step not in {None, 1}:
-        raise ValueError(f"source_region= returned {cut!r} for an axis: expected a slice of step 1")
-    return slice(0 if cut.start is None else int(cut.start), n if cut.stop is None else int(cut.stop))
+    with suppress(TypeError):  # bounds that are no integers
+        if isinstance(cut, slice) and cut.step in {None, 1}:
+            start, stop = index(0 if cut.start is None else cut.start), index(n if cut.stop is None else cut.stop)
+            if start <= stop:
+                return slice(start, stop)
+    raise ValueError(f"source_region= returned {cut!r} for an axis: expected a slice of integers, forwards, of step 1")
 
 
 def _shown(region: Region) -> str:

@@ -203,12 +203,7 @@ def plan_transform(
     ('numpy.sqrt', 16, 1.0)
     """
     asked = dict(locals())
-    if on_error not in {"raise", "fill"}:
-        raise ValueError(f"on_error={on_error!r}: expected 'raise' or 'fill'")
-    if not callable(function):
-        raise TypeError(f"function={function!r}: expected a function of NumPy blocks")
-    if not isinstance(params, (Mapping, type(None))):
-        raise TypeError(f"params={params!r}: expected a dict of keyword arguments of the function")
+    _check(function, source_region, params, on_error)
     arrays = [_open(each, storage_options) for each in _listed(sources, "sources")]
     places = _listed(target, "target")
     options = target_options(
@@ -259,6 +254,8 @@ def plan_transform(
         ArrayAxes(new.write_layout.grid, each.axes.axes) for (_, new), each in zip(targets, described, strict=True)
     )
     lengths = None if block is None else tuple(by_axis(block, space, "block", -1))
+    if not all(hasattr(n, "__index__") for n in lengths or ()):
+        raise TypeError(f"block={block!r}: expected the length of a block, for all axes or each; -1 for all of an axis")
     used = options[0].keys() | {"halo", "boundary", "trim", "params", "block", "write_empty_chunks", "skip_absent"}
     kept = {name: value for name, value in asked.items() if name in used | {"fingerprint", "on_error", "overwrite"}}
     located = [array.url if not array.path else (array.url, array.path) for array in arrays]
@@ -327,6 +324,17 @@ def transform(
     (4, array([3., 4., 5.]))
     """
     return plan_transform(function, sources, target, **options).run(resume=resume, progress=progress)
+
+
+def _check(function: Any, source_region: Any, params: Any, on_error: Any) -> None:
+    if on_error not in {"raise", "fill"}:
+        raise ValueError(f"on_error={on_error!r}: expected 'raise' or 'fill'")
+    if not callable(function):
+        raise TypeError(f"function={function!r}: expected a function of NumPy blocks")
+    if source_region is not None and not callable(source_region):
+        raise TypeError(f"source_region={source_region!r}: expected a function of a region of the target")
+    if not isinstance(params, (Mapping, type(None))):
+        raise TypeError(f"params={params!r}: expected a dict of keyword arguments of the function")
 
 
 def _listed(places: Any, name: str) -> list[Any]:

@@ -227,6 +227,38 @@ def test_regions_of_several_sources_are_joined(source):
     np.testing.assert_array_equal(read(store), np.concatenate([values, values]))
 
 
+@pytest.mark.parametrize(
+    ("region", "said"),
+    [
+        (lambda region: None, r"returned None for \[0:5, 0:6, 0:12\]: expected a slice for each axis"),
+        (lambda region: region[:2], "expected a slice for each axis"),
+        (lambda region: [region, region], "expected a slice for each axis"),
+        (lambda region: (0, *region[1:]), "returned 0 for an axis: expected a slice of integers"),
+        (lambda region: (slice(0.5, 3), *region[1:]), r"returned slice\(0.5, 3, None\) for an axis"),
+        (lambda region: (slice(3, 0), *region[1:]), r"returned slice\(3, 0, None\) for an axis"),
+        (lambda region: (slice(0, 6, 2), *region[1:]), r"returned slice\(0, 6, 2\) for an axis"),
+        (lambda region: 1 // 0, r"source_region= failed for \[0:5, 0:6, 0:12\]: ZeroDivisionError"),
+        (lambda region: (slice(30, 40), *region[1:]), r"all beyond a source of shape \(23, 17, 12\).*boundary='const"),
+        (lambda region: (slice(-5, 0), *region[1:]), "all beyond a source"),
+    ],
+    ids=["none", "rank", "two", "number", "float", "backwards", "step", "raises", "after", "before"],
+)
+def test_regions_that_are_none_are_refused_when_planned(source, region, said):
+    store, _ = source
+    with pytest.raises(ValueError, match=said):
+        cm.plan_transform(np.negative, (store, "a"), (store, "b"), source_region=region, dtype="f4")
+    planned = cm.plan_transform(
+        np.negative, (store, "a"), (store, "b"), source_region=lambda region: region, dtype="f4"
+    )
+    assert planned.n_keys == 15
+
+
+def test_one_region_for_several_sources_is_refused(source):
+    store, _ = source
+    with pytest.raises(ValueError, match="a list with a tuple for each source"):
+        cm.plan_transform(np.add, [(store, "a")] * 2, (store, "b"), source_region=lambda region: region, dtype="f4")
+
+
 def test_regions_beyond_the_ends_are_as_the_boundary_says(source):
     store, values = source
 

@@ -242,3 +242,18 @@ def test_workers_of_a_cluster_run_a_function_of_a_script(tmp_path):
     np.testing.assert_array_equal(
         cm.open_array(str(tmp_path / "b.n5"), "v")[...], 3 * ndimage.gaussian_filter(values, 2)
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"block": "auto"}, "block='auto': expected the length of a block"),
+        ({"block": (4.0, 4)}, "expected the length of a block"),
+        ({"source_region": (4, 4)}, r"source_region=\(4, 4\): expected a function"),
+    ],
+    ids=["text", "float", "no function"],
+)
+def test_options_of_another_kind_are_refused(options, said):
+    a = cm.create_array(MemoryStore(), "a", shape=(8, 8), dtype="f4", chunks=(4, 4))
+    with pytest.raises(TypeError, match=said):
+        cm.plan_transform(np.exp, a, (MemoryStore(), "b"), dtype="f4", **options)
