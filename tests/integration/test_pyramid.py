@@ -149,6 +149,13 @@ def test_tiny_arrays(shape):
     np.testing.assert_array_equal(cm.open_array(store, "p/0")[...], source[...])
 
 
+def test_the_text_of_a_plan_has_the_factors_of_all_levels(tmp_path):
+    a = cm.create_array(tmp_path / "a", shape=(40, 512, 512), dtype="u1", chunks=32, dimension_names=tuple("zyx"))
+    plan = cm.plan_pyramid(a, tmp_path / "p", factors="isotropic", scale={"z": 16, "y": 4, "x": 4})
+    assert "5 levels in 1 stage by (1, 2, 2) x 2, then (2, 2, 2) x 2;" in str(plan)
+    assert "1 level" in cm.plan_pyramid(a, tmp_path / "q", levels=1).reason
+
+
 def test_metadata_of_the_source_are_taken():
     store = MemoryStore()
     source = cm.create_array(store, "scan/s0", shape=(8, 16, 16), dtype="u1", chunks=(8, 8, 8), format="n5",

@@ -6,6 +6,7 @@ Not here: planning (`chunkmill.conversion.convert_job`), the target's metadata (
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Unpack
 
 import dask
@@ -227,6 +228,8 @@ def plan_convert(
     worker = current_worker(max_mem)
     limit = None if max_mem is None else worker.max_mem
     plan = plan_job("convert", node, where, Settings(worker, limit, intermediate_store(temp, options)))
+    if images is not None:
+        plan = replace(plan, reason=f"{plan.reason}{images.kept_units}".removeprefix("; "))
     return plan.with_lineage(lineage, options).with_manifest(manifest, options)
 
 

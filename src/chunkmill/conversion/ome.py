@@ -27,6 +27,7 @@ from chunkmill.model.multiscales import (
     without_level,
 )
 from chunkmill.model.ome_zarr import emit_ome, ome_version
+from chunkmill.model.units import kept_units
 from chunkmill.nodes import opening
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.multiscales import MultiscaleImage, image_of_array
@@ -62,6 +63,11 @@ class OmeImages:
     version: str
     images: Mapping[str, tuple[MultiscaleImage, ...]]
     axes: Mapping[str, tuple[str, ...]]
+
+    @property
+    def kept_units(self) -> str:
+        """Text of a plan on units that OME-Zarr does not list; empty where there are none."""
+        return kept_units(axis.unit for found in self.images.values() for image in found for axis in image.axes)
 
     @classmethod
     def of(cls, node: StoredNode, version: str) -> OmeImages:

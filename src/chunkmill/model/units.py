@@ -6,7 +6,9 @@ in OME-Zarr. A unit that the table does not have is kept as it is stored.
 
 from __future__ import annotations
 
-__all__ = ["canonical_unit", "is_known", "length_in", "unit_symbol"]
+from collections.abc import Iterable
+
+__all__ = ["canonical_unit", "is_known", "kept_units", "length_in", "unit_symbol"]
 
 _PREFIXES = {
     "": "",
@@ -127,3 +129,15 @@ def length_in(unit: str | None, other: str | None) -> float:
 def is_known(unit: str | None) -> bool:
     """Return whether a unit is one of the table, or none is given."""
     return unit is None or canonical_unit(unit) in _SYMBOLS
+
+
+def kept_units(units: Iterable[str | None]) -> str:
+    """Return what a plan says of units that the table lacks; empty where it has them all.
+
+    Examples
+    --------
+    >>> kept_units(["um", "pixel", None])
+    "; OME-Zarr and N5's viewers do not know the unit 'pixel', which is kept"
+    """
+    shown = ", ".join(dict.fromkeys(repr(unit) for unit in units if not is_known(unit)))
+    return f"; OME-Zarr and N5's viewers do not know the unit {shown}, which is kept" if shown else ""

@@ -40,7 +40,7 @@ from chunkmill.model.ome_zarr import (
     ome_version,
     without_levels,
 )
-from chunkmill.model.units import canonical_unit, is_known
+from chunkmill.model.units import canonical_unit
 from chunkmill.nodes import opening
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.multiscales import MultiscaleImage, described_images, image_of_array, level_array
@@ -52,7 +52,7 @@ from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import uncached
 
 __all__ = ["BaseImage", "DescribedLevels", "LevelTarget", "describe_base", "describe_levels", "emit_levels"]
-__all__ += ["level_convention", "target_next_to", "unlisted_units"]
+__all__ += ["level_convention", "target_next_to"]
 
 _DEFAULT_NAMES = ("t", "c", "z", "y", "x")
 
@@ -276,13 +276,6 @@ def level_convention(documents_format: Format, image: Multiscale | MultiscaleIma
     own = documents_format.level_metadata
     is_newest = own == "0.5" and image is not None and ome_version(image.version) == "0.6"
     return "0.6" if is_newest else own
-
-
-def unlisted_units(image: Multiscale) -> str:
-    """Return what a plan says of units that no convention lists; empty where there are none."""
-    units = dict.fromkeys(axis.unit for axis in image.axes if not is_known(axis.unit))
-    shown = ", ".join(map(repr, units))
-    return f"; OME-Zarr and N5's viewers do not know the unit {shown}, which is kept" if units else ""
 
 
 def _default_name(target: LevelTarget) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import lcm
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -31,6 +31,7 @@ from chunkmill.journal.lease import roll_forward_dead
 from chunkmill.journal.names import fingerprint
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.model.ome_zarr import OME_VERSIONS
+from chunkmill.model.units import kept_units
 from chunkmill.nodes.api import open_source, open_target
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.pyramids.added_levels import AddedLevelsWriter
@@ -43,7 +44,6 @@ from chunkmill.pyramids.image import (
     describe_levels,
     level_convention,
     target_next_to,
-    unlisted_units,
 )
 from chunkmill.pyramids.labels import LabelList, labels_of
 from chunkmill.pyramids.levels import LevelBlocks, divide, peak_bytes
@@ -403,12 +403,13 @@ def plan_levels_job(
     }
     first = "exists" if target.exists else f"is written: {action.name}, {action.reason}"
     n = f"{len(stages)} stage{'' if len(stages) == 1 else 's'}"
+    units = kept_units(axis.unit for axis in described.image.axes)
     return Plan(
         operation="pyramid",
         source=shown_node(base),
         target=f"{where} ({target.format.name})",
         strategy=shown,
-        reason=f"{len(arrays)} levels in {n}; the first {first}{unlisted_units(described.image)}",
+        reason=f"{len(arrays)} levels in {n}{_shown_factors(described)}; the first {first}{units}",
         costs=costs,
         stages=stages,
         job=_job(writer, options),
@@ -428,6 +429,12 @@ def plan_levels_job(
             *pairwise([base, *arrays[1:]] if target.exists else arrays),
         ],
     )
+
+
+def _shown_factors(described: DescribedLevels) -> str:
+    """Return the factors from each level to the next, equal ones counted."""
+    runs = [(by, len(list(same))) for by, same in groupby(level.factors for level in described.shapes[1:])]
+    return "".join(f"{', then' if i else ' by'} {by} x {n}" for i, (by, n) in enumerate(runs))
 
 
 def _has_omero(group: GroupMetadata) -> bool:
