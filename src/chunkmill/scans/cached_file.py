@@ -77,7 +77,7 @@ class CachedFile(io.RawIOBase):
         numbers = range(start // _BLOCK, -(-stop // _BLOCK))
         if missing := [number for number in numbers if number not in self._blocks]:
             first, end = missing[0] * _BLOCK, min((missing[-1] + 1) * _BLOCK, self.size)
-            data = self._fs.cat_file(self._path, first, end)
+            data = self._fs.cat_file(self._path, start=first, end=end)  # S3's second argument is a version
             if len(data) == self.size:  # a server that knows no ranges
                 first, end = 0, self.size
             if len(data) != end - first:

@@ -66,7 +66,7 @@ def test_as_a_file_of_python(made):
 @pytest.mark.parametrize("answer", [DATA, DATA[:10]], ids=["whole", "ends early"])
 def test_a_server_without_ranges_and_one_that_stops_early(made, monkeypatch, answer):
     file, _ = made
-    monkeypatch.setattr(file._fs, "cat_file", lambda *_: answer)
+    monkeypatch.setattr(file._fs, "cat_file", lambda *_, **__: answer)
     if answer is DATA:
         assert file.range(100, 110) == DATA[100:110]
     else:
