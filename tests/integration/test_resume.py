@@ -62,7 +62,7 @@ def check(target, values):
 
 
 @pytest.mark.parametrize(
-    ("methods", "every", "step"), [(["set", "set_if"], 23, 4), (["get", "get_versioned"], 5, 1)], ids=["set", "get"]
+    ("methods", "every", "step"), [(["set", "set_if"], 23, 4), (["get", "get_versioned"], 3, 1)], ids=["set", "get"]
 )
 def test_a_store_that_fails_again_and_again(source, target, methods, every, step):
     url, values = source
