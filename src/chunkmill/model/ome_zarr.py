@@ -116,7 +116,7 @@ def emit_ome(
     before = attributes.get("ome")
     own = {name: attributes[name] for name in _OME if name in attributes}
     own |= {name: value for name, value in before.items() if name != "version"} if isinstance(before, Mapping) else {}
-    replaced = {*_OME, "ome", *(_REPLACED if images else ())}
+    replaced = {*_OME, "ome", *(_replaced(attributes) if images else ())}
     kept = {name: value for name, value in attributes.items() if name not in replaced}
     for image in images:
         check_coordinate_systems(image, version, allow)
@@ -129,6 +129,13 @@ def emit_ome(
         return kept
     versioned = {name: _versioned(name, value, version) for name, value in own.items()}
     return kept | versioned if version == "0.4" else kept | {"ome": {"version": version} | versioned}
+
+
+def _replaced(attributes: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of N5's attributes of images; with them, lists of axes and units, in N5's order of axes."""
+    if _REPLACED.isdisjoint(attributes):
+        return _REPLACED
+    return _REPLACED | {name for name in ("axes", "units") if isinstance(attributes.get(name), list)}
 
 
 def check_coordinate_systems(image: Multiscale, convention: str, allow: Collection[str]) -> None:

@@ -42,6 +42,17 @@ def test_ome_keeps_what_it_does_not_replace():
     assert emit_ome([IMAGE], "0.4", new)["omero"] == {"id": 3}
 
 
+def test_attributes_of_n5_are_replaced_and_like_ones_of_others_stay():
+    image = Multiscale(
+        (Axis("y", "space", "micrometer"), Axis("x", "space", None)), (Level("0", (2, 1), (0, 0)),), "0.5"
+    )
+    of_n5 = {"scales": [[1, 1]], "resolution": [1, 2], "axes": ["x", "y"], "units": ["", "um"]}
+    assert set(emit_ome([image], "0.5", {**of_n5, "mine": 1})) == {"mine", "ome"}
+    others = {"axes": ["left", "right"], "units": "m"}
+    assert emit_ome([image], "0.5", others).items() >= others.items()
+    assert emit_ome([image], "0.5", {**of_n5, "units": "m"})["units"] == "m"
+
+
 def test_labels_and_plates_move():
     old = {"labels": ["a"], "plate": {"version": "0.4", "rows": []}, "mine": 1, "image-label": {"version": "0.4"}}
     new = emit_ome([], "0.5", old)
