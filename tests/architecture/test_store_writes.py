@@ -33,7 +33,7 @@ WRITERS = {
     "conversion/rechunking/intermediate_files.py": {"write_intermediate_file"},
     # journals and probes, under names that no format takes for a node
     "journal/record_files.py": {"RecordFiles.put"},
-    "journal/journal.py": {"Journal.record"},
+    "journal/journal.py": {"Journal.keep_changes", "Journal.keep_transaction", "Journal.record"},
     "journal/lease.py": {"_release_briefly"},
     "journal/recovery.py": {"record_published"},
     "runtime/preflight.py": {"_lacks"},

@@ -39,7 +39,7 @@ from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.machines import sync_other_machines
 from chunkmill.runtime.preflight import check_writers
 from chunkmill.runtime.scheduler import Scheduler
-from chunkmill.stores.transactions import one_commit
+from chunkmill.stores.transactions import has_transactions, one_commit
 
 __all__ = ["to_store"]
 
@@ -220,6 +220,8 @@ def to_store(
             existing = open_existing(target, path, "r+" if region is not None else mode, StoredArray, named)
         if resume and (region is not None or not compute):
             raise ValueError("resume=True writes whole arrays and now: leave out region= and compute=False")
+        if resume and has_transactions(target):
+            raise ValueError("resume=True: nothing is left of an interrupted to_store to Icechunk; convert resumes")
         if existing is not None:
             array = existing
             where = write_region_of(array, region)

@@ -10,6 +10,8 @@ Layout, at the root of the target's store, under a name that no format takes for
 
     .chunkmill-job-<hash of the target's path>/plan.json            fingerprint, what, when, documents to publish
     .chunkmill-job-<hash of the target's path>/<stage>/             records (`chunkmill.journal.record_files`)
+    .chunkmill-job-<hash of the target's path>/transaction          of Icechunk: the session, without chunks
+    .chunkmill-job-<hash of the target's path>/changes/             what each task changed in it
     .chunkmill-job-<hash of the target's path>/running/<name>       heartbeats (`chunkmill.journal.heartbeat`)
     .chunkmill-job-<hash of the target's path>/new-<run>/           the staging prefix of a node
     .chunkmill-job-<hash of the target's path>/intent-<run>.json    intent record (`chunkmill.journal.commit`)
@@ -50,14 +52,16 @@ from chunkmill.journal.record_files import BEGUN, GROUP, RecordFiles
 from chunkmill.journal.records import Record, WrittenKeys, read_record
 from chunkmill.journal.recovery import clear_journal, clear_listed
 from chunkmill.log import LOG
-from chunkmill.stores.base import Store
+from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import has_folders, remove_folder
 from chunkmill.stores.conflicts import create, swap
 from chunkmill.stores.metered import Written
+from chunkmill.stores.transactions import Changes, continuing, has_transactions
 
 __all__ = ["Journal"]
 
 _VERSION = 3
+_TRANSACTION = "transaction"  # name below the prefix
 _RUN_OF_PLAN = 8  # characters of the fingerprint at the end of the name of a run
 _KEPT = {True: "what is on record is compared with it, and kept", False: "it is discarded"}
 _SAID = ["job", "path", "fingerprint", "run", "is_block_write", "is_lease", "scope", "client"]  # by its plan
@@ -102,6 +106,8 @@ class Journal:
         True when `resume` found a damaged plan, and records of this job: its run begins again with them.
     names_each_key
         Whether records have a checksum of each value, for a manifest.
+    keeps_changes
+        True where tasks store what they changed in a transaction (`keep_changes`).
     """
 
     store: Store
@@ -123,6 +129,7 @@ class Journal:
     asks_for_records: bool = True
     keeps_records: bool = False
     names_each_key: bool = False
+    keeps_changes: bool = False
 
     @property
     def prefix(self) -> str:
@@ -168,7 +175,54 @@ class Journal:
             end_dead(self.store, self._others())
             if not self.is_decided:
                 self._tag_staged()
+            self._continue_transaction()
         return plan.documents
+
+    @property
+    def is_resumable(self) -> bool:
+        """True where what the tasks of an interrupted job wrote is there: in a transaction, if that was kept."""
+        return not has_transactions(self.store) or self.store.size(f"{self.prefix}{_TRANSACTION}") is not None
+
+    def keep_transaction(self) -> None:
+        """Store the transaction of a job that has begun, if its store can continue it."""
+        own = continuing(self.store)
+        kept = None if own is None else own.kept()
+        if kept is not None:
+            self.store.set(f"{self.prefix}{_TRANSACTION}", kept)
+            self.keeps_changes = True
+
+    def _continue_transaction(self) -> None:
+        """Continue the transaction of an interrupted job, with the changes of its tasks that are on record."""
+        if (own := continuing(self.store)) is None:
+            return
+        kept = self.store.get(f"{self.prefix}{_TRANSACTION}")
+        if kept is not None:
+            keys = [self._changes_key(stage, task) for stage, task, _ in self.records.names()]
+            found = self.store.get_many(map(ByteSpan, keys))
+            own.continue_from(kept, (each for each in found if each is not None))
+            self.keeps_changes = True
+
+    def keep_changes(self, stage: int, task: int, changes: Changes | None) -> None:
+        """Store the changes of a task that is about to be recorded: what is on record is not done again."""
+        if changes is not None and self.keeps_changes:
+            self.store.set(self._changes_key(stage, task), changes.data)
+
+    def recall_with_changes(self, stage: int, task: int) -> tuple[dict[str, int], Changes | None] | None:
+        """Return the counts and the changes of a task that was done; ``None`` when it is still to be done.
+
+        Dask runs tasks again whose results a worker took with it, and their changes, if those are not kept.
+        """
+        if (counts := self.recall(stage, task)) is None:
+            return None
+        if (own := continuing(self.store)) is None:
+            return counts, None
+        if not self.keeps_changes:
+            return None
+        data = self.store.get(self._changes_key(stage, task))
+        return counts, None if data is None else own.changes_of(data)
+
+    def _changes_key(self, stage: int, task: int) -> str:
+        return f"{self.prefix}changes/{stage}-{task}-{self.run}"
 
     def _drop_damaged(self, value: bytes) -> None:
         """Delete a plan that cannot be read, of a client that is not alive; of this job's run keep what is on record.

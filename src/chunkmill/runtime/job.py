@@ -34,7 +34,7 @@ from chunkmill.runtime.stage_runner import StageResult, check_workers, run_stage
 from chunkmill.runtime.task import add_counts
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, make_durable
-from chunkmill.stores.transactions import has_transactions, one_commit
+from chunkmill.stores.transactions import one_commit
 
 __all__ = ["Job", "JobResult", "run_job"]
 
@@ -246,7 +246,7 @@ def _run_inside(
     progress: bool | str | None,
 ) -> JobResult:
     asked, start = job, time.perf_counter()
-    resume = resume and not has_transactions(job.store)  # what its tasks wrote went with the transaction
+    resume = resume and job.journal().is_resumable
     job, journal, documents = job.resumed() if resume else (job, job.journal(), None)
     if job.staged is not None and journal.old_prefix is not None:
         job = job.staged(journal.run, journal.replaced) or job
@@ -271,7 +271,7 @@ def _run_inside(
         with journal.running(monitor.shown), ExitStack() as held:
             held.enter_context(job.leases(journal.name_run()))
             stages = _begun_stages(job, journal, documents, scheduler) if begins else _resumed_stages(job, journal)
-            declare_arrays(job.targets)
+            _declare(job, journal, begins=begins)
             recorded = journal.recorded() if journal.keeps_records or not begins else ((), ())
             monitor.begin(journal.run, journal.heartbeat, resumes=not begins)
             if not job.store.compares_versions:
@@ -333,6 +333,13 @@ def _placed(
             continue  # an intermediate file
         own = prefix or ""
         yield key, places[own] + key[len(own) :], size, crc32c
+
+
+def _declare(job: Job, journal: Journal, *, begins: bool) -> None:
+    """Tell a store that has transactions which arrays are written, and keep the transaction of a job that begins."""
+    declare_arrays(job.targets)
+    if begins:
+        journal.keep_transaction()
 
 
 def _prepare(job: Job, journal: Journal) -> tuple[Job, dict[str, bytes]]:

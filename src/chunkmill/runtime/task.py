@@ -28,7 +28,7 @@ from chunkmill.runtime.reference_shipping import ReferenceSender, TaskReferences
 from chunkmill.runtime.stage import TaskResult
 from chunkmill.runtime.worker_memory import peak_memory
 from chunkmill.stores.base import Store
-from chunkmill.stores.transactions import Changes, changes_taken
+from chunkmill.stores.transactions import Changes, changes_taken, has_transactions
 
 __all__ = ["AtOnce", "LocalStage", "PackedStage", "add_counts", "compare_records", "run_task"]
 
@@ -132,17 +132,17 @@ def run_task(
     """Run a group of specs: the function of every task in the graph of a stage."""
     stage = shared.open()
     journal = stage.journal
-    if journal is not None and (recorded := journal.recall(stage.number, index)) is not None:
-        return recorded | {"n_repeated": 1}, [], None  # dask runs tasks again whose results a worker took with it
+    target, here = (None, False) if journal is None else (journal.store, journal.keeps_changes)
+    if journal is not None and (recorded := journal.recall_with_changes(stage.number, index)) is not None:
+        return recorded[0] | {"n_repeated": 1}, [], recorded[1]
     progress = _Progress(stage, index)
     upto = progress.resume(specs) if len(specs) > 1 else None
     counts = progress.counts
     details: list[Any] = []
     attempt = None if journal is None else journal.heartbeat
     check = _NOTHING if attempt is None else unless_cancelled(attempt.key, attempt.check)
-    target = None if journal is None else journal.store
     in_scope = references_in_scope(references) if references else _NOTHING
-    with check, stage.at_once or _NOTHING, in_scope, changes_taken(target) as taken:
+    with check, stage.at_once or _NOTHING, in_scope, changes_taken(target, here=here) as taken:
         last = len(specs) - 1
         for i, spec in enumerate(specs):
             if upto is not None and spec[:2] <= upto:
@@ -154,8 +154,10 @@ def run_task(
                 progress.record(spec[:2])
         if not stage.in_client:
             add_counts(counts, {"peak_memory_bytes": peak_memory()})
-        progress.record()
         changes = taken()
+        if journal is not None:
+            journal.keep_changes(stage.number, index, changes)
+        progress.record()
     return counts, details, changes
 
 
@@ -215,7 +217,9 @@ class _Progress:
         self._is_final &= result.is_final
 
     def is_due(self) -> bool:
-        """Return whether a record should be written before the next spec."""
+        """Return whether a record should be written before the next spec; in a transaction, changes come at the end."""
+        if self._journal is not None and has_transactions(self._journal.store):
+            return False
         return self._n_bytes >= _RECORD_BYTES or time.monotonic() - self._since >= _RECORD_SECONDS
 
     def record(self, upto: tuple[int, ...] | None = None) -> None:

@@ -64,6 +64,8 @@ class Place:
         Start of their keys there.
     create
         Makes the repository, at the first write.
+    may_keep
+        Whether a packed session may be stored with the journal: not where it has credentials in it.
     """
 
     url: str
@@ -74,6 +76,7 @@ class Place:
     journal: Callable[[], Store] | None = None
     prefix: str = ""
     create: Callable[[], Any] | None = None
+    may_keep: bool = False
 
     def read(self) -> Any:
         """Return a session for reading."""
@@ -152,13 +155,32 @@ class Transaction:
     def end(self, message: str) -> None:
         """Commit; `StoreError` where others have changed the same."""
         session = self.session
-        is_new = commit(session, self.place.message or message, self.url)
+        is_new = commit(session, self.place.message or message, self.url, self.token)
         self.use(session if is_new else self.place.read())
 
     def roll_back(self, before: Any) -> None:
         """Forget what was written, and read the session `before`; what was written to a caller's session stays."""
         if not self.is_callers:
             self.use(before)
+
+    def kept(self) -> bytes | None:
+        """Return what `continue_from` takes; ``None`` where it must not be stored."""
+        return self.token.encode() + self.packed()[0] if self.place.may_keep and not self.is_callers else None
+
+    def continue_from(self, kept: bytes, changes: Iterable[bytes]) -> None:
+        """Continue the transaction of a process that has died, unless that had committed it."""
+        token, base = kept[: len(self.token)].decode(), kept[len(self.token) :]
+        session = writable_session_of(base)
+        for each in self.place.repository.ancestry(branch=self.place.name):
+            if each.id == session.snapshot_id:
+                break
+            if each.metadata.get(_BY) == token:
+                return
+        self.use(session)
+        self.token, self.base = token, base
+        LIVE[token] = self
+        for data in changes:
+            self.merge(data)
 
     def merge(self, data: bytes) -> None:
         """Add the changes of a fork that was packed."""
@@ -251,7 +273,10 @@ FORK: ContextVar[TaskFork | None] = ContextVar("fork", default=None)
 """Fork of the task that runs in this thread, or for which it works."""
 
 
-def commit(session: Any, message: str, url: str) -> bool:
+_BY = "chunkmill-transaction"  # in the metadata of a commit, by which a later client knows that it was made
+
+
+def commit(session: Any, message: str, url: str, token: str = "") -> bool:
     """Commit the changes of a session, on top of what others have committed since; return whether there were any.
 
     Raises
@@ -263,7 +288,7 @@ def commit(session: Any, message: str, url: str) -> bool:
         return False
     icechunk: Any = import_module("icechunk")
     try:
-        session.commit(message, rebase_with=icechunk.ConflictDetector())
+        session.commit(message, {_BY: token}, rebase_with=icechunk.ConflictDetector())
     except icechunk.RebaseFailedError as error:
         shown = [_shown(each) for each in error.conflicts]
         more = f" and {len(shown) - _MOST_SHOWN} more" if len(shown) > _MOST_SHOWN else ""

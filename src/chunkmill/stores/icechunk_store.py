@@ -177,6 +177,18 @@ class IcechunkStore(ZarrPythonStore):
         finally:
             FORK.reset(token)
 
+    def kept(self) -> bytes | None:
+        """Return the transaction without its chunks; ``None`` of a caller's session, or where credentials are in it."""
+        return self._shared.kept()
+
+    def continue_from(self, kept: bytes, changes: Iterable[bytes]) -> None:
+        """Continue the transaction of a process that has died, with the changes of its tasks."""
+        self._shared.continue_from(kept, changes)
+
+    def changes_of(self, data: bytes) -> SessionChanges:
+        """Return changes of this transaction that were made bytes of."""
+        return SessionChanges(self._shared.token, data)
+
     def _fork(self) -> TaskFork | None:
         fork = FORK.get()
         return fork if fork is not None and fork.token == self._shared.token else None
@@ -214,9 +226,14 @@ class IcechunkStore(ZarrPythonStore):
 
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         """Yield the bytes of each span in order; many requests at once."""
-        if self._shared.store is None:
-            return (None for _ in spans)
-        return super().get_many(spans)
+        wanted = list(spans)
+        own = [span for span in wanted if span is not None and span.key.startswith(_OWN)]
+        if not own:
+            return (None for _ in wanted) if self._shared.store is None else super().get_many(wanted)
+        found = self._side.get_many(ByteSpan(self._at(span.key), span.byte_range) for span in own)
+        values = dict(zip(own, found, strict=True))
+        rest = super().get_many(None if span in values else span for span in wanted)
+        return (values.get(span, value) if span else None for span, value in zip(wanted, rest, strict=True))
 
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
         """Return a value and a digest of it."""

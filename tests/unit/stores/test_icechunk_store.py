@@ -158,6 +158,12 @@ def test_keys_of_jobs_are_stored_elsewhere(store, repository):
     assert value == b"1"
     assert store.set_if(key, b"3", version)
     assert (store.get(key), store.size(key)) == (b"3", 1)
+    assert [*store.get_many([ByteSpan(key), None, ByteSpan("zarr.json"), ByteSpan(f"{key}.not")])] == [
+        b"3",
+        None,
+        GROUP,
+        None,
+    ]
     assert store.list_dir("") == [".chunkmill-job-1/", "a/", "zarr.json"]
     assert store.list_dir(".chunkmill-job-1/") == ["plan.json"]
     assert [*store.list_prefix(".chunkmill-job-1/")] == [key]
