@@ -41,6 +41,12 @@ $(VENV)/peers/zarr3/.made:
 	$(VENV)/peers/zarr3/bin/python -m pip install --quiet zarr==3.4.2 numcodecs==0.17.1 msgpack==1.2.4 crc32c==2.9.post0 zfpy==1.0.1 cast-value-rs==0.5.1 pcodec==1.1.0
 	@touch $@
 
+# Icechunk 2, which needs Python 3.12 as well, with chunkmill to write to it
+$(VENV)/peers/icechunk2/.made:
+	$(PEER_PYTHON) -m venv $(VENV)/peers/icechunk2
+	$(VENV)/peers/icechunk2/bin/python -m pip install --quiet icechunk==2.3.0 zarr==3.4.2 pytest==9.2.0 hypothesis==6.170.15 -e .
+	@touch $@
+
 # anndata, whose tables are a hierarchy of arrays, with chunkmill to show it some; and zarrita.js, where there is npm
 $(VENV)/peers/anndata/.made:
 	$(PYTHON) -m venv $(VENV)/peers/anndata
@@ -58,11 +64,11 @@ $(VENV)/peers/ome/.made:
 	$(VENV)/peers/ome/bin/python -m pip install --quiet napari-ome-zarr==0.10.0 ngff-zarr==0.50.0 ome-zarr==0.18.0 yaozarrs==0.3.4 zarr==3.1.6
 	@touch $@
 
-peers: $(VENV)/peers/zarr2/.made $(if $(PEER_PYTHON),$(VENV)/peers/zarr3/.made,without-zarr3) $(VENV)/peers/anndata/.made \
+peers: $(VENV)/peers/zarr2/.made $(if $(PEER_PYTHON),$(VENV)/peers/zarr3/.made $(VENV)/peers/icechunk2/.made,without-zarr3) $(VENV)/peers/anndata/.made \
 	$(if $(shell command -v npm),$(VENV)/peers/js/.made)
 
 without-zarr3:
-	@echo "neither python3.12 nor python3.13 found: the newest zarr-python is not asked (set PEER_PYTHON=python3.x)"
+	@echo "neither python3.12 nor python3.13 found: the newest zarr-python and Icechunk 2 are not asked (set PEER_PYTHON=python3.x)"
 
 # What the demo needs and nothing else: the environment of the tests is three times as large. Of nilearn it reads one file,
 # without scipy, scikit-learn and lxml.

@@ -12,15 +12,18 @@ import icechunk
 import numpy as np
 import pytest
 import zarr
+from interop.environments import interpreter
 from support.clusters import cluster_of, kill_worker
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
 
+TESTS = Path(__file__).parents[1]
 X = np.arange(600 * 100, dtype="i4").reshape(600, 100)
 
 CHILD = """
 import importlib, json, os, signal, sys
+import dask
 from distributed import Client
 import chunkmill as cm
 
@@ -43,8 +46,9 @@ def dies(module, name, at, after):
     setattr(where, name, call)
 
 if __name__ == "__main__":
-    folder, place = sys.argv[1], json.loads(sys.argv[2])
-    with Client(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"):
+    folder, place, scheduler = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
+    cluster = Client(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") if scheduler == "cluster" else None
+    with cluster or dask.config.set(scheduler=scheduler):
         dies(*place)
         cm.convert(f"{folder}/x.zarr", (f"{folder}/repository|icechunk:", "g"), format="zarr3", codecs="gzip")
 """
@@ -71,9 +75,9 @@ def messages(folder):
     return [commit.message for commit in repository.ancestry(branch="main")][:-1]
 
 
-def killed(folder, place):
+def killed(folder, place, scheduler="cluster"):
     (folder / "child.py").write_text(CHILD)
-    command = [sys.executable, "-W", "ignore", folder / "child.py", folder, json.dumps(place)]
+    command = [sys.executable, "-W", "ignore", folder / "child.py", folder, json.dumps(place), scheduler]
     environment = os.environ | {"PYTHONPATH": str(Path(cm.__file__).parents[1])}
     done = subprocess.run(command, capture_output=True, env=environment, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
@@ -94,6 +98,20 @@ def test_a_job_that_was_killed_resumes(folder, place):
     assert not (folder / "repository.chunkmill").exists()
     if place in {"some tasks", "all tasks", "committed"}:
         assert report.n_resumed >= (10 if place == "some tasks" else report.n_tasks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [*range(1, 41, 3), "commit"])
+def test_a_job_in_threads_that_was_killed_resumes(folder, at):
+    """After each third of the changes that tasks bring, and before the commit."""
+    place = (SESSIONS, "commit", 1, False) if at == "commit" else (SESSIONS, "Transaction.merge", at, True)
+    killed(folder, place, "threads")
+    assert len(messages(folder)) == 1
+    report = convert(folder)
+    assert len(messages(folder)) == 2
+    assert cm.verify(folder / "x.zarr", (f"{folder}/repository|icechunk:", "g")).equal
+    assert not (folder / "repository.chunkmill").exists()
+    assert report.n_resumed == report.n_tasks or at != "commit"
 
 
 @pytest.mark.slow
@@ -141,3 +159,19 @@ def test_what_cannot_be_kept_begins_again(folder, monkeypatch):
 def test_to_store_does_not_resume(folder):
     with pytest.raises(ValueError, match="nothing is left of an interrupted to_store to Icechunk; convert resumes"):
         cm.to_store(X, f"{folder}/repository|icechunk:", "g", resume=True)
+
+
+@pytest.mark.slow
+def test_all_of_this_holds_with_icechunk_2():
+    """It needs Python 3.12."""
+    python = interpreter("icechunk2", demanded=False)
+    chosen = "some or committed or others or worker or kept or not_resume or 4"
+    options = ["-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", TESTS.parent, "-o", f"pythonpath={TESTS}"]
+    command = [python, "-m", "pytest", *options, __file__, "-k", f"({chosen}) and not icechunk_2"]
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV_", "PYTEST"))
+    }
+    environment["PYTHONPATH"] = str(Path(cm.__file__).parents[1])
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    assert "passed" in done.stdout
