@@ -193,7 +193,6 @@ class MetadataError(ChunkmillError, ValueError):
 
 _MAX_SHOWN = 200
 _MAX_EXPECTED = 1000
-_MAX_KNOWN = 20  # names
 
 
 def _shortened(text: str) -> str:
@@ -229,14 +228,7 @@ class UnknownCodec(ChunkmillError, ValueError):
     def message(self) -> str:
         """Return the codec and the known ones."""
         reason = self._fields["reason"]
-        known = ""
-        if self.known:
-            from difflib import get_close_matches  # noqa: PLC0415 - of errors alone
-
-            near = get_close_matches(self.name, self.known, _MAX_KNOWN, cutoff=0)
-            shown = self.known if len(self.known) <= _MAX_KNOWN else sorted(near)
-            more = len(self.known) - len(shown)
-            known = f"; known are {', '.join(shown)}{f' and {more} more' if more else ''}"
+        known = f"; known are {', '.join(self.known)}" if self.known else ""
         return f"unknown codec {self.name!r}{': ' + reason if reason else ''}{known}"
 
 

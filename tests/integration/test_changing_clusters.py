@@ -186,7 +186,7 @@ def test_a_scheduler_that_dies_is_one_error_and_another_one_resumes(source, targ
 @pytest.mark.parametrize(
     ("method", "moment"),
     [
-        pytest.param("scheduler_info", "before", id="before the first question"),
+        pytest.param("sync", "before", id="before the first question"),
         pytest.param("run", "before", id="while workers are asked"),
         pytest.param("run", "after", id="when they have answered"),
         pytest.param("gather", "before", id="while results are gathered"),

@@ -120,7 +120,7 @@ def build_numcodecs(name: str, configuration: Mapping[str, JSON]) -> Any:
             codec = numcodecs.registry.get_codec({**configuration, "id": codec_id})
     except numcodecs.errors.UnknownCodecError:
         ids = {*numcodecs.registry.codec_registry, *numcodecs.registry.entries} - {"pickle"}
-        known = tuple(PREFIX + each for each in sorted(ids))
+        known = tuple(PREFIX + each for each in sorted(ids) if not each.startswith(_IMAGECODECS))  # of which are 60
         reason = "pip install 'chunkmill[codecs]'" if codec_id in _EXTRAS else "numcodecs has none of that id"
         if codec_id.startswith(_IMAGECODECS):  # tifffile's and VirtualiZarr's reference sets name them
             reason = "imagecodecs has it (pip install imagecodecs): call imagecodecs.numcodecs.register_codecs() first"

@@ -109,9 +109,11 @@ def cluster_facts(client: Client, **options: Any) -> Mapping[str, Any]:
     if client.asynchronous:
         return client.scheduler_info()
     with scheduler_needed(client):
-        about: Mapping[str, Any] = answered(partial(client.scheduler_info, n_workers=-1), "the scheduler", **options)
-        if "workers" not in about:  # what a client knows whose connection has ended
-            raise CommClosedError("the scheduler says nothing of itself")
+        if client.scheduler is None:
+            raise CommClosedError("the client is not connected")
+        # not `scheduler_info`: the client asks for the same without workers every two seconds, and may return that
+        ask = partial(client.sync, client.scheduler.identity, n_workers=-1)
+        about: Mapping[str, Any] = answered(ask, "the scheduler", **options)
     return about
 
 

@@ -128,10 +128,21 @@ class PausedCluster:
 
     def __init__(self, paused=True):
         self.paused = paused
+        self.scheduler = self
 
-    def scheduler_info(self, n_workers=-1):
+    def sync(self, function, **options):
+        return function(**options)
+
+    def identity(self, n_workers=-1):
         worker = {"status": "paused" if self.paused else "running", "memory_limit": 200 << 20}
         return {"address": "tcp://x:1", "workers": {"tcp://y:2": worker | {"metrics": {"memory": 190 << 20}}}}
+
+
+def test_workers_are_asked_for_where_the_client_knows_none(client, monkeypatch):
+    """A client asks for facts without workers every two seconds, and those took the place of what had been asked for."""
+    without = {**client.scheduler_info(n_workers=-1), "workers": {}}
+    monkeypatch.setattr(client, "scheduler_info", lambda **_: without)
+    assert len(cluster_tasks.cluster_facts(client)["workers"]) == len(client.run(int))
 
 
 def test_paused_workers_are_named_with_their_memory(monkeypatch):

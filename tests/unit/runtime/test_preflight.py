@@ -118,7 +118,14 @@ def test_a_worker_that_died_is_left_out(dies):
         n_asked = 0
         asynchronous = False
 
-        def scheduler_info(self, n_workers):
+        @property
+        def scheduler(self):
+            return self
+
+        def sync(self, function, **options):
+            return function(**options)
+
+        def identity(self, n_workers):
             self.n_asked += 1
             return {"id": "s", "workers": ["b"] if dies and self.n_asked > 1 else ["a", "b"]}
 
