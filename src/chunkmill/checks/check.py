@@ -427,6 +427,10 @@ def check(
         if place.adapter is not None:
             open_node(url, path, storage_options=storage_options)  # or it is not what the url says
         store = _store_of(place.url, storage_options)
+    if manifest is None and not reads:
+        raise ValueError("reads=False: a listing is compared with a manifest=, which is missing")
+    if manifest is not None and repair:
+        raise ValueError("repair=True: nothing is repaired by a manifest; check without it")
     if manifest is None:
         return check_store(uncached(store), path, repair=repair, progress=progress)
     file = Manifest(manifest, without_reference_options(storage_options))

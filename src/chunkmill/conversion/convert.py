@@ -230,7 +230,7 @@ def plan_convert(
     plan = plan_job("convert", node, where, Settings(worker, limit, intermediate_store(temp, options)))
     if images is not None:
         plan = replace(plan, reason=f"{plan.reason}{images.kept_units}".removeprefix("; "))
-    return plan.with_lineage(lineage, options).with_manifest(manifest, options)
+    return plan.keeping(lineage, manifest, options)
 
 
 @with_options_of(plan_convert)
@@ -400,11 +400,7 @@ def plan_rechunk(
                 f"chunk_key_encoding={chunk_key_encoding!r}: the array {target.path!r} has its keys already"
             )
         existing = _into_existing(node, target.stored, chunks, crop, shown)
-        return (
-            plan_job("rechunk", node, existing, settings)
-            .with_lineage(lineage, options)
-            .with_manifest(manifest, options)
-        )
+        return plan_job("rechunk", node, existing, settings).keeping(lineage, manifest, options)
     store, path, wanted, adds = _target_of(node, target, options, format, overwrite=overwrite)
     chunks, shards = by_array(chunks, node, "chunks"), by_array(shards, node, "shards")
 
@@ -433,7 +429,7 @@ def plan_rechunk(
         region=shown,
         adds=adds,
     )
-    return plan_job("rechunk", node, where, settings).with_lineage(lineage, options).with_manifest(manifest, options)
+    return plan_job("rechunk", node, where, settings).keeping(lineage, manifest, options)
 
 
 @with_options_of(plan_rechunk)

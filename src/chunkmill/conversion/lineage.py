@@ -28,6 +28,7 @@ from chunkmill.stores.read_versions import digest_of, has_versions, list_version
 
 __all__ = [
     "NOT_GUARDED",
+    "REWRITING",
     "ArrayPair",
     "KeyVersions",
     "Lineage",
@@ -41,7 +42,11 @@ KeyVersions = NDArray[np.uint64]
 """A digest of the version of each store key of an array, in the shape of its grid; 0: there is no such value."""
 
 NOT_GUARDED = np.uint64(2**64 - 1)
-"""In place of the version of a target's value that a sync was about to write: whatever is there may be replaced."""
+"""In place of the version of a value of a target whose listings tell none: whatever is there may be replaced."""
+
+REWRITING = np.uint64(2**64 - 2)
+"""In place of the version of a target's value that a sync was about to write: the next one writes it again, also where
+the source has become again what it was."""
 
 ArrayPair: TypeAlias = tuple[StoredArray, StoredArray]
 """A source, and a target that is made of it."""
@@ -242,6 +247,6 @@ def rewriting(arrays: Sequence[TracedArray], numbers: Sequence[NDArray[np.int64]
     marked = []
     for array, own in zip(arrays, numbers, strict=True):
         target = array.target.copy()
-        target.reshape(-1)[own] = NOT_GUARDED
+        target.reshape(-1)[own] = REWRITING
         marked.append(replace(array, target=target))
     return marked

@@ -6,7 +6,7 @@ them. Not here: the comparison (`chunkmill.checks.manifest_check`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import fsspec
 import google_crc32c
 
-from chunkmill.errors import StoreError
+from chunkmill.errors import ChunkmillError, StoreError
 from chunkmill.formats.references.parquet import import_pyarrow
 from chunkmill.stores.base import Store
 from chunkmill.stores.read_versions import list_versions
@@ -48,17 +48,34 @@ class Manifest:
     url: str
     storage_options: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def to_write(cls, url: str, storage_options: Mapping[str, Any] | None) -> Manifest:
+        """Return a manifest; an error says now that pyarrow is missing, not when the job has ended."""
+        import_pyarrow()
+        return cls(url, storage_options or {})
+
     def write(self, rows: Iterable[ManifestRow]) -> None:
-        """Store rows, some thousands in memory at a time."""
+        """Store rows, some thousands in memory at a time.
+
+        Raises
+        ------
+        StoreError
+            It cannot be written there.
+        """
         pa = import_pyarrow()
         columns = [("key", pa.string()), ("size", pa.uint64()), ("crc32c", pa.uint32()), ("version", pa.string())]
         schema, todo = pa.schema(columns), iter(rows)
-        with (
-            fsspec.open(self.url, "wb", **self.storage_options) as file,
-            pa.parquet.ParquetWriter(file, schema, compression="zstd") as writer,
-        ):
-            while batch := list(islice(todo, _ROWS)):
-                writer.write_table(pa.table(list(map(list, zip(*batch, strict=True))), schema=schema))
+        try:
+            with (
+                fsspec.open(self.url, "wb", **self.storage_options) as file,
+                pa.parquet.ParquetWriter(file, schema, compression="zstd") as writer,
+            ):
+                while batch := list(islice(todo, _ROWS)):
+                    writer.write_table(pa.table(list(map(list, zip(*batch, strict=True))), schema=schema))
+        except ChunkmillError:  # of the store that is read
+            raise
+        except (OSError, ValueError) as error:
+            raise StoreError(url=str(self.url), key="", reason=f"the manifest cannot be written: {error}") from error
 
     def rows(self) -> Iterator[ManifestRow]:
         """Yield the rows.
@@ -86,16 +103,17 @@ class ManifestWriter:
     ----------
     manifest
         The file.
-    store
-        The target's store.
+    store, prefixes
+        Store of the target, and where the store keys of its arrays begin.
     """
 
     manifest: Manifest
     store: Store
+    prefixes: Sequence[str]
 
     def __call__(self, written: Iterable[tuple[str, str, int, int | None]]) -> None:
         """Write it; values of which no crc32c is known are read for it, and staged ones have no version yet."""
-        versions = dict(list_versions(self.store, "") or ())
+        versions = {key: found for each in self.prefixes for key, found in list_versions(self.store, each) or ()}
         self.manifest.write(self._rows(written, versions))
 
     def _rows(

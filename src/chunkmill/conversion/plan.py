@@ -414,27 +414,30 @@ class Plan(_Columns):
         expected = {stage.name: stage.bytes_read + stage.bytes_written for stage in self.stages}
         return start_job(self.job, self._traced(), expected, resume=resume, progress=progress)
 
-    def with_lineage(
-        self, place: bool | str, storage_options: Mapping[str, Any] | None = None, *, path: str | None = None
+    def keeping(
+        self,
+        lineage: bool | str,
+        manifest: str | None,
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        path: str | None = None,
     ) -> Plan:
-        """Return the plan, which keeps its lineage at that place (see `chunkmill.plan_convert`).
+        """Return the plan, which keeps its lineage and its manifest at those places (see `chunkmill.plan_convert`).
 
         Parameters
         ----------
         path
             Of the target, where it is not that of the job.
         """
-        if not place:
-            return self
-        own = self.job.path if path is None else path
-        return replace(self, lineage=Lineage.of(place, self.job.store, own, storage_options))
-
-    def with_manifest(self, url: str | None, storage_options: Mapping[str, Any] | None = None) -> Plan:
-        """Return the plan, whose run writes a manifest to that url (see `chunkmill.plan_convert`)."""
-        if url is None:
-            return self
-        writer = ManifestWriter(Manifest(url, storage_options or {}), self.job.store)
-        return replace(self, job=replace(self.job, manifest=writer))
+        plan = self
+        if lineage:
+            place = Lineage.of(lineage, self.job.store, self.job.path if path is None else path, storage_options)
+            plan = replace(plan, lineage=place)
+        if manifest is not None:
+            prefixes = tuple(target.prefix for target in self.job.targets)
+            writer = ManifestWriter(Manifest.to_write(manifest, storage_options), self.job.store, prefixes)
+            plan = replace(plan, job=replace(self.job, manifest=writer))
+        return plan
 
     def _traced(self) -> Callable[[JobResult], Report]:
         """Look at the versions of the sources; return the report's function, which stores the lineage first."""

@@ -119,7 +119,7 @@ def resumable_write(
             counts = _compute(blocks, keys, journal)
         journal.check(now=True)
         make_durable(array.store)
-        sync_other_machines(array.store, Scheduler().client, journal.job)
+        sync_other_machines([array.store], Scheduler().client, journal.job)
         target.publish(documents, again=resumes)
         make_durable(array.store)
     if resumes:

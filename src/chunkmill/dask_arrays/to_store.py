@@ -399,9 +399,9 @@ class _Write:
 def _finish_replacing(
     counts: Any, *, n_regrouped: int, array: StoredArray, replacement: AnyReplacement, client: Client | None
 ) -> WriteReport:
-    """Put the new array in its place: the last step of a write, by the client or in a task of its own."""
+    """Replace the old array by the new one: the last step of a write, by the client or in a task of its own."""
     # this machine is synced when the two are exchanged
-    sync_other_machines(array.store, client, f"write to {array.path!r} in {array.url}")
+    sync_other_machines([array.store], client, f"write to {array.path!r} in {array.url}")
     documents = format_of_store(array.store, array.format).emit_array(array.path, array.metadata)
     written = report(array, counts, n_regrouped)
     if isinstance(replacement, replacing.LaterReplacement):

@@ -205,6 +205,7 @@ class Journal:
     def keep_changes(self, stage: int, task: int, changes: Changes | None) -> None:
         """Store the changes of a task that is about to be recorded: what is on record is not done again."""
         if changes is not None and self.keeps_changes:
+            self.check(now=True)  # a worker that outlives its client would leave files after the next job
             self.store.set(self._changes_key(stage, task), changes.data)
 
     def recall_with_changes(self, stage: int, task: int) -> tuple[dict[str, int], Changes | None] | None:

@@ -256,7 +256,7 @@ def plan_pyramid(
     plan = plan_levels_job(
         base.array, where, described, method, current_worker(max_mem), exact=exact, overwrite=overwrite, label=label
     )
-    return plan.with_lineage(lineage, options, path=where.path).with_manifest(manifest, options)
+    return plan.keeping(lineage, manifest, options, path=where.path)
 
 
 @with_options_of(plan_pyramid)

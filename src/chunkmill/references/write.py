@@ -463,10 +463,11 @@ def _with_absent(referenced: ReferencedArray, table: ChunkTable, path: str) -> C
     try:
         _unmasked(metadata, "zarr2", path, complete=False, strict=True)
     except UnsupportedFeature:
-        layout = build_layouts(metadata, "")[1]
-        there = {*table.chunks.tolist(), *(number for number, _ in table.inline)}
+        layout, absent = build_layouts(metadata, "")[1], np.ones(grid.n_chunks, bool)
+        absent[table.chunks] = False
+        absent[[number for number, _ in table.inline]] = False
         added = []
-        for number in sorted(set(range(grid.n_chunks)) - there):
+        for number in np.flatnonzero(absent).tolist():
             spec = layout.spec(grid.coords_of(number))
             chunk = np.full(spec.shape, metadata.fill_value, metadata.dtype)
             added.append((number, bytes(layout.codecs.encode(chunk, spec))))

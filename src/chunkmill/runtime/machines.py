@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -37,9 +37,9 @@ def run_and_say_where(function: Callable[..., Any], *arguments: Any) -> tuple[An
 
 
 def sync_other_machines(
-    store: Store, client: Client | None, job: str, ran: Mapping[str, set[str]] | None = None
+    stores: Iterable[Store], client: Client | None, job: str, ran: Mapping[str, set[str]] | None = None
 ) -> None:
-    """Let one worker of each other host of a cluster make what was written to `store` survive a crash there.
+    """Let one worker of each other host of a cluster make what was written to `stores` survive a crash there.
 
     Parameters
     ----------
@@ -49,7 +49,8 @@ def sync_other_machines(
     """
     here = machine()
     others = {name: seen for name, seen in (ran or {}).items() if name != here}
-    if client is None or client.asynchronous or (ran is not None and not others) or not can_sync(store):
+    written = [*filter(can_sync, stores)]
+    if client is None or client.asynchronous or (ran is not None and not others) or not written:
         return
     with scheduler_needed(client, job):
         workers = cluster_facts(client)["workers"]
@@ -57,20 +58,21 @@ def sync_other_machines(
         hosts = {workers[worker]["host"] for worker in asked}  # further ones: a nanny may have replaced a worker
         asked += {about["host"]: worker for worker, about in workers.items() if about["host"] not in hosts}.values()
         # pickled by hand, as a job's tasks are
-        ask = partial(client.run, partial(_sync, dumps(store), here), workers=asked, on_error="return")
+        ask = partial(client.run, partial(_sync, dumps(written), here), workers=asked, on_error="return")
         answers = answered(ask, f"one of {len(asked)} workers that sync") if asked else {}
     synced = {answer for answer in answers.values() if isinstance(answer, str)}
     if left := sorted(worker for name, seen in others.items() if name not in synced for worker in seen):
         msg = (
-            f"{job}: what workers wrote to {store.url} that are gone ({', '.join(left)}) was not synced on their "
+            f"{job}: what workers wrote to {written[0].url} that are gone ({', '.join(left)}) was not synced on their "
             "machines: a crash of those in the next seconds may lose it, unless chunkmill.fsync is true"
         )
         LOG.warning("%s%s", msg, "".join(f"; {error!r}" for error in answers.values() if not isinstance(error, str)))
         warnings.warn(msg, UserWarning, stacklevel=2)
 
 
-def _sync(store: bytes, client_machine: str) -> str:
-    """Sync a pickled store, unless its client does that, and return the machine."""
+def _sync(stores: bytes, client_machine: str) -> str:
+    """Sync pickled stores, unless their client does that, and return the machine."""
     if (here := machine()) != client_machine:
-        make_durable(pickle.loads(store))  # noqa: S301 - made by the client
+        for store in pickle.loads(stores):  # noqa: S301 - made by the client
+            make_durable(store)
     return here

@@ -248,7 +248,7 @@ def run_stages(
                 LOG.info(text, monitor.job, stage.name, seconds, n_resumed, n_tasks)
             results.append(StageResult(stage.name, n_tasks, n_resumed, seconds, total.counts, total.details))
     if journal is not None and scheduler.client is not None:
-        sync_other_machines(journal.store, scheduler.client, name, ran)
+        sync_other_machines([journal.store] if needs is None else needs.writes, scheduler.client, name, ran)
     return results
 
 

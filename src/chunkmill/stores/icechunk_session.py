@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -42,6 +43,17 @@ def writable_session_of(data: bytes) -> Any:
     """Return the session that was packed: of the same snapshot, even if its branch has moved since."""
     module: Any = import_module("icechunk.session")
     return module.Session(module.PySession.from_bytes(data))
+
+
+def _before_snapshot(data: bytes, session: Any) -> bytes:
+    """Return the part of a packed session that comes before its snapshot: configuration and storage."""
+    number = 0
+    for letter in session.snapshot_id:  # 12 bytes in base 32
+        number = number * 32 + _LETTERS.index(letter)
+    return data.partition((number >> 4).to_bytes(12, "big"))[0]
+
+
+_LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +181,13 @@ class Transaction:
 
     def continue_from(self, kept: bytes, changes: Iterable[bytes]) -> None:
         """Continue the transaction of a process that has died, unless that had committed it."""
-        token, base = kept[: len(self.token)].decode(), kept[len(self.token) :]
-        session = writable_session_of(base)
+        token, base = kept[: len(self.token)].decode(errors="replace"), kept[len(self.token) :]
+        own = self.place.write()
+        with self._readable():
+            session = writable_session_of(base)
+            # where a session writes is in it as well: none of another place is taken from a store
+            if _before_snapshot(base, session) != _before_snapshot(packed(own), own):
+                raise ValueError("a session of another repository, or with other options")
         for each in self.place.repository.ancestry(branch=self.place.name):
             if each.id == session.snapshot_id:
                 break
@@ -179,8 +196,18 @@ class Transaction:
         self.use(session)
         self.token, self.base = token, base
         LIVE[token] = self
-        for data in changes:
-            self.merge(data)
+        with self._readable():
+            for data in changes:
+                self.merge(data)
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Raise `StoreError` where what a journal has kept cannot be read inside."""
+        try:
+            yield
+        except (ValueError, import_module("icechunk").IcechunkError) as error:
+            reason = f"the journal's transaction is damaged, or another one: resume=False begins again ({error})"
+            raise StoreError(url=self.url, key="transaction", reason=reason) from error
 
     def merge(self, data: bytes) -> None:
         """Add the changes of a fork that was packed."""

@@ -20,6 +20,7 @@ from chunkmill.conversion.lineage import ArrayPair
 from chunkmill.conversion.options import argument
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
+from chunkmill.model.grid import Region
 from chunkmill.runtime.stage import Stage, TaskSpecs
 from chunkmill.syncs.tasks import SyncedArray
 from chunkmill.transforms.blocks import array_region
@@ -60,7 +61,10 @@ class TransformedAgain:
         return self.writer.leases(run)
 
     def touched(
-        self, changed: Mapping[tuple[str, str], Numbers], ends: Mapping[tuple[str, str], tuple[int, ...]]
+        self,
+        changed: Mapping[tuple[str, str], Numbers],
+        ends: Mapping[tuple[str, str], tuple[int, ...]],
+        left: Mapping[int, Numbers],
     ) -> tuple[Numbers, int]:
         """Return the numbers of the blocks to make again, and how many store keys of the sources have changed.
 
@@ -68,46 +72,44 @@ class TransformedAgain:
         ----------
         changed, ends
             By url and path of a source, the numbers of those store keys, and its shape when the targets were made.
+        left
+            By number of a target, store keys that are to be written in any case.
         """
-        masks, shapes, n_changed = [], [], 0
-        for source in self.tasks.sources:
-            place, grid = (source.array.url, source.array.path), source.array.write_layout.grid
-            mask = np.zeros(grid.n_chunks, bool)
-            mask[changed[place]] = True
-            masks.append(mask.reshape(grid.grid_shape))
-            shapes.append(ends[place])
-            n_changed += len(changed[place])
-        found = [n for n in range(self.tasks.blocks.n_chunks) if self._is_touched(n, masks, shapes)]
+        sources = [source.array for source in self.tasks.sources]
+        places = [(array.url, array.path) for array in sources]
+        masks = [_mask(array, changed[place]) for array, place in zip(sources, places, strict=True)]
+        wanted = [_mask(target.array, left[which]) for which, target in enumerate(self.tasks.targets)]
+        n_changed = sum(len(changed[place]) for place in places)
+        shapes = [ends[place] for place in places]
+        if not n_changed and not any(map(np.any, wanted)) and shapes == [array.shape for array in sources]:
+            return np.zeros(0, np.int64), 0
+        found = [
+            number
+            for number in range(self.tasks.blocks.n_chunks)
+            if self._is_touched(number, masks, shapes)
+            or any(mask[self._keys(number, which)].any() for which, mask in enumerate(wanted))
+        ]
         return np.array(found, np.int64), n_changed
 
     def _is_touched(self, number: int, masks: Sequence[NDArray[Any]], ends: Sequence[Sequence[int]]) -> bool:
         reads = self.tasks.reads(self.tasks.region(number))
         for source, read, mask, end in zip(self.tasks.sources, reads, masks, ends, strict=True):
-            axes = source.array.write_layout.grid.axes
             cuts = zip(read.region, end, source.array.shape, strict=True)
             if any(old < n and cut.stop > old for cut, old, n in cuts):
                 return True  # it read what is made up beyond an end that was there
-            if any(cut.start >= cut.stop for cut in read.inside):
-                continue
-            keys = tuple(
-                slice(axis.index(cut.start), axis.index(cut.stop - 1) + 1)
-                for axis, cut in zip(axes, read.inside, strict=True)
-            )
-            if mask[keys].any():
+            if mask[_touched_keys(source.array, read.inside)].any():
                 return True
         return False
 
+    def _keys(self, number: int, which: int) -> Region:
+        target = self.tasks.targets[which]
+        return _touched_keys(target.array, array_region(self.tasks.region(number), target.axes))
+
     def keys_of(self, numbers: Numbers, which: int, target: StoredArray) -> Numbers:
         """Return the numbers of the store keys of a target that some blocks write."""
-        grid, axes = target.write_layout.grid, self.tasks.targets[which].axes
-        found = np.zeros(grid.grid_shape, bool)
+        found = np.zeros(target.write_layout.grid.grid_shape, bool)
         for number in numbers.tolist():
-            region = array_region(self.tasks.region(number), axes)
-            keys = (
-                slice(axis.index(cut.start), axis.index(cut.stop - 1) + 1)
-                for axis, cut in zip(grid.axes, region, strict=True)
-            )
-            found[tuple(keys)] = True
+            found[self._keys(number, which)] = True
         return np.flatnonzero(found.reshape(-1))
 
     def stage(self, numbers: Numbers, arrays: Sequence[SyncedArray]) -> Stage:
@@ -128,6 +130,23 @@ class TransformedAgain:
             inputs=block_inputs,
             files=stage.files,
         )
+
+
+def _mask(array: StoredArray, numbers: Numbers) -> NDArray[Any]:
+    """Return an array in the shape of the grid of store keys, true at some of them."""
+    mask = np.zeros(array.write_layout.grid.n_chunks, bool)
+    mask[numbers] = True
+    return mask.reshape(array.write_layout.grid.grid_shape)
+
+
+def _touched_keys(array: StoredArray, region: Region) -> Region:
+    """Return the part of the grid of store keys that a region touches."""
+    axes = zip(array.write_layout.grid.axes, region, strict=True)
+    empty = slice(0, 0)
+    return tuple(
+        slice(axis.index(cut.start), axis.index(cut.stop - 1) + 1) if cut.start < cut.stop else empty
+        for axis, cut in axes
+    )
 
 
 def plan_again(

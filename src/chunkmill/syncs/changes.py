@@ -12,7 +12,7 @@ import numpy as np
 
 from chunkmill.array.present_keys import Numbers, list_present, touch
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.lineage import NOT_GUARDED, KeyVersions, TracedArray, key_versions, layouts_of
+from chunkmill.conversion.lineage import NOT_GUARDED, REWRITING, KeyVersions, TracedArray, key_versions, layouts_of
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
@@ -24,6 +24,7 @@ __all__ = [
     "check_layouts",
     "check_longer",
     "check_unchanged_target",
+    "left_by_a_sync",
     "touched_keys",
     "with_shapes",
 ]
@@ -70,9 +71,14 @@ def _padded(versions: KeyVersions, shape: Sequence[int]) -> KeyVersions:
     return np.pad(versions, [(0, max(0, new - old)) for old, new in zip(versions.shape, shape, strict=True)])
 
 
-def changed_keys(was: KeyVersions, now: KeyVersions) -> Numbers:
-    """Return the numbers of the store keys of a source that were changed, came or went."""
-    return np.flatnonzero(was.reshape(-1) != now.reshape(-1))
+def left_by_a_sync(was: KeyVersions) -> Numbers:
+    """Return the numbers of the store keys of a target that a sync may have written, and has not reported."""
+    return np.flatnonzero(was.reshape(-1) == REWRITING)
+
+
+def changed_keys(was: KeyVersions, now: KeyVersions | None) -> Numbers:
+    """Return the numbers of the store keys of a source that were changed, came or went; of a level (``None``) none."""
+    return np.zeros(0, np.int64) if now is None else np.flatnonzero(was.reshape(-1) != now.reshape(-1))
 
 
 def touched_keys(changed: Numbers, source: StoredArray, target: StoredArray, factors: Sequence[int] = ()) -> Numbers:
@@ -129,11 +135,11 @@ def all_keys(source: StoredArray, target: StoredArray, factors: Sequence[int] = 
 
 def check_unchanged_target(job: str, was: KeyVersions, target: StoredArray, numbers: Numbers) -> None:
     """Raise `JobError` where others have changed store keys of the target that are to be written."""
-    now = key_versions(target)
+    now = key_versions(target) if len(numbers) else None
     if now is None:
         return
     before, there = was.reshape(-1)[numbers], now.reshape(-1)[numbers]
-    others = numbers[(before != NOT_GUARDED) & (before != there)]
+    others = numbers[(before != NOT_GUARDED) & (before != REWRITING) & (before != there)]
     if not len(others):
         return
     layout = target.write_layout

@@ -15,7 +15,7 @@ import numpy as np
 from chunkmill.array.present_keys import Numbers
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.array_plan import see_sources
-from chunkmill.conversion.lineage import ArrayPair, KeyVersions, Lineage, TracedArray, key_versions
+from chunkmill.conversion.lineage import ArrayPair, KeyVersions, Lineage, TracedArray
 from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
 from chunkmill.conversion.region_option import whole
 from chunkmill.errors import JobError
@@ -35,6 +35,7 @@ from chunkmill.syncs.changes import (
     check_layouts,
     check_longer,
     check_unchanged_target,
+    left_by_a_sync,
     touched_keys,
     with_shapes,
 )
@@ -150,16 +151,16 @@ class SyncRequest:
             new = replace(stored, metadata=replace(stored.metadata, chunk_grid=grid))
             numbers = [np.zeros(0, np.int64) if above is None else _below(above.numbers, one, new)]
             if self.traced is not None:
-                _, was, now = self._lineage_of((source, new), stored, is_level=is_level)
-                changed = changed_keys(was.source, now)
+                pairs.append((source, new))
+                old.append(self._traced_now(pairs[-1], stored)[1])
+                before.append(None if is_level else self._seen(pairs[-1:])[0])
+                changed = changed_keys(old[-1].source, before[-1])
                 numbers += [
                     touched_keys(changed, source, new, one.factors),
                     at_old_ends(new, stored, reduced=bool(one.factors)),
+                    left_by_a_sync(old[-1].target),
                 ]
-                n_changed += 0 if is_level else len(changed)
-                pairs.append((source, new))
-                before.append(None if is_level else now)
-                old.append(was)
+                n_changed += len(changed)
             else:
                 check_layouts(self.job, source, stored, None)
             if self.compares:
@@ -225,17 +226,18 @@ class SyncRequest:
             stored.append(there)
             new.append(replace(there, metadata=replace(there.metadata, chunk_grid=grid)))
         at = {(each.url, each.path): number for number, each in enumerate(targets)}
-        pairs, old, before = list[ArrayPair](), list[TracedArray](), list[KeyVersions]()
+        pairs, old = list[ArrayPair](), list[TracedArray]()
         ends: dict[tuple[str, str], tuple[int, ...]] = {}
         for source, target in again.pairs:
             number = at[target.url, target.path]
             pairs.append((source, new[number]))
-            then, was, now = self._lineage_of(pairs[-1], stored[number], is_level=False)
+            then, was = self._traced_now(pairs[-1], stored[number])
             old.append(was)
-            before.append(now)
             ends[source.url, source.path] = then.source_shape
+        before = self._seen(pairs)
         changed = {(s.url, s.path): changed_keys(w.source, n) for (s, _), w, n in zip(pairs, old, before, strict=True)}
-        numbers, n_changed = again.touched(changed, ends)
+        left = {at[t.url, t.path]: left_by_a_sync(was.target) for (_, t), was in zip(pairs, old, strict=True)}
+        numbers, n_changed = again.touched(changed, ends, left)
         arrays = [
             SyncedArray(one, there, again.keys_of(numbers, which, one))
             for which, (one, there) in enumerate(zip(new, stored, strict=True))
@@ -275,17 +277,15 @@ class SyncRequest:
             )
         raise JobError(job=self.job, reason=f"the lineage has no array {target.path!r}, which the source has")
 
-    def _lineage_of(
-        self, pair: ArrayPair, stored: StoredArray, *, is_level: bool
-    ) -> tuple[TracedArray, TracedArray, KeyVersions]:
-        """Return the lineage of a pair, the same in the shapes of now, and the versions of its source now."""
+    def _traced_now(self, pair: ArrayPair, stored: StoredArray) -> tuple[TracedArray, TracedArray]:
+        """Return the lineage of a pair, and the same in the shapes of now."""
         traced, (source, new) = self._traced_pair(pair), pair
         check_layouts(self.job, source, stored, traced)
-        was = with_shapes(traced, source, new)
-        now = key_versions(source)
-        if now is None and self.lineage is not None and not is_level:
-            self.lineage.seen([pair])  # says why not
-        return traced, was, was.source if now is None else now
+        return traced, with_shapes(traced, source, new)
+
+    def _seen(self, pairs: Sequence[ArrayPair]) -> list[KeyVersions | None]:
+        """Return the versions of the sources of all pairs, each listed once; ``None`` of levels that are written."""
+        return [] if self.lineage is None or self.traced is None else self.lineage.seen(pairs)
 
     def _plan(
         self, writer: SyncWriter, source: str, reason: str, n_changed: int, *, memory: int, at_once: int | None = None

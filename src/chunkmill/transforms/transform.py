@@ -266,7 +266,7 @@ def plan_transform(
     if manifest is not None and len({new.store.url for _, new in targets}) > 1:
         raise ValueError(f"manifest={manifest!r}: a manifest is of one store, and the targets are in several")
     plan = request.plan(current_worker(max_mem))
-    return plan.with_lineage(lineage, store_options, path=targets[0][1].path).with_manifest(manifest, store_options)
+    return plan.keeping(lineage, manifest, store_options, path=targets[0][1].path)
 
 
 _TRIAL = 4

@@ -40,3 +40,10 @@ def test_a_listing_tells_what_is_absent_or_cut(place):
     assert [(problem.kind, problem.key) for problem in report.problems] == found
     assert report.bytes_read == 0
     assert "25 were written" in report.problems[1].reason
+
+
+def test_what_goes_together_with_a_manifest_alone_or_not_at_all_is_refused(place):
+    with pytest.raises(ValueError, match="reads=False: a listing is compared with a manifest="):
+        cm.check(place, reads=False)
+    with pytest.raises(ValueError, match="nothing is repaired by a manifest"):
+        cm.check(place, manifest="m.parquet", repair=True)

@@ -74,3 +74,15 @@ def test_what_is_no_manifest(tmp_path):
     for name in ("m.parquet", "absent.parquet"):
         with pytest.raises(StoreError, match="this is not a manifest of a job"):
             list(Manifest(str(tmp_path / name)).rows())
+
+
+def test_where_it_cannot_be_written_is_named(tmp_path):
+    """When the chunks are there: the same call, with another place, goes on from there."""
+    cm.create_array(tmp_path / "a.zarr", "x", shape=(8,), dtype="i4", chunks=(2,))[...] = 1
+    with pytest.raises(StoreError, match="the manifest cannot be written"):
+        cm.convert(
+            tmp_path / "a.zarr", tmp_path / "b", format="zarr2", manifest=str(tmp_path / "a.zarr" / "zarr.json" / "m")
+        )
+    report = cm.convert(tmp_path / "a.zarr", tmp_path / "b", format="zarr2", manifest=str(tmp_path / "m"))
+    assert report.n_resumed == report.n_tasks
+    assert len([*Manifest(str(tmp_path / "m")).rows()]) == 4

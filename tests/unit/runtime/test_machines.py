@@ -26,7 +26,7 @@ class Unasked:
     ],
 )
 def test_nobody_is_asked_in_vain(store, ran):
-    sync_other_machines(store, Unasked(), "convert", ran)
+    sync_other_machines([store], Unasked(), "convert", ran)
 
 
 @pytest.mark.slow
@@ -55,9 +55,11 @@ def test_each_machine_syncs_before_the_documents_are_published(tmp_path):
 def test_machines_without_a_worker_are_named(tmp_path):
     preload, synced = on_other_machines(tmp_path, tmp_path / "none")
     with cluster_of(1, preload=preload) as client:
-        (worker,) = client.scheduler_info()["workers"]
+        (worker,) = client.run(int)
         (name,) = client.run(machine).values()
         ran = {name: {worker}, "third": {"tcp://gone:1"}}
         with pytest.warns(UserWarning, match=r"^convert: what workers wrote to .* that are gone \(tcp://gone:1\) was"):
-            sync_other_machines(LocalStore(tmp_path), client, "convert", ran)
-    assert len(synced()) == 1
+            sync_other_machines(
+                [LocalStore(tmp_path), MemoryStore(), LocalStore(tmp_path / "other")], client, "convert", ran
+            )
+    assert len(synced()) == 2  # of each store that has files
