@@ -302,7 +302,7 @@ def parse_v2(value: JSON, dtype: DType, *, key: str, field: str = "fill_value", 
 
     Returns
     -------
-    A native scalar, or ``None`` for ``null``: undefined.
+    A native scalar; for ``null``, which is undefined, ``None``, or the missing time that zarr-python reads it as.
 
     Examples
     --------
@@ -315,8 +315,8 @@ def parse_v2(value: JSON, dtype: DType, *, key: str, field: str = "fill_value", 
     # zarr-python 2's default is 0 for every type
     is_text = (native.kind in "SUVT" and not is_small(native)) or serializer == "vlen-bytes"
     zeroed = type(value) is int and value == 0 and is_text
-    if value is None:
-        fill = None
+    if value is None:  # zarr-python leaves out chunks of nothing but NaT then
+        fill = _parse_time("NaT", native, key, field) if native.kind in "mM" else None
     elif zeroed:
         fill = zero(native, serializer)
     elif native.kind == "O":

@@ -171,7 +171,8 @@ def decoded_attributes(array: StoredArray, *, masked: bool) -> dict[str, Any]:
     if get_format(array.format).names_in_axes and names is not None and attributes.get("axes") == list(names[::-1]):
         del attributes["axes"]
     if masked:
-        if array.fill_value is not None:
+        nothing = array.fill_value is None or (array.dtype.kind in "mM" and np.isnat(array.fill_value))
+        if not nothing:  # xarray can write no attribute that is NaT, and NaT is missing without one
             attributes["_FillValue"] = array.fill_value
     elif not get_format(array.format).has_numcodecs and "_FillValue" in attributes:
         attributes["_FillValue"] = decode_fill_value(attributes["_FillValue"], array.dtype, key=array.path)

@@ -35,16 +35,20 @@ class ShownArray:
 
     @cached_property
     def _shown(self) -> tuple[ArrayMetadata, ChosenAction | None]:
-        """Metadata, and how stored bytes become those of the chunks that it describes; ``None``: by decoding."""
+        """Metadata, and how stored bytes become those of the chunks that it describes; ``None``: by decoding.
+
+        Chunks are shown by the default keys, ``c/0/0``, whichever the array has.
+        """
         zarr3 = get_format("zarr3")
         try:
             kept = describe_target(self.array, zarr3, self.path)
             action = choose_action(self.array.metadata, kept, max_bytes=1, max_keys=1)
             if action.name in {"copy", "reframe"} and not action.materialize:
-                return kept, action
+                return replace(kept, chunk_keys=zarr3.default_chunk_keys), action
         except UnsupportedFeature:  # a codec that Zarr v3 has not
             pass
-        return describe_target(self.array, zarr3, self.path, shards=None, codecs="raw"), None
+        decoded = describe_target(self.array, zarr3, self.path, shards=None, codecs="raw")
+        return replace(decoded, chunk_keys=zarr3.default_chunk_keys), None
 
     @property
     def is_passed_on(self) -> bool:

@@ -56,10 +56,17 @@ def test_v2(value, dtype, expected):
     assert found == expected if isinstance(expected, str) else bits(found) == bits(expected)
 
 
-@pytest.mark.parametrize("dtype", ["?", "i4", "f8", "c8", "M8[ns]", "S3", "U3", "V3", STRING, object, FLAT], ids=str)
+@pytest.mark.parametrize("dtype", ["?", "i4", "f8", "c8", "S3", "U3", "V3", STRING, object, FLAT], ids=str)
 def test_v2_null_is_undefined(dtype):
     assert fill_values.parse_v2(None, np.dtype(dtype), key="") is None
     assert fill_values.emit_v2(None, np.dtype(dtype)) is None
+
+
+@pytest.mark.parametrize("dtype", ["M8[ns]", ">m8[s]"])
+def test_v2_null_is_a_missing_time(dtype):
+    found = fill_values.parse_v2(None, np.dtype(dtype), key="")
+    assert np.isnat(found)
+    assert found.dtype == np.dtype(dtype).newbyteorder("=")
 
 
 def test_v2_structured_values_are_in_the_order_of_storage():
