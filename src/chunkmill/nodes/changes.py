@@ -203,16 +203,33 @@ def _document(emitted: Mapping[str, bytes], key: str, stored: bytes) -> bytes:
 
 
 def _shrink(array: StoredArray, shape: tuple[int, ...], whole: Store) -> None:
-    """Publish a shape that is shorter, or the same, and remove what is stored outside it."""
+    """Publish a shape that is shorter, or the same, and remove what is stored outside it.
+
+    A chunk that cannot be cut is an error before that, and the array stays as it is. The document is first: a client
+    that dies leaves the old array or the new one, of which what is outside is removed when it grows.
+    """
     stored = _stored(array)
-    after = replace(array, metadata=publish_shape(array, stored, shape, whole))
+    after = replace(array, metadata=_resized(stored, shape))
     grid = after.write_layout.grid
+    chunks = [(key, coords, _is_outside(grid, coords)) for key, coords in _stored_chunks(array)]
+    chunks = [each for each in chunks if each[2] or _overhangs(grid, each[1])]
     with _calls(array) as calls:
-        for key, coords in _stored_chunks(after):
-            if _is_outside(grid, coords):
+        for key, coords, is_outside in chunks if shape != stored.shape else ():
+            if not is_outside:
+                calls.call(_check_can_be_cut, after, key, coords, grid)
+    publish_shape(array, stored, shape, whole)
+    with _calls(array) as calls:
+        for key, coords, is_outside in chunks:
+            if is_outside:
                 calls.call(array.store.delete, key)
-            elif _overhangs(grid, coords):
+            else:
                 calls.call(_reset, after, key, coords, grid)
+
+
+def _check_can_be_cut(array: StoredArray, key: str, coords: ChunkCoords, bounds: ChunkGrid) -> None:
+    value = array.store.get(key)
+    if value is not None:
+        _cropped(array, coords, value, bounds)
 
 
 def _grow(array: StoredArray, shape: tuple[int, ...], whole: Store) -> ArrayMetadata:
@@ -304,8 +321,8 @@ def _cropped(array: StoredArray, coords: ChunkCoords, value: bytes, bounds: Chun
     extent: tuple[Any, ...] = (*bounds.extent(coords), ...)
     chunk[extent] = decode_chunk(array, layout, coords, value)[extent]
     keep = not deletes_conditionally(array.store)
-    data: bytes | None = encode_chunk(array, layout, coords, chunk[layout.grid.extent(coords)], write_empty=keep)
-    return data
+    data = encode_chunk(array, layout, coords, chunk[layout.grid.extent(coords)], write_empty=keep)
+    return None if data is None else memoryview(data).tobytes()  # of no codec it is an array
 
 
 # --------------------------------------------------------------------------------------------------------------------

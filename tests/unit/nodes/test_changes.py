@@ -10,6 +10,10 @@ from chunkmill.journal.lease import leased
 from chunkmill.stores.capabilities import stage, swap_in
 from chunkmill.stores.memory import MemoryStore
 
+TRANSPOSED = [
+    {"name": "transpose", "configuration": {"order": [1, 0]}},
+    {"name": "bytes", "configuration": {"endian": "little"}},
+]
 LAYOUTS = {
     "zarr2": {"format": "zarr2"},
     "zarr3": {"format": "zarr3"},
@@ -17,6 +21,11 @@ LAYOUTS = {
     "rectilinear": {"format": "zarr3", "chunks": ((2, 3), (3, 3, 1))},
     "zarr3-draft": {"format": "zarr3-draft"},
     "n5": {"format": "n5"},
+    "zarr2, raw": {"format": "zarr2", "codecs": "raw"},
+    "zarr3, raw": {"format": "zarr3", "codecs": "raw"},
+    "sharded, raw": {"format": "zarr3", "shards": (4, 6), "codecs": "raw"},
+    "n5, raw": {"format": "n5", "codecs": "raw"},
+    "transposed": {"format": "zarr3", "codecs": TRANSPOSED},
 }
 
 
@@ -52,10 +61,61 @@ def test_new_elements_hold_the_fill_value(layout, shapes):
     assert not cm.check(store).problems
 
 
-@pytest.mark.parametrize("layout", [each for each in LAYOUTS if each != "n5"])
+@pytest.mark.parametrize("layout", [each for each in LAYOUTS if not each.startswith("n5")])
 def test_the_fill_value_is_the_arrays_own(layout):
     array, values = make(MemoryStore(), layout, fill_value=9)
     np.testing.assert_array_equal(array.resize((3, 4)).resize((6, 8))[...], reference(values[:3, :4], (6, 8), 9))
+
+
+@pytest.mark.parametrize("layout", ["zarr3", "sharded", "n5", "zarr2"])
+def test_a_chunk_that_cannot_be_cut_leaves_the_old_shape(layout):
+    array, values = make(store := MemoryStore(), layout)
+    key = {"zarr3": "g/a/c/1/1", "sharded": "g/a/c/0/0", "n5": "g/a/1/1", "zarr2": "g/a/1.1"}[layout]
+    whole = store.get(key)
+    store.set(key, b"damaged")
+    with pytest.raises(ChunkError):
+        array.resize((3, 7))
+    store.set(key, whole)
+    again = cm.open_array(store, "g/a", mode="r+")
+    np.testing.assert_array_equal(again[...], values)
+    np.testing.assert_array_equal(again.resize((3, 7)).resize((5, 7))[...], reference(values[:3], (5, 7)))
+
+
+class Refuses(MemoryStore):
+    """A store that refuses to delete or replace chunks."""
+
+    refuses = False
+
+    def delete(self, key, **options):
+        self._refuse(key)
+        super().delete(key, **options)
+
+    def set_if(self, key, value, version, **options):
+        self._refuse(key)
+        return super().set_if(key, value, version, **options)
+
+    def _refuse(self, key):
+        if self.refuses and key.startswith("g/a/") and key.rpartition("/")[2].isdigit():
+            raise StoreError(url=self.url, key=key, reason="refused")
+
+
+@pytest.mark.parametrize("shape", [(3, 7), (2, 7)], ids=["cut", "dropped"])
+@pytest.mark.parametrize("layout", ["zarr3", "zarr3, raw", "sharded", "n5"])
+def test_what_a_resize_that_failed_has_left_does_not_come_back(layout, shape):
+    array, values = make(store := Refuses(), layout)
+    store.refuses = True
+    with pytest.raises(StoreError, match="refused"):
+        array.resize(shape)
+    store.refuses = False
+    again = cm.open_array(store, "g/a", mode="r+")
+    np.testing.assert_array_equal(again.resize((5, 7))[...], reference(values[: shape[0]], (5, 7)))
+
+
+@pytest.mark.parametrize("dtype", ["M8[s]", "m8[ms]", "c8", "?", "S3", "f2"])
+def test_any_type_without_compression(dtype):
+    array = cm.create_array(MemoryStore(), shape=(5,), dtype=dtype, chunks=(4,), format="zarr2", codecs="raw")
+    array[...] = values = np.ones(5, "i8").astype(dtype)
+    assert array.resize(3).resize(5)[...].tolist() == [*values[:3].tolist(), *[array.fill_value] * 2]
 
 
 def test_strings_too():
