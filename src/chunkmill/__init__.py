@@ -48,7 +48,6 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.runtime.job_handle import RunningJob
     from chunkmill.runtime.progress import JobStatus
     from chunkmill.scans.scan import ScanPlan, ScanReport, plan_scan, scan
-    from chunkmill.syncs.sync import SyncPlan, plan_sync, sync
     from chunkmill.transforms.transform import plan_transform, transform
     from chunkmill.xarray.write import DatasetReport, write_dataset
     from chunkmill.zarr_python.zarr_store import zarr_store
@@ -74,7 +73,6 @@ __all__ = [
     "ScanPlan",
     "ScanReport",
     "StoredJob",
-    "SyncPlan",
     "VerifyReport",
     "WriteReport",
     "check",
@@ -95,7 +93,6 @@ __all__ = [
     "plan_pyramid",
     "plan_rechunk",
     "plan_scan",
-    "plan_sync",
     "plan_transform",
     "pyramid",
     "rechunk",
@@ -104,7 +101,6 @@ __all__ = [
     "show_versions",
     "store",
     "suggest_chunks",
-    "sync",
     "to_references",
     "to_store",
     "transform",
@@ -143,7 +139,6 @@ _DEFINED_IN = {
     "runtime.job_handle": ("RunningJob",),
     "runtime.progress": ("JobStatus",),
     "scans.scan": ("ScanPlan", "ScanReport", "plan_scan", "scan"),
-    "syncs.sync": ("SyncPlan", "plan_sync", "sync"),
     "transforms.transform": ("plan_transform", "transform"),
     "xarray.write": ("DatasetReport", "write_dataset"),
     "zarr_python.zarr_store": ("zarr_store",),

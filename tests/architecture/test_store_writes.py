@@ -46,7 +46,6 @@ WRITERS = {
     "scans/partitions.py": {"_write"},
     "scans/records.py": {"Records._put", "Records.put_piece"},
     # versions that stay when a job has ended, in a folder of their own
-    "conversion/lineage.py": {"Lineage.write"},
 }
 """Module -> functions that write values, sorted by what they write; documents change by `CHANGERS` alone."""
 

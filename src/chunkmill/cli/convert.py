@@ -24,7 +24,7 @@ from chunkmill.cli.options import (
     whole_job_options,
 )
 
-__all__ = ["convert", "pyramid", "rechunk", "sync"]
+__all__ = ["convert", "pyramid", "rechunk"]
 
 
 _allow = click.option(
@@ -242,26 +242,3 @@ def pyramid(
     where = None if target is None else (target, target_path)
     arrays = [(source, each) for each in (path, *join)]
     run_plan(cm.plan_pyramid, arrays if join else arrays[0], where, chosen)
-
-
-@click.command(
-    short_help="Write what has changed in the source.",
-    epilog=examples(
-        "chunkmill sync daily.zarr series.zarr",
-        "chunkmill sync s3://bucket/daily.zarr series.zarr --values --dry-run",
-    ),
-)
-@click.argument("source", type=PLACE)
-@click.argument("target", type=PLACE)
-@click.option(
-    "--values", "compare", flag_value="values", default="versions", help="Compare every element, instead of versions."
-)
-@click.option("--lineage-at", "lineage", metavar="URL", help="Folder of the lineage; TARGET.lineage by default.")
-@whole_job_options
-def sync(source: str, target: str, *, path: str, target_path: str, lineage: str | None, **options: Any) -> None:
-    """Bring TARGET up to date, which `convert`, `rechunk` or `pyramid` has made of SOURCE with --lineage.
-
-    Only store keys are written whose source has changed, of a pyramid in all levels; where the source has grown, the
-    target grows. With --overwrite also those that others have changed in TARGET.
-    """
-    run_plan(cm.plan_sync, (source, path), (target, target_path), options | {"lineage": lineage or True})

@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 import chunkmill as cm
-from chunkmill.cli.convert import convert, pyramid, rechunk, sync
+from chunkmill.cli.convert import convert, pyramid, rechunk
 from chunkmill.cli.doctor import doctor
 from chunkmill.cli.options import (
     CONSOLIDATED,
@@ -263,7 +263,7 @@ def resume(url: str, path: str | None, *, scheduler: str, progress: bool | None,
     show(report, as_json=as_json)
 
 
-for command in (convert, rechunk, pyramid, sync, refs, scan, doctor):
+for command in (convert, rechunk, pyramid, refs, scan, doctor):
     main.add_command(command)
 
 

@@ -286,8 +286,6 @@ whole_job_options = _all(
 )
 
 kept_options = _all(
-    click.option("--lineage", is_flag=True, help="Keep what `sync` needs, in TARGET.lineage."),
-    click.option("--lineage-at", metavar="URL", help="The same in another folder."),
     click.option("--manifest", metavar="URL", help="Parquet file to write: size and crc32c of every store key."),
 )
 
@@ -346,8 +344,6 @@ def run_plan(plan_function: Callable[..., Any], source: Any, target: Any, option
     """Plan a job, and run it, or print the plan with what is at the target."""
     resume, dry_run, as_json = options.pop("resume"), options.pop("dry_run"), options.pop("as_json")
     consolidated = options.pop("consolidated")
-    if "lineage_at" in options:
-        options["lineage"] = options.pop("lineage_at") or options["lineage"]
     with scheduled(options.pop("scheduler"), progress=options.pop("progress")):
         plan = plan_function(viewed(source, consolidated, options["storage_options"]), target, **options)
         if dry_run:

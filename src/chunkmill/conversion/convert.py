@@ -75,7 +75,6 @@ def plan_convert(
     chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
     ome: Literal["0.4", "0.5", "0.6"] | None = None,
     concat_dim: str | Sequence[str] | None = None,
-    lineage: bool | str = False,
     manifest: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
@@ -140,10 +139,6 @@ def plan_convert(
     concat_dim
         `source` is several netCDF or HDF5 files (a pattern, or a list) that follow one another along this dimension, or
         these: they are scanned first, as by `scan`.
-    lineage
-        Keep the versions of what was read and written, so that `chunkmill.sync` finds what has changed: ``True``: in a
-        folder next to the target's store, its url with ``.lineage`` at the end; or the url of a folder. Eight bytes a
-        store key. ``False``: nothing but the target stays.
     manifest
         Url of a parquet file to write: size and crc32c of every store key of a chunk, with its ETag where listings tell
         it. `chunkmill.check` compares values with it, without decoding them.
@@ -230,7 +225,7 @@ def plan_convert(
     plan = plan_job("convert", node, where, Settings(worker, limit, intermediate_store(temp, options)))
     if images is not None:
         plan = replace(plan, reason=f"{plan.reason}{images.kept_units}".removeprefix("; "))
-    return plan.keeping(lineage, manifest, options)
+    return plan.keeping(manifest, options)
 
 
 @with_options_of(plan_convert)
@@ -248,7 +243,7 @@ def convert(
     ----------
     source, target, format, chunks, shards, codecs, max_mem, temp, overwrite, allow
         As in `plan_convert`.
-    include, exclude, region, dimension_names, fill_value, chunk_key_encoding, ome, concat_dim, lineage, manifest
+    include, exclude, region, dimension_names, fill_value, chunk_key_encoding, ome, concat_dim, manifest
         As in `plan_convert`.
     storage_options, target_storage_options
         As in `plan_convert`.
@@ -306,7 +301,6 @@ def plan_rechunk(
     exclude: str | Collection[str] = (),
     region: RegionOption = None,
     chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
-    lineage: bool | str = False,
     manifest: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
@@ -350,7 +344,7 @@ def plan_rechunk(
     overwrite
         Replace what is at the target: it stays until the new one is stored whole, of which object stores then copy each
         value to its place.
-    include, exclude, region, chunk_key_encoding, lineage, manifest
+    include, exclude, region, chunk_key_encoding, manifest
         As in `chunkmill.plan_convert`, which also changes names of axes and fill values.
     storage_options, target_storage_options
         For the filesystems, as in fsspec; the target's (and those of `temp`) default to the source's.
@@ -400,7 +394,7 @@ def plan_rechunk(
                 f"chunk_key_encoding={chunk_key_encoding!r}: the array {target.path!r} has its keys already"
             )
         existing = _into_existing(node, target.stored, chunks, crop, shown)
-        return plan_job("rechunk", node, existing, settings).keeping(lineage, manifest, options)
+        return plan_job("rechunk", node, existing, settings).keeping(manifest, options)
     store, path, wanted, adds = _target_of(node, target, options, format, overwrite=overwrite)
     chunks, shards = by_array(chunks, node, "chunks"), by_array(shards, node, "shards")
 
@@ -429,7 +423,7 @@ def plan_rechunk(
         region=shown,
         adds=adds,
     )
-    return plan_job("rechunk", node, where, settings).keeping(lineage, manifest, options)
+    return plan_job("rechunk", node, where, settings).keeping(manifest, options)
 
 
 @with_options_of(plan_rechunk)
@@ -447,7 +441,7 @@ def rechunk(
     ----------
     source, target, chunks, shards, format, codecs, max_mem, temp, temp_codec, strategy, overwrite
         As in `plan_rechunk`.
-    include, exclude, region, chunk_key_encoding, lineage, manifest, storage_options, target_storage_options
+    include, exclude, region, chunk_key_encoding, manifest, storage_options, target_storage_options
         As in `plan_rechunk`.
     resume, progress
         As in `Plan.run`.

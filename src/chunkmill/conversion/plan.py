@@ -5,16 +5,14 @@ Not here: making plans (`chunkmill.conversion.convert_job`), running them (`chun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 from dask.utils import format_bytes
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.lineage import ArrayPair, KeyVersions, Lineage
 from chunkmill.conversion.manifest import Manifest, ManifestWriter
 from chunkmill.display.array import array_grid_svg
 from chunkmill.display.report import (
@@ -342,10 +340,6 @@ class Plan(_Columns):
         Readers of Zarr that lack a codec or data type of the target, and which; empty where there are none.
     drawn
         Two arrays whose chunk grids the HTML shows before and after.
-    lineage
-        Where `run` and `start` keep the versions of what they read and wrote; ``None``: nowhere.
-    pairs
-        The arrays of the lineage: a source, and a target that is made of it; empty: those of the job, one by one.
     """
 
     operation: str
@@ -359,8 +353,6 @@ class Plan(_Columns):
     arrays: Sequence[Mapping[str, Any]] = ()
     not_read_by: str = ""
     drawn: tuple[StoredArray, StoredArray] | None = field(default=None, repr=False)
-    lineage: Lineage | None = field(default=None, repr=False)
-    pairs: Sequence[ArrayPair] = field(default=(), repr=False)
 
     def run(self, resume: bool = True, progress: bool | str | None = None) -> Report:
         """Run the job on the current dask scheduler or Client; in threads where none is set.
@@ -386,8 +378,7 @@ class Plan(_Columns):
             There is an unfinished job of another plan at the target, a worker lacks a codec or access to a store, or
             the source was deleted or replaced since the plan was made: nothing is published then.
         """
-        result_of = self._traced()
-        return result_of(run_job(self.job, resume=resume, progress=progress))
+        return self.report(run_job(self.job, resume=resume, progress=progress))
 
     def start(self, resume: bool = True, progress: bool | str | None = False) -> RunningJob[Report]:
         """Run the job in a thread of this process, and return at once, with a handle of it.
@@ -412,45 +403,15 @@ class Plan(_Columns):
         (4, 'done')
         """
         expected = {stage.name: stage.bytes_read + stage.bytes_written for stage in self.stages}
-        return start_job(self.job, self._traced(), expected, resume=resume, progress=progress)
+        return start_job(self.job, self.report, expected, resume=resume, progress=progress)
 
-    def keeping(
-        self,
-        lineage: bool | str,
-        manifest: str | None,
-        storage_options: Mapping[str, Any] | None = None,
-        *,
-        path: str | None = None,
-    ) -> Plan:
-        """Return the plan, which keeps its lineage and its manifest at those places (see `chunkmill.plan_convert`).
-
-        Parameters
-        ----------
-        path
-            Of the target, where it is not that of the job.
-        """
-        plan = self
-        if lineage:
-            place = Lineage.of(lineage, self.job.store, self.job.path if path is None else path, storage_options)
-            plan = replace(plan, lineage=place)
-        if manifest is not None:
-            prefixes = tuple(target.prefix for target in self.job.targets)
-            writer = ManifestWriter(Manifest.to_write(manifest, storage_options), self.job.store, prefixes)
-            plan = replace(plan, job=replace(self.job, manifest=writer))
-        return plan
-
-    def _traced(self) -> Callable[[JobResult], Report]:
-        """Look at the versions of the sources; return the report's function, which stores the lineage first."""
-        if self.lineage is None:
-            return self.report
-        pairs = self.pairs or tuple(zip(self.job.sources, self.job.targets, strict=True))
-        return partial(self._report_traced, self.lineage, pairs, self.lineage.seen(pairs))
-
-    def _report_traced(
-        self, lineage: Lineage, pairs: Sequence[ArrayPair], before: Sequence[KeyVersions | None], result: JobResult
-    ) -> Report:
-        lineage.write(self.job.choices, lineage.traced(before, pairs))
-        return self.report(result)
+    def keeping(self, manifest: str | None, storage_options: Mapping[str, Any] | None = None) -> Plan:
+        """Return the plan, which writes its manifest at that place (see `chunkmill.plan_convert`)."""
+        if manifest is None:
+            return self
+        prefixes = tuple(target.prefix for target in self.job.targets)
+        writer = ManifestWriter(Manifest.to_write(manifest, storage_options), self.job.store, prefixes)
+        return replace(self, job=replace(self.job, manifest=writer))
 
     def at_target(self, resume: bool = True) -> str:
         """Describe what is at the target now, and what `run` would do about it; empty when there is nothing.

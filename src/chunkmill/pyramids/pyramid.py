@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import groupby
 from math import lcm
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -79,7 +79,6 @@ class PyramidOptions(TypedDict, total=False):
     max_mem: int | str | None
     overwrite: bool
     allow: Collection[str]
-    lineage: bool | str
     manifest: str | None
     storage_options: Mapping[str, Any] | None
     target_storage_options: Mapping[str, Any] | None
@@ -110,7 +109,6 @@ def plan_pyramid(
     max_mem: int | str | None = None,
     overwrite: bool = False,
     allow: Collection[str] = (),
-    lineage: bool | str = False,
     manifest: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
@@ -176,7 +174,7 @@ def plan_pyramid(
         Replace what is at the target.
     allow
         Losses that are allowed where the format cannot hold something, as in `chunkmill.plan_convert`.
-    lineage, manifest
+    manifest
         As in `chunkmill.plan_convert`.
     storage_options, target_storage_options
         For the filesystems, as in fsspec; the target's default to the source's.
@@ -256,7 +254,7 @@ def plan_pyramid(
     plan = plan_levels_job(
         base.array, where, described, method, current_worker(max_mem), exact=exact, overwrite=overwrite, label=label
     )
-    return plan.keeping(lineage, manifest, options, path=where.path)
+    return plan.keeping(manifest, options)
 
 
 @with_options_of(plan_pyramid)
@@ -276,7 +274,7 @@ def pyramid(
         As in `plan_pyramid`.
     scale, units, translation, region, name, stack, channels, omero, label_of, ome, max_mem, overwrite, allow
         As in `plan_pyramid`.
-    lineage, manifest
+    manifest
         As in `chunkmill.plan_convert`.
     storage_options, target_storage_options
         As in `plan_pyramid`.
@@ -424,10 +422,6 @@ def plan_levels_job(
             for array, shape in zip(arrays, described.shapes, strict=True)
         ],
         drawn=(arrays[0], arrays[-1]),
-        pairs=[
-            *([] if target.exists else [(base, arrays[0])]),
-            *pairwise([base, *arrays[1:]] if target.exists else arrays),
-        ],
     )
 
 

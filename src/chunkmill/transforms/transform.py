@@ -57,7 +57,6 @@ class TransformOptions(TypedDict, total=False):
     on_error: Literal["raise", "fill"]
     max_mem: int | str | None
     overwrite: bool
-    lineage: bool | str
     manifest: str | None
     storage_options: Mapping[str, Any] | None
     target_storage_options: Mapping[str, Any] | None
@@ -90,7 +89,6 @@ def plan_transform(
     on_error: Literal["raise", "fill"] = "raise",
     max_mem: int | str | None = None,
     overwrite: bool = False,
-    lineage: bool | str = False,
     manifest: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
@@ -170,9 +168,8 @@ def plan_transform(
         `plan_rechunk`. The function is taken to hold as much as it takes and returns.
     overwrite
         Replace what is at the targets: it stays until the new ones are complete, where all are of one store and format.
-    lineage, manifest
-        As in `plan_convert`; a manifest, where all targets are of one store. Blocks of a target are known to be up to
-        date by all that they read, halo included.
+    manifest
+        As in `plan_convert`, where all targets are of one store.
     storage_options, target_storage_options
         For the filesystems, as in fsspec; the target's default to the source's.
 
@@ -266,7 +263,7 @@ def plan_transform(
     if manifest is not None and len({new.store.url for _, new in targets}) > 1:
         raise ValueError(f"manifest={manifest!r}: a manifest is of one store, and the targets are in several")
     plan = request.plan(current_worker(max_mem))
-    return plan.keeping(lineage, manifest, store_options, path=targets[0][1].path)
+    return plan.keeping(manifest, store_options)
 
 
 _TRIAL = 4
@@ -291,7 +288,7 @@ def transform(
         As in `plan_transform`.
     shape, dtype, chunks, shards, codecs, format, fill_value, dimension_names, attributes, chunk_key_encoding
         As in `plan_transform`.
-    write_empty_chunks, skip_absent, on_error, max_mem, overwrite, lineage, manifest
+    write_empty_chunks, skip_absent, on_error, max_mem, overwrite, manifest
         As in `plan_transform`.
     storage_options, target_storage_options
         As in `plan_transform`.

@@ -26,7 +26,6 @@ from chunkmill.conversion.estimate import (
     sampled_bytes,
     stored_bytes,
 )
-from chunkmill.conversion.lineage import ArrayPair
 from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
 from chunkmill.errors import AlignmentError, JobError
 from chunkmill.formats.base import Format
@@ -127,13 +126,7 @@ class TransformRequest:
             ],
             not_read_by="; ".join(not_read),
             drawn=(arrays[0], self.targets[0][1]),
-            pairs=self._pairs(),
         )
-
-    def _pairs(self) -> list[ArrayPair]:
-        """Return each source with the first target, and the other targets with the first source."""
-        sources, targets = [source.array for source in self.tasks.sources], [array for _, array in self.targets]
-        return [(each, targets[0]) for each in sources] + [(sources[0], each) for each in targets[1:]]
 
     def job(self, worker: Worker, writer: TransformWriter, tasks_at_once: int | None = None) -> Job:
         """Return the job of a writer."""
