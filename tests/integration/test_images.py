@@ -180,6 +180,37 @@ def test_a_level_that_is_copied_alone_keeps_voxels_and_place(source, tmp_path, n
     assert [axis.unit for axis in image.axes] == [None, *["micrometer"] * 3]
 
 
+@pytest.mark.parametrize("attributes", [
+    {"resolution": [1.0, 2.0, 3.0], "offset": [7.0, 8.0, 9.0], "unit": "nm"},
+    {"resolution": [1.0, 2.0, 3.0], "offset": [7.0, 8.0, 9.0], "units": ["nm"] * 3, "axes": ["x", "y", "z"]},
+    {"transform": {"axes": ["x", "y", "z"], "units": ["nm"] * 3, "scale": [1, 2, 3], "translate": [7, 8, 9], "ordering": "F"}},
+])  # fmt: skip
+@pytest.mark.parametrize("how", ["pyramid", "convert", "group", "region", "n5"])
+def test_a_dataset_of_n5_keeps_its_place(tmp_path, attributes, how):
+    """The crops of COSEM's papers, and Paintera's datasets, lie where `offset` says."""
+    array = cm.create_array(tmp_path / "d.n5", "crop/all", shape=(8,) * 3, dtype="u1", chunks=(4,) * 3, format="n5", attributes=attributes)  # fmt: skip
+    array[...] = 1
+    source, start = (tmp_path / "d.n5", "crop/all"), (9, 8, 7)
+    if how == "convert":
+        cm.convert(source, tmp_path / "copy", format="zarr3")
+        source = tmp_path / "copy"
+    elif how == "group":
+        cm.convert(tmp_path / "d.n5", tmp_path / "copy", format="zarr3")
+        source = tmp_path / "copy", "crop/all"
+    elif how == "region":
+        cm.rechunk(source, tmp_path / "copy.n5", chunks=(2, 2, 2), region=np.s_[2:6])
+        source, start = tmp_path / "copy.n5", (15, 8, 7)
+        assert "offset" not in cm.open_array(source).attributes
+    elif how == "n5":
+        cm.pyramid(source, tmp_path / "copy.n5", levels=1)
+        source = tmp_path / "copy.n5"
+    cm.pyramid(source, tmp_path / "image", format="zarr3", levels=2)
+    image = cm.open_group(tmp_path / "image").multiscales[0]
+    assert (image[0].scale, image[0].translation) == ((3, 2, 1), start)
+    assert {axis.unit for axis in image.axes} == {"nanometer"}
+    assert "offset" not in cm.open_array(tmp_path / "image", "0").attributes
+
+
 @pytest.mark.parametrize("name", ["zarr2", "zarr3", "n5"])
 @pytest.mark.parametrize("ome", [False, True])
 def test_an_image_that_is_cropped_keeps_voxels_and_place(source, tmp_path, name, ome):

@@ -23,14 +23,13 @@ from chunkmill.model.multiscales import (
     emit_n5_levels,
     emit_transform,
     moved_level,
-    parse_level,
     without_level,
 )
 from chunkmill.model.ome_zarr import emit_ome, ome_version
 from chunkmill.model.units import kept_units
 from chunkmill.nodes import opening
 from chunkmill.nodes.group import Group
-from chunkmill.nodes.multiscales import MultiscaleImage, image_of_array
+from chunkmill.nodes.multiscales import MultiscaleImage, described_level, image_of_array
 from chunkmill.nodes.new_array import axis_names
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
@@ -154,29 +153,34 @@ def cropped_group(group: StoredGroup, crop: Crop, chosen: Collection[str] | None
     )
 
 
-def with_place(array: StoredArray, metadata: ArrayMetadata, *, alone: bool) -> ArrayMetadata:
+def with_place(array: StoredArray, metadata: ArrayMetadata, *, alone: bool, to_n5: bool) -> ArrayMetadata:
     """Return the metadata of a copy of an array with the length and the place of its voxels, as far as they are known.
 
     Parameters
     ----------
     alone
         Whether it is copied without the group that describes it.
+    to_n5
+        Whether the copy is of N5: elsewhere nothing tells the order of axes of ``resolution`` and ``offset``.
     """
     region = region_of(array)
-    open_group = partial(open_stored, array.store)
-    if alone:
-        try:
-            found = image_of_array(array, open_group)
-        except ChunkmillError:  # metadata of an image that contradict themselves describe nothing
-            found = None
-    else:
-        own = parse_level(array.attributes, array.ndim, array.dimension_names)
-        found = None if own is None else (None, own, own.levels[0])
-    if found is None or (region is None and found[0] is None):
+    try:
+        own = None if alone else described_level(array)
+        if not alone and (own is None or (region is None and (to_n5 or own.version != "n5"))):
+            return metadata
+        found = image_of_array(array, partial(open_stored, array.store))
+    except ChunkmillError:  # metadata of an image that contradict themselves describe nothing
         return metadata
-    _, image, level = found
-    level = level if region is None else moved_level(level, [cut.start for cut in region])
-    return replace(metadata, attributes={**metadata.attributes, "transform": emit_transform(image.axes, level)})
+    if found is None:
+        return metadata
+    group, image, level = found
+    if region is None and group is None and (to_n5 or image.version != "n5"):
+        return metadata
+    kept = metadata.attributes
+    if region is not None:
+        level = moved_level(level, [cut.start for cut in region])
+        kept = {name: value for name, value in kept.items() if name != "offset" or image.version != "n5"}
+    return replace(metadata, attributes={**kept, "transform": emit_transform(image.axes, level)})
 
 
 def _relative(

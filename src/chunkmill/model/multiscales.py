@@ -7,9 +7,10 @@ numpy's axes; N5's own attributes are fastest axis first. Pure functions of attr
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from chunkmill.errors import MetadataError
 from chunkmill.model.units import canonical_unit, length_in, unit_symbol
@@ -32,6 +33,7 @@ __all__ = [
     "parse_level",
     "parse_n5",
     "reduced_level",
+    "self_described",
     "without_level",
 ]
 
@@ -198,8 +200,9 @@ def emit_n5_levels(image: Multiscale) -> tuple[dict[str, Any], dict[str, dict[st
 
 def without_level(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes of an array but those that place it among levels, for one that is described again."""
-    left_out = {*_OF_LEVELS, "units"} if isinstance(attributes.get("units"), list) else _OF_LEVELS
-    return {name: value for name, value in attributes.items() if name not in left_out}
+    lists = {name for name in ("units", "offset") if isinstance(attributes.get(name), list)}
+    unit = {"unit"} if isinstance(attributes.get("resolution"), list) else set()
+    return {name: value for name, value in attributes.items() if name not in _OF_LEVELS | lists | unit}
 
 
 def emit_transform(axes: Sequence[Axis], level: Level) -> dict[str, Any]:
@@ -212,37 +215,168 @@ def emit_transform(axes: Sequence[Axis], level: Level) -> dict[str, Any]:
     }
 
 
+class _Voxels(NamedTuple):
+    """Voxels as attributes describe them, slowest axis first: not yet reduced; no `offset` where none is stored."""
+
+    axes: tuple[Axis, ...]
+    lengths: tuple[float, ...]
+    offset: tuple[float, ...] | None
+    version: str
+
+
 def parse_level(
-    attributes: Mapping[str, Any], n_axes: int, names: Sequence[str | None] | None = None
+    attributes: Mapping[str, Any],
+    n_axes: int,
+    names: Sequence[str | None] | None = None,
+    *,
+    path: str = "",
+    is_n5: bool = True,
 ) -> Multiscale | None:
     """Return the image of one level that the attributes of an array describe; ``None`` where they describe none.
 
+    An attribute that has the form of a place, and is not understood, is named by a warning.
+
+    Parameters
+    ----------
+    path
+        Of the array: the name of a level tells its factors where nothing else does.
+    is_n5
+        Whether the array is of N5; in other formats nothing tells the order of axes of ``resolution`` and ``offset``.
+
     Examples
     --------
-    >>> parse_level({"pixelResolution": {"dimensions": [1, 4], "unit": "nm"}}, 2).levels
-    (Level(path='', scale=(4.0, 1.0), translation=(0.0, 0.0)),)
+    >>> parse_level({"resolution": [1, 4], "offset": [7, 8], "unit": "nm"}, 2).levels
+    (Level(path='', scale=(4.0, 1.0), translation=(8.0, 7.0)),)
     """
+    known = attributes if is_n5 else self_described(attributes)
+    voxels = _voxels(known, n_axes, names)
+    if voxels is None and is_n5 and _factors(attributes, n_axes) is not None:
+        voxels = _Voxels(_n5_axes(n_axes, None, names), (1.0,) * n_axes, None, "n5")
+    _warn_of_unread(attributes, None if voxels is None else voxels.version, path)
+    if voxels is None:
+        return None
+    level = _placed("", voxels, voxels.offset, _factors_of(attributes, voxels, path.rpartition("/")[2], None))
+    return Multiscale(voxels.axes, (level,), voxels.version)
+
+
+def self_described(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes without those of N5 that other formats have in another order of axes."""
+    return {name: value for name, value in attributes.items() if name not in {"resolution", "offset"}}
+
+
+def _voxels(
+    attributes: Mapping[str, Any], n: int, names: Sequence[str | None] | None = None, *, shared: bool = False
+) -> _Voxels | None:
+    """Read the voxels of a dataset, in the order of n5-universe's readers; `shared`: of the group of the levels."""
     transform = attributes.get("transform")
     if isinstance(transform, Mapping) and "scale" in transform:
         image = parse_cosem({"datasets": [{"path": "", "transform": transform}]})
-        return image if len(image.axes) == n_axes else None
-    if "pixelResolution" not in attributes:
-        return _tensorstore(attributes, n_axes, names)
-    spacing, unit = _resolution({}, attributes, n_axes)
-    return Multiscale(_n5_axes(n_axes, unit), (Level("", spacing, (0.0,) * n_axes),), "n5-viewer")
+        first = image.levels[0]
+        return _Voxels(image.axes, first.scale, first.translation, "cosem") if len(image.axes) == n else None
+    found = attributes.get("pixelResolution")
+    if found is not None:
+        unit = found.get("unit") if isinstance(found, Mapping) else None
+        found = found.get("dimensions") if isinstance(found, Mapping) else found
+        # N5-viewer gives those of space alone where there are more axes
+        lengths = _padded(_numbers({"pixelResolution": found}, "pixelResolution")[:n], n)
+        return _Voxels(_n5_axes(n, unit, names), lengths, None, "n5-viewer")
+    steps = _each(attributes, "resolution", n, shared=shared)
+    offset = _each(attributes, "offset", n, shared=shared)
+    if steps is not None and min(steps) <= 0:
+        steps = None
+    if steps is None and (offset is None or "resolution" in attributes):
+        return None
+    units = attributes.get("units")
+    if not isinstance(units, list) or len(units) != n or not all(isinstance(unit, str) for unit in units):
+        units = attributes.get("unit")
+    return _Voxels(_n5_axes(n, units, names), steps or (1.0,) * n, offset, "n5")
 
 
-def _tensorstore(attributes: Mapping[str, Any], n_axes: int, names: Sequence[str | None] | None) -> Multiscale | None:
-    """Read TensorStore's ``resolution`` and ``units``: a number and a unit for each axis, the fastest first."""
-    scale, units = attributes.get("resolution"), attributes.get("units")
-    if not (isinstance(scale, list) and isinstance(units, list) and n_axes == len(scale) == len(units)):
+def _each(attributes: Mapping[str, Any], name: str, n: int, *, shared: bool) -> tuple[float, ...] | None:
+    """Return an attribute of a number for each axis, slowest first; of a group those of space are enough."""
+    value = attributes.get(name)
+    if not isinstance(value, list) or not value or not all(map(is_number, value)):
         return None
-    if not all(is_number(n) and n > 0 for n in scale) or not all(isinstance(unit, str) for unit in units):
+    numbers = tuple(float(number) for number in value)
+    if shared and name == "offset" and len(numbers) < n:
+        return (0.0,) * (n - len(numbers)) + numbers[::-1]
+    return _padded(numbers, n) if shared else numbers[::-1] if len(numbers) == n else None
+
+
+def _padded(numbers: Sequence[float], n: int) -> tuple[float, ...]:
+    """Return numbers of N5, of all axes or the fastest ones, slowest first; 1 for the others."""
+    return (*(1.0,) * (n - len(numbers)), *tuple(numbers)[:n][::-1])
+
+
+def _factors(attributes: Mapping[str, Any], n: int) -> tuple[float, ...] | None:
+    """Return the factors of one level; ``None`` where there are none."""
+    value = attributes.get("downsamplingFactors")
+    if value is None or (isinstance(value, list) and any(isinstance(each, list) for each in value)):
         return None
-    called = [name or other for name, other in zip(names or _names(n_axes), _names(n_axes), strict=True)]
-    axes = (Axis(name, axis_type(name), canonical_unit(u)) for name, u in zip(called, units[::-1], strict=True))
-    level = Level("", tuple(map(float, scale[::-1])), (0.0,) * n_axes)
-    return Multiscale(tuple(axes), (level,), "tensorstore")
+    is_of_space = isinstance(value, list) and len(value) == len(_SPATIAL) < n
+    return _padded(_numbers(attributes, "downsamplingFactors", None if is_of_space else n), n)
+
+
+def _factors_of(
+    attributes: Mapping[str, Any], voxels: _Voxels, name: str, listed: Sequence[Any] | None
+) -> tuple[float, ...]:
+    """Return the factors of a level: its own, those that its group lists, or as N5-viewer takes them from its name."""
+    n = len(voxels.axes)
+    if voxels.version == "cosem" and attributes.get("transform"):
+        return (1.0,) * n
+    found = _factors(attributes if listed is None else {"downsamplingFactors": listed, **attributes}, n)
+    if found is None and voxels.version == "n5-viewer" and _is_level(name) and len(name) < 4:  # noqa: PLR2004 - s99
+        found = tuple(float(2 ** int(name[1:])) if axis.type == "space" else 1.0 for axis in voxels.axes)
+    return found or (1.0,) * n
+
+
+def _placed(path: str, voxels: _Voxels, own: Sequence[float] | None, factors: Sequence[float]) -> Level:
+    """Return a level by its factors: an offset of its `own` is its place, else cells are averaged from the first."""
+    scale = tuple(length * factor for length, factor in zip(voxels.lengths, factors, strict=True))
+    if own is None:
+        first = voxels.offset or (0.0,) * len(scale)
+        axes = zip(first, voxels.lengths, factors, strict=True)
+        own = [start + length * (factor - 1) / 2 for start, length, factor in axes]
+    return Level(path, scale, tuple(own))
+
+
+_PLACES = (
+    *("resolution", "offset", "pixelResolution", "downsamplingFactors", "transform", "affineTransform"),
+    *("spatialTransform", "voxel_size", "voxelSize", "translation", "translate"),
+)
+
+_READ = {
+    "cosem": frozenset(_PLACES),
+    "n5-viewer": frozenset({"pixelResolution", "resolution", "downsamplingFactors"}),
+    "n5": frozenset({"resolution", "offset", "downsamplingFactors"}),
+}
+"""Names of attributes that say no more than what is read, by dialect."""
+
+
+def _warn_of_unread(attributes: Mapping[str, Any], version: str | None, path: str) -> None:
+    names = [each for each in _PLACES if each not in _READ.get(version or "", ()) and _has_form(attributes.get(each))]
+    if names:
+        shown = ", ".join(map(repr, names))
+        text = f"the attributes {shown} of {path or '/'!r} may say where an image lies, and are not understood: "
+        warnings.warn(f"{text}scale= and translation= of pyramid say it", UserWarning, stacklevel=3)
+
+
+def _has_form(value: Any) -> bool:
+    """Return whether a value holds a list of numbers, as lengths, places and matrices do; not one that changes nothing.
+
+    Examples
+    --------
+    >>> [_has_form(each) for each in ([4, 4], {"scale": [1.5]}, 3, ["x"], [[1, 0, 0], [0, 1, 0]])]
+    [True, True, False, False, False]
+    """
+    if isinstance(value, Mapping):
+        return any(map(_has_form, value.values()))
+    if not isinstance(value, list) or not value:
+        return False
+    if all(isinstance(row, list) and row for row in value):
+        identity = [[float(i == j) for j in range(len(value[0]))] for i in range(len(value))]
+        return value != identity and all(map(is_number, value[0]))
+    return all(map(is_number, value))
 
 
 def parse_cosem(stored: Mapping[str, Any]) -> Multiscale:
@@ -253,7 +387,7 @@ def parse_cosem(stored: Mapping[str, Any]) -> Multiscale:
         transform, path = dataset.get("transform"), dataset.get("path")
         if not isinstance(transform, Mapping) or not isinstance(path, str):
             raise bad_attribute("multiscales", dataset, "path and transform")
-        step = -1 if transform.get("order") == "F" else 1
+        step = -1 if "F" in (transform.get("order"), transform.get("ordering")) else 1
         scale = _numbers(transform, "scale")[::step]
         names = list(transform.get("axes") or _names(len(scale)))[::step]
         units = list(transform.get("units") or [None] * len(scale))[::step]
@@ -266,43 +400,49 @@ def parse_cosem(stored: Mapping[str, Any]) -> Multiscale:
 
 
 def parse_n5(attributes: Mapping[str, Any], children: Children) -> Multiscale | None:
-    """Read N5-viewer's and BigDataViewer's attributes: factors of all levels in the group, or of each in its array."""
+    """Read the levels below a group: N5-viewer's, BigDataViewer's, COSEM's, Paintera's.
+
+    Each level says where it is, as an array by itself does; what it does not say, its group does, or the first level.
+    """
     listed = attributes.get("downsamplingFactors", attributes.get("scales"))
     by_level = listed if isinstance(listed, list) and all(isinstance(each, list) for each in listed) else []
     hints = by_level or "pixelResolution" in attributes or "multiScale" in attributes
     below = children(_is_level)
     described = hints or attributes.keys() & {"resolution", "dataType"}
-    if not described and (
-        "s0" not in below or not any(a.keys() & {"downsamplingFactors", "transform"} for _, a in below.values())
-    ):
+    own = {"downsamplingFactors", "transform", "pixelResolution", "resolution"}
+    if not described and ("s0" not in below or not any(a.keys() & own for _, a in below.values())):
         return None
     names = sorted(below, key=lambda name: int(name[1:]))
     if not names or (len(names) == 1 and not hints):
         return None
     n_axes, first = below[names[0]]
-    if "transform" in first:
-        datasets = [{"path": n, "transform": below[n][1]["transform"]} for n in names if "transform" in below[n][1]]
-        return parse_cosem({"datasets": datasets})
-    spacing, unit = _resolution(attributes, first, n_axes)
-    factors = []
-    for number, name in enumerate(names):
-        own = below[name][1].get("downsamplingFactors")
-        if own is None and number < len(by_level):
-            own = by_level[number]
-        factors.append(_numbers({"downsamplingFactors": own or [1] * n_axes}, "downsamplingFactors", n_axes)[::-1])
-    axes = _n5_axes(n_axes, unit)
-    base = Level(names[0], spacing, (0.0,) * n_axes)
+    of_group = _voxels(attributes, n_axes, shared=True)
+    by_group = of_group is not None and attributes.get("multiScale") is True  # Paintera: those of levels do not count
+    base = of_group if by_group else _voxels(first, n_axes) or of_group
+    base = base or _Voxels(_n5_axes(n_axes, None), (1.0,) * n_axes, None, "n5-viewer" if hints else "n5")
+    _warn_of_unread(attributes, "n5" if base is of_group and base.version == "n5" else "n5-viewer", "")
     levels = []
-    for name, total in zip(names, factors, strict=True):
-        scale = tuple(a * b for a, b in zip(spacing, total, strict=True))
-        shift = tuple(a * (b - 1) / 2 for a, b in zip(spacing, total, strict=True))
-        levels.append(replace(base, path=name, scale=scale, translation=shift))
-    return Multiscale(axes, tuple(levels), "bdv" if "dataType" in attributes else "n5-viewer")
+    for number, name in enumerate(names):
+        n, stored = below[name]
+        said = None if by_group else _voxels(stored, n)
+        factors = _factors_of(stored, said or base, name, by_level[number] if number < len(by_level) else None)
+        own_offset = None if by_group else said.offset if said else None
+        if said is not None and said.offset is None:
+            said = said._replace(offset=base.offset)
+        levels.append(_placed(name, said or base, own_offset, factors))
+        if not by_group:
+            _warn_of_unread(stored, (said or base).version, name)
+    dialect = "bdv" if "dataType" in attributes else "cosem" if base.version == "cosem" else "n5-viewer"
+    return Multiscale(base.axes, tuple(levels), dialect)
 
 
-def _n5_axes(n: int, unit: str | None) -> tuple[Axis, ...]:
-    typed = [(name, axis_type(name)) for name in _names(n)]
-    return tuple(Axis(name, kind, canonical_unit(unit) if kind == "space" else None) for name, kind in typed)
+def _n5_axes(n: int, units: Any, names: Sequence[str | None] | None = None) -> tuple[Axis, ...]:
+    """Return axes with one unit for those of space, or with one for each, the fastest first."""
+    called = [name or other for name, other in zip(names or _names(n), _names(n), strict=True)]
+    each = units[::-1] if isinstance(units, list) else [None] * n
+    one = canonical_unit(units) if isinstance(units, str) else None
+    typed = zip(called, map(axis_type, called), map(canonical_unit, each), strict=True)
+    return tuple(Axis(name, kind, unit or (one if kind == "space" else None)) for name, kind, unit in typed)
 
 
 def _is_level(name: str) -> bool:
@@ -311,22 +451,6 @@ def _is_level(name: str) -> bool:
 
 def _names(n: int) -> tuple[str, ...]:
     return ("t", "c", *_SPATIAL)[5 - n :] if n <= 5 else tuple(f"d{i}" for i in range(n))  # noqa: PLR2004
-
-
-def _resolution(
-    group: Mapping[str, Any], first: Mapping[str, Any], n_axes: int
-) -> tuple[tuple[float, ...], str | None]:
-    """Return the length of a voxel of the first level, and its unit."""
-    for attributes in (first, group):
-        found: Any = attributes.get("pixelResolution", attributes.get("resolution"))
-        unit: Any = None
-        if isinstance(found, Mapping):
-            found, unit = found.get("dimensions"), found.get("unit")
-        if isinstance(found, list):
-            # N5-viewer gives those of space alone where there are more axes
-            spacing = _numbers({"pixelResolution": found}, "pixelResolution")[:n_axes]
-            return (*spacing, *(1.0,) * (n_axes - len(spacing)))[::-1], unit if isinstance(unit, str) else None
-    return (1.0,) * n_axes, None
 
 
 def _numbers(stored: Mapping[str, Any], name: str, n: int | None = None) -> tuple[float, ...]:

@@ -11,12 +11,20 @@ from typing import Any, TypeAlias
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import MetadataError, NodeNotFound
-from chunkmill.model.multiscales import Affine, Axis, Level, Multiscale, Placement, parse_level
+from chunkmill.model.multiscales import Affine, Axis, Level, Multiscale, Placement, parse_level, self_described
 from chunkmill.model.ome_zarr import parse_multiscales
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 
-__all__ = ["MultiscaleImage", "ScaleLevel", "described_images", "image_of_array", "level_array", "multiscales_of"]
+__all__ = [
+    "MultiscaleImage",
+    "ScaleLevel",
+    "described_images",
+    "described_level",
+    "image_of_array",
+    "level_array",
+    "multiscales_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +142,8 @@ def described_images(attributes: Mapping[str, Any], arrays: Arrays) -> tuple[Mul
     """Return the images that the attributes of a group describe, whether their levels are there or not."""
 
     def children(accepts: Callable[[str], bool]) -> Mapping[str, tuple[int, Mapping[str, Any]]]:
-        return {name: (array.ndim, array.attributes) for name, array in arrays(accepts).items()}
+        found = arrays(accepts).items()
+        return {n: (a.ndim, a.attributes if a.format == "n5" else self_described(a.attributes)) for n, a in found}
 
     return parse_multiscales(attributes, children)
 
@@ -163,8 +172,14 @@ def image_of_array(
                 for level in image.levels:
                     if level.path.strip("/") == name:
                         return group, image, level
-    found = parse_level(array.attributes, array.ndim, array.dimension_names)
+    found = described_level(array)
     return None if found is None else (None, found, found.levels[0])
+
+
+def described_level(array: StoredArray) -> Multiscale | None:
+    """Return the image of one level that the attributes of an array describe by themselves, if they do."""
+    is_n5 = array.format == "n5"
+    return parse_level(array.attributes, array.ndim, array.dimension_names, path=array.path, is_n5=is_n5)
 
 
 def level_array(path: str, level: Level, node: Callable[[str], StoredNode]) -> StoredArray:

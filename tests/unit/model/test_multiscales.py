@@ -99,17 +99,90 @@ def test_resolution_and_units_of_tensorstore_are_of_each_axis():
     assert not without_level(TENSORSTORE)
 
 
+def test_units_of_values_are_not_those_of_axes():
+    assert {axis.unit for axis in parse_level(TENSORSTORE | {"units": "K"}, 3).axes} == {None}
+
+
 @pytest.mark.parametrize(
-    "attributes",
+    ("attributes", "is_n5"),
     [
-        TENSORSTORE | {"units": "nm"},
-        TENSORSTORE | {"resolution": [4, 4]},
-        TENSORSTORE | {"resolution": [4, 4, 0]},
-        {"units": ["a", "b", "c"]},
+        ({"resolution": [4, 4]}, True),
+        ({"resolution": [4, 4, 0]}, True),
+        ({"resolution": [4, 4, 4], "units": ["nm"] * 3}, False),
+        ({"offset": [1, 2, 3]}, False),
+        ({"downsamplingFactors": [2, 2, 2]}, False),
+        ({"affineTransform": [[2, 0, 0, 1], [0, 2, 0, 1], [0, 0, 2, 1]]}, True),
+        ({"transform": [0.2, 0, 0, 0, 0, 0.2, 0, 0, 0, 0, 0.4, 0]}, True),
+        ({"spatialTransform": {"transform": {"type": "scale", "scale": [2, 2, 2]}}}, True),
     ],
 )
-def test_other_resolutions_and_units_are_the_users(attributes):
+def test_what_has_the_form_of_a_place_and_is_not_understood_is_named(attributes, is_n5):
+    with pytest.warns(UserWarning, match=f"'{next(iter(attributes))}' of 'v/raw' may say where an image lies"):
+        assert parse_level(attributes, 3, path="v/raw", is_n5=is_n5) is None
+
+
+@pytest.mark.parametrize(
+    "attributes", [{"units": ["a", "b", "c"]}, {"resolution": 3, "offset": 5, "transform": "none"}]
+)
+def test_other_attributes_are_the_users(attributes):
     assert parse_level(attributes, 3) is None
+
+
+@pytest.mark.parametrize(("attributes", "scale", "start"), [  # as n5-universe reads them, in the order of numpy
+    pytest.param({"resolution": [1, 2, 3], "offset": [7, 8, 9]}, (3, 2, 1), (9, 8, 7), id="Paintera"),
+    pytest.param({"resolution": [1, 2, 3], "unit": "nm"}, (3, 2, 1), (0, 0, 0), id="resolution"),
+    pytest.param({"offset": [7, 8, 9]}, (1, 1, 1), (9, 8, 7), id="offset"),
+    pytest.param({"downsamplingFactors": [4, 2, 1]}, (1, 2, 4), (0, 0.5, 1.5), id="factors"),
+    pytest.param({"resolution": [1, 2, 3], "downsamplingFactors": [2, 2, 2]}, (6, 4, 2), (1.5, 1, 0.5), id="reduced"),
+    pytest.param({"resolution": [1, 2, 3], "downsamplingFactors": [2, 2, 2], "offset": [7, 8, 9]}, (6, 4, 2), (9, 8, 7),
+                 id="reduced with its own offset"),
+    pytest.param({"pixelResolution": [1, 2, 3], "downsamplingFactors": [2, 2, 2]}, (6, 4, 2), (1.5, 1, 0.5), id="n5-viewer"),
+    pytest.param({"pixelResolution": [1, 2, 3], "resolution": [5, 5, 5]}, (3, 2, 1), (0, 0, 0), id="pixelResolution first"),
+    pytest.param({"transform": {"axes": ["x", "y", "z"], "scale": [1, 2, 3], "translate": [7, 8, 9], "ordering": "F"}},
+                 (3, 2, 1), (9, 8, 7), id="ordering of n5-universe"),
+    pytest.param({"transform": {"axes": ["x", "y", "z"], "scale": [1, 2, 3], "translate": [7, 8, 9], "order": "F"}},
+                 (3, 2, 1), (9, 8, 7), id="order of fibsem-tools"),
+    pytest.param({"transform": {"axes": ["z", "y", "x"], "scale": [3, 2, 1], "ordering": "C"}, "pixelResolution": [5, 5, 5],
+                  "downsamplingFactors": [2, 2, 2]}, (3, 2, 1), (0, 0, 0), id="COSEM first"),
+])  # fmt: skip
+def test_a_dataset_of_n5_by_itself(attributes, scale, start):
+    read = parse_level(attributes, 3)
+    assert read.levels == (Level("", scale, start),)
+    assert [axis.name for axis in read.axes] == ["z", "y", "x"]
+
+
+def test_the_name_of_a_level_tells_factors_that_nothing_else_does():
+    assert parse_level({"pixelResolution": [1, 2, 3]}, 3, path="c0/s1").levels[0].scale == (6, 4, 2)
+
+
+def test_an_offset_next_to_a_resolution_of_n5_viewer_is_named():
+    with pytest.warns(UserWarning, match="'offset'"):
+        assert parse_level({"pixelResolution": [1, 2, 3], "offset": [7, 8, 9]}, 3).levels[0].translation == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("attributes", "below", "levels"), [
+    pytest.param({"multiScale": True, "resolution": [1, 2, 3], "offset": [7, 8, 9]},
+                 {"s0": (3, {"offset": [1, 1, 1]}), "s1": (3, {"downsamplingFactors": [2, 2, 2], "resolution": [5, 5, 5]})},
+                 [((3, 2, 1), (9, 8, 7)), ((6, 4, 2), (10.5, 9, 7.5))], id="Paintera: the group alone counts"),
+    pytest.param({}, {"s0": (3, {"resolution": [1, 2, 3], "offset": [7, 8, 9]}), "s1": (3, {"downsamplingFactors": [2, 2, 2]})},
+                 [((3, 2, 1), (9, 8, 7)), ((6, 4, 2), (10.5, 9, 7.5))], id="the first level"),
+    pytest.param({}, {"s0": (3, {"pixelResolution": [1, 2, 3], "downsamplingFactors": [1, 1, 1]}),
+                      "s1": (3, {"pixelResolution": [2, 4, 6], "downsamplingFactors": [1, 1, 1]})},
+                 [((3, 2, 1), (0, 0, 0)), ((6, 4, 2), (0, 0, 0))], id="n5-ij, of samples: lengths of each level"),
+    pytest.param({"pixelResolution": [1, 2, 3]}, {"s0": (3, {}), "s1": (3, {})},
+                 [((3, 2, 1), (0, 0, 0)), ((6, 4, 2), (1.5, 1, 0.5))], id="factors by name"),
+    pytest.param({"pixelResolution": [1, 2, 3]}, {"s0": (4, {}), "s1": (4, {"downsamplingFactors": [2, 2, 1]})},
+                 [((1, 3, 2, 1), (0, 0, 0, 0)), ((1, 3, 4, 2), (0, 0, 1, 0.5))], id="numbers of space alone"),
+])  # fmt: skip
+def test_groups_of_levels_of_n5(attributes, below, levels):
+    (read,) = parse_multiscales(attributes, lambda _: below)
+    assert [(level.scale, level.translation) for level in read.levels] == levels
+
+
+def test_a_matrix_of_n5_viewer_is_named():
+    with pytest.warns(UserWarning, match="'affineTransform'"):
+        parse_multiscales({"pixelResolution": [1, 1, 1], "affineTransform": [[1, 0.3, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]},
+                          lambda _: N5_LEVELS)  # fmt: skip
 
 
 def test_units_of_cf_stay_at_a_level_that_is_described_again():
