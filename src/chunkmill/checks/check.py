@@ -347,9 +347,9 @@ def _appends_ended(found: Inventory) -> Iterator[tuple[str, str]]:
 
 
 def _remove(store: Store, key: str) -> None:
-    if key.startswith(JOB_PREFIX):
+    if key.startswith(JOB_PREFIX) and key.endswith("/"):
         clear_journal(store, key)  # unless a job has begun there since
-    elif key.startswith(PROBE_PREFIX):
+    elif key.startswith((JOB_PREFIX, PROBE_PREFIX)):
         remove = store.delete_prefix if key.endswith("/") else store.delete
         remove(key)
     elif key.startswith(TAG_PREFIX):

@@ -506,5 +506,7 @@ def _leftovers(found: Inventory, proofs: Collection[str]) -> None:
             problems.append(Problem("leftover", "", name, "the commit proof of a job that replaced what was here"))
         elif name.startswith(PROBE_PREFIX):
             problems.append(Problem("leftover", "", name, "a probe that a job's workers wrote"))
-        elif name.startswith(JOB_PREFIX) and store.get(f"{name}plan.json") is None:
+        elif name.startswith(JOB_PREFIX) and not name.endswith("/"):
+            problems.append(Problem("leftover", "", name, "a link, or a file, where a job keeps its records"))
+        elif name.startswith(JOB_PREFIX) and store.get(f"{name}{PLAN}") is None:
             problems.append(Problem("leftover", "", name, "records of a job without a plan"))

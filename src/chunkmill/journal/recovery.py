@@ -22,7 +22,7 @@ from chunkmill.journal.heartbeat import end_dead
 from chunkmill.journal.names import PLAN, RUNNING, STAGED, journal_prefix, run_tag
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import delete_keys, remove_empty_folders, remove_folder, sweep_partial_files
-from chunkmill.stores.conflicts import create, update
+from chunkmill.stores.conflicts import create, swap, update
 
 __all__ = ["clear_journal", "clear_listed", "record_published", "withdraw_published"]
 
@@ -33,6 +33,8 @@ def clear_journal(store: Store, prefix: str, *, ended: Collection[str] = ()) -> 
     """Delete all below the prefix of a journal unless there is a plan; `ended`, as of `clear_listed`."""
     keys = list(store.list_prefix(prefix))
     if store.get(f"{prefix}{PLAN}") is None:  # after the listing: what a job that began since stores is not listed
+        if f"{prefix}{PLAN}" in keys:
+            swap(store, f"{prefix}{PLAN}", None, None)  # a link, which is no plan
         clear_listed(store, prefix, keys, ended=ended)
 
 

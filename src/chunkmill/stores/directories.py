@@ -130,6 +130,7 @@ class ReplacesDirectories(PinsDirectories):
     _root: str
     _fsync: bool
     _directory: Callable[[str], str]
+    _remove_own_link: Callable[[str], None]
     _failed: Callable[[str, str, OSError], StoreError]
 
     def stage(self, prefix: str) -> Self | None:
@@ -153,6 +154,7 @@ class ReplacesDirectories(PinsDirectories):
     def replace_prefix(self, prefix: str, staged: str, proof: str) -> None:
         """Replace all below `prefix` by what is below the prefix `staged`, once (see `exchange_once`)."""
         with self._putting_in_place(prefix):
+            self._remove_own_link(staged)
             exchange_once(self._directory(staged), self._directory(prefix), proof, root=self._root, fsync=self._fsync)
 
     def remove_folder(self, prefix: str) -> bool:
@@ -161,6 +163,7 @@ class ReplacesDirectories(PinsDirectories):
         Return whether there is none left.
         """
         try:
+            self._remove_own_link(prefix)
             os.rmdir(path := self._directory(prefix))  # noqa: PTH106
             if self._fsync:
                 sync_directory(os.path.dirname(path))  # noqa: PTH120
@@ -303,7 +306,7 @@ def _finish(old: str | None, path: str, *, fsync: bool) -> None:
 def _hidden_with(above: str, proof: str) -> str | None:
     """Return the hidden directory in `above` that has the file `proof`."""
     with os.scandir(above) as entries:
-        hidden = [entry.path for entry in entries if entry.name.endswith(PARTIAL_SUFFIX)]
+        hidden = [e.path for e in entries if e.name.endswith(PARTIAL_SUFFIX) and e.is_dir(follow_symlinks=False)]
     return next((path for path in hidden if _has_proof(path, proof)), None)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from chunkmill.config import setting
 from chunkmill.errors import StoreError
+from chunkmill.log import LOG
 from chunkmill.stores import partial_files
 from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
 from chunkmill.stores.capabilities import RecordVersion
@@ -46,7 +47,10 @@ _ATTEMPTS = 20  # at what loses a race only against others' mkdir and rmtree
 
 
 JOURNAL = ".chunkmill-"
-"""Start of the folders of journals: what is synced there is what a client that recovers a job reads first."""
+"""Start of the folders of journals: what is synced there is what a client that recovers a job reads first.
+
+No link is followed at such a name or below it (P13): a store from elsewhere may hold links to anywhere.
+"""
 
 
 def _is_intent(key: str) -> bool:
@@ -54,11 +58,17 @@ def _is_intent(key: str) -> bool:
     return key.endswith(".json") and JOURNAL in key
 
 
+def _is_own(key: str) -> bool:
+    """Return whether a key, or a prefix, is at or below a name of ours."""
+    return JOURNAL in key and f"/{JOURNAL}" in f"/{key}"
+
+
 class LocalStore(ReplacesDirectories):
     """A directory of plain files.
 
     A key that is a directory is absent; symbolic links are followed, wherever the user let them point, and one that
-    points to nothing is an error: git-annex has such where contents were not fetched. An empty directory is listed by
+    points to nothing is an error: git-annex has such where contents were not fetched. Below names of ours, links are
+    absent: they are listed as keys, and what is written or deleted there removes them. An empty directory is listed by
     `list_dir`, as N5 takes it for a group. Nothing is created before the first `set`.
 
     Parameters
@@ -149,11 +159,11 @@ class LocalStore(ReplacesDirectories):
 
     def version(self, key: str) -> str | None:
         """Return the version of a value."""
-        return version_of(self._path(key))
+        return None if self._own_link(key) else version_of(self._path(key))
 
     def _get(self, key: str, byte_range: ByteRange | None, read: Any = read_part) -> tuple[Any, os.stat_result | None]:
         path = self._path(key)
-        if path.endswith(PARTIAL_SUFFIX) or (fd := self._opened(key, path)) is None:
+        if path.endswith(PARTIAL_SUFFIX) or self._own_link(key) or (fd := self._opened(key, path)) is None:
             return None, None
         try:
             status = os.fstat(fd)
@@ -220,6 +230,8 @@ class LocalStore(ReplacesDirectories):
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes."""
         path = self._path(key)
+        if self._own_link(key):
+            return None
         try:
             status = os.stat(path)  # noqa: PTH116
         except _ABSENT:
@@ -299,6 +311,7 @@ class LocalStore(ReplacesDirectories):
         """Delete a directory and all below it; of a symbolic link, the link."""
         path = self._directory(prefix)
         self._was_there = self._was_there and bool(prefix)
+        self._remove_own_link(prefix)
         try:
             if os.path.islink(path):  # noqa: PTH114
                 os.unlink(path)  # noqa: PTH108
@@ -372,11 +385,15 @@ class LocalStore(ReplacesDirectories):
         return sorted(names)
 
     def _scan(self, prefix: str, path: str) -> Iterator[tuple[str, bool, bool]]:
+        is_own = _is_own(prefix)
+        if is_own and self._own_link(prefix):
+            return
         try:
             with os.scandir(path) as entries:
                 for entry in entries:
                     if not entry.name.endswith(PARTIAL_SUFFIX):
-                        yield entry.name, entry.is_dir(), entry.is_symlink()
+                        follows = not (is_own or entry.name.startswith(JOURNAL))
+                        yield entry.name, entry.is_dir(follow_symlinks=follows), entry.is_symlink()
         except _ABSENT:
             self._check_root(prefix)
             return
@@ -389,6 +406,8 @@ class LocalStore(ReplacesDirectories):
         Only files directly below `prefix` unless `recursive`. Partial files of processes that are alive, or that run
         on other machines and are younger than an hour, stay.
         """
+        if self._own_link(prefix):
+            return []
         found = partial_files.sweep(self._directory(prefix), remove=remove, recursive=recursive)
         return sorted(os.path.relpath(path, self._root).replace(os.sep, "/") for path in found)
 
@@ -403,7 +422,25 @@ class LocalStore(ReplacesDirectories):
             msg = f"{key!r} is not a store key: the suffix {PARTIAL_SUFFIX} is kept for values that are being written"
             raise ValueError(msg)
         check_name(key)
-        return self._path(key), self._split(key)[0]
+        path = self._path(key)
+        self._remove_own_link(key)
+        return path, self._split(key)[0]
+
+    def _own_link(self, key: str) -> str | None:
+        """Return the path of the first link on the way to a key, or a prefix, at or below a name of ours."""
+        if not _is_own(key):
+            return None
+        names = key.rstrip("/").split("/")
+        first = next(n for n, name in enumerate(names) if name.startswith(JOURNAL))
+        paths = (self._base + os.sep.join(names[: n + 1]) for n in range(first, len(names)))
+        return next(filter(os.path.islink, paths), None)
+
+    def _remove_own_link(self, key: str) -> None:
+        """Remove the link on the way to a key that is about to be written or deleted."""
+        if (link := self._own_link(key)) is not None:
+            LOG.warning("%s is a symbolic link where chunkmill keeps its own files, and is removed", link)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(link)  # noqa: PTH108
 
     def _split(self, key: str) -> tuple[str, str]:
         above, _, name = key.rpartition("/")
