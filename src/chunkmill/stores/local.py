@@ -432,7 +432,7 @@ class LocalStore(ReplacesDirectories):
             return None
         names = key.rstrip("/").split("/")
         first = next(n for n, name in enumerate(names) if name.startswith(JOURNAL))
-        paths = (self._base + os.sep.join(names[: n + 1]) for n in range(first, len(names)))
+        paths = (self._base + "/".join(names[: n + 1]) for n in range(first, len(names)))
         return next(filter(os.path.islink, paths), None)
 
     def _remove_own_link(self, key: str) -> None:
