@@ -18,8 +18,6 @@ from chunkmill.array.chunk_io import decode_chunk, read_chunk
 from chunkmill.array.layout import ChunkLayout
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.checks.inventory import Inventory, Problem, job_problem, take_inventory
-from chunkmill.checks.manifest_check import listed_problems, manifest_stage, wanted_rows
-from chunkmill.conversion.manifest import Manifest
 from chunkmill.display.report import ReportMixin, counted, format_seconds
 from chunkmill.errors import ChunkError, ChunkmillError, DatasetError, JobError
 from chunkmill.journal.commit import roll_forward
@@ -40,7 +38,7 @@ from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, 
 from chunkmill.runtime.stage_runner import run_once
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import sweep_partial_files, uncached
-from chunkmill.stores.open import open_plain_store, without_reference_options
+from chunkmill.stores.open import open_plain_store
 from chunkmill.stores.places import place_of
 from chunkmill.stores.probe import PROBE_PREFIX
 
@@ -143,22 +141,6 @@ def check_store(
         time.perf_counter() - start,
         tuple(found.undocumented),
     )
-
-
-def _check_by_manifest(
-    store: Store, path: str, manifest: Manifest, *, reads: bool, progress: bool | str | None
-) -> CheckReport:
-    start, prefix = time.perf_counter(), f"{path}/" if path else ""
-    rows = wanted_rows(manifest, prefix)
-    problems, n_tasks, n_bytes = [], 0, 0
-    if reads:
-        stage = manifest_stage(store, rows)
-        (result,) = run_once([stage], name="check", arrays=[], title=f"check {store.url}", progress=progress)
-        problems, n_tasks, n_bytes = [*result.details], len(stage.tasks), result.counts.get("bytes_read", 0)
-    else:
-        problems = listed_problems(store, rows, prefix)
-    found = tuple(sorted(problems, key=lambda problem: problem.key))
-    return CheckReport(store.url, path, found, 0, 0, len(rows), n_tasks, n_bytes, time.perf_counter() - start)
 
 
 def _groups(array: StoredArray, coords: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
@@ -364,8 +346,6 @@ def check(
     path: str = "",
     *,
     repair: bool = False,
-    manifest: str | None = None,
-    reads: bool = True,
     storage_options: Mapping[str, Any] | None = None,
     progress: bool | str | None = None,
 ) -> CheckReport:
@@ -385,11 +365,6 @@ def check(
         Remove leftovers, with what an append whose client has died stored past the end of arrays; write stale
         consolidated metadata again, and documents that are in them alone. Chunks, orphans and other unfinished jobs are
         never changed.
-    manifest : str, optional
-        Url of the manifest that a job has written (see `plan_convert`): the values are compared with it by size and
-        crc32c, and nothing is decoded or repaired.
-    reads : bool
-        ``False``, with `manifest`: compare what a listing tells, sizes and ETags, and read no value.
     storage_options : dict, optional
         Options for the filesystem, as in fsspec.
     progress : bool or str, optional
@@ -427,14 +402,7 @@ def check(
         if place.adapter is not None:
             open_node(url, path, storage_options=storage_options)  # or it is not what the url says
         store = _store_of(place.url, storage_options)
-    if manifest is None and not reads:
-        raise ValueError("reads=False: a listing is compared with a manifest=, which is missing")
-    if manifest is not None and repair:
-        raise ValueError("repair=True: nothing is repaired by a manifest; check without it")
-    if manifest is None:
-        return check_store(uncached(store), path, repair=repair, progress=progress)
-    file = Manifest(manifest, without_reference_options(storage_options))
-    return _check_by_manifest(uncached(store), path, file, reads=reads, progress=progress)
+    return check_store(uncached(store), path, repair=repair, progress=progress)
 
 
 def _store_of(url: StoreLocation, storage_options: Mapping[str, Any] | None) -> Store:

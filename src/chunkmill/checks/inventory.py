@@ -115,7 +115,6 @@ class Problem:
         ``"leftover"``: a partial file of a writer that died, or files that a job did not delete.
         ``"unfinished"``: a job or an append that was interrupted; ``"running"``: a job whose client is alive.
         ``"stale"``: consolidated metadata that differ from the documents.
-        ``"absent"``: a key of the manifest without a value; ``"differs"``: a value that is not the one written.
         ``"metadata"``: an invalid document; ``"unsupported"``: a document with a feature that chunkmill lacks.
     path
         Path of the node.

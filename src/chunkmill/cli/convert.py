@@ -18,7 +18,6 @@ from chunkmill.cli.options import (
     concat_option,
     examples,
     job_options,
-    kept_options,
     region_option,
     run_plan,
     whole_job_options,
@@ -220,7 +219,6 @@ def rechunk(
     show_default=True,
     help="Version of OME-Zarr that describes the levels; auto: 0.4 in Zarr v2, 0.5 in v3, 0.6 where the source is.",
 )
-@kept_options
 @whole_job_options
 def pyramid(
     source: str,

@@ -312,8 +312,6 @@ def verify(
 @click.option("--path", default="", help="Path of the node inside the store.")
 @storage_option("--option", "storage_options", "")
 @click.option("--repair", is_flag=True, help="Remove leftovers, write metadata that are stale or missing.")
-@click.option("--manifest", metavar="URL", help="Compare sizes and crc32c with this file of a job; decode nothing.")
-@click.option("--listing", is_flag=True, help="With --manifest: compare what a listing tells; read nothing.")
 @run_options
 def check(
     url: str,
@@ -321,8 +319,6 @@ def check(
     storage_options: Mapping[str, Any] | None,
     *,
     repair: bool,
-    manifest: str | None,
-    listing: bool,
     scheduler: str,
     progress: bool | None,
     as_json: bool,
@@ -332,8 +328,6 @@ def check(
     Exit code 1 when something is wrong and was not repaired.
     """
     with scheduled(scheduler, progress=progress):
-        report = cm.check(
-            url, path, repair=repair, manifest=manifest, reads=not listing, storage_options=storage_options
-        )
+        report = cm.check(url, path, repair=repair, storage_options=storage_options)
     show(report, as_json=as_json)
     sys.exit(0 if report.ok else 1)

@@ -41,7 +41,6 @@ __all__ = [
     "errors_shown",
     "examples",
     "job_options",
-    "kept_options",
     "plain",
     "region_option",
     "run_options",
@@ -285,14 +284,9 @@ whole_job_options = _all(
     run_options,
 )
 
-kept_options = _all(
-    click.option("--manifest", metavar="URL", help="Parquet file to write: size and crc32c of every store key."),
-)
-
 job_options = _all(
     whole_job_options,
     click.option("--temp", help="Store for temporary files that all workers reach; next to the target by default."),
-    kept_options,
 )
 
 

@@ -75,7 +75,6 @@ def plan_convert(
     chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
     ome: Literal["0.4", "0.5", "0.6"] | None = None,
     concat_dim: str | Sequence[str] | None = None,
-    manifest: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
@@ -139,9 +138,6 @@ def plan_convert(
     concat_dim
         `source` is several netCDF or HDF5 files (a pattern, or a list) that follow one another along this dimension, or
         these: they are scanned first, as by `scan`.
-    manifest
-        Url of a parquet file to write: size and crc32c of every store key of a chunk, with its ETag where listings tell
-        it. `chunkmill.check` compares values with it, without decoding them.
     storage_options, target_storage_options
         For the filesystems, as in fsspec; the target's default to the source's.
 
@@ -225,7 +221,7 @@ def plan_convert(
     plan = plan_job("convert", node, where, Settings(worker, limit, intermediate_store(temp, options)))
     if images is not None:
         plan = replace(plan, reason=f"{plan.reason}{images.kept_units}".removeprefix("; "))
-    return plan.keeping(manifest, options)
+    return plan
 
 
 @with_options_of(plan_convert)
@@ -243,7 +239,7 @@ def convert(
     ----------
     source, target, format, chunks, shards, codecs, max_mem, temp, overwrite, allow
         As in `plan_convert`.
-    include, exclude, region, dimension_names, fill_value, chunk_key_encoding, ome, concat_dim, manifest
+    include, exclude, region, dimension_names, fill_value, chunk_key_encoding, ome, concat_dim
         As in `plan_convert`.
     storage_options, target_storage_options
         As in `plan_convert`.
@@ -301,7 +297,6 @@ def plan_rechunk(
     exclude: str | Collection[str] = (),
     region: RegionOption = None,
     chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
-    manifest: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
@@ -344,7 +339,7 @@ def plan_rechunk(
     overwrite
         Replace what is at the target: it stays until the new one is stored whole, of which object stores then copy each
         value to its place.
-    include, exclude, region, chunk_key_encoding, manifest
+    include, exclude, region, chunk_key_encoding
         As in `chunkmill.plan_convert`, which also changes names of axes and fill values.
     storage_options, target_storage_options
         For the filesystems, as in fsspec; the target's (and those of `temp`) default to the source's.
@@ -394,7 +389,7 @@ def plan_rechunk(
                 f"chunk_key_encoding={chunk_key_encoding!r}: the array {target.path!r} has its keys already"
             )
         existing = _into_existing(node, target.stored, chunks, crop, shown)
-        return plan_job("rechunk", node, existing, settings).keeping(manifest, options)
+        return plan_job("rechunk", node, existing, settings)
     store, path, wanted, adds = _target_of(node, target, options, format, overwrite=overwrite)
     chunks, shards = by_array(chunks, node, "chunks"), by_array(shards, node, "shards")
 
@@ -423,7 +418,7 @@ def plan_rechunk(
         region=shown,
         adds=adds,
     )
-    return plan_job("rechunk", node, where, settings).keeping(manifest, options)
+    return plan_job("rechunk", node, where, settings)
 
 
 @with_options_of(plan_rechunk)
@@ -441,7 +436,7 @@ def rechunk(
     ----------
     source, target, chunks, shards, format, codecs, max_mem, temp, temp_codec, strategy, overwrite
         As in `plan_rechunk`.
-    include, exclude, region, chunk_key_encoding, manifest, storage_options, target_storage_options
+    include, exclude, region, chunk_key_encoding, storage_options, target_storage_options
         As in `plan_rechunk`.
     resume, progress
         As in `Plan.run`.

@@ -176,7 +176,6 @@ class JobOptions(TypedDict, total=False):
     exclude: str | Collection[str]
     region: RegionOption
     chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None
-    manifest: str | None
     storage_options: Mapping[str, Any] | None
     target_storage_options: Mapping[str, Any] | None
 

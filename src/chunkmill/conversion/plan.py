@@ -6,14 +6,13 @@ Not here: making plans (`chunkmill.conversion.convert_job`), running them (`chun
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 from dask.utils import format_bytes
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.manifest import Manifest, ManifestWriter
 from chunkmill.display.array import array_grid_svg
 from chunkmill.display.report import (
     ReportMixin,
@@ -404,14 +403,6 @@ class Plan(_Columns):
         """
         expected = {stage.name: stage.bytes_read + stage.bytes_written for stage in self.stages}
         return start_job(self.job, self.report, expected, resume=resume, progress=progress)
-
-    def keeping(self, manifest: str | None, storage_options: Mapping[str, Any] | None = None) -> Plan:
-        """Return the plan, which writes its manifest at that place (see `chunkmill.plan_convert`)."""
-        if manifest is None:
-            return self
-        prefixes = tuple(target.prefix for target in self.job.targets)
-        writer = ManifestWriter(Manifest.to_write(manifest, storage_options), self.job.store, prefixes)
-        return replace(self, job=replace(self.job, manifest=writer))
 
     def at_target(self, resume: bool = True) -> str:
         """Describe what is at the target now, and what `run` would do about it; empty when there is nothing.

@@ -28,7 +28,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any
 from uuid import uuid4
 
@@ -48,7 +47,7 @@ from chunkmill.journal.heartbeat import (
 )
 from chunkmill.journal.names import PLAN, RUNNING, journal_prefix, new_run, run_tag, staged_prefix
 from chunkmill.journal.plans import Plan
-from chunkmill.journal.record_files import BEGUN, GROUP, RecordFiles
+from chunkmill.journal.record_files import BEGUN, RecordFiles
 from chunkmill.journal.records import Record, WrittenKeys, read_record
 from chunkmill.journal.recovery import clear_journal, clear_listed
 from chunkmill.log import LOG
@@ -104,8 +103,6 @@ class Journal:
         Whether a task may be on record: not in a run that has just begun, where dask repeats none.
     keeps_records
         True when `resume` found a damaged plan, and records of this job: its run begins again with them.
-    names_each_key
-        Whether records have a checksum of each value, for a manifest.
     keeps_changes
         True where tasks store what they changed in a transaction (`keep_changes`).
     """
@@ -128,7 +125,6 @@ class Journal:
     other: Plan | None = None
     asks_for_records: bool = True
     keeps_records: bool = False
-    names_each_key: bool = False
     keeps_changes: bool = False
 
     @property
@@ -421,7 +417,7 @@ class Journal:
         elsewhere: bool = False,
     ) -> list[WrittenKeys]:
         """Record that a task, whose data are in the store, is done (or its specs up to one); return all it wrote."""
-        written = [*earlier, *WrittenKeys.of(writes, each=self.names_each_key)]
+        written = [*earlier, *WrittenKeys.of(writes)]
         key = self.records.key(stage, task)
         if upto is not None:
             self.check()
@@ -431,16 +427,6 @@ class Journal:
         if earlier:
             self.store.delete(f"{key}{BEGUN}")
         return written
-
-    def written(self) -> Iterator[tuple[str, int, int | None]]:
-        """Yield key, size and crc32c of every value on record; ``None`` where the crc32c is of several values."""
-        tasks = sorted({(stage, task) for stage, task, _ in self.records.names()})
-        for (stage, _), group in groupby(tasks, lambda each: (each[0], each[1] // GROUP)):
-            for _, value in self.records.read_many(stage, [task for _, task in group]):
-                record = read_record(value or b"")
-                for each in () if record is None or record.elsewhere else record.written:
-                    known = (each.n_bytes, each.checksum) if each.n_keys == 1 else (0, None)
-                    yield from ((key, *known) for key in each.keys())  # noqa: SIM118 - a method of its own
 
     def finish(self, seen: tuple[bytes | None, str | None] | None = None) -> None:
         """Delete the journal of a job that is done; a job that is killed here has only that left to do.

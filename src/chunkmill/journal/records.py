@@ -61,8 +61,8 @@ class WrittenKeys:
     checksum: int
 
     @classmethod
-    def of(cls, writes: Mapping[str, Written], *, each: bool = False) -> Iterator[WrittenKeys]:
-        """Yield what names the keys that were written: a few one by one, many together, unless `each` is wanted.
+    def of(cls, writes: Mapping[str, Written]) -> Iterator[WrittenKeys]:
+        """Yield what names the keys that were written: a few one by one, many together.
 
         Examples
         --------
@@ -72,7 +72,7 @@ class WrittenKeys:
         [(_Run(prefix='a/', first=0, n_keys=99, suffix='/0'),)]
         """
         present = {key: known for key, known in writes.items() if known}
-        if each or len(present) <= _FEW:
+        if len(present) <= _FEW:
             yield from (cls((key,), *known) for key, known in present.items())
             return
         keys = sorted(present, key=_by_numbers)

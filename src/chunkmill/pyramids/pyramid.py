@@ -79,7 +79,6 @@ class PyramidOptions(TypedDict, total=False):
     max_mem: int | str | None
     overwrite: bool
     allow: Collection[str]
-    manifest: str | None
     storage_options: Mapping[str, Any] | None
     target_storage_options: Mapping[str, Any] | None
 
@@ -109,7 +108,6 @@ def plan_pyramid(
     max_mem: int | str | None = None,
     overwrite: bool = False,
     allow: Collection[str] = (),
-    manifest: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
@@ -174,8 +172,6 @@ def plan_pyramid(
         Replace what is at the target.
     allow
         Losses that are allowed where the format cannot hold something, as in `chunkmill.plan_convert`.
-    manifest
-        As in `chunkmill.plan_convert`.
     storage_options, target_storage_options
         For the filesystems, as in fsspec; the target's default to the source's.
 
@@ -251,10 +247,9 @@ def plan_pyramid(
     if channels is not None or omero:
         described = with_omero(described, where, channels, omero if isinstance(omero, Mapping) else {})
     exact = not (isinstance(codecs, str) and codecs == "keep")
-    plan = plan_levels_job(
+    return plan_levels_job(
         base.array, where, described, method, current_worker(max_mem), exact=exact, overwrite=overwrite, label=label
     )
-    return plan.keeping(manifest, options)
 
 
 @with_options_of(plan_pyramid)
@@ -274,8 +269,6 @@ def pyramid(
         As in `plan_pyramid`.
     scale, units, translation, region, name, stack, channels, omero, label_of, ome, max_mem, overwrite, allow
         As in `plan_pyramid`.
-    manifest
-        As in `chunkmill.plan_convert`.
     storage_options, target_storage_options
         As in `plan_pyramid`.
     resume, progress

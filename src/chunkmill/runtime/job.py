@@ -9,7 +9,7 @@ what a task does (`chunkmill.conversion.convert_job`, `chunkmill.conversion.rech
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +20,6 @@ from chunkmill.array.threads import at_once
 from chunkmill.errors import JobError, NodeExists
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.lease import check_no_job
-from chunkmill.journal.names import JOB_PREFIX
 from chunkmill.journal.recovery import withdraw_published
 from chunkmill.log import LOG
 from chunkmill.nodes.documents import declare_arrays
@@ -94,9 +93,6 @@ class Job:
         Most tasks that a process may run at the same time, where its memory holds fewer than it has threads.
     memory_of_tasks
         Bytes that the tasks of one worker hold.
-    manifest
-        Called before `publish` with every value that the tasks have written: where it is, the key that it will have,
-        its size and crc32c (``None``: not known).
     replaced
         Of such a job: what was seen of that node when it began, for the plan.
     """
@@ -124,7 +120,6 @@ class Job:
     adopt: Callable[[str, Mapping[str, Any]], Job | None] | None = None
     tasks_at_once: int | None = None
     memory_of_tasks: int = 0
-    manifest: Callable[[Iterable[tuple[str, str, int, int | None]]], object] | None = None
 
     def journal(self) -> Journal:
         """Return the journal of the job."""
@@ -245,7 +240,7 @@ def _run_inside(
     resume: bool,
     progress: bool | str | None,
 ) -> JobResult:
-    asked, start = job, time.perf_counter()
+    start = time.perf_counter()
     resume = resume and job.journal().is_resumable
     job, journal, documents = job.resumed() if resume else (job, job.journal(), None)
     if job.staged is not None and journal.old_prefix is not None:
@@ -257,7 +252,6 @@ def _run_inside(
         needs = describe_needs(job.name, sources=job.sources, targets=job.targets, writes=(job.store, *job.writes))
         check_workers(scheduler, needs, job.memory_of_tasks, monitor.wait_for)
     begins = documents is None
-    journal.names_each_key = asked.manifest is not None
     if documents is None:
         interrupted = journal.keeps_records
         if not resume:
@@ -295,7 +289,6 @@ def _run_inside(
             look = partial(job.store.get_versioned, journal.plan_key)
             *_, plan = at_once(job.store, lambda: journal.check(now=True), check, look)
             make_durable(job.store)  # the chunks before their documents, and those before the journal goes
-            _write_manifest(asked, job.targets, journal)
             written = job.publish(documents)
             commit()
             make_durable(job.store)
@@ -311,28 +304,6 @@ def _run_inside(
 
 
 def _nothing() -> None: ...
-
-
-def _write_manifest(job: Job, written_to: Sequence[StoredArray], journal: Journal) -> None:
-    """Write the manifest of a job, where one is wanted: from its records, which go when a root is replaced."""
-    if job.manifest is not None:
-        places = {staged.prefix: target.prefix for staged, target in zip(written_to, job.targets, strict=True)}
-        job.manifest(_placed(journal.written(), places))
-
-
-def _placed(
-    written: Iterable[tuple[str, int, int | None]], places: Mapping[str, str]
-) -> Iterator[tuple[str, str, int, int | None]]:
-    """Yield the values of arrays that were written, with the keys that they have when staged arrays are in place."""
-    for key, size, crc32c in written:
-        above, prefix = key, None
-        while above and prefix is None:
-            above = above.rpartition("/")[0]
-            prefix = f"{above}/" if above and f"{above}/" in places else None
-        if prefix is None and ("" not in places or key.startswith(JOB_PREFIX)):
-            continue  # an intermediate file
-        own = prefix or ""
-        yield key, places[own] + key[len(own) :], size, crc32c
 
 
 def _declare(job: Job, journal: Journal, *, begins: bool) -> None:

@@ -228,8 +228,7 @@ class _Progress:
             return
         batch = self._stage.batch
         if batch is not None and upto is None and not self._earlier:
-            names_each = self._journal is not None and self._journal.names_each_key
-            written = [*WrittenKeys.of(self._writes, each=names_each)]
+            written = [*WrittenKeys.of(self._writes)]
             record = Record(self.counts, written, reads=self._reads, elsewhere=self._elsewhere)
             batch.add(self._task, record, seconds=time.monotonic() - self._since)
         elif self._journal is not None:

@@ -57,7 +57,6 @@ class TransformOptions(TypedDict, total=False):
     on_error: Literal["raise", "fill"]
     max_mem: int | str | None
     overwrite: bool
-    manifest: str | None
     storage_options: Mapping[str, Any] | None
     target_storage_options: Mapping[str, Any] | None
 
@@ -89,7 +88,6 @@ def plan_transform(
     on_error: Literal["raise", "fill"] = "raise",
     max_mem: int | str | None = None,
     overwrite: bool = False,
-    manifest: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
@@ -168,8 +166,6 @@ def plan_transform(
         `plan_rechunk`. The function is taken to hold as much as it takes and returns.
     overwrite
         Replace what is at the targets: it stays until the new ones are complete, where all are of one store and format.
-    manifest
-        As in `plan_convert`, where all targets are of one store.
     storage_options, target_storage_options
         For the filesystems, as in fsspec; the target's default to the source's.
 
@@ -260,10 +256,7 @@ def plan_transform(
     lacks = f"the function {shown_function(function)}" + (source_region is not None) * ", source_region"
     call = partial_call("plan_transform", located, kept, lacks)
     request = TransformRequest(space, tuple(targets), axes, tasks, lengths, fingerprint, overwrite, call)
-    if manifest is not None and len({new.store.url for _, new in targets}) > 1:
-        raise ValueError(f"manifest={manifest!r}: a manifest is of one store, and the targets are in several")
-    plan = request.plan(current_worker(max_mem))
-    return plan.keeping(manifest, store_options)
+    return request.plan(current_worker(max_mem))
 
 
 _TRIAL = 4
@@ -288,7 +281,7 @@ def transform(
         As in `plan_transform`.
     shape, dtype, chunks, shards, codecs, format, fill_value, dimension_names, attributes, chunk_key_encoding
         As in `plan_transform`.
-    write_empty_chunks, skip_absent, on_error, max_mem, overwrite, manifest
+    write_empty_chunks, skip_absent, on_error, max_mem, overwrite
         As in `plan_transform`.
     storage_options, target_storage_options
         As in `plan_transform`.
