@@ -63,7 +63,7 @@ class TestNothingIsWrong:
     def test_consolidated(self, fmt):
         store = MemoryStore()
         for path in ("a", "g/b", "g/h/c"):
-            filled(store, fmt, path, attributes={"x": float("nan")})
+            filled(store, fmt, path, attributes={"x": "NaN"})
         cm.consolidate(store, "g")
         cm.consolidate(store)
         report = cm.check(store)

@@ -27,7 +27,7 @@ def archive(tmp_path):
     url = str(tmp_path / "archive.zarr")
     values = np.random.default_rng(0).integers(0, 9, (8, 6, 6), dtype="i2")
     values[4:] = 0
-    cm.create_group(url, format="zarr2", attributes={"title": "[bold]x[/]", "limit": float("nan")})
+    cm.create_group(url, format="zarr2", attributes={"title": "[bold]x[/]", "limit": "NaN"})
     x = da.from_array(values, chunks=(2, 6, 6))
     cm.to_store(x, url, "stack", format="zarr2", dimension_names=("t", "y", "x"), attributes={"units": "[K]"})
     cm.create_array(url, "deep/time", shape=(8,), dtype="M8[s]", chunks=(8,), format="zarr2")

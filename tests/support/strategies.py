@@ -181,7 +181,9 @@ def v2_metadata(draw):
         chunk_grid=grid,
         chunk_keys=ChunkKeyEncoding("", draw(st.sampled_from("./")), "0"),
         codecs=chain,
-        fill_value=draw(st.none() | fills(dtype, payloads=False)),
+        fill_value=draw(
+            fills(dtype, payloads=False) if dtype.kind in "mM" else st.none() | fills(dtype, payloads=False)
+        ),
         dimension_names=draw(st.none() | st.tuples(*[texts()] * grid.ndim)),
         attributes=draw(attributes),
     )

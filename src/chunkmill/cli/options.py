@@ -381,7 +381,11 @@ def _as_option(name: str, value: Any) -> str | None:
 def errors_shown() -> Iterator[None]:
     """Print errors that users can act on as one message, without a traceback, and exit with 3."""
     try:
-        yield
+        with warnings.catch_warnings():
+            for category in (NoAnswer, NoWorkers):
+                warnings.simplefilter("always", category)
+            warnings.showwarning = _show_warning  # type: ignore[assignment]
+            yield
     except KeyboardInterrupt:
         click.secho("interrupted; run the command again to resume an unfinished job", fg="yellow", err=True)
         sys.exit(INTERRUPTED)
@@ -404,10 +408,6 @@ def scheduled(scheduler: str, *, progress: bool | None) -> Iterator[None]:
     import dask  # noqa: PLC0415 - slow to import
 
     with errors_shown(), ExitStack() as stack:
-        stack.enter_context(warnings.catch_warnings())
-        for category in (NoAnswer, NoWorkers):
-            warnings.simplefilter("always", category)
-        warnings.showwarning = _show_warning  # type: ignore[assignment]
         progress = False if _is_set(_QUIET) else progress
         if progress is not None:
             stack.enter_context(dask.config.set({"chunkmill.progress": progress}))

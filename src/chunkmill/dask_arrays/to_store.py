@@ -25,7 +25,7 @@ from chunkmill.dask_arrays.kinds import kind_of
 from chunkmill.dask_arrays.resumable_write import WriteTarget, resumable_write
 from chunkmill.dask_arrays.store import checked_values, stored_values, write_region_of
 from chunkmill.dask_arrays.write import WriteReport, check_source, report, run, write_graph
-from chunkmill.formats.base import WritableFormatName
+from chunkmill.formats.base import WritableFormatName, check_attributes
 from chunkmill.formats.registry import get_format
 from chunkmill.journal.lease import check_no_job, discard_block_write, leased
 from chunkmill.model.grid import Region
@@ -228,6 +228,7 @@ def to_store(
             check_source(x, region_shape(where))
         else:
             check_source(x, x.shape)
+            check_attributes(path, attributes)
             name = format or format_above(target, path)
             metadata = describe_array(
                 get_format(name),

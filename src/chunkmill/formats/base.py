@@ -6,6 +6,7 @@ Bytes in, dataclasses out. A format never sees a store, a codec object or dask. 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from json.encoder import encode_basestring
 from math import isfinite, isnan
@@ -22,6 +23,7 @@ __all__ = [
     "ParsedDocument",
     "WithoutConsolidated",
     "WritableFormatName",
+    "check_attributes",
     "check_chunk_shape",
     "check_shape",
     "described_once",
@@ -246,17 +248,36 @@ _MAX_DESCRIBED = 256
 def emit_json(key: str, document: Mapping[str, JSON]) -> bytes:
     """Return a document as UTF-8 JSON.
 
-    JSON has no NaN and no Infinity: where attributes hold them (xarray and netCDF-C write them bare), they become the
-    strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"`` that Zarr uses for fill values.
+    JSON has no NaN and no Infinity: where attributes of a source hold them (xarray and netCDF-C write them bare), they
+    become the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"`` that Zarr uses for fill values, with a warning.
     """
     try:
         try:
             text = _indented(document)
         except ValueError:
             text = _indented(_spelled_out(document))
+            msg = f"{key!r}: attributes hold NaN or infinities, which JSON has not: they are written as texts, 'NaN'"
+            warnings.warn(msg, UserWarning, stacklevel=2)
         return text.encode("utf-8")
     except (TypeError, ValueError, RecursionError) as error:
         raise MetadataError(key=key, field="document", got=str(error), expected="values that JSON can hold") from None
+
+
+def check_attributes(path: str, attributes: Mapping[str, Any] | None) -> None:
+    """Raise `MetadataError` where attributes that a user gives for the node at `path` are not what JSON can hold."""
+    wrong = {name: value for name, value in (attributes or {}).items() if not _is_json({name: value})}
+    if wrong:
+        expected = "finite numbers, text, true, false, null, and lists and dicts of them"
+        hint = "give NaN and infinities as texts"
+        raise MetadataError(key=path, field="attributes", got=wrong, expected=expected, hint=hint)
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        _indented(value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
 
 
 def _indented(value: Any, end: str = "\n") -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from chunkmill.array.stored_array import ReadMissing, StoredArray, check_read_missing
 from chunkmill.errors import MetadataError, NodeExists, NodeNotFound
-from chunkmill.formats.base import FormatName, WritableFormatName
+from chunkmill.formats.base import FormatName, WritableFormatName, check_attributes
 from chunkmill.formats.consolidated import parsed_once
 from chunkmill.formats.registry import get_format
 from chunkmill.formats.zarr_v2 import ZarrV2
@@ -359,6 +359,7 @@ def create_array(
     url, path, format, _ = place_of(url, path, format)  # noqa: A001
     target = open_target_store(url, storage_options)
     name = format or new_array.format_above(target, path, like)
+    check_attributes(path, attributes)
     metadata = new_array.describe_array(
         get_format(name),
         path,
@@ -420,6 +421,8 @@ def create_arrays(
 
     url, above, format, _ = place_of(url, "", format)  # noqa: A001
     target = open_target_store(url, storage_options)
+    for path, about in arrays.items():
+        check_attributes(path, about.get("attributes"))
     at = {join_path(above, path.strip("/")): path for path in arrays} if above else {path: path for path in arrays}
     name = format or new_array.format_above(target, next(iter(at), ""))
     described = new_array.describe_arrays(get_format(name), {path: arrays[own] for path, own in at.items()})
@@ -472,6 +475,7 @@ def create_group(
     url, path, format, _ = place_of(url, path, format)  # noqa: A001
     target = open_target_store(url, storage_options)
     name = format or new_array.format_above(target, path)
+    check_attributes(path, attributes)
     metadata = GroupMetadata(dict(attributes or {}))
     return Group(replacing.put_group(target, path, metadata, format=name, overwrite=overwrite))
 

@@ -22,7 +22,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import BackgroundCalls, own_threads
 from chunkmill.codecs.elements import is_fill
 from chunkmill.errors import AlignmentError, NodeNotFound, RegionError, StoreError
-from chunkmill.formats.base import Format
+from chunkmill.formats.base import Format, check_attributes
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
@@ -343,6 +343,7 @@ def merged(attributes: Mapping[str, JSON]) -> Change:
     >>> merged({"b": 2})({"a": 1, "b": 1})
     {'a': 1, 'b': 2}
     """
+    check_attributes("", attributes)
     return lambda stored: {**stored, **attributes}
 
 

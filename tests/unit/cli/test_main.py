@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 
@@ -101,3 +103,16 @@ def test_commands_that_look_at_documents_import_no_dask(tmp_path, words):
     code, packages, output = started(words[0], str(tmp_path / "x.zarr"), *words[1:])
     assert code == 0, output
     assert not packages & {"dask", "distributed", "xarray", "pandas", "rich"}
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("command", ["ls", "info"])
+def test_warnings_are_one_line_of_ours(tmp_path, command):
+    url = str(tmp_path / "a.zarr")
+    cm.create_group(url, format="zarr2")
+    cm.create_array(url, "x", shape=(2,), dtype="i4", format="zarr2")
+    cm.consolidate(url)
+    shutil.rmtree(tmp_path / "a.zarr" / "x")
+    result = CliRunner().invoke(main, [command, url])
+    assert result.exit_code == 0
+    assert re.fullmatch(r"UserWarning: consolidated metadata name nodes [^\n]*\n", result.stderr)

@@ -1,6 +1,7 @@
 """Nodes: what is made, found, listed, replaced, and by which documents."""
 
 import json
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -626,12 +627,35 @@ def test_attributes_that_json_has_not(fmt):
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
-def test_nan_in_attributes_is_written_as_json_can(fmt):
+def test_nan_in_attributes_of_a_source_is_written_as_json_can(fmt):
     store = MemoryStore()
-    make(store, "a", fmt, attributes={"valid_range": [float("nan"), float("inf")]})
+    bare = {"valid_range": [float("nan"), float("inf")]}
+    described = replace(make(MemoryStore(), "a", fmt).stored.metadata, attributes=bare)
+    with pytest.warns(UserWarning, match="attributes hold NaN or infinities"):
+        documents = get_format(fmt).emit_array("a", described)
+    for key, value in documents.items():
+        store.set(key, value)
     for key in keys(store):
         json.loads(store.get(key), parse_constant=partial(pytest.fail, f"no JSON in {key}"))
-    assert cm.open(store, "a").attributes == {"valid_range": ["NaN", "Infinity"]}
+    found = get_format(fmt).parse_array("a", {key: store.get(key) for key in keys(store)})
+    assert found.attributes == {"valid_range": ["NaN", "Infinity"]}
+
+
+@pytest.mark.parametrize("value", [float("inf"), [float("nan")], {"a": -float("inf")}], ids=repr)
+def test_attributes_that_a_user_gives_are_stored_exactly_or_refused(value):
+    store, given = MemoryStore(), {"a": value}
+    array = make(store, "a", "zarr3")
+    for call in (
+        lambda: array.update_attributes(given),
+        lambda: cm.create_array(store, "b", shape=(2,), dtype="i4", attributes=given),
+        lambda: cm.create_arrays(store, {"b": {"shape": (2,), "dtype": "i4", "attributes": given}}),
+        lambda: cm.create_group(store, "b", attributes=given),
+        lambda: cm.to_store(np.arange(2), store, "b", attributes=given),
+    ):
+        with pytest.raises(MetadataError, match="give NaN and infinities as texts"):
+            call()
+    assert keys(store) == ["a/zarr.json", "zarr.json"]
+    assert cm.open(store, "a").attributes == {}
 
 
 def test_n5_keeps_its_own_attributes_to_itself():
