@@ -12,6 +12,8 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from chunkmill import errors
+from chunkmill.array.local_locks import use_locks
+from chunkmill.config import when_imported
 from chunkmill.xarray import register_accessors
 
 if TYPE_CHECKING:  # for readers of types; at run time each name is imported when it is first used
@@ -28,6 +30,7 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.dask_arrays.to_store import to_store
     from chunkmill.dask_arrays.write import WriteReport
     from chunkmill.errors import ChunkmillError
+    from chunkmill.jobs.stored_jobs import StoredJob, jobs
     from chunkmill.nodes.api import (
         consolidate,
         create_array,
@@ -40,7 +43,6 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.nodes.array import Array
     from chunkmill.nodes.delete import delete
     from chunkmill.nodes.group import Group
-    from chunkmill.nodes.jobs import StoredJob, jobs
     from chunkmill.nodes.multiscales import MultiscaleImage, ScaleLevel
     from chunkmill.pyramids.pyramid import plan_pyramid, pyramid
     from chunkmill.references.concat import concat_references
@@ -127,11 +129,11 @@ _DEFINED_IN = {
     "dask_arrays.to_store": ("to_store",),
     "dask_arrays.write": ("WriteReport",),
     "errors": ("ChunkmillError",),
+    "jobs.stored_jobs": ("StoredJob", "jobs"),
     "nodes.api": ("consolidate", "create_array", "create_arrays", "create_group", "open", "open_array", "open_group"),
     "nodes.array": ("Array",),
     "nodes.delete": ("delete",),
     "nodes.group": ("Group",),
-    "nodes.jobs": ("StoredJob", "jobs"),
     "nodes.multiscales": ("MultiscaleImage", "ScaleLevel"),
     "pyramids.pyramid": ("plan_pyramid", "pyramid"),
     "references.concat": ("concat_references",),
@@ -167,4 +169,23 @@ if not TYPE_CHECKING:  # or type checkers would take any name for one of these
         return value
 
 
+def _open_files(*arguments: Any) -> Any:
+    """Open files, netCDF or another, like stores."""
+    return import_module("chunkmill.scans.scan").open_files(*arguments)
+
+
+def _cluster_lock(name: str, contended: bool) -> Any:
+    """Return the lock for a store key where a worker of a cluster may run."""
+    factory = import_module("chunkmill.runtime.cluster_locks").automatic_lock
+    use_locks(factory)
+    return factory(name, contended)
+
+
+# the room of that name: once it is imported, nothing sets the attribute again, which is the function's
+import_module("chunkmill.jobs")
+globals().pop("jobs", None)
+
+# what stands above in the house, registered with the rooms that call it: they name nothing above them
 register_accessors()
+when_imported("chunkmill.stores.open", lambda module: module.open_files_by(_open_files))
+when_imported("distributed.worker", lambda _: use_locks(_cluster_lock))

@@ -22,6 +22,64 @@ def test_imports_go_downwards_only():
     assert done.returncode == 0, done.stdout
 
 
+UPWARDS = {  # what users hold draws itself, and becomes a dask array: imported inside the function
+    ("nodes/array.py", "dask_arrays"),
+    ("nodes/array.py", "display"),
+    ("nodes/changes.py", "dask_arrays"),
+    ("nodes/group.py", "dask_arrays"),
+    ("nodes/group.py", "display"),
+}
+
+
+def _named_modules(path):
+    """Yield the modules of the package that a file names: imports anywhere in it, for types too, and in strings."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("chunkmill."):
+            inside = [f"{node.module}.{each.name}" for each in node.names]
+            yield from (each for each in inside if each in MODULES)
+            yield node.module
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"import_module", "when_imported"}:
+            yield from (a.value for a in node.args if isinstance(a, ast.Constant) and a.value in MODULES)
+
+
+PACKAGE = ROOT / "src" / "chunkmill"
+MODULES = {"chunkmill." + ".".join(p.relative_to(PACKAGE).with_suffix("").parts): p for p in SOURCES}
+NAMED = {path: {MODULES[n] for n in _named_modules(path) if n in MODULES} - {path} for path in MODULES.values()}
+
+
+def _room(path):
+    return path.relative_to(PACKAGE).parts[0]
+
+
+def test_no_room_names_one_above_it_but_these():
+    order = re.findall(
+        r'^    "([a-z_ |]+)",$', (ROOT / "pyproject.toml").read_text().split("layers = [")[1], re.MULTILINE
+    )
+    floors = {room: i for i, floor in enumerate(order) for room in floor.split(" | ")}
+    assert floors["cli"] == 0
+    above = {
+        (path.relative_to(PACKAGE).as_posix(), _room(other))
+        for path, others in NAMED.items()
+        for other in others
+        if _room(path) in floors and _room(other) in floors and floors[_room(other)] < floors[_room(path)]
+    }
+    assert above == UPWARDS
+
+
+def test_no_circle_of_modules():
+    """Imports inside functions and for types included: who reads one module needs none that needs it."""
+    left = {
+        path: {o for o in others if (path.relative_to(PACKAGE).as_posix(), _room(o)) not in UPWARDS}
+        for path, others in NAMED.items()
+        if path.parent != PACKAGE
+    }
+    while free := [path for path, others in left.items() if not others & left.keys()]:
+        for path in free:
+            del left[path]
+    assert not sorted(str(path.relative_to(PACKAGE)) for path in left)
+
+
 def test_nothing_is_left_for_later():
     left = re.compile(r"NotImplementedError|\bTODO\b|\bFIXME\b|\bXXX\b")
     assert not [p for p in SOURCES if left.search(p.read_text())]

@@ -130,7 +130,7 @@ def test_the_defaults_are_those_of_the_file():
 def test_a_worker_takes_the_lock_of_its_cluster():
     """The core does not import distributed, but asks for the cluster's lock where a worker runs."""
     script = """
-from chunkmill.nodes.deferred_imports import automatic_lock
+from chunkmill.array.local_locks import automatic_lock
 kinds = [type(automatic_lock("k", True)).__name__]
 from distributed import Client
 with Client(processes=False, n_workers=1, dashboard_address=None) as client:

@@ -8,7 +8,6 @@ Not here: documents and paths (`chunkmill.nodes.opening`), dask (`chunkmill.dask
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
 from typing import Any, cast
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.array.layout import ChunkLayout
-from chunkmill.array.local_locks import local_lock
+from chunkmill.array.local_locks import LockFactory, local_lock
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray, chunk_step
 from chunkmill.array.threads import cut_evenly, in_threads
@@ -29,11 +28,8 @@ from chunkmill.model.grid import ChunkCoords, Overlap, Region
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan
 from chunkmill.stores.capabilities import deletes_conditionally, get_writable
 
-__all__ = ["LockFactory", "check_missing", "decode_chunk", "encode_chunk", "read_chunk", "read_chunks"]
+__all__ = ["check_missing", "decode_chunk", "encode_chunk", "read_chunk", "read_chunks"]
 __all__ += ["read_region", "write_chunk", "write_region"]
-
-LockFactory = Callable[[str, bool], AbstractContextManager[Any]]
-"""Function of a store key, and of whether other writers of it are known, that returns the lock of partial writes."""
 
 
 def read_region(

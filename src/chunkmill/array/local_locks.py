@@ -1,7 +1,7 @@
 """Locks of one process for partial writes: a fixed number of them, shared by all store keys.
 
 They keep threads from working in vain, and guard alone where a store cannot compare versions. A thread that waits
-long says so in the log. Not here: locks between processes (`chunkmill.runtime.cluster_locks`).
+long says so in the log. Not here: locks of a cluster, registered by `use_locks` where one of its workers runs.
 """
 
 from __future__ import annotations
@@ -10,11 +10,17 @@ import os
 import threading
 import time
 import zlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 from chunkmill.log import LOG
 
-__all__ = ["N_STRIPES", "PATIENCE", "LocalLock", "local_lock", "report_waiting", "stripe"]
+__all__ = ["N_STRIPES", "PATIENCE", "LocalLock", "LockFactory", "automatic_lock", "local_lock", "report_waiting"]
+__all__ += ["stripe", "use_locks"]
 
+LockFactory = Callable[[str, bool], AbstractContextManager[Any]]
+"""Function of a store key, and of whether other writers of it are known, that returns the lock of partial writes."""
 
 N_STRIPES = 1024
 """Locks, and names of locks on a cluster: enough that unrelated keys seldom wait for each other."""
@@ -74,6 +80,19 @@ class LocalLock:
 def local_lock(name: str, contended: bool = False) -> LocalLock:  # noqa: ARG001 - the signature of a lock factory
     """Return this process's lock for a store key."""
     return LocalLock(name)
+
+
+def automatic_lock(name: str, contended: bool = False) -> AbstractContextManager[Any]:
+    """Return the lock for a store key: this process's, or the cluster's where a worker of one may run here."""
+    return _FACTORIES[-1](name, contended)
+
+
+def use_locks(factory: LockFactory) -> None:
+    """Take locks of another kind from now on: those of a cluster."""
+    _FACTORIES[1:] = [factory]
+
+
+_FACTORIES: list[LockFactory] = [local_lock]
 
 
 def _thread_name(ident: int) -> str:

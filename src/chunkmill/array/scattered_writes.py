@@ -13,7 +13,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chunkmill.array.chunk_io import LockFactory, update_chunk
+from chunkmill.array.chunk_io import update_chunk
+from chunkmill.array.local_locks import LockFactory
 from chunkmill.array.scattered import Pick, normalize_positions, pick_outer, pick_points
 from chunkmill.array.selection import Selection, select
 from chunkmill.array.stored_array import StoredArray

@@ -40,7 +40,6 @@ from chunkmill.formats.base import Format, WritableFormatName
 from chunkmill.formats.registry import READ_ONLY
 from chunkmill.hints import Hint
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
-from chunkmill.nodes import deferred_imports
 from chunkmill.nodes.api import as_node, open_source, open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
@@ -49,7 +48,7 @@ from chunkmill.nodes.new_array import format_above, with_chunk_keys
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.runtime.worker_memory import current_worker
 from chunkmill.stores.base import Store
-from chunkmill.stores.open import open_plain_store
+from chunkmill.stores.open import open_plain_store, open_scanned
 
 __all__ = ["convert", "intermediate_store", "plan_convert", "plan_rechunk", "rechunk"]
 
@@ -163,7 +162,7 @@ def plan_convert(
     """
     if concat_dim is not None:
         is_root = isinstance(source, tuple) and source[1:] == ("",)
-        source = deferred_imports.scanned_files(source[0] if is_root else source, concat_dim, storage_options)
+        source = open_scanned(source[0] if is_root else source, storage_options, concat_dim) or source
     node = open_source(source, storage_options)
     named, filled = names_by_array(dimension_names, node), with_fill_value(fill_value, node)
 

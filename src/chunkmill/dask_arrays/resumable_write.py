@@ -17,7 +17,7 @@ from dask.array import core as da
 from distributed import Client
 from numpy.typing import NDArray
 
-from chunkmill.array.chunk_io import LockFactory
+from chunkmill.array.local_locks import LockFactory
 from chunkmill.array.selection import full_region
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.aligned_chunks import write_chunks

@@ -13,7 +13,7 @@ from dask.array import core as da
 from dask.delayed import Delayed
 from dask.graph_manipulation import bind
 
-from chunkmill.array.chunk_io import LockFactory
+from chunkmill.array.local_locks import LockFactory
 from chunkmill.array.selection import as_region
 from chunkmill.array.staleness import check_after_writing
 from chunkmill.array.stored_array import StoredArray

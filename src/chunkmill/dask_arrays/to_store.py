@@ -15,7 +15,7 @@ from dask.array import core as da
 from dask.delayed import Delayed
 from distributed import Client
 
-from chunkmill.array.chunk_io import LockFactory
+from chunkmill.array.local_locks import LockFactory
 from chunkmill.array.selection import full_region, region_shape
 from chunkmill.array.staleness import check_after_writing
 from chunkmill.array.stored_array import StoredArray

@@ -27,7 +27,7 @@ from dask.utils import format_bytes
 from distributed.protocol.pickle import dumps
 from numpy.typing import NDArray
 
-from chunkmill.array.chunk_io import LockFactory
+from chunkmill.array.local_locks import LockFactory
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.aligned_chunks import aligned_chunks, write_chunks

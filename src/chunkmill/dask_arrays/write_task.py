@@ -17,7 +17,8 @@ import numpy as np
 from distributed import secede
 from numpy.typing import NDArray
 
-from chunkmill.array.chunk_io import LockFactory, puts_at_once, write_overlap
+from chunkmill.array.chunk_io import puts_at_once, write_overlap
+from chunkmill.array.local_locks import LockFactory
 from chunkmill.array.other_stores import metered
 from chunkmill.array.pending_writes import PendingWrites, with_pending_writes
 from chunkmill.array.staleness import written_to

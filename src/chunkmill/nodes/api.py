@@ -16,7 +16,7 @@ from chunkmill.formats.consolidated import parsed_once
 from chunkmill.formats.registry import get_format
 from chunkmill.formats.zarr_v2 import ZarrV2
 from chunkmill.model.metadata import GroupMetadata
-from chunkmill.nodes import deferred_imports, opening
+from chunkmill.nodes import opening
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
 from chunkmill.nodes.keys import join_path
@@ -24,7 +24,7 @@ from chunkmill.nodes.opening import as_stored, check_adapter, open_stored, open_
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, uncached
-from chunkmill.stores.open import Url, is_store, may_be_reference_file, may_be_scanned, open_plain_store
+from chunkmill.stores.open import Url, is_store, may_be_reference_file, may_be_scanned, open_plain_store, open_scanned
 from chunkmill.stores.places import is_zarr_python_node, place_of
 from chunkmill.stores.transactions import one_commit
 
@@ -134,7 +134,7 @@ def open(  # noqa: A001 - the contract's name, as in zarr
 
         store = open_reference_file(name, storage_options)
     elif name is not None and may_be_scanned(name):
-        store = deferred_imports.open_file(os.fspath(name), storage_options)
+        store = open_scanned(os.fspath(name), storage_options)
     try:
         node = open_stored(open_plain_store(url, storage_options) if store is None else store, path, **arguments)
     except NodeNotFound:  # a folder of parquet files is looked for last: it costs requests that few need

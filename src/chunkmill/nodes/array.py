@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from chunkmill.array.advanced_indexing import read_outer, read_points
 from chunkmill.array.chunk_io import write_region
 from chunkmill.array.layout import ChunkLayout
+from chunkmill.array.local_locks import automatic_lock
 from chunkmill.array.scattered_writes import write_index, write_outer, write_points
 from chunkmill.array.selection import as_region, full_region, region_shape, select
 from chunkmill.array.staleness import check_unchanged, read_published, unchanged_while_written
@@ -26,7 +27,6 @@ from chunkmill.array.threads import own_threads
 from chunkmill.errors import RegionError
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.user_values import scalar_of, spread
-from chunkmill.nodes import deferred_imports
 from chunkmill.nodes.changes import Change, ChangesAttributes, append, changed_array, resize
 from chunkmill.stores.base import Store
 from chunkmill.stores.transactions import one_commit
@@ -60,11 +60,11 @@ class Array(ArrayFacts, ChangesAttributes):
     def __init__(self, stored: StoredArray) -> None:
         self.stored = stored
         if stored.store.is_remote and "dask.array" in sys.modules:
-            deferred_imports.read_from_arrays_in_runs()
+            _read_from_arrays_in_runs()
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         # da.from_array asks for it, perhaps where the user has set plugins of dask's since
-        deferred_imports.read_from_arrays_in_runs()
+        _read_from_arrays_in_runs()
         return self.stored.__dask_tokenize__()
 
     @property
@@ -138,20 +138,20 @@ class Array(ArrayFacts, ChangesAttributes):
         selection = select(index, self.shape)
         if fields is not None or not selection.is_region:
             with _written(self.stored) as array:
-                write_index(
-                    array, index, values, lock=deferred_imports.automatic_lock, fields=... if fields is None else fields
-                )
+                write_index(array, index, values, lock=automatic_lock, fields=... if fields is None else fields)
             return
         shape = tuple(n for n, part in zip(region_shape(selection.region), selection.within, strict=True) if part != 0)
         block = spread(values, self.dtype, shape)
         block = block.reshape(region_shape(selection.region))
         with _written(self.stored) as array:
-            write_region(array, selection.region, block, lock=deferred_imports.automatic_lock, n_threads=own_threads())
+            write_region(array, selection.region, block, lock=automatic_lock, n_threads=own_threads())
 
     @property
     def info(self) -> str:
         """Facts of the array as text: shape, chunks, bytes, data type, fill value, codecs, format, location."""
-        return deferred_imports.array_info(self.stored)
+        from chunkmill.display.array import array_info  # noqa: PLC0415
+
+        return array_info(self.stored)
 
     @property
     def oindex(self) -> OuterIndex:
@@ -216,7 +216,9 @@ class Array(ArrayFacts, ChangesAttributes):
         """
         array = self.stored if read_missing is None else self.stored.with_read_missing(read_missing)
         where = as_region(region, self.shape)
-        lazy: dask.array.Array = deferred_imports.read_array(array, chunks, where, name, chunked_array_type)
+        from chunkmill.dask_arrays.expressions import read_array  # noqa: PLC0415
+
+        lazy: dask.array.Array = read_array(array, chunks, where, name, chunked_array_type)
         return lazy
 
     def with_fill_value(self, fill_value: Any) -> Array:
@@ -319,10 +321,20 @@ class Array(ArrayFacts, ChangesAttributes):
         return self
 
     def __repr__(self) -> str:
-        return deferred_imports.array_text(self.stored)
+        from chunkmill.display.array import array_text  # noqa: PLC0415
+
+        return array_text(self.stored)
 
     def _repr_html_(self) -> str:
-        return deferred_imports.array_html(self.stored)
+        from chunkmill.display.array import array_html  # noqa: PLC0415
+
+        return array_html(self.stored)
+
+
+def _read_from_arrays_in_runs() -> None:
+    from chunkmill.dask_arrays.from_array import read_from_arrays_in_runs  # noqa: PLC0415
+
+    read_from_arrays_in_runs()
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -369,7 +381,7 @@ class OuterIndex:
         self._array.stored.check_writable()
         parts = _expanded(index, self._array)
         with _written(self._array.stored) as array:
-            write_outer(array, parts, values, lock=deferred_imports.automatic_lock)
+            write_outer(array, parts, values, lock=automatic_lock)
 
 
 class PointIndex:
@@ -397,7 +409,7 @@ class PointIndex:
         self._array.stored.check_writable()
         parts = _points(index, self._array)
         with _written(self._array.stored) as array:
-            write_points(array, parts, values, lock=deferred_imports.automatic_lock)
+            write_points(array, parts, values, lock=automatic_lock)
 
 
 class BlockIndex:

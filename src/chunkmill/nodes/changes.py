@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from chunkmill.array.chunk_io import decode_chunk, encode_chunk, write_region
+from chunkmill.array.local_locks import automatic_lock
 from chunkmill.array.staleness import as_it_is_now
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import BackgroundCalls, own_threads
@@ -27,7 +28,7 @@ from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 from chunkmill.model.user_values import plain, spread
-from chunkmill.nodes import deferred_imports, documents
+from chunkmill.nodes import documents
 from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.keys import is_folder
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
@@ -66,14 +67,20 @@ def append(array: StoredArray, values: Any, axis: int) -> StoredArray:
         raise RegionError(index=f"axis={axis}", shape=array.shape, reason=reason)
     axis %= array.ndim
     is_lazy = _is_lazy(values)
-    values = deferred_imports.as_dask(values) if is_lazy else plain(values)
+    if is_lazy:
+        from chunkmill.dask_arrays.as_dask import as_dask  # noqa: PLC0415
+        from chunkmill.dask_arrays.write import write_appended  # noqa: PLC0415
+
+        values = as_dask(values)
+    else:
+        values = plain(values)
     with _at_work(array, "append") as there:
         stored = _stored(there)
         region = _appended(stored.shape, values.shape, axis)
         longer = _resized(stored, [cut.stop for cut in region])
         before, target = replace(array, metadata=stored), replace(array, metadata=longer)
         if is_lazy:
-            deferred_imports.write_appended(values, target, region, stored=before)
+            write_appended(values, target, region, stored=before)
         else:
             documents.declare_arrays([target])
             shape = tuple(cut.stop - cut.start for cut in region)
@@ -82,7 +89,7 @@ def append(array: StoredArray, values: Any, axis: int) -> StoredArray:
                 target.with_store(there.store),
                 region,
                 block,
-                lock=deferred_imports.automatic_lock,
+                lock=automatic_lock,
                 n_threads=own_threads(),
             )
         return replace(array, metadata=publish_shape(there, stored, longer.shape, array.store))

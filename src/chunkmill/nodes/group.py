@@ -14,7 +14,6 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import ChunkmillError, NodeExists, NodeNotFound, StoreError
 from chunkmill.formats.consolidated import parsed_once
 from chunkmill.model.metadata import JSON, GroupMetadata
-from chunkmill.nodes import deferred_imports
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.changes import Change, ChangesAttributes, changed_group
 from chunkmill.nodes.keys import join_path
@@ -187,7 +186,9 @@ class Group(ChangesAttributes):
         └── a
             └── b (4,) int32
         """
-        return deferred_imports.tree_text(self.stored)
+        from chunkmill.display.group import tree_text  # noqa: PLC0415
+
+        return tree_text(self.stored)
 
     @parsed_once()
     def create_array(
@@ -283,7 +284,9 @@ class Group(ChangesAttributes):
         if path in self and isinstance(self[path], Group):
             hint = "delete it first, or give another path: values replace arrays alone"
             raise NodeExists(url=self.url, path=below, found="group", hint=hint)
-        deferred_imports.to_store(values, store, below, format=cast("Any", self.format), mode="w")
+        from chunkmill.dask_arrays.to_store import to_store  # noqa: PLC0415
+
+        to_store(values, store, below, format=cast("Any", self.format), mode="w")
 
     def __delitem__(self, path: str) -> None:
         """Delete the node at `path` below the group, with everything below it (see `chunkmill.delete`)."""
@@ -314,10 +317,14 @@ class Group(ChangesAttributes):
         return self
 
     def __repr__(self) -> str:
-        return deferred_imports.group_text(self.stored)
+        from chunkmill.display.group import group_text  # noqa: PLC0415
+
+        return group_text(self.stored)
 
     def _repr_html_(self) -> str:
-        return deferred_imports.group_html(self.stored)
+        from chunkmill.display.group import group_html  # noqa: PLC0415
+
+        return group_html(self.stored)
 
 
 Node = Array | Group

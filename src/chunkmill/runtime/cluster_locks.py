@@ -32,8 +32,7 @@ from distributed import SchedulerPlugin, Worker
 from distributed.utils import sync
 from distributed.worker import get_worker
 
-from chunkmill.array.chunk_io import LockFactory
-from chunkmill.array.local_locks import N_STRIPES, PATIENCE, local_lock, report_waiting, stripe
+from chunkmill.array.local_locks import N_STRIPES, PATIENCE, LockFactory, local_lock, report_waiting, stripe
 from chunkmill.errors import StoreError
 from chunkmill.log import LOG
 from chunkmill.runtime.scheduler import Scheduler

@@ -24,8 +24,7 @@ from chunkmill.errors import ChunkmillError, ScanError
 from chunkmill.formats.references.combine import has_chunks_of
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import ReferenceSet
-from chunkmill.nodes.api import open_group, open_source
-from chunkmill.nodes.group import Group
+from chunkmill.nodes.api import open_source
 from chunkmill.references.files import SetFile
 from chunkmill.references.repository import Repository
 from chunkmill.references.write import WrittenElsewhere, write_set
@@ -33,7 +32,7 @@ from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.stage_runner import run_once
 from chunkmill.scans.cached_file import CachedFile
 from chunkmill.scans.join import Joined, ParsedFile, joined, parsed_file
-from chunkmill.scans.parse import Parser, parse_file, targets_of
+from chunkmill.scans.parse import Parser, open_file, parse_file, targets_of
 from chunkmill.scans.partitions import FollowingArray, JoinedElsewhere, following_arrays
 from chunkmill.scans.places import Place
 from chunkmill.scans.records import Records, fingerprint_of, pieces_prefix, version_of
@@ -413,22 +412,26 @@ def scan(
     return plan_scan(urls, target, **options).run(progress=progress)
 
 
-def scanned_files(
-    urls: Any, concat_dim: str | Sequence[str], storage_options: Mapping[str, Any] | None = None
-) -> Group:
-    """Return the set of several files, which is not written.
+def open_files(
+    urls: Any, storage_options: Mapping[str, Any] | None = None, concat_dim: str | Sequence[str] | None = None
+) -> ReferenceStore | None:
+    """Return the store of the set of one file, or of several, which is not written.
+
+    ``None`` where `urls` names a folder, or a file of another kind.
 
     Parameters
     ----------
     urls, concat_dim, storage_options
         As in `scan`.
     """
+    if concat_dim is None:
+        return open_file(urls, storage_options)
     own = dict(storage_options or {})
     dims = _dims(concat_dim)
     found, places = _placed(urls, dims, own)
     files = _scanned(found, dims, _Options(own, own), None, None).files(heads=False)
     url = _absolute(urls) if isinstance(urls, str) else f"{found[0]}+{len(found) - 1}"
-    return open_group(ReferenceStore(joined(files, dims, listed=places).references, targets_of(found[0], own), url=url))
+    return ReferenceStore(joined(files, dims, listed=places).references, targets_of(found[0], own), url=url)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from chunkmill.stores.fsspec import FsspecStore
 
 __all__ = ["BARE_URLS", "REFERENCE_OPTIONS", "Url", "is_obstore", "is_store", "may_be_reference_file", "may_be_scanned"]
-__all__ += ["open_plain_store", "open_store", "without_reference_options"]
+__all__ += ["open_files_by", "open_plain_store", "open_scanned", "open_store", "without_reference_options"]
 
 Url = str | os.PathLike[str] | Store
 
@@ -219,6 +219,25 @@ def may_be_scanned(url: str | os.PathLike[str]) -> bool:
     return _SCANNED_NAME.search(os.fspath(url)) is not None
 
 
+FileOpener = Callable[[Any, Mapping[str, Any] | None, str | Sequence[str] | None], Store | None]
+
+
+def open_files_by(opener: FileOpener) -> None:
+    """Register the function that opens files, netCDF or another, like stores: it parses them, above this room."""
+    _FILE_OPENERS[:] = [opener]
+
+
+def open_scanned(
+    urls: Any, storage_options: Mapping[str, Any] | None = None, concat_dim: str | Sequence[str] | None = None
+) -> Store | None:
+    """Return the store of the references to a file's chunks, or to those of several files joined along `concat_dim`.
+
+    ``None`` where `urls` names a folder, or a file of another kind.
+    """
+    return _FILE_OPENERS[0](urls, storage_options, concat_dim)
+
+
+_FILE_OPENERS: list[FileOpener] = []
 _SCANNED_NAME = re.compile(r"\.(nc|nc3|nc4|cdf|netcdf|h5|hdf5|he5|tiff?|fits?|fts|gri?b2?|dmrpp)$", re.IGNORECASE)
 
 

@@ -19,7 +19,7 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 from xarray import DataArray, Dataset, DataTree
 
-from chunkmill.array.chunk_io import LockFactory
+from chunkmill.array.local_locks import LockFactory
 from chunkmill.array.staleness import check_after_writing, written_to
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.hazards import check_not_read

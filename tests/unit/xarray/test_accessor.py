@@ -53,20 +53,6 @@ def test_a_tree():
     xr.testing.assert_equal(opened(store, group="a").load(), DATASET)
 
 
-def test_rechunk():
-    first, second, third = MemoryStore(), MemoryStore(), MemoryStore()
-    DATASET.chunkmill.write(first, encoding={"t": {"chunks": (2, 2)}, "w": {"chunks": (2,)}})
-    for chunks in (None, {}):
-        target = second if chunks is None else third
-        (opened(first, chunks=chunks) + 1).chunkmill.rechunk(target, {"time": -1, "x": 1}, shards={"x": 2})
-        xr.testing.assert_equal(opened(target).load(), DATASET + 1)
-        assert (cm.open_array(target, "t").chunks, cm.open_array(target, "t").shards) == ((6, 1), (6, 2))
-    opened(first).chunkmill.rechunk(second, {"time": 3}, mode="w")
-    assert (cm.open_array(second, "t").chunks, cm.open_array(second, "w").chunks) == ((3, 2), (2,))
-    with pytest.raises(DatasetError, match=r"no dimensions \['lat'\]: there are time, x"):
-        DATASET.chunkmill.rechunk(MemoryStore(), {"lat": 2})
-
-
 def test_arguments_are_those_of_write_dataset():
     known = set(inspect.signature(cm.write_dataset).parameters) - {"ds"}
     write = set(inspect.signature(DatasetAccessor.write).parameters) - {"self"}

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from chunkmill.display.report import printable, report_html
 from chunkmill.errors import JobError
 from chunkmill.journal.heartbeat import heartbeats_below, is_live
 from chunkmill.journal.lease import discard_jobs
@@ -18,7 +19,6 @@ from chunkmill.journal.plans import watch_client
 from chunkmill.journal.record_files import RecordFiles
 from chunkmill.journal.recovery import withdraw_published
 from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs, with_state
-from chunkmill.nodes import deferred_imports
 from chunkmill.stores.base import Store
 from chunkmill.stores.open import Url, open_plain_store
 from chunkmill.stores.places import place_of
@@ -88,7 +88,7 @@ class StoredJob:
         if self.silent_seconds is not None:
             done += f", silent for {self.silent_seconds:,.0f} s"
         name = self.job or "a job whose plan is damaged"
-        return deferred_imports.printable(f"{self.state}: {name}, begun {self.began or 'at an unknown time'}{done}")
+        return printable(f"{self.state}: {name}, begun {self.began or 'at an unknown time'}{done}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes."""
@@ -128,7 +128,7 @@ class StoredJobs(list[StoredJob]):
             left = "" if job.seconds_left is None else f"{job.seconds_left:,.0f}"
             speed = f"{job.bytes_per_second / 2**20:,.1f}" if job.bytes_per_second else ""
             rows.append((job.state, job.job, job.stage, tasks, speed, left, job.client, job.waits_for))
-        return deferred_imports.report_html("unfinished jobs", [], [rows]) if self else "no unfinished jobs"
+        return report_html("unfinished jobs", [], [rows]) if self else "no unfinished jobs"
 
 
 def jobs(url: Url, *, storage_options: Mapping[str, Any] | None = None) -> StoredJobs:

@@ -1,0 +1,1 @@
+"""Jobs: what is stored of those that have not ended."""
