@@ -291,17 +291,64 @@ def test_a_link_to_nothing_is_named(tmp_path):
         cm.scan(tmp_path / "odd.h5", tmp_path / "odd.json")
 
 
-def test_units_of_time_that_differ_are_named_or_rewritten(tmp_path):
+def test_units_of_time_that_differ_are_rewritten(tmp_path):
     write_part(tmp_path / "0.nc", 0)
     write_part(tmp_path / "1.nc", 1, units="hours since 2000-01-01")
-    where = str(tmp_path / "*.nc")
-    with pytest.raises(ScanError, match=r"'time' in .*1.nc: units is 'hours since.*rewrite_units=True|rewrite_units"):
-        cm.scan(where, tmp_path / "all.json", concat_dim="time")
-    cm.scan(where, tmp_path / "all.json", concat_dim="time", rewrite_units=True)
+    cm.scan(str(tmp_path / "*.nc"), tmp_path / "all.json", concat_dim="time")
     expected = opened_by_xarray([tmp_path / "0.nc", tmp_path / "1.nc"], "h5netcdf")
     found = xr.load_dataset(tmp_path / "all.json", engine="chunkmill")
     assert np.array_equal(found.time.values, expected.time.values)
     assert np.array_equal(found.v.values, expected.v.values)
+
+
+@pytest.mark.parametrize("engine", ["h5netcdf", "scipy"])
+@pytest.mark.parametrize("target", ["all.json", "all.parquet", "all.zarr"])
+@pytest.mark.parametrize("bounds", ["bounds", "climatology"])
+def test_months_in_days_since_their_own_first_day_keep_their_bounds(tmp_path, engine, target, bounds):
+    for number, start in ((1, "2020-02-01"), (0, "2020-01-01")):
+        days = np.datetime64(start) + np.arange(3)
+        days = days.astype("M8[ns]")
+        units = {"units": f"days since {start}", "dtype": "f8" if engine == "h5netcdf" else "i4"}
+        xr.Dataset(
+            {
+                "t": (("time", "x"), np.full((3, 4), 1.0 * number)),
+                "edges": (("time", "b"), np.stack([days, days + np.timedelta64(1, "D")], 1)),
+            },
+            coords={"time": ("time", days, {bounds: "edges"})},
+        ).to_netcdf(tmp_path / f"{9 - number}.nc", engine=engine, encoding={"time": units, "edges": units})
+    files = [tmp_path / "8.nc", tmp_path / "9.nc"]
+    if target == "all.zarr":
+        cm.convert(files, tmp_path / target, format="zarr3", concat_dim="time")
+    else:
+        cm.scan(files, tmp_path / target, concat_dim="time")
+    found = xr.load_dataset(tmp_path / target, engine="chunkmill")
+    expected = opened_by_xarray([tmp_path / "9.nc", tmp_path / "8.nc"], engine)
+    assert np.array_equal(found.time.values, expected.time.values)
+    assert found.edges.dtype.kind == expected.edges.dtype.kind
+    if bounds == "bounds":
+        assert np.array_equal(found.edges.values, expected.edges.values)
+
+
+def test_missing_times_of_netcdf3_stay_missing(tmp_path):
+    for number, start in enumerate(("2020-01-01", "2020-02-01")):
+        days = (np.datetime64(start) + np.arange(3)).astype("M8[ns]")
+        missing = days.copy()
+        missing[1] = np.datetime64("NaT")
+        own = {"units": f"days since {start}", "dtype": "i4"}
+        ds = xr.Dataset({"aux": ("time", missing)}, {"time": days})
+        ds.to_netcdf(tmp_path / f"{number}.nc", engine="scipy", encoding={"time": own, "aux": own | {"_FillValue": -9}})
+    cm.scan(str(tmp_path / "*.nc"), tmp_path / "all.json", concat_dim="time")
+    found = xr.load_dataset(tmp_path / "all.json", engine="chunkmill")
+    xr.testing.assert_equal(found, opened_by_xarray(sorted(tmp_path.glob("*.nc")), "scipy"))
+
+
+def test_other_calendars_are_refused_by_file_and_calendar(tmp_path):
+    write_part(tmp_path / "0.nc", 0)
+    write_part(tmp_path / "1.nc", 1, encoding={"time": {"units": "days since 2000-01-01", "calendar": "noleap"}})
+    with pytest.raises(
+        ScanError, match=r"'time' in .*1.nc: calendar is 'noleap', not '(standard|proleptic_gregorian)'"
+    ):
+        cm.scan(str(tmp_path / "*.nc"), tmp_path / "all.json", concat_dim="time")
 
 
 def test_other_scale_factors_are_refused(tmp_path):

@@ -169,7 +169,6 @@ def _show_set(store: Any, *, as_json: bool) -> None:
     show_default=True,
     help="In the order of the values of the coordinate, or of names.",
 )
-@click.option("--rewrite-units", is_flag=True, help="Write times in the units of the first file.")
 @click.option("--drop", "drop_variables", multiple=True, help="Leave this variable out; may be given several times.")
 @click.option(
     "--on-error", type=click.Choice(["raise", "skip"]), default="raise", help="Leave bad files out, and list."

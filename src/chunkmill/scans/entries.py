@@ -6,17 +6,28 @@ Not here: what the parsers say wrongly (`chunkmill.scans.hdf5`, `chunkmill.scans
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from chunkmill.errors import ScanError
+from chunkmill.hints import Hint
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.nodes.api import create_array
 from chunkmill.scans.tiff import with_known_codecs
 from chunkmill.stores.memory import MemoryStore
 
-__all__ = ["add_document", "add_group", "add_manifest", "stored_whole", "text_of", "text_or_numbers"]
+__all__ = [
+    "add_document",
+    "add_group",
+    "add_manifest",
+    "refused",
+    "stored_whole",
+    "text_of",
+    "text_or_numbers",
+    "with_way_out",
+]
 
 
 def add_group(builder: ReferenceBuilder, prefix: str, group: Any) -> None:
@@ -104,3 +115,15 @@ def text_of(value: bytes | str) -> str:
         return data.decode()
     except UnicodeDecodeError:
         return data.decode("latin-1")
+
+
+def refused(url: str, name: str, why: str, *, kind: str = "variable") -> ScanError:
+    """Return the error that a variable, or another kind of thing, cannot be referenced."""
+    return ScanError(url=url, reason=with_way_out(f"the {kind} {name!r} cannot be referenced: {why}", [name]))
+
+
+def with_way_out(reason: str, paths: Sequence[str]) -> Hint:
+    """Return a reason with the hint that these variables can be left out."""
+    names = sorted({path.rpartition("/")[2] for path in paths})
+    text = reason.replace("{", "{{").replace("}", "}}")
+    return Hint(f"{text}; `scan` leaves it out ({{}}), or convert the file by other means", ("drop_variables", names))

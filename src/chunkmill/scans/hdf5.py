@@ -20,7 +20,15 @@ from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import ReferenceSet
-from chunkmill.scans.entries import add_document, add_manifest, stored_whole, text_of, text_or_numbers
+from chunkmill.scans.entries import (
+    add_document,
+    add_manifest,
+    refused,
+    stored_whole,
+    text_of,
+    text_or_numbers,
+    with_way_out,
+)
 
 __all__ = ["MAX_INLINE_BYTES", "parse_hdf5"]
 
@@ -87,10 +95,9 @@ def _nodes(
         if name in dropped:
             continue
         if (node := group.get(name)) is None:
-            raise ScanError(url=url, reason=f"{prefix + name!r} is a link to nothing")
+            raise ScanError(url=url, reason=with_way_out(f"{prefix + name!r} is a link to nothing", [name]))
         if node in above or node == group:
-            out = f"leave it out (drop_variables={[name]!r})"
-            raise ScanError(url=url, reason=f"{prefix + name!r} is a link to a group above it; {out}")
+            raise ScanError(url=url, reason=with_way_out(f"{prefix + name!r} is a link to a group above it", [name]))
         yield f"{prefix}{name}", node
         if isinstance(node, h5py.Group):
             yield from _nodes(url, node, f"{prefix}{name}/", (*above, group), dropped)
@@ -153,7 +160,7 @@ def _dims(url: str, arrays: Mapping[str, Any]) -> dict[str, list[str]]:
         try:
             dims = [] if dataset.shape is None else parsed._dataset_dims(dataset, str(dataset.parent.name))  # noqa: SLF001
         except ValueError as error:
-            raise _refused(url, path, str(error)) from error
+            raise refused(url, path, str(error)) from error
         found[path] = dims
     lengths: dict[str, set[int]] = {}
     for path, dims in found.items():
@@ -184,7 +191,7 @@ def _attributes(url: str, path: str, node: Any) -> dict[str, Any]:
         try:
             value = node.attrs[name]
         except (OSError, TypeError, ValueError) as error:
-            raise _refused(url, path, f"its attribute {name!r} cannot be read: {error}") from error
+            raise refused(url, path, f"its attribute {name!r} cannot be read: {error}") from error
         found[name] = text_or_numbers(value)
         if name == "_FillValue" and hasattr(node, "dtype"):
             found[name] = _fill_value(url, path, value, node.dtype)
@@ -194,7 +201,7 @@ def _attributes(url: str, path: str, node: Any) -> dict[str, Any]:
 def _fill_value(url: str, path: str, value: Any, dtype: np.dtype[Any]) -> Any:
     scalar = np.ravel(value)
     if scalar.size != 1:
-        raise _refused(url, path, f"its attribute '_FillValue' has {scalar.size} elements")
+        raise refused(url, path, f"its attribute '_FillValue' has {scalar.size} elements")
     text = value.encode() if isinstance(value, str) else scalar[0]
     return encode_fill_value(bytes(text) if dtype.kind == "S" else text, dtype)
 
@@ -250,21 +257,16 @@ def _inline(
     is_text = text is not None and text.length is None
     # HDF5 reads fill values where it does not find other files
     if dataset.shape is None or _is_elsewhere(dataset) or (dataset.dtype.kind == "O" and not is_text):
-        raise _refused(*where, reason)
+        raise refused(*where, reason)
     if dataset.size * dataset.dtype.itemsize > MAX_INLINE_BYTES:
-        raise _refused(*where, f"{reason}, and it is too large to be stored in the set")
+        raise refused(*where, f"{reason}, and it is too large to be stored in the set")
     try:
         values = np.asarray(dataset.asstr()[...] if is_text else dataset[...])
     except Exception as error:
-        raise _refused(*where, f"{reason}, and it cannot be read: {error}") from error
+        raise refused(*where, f"{reason}, and it cannot be read: {error}") from error
     if is_text:
         values = values.astype(np.dtypes.StringDType())
         attributes.pop("_FillValue", None)  # no text is missing in xarray's sense
     # elements that are arrays are further axes
     dims = [*dims, *(f"{_PHONY}{axis}" for axis in range(dataset.ndim, values.ndim))]
     return stored_whole(where[1], values, dims=dims, attributes=attributes)
-
-
-def _refused(url: str, path: str, reason: str) -> ScanError:
-    out = f"leave it out (drop_variables={[path.rpartition('/')[2]]!r}), or convert the file by other means"
-    return ScanError(url=url, reason=f"the variable {path!r} cannot be referenced: {reason}; {out}")

@@ -9,16 +9,19 @@ reference. Not here: the order of files (`chunkmill.scans.places`), how referenc
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from chunkmill.display.report import format_bytes
 from chunkmill.errors import ScanError
+from chunkmill.formats.cf_fill_value import decode_fill_value, encode_fill_value
 from chunkmill.formats.references.chunk_numbers import DOCUMENT_NAMES
 from chunkmill.formats.references.combine import join_references
+from chunkmill.formats.registry import get_format
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import INLINE, ReferenceSet
 from chunkmill.nodes.api import open as open_node
@@ -26,23 +29,24 @@ from chunkmill.nodes.api import open_group
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 from chunkmill.scans.cached_file import CachedFile
-from chunkmill.scans.entries import stored_whole
+from chunkmill.scans.entries import stored_whole, with_way_out
 from chunkmill.scans.hdf5 import MAX_INLINE_BYTES
 from chunkmill.scans.places import Place, places_of
+from chunkmill.scans.times import Times, calendar_of, in_one_unit, is_time
 from chunkmill.stores.reference import ReferenceStore
 from chunkmill.stores.reference_targets import Targets
 
 __all__ = ["Joined", "LoadedArray", "ParsedFile", "joined", "parsed_file", "with_data"]
 
 _MAX_LISTED = 50
-_OF_TIME = ("units", "calendar")
+_MAX_BOUNDS_BYTES = 4 * MAX_INLINE_BYTES  # up to four of an element
 
 
 @dataclass(frozen=True)
 class LoadedArray:
-    """Dimension and stored values of an array of one axis, and its attributes."""
+    """Dimensions and stored values of an array, which follow one another along the first axis, and its attributes."""
 
-    dim: str
+    dims: tuple[str, ...]
     values: NDArray[Any]
     attributes: Mapping[str, Any]
     fill_value: Any
@@ -59,7 +63,7 @@ class ParsedFile:
     references
         Without the arrays that are `loaded`.
     loaded
-        Path -> array whose only axis is a dimension along which files are joined.
+        Path -> array whose only axis is a dimension along which files are joined, or bounds of such times.
     n_present
         Path -> number of chunks that there are, where `references` has none of them.
     digests
@@ -72,31 +76,68 @@ class ParsedFile:
     n_present: Mapping[str, int] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)
 
+    def bounds(self) -> dict[str, str]:
+        """Return path of bounds -> path of their times, which they share units with (CF, 7.1)."""
+        return {
+            bounds: path
+            for path, array in self.loaded.items()
+            if is_time(array.attributes.get("units"))
+            for bounds in _named_bounds(path, array.attributes)
+            if bounds in self.loaded
+        }
+
+    def meaning(self, path: str) -> dict[str, Any]:
+        """Return the attributes that say what loaded values mean, of bounds with those of their times."""
+        own = self.loaded[path].attributes
+        of_times = self.loaded[times].attributes if (times := self.bounds().get(path)) is not None else {}
+        inherited = {name: of_times[name] for name in ("units", "calendar") if name in of_times}
+        found = {name: value for name, value in {**inherited, **own}.items() if name in _MEANING}
+        if is_time(found.get("units")):
+            found["calendar"] = calendar_of(found.get("calendar"))
+        return found
+
+
+def _named_bounds(path: str, attributes: Mapping[str, Any]) -> list[str]:
+    above = path[: path.rfind("/") + 1]
+    return [above + str(attributes[name]) for name in ("bounds", "climatology") if name in attributes]
+
 
 def parsed_file(
     url: str, references: ReferenceSet, targets: Targets, dims: Sequence[str], file: CachedFile
 ) -> ParsedFile:
     """Return a file whose short arrays along one of `dims` are loaded, from `file` where their bytes are in it."""
     node = open_node(ReferenceStore(references, targets)) if dims else None
+    arrays = _arrays(node) if isinstance(node, Group) else {}
     short = {
-        path: names[0]
-        for path, array in (_arrays(node) if isinstance(node, Group) else {}).items()
+        path: array
+        for path, array in arrays.items()
         if len(names := array.dimension_names or ()) == 1
         and array.nbytes <= MAX_INLINE_BYTES
         and array.dtype.kind in "biufMT"
         and (names[0] in dims or path.rpartition("/")[2] == names[0])
     }
+    for path, array in [*short.items()]:
+        names = array.dimension_names or ()
+        for bounds in _named_bounds(path, array.attributes) if is_time(array.attributes.get("units")) else ():
+            found = arrays.get(bounds)
+            if found is not None and found.nbytes <= _MAX_BOUNDS_BYTES and found.dtype.kind in "iuf":
+                own = found.dimension_names or ()
+                if own[:1] == names and names[0] in dims and None not in own and not set(own[1:]) & set(dims):
+                    short[bounds] = found
     loaded: dict[str, LoadedArray] = {}
     digests: dict[str, str] = {}
     if short:
         group = open_group(ReferenceStore(_fetched(references, short, file), targets))
-        for path, dim in short.items():
-            array = group[path]
-            assert isinstance(array, Array)  # noqa: S101 - as above
-            if dim in dims:
-                loaded[path] = LoadedArray(str(dim), array[...], dict(array.attributes), array.fill_value)
+        for path, array in short.items():
+            values = cast("Array", group[path])[...]
+            axes = tuple(map(str, array.dimension_names or ()))
+            if axes[0] in dims:
+                attributes = dict(array.attributes)
+                if get_format(array.format).masks_fill_value and array.fill_value is not None:
+                    attributes["_FillValue"] = encode_fill_value(array.fill_value, array.dtype)
+                loaded[path] = LoadedArray(axes, values, attributes, array.fill_value)
             else:
-                digests[path] = sha256(repr((array.dtype, array.shape, array[...].tolist())).encode()).hexdigest()[:16]
+                digests[path] = sha256(repr((array.dtype, array.shape, values.tolist())).encode()).hexdigest()[:16]
     prefixes = tuple(f"{path}/" for path in loaded)
     kept = (key for key, _ in references.items() if not key.startswith(prefixes))
     return ParsedFile(url, references.subset(kept) if loaded else references, loaded, digests=digests)
@@ -149,18 +190,15 @@ def joined(
     files: Sequence[ParsedFile],
     dims: Sequence[str],
     *,
-    rewrite_units: bool = False,
     by_name: bool = False,
     listed: Mapping[str, Place] | None = None,
 ) -> Joined:
-    """Return one set of all files, along `dims`.
+    """Return one set of all files, along `dims`, with times in the units of the first file.
 
     Parameters
     ----------
     files
         In any order: their places are those of the values of the coordinates `dims`, if all have them.
-    rewrite_units
-        Write times in the units of the first file where those of others differ.
     by_name
         Whether files follow one another in the order given instead.
     listed
@@ -173,20 +211,27 @@ def joined(
     MetadataError
         Arrays that are joined by reference do not agree; lists each.
     """
-    values = _loaded_alike(files, rewrite_units=rewrite_units)
-    of_dims = {dim: values[dim] for dim in dims if dim in values and files[0].loaded[dim].dim == dim}
+    arrays = _loaded_alike(files)
+    of_dims = {
+        dim: [each.values for each in arrays[dim]]
+        for dim in dims
+        if dim in arrays and files[0].loaded[dim].dims == (dim,)
+    }
     chosen = None if listed is None else [listed[each.url] for each in files]
     found = places_of([each.url for each in files], dims, of_dims, by_name=by_name, listed=chosen)
     order = sorted(range(len(files)), key=lambda i: found.of_files[i])
     ordered, places = [files[i] for i in order], [found.of_files[i] for i in order]
     sets = [each.references for each in ordered]
     names = [repr(each.url) for each in ordered]
-    base = join_references(sets, dims, places, names=names, elsewhere={each.dim for each in files[0].loaded.values()})
+    base = join_references(
+        sets, dims, places, names=names, elsewhere={each.dims[0] for each in files[0].loaded.values()}
+    )
     added: dict[str, bytes] = {}
-    for path, parts in values.items():
-        first = ordered[0].loaded[path]
-        whole = _one_after_the_other(path, ordered, [parts[i] for i in order], places, list(dims).index(first.dim))
-        added |= stored_whole(path, whole, dims=(first.dim,), attributes=first.attributes, fill_value=first.fill_value)
+    for path, parts in arrays.items():
+        first = parts[order[0]]
+        values = [parts[i].values for i in order]
+        whole = _one_after_the_other(path, ordered, values, places, list(dims).index(first.dims[0]))
+        added |= stored_whole(path, whole, dims=first.dims, attributes=first.attributes, fill_value=first.fill_value)
     return Joined(with_data(base, added), ordered, places, found.gaps)
 
 
@@ -199,7 +244,7 @@ def _one_after_the_other(
         first = along.setdefault(place[number], i)
         if not np.array_equal(parts[i], parts[first], equal_nan=parts[i].dtype.kind == "f"):
             reason = f"its values of {path!r} are not those of {files[first].url}, which is at the same place along it"
-            raise ScanError(url=files[i].url, reason=f"{reason}; leave it out (drop_variables), or convert each")
+            raise ScanError(url=files[i].url, reason=with_way_out(reason, [path]))
     return np.concatenate([parts[i] for _, i in sorted(along.items())])
 
 
@@ -212,60 +257,92 @@ def with_data(references: ReferenceSet, added: Mapping[str, bytes]) -> Reference
     return ReferenceSet(references.urls, references.tables, named, bytes(blob))  # without what it remembers of its keys
 
 
-def _loaded_alike(files: Sequence[ParsedFile], *, rewrite_units: bool) -> dict[str, list[NDArray[Any]]]:
-    """Return the values of each loaded array, a part for each file; `ScanError` where they mean different things."""
-    first, offenders = files[0], []
-    values: dict[str, list[NDArray[Any]]] = {path: [] for path in first.loaded}
+def _loaded_alike(files: Sequence[ParsedFile]) -> dict[str, list[LoadedArray]]:
+    """Return each loaded array, a part for each file; `ScanError` where they mean different things."""
+    first = files[0]
+    offenders: list[str] = []
+    others: set[str] = set()  # times in other units
     for each in files:
         if each.loaded.keys() != first.loaded.keys():
             names = sorted(each.loaded.keys() ^ first.loaded.keys())
             offenders.append(f"{', '.join(map(repr, names))} in only one of {each.url} and {first.url}")
             continue
-        for path, array in each.loaded.items():
-            expected = first.loaded[path]
-            differ = sorted(
-                name
-                for name in {*expected.attributes, *array.attributes} & _MEANING
-                if expected.attributes.get(name) != array.attributes.get(name)
-            )
-            if differ and rewrite_units and set(differ) <= set(_OF_TIME):
-                values[path].append(_in_units(array, expected))
+        for path in each.loaded:
+            found, expected = each.meaning(path), first.meaning(path)
+            differ = {name for name in {*found, *expected} if found.get(name) != expected.get(name)}
+            if differ == {"units"} and not _PACKING & {*found} and all(is_time(m["units"]) for m in (found, expected)):
+                others.add(path if "units" in first.loaded[path].attributes else first.bounds().get(path, path))
                 continue
-            if array.values.dtype != expected.values.dtype:
-                offenders.append(
-                    f"{path!r} in {each.url}: {array.values.dtype}, not {expected.values.dtype} as in {first.url}"
-                )
-            offenders += [
-                f"{path!r} in {each.url}: {name} is {array.attributes.get(name)!r}, "
-                f"not {expected.attributes.get(name)!r} as in {first.url}"
-                for name in differ
-            ]
-            values[path].append(array.values)
+            offenders += _unlike(each, first, path, {name: (found.get(name), expected.get(name)) for name in differ})
         offenders += [
             f"the values of {path!r} in {each.url} are not those in {first.url}"
             for path in sorted({*first.digests, *each.digests})
             if each.digests.get(path) != first.digests.get(path)
         ]
+    arrays = {path: [each.loaded[path] for each in files] for path in first.loaded} if not offenders else {}
+    for path in sorted(others) if not offenders else ():
+        bounds = {each for each, times in first.bounds().items() if times == path}
+        sharing = [each for each in sorted(bounds) if "units" not in first.loaded[each].attributes]
+        try:
+            arrays |= _in_one_unit(files, path, sharing)
+        except (ValueError, OverflowError) as error:
+            offenders.append(f"the times {path!r} cannot be written in one unit: {error}")
     if offenders:
         more = f"\n  and {len(offenders) - _MAX_LISTED} more" if len(offenders) > _MAX_LISTED else ""
         listed = "".join(f"\n  {each}" for each in offenders[:_MAX_LISTED])
-        hint = "units of time can be rewritten (rewrite_units=True); leave others out (drop_variables), or convert each"
+        hint = "leave these files out, or these variables (`scan` takes drop_variables=), or convert each"
         raise ScanError(url=first.url, reason=f"the files do not agree; {hint}:{listed}{more}")
-    return values
+    return arrays
 
 
-_MEANING = {"scale_factor", "add_offset", "units", "calendar", "_FillValue", "missing_value", "_Unsigned"}
+_PACKING = {"scale_factor", "add_offset", "_Unsigned"}
+_MEANING = {*_PACKING, "units", "calendar", "_FillValue", "missing_value"}
 
 
-def _in_units(array: LoadedArray, first: LoadedArray) -> NDArray[Any]:
-    """Return times in the units of the first file."""
-    from xarray.coding.times import CFDatetimeCoder  # noqa: PLC0415 - pandas: only where units differ
-    from xarray.core.variable import Variable  # noqa: PLC0415
+def _unlike(each: ParsedFile, first: ParsedFile, path: str, differ: Mapping[str, tuple[Any, Any]]) -> list[str]:
+    found, expected = each.loaded[path], first.loaded[path]
+    offenders = [
+        f"{path!r} in {each.url}: {name} is {own!r}, not {other!r} as in {first.url}"
+        for name, (own, other) in sorted(differ.items())
+    ]
+    for what, own, other in (
+        ("dtype", found.values.dtype, expected.values.dtype),
+        ("lengths of other axes", found.values.shape[1:], expected.values.shape[1:]),
+        ("dimensions", found.dims, expected.dims),
+    ):
+        if own != other:
+            offenders.append(f"{path!r} in {each.url}: {what}: {own}, not {other} as in {first.url}")
+    return offenders
 
-    coder = CFDatetimeCoder(use_cftime=None)
-    decoded = coder.decode(Variable(("x",), array.values, dict(array.attributes)))
-    decoded.encoding = {name: first.attributes[name] for name in _OF_TIME if name in first.attributes}
-    decoded.encoding["dtype"] = np.dtype("f8")  # as integers, times between two of them would get other units
-    found: NDArray[Any] = np.asarray(coder.encode(decoded).values)
-    is_whole = first.values.dtype.kind in "iu" and np.array_equal(found, np.rint(found))
-    return found.astype(first.values.dtype) if is_whole else found
+
+def _in_one_unit(files: Sequence[ParsedFile], path: str, sharing: Sequence[str]) -> dict[str, list[LoadedArray]]:
+    """Return times of all files, and the bounds that share their units; ValueError where these are not loaded."""
+    first, members = files[0], (path, *sharing)
+    for each in files:
+        for bounds in _named_bounds(path, each.loaded[path].attributes):
+            if bounds not in each.loaded and any(f"{bounds}/{name}" in each.references for name in DOCUMENT_NAMES):
+                limit = format_bytes(_MAX_BOUNDS_BYTES)
+                raise ValueError(f"their bounds {bounds!r} in {each.url} are no numbers along them of at most {limit}")
+    parts = [_times(each, member, first.loaded[member]) for member in members for each in files]
+    units, values = in_one_unit(parts)
+    found: dict[str, list[LoadedArray]] = {}
+    for number, member in enumerate(members):
+        own = values[number * len(files) : (number + 1) * len(files)]
+        found[member] = [
+            replace(array, values=part, attributes=_with_units(array.attributes, units))
+            for array, part in zip((each.loaded[member] for each in files), own, strict=True)
+        ]
+    return found
+
+
+def _with_units(attributes: Mapping[str, Any], units: str) -> Mapping[str, Any]:
+    return {**attributes, "units": units} if "units" in attributes else attributes
+
+
+def _times(each: ParsedFile, path: str, first: LoadedArray) -> Times:
+    array, meaning = each.loaded[path], each.meaning(path)
+    missing = [decode_fill_value(meaning[name], array.values.dtype) for name in _MISSING if name in meaning]
+    return Times(array.values, meaning["units"], meaning["calendar"], missing, first.values.dtype)
+
+
+_MISSING = ("_FillValue", "missing_value")

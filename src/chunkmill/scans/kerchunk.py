@@ -24,7 +24,7 @@ import numpy as np
 from chunkmill.errors import ScanError
 from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.model.references import ReferenceSet
-from chunkmill.scans.entries import text_or_numbers
+from chunkmill.scans.entries import refused, text_or_numbers
 
 __all__ = ["parse_fits", "parse_grib", "parse_netcdf3"]
 
@@ -102,9 +102,9 @@ def parse_fits(
         }
         for number, name in numbers.items():
             if (why := _misread(fits, hdus[number])) is not None:
-                raise _refused(url, name, why)
+                raise refused(url, name, why, kind="extension")
     if twice := [name for name, n in Counter(numbers.values()).items() if n > 1]:
-        raise _refused(url, twice[0], "there are several extensions of that name")
+        raise refused(url, twice[0], "there are several of that name", kind="extension")
     if not numbers:
         raise ScanError(url=url, reason="no extension has data")
     found = process_file(url, storage_options=dict(storage_options or {}), extension=list(numbers))
@@ -129,11 +129,6 @@ def _misread(fits: Any, hdu: Any) -> str | None:
         ]
         return f"its columns {odd} are stored otherwise than they read" if odd else None
     return None if hdu.is_image else "it is a table in text"
-
-
-def _refused(url: str, name: str, why: str) -> ScanError:
-    reason = f"the extension {name!r} cannot be referenced: {why}; leave it out (drop_variables={[name]!r})"
-    return ScanError(url=url, reason=reason)
 
 
 def _with_scale(references: dict[str, Any], name: str) -> None:

@@ -70,7 +70,7 @@ class Records:
             arrays = {str(path): group.arrays()[str(number)] for number, path in enumerate(group.attributes["paths"])}
             loaded = {
                 path: LoadedArray(
-                    str(array.dimension_names[0]), array[...], dict(array.attributes["of"]), array.fill_value
+                    tuple(map(str, array.dimension_names)), array[...], dict(array.attributes["of"]), array.fill_value
                 )
                 for path, array in arrays.items()
                 if array.dimension_names
@@ -112,7 +112,7 @@ class Records:
         added = {key: group.get(key) or b"" for key in group.list_prefix(f"{_LOADED}/")}
         for number, array in enumerate(parsed.loaded.values()):
             own = {"attributes": {"of": dict(array.attributes)}, "fill_value": array.fill_value}
-            added |= stored_whole(f"{_LOADED}/{number}", array.values, dims=(array.dim,), **own)
+            added |= stored_whole(f"{_LOADED}/{number}", array.values, dims=array.dims, **own)
         document = b"".join(emit_reference_json(with_data(parsed.references, added)))
         self.store.set(name, bytes(compress(document, _LEVEL)))
 
@@ -148,7 +148,7 @@ def fingerprint_of(parser: Any, dims: Sequence[str], dropped: tuple[str, ...]) -
     how = parser
     if callable(parser):
         how = [getattr(parser, "__module__", ""), getattr(parser, "__qualname__", ""), _code_of(parser)]
-    return json.dumps([3, how, [_version(name) for name in _PARSERS], list(dims), dropped])
+    return json.dumps([4, how, [_version(name) for name in _PARSERS], list(dims), dropped])
 
 
 def _code_of(function: Any) -> str:

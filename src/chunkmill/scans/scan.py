@@ -161,7 +161,7 @@ class ScanPlan(ReportMixin):
         references = files[0].references
         if dims:
             by_name = options.order == "names"
-            whole = joined(files, dims, rewrite_units=options.rewrite_units, by_name=by_name, listed=options.places)
+            whole = joined(files, dims, by_name=by_name, listed=options.places)
             references, files, gaps = whole.references, whole.files, whole.gaps
             if by_tasks:
                 following = following_arrays(files, whole.places, dims)
@@ -212,7 +212,6 @@ class ScanOptions(TypedDict, total=False):
     concat_dim: str | Sequence[str] | None
     parser: Parser
     order: Literal["values", "names"]
-    rewrite_units: bool
     drop_variables: str | Sequence[str]
     on_error: Literal["raise", "skip"]
     format: Literal["json", "parquet"] | None
@@ -232,7 +231,6 @@ class _Options:
     target_storage_options: Mapping[str, Any] = field(repr=False)
     parser: Parser = "auto"
     order: str = "values"
-    rewrite_units: bool = False
     drop_variables: tuple[str, ...] = ()
     skips: bool = False
     format: Literal["json", "parquet"] | None = None
@@ -251,7 +249,6 @@ def plan_scan(
     concat_dim: str | Sequence[str] | None = None,
     parser: Parser = "auto",
     order: Literal["values", "names"] = "values",
-    rewrite_units: bool = False,
     drop_variables: str | Sequence[str] = (),
     on_error: Literal["raise", "skip"] = "raise",
     format: Literal["json", "parquet"] | None = None,  # noqa: A002 - the word of the public face
@@ -266,7 +263,7 @@ def plan_scan(
 
     Parameters
     ----------
-    urls, target, concat_dim, parser, order, rewrite_units, drop_variables, on_error
+    urls, target, concat_dim, parser, order, drop_variables, on_error
         As in `scan`.
     format, zarr_format, record_size, overwrite, records, storage_options, target_storage_options
         As in `scan`.
@@ -303,7 +300,6 @@ def plan_scan(
     options = _Options(
         parser=parser,
         order=order,
-        rewrite_units=rewrite_units,
         drop_variables=(drop_variables,) if isinstance(drop_variables, str) else tuple(drop_variables),
         skips=on_error == "skip",
         format=format,
@@ -357,7 +353,8 @@ def scan(
     concat_dim : str or sequence of str, optional
         Name of the dimension along which the files follow one another; needed where there are several. Of several
         dimensions (``["time", "lat"]``) the files fill a box: each has its place along all of them, whatever their
-        order in `urls`.
+        order in `urls`. Times in other units are written in those of the first file, with their bounds; each keeps its
+        date. Other calendars are an error.
     parser : str or callable
         ``"auto"``: by the first bytes of each file; a name (``"hdf5"``, ``"netcdf3"``, ``"fits"``, ``"tiff"``,
         ``"grib"``, ``"dmrpp"``); or a function from a url to a reference set or a ``ManifestStore``.
@@ -365,8 +362,6 @@ def scan(
         ``"values"``: in the order of the values of the coordinate `concat_dim`, which must not overlap; ``"names"``: in
         the order of the urls. Along several dimensions, files with equal values of a coordinate are at one place along
         it, and one of the dimensions may be without a coordinate: along that one the order is that of the urls.
-    rewrite_units : bool
-        Write times in the units of the first file where those of others differ; otherwise that is an error.
     drop_variables : str or sequence of str
         Names of variables to leave out, in every file and group.
     on_error : str

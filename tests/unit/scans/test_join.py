@@ -13,12 +13,24 @@ EMPTY = b'{"zarr.json": {"zarr_format": 3, "node_type": "group"}}'
 
 
 def part(name, values, **attributes):
-    array = LoadedArray("time", np.asarray(values), attributes, 0)
+    array = LoadedArray(("time",), np.asarray(values), attributes, 0)
     return ParsedFile(name, parse_reference_json(EMPTY), {"time": array})
 
 
+def with_bounds(name, values, units, *, bounds="bounds", of_bounds=None, **attributes):
+    """Return a file whose times and bounds, a day long, are in days."""
+    found = part(name, values, units=units, **{bounds: "b"}, **attributes)
+    times = np.asarray(values)
+    own = LoadedArray(("time", "nv"), np.stack([times, times + 1], 1), of_bounds or {}, 0)
+    return ParsedFile(name, found.references, {**found.loaded, "b": own})
+
+
+def group_of(files, **options):
+    return open_group(ReferenceStore(joined(files, ["time"], **options).references))
+
+
 def times(files, **options):
-    return open_group(ReferenceStore(joined(files, ["time"], **options).references))["time"][...].tolist()
+    return group_of(files, **options)["time"][...].tolist()
 
 
 def test_files_follow_one_another_as_their_values_do():
@@ -39,15 +51,93 @@ def test_values_without_a_gap_do_not_overlap():
 
 def test_times_are_rewritten_in_the_units_of_the_first_file():
     first = part("a", [0, 1], units="days since 2000-01-01", calendar="standard")
-    second = part("b", [48, 60], units="hours since 2000-01-01", calendar="standard")
-    with pytest.raises(ScanError, match="'time' in b: units is 'hours since 2000-01-01', not 'days since 2000-01-01'"):
-        times([first, second])
-    assert times([first, second], rewrite_units=True) == [0.0, 1.0, 2.0, 2.5]
+    second = part("b", [48, 60], units="hours since 2000-01-01")
+    assert times([first, second]) == [0.0, 1.0, 2.0, 2.5]
+
+
+@pytest.mark.parametrize("bounds", ["bounds", "climatology"])
+@pytest.mark.parametrize("own", [True, False])
+def test_bounds_are_rewritten_with_their_times(bounds, own):
+    files = [
+        with_bounds(name, [0, 1], units, bounds=bounds, of_bounds={"units": units} if own else None)
+        for name, units in (("b", "days since 2000-02-01"), ("a", "days since 2000-01-01"))
+    ]
+    group = group_of(files)  # in the units of the first given, though the other one stands first
+    assert group["time"].attributes["units"] == "days since 2000-02-01"
+    assert group["time"][...].tolist() == [-31, -30, 0, 1]
+    assert group["b"][...].tolist() == [[-31, -30], [-30, -29], [0, 1], [1, 2]]
+    assert group["b"].attributes.get("units") == ("days since 2000-02-01" if own else None)
+
+
+def test_bounds_in_units_of_their_own_are_rewritten_alone():
+    files = [with_bounds(u, [n, n + 1], "days since 2000-01-01", of_bounds={"units": u}) for n, u in BOUNDS]
+    group = group_of(files)
+    assert group["time"][...].tolist() == [0, 1, 2, 3]
+    assert group["b"][...].tolist() == [[0, 1], [1, 2], [12, 13], [13, 14]]
+
+
+BOUNDS = [(0, "days since 2000-01-01"), (2, "days since 2000-01-11")]
+
+
+def test_times_that_the_first_unit_holds_inexactly_are_written_in_a_finer_one():
+    files = [
+        part("a", [0, 1], units="days since 2000-01-01"),
+        part("b", [20, 40], units="minutes since 2054-01-01"),
+    ]
+    array = group_of(files)["time"]
+    assert (array.attributes["units"], array.dtype.kind) == ("hours since 2000-01-01", "f")
+    files = [
+        part("a", [0.0, 1.0], units="days since 2000-01-01"),
+        part("b", [1 / 3, 2 / 3], units="seconds since 2054-01-01"),
+    ]
+    array = group_of(files)["time"]
+    assert array.attributes["units"] == "microseconds since 2000-01-01"
+
+
+def test_missing_times_stay_missing():
+    about = {"_FillValue": -5}
+    files = [
+        part("a", [0, -5], units="days since 2000-01-01", **about),
+        part("b", [48, -5], units="hours since 2000", **about),
+    ]
+    assert times(files, by_name=True) == [0, -5, 2, -5]
+    files[1] = part("b", [-120, -5], units="hours since 2000-01-01", **about)  # a time of the missing value
+    assert times(files, by_name=True) != [0, -5, -5, -5]
+
+
+@pytest.mark.parametrize(
+    ("values", "attributes", "said"),
+    [
+        ([31], {"units": "days since 2000-01-01", "calendar": "360_day"}, "'time' in b: calendar is '360_day', not 'standard'"),
+        ([31], {"units": "hours since 2000-01-01", "calendar": "noleap"}, "'time' in b: calendar is 'noleap', not 'standard'"),
+        ([31], {"units": "months since 2000-01-01"}, "'months' of 'months since 2000-01-01' have no fixed length"),
+        ([31], {"units": "days since the flood"}, "'time' cannot be written in one unit: 'days since the flood'"),
+        ([31], {"units": "Pa"}, "'time' in b: units is 'Pa', not 'days since 2000-01-01' as in a"),
+        ([31], {"units": "days"}, "'time' in b: units is 'days', not"),
+        ([31], {"units": "hours since 2000-01-01", "scale_factor": 2}, "scale_factor is 2, not None"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_rewritten_names_file_and_variable(values, attributes, said):
+    with pytest.raises(ScanError) as caught:
+        times([part("a", [0, 1], units="days since 2000-01-01"), part("b", values, **attributes)])
+    assert said in str(caught.value)
+
+
+def test_names_of_one_calendar_are_equal():
+    first = part("a", [0, 1], units="days since 2001-01-01", calendar="noleap")
+    assert times([first, part("b", [2], units="days since 2001-01-01", calendar="365_day")]) == [0, 1, 2]
+
+
+def test_bounds_that_are_not_loaded_are_named():
+    files = [part(name, [0, 1], units=f"days since {name}", bounds="b") for name in ("2000-01-01", "2000-02-01")]
+    document = parse_reference_json(EMPTY.replace(b"{", b'{"b/zarr.json": {}, ', 1))
+    with pytest.raises(ScanError, match=r"their bounds 'b' in 2000-01-01 are no numbers along them of at most 4"):
+        joined([ParsedFile(each.url, document, each.loaded) for each in files], ["time"])
 
 
 def test_other_scales_are_never_rewritten():
     with pytest.raises(ScanError, match="scale_factor is 2, not 1"):
-        times([part("a", [0], scale_factor=1), part("b", [1], scale_factor=2)], rewrite_units=True)
+        times([part("a", [0], scale_factor=1), part("b", [1], scale_factor=2)])
 
 
 def test_an_array_in_one_file_alone_is_named():
