@@ -131,7 +131,7 @@ def described_targets(
     TypeError
         A target is an Array.
     ValueError
-        Two targets are at one place, or one below the other.
+        Two targets are at one place, one below the other, or of several stores or formats.
     """
     found: list[tuple[Format, StoredArray]] = []
     stores: dict[str, Any] = {}
@@ -148,6 +148,10 @@ def described_targets(
             ):
                 raise ValueError(f"targets {other.path!r} and {path!r} of {store.url}: one is in the other")
         options = {**about.options, "dtype": np.dtype(dtype)}
+        if found and (found[0][0].name, found[0][1].store) != (documents_format.name, store):
+            before = f"{found[0][1].store.url} ({found[0][0].name})"
+            msg = f"the targets of one transform are of one store and format, not {before} and {store.url} "
+            raise ValueError(f"{msg}({documents_format.name}): call it for each")
         found.append((documents_format, _array((store, path, documents_format), about, options, first)))
     return found
 

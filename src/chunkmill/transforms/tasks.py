@@ -53,11 +53,10 @@ class TransformSource(NamedTuple):
 
 
 class TransformTarget(NamedTuple):
-    """A target, how its axes map to those of the blocks, and the number of its store."""
+    """A target, and how its axes map to those of the blocks."""
 
     array: StoredArray
     axes: ArrayAxes
-    store: int = 0
 
 
 class FilledBlock(NamedTuple):
@@ -107,8 +106,6 @@ class TransformTasks:
         Whether store keys of blocks for which the function fails are left absent.
     write_empty
         Whether chunks of fill value are written.
-    numbers_stores
-        Whether keys are recorded with the number of their store before them; else those of the first store alone are.
     """
 
     sources: tuple[TransformSource, ...]
@@ -123,7 +120,6 @@ class TransformTasks:
     skips_absent: bool = False
     fills: bool = False
     write_empty: bool = False
-    numbers_stores: bool = False
 
     def region(self, number: int) -> Region:
         """Return the region of a block."""
@@ -403,10 +399,7 @@ class _Block:
         """Write the store keys of one target; without values they stay absent."""
         self.meter.writes = {}
         self._write_keys(planned, values, why_absent)
-        if self.tasks.numbers_stores:
-            self.written |= {f"{planned.store}/{key}": each for key, each in self.meter.writes.items()}
-        elif not planned.store:
-            self.written |= self.meter.writes
+        self.written |= self.meter.writes
 
     def _write_keys(self, planned: TransformTarget, values: NDArray[Any] | None, why_absent: str) -> None:
         target, region = metered(planned.array, self.meter), array_region(self.region, planned.axes)

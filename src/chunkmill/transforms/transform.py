@@ -108,9 +108,9 @@ def plan_transform(
         dimensions: blocks then have an axis for each dimension, of length 1 where a source does not have it. Also
         arrays of Dask, numpy or xarray, whose blocks are computed by the tasks that read them.
     target
-        A url or ``(url, path)``; a list of them, of which each may be in a store of its own. Of several targets,
-        `shape`, `dtype`, `chunks`, `shards`, `codecs`, `format`, `fill_value`, `dimension_names`, `attributes` and
-        `chunk_key_encoding` may each be a list with a value for each. There must be no node, unless `overwrite`.
+        A url or ``(url, path)``; a list of them in one store. Of several targets, `shape`, `dtype`, `chunks`,
+        `shards`, `codecs`, `fill_value`, `dimension_names`, `attributes` and `chunk_key_encoding` may each be a list
+        with a value for each. There must be no node, unless `overwrite`.
     halo
         Elements around a block that the function gets, too: a number, a tuple by axis, or a dict by dimension name or
         axis; each a number or a pair, before and after.
@@ -165,7 +165,7 @@ def plan_transform(
         Largest memory of the tasks of one worker in bytes, all its threads together, or as text (``"2 GiB"``), as in
         `plan_rechunk`. The function is taken to hold as much as it takes and returns.
     overwrite
-        Replace what is at the targets: it stays until the new ones are complete, where all are of one store and format.
+        Replace what is at the targets: it stays until the new ones are complete.
     storage_options, target_storage_options
         For the filesystems, as in fsspec; the target's default to the source's.
 

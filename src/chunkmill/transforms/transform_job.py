@@ -14,6 +14,7 @@ from typing import Any
 from dask.utils import format_bytes
 
 from chunkmill.array.stored_array import StoredArray
+from chunkmill.conversion.arrays_writer import ArraysWriter
 from chunkmill.conversion.coarsen import Axis, coarsen
 from chunkmill.conversion.convert_job import shown_node
 from chunkmill.conversion.estimate import (
@@ -49,7 +50,7 @@ from chunkmill.transforms.blocks import (
 )
 from chunkmill.transforms.fingerprint import function_fingerprint, shown_function
 from chunkmill.transforms.tasks import TransformTarget, TransformTasks
-from chunkmill.transforms.writer import FILLED, TransformWriter, writers_of
+from chunkmill.transforms.writer import FILLED, TransformWriter
 
 __all__ = ["TransformRequest"]
 
@@ -130,7 +131,7 @@ class TransformRequest:
 
     def job(self, worker: Worker, writer: TransformWriter, tasks_at_once: int | None = None) -> Job:
         """Return the job of a writer."""
-        first = writer.first
+        first = writer.writer
         replacement = first.replacement
         at_once = tasks_at_once or worker.n_threads
         return Job(
@@ -143,14 +144,13 @@ class TransformRequest:
             prepare=writer.prepare,
             stages=writer.stages,
             publish=writer.publish,
-            writes=[other.store for other in writer.writers[1:]],
             check_free=writer.check_free,
             check_result=writer.check_result,
             on_results=writer.on_results,
             leases=writer.leases,
             overwrite=self.overwrite,
             staged=partial(self.staged_job, worker, writer, tasks_at_once) if writer.can_keep_old else None,
-            keeps_old=first.keeps_old if len(writer.writers) == 1 else None,
+            keeps_old=first.keeps_old,
             old_prefix=None if replacement is None else replacement.old_prefix,
             replaced=first.replaced,
             choices=self._choices(writer),
@@ -282,11 +282,9 @@ class TransformRequest:
     # ----------------------------------------------------------------------------------------------------------------
 
     def _writer(self, blocks: ChunkGrid) -> TransformWriter:
-        writers, places = writers_of(self.targets, overwrite=self.overwrite)
-        targets = tuple(
-            TransformTarget(array, axes, number)
-            for (_, array), axes, (number, _) in zip(self.targets, self.axes, places, strict=True)
-        )
+        arrays = [array for _, array in self.targets]
+        writer = ArraysWriter(arrays[0].store, self.targets[0][0], arrays, self.overwrite)
+        targets = tuple(map(TransformTarget, arrays, self.axes))
         tasks = replace(self.tasks, blocks=blocks, targets=targets)
         known = [
             [(s.array.url, s.array.path, s.array.metadata, s.seen.versions, s.axes.axes) for s in tasks.sources],
@@ -298,7 +296,7 @@ class TransformRequest:
         ]
         digest = fingerprint("transform", _VERSION, self.identity(), *known)
         units = _multiples(unit_axes(self.space, self.axes), blocks)
-        return TransformWriter(self.name, digest, writers, places, tasks, units)
+        return TransformWriter(self.name, digest, writer, tasks, units)
 
     def identity(self) -> str:
         """Return what tells the function and its parameters from others."""

@@ -1,9 +1,8 @@
 """Callbacks of a transform's job: room for its targets, its stage, publication, and the record of filled blocks.
 
-Targets may be of several stores and formats. The journal is in the store of the first; the paths of the others are
-leased while tasks run, and their documents are written before those of the first. Blocks for which the function
-failed are named by an attribute of the targets, by which the same job finds them again. Not here: what a task does
-(`chunkmill.transforms.tasks`), planning (`chunkmill.transforms.transform_job`).
+The journal is named after the first target; the paths of the others are leased while tasks run. Blocks for which the
+function failed are named by an attribute of the targets, by which the same job finds them again. Not here: what a task
+does (`chunkmill.transforms.tasks`), planning (`chunkmill.transforms.transform_job`).
 """
 
 from __future__ import annotations
@@ -21,9 +20,6 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.opening import find_stored
 from chunkmill.runtime.stage import Stage, TaskSpecs
 from chunkmill.runtime.stage_runner import StageResult
-from chunkmill.stores.base import ByteRange, Store
-from chunkmill.stores.capabilities import make_durable
-from chunkmill.stores.wrapper import StoreWrapper
 from chunkmill.transforms.tasks import (
     FilledBlock,
     TransformTasks,
@@ -34,34 +30,10 @@ from chunkmill.transforms.tasks import (
     write_block,
 )
 
-__all__ = ["FILLED", "TransformWriter", "writers_of"]
+__all__ = ["FILLED", "TransformWriter"]
 
 FILLED = "chunkmill_filled"
 """Attribute of a target with blocks that were filled: fingerprint of the job, size of its blocks, and their regions."""
-
-
-def writers_of(
-    targets: Sequence[tuple[Any, StoredArray]], *, overwrite: bool
-) -> tuple[tuple[ArraysWriter, ...], tuple[tuple[int, int], ...]]:
-    """Return a writer for each store and format, and of each target the numbers of its writer and in that.
-
-    Parameters
-    ----------
-    targets
-        Format and array of each.
-    """
-    found: dict[tuple[str, str], list[tuple[Any, StoredArray]]] = {}
-    for documents_format, array in targets:
-        found.setdefault((array.store.url, array.format), []).append((documents_format, array))
-    writers = tuple(
-        ArraysWriter(each[0][1].store, each[0][0], [array for _, array in each], overwrite) for each in found.values()
-    )
-    keys = list(found)
-    places = []
-    for _, array in targets:
-        number = keys.index((array.store.url, array.format))
-        places.append((number, [other for _, other in found[keys[number]]].index(array)))
-    return writers, tuple(places)
 
 
 @dataclass(frozen=True)
@@ -72,10 +44,8 @@ class TransformWriter:
     ----------
     job, fingerprint
         Name of the job, and fingerprint of its plan.
-    writers
-        One for each store and format; the first target is the first array of the first.
-    places
-        Of each target the numbers of its writer and in that.
+    writer
+        Of the targets' arrays.
     tasks
         What tasks share.
     units
@@ -86,30 +56,24 @@ class TransformWriter:
 
     job: str
     fingerprint: str
-    writers: tuple[ArraysWriter, ...]
-    places: tuple[tuple[int, int], ...]
+    writer: ArraysWriter
     tasks: TransformTasks
     units: list[int]
     filled: list[FilledBlock] = field(default_factory=list, compare=False, repr=False)
 
     @property
-    def first(self) -> ArraysWriter:
-        """Writer of the store that holds the journal."""
-        return self.writers[0]
-
-    @property
     def can_keep_old(self) -> bool:
         """True if what is at the targets is replaced, and may stay until all is complete."""
-        return self.first.overwrite and len(self.writers) == 1 and self.first.replacement is None
+        return self.writer.overwrite and self.writer.replacement is None
 
     def staged(self, run: str, replaced: Mapping[str, str] | None) -> TransformWriter | None:
         """Return the writer that stages what replaces the targets, in the run of that name (`Job.staged`)."""
-        staged = self.first.staged(run, replaced)
+        staged = self.writer.staged(run, replaced)
         if staged is None:
             return None
-        pairs = zip(self.places, self.tasks.targets, strict=True)
-        targets = [target._replace(array=staged.arrays[i]) for (_, i), target in pairs]
-        return replace(self, writers=(staged,), tasks=replace(self.tasks, targets=tuple(targets)))
+        pairs = zip(staged.arrays, self.tasks.targets, strict=True)
+        targets = [target._replace(array=array) for array, target in pairs]
+        return replace(self, writer=staged, tasks=replace(self.tasks, targets=tuple(targets)))
 
     def prepare(self) -> Mapping[str, bytes]:
         """Make room for every target, unless they are there, and have blocks that this job has filled.
@@ -119,37 +83,30 @@ class TransformWriter:
         JobError
             A source was deleted or replaced since the job was planned; nothing is deleted then.
         """
-        if self.first.overwrite:
+        if self.writer.overwrite:
             self._check_sources()
-        documents: Mapping[str, bytes] = {}
-        for writer in reversed(self.writers):
-            if not self._is_there(writer):
-                documents = writer.prepare()
-        return documents
+        return {} if self._is_there() else self.writer.prepare()
 
     def check_free(self, run: str) -> None:
         """Raise `NodeExists` where a node was made at a target since `prepare`."""
-        for writer in self.writers:
-            if not self._is_there(writer):
-                writer.check_free(run)
+        if not self._is_there():
+            self.writer.check_free(run)
 
     @contextmanager
     def leases(self, run: str) -> Iterator[None]:
         """Hold the paths of all targets but the first, which the journal holds."""
-        others = [(writer.store, array.path) for writer in self.writers for array in writer.arrays][1:]
         with ExitStack() as held:
-            for store, path in () if self.first.replacements else others:
-                held.enter_context(leased(store, path, self.job, run=run))
+            for array in () if self.writer.replacements else self.writer.arrays[1:]:
+                held.enter_context(leased(self.writer.store, array.path, self.job, run=run))
             yield
 
     def stages(self, run: str) -> list[Stage]:  # noqa: ARG002 - nothing is written but values of the targets
         """Return the stage; of targets that are there, only the blocks that were filled are left to do."""
         self._check_sources()
         self.filled.clear()
-        fresh = all(writer.is_fresh() for writer in self.writers)
-        for writer in self.writers:
-            if not self._is_there(writer):
-                writer.check_targets(fresh=fresh)
+        fresh = self.writer.is_fresh()
+        if not self._is_there():
+            self.writer.check_targets(fresh=fresh)
         return [self.stage(fresh=fresh, left=self._filled_before())]
 
     def stage(self, *, fresh: bool, left: Collection[int] | None = None) -> Stage:
@@ -158,24 +115,17 @@ class TransformWriter:
         def narrow(specs: Sequence[Any]) -> Sequence[Any]:
             return [spec for spec in specs if spec[1] in (left or ())]
 
-        files = self._files()
         return Stage(
             "transform",
             write_block,
-            replace(self.tasks, fresh=fresh, numbers_stores=files is not None),
+            replace(self.tasks, fresh=fresh),
             TaskSpecs.counted([self.tasks.blocks.n_chunks]),
             block_reads,
             block_shows,
             block_share,
             narrow=None if left is None else narrow,
             inputs=block_inputs,
-            files=files,
         )
-
-    def _files(self) -> Store | None:
-        """Return a store of the values in all stores, where records of a resumed job can be compared with them."""
-        stores = [writer.store for writer in self.writers]
-        return TargetStores(stores) if len(stores) > 1 and not any(store.is_remote for store in stores) else None
 
     def on_results(self, results: Sequence[StageResult]) -> None:
         """Take the blocks that were filled from the results of tasks."""
@@ -183,20 +133,16 @@ class TransformWriter:
 
     def check_result(self) -> None:
         """Raise `JobError` where a source was deleted or replaced since the job was planned; nothing is published."""
-        if self.first.replacement is None or not self.first.replacement.is_decided():
+        if self.writer.replacement is None or not self.writer.replacement.is_decided():
             self._check_sources()
 
     def publish(self, documents: Mapping[str, bytes]) -> list[str]:
-        """Write the documents of all targets, the first one's last."""
-        written = []
-        for writer in reversed(self.writers):
-            make_durable(writer.store)
-            if self._is_there(writer):
-                for array in writer.arrays:
-                    self._update(array)
-            else:
-                written += self._described(writer).publish(documents)
-        return written
+        """Write the documents of the targets."""
+        if not self._is_there():
+            return self._described().publish(documents)
+        for array in self.writer.arrays:
+            self._update(array)
+        return []
 
     def _check_sources(self) -> None:
         sources = self.tasks.sources
@@ -209,15 +155,17 @@ class TransformWriter:
         regions = [[list(pair) for pair in each.region] for each in self.filled]
         return {FILLED: {"fingerprint": self.fingerprint, "units": self.units, "regions": regions}} if regions else {}
 
-    def _described(self, writer: ArraysWriter) -> ArraysWriter:
+    def _described(self) -> ArraysWriter:
         """Return the writer, such that the documents name the blocks that were filled."""
         attribute = self._attribute()
-        arrays = [_with_attributes(array, attribute) for array in writer.arrays] if attribute else writer.arrays
-        return replace(writer, arrays=arrays)
+        arrays = (
+            [_with_attributes(array, attribute) for array in self.writer.arrays] if attribute else self.writer.arrays
+        )
+        return replace(self.writer, arrays=arrays)
 
-    def _is_there(self, writer: ArraysWriter) -> bool:
-        """Return whether arrays that this job has written, with blocks that it filled, are at a writer's paths."""
-        return not writer.overwrite and all(self._found(array) is not None for array in writer.arrays)
+    def _is_there(self) -> bool:
+        """Return whether arrays that this job has written, with blocks that it filled, are at the targets."""
+        return not self.writer.overwrite and all(self._found(array) is not None for array in self.writer.arrays)
 
     def _found(self, array: StoredArray) -> Mapping[str, Any] | None:
         """Return what the attributes of an array that is there say of the blocks that this job has filled."""
@@ -228,9 +176,9 @@ class TransformWriter:
 
     def _filled_before(self) -> set[int] | None:
         """Return the numbers of the blocks that an earlier run of this job filled; ``None``: it has not been done."""
-        if not self._is_there(self.first):
+        if not self._is_there():
             return None
-        attribute = self._found(self.first.arrays[0]) or {}
+        attribute = self._found(self.writer.arrays[0]) or {}
         blocks = self.tasks.blocks
         return {
             blocks.number_of(blocks.first_touched(tuple(slice(*pair) for pair in region)))
@@ -256,34 +204,3 @@ def _writable(array: StoredArray) -> StoredArray:
 def _with_attributes(array: StoredArray, attributes: Mapping[str, Any]) -> StoredArray:
     metadata = replace(array.metadata, attributes={**array.metadata.attributes, **attributes})
     return StoredArray(array.store, array.path, metadata, array.format, array.prefix)
-
-
-class TargetStores(StoreWrapper):
-    """Read values of several stores, each below a prefix with its number.
-
-    Examples
-    --------
-    >>> from chunkmill.stores.memory import MemoryStore
-    >>> stores = MemoryStore(), MemoryStore()
-    >>> stores[1].set("a", b"1")
-    >>> TargetStores(stores).size("1/a")
-    1
-    """
-
-    def __init__(self, stores: Sequence[Store]) -> None:
-        super().__init__(stores[0])
-        self.stores = tuple(stores)
-
-    def _at(self, key: str) -> tuple[Store, str]:
-        number, _, key = key.partition("/")
-        return self.stores[int(number)], key
-
-    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        """Return a value, or a range of it."""
-        store, own = self._at(key)
-        return store.get(own, byte_range)
-
-    def size(self, key: str) -> int | None:
-        """Return the size of a value in bytes."""
-        store, own = self._at(key)
-        return store.size(own)

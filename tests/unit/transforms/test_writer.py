@@ -107,40 +107,44 @@ def both(block):
     return block + 1, (block % 2).astype("u1")
 
 
-def make_both(array, first, second, **options):
-    return cm.transform(
-        both, array, [(first, "x"), (second, "y")], format=["zarr3", "n5"], chunks=[(4, 10), (8, 5)],
-        dtype=["i4", "u1"], block=(8, 10), **options,
-    )  # fmt: skip
+def make_both(array, store, **options):
+    places = [(store, "x"), (store, "y")]
+    return cm.transform(both, array, places, chunks=[(4, 10), (8, 5)], dtype=["i4", "u1"], block=(8, 10), **options)
 
 
 @pytest.mark.parametrize("kind", [MemoryStore, LocalStore], ids=["memory", "files"])
-@pytest.mark.parametrize("dies", ["first", "second"])
-def test_targets_of_two_stores_and_formats_are_resumed_together(source, kind, dies, tmp_path):
+def test_several_targets_are_resumed_together(source, kind, tmp_path):
     array, values = source
     n = 0
     while n < 200:
         n += 1
-        stores = [MemoryStore() if kind is MemoryStore else LocalStore(tmp_path / f"{n}-{i}") for i in range(2)]
-        dying = [
-            Dying(store, n) if name == dies else store for name, store in zip(["first", "second"], stores, strict=True)
-        ]
+        store = MemoryStore() if kind is MemoryStore else LocalStore(tmp_path / f"{n}")
         try:
-            make_both(array, *dying)
+            make_both(array, Dying(store, n))
         except Died:
-            make_both(array, *stores)
+            make_both(array, store)
         else:
             break
         finally:
-            np.testing.assert_array_equal(read(stores[0], "x"), values + 1)
-            np.testing.assert_array_equal(read(stores[1], "y"), values % 2)
-            assert not left_over(*stores)
+            np.testing.assert_array_equal(read(store, "x"), values + 1)
+            np.testing.assert_array_equal(read(store, "y"), values % 2)
+            assert not left_over(store)
     assert 5 < n < 200
 
 
-def test_values_that_are_gone_from_the_second_store_are_written_again(source, tmp_path):
+@pytest.mark.parametrize("formats", [["zarr3", "zarr3"], ["zarr3", "n5"]], ids=["stores", "formats"])
+def test_targets_of_several_stores_or_formats_are_refused(source, formats):
+    array, _ = source
+    first, second = MemoryStore(), MemoryStore()
+    places = [(first, "x"), (second if formats[0] == formats[1] else first, "y")]
+    with pytest.raises(ValueError, match=r"of one store and format, not .* and .*: call it for each"):
+        cm.transform(both, array, places, format=formats, dtype=["i4", "u1"])
+    assert not list(first.list_prefix(""))
+
+
+def test_values_of_the_second_target_that_are_gone_are_written_again(source, tmp_path):
     array, values = source
-    stores = [LocalStore(tmp_path / name) for name in "ab"]
+    store = LocalStore(tmp_path / "a")
     calls = []
 
     def function(block, block_id=None):
@@ -150,18 +154,16 @@ def test_values_that_are_gone_from_the_second_store_are_written_again(source, tm
         return both(block)
 
     def run():
-        return cm.transform(
-            function, array, [(stores[0], "x"), (stores[1], "y")], dtype=["i4", "u1"], block=(8, 10),
-            fingerprint="both",
-        )  # fmt: skip
+        places = [(store, "x"), (store, "y")]
+        return cm.transform(function, array, places, dtype=["i4", "u1"], block=(8, 10), fingerprint="both")
 
     with pytest.raises(Died):
         run()
     done = calls[:2]
-    (tmp_path / f"b/y/c/{2 * done[0][0]}/0").unlink()
+    (tmp_path / f"a/y/c/{2 * done[0][0]}/0").unlink()
     run()
     assert sorted(calls[3:]) == sorted([calls[2], done[0]])
-    np.testing.assert_array_equal(read(stores[1], "y"), values % 2)
+    np.testing.assert_array_equal(read(store, "y"), values % 2)
 
 
 def test_targets_of_one_store_replace_what_is_there_together(source):
@@ -194,23 +196,22 @@ def test_targets_of_one_store_replace_what_is_there_together(source):
 
 def test_another_writer_of_the_second_target_is_refused(source, monkeypatch):
     array, _ = source
-    first, second = MemoryStore(), MemoryStore()
-    refused = []
+    store, refused = MemoryStore(), []
     monkeypatch.setattr(heartbeat, "is_live", lambda _: True)
 
     def function(block):
         if not refused:
             with pytest.raises(JobError) as caught:
-                cm.to_store(np.ones(3), second, "y")
+                cm.to_store(np.ones(3), store, "y")
             refused.append(str(caught.value))
         return both(block)
 
-    cm.transform(function, array, [(first, "x"), (second, "y")], dtype=["i4", "u1"], fingerprint="both")
+    cm.transform(function, array, [(store, "x"), (store, "y")], dtype=["i4", "u1"], fingerprint="both")
     assert "is running: 'transform to" in refused[0]
-    with leased(second, "z", "somebody"), pytest.raises(JobError, match="somebody"):
-        cm.transform(both, array, [(first, "z"), (second, "z")], dtype=["i4", "u1"])
-    assert not left_over(first, second)
-    assert read_if(first, "z").size == 0
+    with leased(store, "v", "somebody"), pytest.raises(JobError, match="somebody"):
+        cm.transform(both, array, [(store, "z"), (store, "v")], dtype=["i4", "u1"])
+    assert not left_over(store)
+    assert read_if(store, "z").size == 0
 
 
 # --------------------------------------------------------------------------------------------------------------------
