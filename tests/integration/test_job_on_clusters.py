@@ -11,18 +11,21 @@ import time
 import warnings
 from pathlib import Path
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
 from click.testing import CliRunner
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, worker_client
 from support.clusters import bare_worker, scheduler_of_its_own
 
 import chunkmill as cm
 from chunkmill.cli.main import main
 from chunkmill.errors import NoAnswer
 from chunkmill.runtime import cluster_tasks
+from chunkmill.runtime.scheduler import Scheduler
+from chunkmill.runtime.worker_memory import Worker, current_worker
 
 VALUES = np.arange(64.0).reshape(8, 8)
 
@@ -71,6 +74,86 @@ def test_a_graph_on_a_worker_without_chunkmill_is_one_error(stored, bare, lazily
     with pytest.raises(ModuleNotFoundError, match="No module named 'chunkmill': give every worker"):
         future.result(timeout=30)
     assert worker.poll() is None
+
+
+@pytest.fixture
+def one_thread():
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def halved(block):
+    return block / 2
+
+
+def resumed(a, b):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("chunkmill.runtime.stage_runner.run_task", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            cm.convert(a, b, format="zarr2")
+    return cm.resume(b)
+
+
+def scanned(folder, target):
+    xr.Dataset({"v": (("y", "x"), VALUES)}).to_netcdf(f"{target}.nc", engine="h5netcdf")
+    return cm.scan(f"{target}.nc", f"{target}.json") is not None
+
+
+def array_job(function):
+    def job(folder, target):
+        function(folder / "a.zarr", target)
+        return cm.open_array(target)[...].shape == (8, 8)
+
+    return job
+
+
+IN_TASKS = {
+    "convert": array_job(lambda a, b: cm.convert(a, b, format="zarr2")),
+    "rechunk": array_job(lambda a, b: cm.rechunk(a, b, chunks=(8, 2))),
+    "transform": array_job(lambda a, b: cm.transform(halved, a, b, dtype="f8")),
+    "to_store": array_job(lambda a, b: cm.to_store(cm.from_store(a) + 1, b)),
+    "to_store, resumable": array_job(lambda a, b: cm.to_store(cm.from_store(a) + 1, b, resume=True)),
+    "pyramid": lambda folder, target: len(cm.pyramid(folder / "a.zarr", target, levels=2).to_dict()) > 0,
+    "verify": lambda folder, _: cm.verify(folder / "a.zarr", folder / "refs.json").equal,
+    "check": lambda folder, _: cm.check(folder / "a.zarr").ok,
+    "resume": array_job(resumed),
+    "scan": scanned,
+    "references": lambda folder, target: cm.to_references(folder / "a.zarr", f"{target}.json") is not None,
+}
+
+
+@pytest.mark.parametrize("call", IN_TASKS)
+def test_a_job_inside_a_task_ends_where_that_holds_the_only_thread(stored, one_thread, tmp_path, call):
+    """It waited for tasks that waited for its thread."""
+    futures = one_thread.map(IN_TASKS[call], [stored] * 2, [tmp_path / "1.zarr", tmp_path / "2.zarr"], pure=False)
+    assert one_thread.gather(futures, direct=False) == [True, True]
+
+
+def test_a_job_inside_a_delayed_task(stored, one_thread, tmp_path):
+    targets = [tmp_path / f"{i}.zarr" for i in range(3)]
+    calls = [dask.delayed(lambda target: cm.convert(stored / "a.zarr", target).n_keys)(target) for target in targets]
+    assert one_thread.compute(dask.delayed(sum)(calls)).result(timeout=60) == 12
+
+
+def test_a_task_that_left_its_thread_runs_a_job_on_the_cluster(stored, one_thread, tmp_path):
+    def spread(target):
+        with worker_client():
+            assert Scheduler(of_job=True).client is not None
+            return cm.rechunk(stored / "a.zarr", target, chunks=(8, 2)).n_keys
+
+    assert one_thread.submit(spread, tmp_path / "b.zarr").result(timeout=60) == 4
+
+
+def test_a_job_inside_a_task_has_the_memory_of_its_thread():
+    options = {"processes": False, "memory_limit": "1GB", "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(n_workers=1, threads_per_worker=2, **options) as cluster, Client(cluster) as client:
+        worker = client.submit(current_worker, pure=False).result(timeout=60)
+        assert worker == Worker(150_000_000, 1, 1)
+        given = client.submit(current_worker, "1 GiB", pure=False).result(timeout=60)
+        assert given.max_mem == 1 << 30
 
 
 def source_of(folder, n_rows=400):

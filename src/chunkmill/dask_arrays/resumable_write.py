@@ -197,7 +197,7 @@ def _compute(blocks: da.Array, keys: list[Any], journal: Journal) -> WriteCounts
     if not keys:
         return WriteCounts()
     graph = optimised(blocks.dask, keys)
-    scheduler = Scheduler()
+    scheduler = Scheduler(of_job=True)
     client = scheduler.client
     counts = scheduler.compute(graph, keys) if client is None else _gathered(client, graph, keys, journal)
     return WriteCounts.total(map(WriteCounts.of, counts))

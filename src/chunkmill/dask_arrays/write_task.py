@@ -30,8 +30,9 @@ from chunkmill.errors import NodeExists
 from chunkmill.journal.journal import Journal
 from chunkmill.model.grid import Overlap, Region
 from chunkmill.model.user_values import as_dtype, check_unmasked
-from chunkmill.runtime.cancellation import is_on_worker, unless_cancelled
+from chunkmill.runtime.cancellation import unless_cancelled
 from chunkmill.runtime.preflight import check_process
+from chunkmill.runtime.scheduler import worker_task
 from chunkmill.stores.guarded import Guard
 from chunkmill.stores.metered import Meter
 from chunkmill.stores.transactions import Changes, changes_taken, joined
@@ -161,7 +162,7 @@ class WriteTask:
             later = array.with_store(with_pending_writes(array.store, begin))
             counts.append(write_key(later, overlap, values, self.lock, self.write_empty))
         own = WriteCounts.total(counts).as_block(block.ndim)
-        if is_on_worker():
+        if worker_task() is not None:
             secede()
         elif os.getpid() == self.client_process:
             return UnfinishedWrite(own, writes)

@@ -21,14 +21,12 @@ from functools import partial
 
 from dask.array import core as da
 from distributed import Client
-from distributed.worker import get_worker
-from distributed.worker_state_machine import TaskState
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError
 from chunkmill.model.metadata import parents_of
 from chunkmill.runtime.cluster_tasks import cluster_facts, is_connected
-from chunkmill.runtime.scheduler import Scheduler
+from chunkmill.runtime.scheduler import Scheduler, worker_task
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import sweep_partial_files
 from chunkmill.stores.guarded import Guard, write_guard
@@ -37,7 +35,6 @@ __all__ = [
     "abandon",
     "abandon_on_error",
     "ended_by_sigterm",
-    "is_on_worker",
     "remove_partial_files",
     "remove_partial_files_near",
     "unless_cancelled",
@@ -77,7 +74,7 @@ def unless_cancelled(write: str, check: Guard | None = None) -> Iterator[Guard]:
     JobError
         The write was abandoned, or this task was cancelled.
     """
-    task = _worker_task()
+    task = worker_task()  # the scheduler tells its worker when it is cancelled, but nobody can stop it
 
     def check_here() -> None:
         if write in _writes.abandoned or (task is not None and task.state in {"cancelled", "resumed"}):
@@ -171,21 +168,6 @@ def remove_partial_files_near(store: Store, keys: Iterable[str]) -> None:
 def _workers() -> set[str]:
     client = Scheduler().client
     return set() if client is None else set(cluster_facts(client)["workers"])
-
-
-def is_on_worker() -> bool:
-    """Return whether this thread runs a task of a cluster."""
-    return _worker_task() is not None
-
-
-def _worker_task() -> TaskState | None:
-    """Return the state of this task: the scheduler tells its worker when it is cancelled, but nobody can stop it."""
-    try:
-        worker = get_worker()
-    except ValueError:
-        return None
-    key = worker.active_threads.get(threading.get_ident())
-    return None if key is None else worker.state.tasks.get(key)
 
 
 _AGAIN = 75  # exit code EX_TEMPFAIL: a batch system may submit the script again

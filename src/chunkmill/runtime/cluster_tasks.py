@@ -18,6 +18,7 @@ import dask
 from dask.utils import format_bytes
 from distributed import Client, Future
 from distributed.comm.core import CommClosedError
+from distributed.scheduler import KilledWorker, NoValidWorkerError
 
 from chunkmill.errors import ChunkmillError, JobError, NoAnswer, NoWorkers
 from chunkmill.log import LOG
@@ -119,7 +120,10 @@ def cluster_facts(client: Client, **options: Any) -> Mapping[str, Any]:
 
 @contextmanager
 def scheduler_needed(client: Client | None, job: str = _UNNAMED) -> Iterator[None]:
-    """Raise one `JobError`, which names the job, where what runs inside fails as its scheduler is gone."""
+    """Raise one `JobError`, which names the job, where what runs inside fails as its cluster does.
+
+    Its scheduler is gone, its workers were restarted, or they died of a task.
+    """
     address = getattr(getattr(client, "scheduler", None), "address", None)  # the client forgets it
     try:
         yield
@@ -130,11 +134,26 @@ def scheduler_needed(client: Client | None, job: str = _UNNAMED) -> Iterator[Non
     except ChunkmillError:
         raise
     except Exception as error:
-        if client is None or not _is_lost(client, error):
+        if client is None:
             raise
         where = f" at {address}" if address else ""
-        reason = f"the scheduler{where} is gone, and the tasks with it"
-        hint = "run it again with a Client of another one: what a job has on record is not done again"
+        if _is_lost(client, error):
+            reason = f"the scheduler{where} is gone, and the tasks with it"
+            hint = "run it again with a Client of another one: what a job has on record is not done again"
+        elif isinstance(error, KilledWorker):
+            reason = f"each worker that ran its task {error.task!r} died, {error.last_worker.address} the last: most "
+            reason += "often a task takes more memory than a worker has"
+            hint = "with more memory a worker the same call resumes; or begin again (resume=False) with a lower "
+            hint += "max_mem=, or a smaller block= or chunks"
+        elif isinstance(error, CancelledError):
+            why = getattr(error, "reason", "") or "unknown"
+            reason = f"the cluster{where} has cancelled its tasks ({why}): somebody restarted it, or cancelled them"
+            hint = "the same call resumes: what a job has on record is not done again"
+        elif isinstance(error, NoValidWorkerError):
+            reason = f"the cluster{where} has had no worker for its tasks for too long: {error}"
+            hint = "give it workers, and the same call resumes; distributed.scheduler.no-workers-timeout is the limit"
+        else:
+            raise
         raise JobError(job=job, reason=reason, hint=hint) from error
 
 

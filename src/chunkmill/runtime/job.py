@@ -211,7 +211,7 @@ def run_job(
         There is an unfinished job of another plan, or with ``resume=False`` one that is running; or a worker lacks
         something, or this run was discarded since; or this would block the event loop of an asynchronous Client.
     """
-    scheduler, monitor = scheduler or Scheduler(), monitor or JobMonitor(job.name)
+    scheduler, monitor = scheduler or Scheduler(of_job=True), monitor or JobMonitor(job.name)
     scheduler.check_may_wait(job.name)
     try:
         with ended_by_sigterm(job.name, monitor.cancel, f"`chunkmill resume {job.store.url}`"):

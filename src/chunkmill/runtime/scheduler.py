@@ -29,11 +29,14 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.multiprocessing import RemoteException
 from dask.system import CPU_COUNT
 from distributed import Client, Future, default_client, span
+from distributed.threadpoolexecutor import thread_state
+from distributed.worker import get_worker
+from distributed.worker_state_machine import TaskState
 
 from chunkmill.errors import JobError
 from chunkmill.runtime.cluster_tasks import RunningTasks, cluster_facts
 
-__all__ = ["Scheduler", "check_n_tasks", "optimised"]
+__all__ = ["Scheduler", "check_n_tasks", "optimised", "worker_task"]
 
 # Tasks handed over at once: bounds what client and scheduler hold of a job, and the size of one message.
 _WAVE = 10_000
@@ -116,8 +119,38 @@ def _current_get() -> Any:
         return client.get
 
 
+def worker_task() -> TaskState | None:
+    """Return the state of the task that this thread runs; ``None`` outside a worker's tasks."""
+    try:
+        worker = get_worker()
+    except ValueError:
+        return None
+    key = worker.active_threads.get(threading.get_ident())
+    return None if key is None else worker.state.tasks.get(key)
+
+
+def _holds_thread_of(client: Client) -> bool:
+    """Return whether this is a task of the client's cluster that has not left the pool of its worker."""
+    if worker_task() is None or not getattr(thread_state, "proceed", True):
+        return False
+    return client.scheduler is not None and client.scheduler.address == get_worker().scheduler.address
+
+
 class Scheduler:
     """The scheduler or Client that dask is set to now; threads by default.
+
+    Parameters
+    ----------
+    of_job
+        Inside a task of the client's cluster, run tasks on the thread of that task: they would wait for the thread that
+        it holds. A task that has left its worker's pool (``worker_client``) has the cluster run them.
+
+    Parameters
+    ----------
+    of_job
+        Run the tasks of a job: inside a task of the same cluster on the thread of that task. It would hold the thread
+        that they need, and a hundred jobs that left theirs would all be at work at once. Where the task has left its
+        thread by itself (``worker_client``), on the cluster.
 
     Attributes
     ----------
@@ -129,10 +162,12 @@ class Scheduler:
         True when tasks share this process's memory, so that nothing is pickled.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, of_job: bool = False) -> None:
         self.get: Any = _current_get()
         owner = getattr(self.get, "__self__", None)
         self.client: Client | None = owner if isinstance(owner, Client) else None
+        if of_job and self.client is not None and _holds_thread_of(self.client):
+            self.get, self.client = dask.local.get_sync, None
         self.in_process = _shares_memory(self.get)
 
     @property

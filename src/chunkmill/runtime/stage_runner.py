@@ -161,7 +161,7 @@ def run_once(
     title
         Of the job on the dashboard; the stages' names by default.
     """
-    scheduler = Scheduler()
+    scheduler = Scheduler(of_job=True)
     scheduler.check_may_wait(name)
     needs = None
     if not scheduler.in_process and any(len(stage.tasks) for stage in stages):
@@ -214,7 +214,7 @@ def run_stages(
         Most tasks that a process may run at the same time; ``None``: as many as it has threads.
     """
     at_once = None if tasks_at_once is None else AtOnce(tasks_at_once)
-    scheduler = scheduler or Scheduler()
+    scheduler = scheduler or Scheduler(of_job=True)
     results: list[StageResult] = []
     n_redone = 0
     ran: dict[str, set[str]] = {}

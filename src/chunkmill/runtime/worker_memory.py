@@ -14,9 +14,10 @@ import dask
 from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 from distributed.system import MEMORY_LIMIT
+from distributed.worker import get_worker
 
 from chunkmill.runtime.cluster_tasks import cluster_facts
-from chunkmill.runtime.scheduler import Scheduler
+from chunkmill.runtime.scheduler import Scheduler, worker_task
 
 __all__ = ["THREAD_OVERHEAD", "Worker", "current_worker", "parse_memory", "peak_memory"]
 
@@ -56,10 +57,15 @@ class Worker:
 def current_worker(max_mem: int | str | None = None) -> Worker:
     """Return the workers of the current dask scheduler or Client.
 
-    `max_mem` defaults to ``chunkmill.max-mem`` in dask's config, or else to a fraction of a worker's memory limit.
+    `max_mem` defaults to ``chunkmill.max-mem`` in dask's config, or else to a fraction of a worker's memory limit; in a
+    task, whose worker may run such a job in each thread, to its thread's part.
     """
-    scheduler = Scheduler()
+    scheduler = Scheduler(of_job=True)
     n_threads, n_workers, limit = scheduler.threads_per_worker, 1, MEMORY_LIMIT
+    n_jobs = 1  # at once in this process
+    if scheduler.in_process and worker_task() is not None:
+        own = get_worker()
+        n_jobs, limit = own.state.nthreads, own.memory_manager.memory_limit or MEMORY_LIMIT
     if scheduler.client is not None and scheduler.is_in_event_loop:
         about = scheduler.client.scheduler_info()
         n_workers = max(1, about.get("n_workers", 1))
@@ -74,8 +80,9 @@ def current_worker(max_mem: int | str | None = None) -> Worker:
         n_workers = int(dask.config.get("num_workers", None) or CPU_COUNT)
         limit = MEMORY_LIMIT // n_workers
     if max_mem is None:
-        max_mem = dask.config.get("chunkmill.max-mem", None)
-    return Worker(int(limit * _SHARE) if max_mem is None else parse_memory(max_mem), n_threads, n_workers)
+        of_worker = dask.config.get("chunkmill.max-mem", None)
+        max_mem = max(1, int(limit * _SHARE if of_worker is None else parse_memory(of_worker)) // n_jobs)
+    return Worker(parse_memory(max_mem), n_threads, n_workers)
 
 
 def parse_memory(max_mem: int | str) -> int:

@@ -1,13 +1,15 @@
 """Waiting for tasks of a cluster: for workers that went away, and for tasks that ended without a message."""
 
+import os
 import threading
 import time
 import warnings
 
+import dask
 import pytest
 from distributed import Client, LocalCluster, SchedulerPlugin
 
-from chunkmill.errors import NoAnswer, NoWorkers
+from chunkmill.errors import JobError, NoAnswer, NoWorkers
 from chunkmill.runtime import cluster_tasks
 from chunkmill.runtime import scheduler as scheduling
 from chunkmill.runtime.cluster_tasks import RunningTasks, answered, stores_watched
@@ -60,6 +62,33 @@ def test_a_cluster_that_lost_its_workers_is_named_once(client):
     assert f"the cluster at {client.scheduler.address} has had no workers for" in str(warning.message)
     assert "5 tasks wait for one" in str(warning.message)
     assert sorted(results) == [0, 2, 8, 18, 32]
+
+
+def test_a_cluster_that_is_restarted_ends_a_job_with_one_error():
+    """Dask's FutureCancelledError names a key, and no way out."""
+    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(**options) as cluster, Client(cluster) as client:
+        restart = threading.Timer(0.5, client.restart)
+        restart.start()
+        with pytest.raises(JobError, match=r"has cancelled its tasks \(scheduler-restart\).*the same call resumes"):
+            Scheduler().run("waits", pause, 2.0, [(i,) for i in range(3)], ENDED.append)
+        restart.join()
+
+
+def pause(seconds, _):
+    time.sleep(seconds)
+
+
+def end_worker(*_):
+    os._exit(1)
+
+
+def test_a_task_that_ends_every_worker_names_the_bounds_to_lower():
+    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    allowed = dask.config.set({"distributed.scheduler.allowed-failures": 0})
+    with allowed, LocalCluster(**options) as cluster, Client(cluster):
+        with pytest.raises(JobError, match=r"^ends: each worker that ran its task .* died.*resumes.*max_mem=.*block="):
+            Scheduler().run("ends", end_worker, None, [(1,)], ENDED.append)
 
 
 def test_each_result_is_gathered_once_and_in_few_rounds(client, monkeypatch):
