@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import chunkmill as cm
 from chunkmill.cli.main import main
-from chunkmill.errors import UnsupportedFeature
+from chunkmill.errors import RegionError, UnsupportedFeature
 
 VALUES = np.random.default_rng(4).integers(0, 4000, (2, 12, 20, 24)).astype("u2")
 DIMS = ("c", "z", "y", "x")
@@ -459,3 +459,62 @@ def test_an_ozx_is_one_file_with_its_documents_first(source, tmp_path):
         assert archive.testzip() is None
         assert json.loads(archive.comment)["ome"]["version"] == "0.6"
     np.testing.assert_array_equal(cm.open_array(tmp_path / "newest.ozx", "0")[...], VALUES)
+
+
+@pytest.mark.parametrize("name", ["zarr2", "n5", "zarr3-draft"])
+def test_an_ozx_holds_zarr_v3_alone(source, tmp_path, name):
+    for make in (
+        lambda url: cm.pyramid(source, url, format=name),
+        lambda url: cm.convert(source, url, format=name),
+        lambda url: cm.create_array(url, shape=4, dtype="u1", format=name),
+        lambda url: cm.create_group(url, format=name),
+        lambda url: cm.to_store(VALUES[0], url, format=name),
+    ):
+        with pytest.raises(UnsupportedFeature, match=r"an \.ozx file holds Zarr v3 alone; give format='zarr3'"):
+            make(tmp_path / "x.ozx")
+    assert not (tmp_path / "x.ozx").exists()
+
+
+@pytest.mark.parametrize(("options", "error", "message"), [
+    ({"shards": (64, 64, 64)}, RegionError, "3 lengths for 4 axes"),
+    ({"chunks": (4, 4, 4)}, RegionError, "3 lengths for 4 axes"),
+    ({"chunks": {"q": 3}}, ValueError, "unknown|names"),
+    ({"factors": (2, 2)}, ValueError, "2"),
+    ({"scale": (2, 2)}, ValueError, "2"),
+    ({"stack": "t"}, ValueError, "no list of arrays"),
+    ({"target": None, "region": np.s_[:1]}, ValueError, "need a target"),
+    ({"target": None, "target_storage_options": {"anon": True}}, ValueError, "without a target"),
+    ({"allow": ["everything"]}, ValueError, "everything"),
+    ({"name": "x", "format": "zarr3", "ome": "0.4"}, UnsupportedFeature, "0.4 is for Zarr v2"),
+])  # fmt: skip
+def test_an_option_that_cannot_be_used_is_an_error(source, tmp_path, options, error, message):
+    with pytest.raises(error, match=message):
+        cm.plan_pyramid(source, **{"target": tmp_path / "image", **options})
+
+
+def test_labels_are_as_their_image(source, tmp_path):
+    cm.pyramid(source, tmp_path / "image", scale=0.5)
+    cm.to_store((VALUES[0] > 9).astype("u1"), tmp_path / "cells.zarr", "0", chunks=(4, 8, 8))
+    for options in ({"format": "zarr2"}, {"ome": "0.4"}):
+        with pytest.raises(ValueError, match="labels are as their image, zarr3 and OME-Zarr"):
+            cm.plan_pyramid((tmp_path / "cells.zarr", "0"), label_of=tmp_path / "image", **options)
+    cm.pyramid((tmp_path / "cells.zarr", "0"), label_of=tmp_path / "image")  # named by what is no number
+    assert cm.open_group(tmp_path / "image", "labels").attributes["ome"]["labels"] == ["cells"]
+
+
+def test_chunks_by_the_names_of_an_images_axes(tmp_path):
+    cm.to_store(VALUES[0], tmp_path / "a.n5", "s0", format="n5", codecs="gzip", chunks=(4, 8, 8))
+    plan = cm.plan_pyramid((tmp_path / "a.n5", "s0"), tmp_path / "image", chunks={"x": 4}, levels=1)
+    assert plan.arrays[0]["chunks"] == (4, 8, 4)
+
+
+def test_an_image_without_a_name_is_named_by_its_place(tmp_path):
+    for level, factor in (("s0", 1), ("s1", 2)):
+        cm.create_array(tmp_path / "brain.n5", level, shape=(8 // factor,) * 3, dtype="u1", chunks=(4,) * 3, format="n5",
+                        attributes={"pixelResolution": [1, 1, 1], "downsamplingFactors": [factor] * 3})  # fmt: skip
+    cm.convert(tmp_path / "brain.n5", tmp_path / "a.zarr", format="zarr3", ome="0.5")
+    image = cm.open_group(tmp_path / "a.zarr").multiscales[0]
+    assert image.name == "brain"
+    assert repr(image) == (
+        "<MultiscaleImage 'brain' (0.5), axes z, y, x: (8, 8, 8) of (1.0, 1.0, 1.0), (4, 4, 4) of (2.0, 2.0, 2.0)>"
+    )

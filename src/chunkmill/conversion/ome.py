@@ -22,6 +22,7 @@ from chunkmill.model.multiscales import (
     Multiscale,
     emit_n5_levels,
     emit_transform,
+    image_name,
     moved_level,
     without_level,
 )
@@ -194,5 +195,6 @@ def _relative(
             continue
         region = None if crop is None else region_of(crop(each.array.stored))
         levels.append(level if region is None else moved_level(level, [cut.start for cut in region]))
-    own = Multiscale(image.axes, tuple(levels), image.version, image.name, image.method, image.system)
+    name = image_name(image.name, group.path, group.url)
+    own = Multiscale(image.axes, tuple(levels), image.version, name, image.method, image.system)
     return replace(own, stored=image.stored)

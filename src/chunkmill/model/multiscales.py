@@ -26,6 +26,7 @@ __all__ = [
     "bad_attribute",
     "emit_n5_levels",
     "emit_transform",
+    "image_name",
     "is_number",
     "listed",
     "moved_level",
@@ -117,6 +118,24 @@ Children: TypeAlias = Callable[[Callable[[str], bool]], Mapping[str, tuple[int, 
 def axis_type(name: str) -> str:
     """Return the type of an axis that only its name describes."""
     return _TYPES.get(name.lower(), "space")
+
+
+def image_name(name: str | None, path: str, url: str) -> str:
+    """Return the name of an image; of one that has none, of the last part of its path or url that numbers no level.
+
+    Examples
+    --------
+    >>> image_name("/", "em/cells/s0", ""), image_name(None, "0", "memory://lab/brain.ome.zarr")
+    ('cells', 'brain')
+    """
+    if name not in {None, "", "/"}:
+        return str(name)
+    for part in reversed([*url.rstrip("/").split("/"), *path.split("/")]):
+        for suffix in (".ozx", ".zip", ".zarr", ".n5", ".ome"):
+            part = part.removesuffix(suffix)  # noqa: PLW2901
+        if part and not (part.isdecimal() or _is_level(part)):
+            return part
+    return "image"
 
 
 def reduced_level(level: Level, path: str, total: Sequence[int], *, averages: bool) -> Level:

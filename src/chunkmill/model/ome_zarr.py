@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
+from chunkmill.hints import Hint
 from chunkmill.model.multiscales import (
     Affine,
     Axis,
@@ -140,7 +141,16 @@ def _replaced(attributes: Mapping[str, Any]) -> frozenset[str]:
 
 def check_coordinate_systems(image: Multiscale, convention: str, allow: Collection[str]) -> None:
     """Raise `UnsupportedFeature` where the convention has one coordinate system, and the image more."""
-    if convention == "0.6" or "coordinate_systems" in allow:
+    if "coordinate_systems" in allow:
+        return
+    levels = [each for each in image.stored.get("datasets", ()) if isinstance(each, Mapping)]
+    if others := _systems_of_levels(levels, _own_name(image.stored)):
+        feature = (
+            f"the coordinate systems {', '.join(map(repr, others))}, to which each level has its own transformation"
+        )
+        hint = Hint("give {} to leave them out", ("allow", ["coordinate_systems"]))
+        raise UnsupportedFeature(format=f"OME-Zarr {convention}", feature=f"writing {feature}", hint=hint)
+    if convention == "0.6":
         return
     if lost := [name for name in _other_systems(image) if name != image.system]:
         raise _unsupported(convention, f"the coordinate systems {', '.join(map(repr, lost))} of an image")
@@ -171,7 +181,7 @@ def _emit_image(image: Multiscale, version: str) -> dict[str, Any]:
             steps = [{**one, "input": {"path": level.path}, "output": {"name": name}}]
         datasets.append({**of_levels.get(level.path, {}), "path": level.path, "coordinateTransformations": steps})
     kept = {each: value for each, value in image.stored.items() if each not in _OF_IMAGE}
-    stored = {**kept, "datasets": datasets, "name": image.name or "/"}
+    stored = {**kept, "datasets": datasets, **({"name": image.name} if image.name else {})}
     stored |= {} if image.method is None else {"type": image.method}
     if version != "0.6":
         return {"axes": axes, **stored}
@@ -238,18 +248,22 @@ def _parse_image(stored: Mapping[str, Any], version: str, children: Children) ->
         raise bad_attribute("multiscales", datasets, "datasets, each with a path")
     axes = _axes(stored, datasets, children)
     n, alternatives = len(axes), _alternatives(stored)
-    own = tuple(_placement(dataset.get("coordinateTransformations") or (), n) for dataset in datasets)
+    own_name = _own_name(stored)
+    own = tuple(_placement(_to_system(dataset, own_name), n) for dataset in datasets)
     affines: dict[str, Affine] = {}
     system = None
     if alternatives:
         for each in alternatives:
             with suppress(MetadataError):
-                affines |= _reached(each, _own_name(stored), n)
-    else:  # one for all levels
-        whole = _placement(stored.get("coordinateTransformations") or (), n)
-        own = tuple(_within(level, whole) for level in own)
+                affines |= _reached(each, own_name, n)
+    # what names no coordinate system is of all levels
+    whole = _placement([each for each in _listed_transformations(stored) if each not in alternatives], n)
+    own = tuple(_within(level, whole) for level in own)
     diagonal = {name: found for name, rows in affines.items() if (found := _diagonal(rows, n))}
     systems = {name: tuple(_within(level, outer) for level in own) for name, outer in diagonal.items()}
+    for name in _systems_of_levels(datasets, own_name):
+        with suppress(MetadataError):
+            systems[name] = tuple(_placement(_to_system(dataset, name), n) for dataset in datasets)
     if alternatives and "coordinateSystems" not in stored:  # else the levels have a named system of their own
         system = _chosen_system([_system(each.get("output")) for each in alternatives], systems)
     placed = zip(datasets, own if system is None else systems[system], strict=True)
@@ -304,11 +318,30 @@ def _transformations(datasets: Sequence[Mapping[str, Any]]) -> list[Mapping[str,
     return [each for dataset in datasets[:1] for each in dataset.get("coordinateTransformations") or ()]
 
 
+def _listed_transformations(stored: Mapping[str, Any]) -> Sequence[Any]:
+    found = stored.get("coordinateTransformations") or ()
+    return found if isinstance(found, list) else ()
+
+
 def _alternatives(stored: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the transformations to other coordinate systems, as OME-Zarr 0.6 and SpatialData have them."""
-    found = stored.get("coordinateTransformations") or ()
-    named = [each for each in found if isinstance(each, Mapping) and _system(each.get("output"))]
-    return named if len(named) == len(found) else []
+    found = _listed_transformations(stored)
+    return [each for each in found if isinstance(each, Mapping) and _system(each.get("output"))]
+
+
+def _to_system(dataset: Mapping[str, Any], name: str) -> list[Any]:
+    """Return the transformations of a level that lead to a coordinate system: those to others are alternatives."""
+    found = _listed_transformations(dataset)
+    named = _alternatives(dataset)
+    if len({_system(each["output"]) for each in named}) <= 1:
+        return list(found)
+    return [each for each in found if each not in named or _system(each["output"]) == name]
+
+
+def _systems_of_levels(datasets: Sequence[Mapping[str, Any]], own: str) -> list[str]:
+    """Return the coordinate systems but the levels' own that transformations of every level lead to."""
+    names = [{_system(each["output"]) for each in _alternatives(dataset)} - {own} for dataset in datasets]
+    return sorted(set.intersection(*names)) if names and any(len(_alternatives(d)) > 1 for d in datasets) else []
 
 
 def _other_systems(image: Multiscale) -> dict[str, Mapping[str, Any]]:

@@ -19,6 +19,7 @@ from chunkmill.errors import ChunkmillError, MetadataError, NodeExists, StoreErr
 from chunkmill.formats.base import Format, is_blank, parse_json
 from chunkmill.formats.references import ROOT_KEY, is_reference_root
 from chunkmill.formats.registry import FORMATS, get_format
+from chunkmill.hints import Hint
 from chunkmill.model.metadata import parents_of, same_json
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
@@ -57,8 +58,19 @@ Documents = dict[str, bytes | None]
 
 
 def format_of_store(store: Store, name: str) -> Format:
-    """Return the format as the store's root documents configure it; fresh when there are none."""
+    """Return the format as the store's root documents configure it; fresh when there are none.
+
+    Raises
+    ------
+    UnsupportedFeature
+        The store is an ``.ozx`` file, which holds Zarr v3 (OME-Zarr's RFC-9), and has nothing of that format.
+    """
     fresh = get_format(name)
+    if store.url.lower().endswith(".ozx") and name != "zarr3":
+        roots = {*fresh.array_keys(""), *fresh.group_keys("")} if may_have(fresh, "") else set(fresh.root_keys())
+        if not present(fetch(store, roots)):
+            hint = Hint("give {}, or a target that ends with .zip", ("format", "zarr3"))
+            raise UnsupportedFeature(format=name, feature=f"{store.url}: an .ozx file holds Zarr v3 alone", hint=hint)
     if not (keys := fresh.root_keys()):
         return fresh
     found = fresh.configured(present(_without_blank(fetch(store, keys))))

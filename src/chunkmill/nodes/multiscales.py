@@ -46,7 +46,7 @@ class ScaleLevel:
     translation: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class MultiscaleImage(Sequence[ScaleLevel]):
     """One image in several resolutions, the finest first: a sequence of `ScaleLevel`.
 
@@ -83,7 +83,12 @@ class MultiscaleImage(Sequence[ScaleLevel]):
     systems: Mapping[str, tuple[Placement, ...]] = field(default_factory=dict)
     affines: Mapping[str, Affine] = field(default_factory=dict)
     own: tuple[Placement, ...] = ()
-    stored: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    stored: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        axes = ", ".join(axis.name if axis.unit is None else f"{axis.name} in {axis.unit}" for axis in self.axes)
+        shapes = ", ".join(f"{level.array.shape} of {level.scale}" for level in self.levels)
+        return f"<MultiscaleImage {self.name or ''!r} ({self.version}), axes {axes}: {shapes}>"
 
     def within(self, system: str | None) -> MultiscaleImage:
         """Return the image in another of its coordinate systems; ``None``: that of the levels themselves.

@@ -29,6 +29,7 @@ from chunkmill.model.multiscales import (
     Multiscale,
     axis_type,
     emit_n5_levels,
+    image_name,
     moved_level,
     reduced_level,
     without_level,
@@ -250,7 +251,7 @@ def describe_levels(
         names=[axis.name for axis in base.axes],
         spacing=base.level.scale if base.is_scaled else None,
     )
-    name = _default_name(target) if base.name in {None, "", "/"} else base.name
+    name = image_name(base.name, target.path, target.store.url)
     averages = method != "stride"
     described = tuple(
         reduced_level(base.level, f"{target.stem}{number}", shape.total, averages=averages)
@@ -276,14 +277,6 @@ def level_convention(documents_format: Format, image: Multiscale | MultiscaleIma
     own = documents_format.level_metadata
     is_newest = own == "0.5" and image is not None and ome_version(image.version) == "0.6"
     return "0.6" if is_newest else own
-
-
-def _default_name(target: LevelTarget) -> str:
-    """Return the name of an image that has none: the last part of its path or url, without suffixes of formats."""
-    name = target.path.rpartition("/")[2] or target.store.url.rstrip("/").rpartition("/")[2]
-    for suffix in (".ozx", ".zip", ".zarr", ".n5", ".ome"):
-        name = name.removesuffix(suffix)
-    return name or "image"
 
 
 def _describe_first(

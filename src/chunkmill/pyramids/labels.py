@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from chunkmill.conversion.computed import ComputedStore
 from chunkmill.errors import UnsupportedFeature
-from chunkmill.model.multiscales import Level
+from chunkmill.model.multiscales import Level, image_name
 from chunkmill.model.ome_zarr import OME_VERSIONS
 from chunkmill.nodes.api import open_source
 from chunkmill.nodes.documents import format_of_store
@@ -57,7 +58,7 @@ class LabelList:
 
 
 def labels_of(
-    image: Any, base: BaseImage, name: str | None, storage_options: Mapping[str, Any] | None
+    image: Any, base: BaseImage, storage_options: Mapping[str, Any] | None
 ) -> tuple[BaseImage, LevelTarget, LabelList, list[tuple[int, ...]]]:
     """Return labels with the voxels of their image, where they are written, the list of them, and the image's factors.
 
@@ -77,7 +78,8 @@ def labels_of(
     version = level_convention(documents_format, images[0])
     if version not in OME_VERSIONS:
         raise UnsupportedFeature(format=group.format, feature="labels", hint="OME-Zarr has them: convert the image")
-    own = name or base.array.path.rpartition("/")[2] or "labels"
+    computed = isinstance(base.array.store, ComputedStore)
+    own = "labels" if computed and not base.name else image_name(base.name, base.array.path, base.array.url)
     base = replace(base, name=own, attributes={"image-label": {"source": {"image": "../../"}}}, described=None)
     if not base.is_scaled:
         base = _with_voxels_of(images[0], base)

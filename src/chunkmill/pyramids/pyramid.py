@@ -19,7 +19,7 @@ from chunkmill.conversion.computed import ComputedStore
 from chunkmill.conversion.convert_job import check_apart, region_layout, shown_node
 from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.ome import check_ome
-from chunkmill.conversion.options import is_keep, with_call, with_options_of
+from chunkmill.conversion.options import by_array, is_keep, with_call, with_options_of
 from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
 from chunkmill.conversion.region_option import RegionOption, region_of, whole
 from chunkmill.conversion.target_writer import TargetWriter
@@ -208,19 +208,22 @@ def plan_pyramid(
     )
     if isinstance(base.array.store, ComputedStore) and is_keep(codecs):
         codecs = "default"
+    _check_usable(source, target, region=region, stack=stack, label_of=label_of, options=target_storage_options)
+    names = [axis.name for axis in base.axes]
+    chunks = by_array(chunks, base.array, "chunks", lambda _: names)
+    shards = by_array(shards, base.array, "shards", lambda _: names)
     check_method("mode" if label_of is not None and method == "mean" else method, base.array.dtype)
     options = storage_options if target_storage_options is None else target_storage_options
     label = None
     if label_of is not None:
-        if target is not None:
-            raise ValueError(f"target={target!r}: label_of= says where labels are written; leave the target out")
-        base, where, label, of_image = labels_of(label_of, base, name, storage_options)
+        base, where, label, of_image = labels_of(label_of, base, storage_options)
+        if format not in {None, where.format.name} or ome not in {"auto", where.convention}:
+            msg = f"format={format!r}, ome={ome!r}: labels are as their image, {where.format.name} and OME-Zarr "
+            raise ValueError(f"{msg}{where.convention}; leave both out")
         if levels is None and factors == 2 and of_image:  # noqa: PLR2004 - the default
             factors = of_image
         method = "mode" if method == "mean" else method
     elif target is None:
-        if region is not None:
-            raise ValueError(f"region={region!r}: levels of a crop need a target: the source has the whole image")
         where = target_next_to(base, format, ome)
     else:
         store, path, format = open_target(target, options, format)  # noqa: A001
@@ -250,6 +253,20 @@ def plan_pyramid(
     return plan_levels_job(
         base.array, where, described, method, current_worker(max_mem), exact=exact, overwrite=overwrite, label=label
     )
+
+
+def _check_usable(source: Any, target: Any, *, region: Any, stack: str, label_of: Any, options: Any) -> None:
+    """Raise `ValueError` for arguments that others make useless."""
+    if stack != "c" and not isinstance(source, list):
+        raise ValueError(f"stack={stack!r}: the source is no list of arrays, which a new axis could join")
+    if label_of is not None and target is not None:
+        raise ValueError(f"target={target!r}: label_of= says where labels are written; leave the target out")
+    if target is None and options is not None:
+        raise ValueError(
+            "target_storage_options= without a target: the levels are written where the source or image is"
+        )
+    if target is None and label_of is None and region is not None:
+        raise ValueError(f"region={region!r}: levels of a crop need a target: the source has the whole image")
 
 
 @with_options_of(plan_pyramid)

@@ -267,6 +267,8 @@ def _describe_ozx(archive: zipfile.ZipFile) -> None:
         is_document = member.filename.rpartition("/")[2] == "zarr.json"
         return not is_document, member.filename.count("/") if is_document else 0
 
+    if "zarr.json" not in archive.NameToInfo:  # RFC-9 describes files with a node of Zarr v3 at their root
+        return
     archive.filelist.sort(key=place)  # members of one name keep their order: the last one counts
     version = "0.5"
     with contextlib.suppress(KeyError, ValueError, TypeError):

@@ -124,3 +124,35 @@ def test_paths_that_are_numbers():
     with pytest.warns(UserWarning, match="the path of a level is a number, read as text"):
         (read,) = parse_multiscales({"multiscales": [stored]}, none)
     assert [level.path for level in read.levels] == ["0", "1"]
+
+
+def scaled(factor, output=None):
+    ends = {} if output is None else {"input": {"path": "0"}, "output": {"name": output}}
+    return {"type": "scale", "scale": [factor, factor], **ends}
+
+
+AXES = [{"name": "y", "type": "space"}, {"name": "x", "type": "space"}]
+
+
+@pytest.mark.parametrize("key", ["axes", "coordinateSystems"])
+def test_transformations_of_a_level_to_several_systems_are_alternatives(key):
+    systems = [{"name": name, "axes": AXES} for name in ("physical", "stage")]
+    steps = [scaled(0.5, "physical"), scaled(5, "stage")]
+    stored = {key: AXES if key == "axes" else systems, "datasets": [{"path": "0", "coordinateTransformations": steps}]}
+    (image,) = parse_multiscales({"ome": {"version": "0.6", "multiscales": [stored]}}, none)
+    assert image.levels[0].scale == (0.5, 0.5)
+    assert image.systems["stage"] == (((5, 5), (0, 0)),)
+    with pytest.raises(UnsupportedFeature, match="'stage'"):
+        emit_ome([image], "0.6", {})
+    emit_ome([image], "0.6", {}, allow=["coordinate_systems"])
+
+
+def test_transformations_of_all_levels_are_no_alternatives_to_those_to_other_systems():
+    stored = {
+        "axes": AXES,
+        "datasets": [{"path": "0", "coordinateTransformations": [scaled(0.5)]}],
+        "coordinateTransformations": [scaled(2), {"type": "scale", "scale": [5, 5], "input": "own", "output": "stage"}],
+    }
+    (image,) = parse_multiscales({"ome": {"version": "0.5", "multiscales": [stored]}}, none)
+    assert image.own[0] == ((1, 1), (0, 0))
+    assert image.systems["stage"] == (((5, 5), (0, 0)),)
