@@ -265,9 +265,6 @@ class Report(_Columns):
         Tasks that an earlier run had done.
     memory_of_tasks_bytes
         Memory of the tasks of one worker, as planned; `peak_memory_bytes` is measured, of the process.
-    filled
-        Blocks for which the function of a `transform` failed, and which read as fill value: for each the ``region``
-        and the ``reason``.
     """
 
     operation: str
@@ -279,7 +276,6 @@ class Report(_Columns):
     seconds: float
     n_resumed: int = 0
     memory_of_tasks_bytes: int = 0
-    filled: tuple[Any, ...] = ()
 
     def _title(self) -> str:
         return f"{self.operation}: done"
@@ -296,18 +292,10 @@ class Report(_Columns):
             ("time", f"{format_seconds(self.seconds)}{speed}"),
             *cost_rows(self.costs, memory),
             *resumed,
-            *self._filled(),
             ("from", self.source),
             ("to", self.target),
             ("strategy", self.strategy),
         ]
-
-    def _filled(self) -> Rows:
-        if not self.filled:
-            return []
-        region = ", ".join(f"{start}:{stop}" for start, stop in self.filled[0].region)
-        first = f"the first of region [{region}]: {self.filled[0].reason}"
-        return [("filled", f"{counted(len(self.filled), 'block')}, for which the function failed; {first}")]
 
     def _tables(self) -> list[list[tuple[str, ...]]]:
         return [list(stage_rows(self.stages))]
@@ -468,7 +456,6 @@ class Plan(_Columns):
             result.seconds,
             result.n_resumed,
             memory_of_tasks_bytes=self.costs.peak_memory_bytes,
-            filled=tuple(sorted(each for stage in result.stages for each in stage.details)),
         )
 
     def _title(self) -> str:

@@ -66,8 +66,6 @@ class Job:
         `prepare`, whose chunks the job would write over.
     check_result
         Called before `publish`: raises where the result must not be published.
-    on_results
-        Called with the results of all stages, before `check_result`.
     leases
         Holds the paths of further targets, in the run of that name, while tasks run and the result is published.
     writes
@@ -109,7 +107,6 @@ class Job:
     writes: Sequence[Store] = ()
     check_free: Callable[[str], object] | None = None
     check_result: Callable[[], object] | None = None
-    on_results: Callable[[Sequence[StageResult]], object] = tuple
     leases: Callable[[str], AbstractContextManager[object]] = nullcontext
     overwrite: bool | None = False
     staged: Callable[[str, Mapping[str, str] | None], Job | None] | None = None
@@ -284,7 +281,6 @@ def _run_inside(
                     monitor=monitor,
                     tasks_at_once=job.tasks_at_once,
                 )
-            job.on_results(results)
             check = job.check_result or _nothing
             look = partial(job.store.get_versioned, journal.plan_key)
             *_, plan = at_once(job.store, lambda: journal.check(now=True), check, look)

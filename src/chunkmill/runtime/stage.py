@@ -131,15 +131,12 @@ class TaskResult:
         Further results for the client, few and small.
     reads
         Mark of the versions of what was read, by `chunkmill.stores.read_versions.digest_of`; ``None``: not known.
-    is_final
-        Whether the task is done for good. Others are not recorded: a job that is resumed runs them again.
     """
 
     counts: Mapping[str, int]
     writes: Mapping[str, Any] = field(default_factory=dict)
     details: Sequence[Any] = ()
     reads: int | None = None
-    is_final: bool = True
 
     @classmethod
     def of(cls, meter: Meter, **counts: int) -> TaskResult:

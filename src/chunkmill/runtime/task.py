@@ -190,7 +190,6 @@ class _Progress:
         self._reads: int | None = None if stage.inputs is None else 0
         self._earlier: list[WrittenKeys] = []
         self._writes: dict[str, Any] = {}
-        self._is_final = True
         self._begin()
 
     def _begin(self) -> None:
@@ -214,7 +213,6 @@ class _Progress:
         self._writes.update(result.writes)
         self._reads = None if self._reads is None or result.reads is None else (self._reads + result.reads) % 2**64
         self._n_bytes += result.counts.get("bytes_written", 0)
-        self._is_final &= result.is_final
 
     def is_due(self) -> bool:
         """Return whether a record should be written before the next spec; in a transaction, changes come at the end."""
@@ -224,8 +222,6 @@ class _Progress:
 
     def record(self, upto: tuple[int, ...] | None = None) -> None:
         """Record what is done; all, without `upto`."""
-        if not self._is_final:
-            return
         batch = self._stage.batch
         if batch is not None and upto is None and not self._earlier:
             written = [*WrittenKeys.of(self._writes)]

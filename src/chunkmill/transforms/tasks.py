@@ -32,7 +32,7 @@ from chunkmill.stores.wrapper import AbsencesNoted
 from chunkmill.transforms.blocks import ArrayAxes, Halo, array_region, padded_region
 from chunkmill.transforms.function import BlockFunction, block_facts, carried, checked_result
 
-__all__ = ["Boundary", "FilledBlock", "SourceRegion", "TransformSource", "TransformTarget", "TransformTasks"]
+__all__ = ["Boundary", "SourceRegion", "TransformSource", "TransformTarget", "TransformTasks"]
 __all__ += ["block_inputs", "block_reads", "block_share", "block_shows", "sampled_dtypes", "write_block"]
 
 Boundary: TypeAlias = Literal["reflect", "nearest", "none"] | float
@@ -57,21 +57,6 @@ class TransformTarget(NamedTuple):
 
     array: StoredArray
     axes: ArrayAxes
-
-
-class FilledBlock(NamedTuple):
-    """A block for which the function failed, and whose store keys were left absent: they read as fill value.
-
-    Attributes
-    ----------
-    region
-        First element, and the one after the last, along each axis of the blocks.
-    reason
-        Message of the error.
-    """
-
-    region: tuple[tuple[int, int], ...]
-    reason: str
 
 
 class _Read(NamedTuple):
@@ -102,8 +87,6 @@ class TransformTasks:
         Whether there is nothing under the targets' keys yet.
     skips_absent
         Whether store keys of the targets stay absent where all that they are made from is.
-    fills
-        Whether store keys of blocks for which the function fails are left absent.
     write_empty
         Whether chunks of fill value are written.
     """
@@ -118,7 +101,6 @@ class TransformTasks:
     trims: bool = True
     fresh: bool = True
     skips_absent: bool = False
-    fills: bool = False
     write_empty: bool = False
 
     def region(self, number: int) -> Region:
@@ -254,7 +236,7 @@ class _Block:
 
     def run(self) -> TaskResult:
         """Read, call the function, write."""
-        tasks, filled = self.tasks, list[FilledBlock]()
+        tasks = self.tasks
         blocks = [self._read(source, read) for source, read in zip(tasks.sources, self.reads, strict=True)]
         results: list[NDArray[Any] | None] = [None] * len(tasks.targets)
         if not (tasks.skips_absent and self._is_absent(self.reads)):
@@ -264,20 +246,17 @@ class _Block:
             except (Exception, SystemExit) as error:  # noqa: BLE001 - any: an exit would end the worker
                 failed = self._failed(error)
                 failed.__cause__ = carried(error)
-            if failed is None:
-                results = [*self._results(returned)]
-            elif tasks.fills:
-                filled.append(FilledBlock(tuple((cut.start, cut.stop) for cut in self.region), failed.reason))
-            else:
+            if failed is not None:
                 raise failed  # here, where Python adds nothing to it: what the function raised may not be pickled
+            results = [*self._results(returned)]
             del returned
         del blocks  # before values are encoded
         for number, target in enumerate(tasks.targets):
             result, results[number] = results[number], None
             values = None if result is None else self._checked(target, result)
             del result
-            self._write(target, values, "action_fill" if filled else "action_absent")
-        return TaskResult(self.counts | self.meter.counts(), self.written, filled, self.meter.digest(), not filled)
+            self._write(target, values)
+        return TaskResult(self.counts | self.meter.counts(), self.written, reads=self.meter.digest())
 
     def sampled_dtypes(self, targets: Sequence[ArrayAxes]) -> list[np.dtype[Any]]:
         """Call the function for ones."""
@@ -395,20 +374,20 @@ class _Block:
 
     # ----------------------------------------------------------------------------------------------------------------
 
-    def _write(self, planned: TransformTarget, values: NDArray[Any] | None, why_absent: str) -> None:
+    def _write(self, planned: TransformTarget, values: NDArray[Any] | None) -> None:
         """Write the store keys of one target; without values they stay absent."""
         self.meter.writes = {}
-        self._write_keys(planned, values, why_absent)
+        self._write_keys(planned, values)
         self.written |= self.meter.writes
 
-    def _write_keys(self, planned: TransformTarget, values: NDArray[Any] | None, why_absent: str) -> None:
+    def _write_keys(self, planned: TransformTarget, values: NDArray[Any] | None) -> None:
         target, region = metered(planned.array, self.meter), array_region(self.region, planned.axes)
         keys = list(target.write_layout.grid.overlaps(region))
         absent = keys if values is None else []
         if values is not None and self.tasks.skips_absent and any(self.absent):
             absent = [key for key in keys if self._is_absent(self._reads_of(planned, key.coords))]
         self._count("n_keys", len(keys))
-        self._count(why_absent, len(absent))
+        self._count("action_absent", len(absent))
         self._count("action_transform", len(keys) - len(absent))
         if not self.tasks.fresh:
             for key in absent:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -54,7 +54,6 @@ class TransformOptions(TypedDict, total=False):
     chunk_key_encoding: Any
     write_empty_chunks: bool
     skip_absent: bool
-    on_error: Literal["raise", "fill"]
     max_mem: int | str | None
     overwrite: bool
     storage_options: Mapping[str, Any] | None
@@ -85,7 +84,6 @@ def plan_transform(
     chunk_key_encoding: Any = None,
     write_empty_chunks: bool = False,
     skip_absent: bool = False,
-    on_error: Literal["raise", "fill"] = "raise",
     max_mem: int | str | None = None,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
@@ -158,9 +156,6 @@ def plan_transform(
     skip_absent
         Leave store keys of the targets absent where all chunks that they are made from, halo included, are absent in
         every source: the function is not called then. Otherwise absent chunks are read as fill value.
-    on_error
-        ``"fill"``: leave the blocks for which the function raises absent. The report, and the attribute
-        ``chunkmill_filled`` of the targets, name them; the same call tries them again.
     max_mem
         Largest memory of the tasks of one worker in bytes, all its threads together, or as text (``"2 GiB"``), as in
         `plan_rechunk`. The function is taken to hold as much as it takes and returns.
@@ -196,7 +191,7 @@ def plan_transform(
     ('numpy.sqrt', 16, 1.0)
     """
     asked = dict(locals())
-    _check(function, source_region, params, on_error)
+    _check(function, source_region, params)
     arrays = [_open(each, storage_options) for each in _listed(sources, "sources")]
     places = _listed(target, "target")
     options = target_options(
@@ -229,7 +224,6 @@ def plan_transform(
         source_region=source_region,
         trims=trim,
         skips_absent=skip_absent,
-        fills=on_error == "fill",
         write_empty=write_empty_chunks,
     )
     described = [DescribedTarget.of(each, space, arrays[0]) for each in options]
@@ -250,7 +244,7 @@ def plan_transform(
     if not all(hasattr(n, "__index__") for n in lengths or ()):
         raise TypeError(f"block={block!r}: expected the length of a block, for all axes or each; -1 for all of an axis")
     used = options[0].keys() | {"halo", "boundary", "trim", "params", "block", "write_empty_chunks", "skip_absent"}
-    kept = {name: value for name, value in asked.items() if name in used | {"fingerprint", "on_error", "overwrite"}}
+    kept = {name: value for name, value in asked.items() if name in used | {"fingerprint", "overwrite"}}
     located = [array.url if not array.path else (array.url, array.path) for array in arrays]
     kept["target"] = [(new.store.url, new.path) for _, new in targets]
     lacks = f"the function {shown_function(function)}" + (source_region is not None) * ", source_region"
@@ -281,7 +275,7 @@ def transform(
         As in `plan_transform`.
     shape, dtype, chunks, shards, codecs, format, fill_value, dimension_names, attributes, chunk_key_encoding
         As in `plan_transform`.
-    write_empty_chunks, skip_absent, on_error, max_mem, overwrite
+    write_empty_chunks, skip_absent, max_mem, overwrite
         As in `plan_transform`.
     storage_options, target_storage_options
         As in `plan_transform`.
@@ -291,7 +285,7 @@ def transform(
     Returns
     -------
     Report
-        Store keys by action, bytes, seconds, and the blocks that were filled.
+        Store keys by action, bytes, seconds.
 
     Raises
     ------
@@ -316,9 +310,7 @@ def transform(
     return plan_transform(function, sources, target, **options).run(resume=resume, progress=progress)
 
 
-def _check(function: Any, source_region: Any, params: Any, on_error: Any) -> None:
-    if on_error not in {"raise", "fill"}:
-        raise ValueError(f"on_error={on_error!r}: expected 'raise' or 'fill'")
+def _check(function: Any, source_region: Any, params: Any) -> None:
     if not callable(function):
         raise TypeError(f"function={function!r}: expected a function of NumPy blocks")
     if source_region is not None and not callable(source_region):

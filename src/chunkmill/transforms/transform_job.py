@@ -34,7 +34,6 @@ from chunkmill.formats.peers import readers_text
 from chunkmill.hints import Hint
 from chunkmill.journal.names import fingerprint
 from chunkmill.model.grid import ChunkGrid, RegularAxis
-from chunkmill.nodes.opening import find_stored
 from chunkmill.runtime.job import Job
 from chunkmill.runtime.scheduler import check_n_tasks
 from chunkmill.runtime.stage import count_tasks
@@ -50,7 +49,7 @@ from chunkmill.transforms.blocks import (
 )
 from chunkmill.transforms.fingerprint import function_fingerprint, shown_function
 from chunkmill.transforms.tasks import TransformTarget, TransformTasks
-from chunkmill.transforms.writer import FILLED, TransformWriter
+from chunkmill.transforms.writer import TransformWriter
 
 __all__ = ["TransformRequest"]
 
@@ -104,7 +103,7 @@ class TransformRequest:
 
     def plan(self, worker: Worker) -> Plan:
         """Plan the job for some workers."""
-        writer = self._filled_before() or self._writer(self.blocks(worker))
+        writer = self._writer(self.blocks(worker))
         blocks = writer.tasks.blocks
         stage, costs = self._estimated(writer, worker)
         arrays = [source.array for source in self.tasks.sources]
@@ -146,7 +145,6 @@ class TransformRequest:
             publish=writer.publish,
             check_free=writer.check_free,
             check_result=writer.check_result,
-            on_results=writer.on_results,
             leases=writer.leases,
             overwrite=self.overwrite,
             staged=partial(self.staged_job, worker, writer, tasks_at_once) if writer.can_keep_old else None,
@@ -197,13 +195,6 @@ class TransformRequest:
             return None
         writer = self._writer(block_grid(units, multiples))
         return writer if writer.fingerprint == plan_hash else None
-
-    def _filled_before(self) -> TransformWriter | None:
-        """Return the writer of the job that has written the first target, where it filled blocks."""
-        array = self.targets[0][1]
-        there = None if self.overwrite else find_stored(array.store, array.path)
-        filled: Any = {} if there is None else there.attributes.get(FILLED)
-        return self._begun(filled.get("units"), filled.get("fingerprint")) if isinstance(filled, Mapping) else None
 
     # ----------------------------------------------------------------------------------------------------------------
     # Blocks

@@ -66,7 +66,6 @@ def test_the_format_is_that_of_the_group_above(source):
         ({"dtype": ["f4", "f8", "f2"], "target": [("m", "x"), ("m", "y")]}, "dtype= has 3 values for 2 targets"),
         ({"target": [("m", "x"), ("m", "x/y")], "dtype": "f4"}, "one is in the other"),
         ({"target": []}, "expected at least one place"),
-        ({"on_error": "ignore"}, "expected 'raise' or 'fill'"),
         ({"boundary": "wrap"}, "boundary='wrap'"),
         ({"boundary": 1j}, "boundary=1j: float32, the dtype of a source, does not hold it"),
         ({"boundary": {"z": "nearest"}}, "boundary= names the dimension 'z'"),

@@ -333,10 +333,10 @@ def test_a_failure_names_block_region_keys_and_line(source):
     ],
     ids=["shape", "kind", "number", "rank", "none", "generator", "text"],
 )
-def test_wrong_results_are_refused_also_where_failures_are_filled(source, function, message):
+def test_wrong_results_are_refused(source, function, message):
     store, _ = source
     with pytest.raises(TransformError, match=message):
-        cm.transform(function, (store, "a"), (store, "b"), dtype="f4", on_error="fill")
+        cm.transform(function, (store, "a"), (store, "b"), dtype="f4")
 
 
 def test_chunks_that_appear_after_they_were_read_are_an_error():

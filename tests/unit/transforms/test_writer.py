@@ -6,7 +6,7 @@ import pytest
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.errors import JobError, NodeExists, NodeNotFound, TransformError
+from chunkmill.errors import JobError, NodeExists, NodeNotFound
 from chunkmill.journal import heartbeat, record_batch
 from chunkmill.journal.lease import leased
 from chunkmill.stores.local import LocalStore
@@ -260,99 +260,3 @@ def test_a_source_that_was_written_since_is_read_again(source):
     cm.transform(np.negative, array, (store, "b"), dtype="i4", block=(4, 10))
     values[0:4] = 1000
     np.testing.assert_array_equal(read(store, "b"), -values)
-
-
-class Broken:
-    """Fails for some blocks, until it is mended."""
-
-    def __init__(self):
-        self.fails, self.calls = {(1, 0), (3, 0)}, []
-
-    def __call__(self, block, block_id=None):
-        self.calls.append(block_id)
-        if block_id in self.fails:
-            raise ValueError("not this one")
-        return block + 1
-
-
-def test_blocks_that_fail_are_filled_named_and_tried_again(source):
-    array, values = source
-    store, function = MemoryStore(), Broken()
-    options = {"dtype": "i4", "block": (4, 10), "fingerprint": "plus one", "fill_value": -1}
-
-    def run(**more):
-        function.calls.clear()
-        return cm.transform(function, array, (store, "b"), **options, **more)
-
-    report = run(on_error="fill")
-    assert report.actions == {"transform": 8, "fill": 4}
-    assert [each.region for each in report.filled] == [((4, 8), (0, 10)), ((12, 16), (0, 10))]
-    shown = " ".join(str(report).split())
-    assert "2 blocks, for which the function failed; the first of region [4:8, 0:10]: ValueError: not this" in shown
-    filled = np.full(SHAPE, -1)
-    done = values + 1
-    for rows in (0, 2, 4, 5):
-        filled[4 * rows : 4 * rows + 4] = done[4 * rows : 4 * rows + 4]
-    np.testing.assert_array_equal(read(store, "b"), filled)
-    assert cm.open_array(store, "b").attributes["chunkmill_filled"]["regions"] == [
-        [[4, 8], [0, 10]],
-        [[12, 16], [0, 10]],
-    ]
-    with pytest.raises(TransformError, match="not this one"):
-        run()
-    assert set(function.calls) <= {(1, 0), (3, 0)}
-    function.fails = {(3, 0)}
-    report = run(on_error="fill")
-    assert sorted(function.calls) == [(1, 0), (3, 0)]
-    assert len(report.filled) == 1
-    assert cm.open_array(store, "b").attributes["chunkmill_filled"]["regions"] == [[[12, 16], [0, 10]]]
-    function.fails = set()
-    report = run()
-    assert function.calls == [(3, 0)]
-    np.testing.assert_array_equal(read(store, "b"), done)
-    assert "chunkmill_filled" not in cm.open_array(store, "b").attributes
-    assert not left_over(store)
-    with pytest.raises(NodeExists):
-        run()
-
-
-def test_blocks_that_were_filled_are_tried_again_by_other_workers(source):
-    array, values = source
-    store, function = MemoryStore(), Broken()
-
-    def plan(**more):
-        options = {"dtype": "i4", "fingerprint": "plus one", "on_error": "fill", "halo": {0: 1}, "boundary": "none"}
-        return cm.plan_transform(function, array, (store, "b"), **options, **more)
-
-    least = plan(block=(4, 5)).peak_memory_bytes
-    function.fails = {(0, 0)}
-    assert len(plan(max_mem=least).run().filled) == 1
-    n_blocks = len(set(function.calls))
-    assert n_blocks > 4
-    function.fails = set()
-    function.calls.clear()
-    assert not plan(max_mem="1 GB").run().filled
-    assert function.calls == [(0, 0)]
-    np.testing.assert_array_equal(read(store, "b"), values + 1)
-
-
-def test_blocks_that_were_filled_before_a_job_was_killed_are_tried_again(source):
-    array, values = source
-    n = 0
-    while True:
-        n += 1
-        store, function = MemoryStore(), Broken()
-        options = {"dtype": "i4", "block": (4, 10), "fingerprint": "plus one"}
-        try:
-            cm.transform(function, array, (Dying(store, n), "b"), on_error="fill", **options)
-        except Died:
-            function.fails = set()
-            cm.transform(function, array, (store, "b"), on_error="fill", **options)
-            if "chunkmill_filled" in cm.open_array(store, "b").attributes:  # it was killed when all was done
-                cm.transform(function, array, (store, "b"), on_error="fill", **options)
-            np.testing.assert_array_equal(read(store, "b"), values + 1)
-            assert "chunkmill_filled" not in cm.open_array(store, "b").attributes
-        else:
-            break
-        assert not left_over(store)
-    assert n > 10
