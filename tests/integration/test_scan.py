@@ -212,6 +212,21 @@ def without_a_filter(file):
     made.id.write_direct_chunk((0, 0), TABLE[:2, :3].tobytes(), filter_mask=1)
 
 
+PADDED = np.dtype([("a", "i4"), ("b", "f8"), ("c", [("d", "i1"), ("e", ">i2")])], align=True)
+
+
+def short(file, *, nofill=False):
+    """Write netCDF4 variables of which some have fewer records than their unlimited dimension."""
+    file["t"] = np.arange(0)
+    del file["t"]
+    t = file.create_dataset("t", data=np.arange(5), maxshape=(None,), chunks=(2,))
+    t.make_scale("t")
+    about = {"maxshape": (None,), "chunks": (2,), "fillvalue": -5, "dtype": "i2"}
+    if nofill:
+        about["fill_time"] = "never"
+    file.create_dataset("x", data=np.array([7, 8, 9], "i2"), **about).dims[0].attach_scale(t)
+
+
 def virtual(file):
     layout = h5py.VirtualLayout((4, 6), "i4")
     layout[...] = h5py.VirtualSource("other.h5", "x", shape=(4, 6))
@@ -225,12 +240,19 @@ INLINE = {
     "strings": lambda file: file.create_dataset("x", data=["a", "bcé", ""], dtype=h5py.string_dtype()),
     "scale and offset": lambda file: file.create_dataset("x", data=TABLE, chunks=(2, 3), scaleoffset=0),
     "lzf": lambda file: file.create_dataset("x", data=TABLE, chunks=(2, 3), compression="lzf"),
+    "padding between fields": lambda file: file.create_dataset("x", data=np.ones((3,), PADDED)),
     "arrays as elements": lambda file: file.create_dataset("x", shape=(4,), dtype=np.dtype(("i4", (2,)))),
 }
 REFUSED = {
     "in other files": virtual,
     "of variable length": lambda file: file.create_dataset("x", shape=(3,), dtype=h5py.vlen_dtype("i4")),
     "are references": lambda file: file.create_dataset("x", shape=(3,), dtype=h5py.ref_dtype),
+    "fields of variable length": lambda file: file.create_dataset(
+        "x", shape=(3,), dtype=[("a", "i4"), ("b", h5py.string_dtype())]
+    ),
+    "unused ones between the fields, and it is too large": lambda file: file.create_dataset(
+        "x", shape=(1 << 17,), dtype=PADDED
+    ),
     "no elements": lambda file: file.create_dataset("x", data=h5py.Empty("f4")),
     "too large": lambda file: file.create_dataset("x", shape=(9 << 17,), chunks=(1 << 17,), scaleoffset=3, dtype="i8"),
     "a link to a group above it": lambda file: file.__setitem__("x", h5py.SoftLink("/")),
@@ -266,6 +288,28 @@ def test_what_a_set_cannot_hold_is_refused_by_name_and_can_be_left_out(kind, tmp
     group = cm.open_group(tmp_path / "odd.json")
     assert list(group) == ["kept"]
     assert np.array_equal(group["kept"][...], TABLE)
+
+
+@pytest.mark.parametrize("group", ["", "below"])
+@pytest.mark.parametrize("nofill", [False, True])
+def test_record_variables_shorter_than_their_dimension_read_fill_values(tmp_path, group, nofill):
+    with h5py.File(tmp_path / "a.nc", "w") as file:
+        short(file, nofill=nofill)
+        for name, data in (("texts", ["a", "b"]), ("long", np.arange(6.0))):  # texts are stored in the set
+            dtype = h5py.string_dtype() if name == "texts" else "f8"
+            path = f"{group}/{name}" if name == "long" else name
+            made = file.create_dataset(path, data=data, dtype=dtype, maxshape=(None,), chunks=(2,))
+            made.dims[0].attach_scale(file["t"])
+        file["x"].attrs["_FillValue"] = np.int16(-5)
+    cm.scan(tmp_path / "a.nc", tmp_path / "a.json")
+    opened = cm.open_group(tmp_path / "a.json")
+    assert opened["x"][...].tolist() == [7, 8, 9, -5, -5, -5]
+    assert opened["t"][...].tolist() == [0, 1, 2, 3, 4, 0]
+    assert opened["texts"][...].tolist() == ["a", "b", "", "", "", ""]
+    found = xr.load_dataset(tmp_path / "a.json", engine="chunkmill")
+    assert np.array_equal(found.x.values, [7, 8, 9, np.nan, np.nan, np.nan], equal_nan=True)
+    cm.convert(tmp_path / "a.nc", tmp_path / "a.zarr", format="zarr3")
+    assert xr.load_dataset(tmp_path / "a.zarr", engine="zarr", consolidated=False).sizes == {"t": 6}
 
 
 def test_months_of_unequal_length_become_a_rectilinear_grid(tmp_path):

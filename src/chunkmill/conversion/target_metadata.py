@@ -171,7 +171,9 @@ def marked(source: StoredArray, documents_format: Format) -> ArrayMetadata:
             is_zero = fill is not None and not (fill if dtype.kind == "T" else any(np.array(fill, dtype).tobytes()))
             return replace(metadata, fill_value=None) if is_zero else metadata
         said = metadata.attributes["_FillValue"]
-        marker = np.array(decode_fill_value(said, dtype, key=source.path), dtype)[()]
+        if (decoded := decode_fill_value(said, dtype, key=source.path)) is None:
+            return metadata
+        marker = np.array(decoded, dtype)[()]
         # no float32 is equal to 1e20, so that none is missing
         is_of_dtype = not isinstance(said, (int, float)) or marker.item() == said or said != said  # noqa: PLR0124
         return replace(metadata, fill_value=marker) if is_of_dtype else metadata

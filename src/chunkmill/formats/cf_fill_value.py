@@ -40,7 +40,7 @@ def encode_fill_value(value: Any, dtype: np.dtype[Any]) -> JSON:
 
 
 def decode_fill_value(value: JSON, dtype: np.dtype[Any], *, key: str = "") -> Any:
-    """Return the scalar that the attribute ``_FillValue`` says for elements of `dtype`.
+    """Return the scalar that the attribute ``_FillValue`` says for elements of `dtype`; ``None``: no element equals it.
 
     Besides what xarray writes, plain numbers are understood, alone or in a list, as other writers have them.
 
@@ -72,7 +72,8 @@ def _scalar(value: Any, dtype: np.dtype[Any]) -> Any:
     if dtype.kind == "b":
         return bool(value)
     if dtype.kind in "iumM":
-        return int(value)
+        number = int(value)
+        return number if number == value and (dtype.kind in "mM" or _holds(dtype, number)) else None
     if dtype.kind in "SO":
         return base64.b64decode(value, validate=True)
     return str(value)
@@ -87,3 +88,7 @@ def _float(value: Any) -> float:
 
 def _base64(number: float) -> str:
     return base64.standard_b64encode(struct.pack("<d", number)).decode()
+
+
+def _holds(dtype: np.dtype[Any], number: int) -> bool:
+    return bool(np.iinfo(dtype).min <= number <= np.iinfo(dtype).max)

@@ -117,6 +117,27 @@ def text_of(value: bytes | str) -> str:
         return data.decode("latin-1")
 
 
+def fill_value_of(url: str, path: str, value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return the attribute ``_FillValue`` as an element of `dtype`; ``None`` where no element equals it.
+
+    Raises
+    ------
+    ScanError
+        It is several values, or not of the kind of the elements; names the variable.
+    """
+    scalar = np.ravel(value)
+    if scalar.size != 1:
+        raise refused(url, path, f"its attribute '_FillValue' has {scalar.size} elements")
+    found: Any = value.encode() if isinstance(value, str) else scalar[0]
+    if (dtype.kind == "S") != isinstance(found, bytes) or (isinstance(found, bytes) and len(found) > dtype.itemsize):
+        raise refused(url, path, f"its attribute '_FillValue' is {text_or_numbers(found)!r}, its elements are {dtype}")
+    if dtype.kind not in "iu":
+        return found
+    limits = np.iinfo(dtype)
+    is_element = bool(np.isfinite(found)) and limits.min <= found <= limits.max and int(found) == found
+    return dtype.type(found) if is_element else None
+
+
 def refused(url: str, name: str, why: str, *, kind: str = "variable") -> ScanError:
     """Return the error that a variable, or another kind of thing, cannot be referenced."""
     return ScanError(url=url, reason=with_way_out(f"the {kind} {name!r} cannot be referenced: {why}", [name]))

@@ -7,14 +7,17 @@ Checked against: virtualizarr 2.5.1, h5py 3.x's kinds of storage; values against
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from importlib import import_module
 from io import RawIOBase
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+from numpy.lib.recfunctions import repack_fields
 
-from chunkmill.errors import ScanError
+from chunkmill.errors import ChunkmillError, ScanError
 from chunkmill.formats.cf_fill_value import encode_fill_value
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import GroupMetadata
@@ -23,6 +26,7 @@ from chunkmill.model.references import ReferenceSet
 from chunkmill.scans.entries import (
     add_document,
     add_manifest,
+    fill_value_of,
     refused,
     stored_whole,
     text_of,
@@ -80,9 +84,11 @@ def parse_hdf5(url: str, uri: str, file: BinaryIO | RawIOBase, drop_variables: C
             arrays_of[path] = {}
             for key, data in get_format("zarr3").emit_group(path, GroupMetadata(_attributes(url, path, node))).items():
                 builder.add_data(key, data)
+        lengths = _lengths(each for arrays in arrays_of.values() for each in arrays.values())
         for arrays in arrays_of.values():
             for path, dims in _dims(url, arrays).items():
-                _add_array(builder, uri, (url, path), arrays[path], dims)
+                axes = _Axes(dims, _shape(arrays[path], lengths))
+                _add_array(builder, uri, (url, path), arrays[path], axes)
     return builder.build()
 
 
@@ -103,17 +109,43 @@ def _nodes(
             yield from _nodes(url, node, f"{prefix}{name}/", (*above, group), dropped)
 
 
-def _add_array(builder: ReferenceBuilder, uri: str, where: tuple[str, str], dataset: Any, dims: list[str]) -> None:
+class _Axes(NamedTuple):
+    """Names and lengths of the axes of an array in the set."""
+
+    dims: list[str]
+    shape: tuple[int, ...]
+
+
+def _add_array(builder: ReferenceBuilder, uri: str, where: tuple[str, str], dataset: Any, axes: _Axes) -> None:
     """Add an array by its byte ranges, or else with its values."""
     attributes, prefix = _attributes(*where, dataset), f"{where[1]}/"
     parsed = _parsed(uri, dataset)
     if not isinstance(parsed, str):
-        document = {**parsed.metadata.to_dict(), "attributes": attributes, "dimension_names": dims}
-        add_document(builder, prefix, document)
-        add_manifest(builder, prefix, document, parsed.manifest)
-        return
-    for key, data in _inline(where, dataset, dims, attributes, parsed).items():
+        document = {**parsed.metadata.to_dict(), "attributes": attributes, "dimension_names": axes.dims}
+        document["shape"] = list(axes.shape)
+        if (why := _misread(document, dataset, axes.shape)) is None:
+            add_document(builder, prefix, document)
+            add_manifest(builder, prefix, document, parsed.manifest)
+            return
+        parsed = why
+    for key, data in _inline(where, dataset, axes, attributes, parsed).items():
         builder.add_data(key, data)
+
+
+def _misread(document: Mapping[str, Any], dataset: Any, shape: tuple[int, ...]) -> str | None:
+    """Return why a document would read other values than the file has; ``None`` where it would not."""
+    try:
+        value = json.dumps(document, default=text_or_numbers).encode()
+        metadata = get_format("zarr3").parse_array("", {"zarr.json": value})
+    except ChunkmillError as error:
+        return f"the document of the parser is wrong: {error}"
+    if metadata is None or metadata.dtype.itemsize != dataset.dtype.itemsize:
+        return f"its elements of {dataset.dtype.itemsize} bytes have unused ones between the fields"
+    plist = dataset.id.get_create_plist()
+    h5d = import_module("h5py").h5d
+    if shape != dataset.shape and dataset.shape[0] and plist.get_fill_time() == h5d.FILL_TIME_NEVER:
+        return "it is shorter than its dimension, and its last chunks were not filled"
+    return None
 
 
 def _parsed(uri: str, dataset: Any) -> Any:
@@ -182,6 +214,33 @@ def _dims(url: str, arrays: Mapping[str, Any]) -> dict[str, list[str]]:
 _PHONY = "phony_dim_"
 
 
+def _lengths(datasets: Iterable[Any]) -> dict[int, int]:
+    """Return the lengths of unlimited dimensions, by the address of their scales: the longest variable's (netCDF4)."""
+    found: dict[int, int] = {}
+    for dataset in datasets:
+        for axis, scale in _unlimited(dataset):
+            found[scale] = max(found.get(scale, 0), dataset.shape[axis])
+    return found
+
+
+def _shape(dataset: Any, lengths: Mapping[int, int]) -> tuple[int, ...]:
+    """Return the shape of an array, whose chunks beyond what was written are absent."""
+    shape = list(dataset.shape or ())
+    for axis, scale in _unlimited(dataset):
+        shape[axis] = lengths[scale]
+    return tuple(shape)
+
+
+def _unlimited(dataset: Any) -> Iterator[tuple[int, int]]:
+    """Yield the unlimited axes, each with the address of its dimension scale."""
+    h5o = import_module("h5py").h5o
+    for axis, limit in enumerate(dataset.maxshape or ()):
+        if limit is None and dataset.is_scale and dataset.ndim == 1:
+            yield axis, h5o.get_info(dataset.id).addr
+        elif limit is None and len(dataset.dims[axis]):
+            yield axis, h5o.get_info(dataset.dims[axis][0].id).addr
+
+
 def _attributes(url: str, path: str, node: Any) -> dict[str, Any]:
     """Return the attributes of a node as JSON holds them: texts, numbers, and lists of these."""
     found = {}
@@ -193,17 +252,13 @@ def _attributes(url: str, path: str, node: Any) -> dict[str, Any]:
         except (OSError, TypeError, ValueError) as error:
             raise refused(url, path, f"its attribute {name!r} cannot be read: {error}") from error
         found[name] = text_or_numbers(value)
-        if name == "_FillValue" and hasattr(node, "dtype"):
-            found[name] = _fill_value(url, path, value, node.dtype)
+        if name == "_FillValue" and hasattr(node, "dtype") and node.dtype.kind in "biufcSmM":
+            fill = fill_value_of(url, path, value, node.dtype)
+            if fill is not None:
+                found[name] = encode_fill_value(fill, node.dtype)
+            elif np.isnan(np.ravel(value)[0]):  # JSON has none
+                del found[name]
     return found
-
-
-def _fill_value(url: str, path: str, value: Any, dtype: np.dtype[Any]) -> Any:
-    scalar = np.ravel(value)
-    if scalar.size != 1:
-        raise refused(url, path, f"its attribute '_FillValue' has {scalar.size} elements")
-    text = value.encode() if isinstance(value, str) else scalar[0]
-    return encode_fill_value(bytes(text) if dtype.kind == "S" else text, dtype)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -219,6 +274,7 @@ def _no_ranges(dataset: Any) -> str | None:
         "it has strings of variable length": text is not None and text.length is None,
         "its elements are of variable length": h5py.check_vlen_dtype(dataset.dtype) is not None,
         "its elements are references": h5py.check_ref_dtype(dataset.dtype) is not None,
+        "it has fields of variable length": dataset.dtype.names is not None and dataset.dtype.hasobject,
         "its elements are arrays": dataset.dtype.subdtype is not None,
         "it is stored in other files": _is_elsewhere(dataset),
         "it is stored in its header": dataset.id.get_create_plist().get_layout() == h5py.h5d.COMPACT,
@@ -249,24 +305,33 @@ def _chunks_without_filters(dataset: Any) -> Iterator[str]:
 
 
 def _inline(
-    where: tuple[str, str], dataset: Any, dims: Iterable[str], attributes: dict[str, Any], reason: str
+    where: tuple[str, str], dataset: Any, axes: _Axes, attributes: dict[str, Any], reason: str
 ) -> dict[str, bytes]:
     """Return documents and the one chunk of an array; `ScanError` where it is not small, or no array."""
-    h5py = import_module("h5py")
+    h5py, (dims, shape) = import_module("h5py"), axes
     text = h5py.check_string_dtype(dataset.dtype) if dataset.shape is not None else None
     is_text = text is not None and text.length is None
     # HDF5 reads fill values where it does not find other files
-    if dataset.shape is None or _is_elsewhere(dataset) or (dataset.dtype.kind == "O" and not is_text):
+    if dataset.shape is None or _is_elsewhere(dataset) or (dataset.dtype.hasobject and not is_text):
         raise refused(*where, reason)
-    if dataset.size * dataset.dtype.itemsize > MAX_INLINE_BYTES:
+    if math.prod(shape) * dataset.dtype.itemsize > MAX_INLINE_BYTES:
         raise refused(*where, f"{reason}, and it is too large to be stored in the set")
     try:
         values = np.asarray(dataset.asstr()[...] if is_text else dataset[...])
+        if shape != dataset.shape:
+            whole = np.full(shape, "" if is_text else dataset.fillvalue, values.dtype)
+            whole[tuple(map(slice, dataset.shape))] = values
+            values = whole
     except Exception as error:
         raise refused(*where, f"{reason}, and it cannot be read: {error}") from error
     if is_text:
         values = values.astype(np.dtypes.StringDType())
         attributes.pop("_FillValue", None)  # no text is missing in xarray's sense
+    if values.dtype.names is not None:
+        values = repack_fields(values, recurse=True)
     # elements that are arrays are further axes
     dims = [*dims, *(f"{_PHONY}{axis}" for axis in range(dataset.ndim, values.ndim))]
-    return stored_whole(where[1], values, dims=dims, attributes=attributes)
+    try:
+        return stored_whole(where[1], values, dims=dims, attributes=attributes)
+    except ChunkmillError as error:
+        raise refused(*where, f"{reason}, and {error}") from error

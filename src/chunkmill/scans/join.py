@@ -342,7 +342,8 @@ def _with_units(attributes: Mapping[str, Any], units: str) -> Mapping[str, Any]:
 def _times(each: ParsedFile, path: str, first: LoadedArray) -> Times:
     array, meaning = each.loaded[path], each.meaning(path)
     missing = [decode_fill_value(meaning[name], array.values.dtype) for name in _MISSING if name in meaning]
-    return Times(array.values, meaning["units"], meaning["calendar"], missing, first.values.dtype)
+    known = [value for value in missing if value is not None]
+    return Times(array.values, meaning["units"], meaning["calendar"], known, first.values.dtype)
 
 
 _MISSING = ("_FillValue", "missing_value")

@@ -24,23 +24,27 @@ import numpy as np
 from chunkmill.errors import ScanError
 from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.model.references import ReferenceSet
-from chunkmill.scans.entries import refused, text_or_numbers
+from chunkmill.scans.entries import fill_value_of, refused, text_or_numbers
 
 __all__ = ["parse_fits", "parse_grib", "parse_netcdf3"]
 
 
-def parse_netcdf3(url: str, uri: str, storage_options: Mapping[str, Any] | None = None) -> ReferenceSet:
+def parse_netcdf3(
+    url: str, uri: str, storage_options: Mapping[str, Any] | None = None, drop_variables: Collection[str] = ()
+) -> ReferenceSet:
     """Return references to the variables of a netCDF3 file.
 
     Parameters
     ----------
     url, uri
         Of the file, as errors name it and as references do.
+    drop_variables
+        Names of variables that will be left out, and are not looked at.
 
     Raises
     ------
     ScanError
-        A fill value is not of its variable's type.
+        A fill value is several, or no text of a variable of texts.
     """
     to_zarr = import_module("kerchunk.netCDF3").NetCDF3ToZarr
     opened = to_zarr(uri, storage_options=dict(storage_options or {}), inline_threshold=0)
@@ -51,32 +55,31 @@ def parse_netcdf3(url: str, uri: str, storage_options: Mapping[str, Any] | None 
     references = opened.translate()["refs"]
     opened.fp.close()
     for name, own in attributes.items():
+        if name in drop_variables:
+            continue
         prefix = f"{name}/" if name else ""
         document = json.loads(references.get(f"{prefix}.zattrs", "{}"))
         if name:
             array = json.loads(references[f"{prefix}.zarray"])
-            try:
-                array["fill_value"] = _fill_value(own.pop("_FillValue", None), np.dtype(array["dtype"]))
-            except (TypeError, ValueError) as error:
-                raise ScanError(url=url, reason=f"the fill value of {name!r} is not of its type: {error}") from error
+            dtype, said = np.dtype(array["dtype"]), own.pop("_FillValue", None)
+            fill = None if said is None else fill_value_of(url, name, said, dtype)
+            array["fill_value"] = _in_zarr2(fill)
+            if said is not None and fill is None and not np.isnan(said):
+                own["_FillValue"] = said
             references[f"{prefix}.zarray"] = json.dumps(array)
         document |= {each: text_or_numbers(value) for each, value in own.items()}
         references[f"{prefix}.zattrs"] = json.dumps(document)
     return parse_reference_json(json.dumps({"version": 1, "refs": references}).encode(), source=url)
 
 
-def _fill_value(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return the fill value as Zarr v2 writes it, of a variable whose chunks are all there."""
-    if value is None:
-        return None
-    if dtype.kind == "S":
-        return base64.standard_b64encode(bytes(value)).decode()
-    number = np.asarray(value).astype(dtype, casting="same_kind").item()
-    return (
-        number
-        if dtype.kind != "f" or math.isfinite(number)
-        else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(number, "NaN")
-    )
+def _in_zarr2(value: Any) -> Any:
+    """Return a fill value as Zarr v2 writes it, of a variable whose chunks are all there."""
+    if isinstance(value, bytes):
+        return base64.standard_b64encode(value).decode()
+    number = value.item() if value is not None else None
+    if not isinstance(number, float) or math.isfinite(number):
+        return number
+    return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(number, "NaN")
 
 
 def parse_fits(

@@ -178,7 +178,7 @@ def _parsed(
         with _QUIET:
             return parse_hdf5(url, _uri(url), file, drop_variables)
     if kind == "netcdf3":
-        return parse_netcdf3(url, _uri(url), storage_options)
+        return parse_netcdf3(url, _uri(url), storage_options, drop_variables)
     if kind == "grib":
         return parse_grib(url, storage_options)
     if kind == "fits":

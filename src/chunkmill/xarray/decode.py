@@ -176,6 +176,8 @@ def decoded_attributes(array: StoredArray, *, masked: bool) -> dict[str, Any]:
             attributes["_FillValue"] = array.fill_value
     elif not get_format(array.format).has_numcodecs and "_FillValue" in attributes:
         attributes["_FillValue"] = decode_fill_value(attributes["_FillValue"], array.dtype, key=array.path)
+        if attributes["_FillValue"] is None:
+            del attributes["_FillValue"]
     return attributes
 
 

@@ -121,3 +121,21 @@ def test_a_variable_that_is_called_as_a_dimension_of_others(tmp_path):
     assert sorted(found) == ["v", "x"]
     assert (found["x"].dimension_names, found["v"].dimension_names) == (("y",), ("x",))
     assert np.array_equal(found["x"][...], np.arange(3.0))
+
+
+@pytest.mark.parametrize(("value", "kept"), [(1.5, 1.5), (np.nan, None), (2.0, 2), (40_000, 40_000)])
+def test_fill_values_that_no_element_equals_mask_nothing(file, value, kept):
+    file.create_dataset("v", data=np.array([0, 1, 2], "i2")).attrs["_FillValue"] = value
+    found = scanned(file)
+    assert found["v"].attributes.get("_FillValue") == kept
+    read = xr.load_dataset(found.url, engine="chunkmill").v.values
+    assert np.array_equal(read, [0, 1, np.nan if kept == 2 else 2], equal_nan=True)
+    cm.convert(found, f"{found.url}.zarr", format="zarr2")
+    read = xr.load_dataset(f"{found.url}.zarr", engine="zarr", consolidated=False).v.values
+    assert np.array_equal(read, [0, 1, np.nan if kept == 2 else 2], equal_nan=True)
+
+
+def test_several_fill_values_are_refused(file):
+    file.create_dataset("v", data=np.array([0, 1], "i2")).attrs["_FillValue"] = [0, 1]
+    with pytest.raises(ScanError, match=r"'v' cannot be referenced: its attribute '_FillValue' has 2 elements"):
+        scanned(file)

@@ -64,3 +64,43 @@ def test_attributes_and_fill_values_of_netcdf3(tmp_path):
         cm.convert(tmp_path / "x.nc", tmp_path / target, format=target)
         converted = xr.load_dataset(tmp_path / target, engine="zarr", consolidated=False)
         xr.testing.assert_equal(converted[["v", "f", "scalar"]], expected[["v", "f", "scalar"]])
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")  # of scipy, which writes the file
+@pytest.mark.filterwarnings("ignore:variable 'v' has non-conforming '_FillValue'")  # of xarray
+@pytest.mark.parametrize(
+    ("dtype", "value", "fill", "attribute"),
+    [
+        (">i2", np.float64(-32767), -32767, None),  # xarray's eraint_uvz.nc
+        (">i2", np.float64(1.5), None, 1.5),
+        ("i1", np.float64("nan"), None, None),
+        ("i1", np.int32(300), None, 300),
+        (">f4", np.float64(-1), -1.0, None),
+    ],
+)
+def test_fill_values_of_another_type_in_netcdf3(tmp_path, dtype, value, fill, attribute):
+    netcdf = pytest.importorskip("scipy.io").netcdf_file
+    with netcdf(tmp_path / "x.nc", "w") as made:
+        made.createDimension("x", 3)
+        made.createVariable("v", dtype, ("x",))[:] = np.array([0, 1, -32767]).astype(dtype)
+        made.variables["v"]._FillValue = value
+    cm.scan(tmp_path / "x.nc", tmp_path / "x.json")
+    array = cm.open_array(tmp_path / "x.json", "v")
+    assert (array.fill_value, array.attributes.get("_FillValue")) == (fill, attribute)
+    expected = xr.load_dataset(tmp_path / "x.nc", engine="scipy").v.values
+    found = xr.load_dataset(tmp_path / "x.json", engine="chunkmill").v.values
+    assert np.array_equal(found, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("i2", np.array([0, 1], "i2")), ("S1", np.int32(3)), ("S1", b"ab")])
+def test_fill_values_that_are_refused_in_netcdf3_can_be_left_out(tmp_path, dtype, value):
+    netcdf = pytest.importorskip("scipy.io").netcdf_file
+    with netcdf(tmp_path / "x.nc", "w") as made:
+        made.createDimension("x", 3)
+        for name in ("v", "w"):
+            made.createVariable(name, dtype, ("x",))[:] = np.arange(3).astype(dtype)
+        made.variables["v"]._FillValue = value
+    with pytest.raises(ScanError, match=r"'v' cannot be referenced.*drop_variables=\['v'\]"):
+        cm.scan(tmp_path / "x.nc", tmp_path / "x.json")
+    cm.scan(tmp_path / "x.nc", tmp_path / "x.json", drop_variables=["v"])
+    assert list(cm.open_group(tmp_path / "x.json")) == ["w"]
