@@ -1,12 +1,18 @@
 """Links that a stranger laid at names of ours: nothing that they lead to is read, written or deleted (P13)."""
 
+import base64
 import hashlib
+import json
+import os
+from contextlib import suppress
 
 import dask.array as da
 import numpy as np
 import pytest
 
 import chunkmill as cm
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="LINKS ARE NOT TESTED: Windows lets few users make any")
 
 
 def journal(path):
@@ -80,3 +86,66 @@ def test_nothing_that_a_link_leads_to_is_touched(tmp_path, link, call):
     assert {path: path.stat().st_ctime_ns for path in sorted(home.rglob("*"))} == before
     assert not list(url.glob(".chunkmill*"))
     assert cm.check(url).ok
+
+
+def crafted_intent(path, name, **way):
+    own, run = journal(path), "0123abcd"
+    staged = f"{own}/new-{run}/"
+    way = {
+        "documents": f"{own}/documents-{run}/",
+        "new_documents": [["zarr.json"]],
+        "old_prefixes": [f"{name}/"],
+        "old_documents": [],
+        "placeholder": f"{name}/.chunkmill-new-{run}-applied",
+        "derived": [],
+        **way,
+    }
+    record = {"job": "j", "path": path, "run": run, "prefix": f"{name}/", "staged": staged, "way": way}
+    record |= {"seen": {}, "new": {}, "further": [], "owner": ""}
+    plan = {"job": "j", "path": path, "run": run, "old_prefix": f"{path}/" if path else "", "fingerprint": "x"}
+    values = {"plan.json": json.dumps(plan), f"intent-{run}.json": json.dumps(record)}
+    values |= {f"new-{run}/.chunkmill-new-{run}": run, f"new-{run}/.bashrc": "evil", f"new-{run}/c/0": "evil"}
+    return values | {f"documents-{run}/zarr.json": "{}", f"documents-{run}/out/.bashrc": "evil"}
+
+
+RECORDS = {
+    "intent of another node": crafted_intent("a", "out"),
+    "intent of the root": crafted_intent("", "out"),
+    "intent of a node behind a link": crafted_intent("out", "out"),
+    "intent below a link": crafted_intent("out/docs", "out/docs"),
+    "documents": crafted_intent("", "out", new_documents=[["out/.bashrc"], ["zarr.json"]], old_prefixes=[]),
+    "old documents": crafted_intent("", "out", old_documents=[["out/.bashrc"]], old_prefixes=[]),
+    "staged": crafted_intent("a", "a") | {"intent-0123abcd.json": '{"staged": "out/"}'},
+    "below": {"below.json": json.dumps(["zarr.json", {"out/.bashrc": [2, 0x99C2E75B]}])},
+    "lease": {
+        "plan.json": json.dumps(
+            {"job": "j", "path": "a", "run": "r", "is_block_write": True, "is_lease": True}
+            | {"documents": {"out/.bashrc": base64.b64encode(b"{}").decode()}}
+        )
+    },
+    "deletion": {"nodes.json": json.dumps({"out/.zarray": base64.b64encode(b"{}").decode()})},
+}
+PATHS = {"intent of the root": "", "intent of a node behind a link": "out", "intent below a link": "out/docs"}
+PATHS |= {"documents": "", "old documents": ""}
+
+
+@pytest.mark.parametrize("call", ["check", "replace", "delete", "resize", "discard", "create", "convert"])
+@pytest.mark.parametrize("record", RECORDS)
+def test_a_crafted_record_reaches_nothing_but_its_node(tmp_path, record, call):
+    url = tmp_path / "s.zarr"
+    for path in "ab":
+        cm.to_store(VALUES, url, path, chunks=(2, 2))
+    home = tmp_path / "home"
+    (home / "docs").mkdir(parents=True)
+    for name in (".bashrc", "docs/letter"):
+        (home / name).write_bytes(b"{}")
+    (url / "out").symlink_to(home, target_is_directory=True)
+    before = {path: path.stat().st_ctime_ns for path in sorted(home.rglob("*"))}
+    for name, value in RECORDS[record].items():
+        (file := url / journal(PATHS.get(record, "a")) / name).parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(value)
+    with suppress(cm.ChunkmillError):
+        CALLS[call](url)
+    with suppress(cm.ChunkmillError):
+        cm.check(url, repair=True)
+    assert {path: path.stat().st_ctime_ns for path in sorted(home.rglob("*"))} == before

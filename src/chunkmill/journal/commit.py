@@ -31,6 +31,7 @@ without a lease (`chunkmill.journal.recovery`).
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -44,13 +45,23 @@ from chunkmill.array.threads import BackgroundCalls
 from chunkmill.errors import JobError, StoreError
 from chunkmill.journal import plans
 from chunkmill.journal.heartbeat import Heartbeat, any_live, end_dead, stored_beats
-from chunkmill.journal.names import JOB_PREFIX, PLAN, RUNNING, journal_prefix, run_tag, staged_prefix
+from chunkmill.journal.names import (
+    JOB_PREFIX,
+    PLAN,
+    RUNNING,
+    check_own,
+    journal_prefix,
+    placeholder_key,
+    run_tag,
+    staged_prefix,
+)
 from chunkmill.log import LOG
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import Store, check_key, check_prefix
 from chunkmill.stores.capabilities import (
     copy_value,
     flush,
+    is_link,
     links,
     remove_empty_folders,
     replace_prefix,
@@ -270,10 +281,46 @@ def _read(store: Store, path: str, run: str) -> Intent | None:
 
 def _parsed(store: Store, key: str, value: bytes) -> Intent:
     try:
-        return Intent.parsed(json.loads(value))
+        intent = Intent.parsed(json.loads(value))
+        for each in (intent, *intent.further):
+            _check_names(key, intent, each)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         reason = "the intent record of an interrupted commit is damaged; the new node is whole below its staging prefix"
         raise StoreError(url=store.url, key=key, reason=reason) from None
+    return intent
+
+
+def _check_names(key: str, first: Intent, intent: Intent) -> None:
+    """Raise `ValueError` where a record names what is not of its node, or of a journal of its run."""
+    way = intent.way
+    own = re.compile(
+        rf"{re.escape(JOB_PREFIX)}[0-9a-f]{{16}}/(new|documents)-{re.escape(intent.run)}(-\d+)?(-documents)?/"
+    )
+    is_first = intent is first
+    if not own.fullmatch(intent.staged) or (is_first and intent_key(intent.path, intent.run) != key):
+        raise ValueError(intent.staged)
+    if (intent.further and not is_first) or intent.run != first.run:
+        raise ValueError(intent.further)
+    check_own(intent.path, documents=[*intent.seen, *intent.new], keys=filter(None, [intent.prefix]))
+    if isinstance(way, ByCopies):
+        documents = [*chain(*way.new_documents, *way.old_documents), *way.derived]
+        check_own(intent.path, documents=documents, keys=[*filter(None, way.old_prefixes), way.placeholder])
+        if not own.fullmatch(way.documents) or not way.placeholder.endswith(placeholder_key(intent.run)):
+            raise ValueError(way.documents)
+
+
+def _check_no_link(store: Store, intent: Intent) -> None:
+    """Raise where the node of a record is behind a link, which may lead anywhere (P13)."""
+    for prefix in (intent.prefix, *(intent.way.old_prefixes if isinstance(intent.way, ByCopies) else ())):
+        names = prefix.split("/")[:-1]
+        for n in range(len(names)):
+            if is_link(store, link := "/".join(names[: n + 1]) + "/"):
+                key = intent_key(intent.path, intent.run)
+                reason = (
+                    f"the record of a commit that was interrupted leads through the symbolic link {link!r}, and is "
+                )
+                reason += "not applied: write the node again, or delete the record"
+                raise StoreError(url=store.url, key=key, reason=reason)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -320,6 +367,9 @@ def roll_forward(
         Somebody has made another node there, or the record is damaged.
     """
     intent = _read(store, path, run) or intent
+    if intent is not None and not job:  # else the caller has named the place
+        for each in (intent, *intent.further):
+            _check_no_link(store, each)
     is_there = intent is not None and intent.way.apply(store, intent)
     is_there = is_there or (old_prefix is not None and store.size(old_prefix + run_tag(run)) is not None)
     for each in intent.further if intent is not None and is_there else ():
@@ -419,15 +469,15 @@ class _OwnedByAnother(Exception):
 
 def _apply_copies(store: Store, intent: Intent, way: ByCopies, heartbeat: Heartbeat) -> None:
     job = intent.job
+    for prefix in way.old_prefixes:  # what links lead to is not of the old node
+        for link in links(store, prefix):
+            store.delete_prefix(link)
     if store.get(intent.prefix + intent.tag) is None:
         staged = {*_below(store, way.documents)}
         if not staged.issuperset(chain(*way.new_documents)):  # another client has applied it, and ended
             raise _ended(job)
         LOG.info("%s: puts the new node in place, one copy a value", job)
         store.set(way.placeholder, b"")
-        for prefix in way.old_prefixes:  # what links lead to is not of the old node
-            for link in links(store, prefix):
-                store.delete_prefix(link)
         _delete_documents(store, way.old_documents, heartbeat)
         names = _below(store, intent.staged, intent.tag)
         new = {way.placeholder, *(intent.prefix + name for name in names)}

@@ -5,14 +5,15 @@ Not here: what is stored there (`chunkmill.journal.journal`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 from uuid import uuid4
 
 __all__ = ["JOB_PREFIX", "PLAN", "RUNNING", "STAGED", "TAG_PREFIX", "fingerprint", "journal_prefix", "new_run"]
-__all__ += ["placeholder_key", "run_tag", "staged_documents", "staged_prefix"]
+__all__ += ["check_own", "placeholder_key", "run_tag", "staged_documents", "staged_prefix"]
 
 JOB_PREFIX = ".chunkmill-job-"
 """Prefix of the keys of every job's journal, at the root of a store."""
@@ -83,6 +84,26 @@ def staged_documents(path: str, run: str) -> str:
 def placeholder_key(run: str) -> str:
     """Return the name of the key that keeps a node's folder while a commit of that run is applied by copies."""
     return f"{run_tag(run)}-applied"
+
+
+_DOCUMENT = re.compile(
+    r"(.*/)?(zarr\.json|\.z(array|group|attrs|metadata)|attributes\.json|([^/]+\.)?(array|group)\.json)"
+)
+
+
+def check_own(path: str, *, documents: Iterable[str] = (), keys: Iterable[str] = ()) -> None:
+    """Raise `ValueError` where a record of the job at `path` names what is not its own (P13).
+
+    A store from elsewhere may hold any record. `documents` are those of the node, and of groups around it; `keys`, and
+    prefixes, are at or below it.
+    """
+    own = (f"/{path}/", f"/{path}.")  # as in a/zarr.json, meta/a.array.json
+    for key in documents:
+        if not _DOCUMENT.fullmatch(key):
+            raise ValueError(key)
+    for key in keys:
+        if path and not any(each in f"/{key}" for each in own):
+            raise ValueError(key)
 
 
 def run_tag(run: str) -> str:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from chunkmill.journal.heartbeat import any_live, heartbeats_below, is_live, stored_beats, watch
-from chunkmill.journal.names import PLAN, RUNNING
+from chunkmill.journal.names import PLAN, RUNNING, check_own
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import Store, check_key, check_prefix
 
@@ -106,6 +106,7 @@ class Plan:
             check_key(f"{check_prefix(about.get('old_prefix', ''))}{about.get('run', '')}-")
             encoded: dict[str, str] = known.get("documents") or {}
             documents = {check_key(key): base64.b64decode(text) for key, text in encoded.items()}
+            check_own(about.get("path", ""), documents=documents, keys=filter(None, [about.get("old_prefix")]))
             return cls(documents=documents, **about)
         except (ValueError, TypeError, AttributeError, RecursionError):
             return None

@@ -19,7 +19,7 @@ import google_crc32c
 
 from chunkmill.array.threads import BackgroundCalls
 from chunkmill.journal.heartbeat import end_dead
-from chunkmill.journal.names import PLAN, RUNNING, STAGED, journal_prefix, run_tag
+from chunkmill.journal.names import PLAN, RUNNING, STAGED, check_own, journal_prefix, run_tag
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import delete_keys, remove_empty_folders, remove_folder, sweep_partial_files
 from chunkmill.stores.conflicts import create, swap, update
@@ -86,6 +86,7 @@ def withdraw_published(store: Store, path: str) -> None:
     value = store.get(f"{journal_prefix(path)}{_BELOW}")
     try:
         top, known = json.loads(value or b"")
+        check_own(path, documents=[top, *known], keys=known)
     except (ValueError, TypeError, RecursionError):
         # absent, or damaged: discarding must not fail, and no node is replaced
         return

@@ -29,22 +29,22 @@ JOURNAL = journal_prefix("a")
 RECORD = intent_key("a", "1")
 COPIES = ByCopies(
     documents=f"{JOURNAL}documents-1/",
-    new_documents=(("a/c/meta",), ("a/meta",)),
+    new_documents=(("a/c/zarr.json",), ("a/zarr.json",)),
     old_prefixes=("a/",),
-    old_documents=(("a/meta",), ("a/b/meta",)),
-    placeholder="a/placeholder",
+    old_documents=(("a/zarr.json",), ("a/b/zarr.json",)),
+    placeholder="a/.chunkmill-new-1-applied",
 )
 PLANNED = Intent(job="replace 'a'", path="a", run="1", prefix="a/", staged=f"{JOURNAL}new-1/", way=COPIES)
-PLACED = {"a/0": b"new", "a/meta": b"new", "a/c/meta": b"new", "other": b"other", f"a/{PLANNED.tag}": b""}
+PLACED = {"a/0": b"new", "a/zarr.json": b"new", "a/c/zarr.json": b"new", "other": b"other", f"a/{PLANNED.tag}": b""}
 
 
 def staged():
     store = MemoryStore()
-    for key in ("a/0", "a/1", "a/meta", "a/b/meta"):
+    for key in ("a/0", "a/1", "a/zarr.json", "a/b/zarr.json"):
         store.set(key, b"old")
     store.set("other", b"other")
     store.set(f"{JOURNAL}plan.json", b'{"run": "1"}')
-    for key in ("a/meta", "a/c/meta"):
+    for key in ("a/zarr.json", "a/c/zarr.json"):
         store.set(f"{COPIES.documents}{key}", b"new")
     store.set(f"{PLANNED.staged}0", b"new")
     store.set(f"{PLANNED.staged}{PLANNED.tag}", b"1")
@@ -111,8 +111,8 @@ def test_the_next_client_rolls_forward(monkeypatch):
             roll_forward(store, "a", "1")
         except Died:
             there = values(store)
-            assert there.get("a/meta") != b"new" or (there["a/0"], there["a/c/meta"]) == (b"new", b"new")
-            assert there.get("a/meta") != b"old" or there["a/0"] == b"old"
+            assert there.get("a/zarr.json") != b"new" or (there["a/0"], there["a/c/zarr.json"]) == (b"new", b"new")
+            assert there.get("a/zarr.json") != b"old" or there["a/0"] == b"old"
         else:
             break
         store.n_left = 1 << 30
@@ -181,14 +181,14 @@ def test_another_node_is_not_replaced():
         def delete(self, key, **pin):
             super().delete(key, **pin)
             if key == "a/1":
-                self.set("a/meta", b"somebody's")
+                self.set("a/zarr.json", b"somebody's")
 
     racing = Racing()
     for key, (value, _) in store._values.items():
         racing.set(key, value)
     with pytest.raises(StoreError, match="others have made or changed a node here"):
         roll_forward(racing, "a", "1")
-    assert racing.get("a/meta") == b"somebody's"
+    assert racing.get("a/zarr.json") == b"somebody's"
     assert racing.get(f"{PLANNED.staged}0") == b"new"  # and nothing is lost
 
 
@@ -210,7 +210,7 @@ def test_a_damaged_record_is_one_error_and_deletes_nothing(record):
         {"staged": 1},
         {"run": None},
         {"seen": []},
-        {"new": {"b/meta": 1}},
+        {"new": {"b/zarr.json": 1}},
         {"further": 1},
         {"way": {**asdict(COPIES), "old_prefixes": [1]}},
         {"way": {**asdict(COPIES), "new_documents": [[{}]]}},
@@ -237,13 +237,13 @@ def together(document=b"old"):
     """Return a store where the nodes `a` and `b` are staged, of which `b` has that document, and their intent."""
     store = MemoryStore()
     store.set(f"{JOURNAL}plan.json", PLAN)
-    store.set("a/meta", b"old")
-    store.set("b/meta", document)
+    store.set("a/zarr.json", b"old")
+    store.set("b/zarr.json", document)
     staged = {path: staged_prefix("a", "1", i) for i, path in enumerate("ab")}
     for prefix in staged.values():
-        for name in ("meta", run_tag("1")):
+        for name in ("zarr.json", run_tag("1")):
             store.set(prefix + name, b"new")
-    hashes = [{"b/meta": sha256(value).hexdigest()} for value in (b"old", b"new")]
+    hashes = [{"b/zarr.json": sha256(value).hexdigest()} for value in (b"old", b"new")]
     other = Intent("replace 'b'", "b", "1", "b/", staged["b"], ByRename(), *hashes)
     return store, Intent("replace 'a'", "a", "1", "a/", staged["a"], ByRename(), further=(other,))
 
@@ -251,21 +251,21 @@ def together(document=b"old"):
 def test_the_record_of_the_first_node_decides_for_all():
     store, intent = together()
     assert not roll_forward_plan(store, "a", Plan.parsed(PLAN))
-    assert (store.get("a/meta"), store.get("b/meta")) == (b"old", b"old")
+    assert (store.get("a/zarr.json"), store.get("b/zarr.json")) == (b"old", b"old")
     decide(store, intent)
     assert is_decided(store, "a", "1", "a/")
     assert is_applying(store, "a", "1")
     for _ in range(2):
         assert roll_forward_plan(store, "a", Plan.parsed(PLAN))
-        assert (store.get("a/meta"), store.get("b/meta")) == (b"new", b"new")
-        assert list(store.list_prefix("b/")) == ["b/meta"]
+        assert (store.get("a/zarr.json"), store.get("b/zarr.json")) == (b"new", b"new")
+        assert list(store.list_prefix("b/")) == ["b/zarr.json"]
 
 
 def test_a_node_that_others_have_changed_stays():
     store, intent = together(b"theirs")
     decide(store, intent)
     assert roll_forward_plan(store, "a", Plan.parsed(PLAN))
-    assert (store.get("a/meta"), store.get("b/meta")) == (b"new", b"theirs")
+    assert (store.get("a/zarr.json"), store.get("b/zarr.json")) == (b"new", b"theirs")
 
 
 def test_what_is_not_staged_is_not_decided():
@@ -281,7 +281,7 @@ def test_one_rename_needs_no_record():
     assert not alone.is_recorded
     assert roll_forward(store, "a", "1", intent=alone)
     assert roll_forward(store, "a", "1", intent=alone)  # by its tag
-    assert store.get("a/meta") == b"new"
+    assert store.get("a/zarr.json") == b"new"
     store.delete(f"a/{run_tag('1')}")
     with pytest.raises(JobError, match="has ended"):
         roll_forward(store, "a", "1", intent=alone)

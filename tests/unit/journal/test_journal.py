@@ -71,10 +71,10 @@ def test_the_plan_of_another_run_stays(store):
 
 def test_a_run_is_resumed_under_its_name(store):
     journal = Journal(store, "a/b", "put it", "plan")
-    journal.begin({"doc": b"x"})
+    journal.begin({"zarr.json": b"x"})
     journal.record(0, 3, {"n_keys": 1}, {})
     again = Journal(store, "a/b", "put it", "plan")
-    assert again.resume() == {"doc": b"x"}
+    assert again.resume() == {"zarr.json": b"x"}
     assert (again.run, again.done(), again.recall(0, 3)) == (journal.run, {(0, 3)}, {"n_keys": 1})
 
 
@@ -127,7 +127,7 @@ class LosesResponses(MemoryStore):
 def test_a_lost_response_to_the_beginning():
     """It was taken for another job, with nobody there, so that nobody could begin."""
     journal = Journal(LosesResponses(), "a", "put it", "plan")
-    journal.begin({"doc": b"x"})
+    journal.begin({"zarr.json": b"x"})
     with journal.running():
         journal.check(now=True)
     with pytest.raises(JobError, match="another job has begun"):

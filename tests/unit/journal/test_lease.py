@@ -260,11 +260,11 @@ def test_who_died_while_creating_a_node_is_in_nobodys_way(store):
 
 
 def test_a_creation_that_fails_leaves_what_a_dead_writer_has_reserved(store):
-    dead_reservation(store, "a", documents={"a/b": b"{}"})
+    dead_reservation(store, "a", documents={"a/zarr.json": b"{}"})
     key = Journal(store, "a", "", "").plan_key
     plan = store.get(key)
     with suppress(SystemExit), leased_briefly(store, "a", "create 'a'") as own:
-        assert dict(own.interrupted_documents) == {"a/b": b"{}"}
+        assert dict(own.interrupted_documents) == {"a/zarr.json": b"{}"}
         raise SystemExit
     assert store.get(key) == plan
 

@@ -12,10 +12,10 @@ from chunkmill.stores.memory import MemoryStore
 def test_what_is_written_is_read(old_prefix):
     about = {"job": "put it", "run": "r1", "version": 2, "is_block_write": True}
     replaced = {"a/doc": "a hash"} if old_prefix is not None else {}
-    plan = Plan.beginning({"doc": b"x"}, **about, replaced=replaced, old_prefix=old_prefix)
+    plan = Plan.beginning({"zarr.json": b"x"}, **about, replaced=replaced, old_prefix=old_prefix)
     value = plan.packed()
     parsed = Plan.parsed(value)
-    assert (parsed, parsed.documents, parsed.replaced) == (plan, {"doc": b"x"}, replaced)
+    assert (parsed, parsed.documents, parsed.replaced) == (plan, {"zarr.json": b"x"}, replaced)
     assert is_of_run(value, "r1")
     assert not is_of_run(value, "r")
     assert not is_of_run(None, "r1")
@@ -25,7 +25,7 @@ def test_what_is_written_is_read(old_prefix):
     over = Plan.parsed(store.get("plan"))
     assert (over.over, over.documents, over.old_prefix, over.replaced) == (
         True,
-        {"doc": b"x"},
+        {"zarr.json": b"x"},
         old_prefix,
         plan.replaced,
     )

@@ -49,7 +49,7 @@ def test_a_job_of_short_tasks_has_few_requests_for_records(scheduler):
         run_job(make_job(store, n=600))
     recorded = [key for method, key, _ in store.log if ".merged" in key and method == "set_if"]
     assert 3 <= len(recorded) <= 12
-    assert [key for key in store.keys("set") if not key.startswith("data/")] == ["doc"]
+    assert [key for key in store.keys("set") if not key.startswith("data/")] == ["zarr.json"]
 
 
 def test_a_job_that_is_killed_repeats_what_waits_and_no_more(monkeypatch):

@@ -66,7 +66,7 @@ def test_many_tasks_are_grouped(store, monkeypatch):
 
 def test_success_leaves_nothing_but_the_target(store):
     result = run_job(make_job(store))
-    assert sorted(store.list_prefix("")) == ["data/0", "data/1", "data/2", "data/3", "data/4", "doc"]
+    assert sorted(store.list_prefix("")) == ["data/0", "data/1", "data/2", "data/3", "data/4", "zarr.json"]
     assert (result.n_tasks, result.n_resumed) == (5, 0)
 
 
@@ -74,7 +74,7 @@ def test_the_target_appears_last(store):
     recording = RecordingStore(store)
     run_job(make_job(recording))
     written = [key for key in recording.keys("set") if not key.startswith(JOB_PREFIX)]
-    assert written[-1] == "doc"
+    assert written[-1] == "zarr.json"
 
 
 def test_a_record_follows_its_data(store):
@@ -84,7 +84,7 @@ def test_a_record_follows_its_data(store):
     sets = recording.keys("set", "set_if")
     prefix = Journal(store, "a/b", "", "").prefix
     (record,) = [key for key in sets if key.startswith(f"{prefix}0/0-")]
-    assert sets.index("data/0") < sets.index(record) < sets.index("doc")
+    assert sets.index("data/0") < sets.index(record) < sets.index("zarr.json")
     assert sets.index(f"{prefix}plan.json") < sets.index("data/0")
 
 
@@ -92,7 +92,7 @@ def test_resume_skips_what_is_on_record(store):
     failing = FailingStore(store, every=4, methods=["set"], times=1)
     with pytest.raises(StoreError):
         run_job(make_job(failing))
-    assert "doc" not in store.list_prefix("")
+    assert "zarr.json" not in store.list_prefix("")
     n_recorded = len(Journal(store, "a/b", "", "").done())
     prepared = []
     recording = RecordingStore(store)
@@ -101,7 +101,7 @@ def test_resume_skips_what_is_on_record(store):
     assert result.counts["n_keys"] == 5 - n_recorded
     assert not prepared
     assert len([key for key in recording.keys("set") if key.startswith("data/")]) == 5 - n_recorded
-    assert store.get("doc") == b"there"  # as the first run was to write it
+    assert store.get("zarr.json") == b"there"  # as the first run was to write it
     assert not journal_keys(store)
 
 
@@ -148,7 +148,7 @@ def test_publishing_is_repeated(store):
         run_job(Job(*[getattr(job, name) for name in Job.__dataclass_fields__][:8], lambda _: 1 / 0))
     result = run_job(job)
     assert result.n_resumed == 5
-    assert store.get("doc") == b"there"
+    assert store.get("zarr.json") == b"there"
 
 
 @pytest.mark.parametrize("n_deletes", range(9))
@@ -164,7 +164,7 @@ def test_a_job_that_was_killed_while_it_tidied_up_is_done(store, n_deletes):
 
     def publish(documents):
         values.update(documents)
-        store.set("doc", documents["doc"])
+        store.set("zarr.json", documents["zarr.json"])
 
     job = replace(make_job(Killed(store), function=put), publish=publish)
     job = replace(job, stages=lambda _: [Stage("put", put, store, range(5))])

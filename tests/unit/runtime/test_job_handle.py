@@ -105,10 +105,10 @@ def test_a_cancelled_job_stops_and_is_resumed(held):
         handle.result()
     assert handle.status().state == "cancelled"
     assert _elsewhere(handle).status().state == "interrupted"
-    assert store.get("doc") is None
+    assert store.get("zarr.json") is None
     result = run_job(job)
     assert result.n_resumed >= 1
-    assert store.get("doc") == b"there"
+    assert store.get("zarr.json") == b"there"
     assert not journal_keys(store)
 
 
