@@ -264,7 +264,9 @@ def emit_json(key: str, document: Mapping[str, JSON]) -> bytes:
 
 
 def check_attributes(path: str, attributes: Mapping[str, Any] | None) -> None:
-    """Raise `MetadataError` where attributes that a user gives for the node at `path` are not what JSON can hold."""
+    """Raise `MetadataError` where JSON cannot hold the attributes given for the node at `path`, else return nothing."""
+    if not isinstance(attributes, (Mapping, type(None))):
+        raise TypeError(f"attributes are a dict, not {type(attributes).__name__}")
     wrong = {name: value for name, value in (attributes or {}).items() if not _is_json({name: value})}
     if wrong:
         expected = "finite numbers, text, true, false, null, and lists and dicts of them"

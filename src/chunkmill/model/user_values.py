@@ -128,7 +128,12 @@ def scalar_of(value: Any, dtype: np.dtype[Any]) -> Any:
         return "" if isinstance(dtype, np.dtypes.StringDType) else np.zeros((), dtype)[()]
     if isinstance(dtype, np.dtypes.StringDType) or dtype.kind == "O":
         return value
-    return np.asarray(value, dtype)[()] if dtype.kind in "VMmSU" else _exact(value, dtype)
+    try:
+        return np.asarray(value, dtype)[()] if dtype.kind in "VMmSU" else _exact(value, dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        if isinstance(error, UnsupportedFeature):
+            raise
+        raise ValueError(f"fill value {value!r:.60} is none of dtype {dtype}: {error}") from None
 
 
 def _exact(value: Any, dtype: np.dtype[Any]) -> Any:

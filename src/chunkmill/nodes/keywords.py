@@ -1,6 +1,6 @@
-"""Arguments that users of other libraries give: what theirs is called here, and modes that were meant for paths.
+"""Wrong arguments of public functions: names of other libraries, modes given as paths, values of other types.
 
-`explained` wraps a public function as users see it; a call that is right costs one comparison. Not here: arguments
+`explained` wraps a public function as users see it; a call that is right costs a few comparisons. Not here: arguments
 that several functions share (`chunkmill.nodes.api`).
 """
 
@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from numbers import Integral, Real
 from typing import Any
 
 from chunkmill.errors import NodeNotFound
@@ -92,15 +95,18 @@ _NOT_NEEDED = {
 
 
 def explained(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that explains keywords that it does not have, and a mode given as the path.
+    """Return a function that explains keywords that it does not have, values of other types, and a mode as the path.
 
     Examples
     --------
-    >>> def to_store(x, url, path="", *, mode="w-", codecs="default"):
+    >>> def to_store(x, url, path: str = "", *, mode="w-", codecs="default"):
     ...     return path
     >>> explained(to_store)(1, "x.zarr", compressors="zstd")
     Traceback (most recent call last):
     TypeError: to_store() has no argument 'compressors': did you mean codecs='zstd'?
+    >>> explained(to_store)(1, "x.zarr", 3)
+    Traceback (most recent call last):
+    TypeError: to_store(): path=3 is int, where str is expected
     >>> explained(to_store)(1, "x.zarr", "w")
     Traceback (most recent call last):
     ValueError: to_store(): 'w' is given as the path of a node: did you mean mode='w'? path='w' names a node
@@ -109,6 +115,8 @@ def explained(function: Callable[..., Any]) -> Callable[..., Any]:
     names = tuple(signature.parameters)
     known = frozenset(names)
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
+    kinds = {each.name: found for each in signature.parameters.values() if (found := _kinds(str(each.annotation)))}
+    expected = {name: signature.parameters[name].annotation for name in kinds}
     at = names.index("path") if "path" in known else len(names)
     # what writes makes a node of the path: no later error would tell
     writes = function.__name__.startswith(("to_", "write_", "create_"))
@@ -118,6 +126,10 @@ def explained(function: Callable[..., Any]) -> Callable[..., Any]:
         if not takes_any and not known.issuperset(options):
             unknown = next(name for name in options if name not in known)
             raise TypeError(_unknown(function.__name__, unknown, options[unknown], names)) from None
+        for name, value in (*zip(names, args, strict=False), *options.items()):
+            if name in kinds and not isinstance(value, kinds[name]) and value is not signature.parameters[name].default:
+                given = f"{name}={_shown(value)} is {type(value).__name__}"
+                raise TypeError(f"{function.__name__}(): {given}, where {expected[name]} is expected")
         if len(args) <= at or not isinstance(args[at], str) or args[at] not in _MODES or "mode" in options:
             return function(*args, **options)
         way = f"mode={args[at]!r}" if "mode" in known else "overwrite=True"
@@ -134,6 +146,34 @@ def explained(function: Callable[..., Any]) -> Callable[..., Any]:
 
     call.__module__ = "chunkmill"  # where it is pickled from
     return call
+
+
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (Integral,),
+    "float": (Real,),
+    "None": (type(None),),
+    "Mapping": (Mapping,),
+    **dict.fromkeys(("Collection", "Iterable", "Sequence"), (Iterable,)),
+    "os.PathLike": (os.PathLike,),
+    "Literal": (str, Integral),
+    **dict.fromkeys(("Mode", "ReadMissing"), (str,)),
+}
+"""Types of values by annotations; an argument that has another one, such as `Any`, or a truth value is not checked."""
+
+
+def _kinds(annotation: str) -> tuple[type, ...]:
+    """Return the types that an annotation allows, none where it does not say.
+
+    Examples
+    --------
+    >>> _kinds("Mapping[str, int | None] | None"), _kinds("Url")
+    ((<class 'collections.abc.Mapping'>, <class 'NoneType'>), ())
+    """
+    while (shorter := re.sub(r"\[[^\[\]]*\]", "", annotation)) != annotation:
+        annotation = shorter
+    found = [_KINDS.get(part.strip(), ()) for part in annotation.split("|")]
+    return tuple(kind for part in found for kind in part) if all(found) else ()
 
 
 def _unknown(function: str, keyword: str, value: Any, names: tuple[str, ...]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import prod
@@ -332,6 +332,8 @@ def make_grid(shape: tuple[int, ...], chunks: Any, dtype: np.dtype[Any], within:
     if isinstance(chunks, str):
         most = most if chunks == "auto" else size_in_bytes(chunks)
         chunks = ("auto",) * len(shape)
+    if not isinstance(chunks, (int, np.integer, Iterable)):
+        raise TypeError(f"chunks={chunks!r:.60}: expected a length, a length for each axis, 'auto', or a size in bytes")
     per_axis = [chunks] * len(shape) if isinstance(chunks, (int, np.integer)) else list(chunks)
     if len(per_axis) != len(shape):
         reason = f"{len(per_axis)} chunk lengths for {len(shape)} axes"
@@ -429,7 +431,10 @@ def _lengths(shape: int | Sequence[int], name: str) -> tuple[int, ...]:
 
 def _dtype(dtype: Any) -> np.dtype[Any]:
     """Return the dtype to store; ``str`` becomes strings of variable length."""
-    asked: np.dtype[Any] = np.dtype(dtype)
+    try:
+        asked: np.dtype[Any] = np.dtype(dtype)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"dtype={dtype!r:.60}: {error}") from None
     if asked.kind == "U" and asked.itemsize == 0:
         return np.dtypes.StringDType()
     if isinstance(asked, np.dtypes.StringDType):

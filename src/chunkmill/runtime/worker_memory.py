@@ -100,7 +100,7 @@ def parse_memory(max_mem: int | str) -> int:
     """
     try:
         n_bytes = int(parse_bytes(max_mem))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, AttributeError):
         n_bytes = 0
     if n_bytes <= 0:
         msg = f"max_mem={max_mem!r}: expected a number of bytes above 0, or text such as '2 GiB'"

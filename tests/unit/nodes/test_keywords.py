@@ -10,7 +10,8 @@ import pytest
 import xarray as xr
 
 import chunkmill as cm
-from chunkmill.nodes.keywords import THEIRS, explained
+from chunkmill.nodes.keywords import THEIRS, _kinds, explained
+from chunkmill.stores.memory import MemoryStore
 
 DS = xr.Dataset({"t": ("x", np.arange(4.0))})
 VALUES = np.arange(4.0)
@@ -115,3 +116,37 @@ def test_functions_are_still_what_they_were():
     assert pickle.loads(pickle.dumps(cm.convert)) is cm.convert
     assert "path" in inspect.signature(cm.open).parameters
     assert cm.open.__doc__.startswith("Open the array or group")
+
+
+PUBLIC = [f for f in (getattr(cm, name) for name in cm.__all__) if callable(f) and not isinstance(f, type)]
+CHECKED = [
+    (function, each.name)
+    for function in PUBLIC
+    for each in inspect.signature(function).parameters.values()
+    if _kinds(str(each.annotation))
+]
+
+
+@pytest.mark.parametrize(("function", "name"), CHECKED, ids=[f"{f.__name__}-{name}" for f, name in CHECKED])
+def test_a_value_of_another_type_is_an_error_of_ours(function, name):
+    with pytest.raises(TypeError, match=rf"{function.__name__}\(\): {name}= is object, where .* is expected"):
+        function(**{name: object()})
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"dtype": "nope"}, r"dtype='nope': data type 'nope' not understood"),
+        ({"fill_value": "nope"}, r"fill value 'nope' is none of dtype int32"),
+        ({"fill_value": 2**70}, r"fill value 11805\d+ is none of dtype int32|fill value 11805"),
+        ({"chunks": 3.5}, r"chunks=3.5 is float"),
+        ({"shape": 3.5}, r"shape=3.5 is float"),
+        ({"attributes": "nope"}, r"attributes='nope' is str"),
+    ],
+    ids=str,
+)
+def test_values_that_describe_no_array(options, error):
+    store = MemoryStore()
+    with pytest.raises((TypeError, ValueError), match=error):
+        cm.create_array(store, **{"shape": (2,), "dtype": "i4"} | options)
+    assert list(store.list_prefix("")) == []
