@@ -1,19 +1,17 @@
 """Fingerprint of a function: tells it from one that would compute other values, in every process alike.
 
 It is made of the code, the constants and defaults, the values that it closes over, and the globals that the code names:
-of functions and classes among them, their code in turn. Of what is installed, the function's own code counts alone:
-what that calls changes with a release. Names of files and lines do not count, nor do comments. Not here: calls
-(`chunkmill.transforms.function`).
+of functions and classes among them, their code in turn; Dask's tokens stand for all other values. Of what is installed,
+the function's own code counts alone: what that calls changes with a release. Names of files and lines do not count, nor
+do comments, which they would in Dask's token of a function. Not here: calls (`chunkmill.transforms.function`).
 """
 
 from __future__ import annotations
 
 import sys
 import sysconfig
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -55,103 +53,89 @@ def function_fingerprint(function: Any, *values: Any) -> str:
     >>> a == b, a == c
     (True, False)
     """
-    hashed = sha256()
-    walk = _Walk({})
-    for text in walk.texts(walk.parts((function, *values))):
-        hashed.update(text.encode(errors="surrogatepass"))
-        hashed.update(b"\0")
-    return hashed.hexdigest()
+    facts = _Facts()
+    tokens = [facts.token((function, *values))]
+    tokens += (facts.token(_parts(each)) for each in facts.met)  # which grows: chains of functions may be long
+    return tokenize(tokens, ensure_deterministic=True)
 
 
-class _Walk:
-    """Texts that tell a value, and all that it uses, from others.
+class _Facts:
+    """Functions and classes that a value uses, in the order in which they are met: numbers stand for them."""
 
-    Functions and classes are numbered where they are met, and described later: theirs may be long chains.
-    """
+    def __init__(self) -> None:
+        self.met: list[Any] = []
+        self._numbers: dict[int, int] = {}
 
-    def __init__(self, seen: dict[int, tuple[int, Any]]) -> None:
-        self.seen = seen  # id -> number, and the value, so that no other has its id
-        self.left: deque[Iterator[str]] = deque()
-
-    def texts(self, first: Iterator[str]) -> Iterator[str]:
-        yield from first
-        while self.left:
-            yield from self.left.popleft()
-
-    def parts(self, value: Any) -> Iterator[str]:
-        if value is None or value is Ellipsis or isinstance(value, (bool, int, float, complex, str, bytes, np.dtype)):
-            yield f"{type(value).__name__} {value!r}"
-            return
-        if id(value) in self.seen:
-            yield f"again {self.seen[id(value)][0]}"
-            return
-        self.seen[id(value)] = len(self.seen), value
-        for kind, parts in _KINDS:
-            if isinstance(value, kind):
-                yield from parts(self, value)
-                return
-        if callable(value) and hasattr(value, "__dict__"):
-            yield from self.called(value)
-        else:
-            yield from self.token(value)
-
-    def group(self, kind: str, members: Iterable[Any]) -> Iterator[str]:
-        yield f"{kind} ("
-        for member in members:
-            yield from self.parts(member)
-        yield ")"
-
-    def later(self, kind: str, value: Any, members: Iterable[Any]) -> Iterator[str]:
-        number = self.seen[id(value)][0]
-        yield f"{kind} {number}"
-        self.left.append(self.group(f"{number} is", members))
-
-    def token(self, value: Any) -> Iterator[str]:
+    def token(self, value: Any) -> str:
         try:
-            token = tokenize(value, ensure_deterministic=True)
-        except TokenizationError:
-            msg = f"the function uses a {type(value).__qualname__}, of which another process cannot see whether it is "
-            raise ValueError(f"{msg}the same: give fingerprint='a name' of what the function computes") from None
-        yield f"{type(value).__module__}.{type(value).__qualname__} {token}"
+            return tokenize(self._of(value), ensure_deterministic=True)
+        except (TokenizationError, RecursionError) as error:
+            msg = "the function uses an object of which another process cannot see whether it is the same "
+            raise ValueError(
+                f"{msg}({str(error)[:200]}): give fingerprint='a name' of what the function computes"
+            ) from None
 
-    def called(self, value: Any) -> Iterator[str]:
-        """Yield the state of an object; of one that a compiler has made, the function that it was made from."""
-        tried = _Walk(dict(self.seen))
-        try:
-            state = [*tried.texts(tried.group("callable", [type(value), vars(value)]))]
-        except ValueError:
-            if not hasattr(value, "__wrapped__"):
-                raise
-            yield from self.group("compiled", [shown_function(type(value)), value.__wrapped__])
-        else:
-            self.seen = tried.seen
-            yield from state
+    def _of(self, value: Any) -> Any:
+        """Return a value in which Dask knows all members."""
+        if isinstance(value, (FunctionType, type)):
+            if id(value) not in self._numbers:
+                self._numbers[id(value)] = len(self.met)
+                self.met.append(value)
+            return "defined", self._numbers[id(value)]
+        if isinstance(value, (ModuleType, BuiltinFunctionType, np.ufunc)):
+            return type(value).__name__, shown_function(value)
+        used = _members(value)
+        return value if used is None else (type(value).__qualname__, [self._of(each) for each in used])
 
-    def code(self, code: CodeType) -> Iterator[str]:
-        """Yield what the code does; not its file, lines, or name."""
-        python = sys.implementation.cache_tag  # other versions have other instructions
-        yield f"code {python} {code.co_code.hex()} {code.co_names} {code.co_argcount} {code.co_kwonlyargcount}"
-        doc = code.co_consts[:1] if isinstance(next(iter(code.co_consts), None), str) else ()
-        yield from self.group("constants", code.co_consts[len(doc) :])
-        yield from map(str, doc)
 
-    def function(self, function: FunctionType) -> Iterator[str]:
-        kept: list[Any] = [function.__code__, function.__defaults__, function.__kwdefaults__]
-        if not _is_installed(function.__module__):
-            kept += [_content(cell) for cell in function.__closure__ or ()]
-            kept += _named(sorted(_names(function.__code__)), function.__globals__, set())
-        elif "<locals>" in function.__qualname__:  # made by a call of what is installed
-            kept += [shown_function(function), *map(_content, function.__closure__ or ())]
-        else:
-            kept = [shown_function(function), function.__code__]
-        yield from self.later("function", function, kept)
+def _members(value: Any) -> Sequence[Any] | None:
+    """Return what a value is made of, functions perhaps among it; ``None`` where Dask knows it."""
+    if isinstance(value, (tuple, list)):
+        return value
+    if isinstance(value, Mapping):
+        return [each for item in value.items() for each in item]
+    if isinstance(value, CodeType):
+        return _of_code(value)
+    return _of_callable(value)
 
-    def kind(self, kind: type) -> Iterator[str]:
-        yield f"class {kind.__module__}.{kind.__qualname__}"
-        if not _is_installed(kind.__module__):
-            members = [each for name, each in sorted(vars(kind).items()) if _counts(name, each)]
-            own = [getattr(each, "__func__", None) or getattr(each, "fget", None) or each for each in members]
-            yield from self.later("methods", kind, [*own, *kind.__bases__])
+
+def _of_callable(value: Any) -> list[Any] | None:
+    """Return what an object that is called uses; ``None`` for other values."""
+    if isinstance(value, partial):
+        return [value.func, value.args, value.keywords]
+    if isinstance(value, MethodType):
+        return [value.__func__, value.__self__]
+    if isinstance(value, np.vectorize):
+        return [value.pyfunc, value.otypes, value.signature]  # without what it keeps of calls
+    if hasattr(value, "__wrapped__"):  # by a cache, or a compiler
+        return [shown_function(type(value)), value.__wrapped__]
+    return [type(value), vars(value)] if callable(value) and hasattr(value, "__dict__") else None
+
+
+def _parts(value: Any) -> list[Any]:
+    """Return what tells a function or a class from others."""
+    if isinstance(value, type):
+        parts: list[Any] = [f"{value.__module__}.{value.__qualname__}"]
+        if not _is_installed(value.__module__):
+            members = [each for name, each in sorted(vars(value).items()) if _counts(name, each)]
+            parts += [getattr(each, "__func__", None) or getattr(each, "fget", None) or each for each in members]
+            parts += value.__bases__
+        return parts
+    parts = [value.__code__, value.__defaults__, value.__kwdefaults__]
+    if not _is_installed(value.__module__):
+        parts += map(_content, value.__closure__ or ())
+        return [*parts, *_named(sorted(_names(value.__code__)), value.__globals__, set())]
+    made_by_a_call = "<locals>" in value.__qualname__
+    return [shown_function(value), *(map(_content, value.__closure__ or ()) if made_by_a_call else ()), *parts[:1]]
+
+
+def _of_code(code: CodeType) -> list[Any]:
+    """Return what code does; not its file, lines, name or documentation."""
+    first = next(iter(code.co_consts), None)
+    constants = code.co_consts[1:] if isinstance(first, str) else code.co_consts
+    counts = code.co_argcount, code.co_kwonlyargcount
+    python = sys.implementation.cache_tag  # other versions have other instructions
+    return [python, code.co_code, code.co_names, counts, isinstance(first, str), constants]
 
 
 def _is_installed(module: str | None) -> bool:
@@ -194,19 +178,3 @@ def _content(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:  # not assigned yet
         return None
-
-
-_KINDS: list[tuple[Any, Callable[[_Walk, Any], Iterator[str]]]] = [
-    (ModuleType, lambda _, value: iter([f"module {value.__name__}"])),
-    (CodeType, _Walk.code),
-    (FunctionType, _Walk.function),
-    (MethodType, lambda walk, value: walk.group("method", [value.__func__, value.__self__])),
-    (partial, lambda walk, value: walk.group("partial", [value.func, value.args, value.keywords])),
-    # without what it keeps of calls
-    (np.vectorize, lambda walk, value: walk.group("vectorize", [value.pyfunc, value.otypes, value.signature])),
-    ((tuple, list), lambda walk, value: walk.group(type(value).__name__, value)),
-    ((set, frozenset), lambda walk, value: walk.group("set", sorted(value, key=repr))),
-    (Mapping, lambda walk, value: walk.group("mapping", [each for item in value.items() for each in item])),
-    (type, _Walk.kind),
-    ((BuiltinFunctionType, np.ufunc), lambda _, value: iter([shown_function(value)])),
-]
