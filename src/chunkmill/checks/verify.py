@@ -18,7 +18,7 @@ from chunkmill.array.chunk_io import read_region
 from chunkmill.array.other_stores import metered
 from chunkmill.array.present_keys import Numbers, list_chunks_if_sparse, touch
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.computed import ComputedStore, open_or_compute
+from chunkmill.conversion.computed import open_or_compute
 from chunkmill.conversion.estimate import itemsize
 from chunkmill.conversion.ome import cropping_of_images
 from chunkmill.conversion.rechunking.plan import Limits, Side, choose_rechunk_strategy
@@ -28,11 +28,13 @@ from chunkmill.display.report import ReportMixin, counted, format_seconds
 from chunkmill.errors import ChunkmillError, JobError
 from chunkmill.formats.cf_fill_value import encode_fill_value
 from chunkmill.formats.registry import get_format
+from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.model.metadata import same_json
 from chunkmill.nodes import opening
 from chunkmill.nodes.opening import walk
 from chunkmill.nodes.stored_group import StoredNode
+from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.stage import Stage, TaskResult, TaskSpecs
 from chunkmill.runtime.stage_runner import run_once
 from chunkmill.runtime.worker_memory import Worker, current_worker
@@ -222,7 +224,7 @@ def compare(
     if not pairs and not differences:
         differences.append(Difference("", "no arrays", "there are no arrays on either side: no value was compared"))
     specs = _specs(stored, sample, seed)
-    stage = Stage("verify", _compare_block, tuple(pairs), specs, _block_reads, _block_shows)
+    stage = Stage("verify", _compare_block, tuple(pairs), specs, shows=_block_shows, inputs=_block_inputs)
     arrays = (array for pair in pairs for array in (pair.a, pair.b))
     (result,) = run_once([stage], name="verify", arrays=arrays, title=title, progress=progress)
     values = sorted(result.details, key=lambda difference: (difference.path, difference.region or ()))
@@ -433,9 +435,9 @@ def _same_kind(a: StoredArray, b: StoredArray) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype
 
 
-def _block_reads(pairs: Sequence[_Pair], spec: tuple[int, int]) -> Iterator[tuple[StoredArray, list[str]]]:
+def _block_inputs(pairs: Sequence[_Pair], spec: tuple[int, int]) -> Iterator[StoreKeys]:
     pair, region = pairs[spec[0]], pairs[spec[0]].region(spec[1])
-    yield from ((array, array.keys(region)) for array in (pair.a, pair.b))
+    yield from (StoreKeys.of(array, region) for array in (pair.a, pair.b))
 
 
 def _block_shows(pairs: Sequence[_Pair], spec: tuple[int, int]) -> str:

@@ -1,13 +1,11 @@
-"""Arrays of Dask, numpy and xarray as sources of a job: a store that computes chunks.
+"""Arrays of Dask, numpy and xarray as sources of a job, whose chunks are blocks that are computed.
 
-A chunk is a block of the Dask array, computed by the task that reads it. Not here: what images need
-(`chunkmill.pyramids.computed`).
+Not here: the store that shows them (`chunkmill.runtime.computed`), what images need (`chunkmill.pyramids.computed`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,63 +14,12 @@ from dask.array import core as da
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.errors import UnsupportedFeature
-from chunkmill.model.grid import ChunkCoords
 from chunkmill.nodes.api import create_array, open_source
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.stored_group import StoredNode
-from chunkmill.stores.base import ByteRange, range_bounds
-from chunkmill.stores.memory import MemoryStore
+from chunkmill.runtime.computed import ComputedStore
 
-__all__ = ["ComputedStore", "computed_array", "open_or_compute"]
-
-
-class ComputedStore(MemoryStore):
-    """The documents of an array, and its chunks, each computed when it is read; can be pickled as the array can."""
-
-    def __init__(self, values: da.Array) -> None:
-        super().__init__()
-        self.url = f"dask-array://{values.name}"
-        self.values = values
-
-    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        """Return a document, or the bytes of a block."""
-        value = self._block(key)
-        if value is None or byte_range is None:
-            return value if value is not None else super().get(key, byte_range)
-        start, stop = range_bounds(byte_range, len(value), url=self.url, key=key)
-        return value[start:stop]
-
-    def get_noting(self, key: str, byte_range: ByteRange | None, record: Any) -> bytes | None:
-        """Return a value, or a range of it; what is computed has one version."""
-        value = self.get(key, byte_range)
-        if value is not None:
-            record(key, "0")
-        return value
-
-    def version(self, key: str) -> str | None:
-        """Return the version of a document; one and the same for all that is computed."""
-        return "0" if self._coords(key) is not None else super().version(key)
-
-    def size(self, key: str) -> int | None:
-        """Return the size of a value in bytes; no block is computed for it."""
-        if self._coords(key) is None:
-            return super().size(key)
-        return prod(map(int, self.values.chunksize)) * int(self.values.dtype.itemsize)
-
-    def _coords(self, key: str) -> ChunkCoords | None:
-        first, *parts = key.split("/")
-        if first != "c" or len(parts) != self.values.ndim or not all(part.isdecimal() for part in parts):
-            return None
-        coords = tuple(map(int, parts))
-        return coords if all(i < n for i, n in zip(coords, self.values.numblocks, strict=True)) else None
-
-    def _block(self, key: str) -> bytes | None:
-        coords = self._coords(key)
-        if coords is None:
-            return None
-        block = np.asarray(self.values.blocks[coords].compute(scheduler="synchronous"))
-        pads = [(0, full - n) for full, n in zip(self.values.chunksize, block.shape, strict=True)]
-        return np.pad(block, pads).astype(self.values.dtype.newbyteorder("<"), copy=False).tobytes()
+__all__ = ["computed_array", "open_or_compute"]
 
 
 def open_or_compute(source: Any, storage_options: Mapping[str, Any] | None) -> StoredNode:

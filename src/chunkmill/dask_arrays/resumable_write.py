@@ -196,9 +196,9 @@ def _compute(blocks: da.Array, keys: list[Any], journal: Journal) -> WriteCounts
     """Compute some blocks on the current scheduler, and return the sum of their counts."""
     if not keys:
         return WriteCounts()
-    graph = optimised(blocks.dask, keys)
     scheduler = Scheduler(of_job=True)
     client = scheduler.client
+    graph = optimised(blocks.dask, keys, client)
     counts = scheduler.compute(graph, keys) if client is None else _gathered(client, graph, keys, journal)
     return WriteCounts.total(map(WriteCounts.of, counts))
 

@@ -1,6 +1,6 @@
 """Arrays of xarray, and lists of arrays, as sources of a pyramid: axes, voxels and channels of what is computed.
 
-Not here: the store that computes chunks (`chunkmill.conversion.computed`), images that are stored
+Not here: the store that computes chunks (`chunkmill.runtime.computed`), images that are stored
 (`chunkmill.pyramids.image`).
 """
 

@@ -15,7 +15,6 @@ from typing import Any, Literal, TypedDict, Unpack
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import ChosenAction, choose_action
 from chunkmill.conversion.array_plan import ArrayPlan, see_sources
-from chunkmill.conversion.computed import ComputedStore
 from chunkmill.conversion.convert_job import check_apart, region_layout, shown_node
 from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.ome import check_ome
@@ -49,6 +48,7 @@ from chunkmill.pyramids.labels import LabelList, labels_of
 from chunkmill.pyramids.levels import LevelBlocks, divide, peak_bytes
 from chunkmill.pyramids.omero import with_omero
 from chunkmill.pyramids.tasks import PyramidWriter
+from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.job import Job
 from chunkmill.runtime.stage import LEAST_TASKS, count_tasks
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD, Worker, current_worker

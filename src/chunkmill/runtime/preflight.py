@@ -31,6 +31,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError
 from chunkmill.formats.registry import get_format
 from chunkmill.runtime.cluster_tasks import answered, await_workers, cluster_facts, scheduler_needed
+from chunkmill.runtime.computed import values_left_out
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import Store
 from chunkmill.stores.probe import PROBE_PREFIX
@@ -106,9 +107,14 @@ def check_writers(arrays: Sequence[StoredArray]) -> None:
     needs = describe_needs(writes_to(arrays), targets=arrays)
     if scheduler.client is not None:
         check_client_workers(scheduler.client, needs, again=False)
-    elif (key := ("", hash(dumps(needs)))) not in _FIT:
+    elif (key := ("", hash(_packed(needs)))) not in _FIT:
         check_scheduler(scheduler.get, needs)
         _FIT[key] = set()
+
+
+def _packed(needs: Needs) -> bytes:
+    with values_left_out():
+        return dumps(needs)  # type: ignore[no-any-return]
 
 
 def writes_to(arrays: Sequence[StoredArray]) -> str:
@@ -134,7 +140,7 @@ def check_client_workers(
 def _check_workers(
     client: Client, needs: Needs, again: bool, waiting: Callable[[str], object] | None
 ) -> dict[str, int]:
-    packed = dumps(needs)
+    packed = _packed(needs)
     about = cluster_facts(client, waiting=waiting)
     if not about["workers"]:
         await_workers(client)
@@ -161,7 +167,7 @@ def check_scheduler(get: Any, needs: Needs) -> None:
     """Check one process that the local scheduler `get` runs tasks in; its other processes are alike."""
     with _probing(needs) as probe:
         key = f"preflight-{uuid4().hex}"
-        name, text, _ = get({key: Task(key, _check, dumps(needs), probe)}, key)
+        name, text, _ = get({key: Task(key, _check, _packed(needs), probe)}, key)
         _raise_lacking(needs, {name: (name, text)}, probe)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -28,13 +28,14 @@ from dask.core import reverse_dict
 from dask.highlevelgraph import HighLevelGraph
 from dask.multiprocessing import RemoteException
 from dask.system import CPU_COUNT
-from distributed import Client, Future, default_client, span
+from distributed import Client, Future, default_client, rejoin, secede, span
 from distributed.threadpoolexecutor import thread_state
 from distributed.worker import get_worker
 from distributed.worker_state_machine import TaskState
 
 from chunkmill.errors import JobError
 from chunkmill.runtime.cluster_tasks import RunningTasks, cluster_facts
+from chunkmill.runtime.computed import BlockInputs, with_blocks
 
 __all__ = ["Scheduler", "check_n_tasks", "optimised", "worker_task"]
 
@@ -62,15 +63,40 @@ def check_n_tasks(job: str, n: int) -> None:
         raise JobError(job=job, reason=reason, hint=hint)
 
 
-def optimised(graph: HighLevelGraph, keys: Sequence[Any]) -> Graph:
+def optimised(graph: HighLevelGraph, keys: Sequence[Any], client: Client | None = None) -> Graph:
     """Return the graph of arrays as dask optimises it for `keys`, which are not empty.
 
+    Blocks that a cluster holds (``persist``) are left to it where `client` is of this cluster, and fetched from it
+    where another scheduler computes the graph.
     The aliases that dask leaves for each chain of tasks that it fuses are removed: local schedulers would pass them
     from thread to thread like tasks.
     """
     fused = dict(optimize(graph, list(keys)))
     resolved = resolve_aliases(fused, set(keys), reverse_dict(DependenciesMapping(fused)))
-    return {key: nested(task) for key, task in resolved.items()}
+    found = {key: nested(task) for key, task in resolved.items()}
+    needed = {*keys, *chain.from_iterable(task.dependencies for task in found.values())} - found.keys()
+    for key in needed:
+        future = graph[key]
+        if client is None or not _is_of(client, future.client):
+            found[key] = Task(key, _fetched, DataNode(None, future))
+    return found
+
+
+def _fetched(future: Future[Any]) -> Any:
+    """Return what a cluster holds; a task of it leaves its thread to what it waits for."""
+    if future.done() or worker_task() is None or not getattr(thread_state, "proceed", False):
+        return future.result()
+    secede()
+    try:
+        return future.result()
+    finally:
+        rejoin()
+
+
+def _is_of(client: Client, other: Client) -> bool:
+    """Return whether two clients are of one cluster."""
+    addresses = [each.scheduler.address for each in (client, other) if each.scheduler is not None]
+    return len({*addresses}) == 1
 
 
 def nested(task: GraphNode) -> GraphNode:
@@ -217,6 +243,7 @@ class Scheduler:
         before_cancel: Callable[[], None] | None = None,
         check: Callable[[], None] | None = None,
         waiting: Callable[[str], None] | None = None,
+        blocks: BlockInputs | None = None,
     ) -> None:
         """Call ``function(shared, *arguments)`` for each of `tasks`, and `on_result` with each result, in any order.
 
@@ -225,14 +252,15 @@ class Scheduler:
         first error that a task raises is raised here; then tasks that have not started are cancelled, on a cluster
         after `before_cancel` was called, and those that run in this process are waited for. `check`, which may raise,
         is called while a cluster is waited for, and `waiting` with what it waits for where no worker takes tasks.
+        `blocks` are computed first: what is read by the specs that are a task's last argument.
         """
         if self.client is not None:
-            calls = _Calls(self.client, name, function, shared, shown=shown)
+            calls = _Calls(self.client, name, function, shared, shown=shown, blocks=blocks)
             running = RunningTasks(self.client, name, check=check, waiting=waiting)
             _run_on_client(running, calls, tasks, on_result, before_cancel=before_cancel)
             return
         watched = _Watched(function) if self.in_process else function
-        wave = _Wave(name, watched, shared)
+        wave = _Wave(name, watched, shared, blocks)
         try:
             for batch in _batches(tasks):
                 _run_locally(self, wave, batch, on_result)
@@ -274,11 +302,11 @@ class _Watched:
 class _Wave:
     """Makes the graphs of one run. Keys are ``(name-<token>, number)``."""
 
-    def __init__(self, name: str, function: Callable[..., Any], shared: Any) -> None:
+    def __init__(self, name: str, function: Callable[..., Any], shared: Any, blocks: BlockInputs | None) -> None:
         token = uuid4().hex  # an effect: never the same twice
         self._name, self._function = f"{name}-{token}", function
         self._common_key = f"{name}-common-{token}"
-        self._shared = shared
+        self._shared, self._blocks = shared, blocks
         self._n_tasks = 0
 
     def graph(self, tasks: Sequence[tuple[Any, ...]]) -> tuple[Graph, list[Any]]:
@@ -287,9 +315,13 @@ class _Wave:
         self._n_tasks += len(tasks)
         graph: Graph = {self._common_key: DataNode(self._common_key, self._shared)}
         reference = TaskRef(self._common_key)
-        for key, arguments in zip(keys, tasks, strict=True):
-            graph[key] = Task(key, self._function, reference, *arguments)
-        return graph, keys
+        if self._blocks is None:
+            for key, arguments in zip(keys, tasks, strict=True):
+                graph[key] = Task(key, self._function, reference, *arguments)
+            return graph, keys
+        function = partial(_called_with_blocks, self._function)
+        calls = dict(zip(keys, tasks, strict=True))
+        return graph | _with_inputs(self._blocks, tasks, calls, function=function, shared=reference), keys
 
 
 class _Calls:
@@ -309,9 +341,10 @@ class _Calls:
         shared: Any,
         *,
         shown: Callable[[Any], str] | None = None,
+        blocks: BlockInputs | None = None,
     ) -> None:
         token = uuid4().hex  # an effect: never the same twice
-        self._client, self._shown = client, shown
+        self._client, self._shown, self._blocks = client, shown, blocks
         self._name = f"{name}-{token}"
         self._packed: Any = pickle.dumps((function, shared))
         self._common_key = f"{name}-common-{token}"
@@ -327,6 +360,12 @@ class _Calls:
         keys = self.keys(tasks)
         self._n_tasks += len(tasks)
         packed = [pickle.dumps(arguments) for arguments in tasks]
+        if self._blocks is not None:
+            function, calls = call_packed_with_blocks, dict(zip(keys, packed, strict=True))
+            own = {"function": function, "shared": self._packed, "client": self._client}
+            graph = _with_inputs(self._blocks, tasks, calls, **own)
+            running: list[Future[bytes]] = self._client.get(graph, keys, sync=False)
+            return running
         futures: list[Future[bytes]] = self._client.map(
             call_packed, [self._packed] * len(tasks), packed, key=keys, pure=False, fifo_timeout=_FIFO_TIMEOUT
         )
@@ -338,6 +377,36 @@ class _Calls:
         if self._shown is None:
             return [(self._name, number) for number in numbers]
         return [(self._name, number, self._shown(task)) for number, task in zip(numbers, tasks, strict=True)]
+
+
+def _with_inputs(
+    blocks: BlockInputs,
+    tasks: Sequence[tuple[Any, ...]],
+    calls: Mapping[Any, Any],
+    *,
+    function: Callable[..., Any],
+    shared: Any,
+    client: Client | None = None,
+) -> Graph:
+    """Return the graph of calls, by key with the arguments of each, and of the blocks that `tasks` read."""
+    inputs = [blocks.keys(task[-1]) for task in tasks]
+    needed = [*dict.fromkeys(chain.from_iterable(inputs))]
+    graph = optimised(blocks.graph, needed, client) if needed else {}
+    for (key, each), own in zip(calls.items(), inputs, strict=True):
+        graph[key] = Task(key, function, shared, DataNode(None, own), DataNode(None, each), *map(TaskRef, own))
+    return graph
+
+
+def _called_with_blocks(
+    function: Callable[..., Any], shared: Any, keys: Sequence[Any], arguments: Sequence[Any], *blocks: Any
+) -> Any:
+    return with_blocks(function, keys, (shared, *arguments), *blocks)
+
+
+def call_packed_with_blocks(packed: bytes, keys: Sequence[Any], arguments: bytes, *blocks: Any) -> bytes:
+    """Call a function as `call_packed` does, and let its stores have the blocks of these keys."""
+    result: bytes = with_blocks(call_packed, keys, (packed, arguments), *blocks)
+    return result
 
 
 def call_packed(packed: bytes, arguments: bytes) -> bytes:

@@ -28,6 +28,7 @@ from chunkmill.journal.records import read_record
 from chunkmill.log import LOG
 from chunkmill.runtime.cancellation import abandon
 from chunkmill.runtime.cluster_tasks import scheduler_needed, warn_of_memory
+from chunkmill.runtime.computed import BlockInputs
 from chunkmill.runtime.machines import run_and_say_where, sync_other_machines
 from chunkmill.runtime.preflight import Needs, check_client_workers, check_scheduler, describe_needs
 from chunkmill.runtime.progress import JobMonitor, JobProgress
@@ -265,10 +266,16 @@ def _tasks_running(
 ) -> Iterator[Callable[..., None]]:
     """Yield what runs tasks of a stage: called with their function, their arguments, and what takes their results."""
     journal, number = here.journal, here.number
+    blocks = BlockInputs.of(stage.inputs, stage.common, stage.tasks)
     if scheduler.in_process:
         with nullcontext() if journal is None else RecordBatch(journal, number) as batch:
             own = replace(here, in_client=True, batch=batch)
-            yield lambda function, tasks, on_result: scheduler.run(stage.name, function, own, tasks, on_result)
+
+            def run_here(function: Callable[..., Any], tasks: Iterable[Any], on_result: Callable[[Any], None]) -> None:
+                needed = blocks if function is run_task else None
+                scheduler.run(stage.name, function, own, tasks, on_result, blocks=needed)
+
+            yield run_here
         return
     sender = None if stage.reads is None else ReferenceSender(stage.reads, stage.common)
     packed = PackedStage.of(here, needs, sender)
@@ -276,11 +283,12 @@ def _tasks_running(
     with scheduler.span(name or stage.name), _ending(attempt, scheduler.client) as end:
 
         def run(function: Callable[..., Any], tasks: Iterable[Any], on_result: Callable[[Any], None]) -> None:
-            shown = None
+            shown, more = None, dict[str, Any]()
             if function is run_task:
                 shown, tasks = stage.show, sender.with_references(tasks) if sender else tasks
+                more["blocks"] = blocks
             check, waiting = (None, None) if monitor is None else (monitor.check, monitor.wait_for)
-            more: dict[str, Any] = {"shown": shown, "before_cancel": end, "check": check, "waiting": waiting}
+            more |= {"shown": shown, "before_cancel": end, "check": check, "waiting": waiting}
 
             def take(result: tuple[Any, str, str | None]) -> None:
                 found, machine, worker = result

@@ -23,6 +23,7 @@ from chunkmill.journal.journal import Journal
 from chunkmill.journal.record_batch import RecordBatch
 from chunkmill.journal.records import Record, WrittenKeys
 from chunkmill.runtime.cancellation import unless_cancelled
+from chunkmill.runtime.computed import values_left_out
 from chunkmill.runtime.preflight import Needs, check_process
 from chunkmill.runtime.reference_shipping import ReferenceSender, TaskReferences, references_in_scope
 from chunkmill.runtime.stage import TaskResult
@@ -102,8 +103,9 @@ class PackedStage:
     @classmethod
     def of(cls, stage: LocalStage, needs: Needs | None, sender: ReferenceSender | None) -> PackedStage:
         """Pack a stage; with a sender of references, without those."""
-        packed = sender.pack(stage) if sender else dumps(stage)
-        return cls(uuid4().hex, zlib.compress(packed), dumps(needs))
+        with values_left_out():
+            packed = sender.pack(stage) if sender else dumps(stage)
+            return cls(uuid4().hex, zlib.compress(packed), dumps(needs))
 
     def open(self) -> LocalStage:
         """Unpack the stage, once in this process, and check the process then."""

@@ -13,13 +13,14 @@ import numpy as np
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.array_plan import see_sources
-from chunkmill.conversion.computed import ComputedStore, open_or_compute
+from chunkmill.conversion.computed import open_or_compute
 from chunkmill.conversion.convert_job import check_apart
 from chunkmill.conversion.options import partial_call, with_options_of
 from chunkmill.conversion.plan import Plan, Report
 from chunkmill.errors import NodeNotFound
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.model.grid import ChunkGrid
+from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.worker_memory import current_worker
 from chunkmill.stores.capabilities import uncached
 from chunkmill.transforms.blocks import ArrayAxes, Space, by_axis, halo_by_axis, joined_space

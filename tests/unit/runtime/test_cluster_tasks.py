@@ -86,9 +86,9 @@ def end_worker(*_):
 def test_a_task_that_ends_every_worker_names_the_bounds_to_lower():
     options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
     allowed = dask.config.set({"distributed.scheduler.allowed-failures": 0})
-    with allowed, LocalCluster(**options) as cluster, Client(cluster):
-        with pytest.raises(JobError, match=r"^ends: each worker that ran its task .* died.*resumes.*max_mem=.*block="):
-            Scheduler().run("ends", end_worker, None, [(1,)], ENDED.append)
+    lower = pytest.raises(JobError, match=r"^ends: each worker that ran its task .* died.*resumes.*max_mem=.*block=")
+    with allowed, LocalCluster(**options) as cluster, Client(cluster), lower:
+        Scheduler().run("ends", end_worker, None, [(1,)], ENDED.append)
 
 
 def test_each_result_is_gathered_once_and_in_few_rounds(client, monkeypatch):

@@ -1,0 +1,157 @@
+"""Blocks of Dask arrays as inputs of a job's tasks, computed by the scheduler like the tasks themselves.
+
+A `ComputedStore` shows an array as stored chunks. The tasks of a stage depend on the blocks that they read, so that the
+scheduler computes each once, wherever it is, and knows of blocks that a cluster holds already. Not here: sources of
+jobs as nodes (`chunkmill.conversion.computed`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from math import prod
+from typing import Any
+
+import numpy as np
+from dask.array import core as da
+from dask.highlevelgraph import HighLevelGraph
+
+from chunkmill.errors import StoreError
+from chunkmill.journal.inputs import Inputs, inputs_of
+from chunkmill.model.grid import ChunkCoords
+from chunkmill.stores.base import ByteRange, range_bounds
+from chunkmill.stores.memory import MemoryStore
+
+__all__ = ["BlockInputs", "ComputedStore", "values_left_out", "with_blocks"]
+
+BlockKey = tuple[Any, ...]
+
+_left_out = ContextVar("_left_out", default=False)
+
+
+@contextmanager
+def values_left_out() -> Iterator[None]:
+    """Pickle stores inside without their Dask arrays, for tasks that are sent the blocks that they read."""
+    token = _left_out.set(True)
+    try:
+        yield
+    finally:
+        _left_out.reset(token)
+
+
+class ComputedStore(MemoryStore):
+    """The documents of an array, and its chunks: blocks that this task was given, else computed when they are read."""
+
+    def __init__(self, values: da.Array) -> None:
+        super().__init__()
+        self.url = f"dask-array://{values.name}"
+        self.name, self.numblocks = values.name, values.numblocks
+        self.chunk_shape, self.dtype = tuple(map(int, values.chunksize)), values.dtype
+        self.values: da.Array | None = values
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | ({"values": None} if _left_out.get() else {})
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return a document, or the bytes of a block."""
+        coords = self._coords(key)
+        if coords is None:
+            return super().get(key, byte_range)
+        value = self._encoded(coords)
+        if byte_range is None:
+            return value
+        start, stop = range_bounds(byte_range, len(value), url=self.url, key=key)
+        return value[start:stop]
+
+    def get_noting(self, key: str, byte_range: ByteRange | None, record: Any) -> bytes | None:
+        """Return a value, or a range of it; what is computed has one version."""
+        value = self.get(key, byte_range)
+        if value is not None:
+            record(key, "0")
+        return value
+
+    def version(self, key: str) -> str | None:
+        """Return the version of a document; one and the same for all that is computed."""
+        return "0" if self._coords(key) is not None else super().version(key)
+
+    def size(self, key: str) -> int | None:
+        """Return the size of a value in bytes; no block is computed for it."""
+        if self._coords(key) is None:
+            return super().size(key)
+        return prod(self.chunk_shape) * int(self.dtype.itemsize)
+
+    def block_key(self, key: str) -> BlockKey | None:
+        """Return the key in the array's graph of the block that a store key shows; ``None`` of a document."""
+        coords = self._coords(key)
+        return None if coords is None else (self.name, *coords)
+
+    def _coords(self, key: str) -> ChunkCoords | None:
+        first, *parts = key.split("/")
+        if first != "c" or len(parts) != len(self.numblocks) or not all(part.isdecimal() for part in parts):
+            return None
+        coords = tuple(map(int, parts))
+        return coords if all(i < n for i, n in zip(coords, self.numblocks, strict=True)) else None
+
+    def _encoded(self, coords: ChunkCoords) -> bytes:
+        found = _given.get((self.name, *coords))
+        if found is None and self.values is None:
+            reason = "the task was not given this block: an error of chunkmill, please report it"
+            raise StoreError(url=self.url, key="/".join(map(str, ("c", *coords))), reason=reason)
+        block = np.asarray(self.values.blocks[coords].compute() if found is None else found[0])  # type: ignore[union-attr]
+        pads = [(0, full - n) for full, n in zip(self.chunk_shape, block.shape, strict=True)]
+        padded = np.pad(block, pads) if any(n for _, n in pads) else block
+        return padded.astype(self.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+class BlockInputs:
+    """The blocks of Dask arrays that the tasks of a stage read.
+
+    Attributes
+    ----------
+    graph
+        Of all these arrays.
+    """
+
+    def __init__(self, stores: Mapping[str, ComputedStore], inputs: Inputs, common: Any) -> None:
+        self.graph = HighLevelGraph.merge(*(store.values.dask for store in stores.values() if store.values is not None))
+        self._inputs, self._common = inputs, common
+
+    @classmethod
+    def of(cls, inputs: Inputs | None, common: Any, specs: Sequence[Any]) -> BlockInputs | None:
+        """Return the blocks that tasks read; ``None`` where all they read is stored."""
+        if inputs is None or not len(specs):
+            return None
+        # all specs of an array read the same stores
+        first = [specs[run.start] for run in specs.runs()] if hasattr(specs, "runs") else specs[:1]
+        found = (each.store for each in inputs_of(inputs, common, first))
+        stores = {store.url: store for store in found if isinstance(store, ComputedStore)}
+        return cls(stores, inputs, common) if stores else None
+
+    def keys(self, specs: Sequence[Any]) -> list[BlockKey]:
+        """Return the keys of the blocks that a task reads."""
+        found: dict[BlockKey, None] = {}
+        for each in inputs_of(self._inputs, self._common, specs):
+            if isinstance(each.store, ComputedStore):
+                found |= dict.fromkeys(key for key in map(each.store.block_key, each.keys) if key is not None)
+        return list(found)
+
+
+_given: dict[BlockKey, tuple[Any, int]] = {}  # blocks of the tasks that this process runs, and how many of these
+_lock = threading.Lock()
+
+
+def with_blocks(function: Callable[..., Any], keys: Sequence[BlockKey], arguments: Sequence[Any], *blocks: Any) -> Any:
+    """Call a function with `arguments`, and let its stores have the blocks of these keys, in all its threads."""
+    with _lock:
+        for key, block in zip(keys, blocks, strict=True):
+            _given[key] = block, _given.get(key, (None, 0))[1] + 1
+    try:
+        return function(*arguments)
+    finally:
+        with _lock:
+            for key in keys:
+                block, n_tasks = _given.pop(key)
+                if n_tasks > 1:
+                    _given[key] = block, n_tasks - 1
