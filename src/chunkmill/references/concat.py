@@ -8,10 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from glob import has_magic
 from typing import Any, Literal
-
-from fsspec.core import open_files
 
 from chunkmill.errors import StoreError
 from chunkmill.formats.references import combine
@@ -21,7 +18,7 @@ from chunkmill.nodes.api import StoreLocation
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.reference_sets import open_reference_store
-from chunkmill.references.files import SetFile, in_memory
+from chunkmill.references.files import SetFile, in_memory, matching_urls
 from chunkmill.stores.capabilities import HoldsReferences, innermost
 from chunkmill.stores.open import without_reference_options
 from chunkmill.stores.places import place_of
@@ -106,13 +103,12 @@ def _listed(sets: Any, storage_options: Mapping[str, Any] | None) -> Sequence[An
         if not listed:
             raise ValueError("sets=[]: expected at least one reference set")
         return listed
-    if not isinstance(sets, str) or not has_magic(sets):
+    found = matching_urls(sets, without_reference_options(storage_options)) if isinstance(sets, str) else None
+    if found is None:
         raise TypeError(f"sets={sets!r:.100}: expected a list of reference sets, or a pattern such as '2026-*.json'")
-    options = without_reference_options(storage_options)
-    found = [file.full_name for file in open_files(sets, **options)]
     if not found:
         raise ValueError(f"no reference set matches {sets!r}")
-    return sorted(found)
+    return found
 
 
 def _reference_store(each: StoreLocation | Array | Group, storage_options: Mapping[str, Any] | None) -> HoldsReferences:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Self, TypeAlias, cast
 
+import fsspec
 from numcodecs.zstd import compress as zstd_compress
 
 from chunkmill.errors import StoreError
@@ -32,7 +33,7 @@ from chunkmill.stores.open import may_be_reference_file, open_plain_store
 from chunkmill.stores.reference_targets import split_url
 from chunkmill.stores.url_pipeline import parse_url_pipeline
 
-__all__ = ["SetFile", "in_memory"]
+__all__ = ["SetFile", "in_memory", "matching_urls"]
 
 WritesOthers: TypeAlias = Callable[[Store], Iterable[bytes]]
 
@@ -209,3 +210,22 @@ class SetFile:
 def in_memory(references: References) -> ReferenceSet:
     """Return the set with all its references loaded; one in parquet is read whole."""
     return references.load() if isinstance(references, ParquetReferences) else cast("ReferenceSet", references)
+
+
+def matching_urls(url: str, storage_options: Mapping[str, Any]) -> list[str] | None:
+    """Return the urls that a pattern matches, in the order of names; ``None`` where `url` is none.
+
+    Examples
+    --------
+    >>> import fsspec
+    >>> for name in ("r1", "r2", "r10"):
+    ...     fsspec.filesystem("memory").pipe(f"/doc-matching/{name}.json", b"{}")
+    >>> matching_urls("memory://doc-matching/r?.json", {})
+    ['memory:///doc-matching/r1.json', 'memory:///doc-matching/r2.json']
+    """
+    is_web = url.startswith(("http://", "https://"))  # there "?" begins a query
+    if not set("*[" if is_web else "*?[") & set(url):
+        return None
+    fs, pattern = fsspec.url_to_fs(url, **storage_options)
+    found = [str(fs.unstrip_protocol(path)).removeprefix("file://") for path in sorted(fs.glob(pattern))]
+    return found or ([url] if fs.exists(pattern) else [])

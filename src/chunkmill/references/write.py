@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 from dask.utils import format_time
+from fsspec import available_protocols
 from numpy.typing import NDArray
 
 from chunkmill.array.layout import build_layouts
@@ -27,6 +28,7 @@ from chunkmill.formats.base import Format
 from chunkmill.formats.cf_fill_value import decode_fill_value
 from chunkmill.formats.references.chunk_numbers import parse_array_keys
 from chunkmill.formats.registry import get_format
+from chunkmill.hints import Hint
 from chunkmill.model.grid import Shape
 from chunkmill.model.inner_layout import inner_layout
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
@@ -429,7 +431,10 @@ def describe_referenced(
         else:
             return documents_format, described
     if isinstance(last, UnsupportedFeature) and v2_alone and zarr_format is None:
-        hint = "write JSON, which holds Zarr v3; or give zarr_format=3, for a set in parquet that chunkmill alone reads"
+        described = describe_referenced(referenced, 3, complete)[1]  # else that is the error
+        hint = Hint("write JSON, which holds Zarr v3")
+        if all(each.chunk_grid.is_regular for each in described.values()):
+            hint = hint.also("{} writes a set in parquet that chunkmill alone reads", ("zarr_format", 3))
         raise UnsupportedFeature(format=last.format, feature=last.feature, key=last.key, hint=hint) from last
     raise last  # type: ignore[misc]
 
@@ -529,12 +534,15 @@ def _adapted(metadata: ArrayMetadata, documents_format: Format, path: str) -> Ar
 
 
 def _check_url(array: StoredArray) -> None:
-    """Raise unless the array's store has a url that others can open."""
+    """Raise unless the array's store has a url that others can open by fsspec."""
     store = innermost(array.store)
+    protocol = store.url.partition("://")[0]
     hint = ""
-    if store.url.startswith("memory-store:"):
-        hint = "the store is in this process's memory: write it to a url first"
+    if "|" in store.url:
+        hint = "no other reader opens its keys by urls: convert the array to a folder or a bucket first"
     elif "::" in store.url and not isinstance(store, LocatesValues):
         hint = "members of a remote archive have no urls that all readers open: download it, or unpack it"
+    elif protocol not in {*available_protocols(), "reference", "zip"}:
+        hint = "the store is in this process's memory, or has no url that others open: write it to a url first"
     if hint:
         raise UnsupportedFeature(format="a reference set", feature=f"references into {store.url}", hint=hint)

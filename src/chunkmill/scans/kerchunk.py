@@ -107,7 +107,7 @@ def parse_fits(
             if (why := _misread(fits, hdus[number])) is not None:
                 raise refused(url, name, why, kind="extension")
     if twice := [name for name, n in Counter(numbers.values()).items() if n > 1]:
-        raise refused(url, twice[0], "there are several of that name", kind="extension")
+        raise refused(url, twice[0], "there are several extensions of that name", kind="extension")
     if not numbers:
         raise ScanError(url=url, reason="no extension has data")
     found = process_file(url, storage_options=dict(storage_options or {}), extension=list(numbers))

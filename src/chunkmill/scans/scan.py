@@ -25,7 +25,7 @@ from chunkmill.formats.references.combine import has_chunks_of
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import ReferenceSet
 from chunkmill.nodes.api import open_source
-from chunkmill.references.files import SetFile
+from chunkmill.references.files import SetFile, matching_urls
 from chunkmill.references.repository import Repository
 from chunkmill.references.write import WrittenElsewhere, write_set
 from chunkmill.runtime.stage import Stage, TaskResult
@@ -615,13 +615,12 @@ def _files(urls: Any, storage_options: Mapping[str, Any] | None) -> list[str]:
     if url.endswith(".txt"):
         with fsspec.open(url, "rt", **(storage_options or {})) as lines:
             return _files([line.strip() for line in lines if line.strip()], storage_options)
-    if not set("*?[") & set(url):
+    found = matching_urls(url, storage_options or {})
+    if found is None:
         return [_absolute(url)]
-    fs, pattern = fsspec.url_to_fs(url, **(storage_options or {}))
-    found = [fs.unstrip_protocol(path) for path in sorted(fs.glob(pattern))]
     if not found:
         raise ScanError(url=url, reason="no file matches")
-    return [url.removeprefix("file://") if url.startswith("file://") else url for url in found]
+    return found
 
 
 def _absolute(url: str) -> str:

@@ -339,5 +339,6 @@ def _digest(value: bytes) -> str:
 
 
 def _url(below: Any) -> str:
-    text = str(below)
-    return text if "://" in text and "\n" not in text else f"zarr-python://{type(below).__name__}-{id(below):x}"
+    text = str(below)  # of a MemoryStore "memory://…", which is not fsspec's
+    is_url = "://" in text and "\n" not in text and not text.startswith("memory://")
+    return text if is_url else f"zarr-python://{type(below).__name__}-{id(below):x}"

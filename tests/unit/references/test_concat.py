@@ -7,6 +7,7 @@ import pytest
 
 import chunkmill as cm
 from chunkmill.errors import MetadataError
+from chunkmill.references.files import matching_urls
 
 
 @pytest.fixture
@@ -51,6 +52,18 @@ def test_a_pattern_is_expanded_in_the_order_of_names(sets, tmp_path):
     joined = cm.concat_references(pattern, dim="time", target=tmp_path / "out" / "all.json")
     assert joined["t"].shape == (12, 2)
     np.testing.assert_array_equal(joined["t"][:, 0], cm.concat_references(sorted(sets), dim="time")["t"][:, 0])
+
+
+@pytest.mark.parametrize("pattern", ["set-?.json", "set-[01].json"])
+def test_every_wildcard_is_expanded(sets, tmp_path, pattern):
+    for number, each in enumerate(sorted(sets)[:2]):
+        (tmp_path / f"set-{number}.json").write_bytes(Path(each).read_bytes())
+    expected = cm.concat_references(sorted(sets)[:2], dim="time")["t"]
+    assert cm.concat_references(f"{tmp_path}/{pattern}", dim="time")["t"].shape == expected.shape
+
+
+def test_a_query_of_a_web_address_is_no_wildcard():
+    assert matching_urls("https://host/set.json?key=1", {}) is None
 
 
 def test_a_text_that_is_not_a_pattern_is_refused(tmp_path):

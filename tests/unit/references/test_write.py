@@ -188,6 +188,27 @@ def test_stores_without_urls_are_refused():
         strip_containers({"a": array}, inline_ends=True)
 
 
+@pytest.mark.parametrize("kind", ["dict", "zarr-python", "pipeline"])
+def test_stores_whose_urls_are_no_fsspec_urls_are_refused(tmp_path, kind):
+    where = {} if kind == "dict" else MemoryStore()
+    if kind == "zarr-python":
+        where = pytest.importorskip("zarr").storage.MemoryStore()
+    array = cm.create_array(where, "a", shape=(4,), dtype="i4", chunks=(2,))
+    if kind == "pipeline":
+        array.store.url = "file:///repo|icechunk://branch.main/"
+    with pytest.raises(UnsupportedFeature, match=r"references into .*://.* (write it|convert the array) to"):
+        cm.to_references(array, (tmp_path / "a.json", "a"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_of_chunks_of_unequal_length_parquet_recommends_json_alone(tmp_path):
+    cm.create_array(tmp_path / "x.zarr", "a", shape=(4,), dtype="i4", chunks=((1, 3),))[...] = np.arange(4)
+    with pytest.raises(UnsupportedFeature, match=r"chunks of unequal length.*write JSON, which holds Zarr v3$"):
+        cm.to_references(tmp_path / "x.zarr", tmp_path / "a.parquet")
+    cm.to_references(tmp_path / "x.zarr", tmp_path / "a.json")
+    assert cm.open_array(tmp_path / "a.json", "a")[...].tolist() == [0, 1, 2, 3]
+
+
 def test_nodes_of_a_set():
     store = MemoryStore()
     cm.create_group(store, "g", attributes={"x": 1})
