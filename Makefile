@@ -23,7 +23,7 @@ $(VENV)/.made: pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: set PYTHON=python3.x (3.11 or later)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[s3,http,parquet,codecs,dtypes,demo]' --group test --group check
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cloud,parquet,codecs,dtypes,demo]' --group test --group check
 	@touch $@
 
 env: $(VENV)/.made
@@ -108,7 +108,7 @@ $(MATRIX)/.made: pyproject.toml constraints.txt tests/support/lowest_versions.py
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(if $(filter lowest,$(VERSIONS)),$(PYTHON) tests/support/lowest_versions.py,grep -E '^($(S3_SERVER))==' constraints.txt) > $(@D)/constraints.txt
-	$(@D)/bin/python -m pip install --quiet --constraint $(@D)/constraints.txt --editable '.[s3,http,parquet,codecs,dtypes,demo]' --group test
+	$(@D)/bin/python -m pip install --quiet --constraint $(@D)/constraints.txt --editable '.[cloud,parquet,codecs,dtypes,demo]' --group test
 	@touch $@
 
 test-versions: $(MATRIX)/.made

@@ -346,7 +346,7 @@ def test_requests_at_once_are_as_many_for_every_reader(tmp_path):
     """Directly, in one block, in a task for each chunk on more threads than that: the limit is the process's."""
     from support import servers
 
-    from chunkmill.stores.filesystems import max_requests
+    from chunkmill.stores.base import max_requests
 
     most = max_requests()
     values = _written(GRID, tmp_path / "a")

@@ -26,8 +26,8 @@ from support.servers import WARNINGS, s3_server, serve_flaky  # noqa: F401 - a f
 import chunkmill as cm
 from chunkmill.errors import ChunkError, ChunkmillError, NodeNotFound, StoreError
 from chunkmill.stores import local
-from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
+from chunkmill.stores.open import open_store
 from chunkmill.stores.partial_files import PARTIAL_SUFFIX
 
 pytestmark = [*WARNINGS, pytest.mark.slow]
@@ -361,14 +361,14 @@ def test_a_slow_store(tmp_path):
 
 
 class TestBusyS3:
-    """503 is answered to some requests; botocore waits and asks again."""
+    """503 is answered to some requests; obstore waits and asks again."""
 
     SHAPE = (12, 10)
 
     def store(self, s3_server, proxy):  # noqa: F811
         options = s3_server.storage_options
         options = {**options, "client_kwargs": {**options["client_kwargs"], "endpoint_url": proxy.url}}
-        return FsspecStore(s3_server.new_bucket() + "/x.zarr", options)
+        return open_store(s3_server.new_bucket() + "/x.zarr", options)
 
     @pytest.mark.parametrize("after", [False, True], ids=["refused", "done, and not said"])
     def test_writes(self, s3_server, after):  # noqa: F811
@@ -385,4 +385,4 @@ class TestBusyS3:
             assert reports[0].guard == "version"
             np.testing.assert_array_equal(array[...], -values)
             assert proxy.n_failures > 5
-        assert cm.check(FsspecStore(store._identity[0], s3_server.storage_options)).ok
+        assert cm.check(store.url, storage_options=s3_server.storage_options).ok

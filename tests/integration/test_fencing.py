@@ -18,9 +18,9 @@ import chunkmill as cm
 from chunkmill.array import chunk_io, local_locks
 from chunkmill.errors import ChunkError
 from chunkmill.runtime.cluster_locks import no_lock
-from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.open import open_store
 
 pytestmark = WARNINGS
 
@@ -57,7 +57,7 @@ def store(request, tmp_path):
     if request.param == "local":
         return LocalStore(tmp_path / "store")
     server = request.getfixturevalue("s3_server")
-    return FsspecStore(server.new_bucket() + "/x.zarr", server.storage_options)
+    return open_store(server.new_bucket() + "/x.zarr", server.storage_options)
 
 
 def write_both(client, store, folder):

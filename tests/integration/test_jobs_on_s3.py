@@ -10,7 +10,6 @@ from chunkmill.errors import ChunkError, JobError, NodeBeingReplaced, StoreError
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.capabilities import copy_value
-from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.guarded import GuardedStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
@@ -84,11 +83,9 @@ def test_etags_of_values_are_those_of_listings(store):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("by", ["obstore", "s3fs"])
-def test_what_is_replaced_stays_until_the_new_is_stored_whole(s3_server, by):  # noqa: F811
+def test_what_is_replaced_stays_until_the_new_is_stored_whole(s3_server):  # noqa: F811
     url = s3_server.new_bucket() + "/root"
-    make = open_store if by == "obstore" else FsspecStore
-    store, source = make(url, s3_server.storage_options), make_source(8)
+    store, source = open_store(url, s3_server.storage_options), make_source(8)
     old, new = np.arange(24).reshape(6, 4), cm.open_array(source, "a")[...]
     cm.to_store(old, store, "a", chunks=(2, 2), format="zarr2")
     broken = MemoryStore()
@@ -117,10 +114,8 @@ def test_what_is_replaced_stays_until_the_new_is_stored_whole(s3_server, by):  #
     assert not [key for key in store.list_prefix("") if "chunkmill" in key]
 
 
-@pytest.mark.parametrize("by", ["obstore", "s3fs"])
-def test_the_server_copies(s3_server, by):  # noqa: F811
-    make = open_store if by == "obstore" else FsspecStore
-    store = make(s3_server.new_bucket() + "/root", s3_server.storage_options)
+def test_the_server_copies(s3_server):  # noqa: F811
+    store = open_store(s3_server.new_bucket() + "/root", s3_server.storage_options)
     store.set("a/0", b"1")
     store.set("b/0", b"2")
     copy_value(store, "a/0", "b/0")

@@ -15,7 +15,7 @@ from support.servers import serve_files
 
 import chunkmill as cm
 from chunkmill.config import DEFAULTS
-from chunkmill.stores.filesystems import max_requests
+from chunkmill.stores.base import max_requests
 from chunkmill.stores.local import LocalStore
 
 SOURCE = Path(__file__).parents[2] / "src" / "chunkmill"

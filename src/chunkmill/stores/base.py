@@ -12,10 +12,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from chunkmill.config import setting
 from chunkmill.errors import StoreError
 
-__all__ = ["OTHER_MEMORY", "REPLACED", "REQUESTS_AT_ONCE", "ByteRange", "ByteSpan", "Store"]
-__all__ += ["check_key", "check_prefix", "range_bounds"]
+__all__ = [
+    "LISTS_NOTHING",
+    "OTHER_MEMORY",
+    "READ_ONLY",
+    "REPLACED",
+    "REQUESTS_AT_ONCE",
+    "ByteRange",
+    "ByteSpan",
+    "Store",
+]
+__all__ += ["check_key", "check_prefix", "max_requests", "range_bounds"]
 
 REQUESTS_AT_ONCE = 16
 """Requests that one caller makes at the same time, in threads of its own, to a store where each request waits."""
@@ -25,6 +35,12 @@ OTHER_MEMORY = (
     "files or a store that every process reaches"
 )
 """Why a store in memory is refused where it came by pickle."""
+
+READ_ONLY = "web servers are read only: write to a folder or an object store"
+LISTS_NOTHING = (
+    "the web server lists nothing here (few do, and all are read only): open nodes by their path, or consolidate the "
+    "metadata"
+)
 
 REPLACED = "all that was stored below {prefix!r} was deleted or replaced since"
 """Why a store that was pinned (`chunkmill.stores.capabilities.pinned`) refuses to write."""
@@ -105,6 +121,11 @@ class Store(Protocol):
 
     def list_dir(self, prefix: str) -> list[str]:
         """Return the sorted names directly below `prefix`: keys as they are, common prefixes ending with ``/``."""
+
+
+def max_requests() -> int:
+    """Return how many requests a process has under way at once, as users have set it."""
+    return int(setting("remote-requests"))
 
 
 _NO_SEGMENTS = frozenset({"", ".", ".."})

@@ -1,4 +1,6 @@
-"""Store over any fsspec filesystem: object stores, HTTP, archives, protocols that users registered.
+"""Store over any fsspec filesystem: archives, servers of files, filesystems and protocols of the user's own.
+
+Such stores compare no versions: documents and parts of chunks are guarded by locks alone.
 
 Filesystems are made at their first use in a process and never pickled: importing and constructing start no thread and
 no event loop, so forks before and after use both work. `fsspec_services` has the requests of each service.
@@ -10,48 +12,60 @@ import asyncio
 import contextlib
 import os
 import re
+import threading
+import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from copy import copy
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import fsspec
 import fsspec.asyn
+import fsspec.core
 import fsspec.utils
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.registry import known_implementations, registry
+from fsspec.spec import AbstractFileSystem
 
-from chunkmill.config import setting
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import OTHER_MEMORY, ByteRange, ByteSpan, check_key, check_prefix, range_bounds
-from chunkmill.stores.contact import Waiting, check_reachable
-from chunkmill.stores.filesystems import (
-    LOCAL_PROTOCOLS,
-    Opened,
-    canonical_url,
-    copied,
+from chunkmill.stores.base import (
+    LISTS_NOTHING,
+    OTHER_MEMORY,
+    READ_ONLY,
+    ByteRange,
+    ByteSpan,
+    check_key,
+    check_prefix,
     max_requests,
-    open_filesystem,
-    protocols_of,
-    register_classes,
-    registered_classes,
-    request_limit,
-    run_now,
+    range_bounds,
 )
 from chunkmill.stores.fsspec_services import (
     ABSENT,
     ARCHIVE_PROTOCOLS,
     ATOMIC_PROTOCOLS,
     CACHE_PROTOCOLS,
-    HttpService,
+    RENAMING_PROTOCOLS,
+    ArchiveService,
     OutOfRange,
-    digest,
+    RenamingService,
+    Service,
+    SftpService,
+    WebdavService,
+    hidden_failure,
+    http_url,
 )
-from chunkmill.stores.probe import compares_versions, create_again, set_unguarded, warn_unguarded
+from chunkmill.stores.partial_files import PARTIAL_SUFFIX
+from chunkmill.stores.probe import warn_unguarded
 from chunkmill.stores.read_ahead import get_ahead
 
-__all__ = ["FsspecStore"]
+__all__ = ["FsspecStore", "without_dirs"]
 
 T = TypeVar("T")
+
+LOCAL_PROTOCOLS = frozenset({"memory", "file", "local"})
 
 
 class FsspecStore:
@@ -70,8 +84,8 @@ class FsspecStore:
     -----
     Values appear whole on object stores, and by rename over sftp. Elsewhere (smb, ftp, WebDAV, …) a reader may get some
     of the old value and some of the new one while it is replaced: `replaces_atomically` is false there.
-    `set_if` is atomic on S3 (``If-Match``). Elsewhere it compares before it writes, and the first one warns. Answers of
-    403 raise, though S3 gives them for absent keys too, to clients that must not list the bucket.
+    `set_if` compares before it writes, and the first one warns. Answers of 403 raise, though S3 gives them for absent
+    keys too, to clients that must not list the bucket.
 
     Examples
     --------
@@ -83,6 +97,7 @@ class FsspecStore:
     """
 
     lists_at_once = True
+    compares_versions = False
 
     def __init__(
         self, url: str, storage_options: Mapping[str, Any] | None = None, filesystem: type[Any] | None = None
@@ -93,9 +108,6 @@ class FsspecStore:
         self.url = canonical_url(url)
         self._registered = registered_classes(url) if filesystem is None else {}
         self.is_remote = protocol not in LOCAL_PROTOCOLS
-        self._is_s3 = hasattr(filesystem or fsspec.get_filesystem_class(protocol), "call_s3")
-        if self._is_s3:  # botocore's pool of 10 connections would be the limit instead of ours
-            options["config_kwargs"] = {"max_pool_connections": max_requests()} | (options.get("config_kwargs") or {})
         self.replaces_atomically = protocol in ATOMIC_PROTOCOLS
         self.can_list = protocol not in {"http", "https"}
         self._identity = url, options, filesystem
@@ -137,19 +149,6 @@ class FsspecStore:
         if self._max_bytes is not None and size > self._max_bytes:
             reason = f"the member decompresses to {size} bytes, expected at most {self._max_bytes}: it is damaged, or "
             raise StoreError(url=self.url, key=key, reason=reason + "was made to fill memory")
-
-    @property
-    def compares_versions(self) -> bool:
-        """True when `set_if` is atomic: on S3, if its server heeds conditions, which is found out once a process."""
-        if not self._is_s3:
-            return False
-        return compares_versions(self, f"{'/'.join(self.url.split('/')[:3])} {self._endpoint}")
-
-    @property
-    def _endpoint(self) -> str | None:
-        """Url of the server, where that is not Amazon's: of those some know no conditions."""
-        options = self._identity[1]
-        return options.get("endpoint_url") or (options.get("client_kwargs") or {}).get("endpoint_url")
 
     # --- reading
 
@@ -197,20 +196,15 @@ class FsspecStore:
                 data, _ = await opened.service.fetch(path, wanted)
         if wanted.start < 0 and wanted.length is not None:
             data = data[: wanted.length]
-        if exact and wanted.length not in {None, len(data)}:
+        if wanted.length is not None and (len(data) > wanted.length or (exact and len(data) < wanted.length)):
             reason = f"expected {wanted.length} bytes from {wanted.start}, got {len(data)}"
             raise StoreError(url=self.url, key=key, reason=f"{reason}: the object or the response is truncated")
         return data
 
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
-        """Return a value and its version (the ETag, or a digest), of one response."""
-
-        async def fetch(opened: Opened) -> tuple[bytes | None, str | None]:
-            data, version = await opened.service.fetch(opened.path(key), None)
-            return data, version or digest(data)
-
+        """Return a value and its version: a digest."""
         check_key(key)
-        return self._call(key, fetch) or (None, None)
+        return self._call(key, lambda opened: opened.service.fetch(opened.path(key), None)) or (None, None)
 
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes, without fetching it."""
@@ -227,53 +221,25 @@ class FsspecStore:
             raise StoreError(url=self.url, key=key, reason="cannot write: the place does not exist")
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
-        """Store (or delete) if the key still has `version`: `compares_versions` says whether that is atomic."""
-        if self._is_s3 and self._endpoint and not self.compares_versions:
-            return set_unguarded(self, key, value, version)
-        data = None if value is None else bytes(value)
-
-        def put() -> bool:
-            return self.set_by_condition(key, data, version)
-
-        if put():
-            if self.is_remote and not self._is_s3:
-                warn_unguarded(self, "/".join(self.url.split("/")[:3]))
-            return True
-        is_refused = self._is_s3 and version is None and data is not None
-        return is_refused and create_again(self, key, put, float(setting("retry-seconds")))
-
-    def set_by_condition(self, key: str, value: bytes | None, version: str | None) -> bool:
-        """Store (or delete) if the key still has `version`, by the service's own conditions where it has some."""
+        """Store (or delete) if the key still has `version`, compared before: under a lock."""
         self._check_writable(key)
-        stored = self._call(key, lambda opened: opened.service.put_if(opened.path(key), value, version))
+        data = None if value is None else bytes(value)
+        stored = self._call(key, lambda opened: opened.service.put_if(opened.path(key), data, version))
         if stored is None:
             raise StoreError(url=self.url, key=key, reason="cannot write: the place does not exist")
+        if stored and self.is_remote:
+            warn_unguarded(self, "/".join(self.url.split("/")[:3]))
         return stored
 
     def _check_writable(self, key: str) -> None:
         check_key(key)
         protocol = protocols_of(self._identity[0])[0]
+        if protocol in {"http", "https"}:
+            raise StoreError(url=self.url, key=key, reason=READ_ONLY)
         if protocol in CACHE_PROTOCOLS:
             reason = f"cannot write through {protocol!r}, which keeps what it has read of the old value"
             below = self.url.partition("::")[2]
             raise StoreError(url=self.url, key=key, reason=f"{reason}: write to {below or 'the url below'}")
-
-    def copy(self, source: str, target: str) -> None:
-        """Store the value of a key under another one, on the server where the service can."""
-        self._check_writable(target)
-        check_key(source)
-
-        async def copy(opened: Opened) -> bool:
-            if self._is_s3:
-                await opened.fs._cp_file(opened.path(source), opened.path(target))  # noqa: SLF001
-            else:
-                await opened.service.put(
-                    opened.path(target), (await opened.service.fetch(opened.path(source), None))[0]
-                )
-            return True
-
-        if self._call(source, copy) is None:
-            raise StoreError(url=self.url, key=source, reason="it was deleted before it could be copied")
 
     def delete(self, key: str) -> None:
         """Delete a key."""
@@ -300,7 +266,7 @@ class FsspecStore:
         """Yield every key that starts with `prefix`."""
         check_prefix(prefix)
         opened = self._open()
-        if isinstance(opened.service, HttpService):
+        if opened.service.is_http:
             for name in self.list_dir(prefix):
                 yield from self.list_prefix(prefix + name) if name.endswith("/") else [prefix + name]
             return
@@ -312,7 +278,7 @@ class FsspecStore:
         """Yield every key that starts with `prefix` with its size, ``None`` where the service's listing has none."""
         check_prefix(prefix)
         opened = self._open()
-        if isinstance(opened.service, HttpService):
+        if opened.service.is_http:
             yield from ((key, None) for key in self.list_prefix(prefix))
             return
         opened.fs.invalidate_cache()
@@ -324,7 +290,7 @@ class FsspecStore:
         """Return the sorted names directly below `prefix`; `StoreError` where a web server does not list."""
         check_prefix(prefix)
         opened = self._open()
-        if isinstance(opened.service, HttpService):
+        if opened.service.is_http:
             return self._list_links(opened, prefix)
         opened.fs.invalidate_cache()
         entries: Iterable[dict[str, Any]] = (
@@ -339,8 +305,7 @@ class FsspecStore:
         names = {link[len(url) :] for link in links if link.startswith(url)}
         names = {unquote(name) for name in names if re.fullmatch(r"[^/?#]+/?", name)} - {"./", "../"}
         if not names:
-            reason = "the web server lists nothing here (few do): open nodes by their path, or consolidate the metadata"
-            raise StoreError(url=self.url, key=prefix, reason=reason)
+            raise StoreError(url=self.url, key=prefix, reason=LISTS_NOTHING)
         return sorted(names)
 
     # --- filesystem
@@ -349,8 +314,6 @@ class FsspecStore:
         if self._is_elsewhere:
             raise StoreError(url=self.url, key="", reason=OTHER_MEMORY)
         if self._opened is None or self._opened.pid != os.getpid():
-            if server := self._endpoint if self._is_s3 else self._identity[0] if not self.can_list else None:
-                check_reachable("/".join(server.split("/")[:3]), self.url)
             try:
                 self._opened = open_filesystem(*self._identity)
             except Exception as error:
@@ -367,9 +330,11 @@ class FsspecStore:
     def _blocking(self, key: str, function: Callable[[], T]) -> T | None:
         try:
             limit = contextlib.nullcontext() if self._opened is None else self._opened.service.one_at_a_time
-            with limit, Waiting(self.url, key) if self.is_remote else contextlib.nullcontext():
+            with limit:
                 return function()
-        except ABSENT:
+        except ABSENT as error:
+            if (cause := hidden_failure(error)) is not None:
+                raise self._failed(key, cause) from cause
             return None
         except Exception as error:
             raise self._failed(key, error) from error
@@ -388,3 +353,229 @@ class FsspecStore:
 def _remove_directory(opened: Opened, path: str) -> None:
     if opened.fs.isdir(path):  # a file, without the slash, is not below the prefix
         opened.fs.rm(path, recursive=True)
+
+
+# --- the filesystem of a url: one a process; fsspec keeps one a thread, each with its own connections
+
+_WITH_HOST = {"http", "https", "ftp", "sftp", "ssh", "smb", "webdav", "webhdfs"}
+_ALIASES = {"s3a": "s3", "gcs": "gs", "local": "file"}
+_PACKAGES = {
+    "s3": "chunkmill[cloud]",
+    "s3a": "chunkmill[cloud]",
+    "http": "chunkmill[cloud]",
+    "https": "chunkmill[cloud]",
+    "gs": "chunkmill[cloud]",
+    "gcs": "chunkmill[cloud]",
+    "abfs": "chunkmill[cloud]",
+    "abfss": "chunkmill[cloud]",
+    "az": "chunkmill[cloud]",
+    "sftp": "paramiko",
+    "ssh": "paramiko",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A filesystem of this process, and where the store begins in it."""
+
+    pid: int
+    fs: Any
+    root: str
+    service: Service
+
+    def path(self, key: str) -> str:
+        """Return what the filesystem calls a key, or a prefix."""
+        if self.service.is_http:
+            return http_url(self.root, key)
+        return f"{self.root}/{key}".rstrip("/") if self.root else key.rstrip("/")
+
+    def names_below(self, prefix: str, paths: Iterable[str]) -> Iterator[str]:
+        """Yield what follows the prefix in each path (filesystems disagree on the leading slash)."""
+        base = f"{self.root}/{prefix}".strip("/")
+        base += "/" if base else ""
+        for path in paths:
+            path = path.lstrip("/")  # noqa: PLW2901
+            if path.startswith(base) and path != base and not path.endswith(PARTIAL_SUFFIX):
+                yield path[len(base) :]
+
+    def find(self, path: str) -> dict[str, dict[str, Any]]:
+        """Return what the filesystem tells of each file below a path, by name.
+
+        fsspec's own walk passes over folders that it failed to list: chunks in them would be read as fill values.
+        """
+        kind = type(self.fs)
+        if getattr(kind, "_find", None) is not _AsyncFind and kind.find is not AbstractFileSystem.find:
+            found: dict[str, dict[str, Any]] = self.fs.find(path, detail=True)
+            return found
+        return {info["name"]: info for info in self._walk(path)}
+
+    def _walk(self, path: str) -> Iterator[dict[str, Any]]:
+        try:
+            entries = self.service.entries(path)
+        except ABSENT as error:  # others may delete it since it was listed
+            if hidden_failure(error) is not None:
+                raise
+            return
+        for info in entries:
+            name = info["name"].rstrip("/")
+            if info["type"] != "directory":
+                yield info
+            elif name.strip("/") != path.strip("/"):
+                yield from self._walk(name)
+
+
+_AsyncFind = fsspec.asyn.AsyncFileSystem._find  # noqa: SLF001
+
+_filesystems: dict[tuple[int, str], Opened] = {}
+_lock = threading.Lock()
+
+
+def _new_lock() -> None:
+    global _lock  # noqa: PLW0603
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    # another thread may have held it. The parent's filesystems stay referenced: their finalizers want the parent's loop
+    os.register_at_fork(after_in_child=_new_lock)
+
+
+def open_filesystem(url: str, options: Mapping[str, Any], made_by: type[Any] | None = None) -> Opened:
+    """Return the filesystem of a url, one per process (fsspec's cache has one per thread, each with connections)."""
+    token = os.getpid(), fsspec.utils.tokenize(url, options, made_by)
+    with _lock:
+        if token not in _filesystems:
+            if made_by is None:
+                fs, root = fsspec.core.url_to_fs(url, **copied(options))
+            else:
+                fs = made_by(**copied(options))
+                root = url if service_of(fs).is_http else url.partition("://")[2]
+            fs, root = without_dirs(fs, root)
+            service = service_of(fs)
+            root = root if service.is_http else root.rstrip("/")
+            _filesystems[token] = Opened(os.getpid(), fs, root, service)
+        return _filesystems[token]
+
+
+def service_of(filesystem: Any) -> Service:
+    """Return how to talk to `filesystem`."""
+    protocols = {filesystem.protocol} if isinstance(filesystem.protocol, str) else set(filesystem.protocol)
+    for kind, names, attribute in _SERVICES:
+        if protocols & names and hasattr(filesystem, attribute):
+            return kind(filesystem)
+    is_archive = protocols & ARCHIVE_PROTOCOLS and not filesystem.async_impl
+    return ArchiveService(filesystem) if is_archive else Service(filesystem)
+
+
+_SERVICES: tuple[tuple[type[Service], AbstractSet[str], str], ...] = (  # with what their filesystems are known by
+    (WebdavService, {"webdav"}, "client"),
+    (SftpService, {"sftp", "ssh"}, "mv"),
+    (RenamingService, RENAMING_PROTOCOLS, "mv"),
+)
+
+
+def without_dirs(fs: Any, root: str) -> tuple[Any, str]:
+    """Return the filesystem below fsspec's ``dir``, and the path there: ``dir`` says it can wait where that cannot.
+
+    Examples
+    --------
+    >>> import fsspec
+    >>> from fsspec.implementations.dirfs import DirFileSystem
+    >>> without_dirs(DirFileSystem("/data", fsspec.filesystem("memory")), "x.zarr")[1]
+    '/data/x.zarr'
+    """
+    while isinstance(fs, DirFileSystem):
+        fs, root = fs.fs, f"{fs.path.rstrip('/')}/{root.strip('/')}".rstrip("/") if fs.path else root
+    return fs, root
+
+
+def copied(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Copy nested dicts: fsspec changes its arguments."""
+    return {name: copied(value) if isinstance(value, dict) else value for name, value in options.items()}
+
+
+def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that waits for nothing, without an event loop."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    coroutine.close()
+    raise RuntimeError("a filesystem that says it is synchronous waited")
+
+
+_limits: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = weakref.WeakKeyDictionary()
+
+
+def request_limit() -> asyncio.Semaphore:
+    """Return the limit of requests on the running loop: one for all stores and threads of the process."""
+    return _limits.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(max_requests()))
+
+
+def protocols_of(url: str) -> list[str]:
+    """Return the protocols of a url or a chain of urls, the outermost first.
+
+    Examples
+    --------
+    >>> protocols_of("zip://a::s3://bucket/x.zip"), protocols_of("/data")
+    (['zip', 's3'], ['file'])
+    """
+    first, *others = url.split("::")
+    protocols = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)(?:://|$)", first)
+    if protocols is None or not ("://" in first or others):
+        return ["file"]
+    return [protocols[1], *(other.partition("://")[0] for other in others if "://" in other)]
+
+
+def canonical_url(url: str) -> str:
+    """Return a url to show and to name locks from: one for each root, without secrets.
+
+    Examples
+    --------
+    >>> canonical_url("https://me:secret@host/x.zarr/?token=1"), canonical_url("memory:///x/")
+    ('https://host/x.zarr', 'memory://x')
+    """
+    if "::" in url:
+        return re.sub(r"//[^/@:]*:[^/@:]*@", "//", url).rstrip("/")
+    protocol = protocols_of(url)[0]
+    path = url.partition("://")[2].rstrip("/")
+    if protocol in _WITH_HOST:
+        host, slash, rest = path.partition("/")
+        path = host.rpartition("@")[2] + slash + rest
+    if protocol in {"http", "https"}:
+        path = path.partition("?")[0].rstrip("/")
+    if protocol == "memory":
+        path = path.lstrip("/")
+    return f"{_ALIASES.get(protocol, protocol)}://{path}"
+
+
+def registered_classes(url: str) -> dict[str, Any]:
+    """Return the filesystem classes that only this process may know; `StoreError` where there is none of a protocol."""
+    classes = {}
+    for protocol in protocols_of(url):
+        try:
+            cls = fsspec.get_filesystem_class(protocol)
+        except (ImportError, ValueError) as error:
+            raise StoreError(url=canonical_url(url), key="", reason=_how_to_install(protocol, error)) from error
+        if protocol not in known_implementations:
+            classes[protocol] = cls
+    return classes
+
+
+def register_classes(classes: Mapping[str, Any]) -> None:
+    """Make protocols known in this process that were registered in another."""
+    for protocol, cls in classes.items():
+        if protocol not in registry:
+            fsspec.register_implementation(protocol, cls)
+
+
+def _how_to_install(protocol: str, error: BaseException) -> str:
+    if isinstance(error, ImportError):
+        package = _PACKAGES.get(protocol)
+        install = f"pip install '{package}' ({error})" if package else str(error)
+        return f"protocol {protocol!r} needs a package that is not installed: {install}"
+    return (
+        f"unknown protocol {protocol!r}: fsspec knows none of that name; register one with "
+        "fsspec.register_implementation, or correct the url"
+    )

@@ -1,4 +1,4 @@
-"""Store over obstore: S3, Google Cloud Storage and Azure with half the CPU time of fsspec's filesystems.
+"""Store over obstore: S3, Google Cloud Storage, Azure, and web servers to read.
 
 Requests run in Rust, outside the GIL; each waits in a thread of a pool that the process shares. Large values are read
 by several requests at once, all of one version. Values are compared by ETag or generation, on all three services. Urls
@@ -11,25 +11,34 @@ import contextlib
 import functools
 import json
 import os
+import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
+from urllib.parse import quote, unquote, urljoin, urlsplit
 from uuid import uuid4
 
 import fsspec.utils
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError, PreconditionError
 
 from chunkmill.config import setting
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import OTHER_MEMORY, ByteRange, ByteSpan, check_key, check_prefix, range_bounds
+from chunkmill.stores.base import (
+    LISTS_NOTHING,
+    OTHER_MEMORY,
+    READ_ONLY,
+    ByteRange,
+    ByteSpan,
+    check_key,
+    check_prefix,
+    max_requests,
+    range_bounds,
+)
 from chunkmill.stores.capabilities import RecordVersion
-from chunkmill.stores.contact import Waiting, check_reachable
-from chunkmill.stores.filesystems import max_requests
-from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.fsspec_services import digest
 from chunkmill.stores.obstore_clients import Location, is_container_missing, kind_and_url, open_client, reason_of
 from chunkmill.stores.probe import compares_versions, create_again, is_unsupported, set_unguarded
@@ -94,9 +103,9 @@ def fetch(
     if length is not None:
         asked = (start, start + min(length, PIECE))
     try:
-        data, meta = _get(client, key, asked)
-    except FileNotFoundError:
-        raise
+        data, meta = _get(client, key, asked, most=_most(wanted) if kind == "http" else None)
+    except NotSupportedError as error:
+        return _range_of_whole(client, key, wanted, url=url, cause=error)
     except BaseError as error:
         if inside or isinstance(error, PreconditionError) or not _may_be_outside(error):
             raise
@@ -111,7 +120,7 @@ def fetch(
 
 
 def _fetch_whole(client: Any, kind: str, key: str) -> Fetched:
-    if kind == "memory":
+    if kind in {"memory", "http"}:
         data, meta = _get(client, key, None)
         return data, version_of(meta, data)
     try:
@@ -125,9 +134,36 @@ def _fetch_whole(client: Any, kind: str, key: str) -> Fetched:
     return data, version_of(meta, data)
 
 
+def _meta(client: Any, kind: str, key: str) -> Any:
+    """Return size and version of a value; of a web server by a GET, since not all answer a HEAD, or rightly."""
+    if kind != "http":
+        return obstore.head(client, key)
+    with RUNTIME.limit():
+        try:
+            return obstore.get(client, key, options={"range": (0, 1)}).meta
+        except BaseError:  # it is empty, or the server knows no ranges
+            return obstore.get(client, key).meta
+
+
+def _most(wanted: ByteRange) -> int | None:
+    return -wanted.start if wanted.start < 0 else wanted.length
+
+
+def _range_of_whole(client: Any, key: str, wanted: ByteRange, *, url: str, cause: BaseException) -> Fetched:
+    """Cut a range out of the value, where a web server knows no ranges and the value is small."""
+    with RUNTIME.limit():
+        result = obstore.get(client, key)
+        if result.meta["size"] > _MAX_IGNORED:
+            reason = "the server does not support range requests: serve the files with one that does, or copy them"
+            raise StoreError(url=url, key=key, reason=reason) from cause
+        data, meta = result.bytes().to_bytes(), result.meta
+    start, stop = range_bounds(wanted, len(data), url=url, key=key)
+    return data[start:stop], version_of(meta, data)
+
+
 def _fetch_inside(client: Any, kind: str, key: str, wanted: ByteRange, url: str) -> Fetched:
     """Read a range after asking for the size: one that the service refused, or cannot be asked for."""
-    meta = obstore.head(client, key)
+    meta = _meta(client, kind, key)
     start, stop = range_bounds(wanted, meta["size"], url=url, key=key)
     if start == stop:
         return b"", version_of(meta, b"")
@@ -187,11 +223,19 @@ _MOST_PARTS = 10_000
 PIECES_AHEAD = 4
 
 
-def _get(client: Any, key: str, byte_range: Any, match: Any = None) -> tuple[bytes, Any]:
+def _get(client: Any, key: str, byte_range: Any, match: Any = None, *, most: int | None = None) -> tuple[bytes, Any]:
+    """Return bytes and metadata; at most as many bytes as `most`, from servers that send what they like."""
     options: Any = {**(match or {}), **({} if byte_range is None else {"range": byte_range})}
     with RUNTIME.limit():
         result = obstore.get(client, key, options=options)
-        return result.bytes().to_bytes(), result.meta
+        if most is None:
+            return result.bytes().to_bytes(), result.meta
+        received = bytearray()
+        for part in result.stream(min_chunk_size=1 << 16):
+            received += memoryview(part)
+            if len(received) > most:
+                raise OSError(f"the server sends more than the {most} bytes that were asked for")
+        return bytes(received), result.meta
 
 
 def version_of(meta: Any, data: bytes) -> str:
@@ -217,6 +261,7 @@ def _may_be_outside(error: BaseException) -> bool:
     return any(words in str(error) for words in _OUTSIDE)
 
 
+_MAX_IGNORED = 16 * 2**20  # of a value that is read as a whole for a range of it
 _OUTSIDE = ("416", "Invalid range", "Wanted range", "Range started at", "non-partial", "suffix")
 
 
@@ -226,26 +271,7 @@ _PAGE = 1000  # keys of a listing, or deleted together
 _WRITE_ID = "chunkmillwrite"
 """Metadata of conditional writes: whose one was whose response was lost. Letters alone: Azure takes no dashes."""
 
-P = ParamSpec("P")
 T = TypeVar("T")
-
-
-def _is_fork() -> bool:
-    return RUNTIME.pid not in {None, os.getpid()}
-
-
-def _where_it_works(
-    method: Callable[Concatenate[ObstoreStore, P], T],
-) -> Callable[Concatenate[ObstoreStore, P], T]:
-    """Answer by fsspec in a process that was forked after obstore's threads began: it would wait for them forever."""
-
-    @functools.wraps(method)
-    def call(self: ObstoreStore, *args: P.args, **kwargs: P.kwargs) -> T:
-        if _is_fork():
-            return getattr(self._without_obstore(), method.__name__)(*args, **kwargs)  # type: ignore[no-any-return]
-        return method(self, *args, **kwargs)
-
-    return call  # type: ignore[return-value]
 
 
 class ObstoreStore:
@@ -255,8 +281,6 @@ class ObstoreStore:
     ----------
     place
         A `Location`, or an ``S3Store``, ``GCSStore``, ``AzureStore`` or ``MemoryStore`` of obstore.
-    fallback
-        Url and storage options for fsspec, in processes that were forked after obstore was used.
 
     Notes
     -----
@@ -276,18 +300,17 @@ class ObstoreStore:
     replaces_atomically = True
     deletes_conditionally = False
 
-    def __init__(self, place: Location | Any, fallback: tuple[str, Mapping[str, Any] | None] | None = None) -> None:
+    def __init__(self, place: Location | Any) -> None:
         self._place = place
-        self._fallback = fallback
         self._kind, self.url = kind_and_url(place)
         self.is_remote = self._kind != "memory"
+        self.can_list = self._kind != "http"
         self._is_elsewhere = False  # memory, of the process that pickled this
         self._client: tuple[int, Any] | None = None
-        self._forked: FsspecStore | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         place = None if self._kind == "memory" else self._place
-        return self.__dict__ | {"_client": None, "_forked": None, "_place": place, "_is_elsewhere": place is None}
+        return self.__dict__ | {"_client": None, "_place": place, "_is_elsewhere": place is None}
 
     def __repr__(self) -> str:
         return f"ObstoreStore({self.url!r})"  # not the options: they hold secrets
@@ -307,22 +330,18 @@ class ObstoreStore:
     @property
     def compares_versions(self) -> bool:
         """True when `set_if` is atomic against all others: found out once a process and bucket, by a scratch key."""
-        if self._kind == "memory":
-            return True
-        if _is_fork():
-            return self._without_obstore().compares_versions
+        if self._kind in {"memory", "http"}:
+            return self._kind == "memory"
         return compares_versions(self, f"{'/'.join(self.url.split('/')[:3])} {self._config().get('endpoint', '')}")
 
     # --- reading
 
-    @_where_it_works
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it: one request, or several at once where it is large."""
         check_key(key)
         found = self._fetch(key, byte_range)
         return None if found is None else found[0]
 
-    @_where_it_works
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         """Yield the bytes of each span in order, with the requests of the next ones under way."""
         if not self.is_remote:
@@ -331,6 +350,7 @@ class ObstoreStore:
 
     def get_many_noting(self, spans: Iterable[ByteSpan | None], record: RecordVersion | None) -> Iterator[bytes | None]:
         """Yield the bytes of each span in order, and record ETags."""
+        self._open()  # not in the threads, which a forked process has not
         pool = RUNTIME.pool("requests")
 
         def begin(span: ByteSpan, exact: bool) -> Future[bytes | None]:
@@ -351,7 +371,7 @@ class ObstoreStore:
     @property
     def has_versions(self) -> bool:
         """True where the service gives ETags with each value, and in its listings."""
-        return not _is_fork()
+        return self._kind != "http"
 
     def version(self, key: str) -> str | None:
         """Return the ETag of a value."""
@@ -362,7 +382,6 @@ class ObstoreStore:
         """Yield every key that starts with `prefix`, with its ETag."""
         return ((meta["path"], etag_from(version_of(meta, b""))) for page in self._listed(prefix) for meta in page)
 
-    @_where_it_works
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
         """Return a value and its version: ETag and generation, or a digest."""
         check_key(key)
@@ -378,32 +397,34 @@ class ObstoreStore:
         reason = f"it was replaced {_ATTEMPTS} times while it was read, in several requests since it is large"
         raise StoreError(url=self.url, key=key, reason=reason)
 
-    @_where_it_works
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes, without fetching it."""
         check_key(key)
-        return self._call(key, lambda: int(obstore.head(self._open(), key)["size"]))
+        return self._call(key, lambda: int(_meta(self._open(), self._kind, key)["size"]))
 
     # --- writing
 
-    @_where_it_works
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Store a value in one request, or in parts of 8 MiB at once."""
-        check_key(key)
+        self._check_writable(key)
         data = self._sendable(value)
-        stored = self._call(key, lambda: bool(obstore.put(self._open(), key, data, chunk_size=PIECE)), len(data))
+        stored = self._call(key, lambda: bool(obstore.put(self._open(), key, data, chunk_size=PIECE)))
         if stored is None:
             raise StoreError(url=self.url, key=key, reason="cannot write: the place does not exist")
+
+    def _check_writable(self, key: str) -> None:
+        check_key(key)
+        if self._kind == "http":
+            raise StoreError(url=self.url, key=key, reason=READ_ONLY)
 
     def _sendable(self, value: bytes | bytearray | memoryview) -> bytes | memoryview:
         """Return what obstore sends as it is: a copy takes a tenth of storing 256 KiB. Memory keeps what it gets."""
         whole = memoryview(value)
         return whole.cast("B") if self.is_remote and whole.nbytes and whole.c_contiguous else bytes(value)
 
-    @_where_it_works
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store (or delete, which has no condition) if the key still has `version`."""
-        check_key(key)
+        self._check_writable(key)
         if value is None:
             return self._delete_if(key, version)
         if self._has_endpoint and not self.compares_versions:
@@ -439,7 +460,7 @@ class ObstoreStore:
                 return self._is_own(key, write_id)
             return True
 
-        return bool(self._call(key, put, len(data)))
+        return bool(self._call(key, put))
 
     def _is_own(self, key: str, write_id: str) -> bool:
         """Return whether a refused write met its own first try, whose response was lost."""
@@ -457,10 +478,10 @@ class ObstoreStore:
             self.delete(key)
         return True
 
-    @_where_it_works
     def copy(self, source: str, target: str) -> None:
         """Store the value of a key under another one: on the server, but for Azure, which may answer before it is."""
-        check_key(source), check_key(target)
+        check_key(source)
+        self._check_writable(target)
         if self._kind != "az":
             with contextlib.suppress(BaseError, OSError):  # S3 copies 5 GiB at most, and some servers nothing
                 obstore.copy(self._open(), source, target)
@@ -486,19 +507,17 @@ class ObstoreStore:
             obstore.put(client, target, pieces(client, source, meta, size), chunk_size=size, max_concurrency=PUTS)
         return True
 
-    @_where_it_works
     def delete(self, key: str) -> None:
         """Delete a key."""
-        check_key(key)
+        self._check_writable(key)
         self._call(key, lambda: obstore.delete(self._open(), key))
 
-    @_where_it_works
     def delete_prefix(self, prefix: str) -> None:
         """Delete every key that starts with `prefix`, many a request."""
+        self._check_writable(check_prefix(prefix).rstrip("/") or "any")
         for keys in self._pages(prefix):
             self.delete_many([key for key, _ in keys])
 
-    @_where_it_works
     def delete_many(self, keys: list[str]) -> None:
         """Delete keys, many a request; those that others have deleted are passed over."""
         for start in range(0, len(keys), _PAGE):
@@ -514,17 +533,18 @@ class ObstoreStore:
 
     # --- listing
 
-    @_where_it_works
     def list_prefix(self, prefix: str) -> Iterator[str]:
         """Yield every key that starts with `prefix`."""
+        check_prefix(prefix)
         return (key for page in self._pages(prefix) for key, _ in page)
 
-    @_where_it_works
     def list_sizes(self, prefix: str) -> Iterator[tuple[str, int | None]]:
         """Yield every key that starts with `prefix`, with its size."""
         return (found for page in self._pages(prefix) for found in page)
 
     def _pages(self, prefix: str) -> Iterator[list[tuple[str, int | None]]]:
+        if self._kind == "http":
+            return ([(key, None)] for key in self._linked(prefix))
         return ([(meta["path"], int(meta["size"])) for meta in page] for page in self._listed(prefix))
 
     def _listed(self, prefix: str) -> Iterator[list[Any]]:
@@ -533,10 +553,26 @@ class ObstoreStore:
         while page := self._call(prefix, lambda: next(pages, None)):  # type: ignore[arg-type]
             yield [meta for meta in page if meta["path"].startswith(prefix)]
 
-    @_where_it_works
+    def _linked(self, prefix: str) -> Iterator[str]:
+        for name in self.list_dir(prefix):
+            yield from self._linked(prefix + name) if name.endswith("/") else [prefix + name]
+
+    def _links(self, prefix: str) -> list[str]:
+        """Return the names directly below `prefix` to which the page that a web server makes of a folder has links."""
+        folder = urlsplit(self._place.bucket).path.rstrip("/") + "/" + quote(prefix)
+        page = self._call(prefix, lambda: _get(self._open(), prefix.rstrip("/"), None, most=_MAX_IGNORED)[0])
+        found = re.findall(rb"""href=["']([^"'?#]+)["']""", page or b"", re.IGNORECASE)
+        paths = {unquote(urlsplit(urljoin(folder, link.decode(errors="replace"))).path) for link in found}
+        names = {path.removeprefix(unquote(folder)) for path in paths if path.startswith(unquote(folder))}
+        if names := {name for name in names if re.fullmatch(r"[^/]+/?", name)}:
+            return sorted(names)
+        raise StoreError(url=self.url, key=prefix, reason=LISTS_NOTHING)
+
     def list_dir(self, prefix: str) -> list[str]:
-        """Return the sorted names directly below `prefix`."""
+        """Return the sorted names directly below `prefix`; `StoreError` where a web server does not list."""
         check_prefix(prefix)
+        if self._kind == "http":
+            return self._links(prefix)
         found = self._call(prefix, lambda: obstore.list_with_delimiter(self._open(), prefix or None))
         if found is None:
             return []
@@ -550,9 +586,9 @@ class ObstoreStore:
         if self._is_elsewhere:
             raise StoreError(url=self.url, key="", reason=OTHER_MEMORY)
         if self._client is None or self._client[0] != os.getpid():
+            if RUNTIME.pid not in {None, os.getpid()}:
+                raise StoreError(url=self.url, key="", reason=_FORKED)
             RUNTIME.pid = os.getpid()
-            if isinstance(self._place, Location):
-                check_reachable(self._place.server, self.url)
             client = open_client(self._place) if isinstance(self._place, Location) else self._place
             self._client = os.getpid(), client
         return self._client[1]
@@ -567,19 +603,10 @@ class ObstoreStore:
         """True of servers other than Amazon's, of which some know no conditions."""
         return self._kind == "s3" and bool(self._config().get("endpoint"))
 
-    def _without_obstore(self) -> FsspecStore:
-        if self._fallback is None:
-            reason = "obstore does not work in a process that was forked after its first use: start workers by spawn"
-            raise StoreError(url=self.url, key="", reason=reason)
-        if self._forked is None:
-            self._forked = FsspecStore(*self._fallback)
-        return self._forked
-
-    def _call(self, key: str, function: Callable[[], T], n_bytes: int = 0) -> T | None:
-        """Call obstore, to send `n_bytes`; return ``None`` where the key is absent."""
+    def _call(self, key: str, function: Callable[[], T]) -> T | None:
+        """Call obstore; return ``None`` where the key is absent."""
         try:
-            with Waiting(self.url, key, n_bytes):
-                return function()
+            return function()
         except StoreError:
             raise
         except FileNotFoundError as error:
@@ -593,6 +620,12 @@ class ObstoreStore:
         failed = StoreError(url=self.url, key=key, reason=reason_of(error))
         failed.errno = getattr(error, "errno", None)
         return failed
+
+
+_FORKED = (
+    "this process was forked from one that had used obstore, whose threads are not in it: start processes by spawn "
+    "(multiprocessing.get_context('spawn'); multiprocessing_context='spawn' of a DataLoader)"
+)
 
 
 def _condition(version: str | None) -> Any:

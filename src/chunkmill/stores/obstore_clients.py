@@ -1,57 +1,67 @@
-"""Translate urls and storage options of fsspec's filesystems into those of obstore, where both mean the same.
+"""Translate urls and storage options of fsspec's filesystems into those of obstore.
 
-The mapping is closed: one option that is not in it, or credentials that only the fsspec filesystem would find (profiles
-and files of AWS, Google's default accounts), and the url is opened by fsspec as it always was.
+An option that obstore does not know is an error that names it: nothing is opened by another client instead.
 
 ============================  =====================================================================================
-protocol                      options with an equivalent
+protocol                      options that are understood, and obstore's own names of them
 ============================  =====================================================================================
-``s3``, ``s3a``               ``key``, ``secret``, ``token``, ``anon``, ``endpoint_url``, ``requester_pays``; of
-                              ``client_kwargs``: ``endpoint_url``, ``region_name``, ``aws_access_key_id``,
-                              ``aws_secret_access_key``, ``aws_session_token``
+``s3``, ``s3a``               ``key``, ``secret``, ``token``, ``anon``, ``profile``, ``endpoint_url``,
+                              ``requester_pays``; of ``client_kwargs``: ``endpoint_url``, ``region_name``,
+                              ``aws_access_key_id``, ``aws_secret_access_key``, ``aws_session_token``
 ``gs``, ``gcs``               ``token`` (``"anon"``, a path to a key file, a dict), ``project``, ``endpoint_url``
 ``az``, ``abfs``, ``abfss``   ``account_name``, ``account_key``, ``sas_token``, ``anon``, ``tenant_id``,
                               ``client_id``, ``client_secret``, ``connection_string``
+``http``, ``https``           ``headers``, also of ``client_kwargs``
 all                           options of fsspec's caches, which obstore does not have
 ============================  =====================================================================================
 """
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
+import socket
+import time
+import urllib.error
+import urllib.request
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 from chunkmill.config import setting
+from chunkmill.errors import StoreError
 
 __all__ = ["Location", "allows_http", "is_container_missing", "kind_and_url", "location_of", "open_client", "reason_of"]
+__all__ += ["warn_without_obstore"]
 
 Options: TypeAlias = Mapping[str, Any]
 
 _WITHOUT_MEANING = frozenset(
-    {"asynchronous", "default_block_size", "default_cache_type", "default_fill_cache", "listings_expiry_time"}
-    | {"max_paths", "skip_instance_cache", "use_listings_cache"}
+    {"asynchronous", "block_size", "default_block_size", "default_cache_type", "default_fill_cache", "max_concurrency"}
+    | {"listings_expiry_time", "max_paths", "skip_instance_cache", "use_listings_cache", "use_ssl"}
 )
 
 
 @dataclass(frozen=True)
 class Location:
-    """A prefix of a bucket or container, and how obstore opens it.
+    """A prefix of a bucket, a container or a web server, and how obstore opens it.
 
     Attributes
     ----------
     kind
-        ``"s3"``, ``"gs"`` or ``"az"``.
+        ``"s3"``, ``"gs"``, ``"az"`` or ``"http"``.
     bucket
-        Or container.
+        Or container; the url of a web server's folder.
     config
         Options of the service by obstore's names. They hold secrets.
     """
@@ -64,47 +74,84 @@ class Location:
     @property
     def url(self) -> str:
         """Canonical url."""
+        if self.kind == "http":
+            split = urlsplit(self.bucket)
+            return f"{split.scheme}://{split.netloc.rpartition('@')[2]}{split.path}".rstrip("/")
         return f"{self.kind}://{self.bucket}/{self.prefix}".rstrip("/")
 
     @property
     def server(self) -> str:
         """Url of the server that is asked."""
+        if self.kind == "http":
+            return self.bucket
         if endpoint := self.config.get("endpoint") or self.config.get("base_url"):
             return str(endpoint)
-        hosts = {"s3": f"s3.{self.config.get('region')}.amazonaws.com", "gs": "storage.googleapis.com"}
+        hosts = {"s3": "s3.amazonaws.com", "gs": "storage.googleapis.com"}
         return f"https://{hosts.get(self.kind) or self.config.get('account_name', '') + '.blob.core.windows.net'}"
 
 
 def location_of(url: str, options: Options | None = None) -> Location | None:
-    """Return where obstore finds a url; ``None`` where it is not installed or might mean something else by it.
+    """Return where obstore finds a url; ``None`` where it is not installed, or the url is of another service.
+
+    Raises
+    ------
+    ValueError
+        There is an option that obstore does not know.
 
     Examples
     --------
     >>> location_of("s3://bucket/x.zarr", {"anon": True, "client_kwargs": {"region_name": "eu-west-1"}}).url
     's3://bucket/x.zarr'
-    >>> location_of("s3://bucket/x.zarr", {"profile": "work"}) is None
+    >>> location_of("memory://x.zarr") is None
     True
     """
     protocol, _, path = url.partition("://")
-    translate = _TRANSLATIONS.get(protocol)
-    bucket, _, prefix = path.partition("?")[0].partition("/")
-    if translate is None or "::" in url or "?" in path or not bucket or ":" in bucket or find_spec("obstore") is None:
+    kind = _KIND_OF.get(protocol)
+    bucket, _, prefix = path.partition("/")
+    if kind is None or "::" in url or not bucket or find_spec("obstore") is None:
         return None
-    meant = {name: value for name, value in (options or {}).items() if name not in _WITHOUT_MEANING}
+    meant = {k: v for k, v in (options or {}).items() if k not in _WITHOUT_MEANING and v is not None}
+    if kind == "http":
+        given = [_renamed(protocol, options, _HTTP) for options in (meant.pop("client_kwargs", None) or {}, meant)]
+        headers = [(options.get("headers") or {}) for options in given]
+        return Location(kind, url, "", {"headers": {**headers[0], **headers[1]}})
     if protocol != "s3" and "@" in bucket:
         bucket, _, host = bucket.partition("@")
         meant.setdefault("account_name", host.partition(".")[0])
-    config = translate({name: value for name, value in meant.items() if value is not None})
-    if config is None:
-        return None
-    return Location(_KINDS.get(protocol, protocol), bucket, prefix.strip("/"), config)
+    return Location(kind, bucket, prefix.strip("/"), _TRANSLATIONS[kind](protocol, meant))
 
 
-def _renamed(options: Options, names: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the options by obstore's names; ``None`` when there is one without an equivalent."""
-    return {names[name]: value for name, value in options.items()} if names.keys() >= options.keys() else None
+@cache
+def _warn(protocol: str) -> None:
+    warnings.warn(
+        f"{protocol}:// is opened by fsspec, slowly, and guarded by a lock alone: pip install 'chunkmill[cloud]'",
+        UserWarning,
+        stacklevel=5,
+    )
 
 
+def warn_without_obstore(url: str) -> None:
+    """Warn, once a process and protocol, that a service is reached by fsspec since obstore is not installed."""
+    protocol = url.partition("://")[0]
+    if protocol in _KIND_OF and "::" not in url and find_spec("obstore") is None:
+        _warn(protocol)
+
+
+def _renamed(protocol: str, options: Options, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options by obstore's names, which are taken as well."""
+    known = {**{name: name for name in (*names.values(), *_OWN_NAMES.get(protocol, ()))}, **names}
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1, 0.7)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}."
+            way = f"fsspec.filesystem({protocol!r}, …).get_mapper(…) in place of the url takes all options of fsspec"
+            raise ValueError(
+                f"storage_options: obstore, which opens {protocol}://, has no option {name!r}; {hint} {way}"
+            )
+    return {known[name]: value for name, value in options.items()}
+
+
+_HTTP = {"headers": "headers"}
 _S3 = {
     "key": "access_key_id",
     "secret": "secret_access_key",
@@ -112,6 +159,7 @@ _S3 = {
     "anon": "skip_signature",
     "endpoint_url": "endpoint",
     "requester_pays": "request_payer",
+    "profile": "profile",
 }
 _S3_CLIENT = {
     "endpoint_url": "endpoint",
@@ -120,6 +168,9 @@ _S3_CLIENT = {
     "aws_secret_access_key": "secret_access_key",
     "aws_session_token": "session_token",
 }
+_OWN_NAMES = dict.fromkeys(
+    ("s3", "s3a"), ("region", "virtual_hosted_style_request", "server_side_encryption", "sse_kms_key_id")
+)
 _S3_ROLES = (
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -127,42 +178,30 @@ _S3_ROLES = (
 )
 
 
-def _s3(options: Options) -> dict[str, Any] | None:
-    own = _renamed({name: value for name, value in options.items() if name != "client_kwargs"}, _S3)
-    client = _renamed(options.get("client_kwargs") or {}, _S3_CLIENT)
-    if own is None or client is None:
-        return None
-    config = {**client, **own}
+def _s3(protocol: str, options: Options) -> dict[str, Any]:
+    own = _renamed(protocol, {name: value for name, value in options.items() if name != "client_kwargs"}, _S3)
+    config = {**_renamed(protocol, options.get("client_kwargs") or {}, _S3_CLIENT), **own}
     environment = os.environ
-    keys_in_environment = "AWS_ACCESS_KEY_ID" in environment and "AWS_PROFILE" not in environment
-    is_known = (
-        bool(config.get("skip_signature"))
-        or {"access_key_id", "secret_access_key"} <= config.keys()
-        or (not own.keys() & {"access_key_id", "secret_access_key"} and keys_in_environment)
-        or any(name in environment for name in _S3_ROLES)
-    )
     endpoint = config.get("endpoint") or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
     region = config.get("region") or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
-    if find_spec("s3fs") is not None and not (is_known and (endpoint or region)):
-        return None
-    # of servers that are not Amazon's any region does
-    config |= {"region": region or "us-east-1"} | ({"endpoint": endpoint} if endpoint else {})
-    return config
+    if endpoint and not region:
+        region = "us-east-1"  # of servers that are not Amazon's any region does
+    return config | ({"region": region} if region else {}) | ({"endpoint": endpoint} if endpoint else {})
 
 
-def _gs(options: Options) -> dict[str, Any] | None:
+def _gs(protocol: str, options: Options) -> dict[str, Any]:
     token = options.get("token")
-    config = _renamed({k: v for k, v in options.items() if k not in {"token", "project"}}, {"endpoint_url": "base_url"})
-    if config is None:
-        return None
+    others = {name: value for name, value in options.items() if name not in {"token", "project"}}
+    config = _renamed(protocol, others, {"endpoint_url": "base_url"})
     if token == "anon":  # noqa: S105 - the word for no credentials
         return config | {"skip_signature": True}
     if isinstance(token, Mapping):
         return config | {"service_account_key": json.dumps(dict(token))}
+    if token in {None, "google_default", "cloud"}:
+        return config
     if isinstance(token, (str, os.PathLike)) and os.fspath(token).endswith(".json"):
         return config | {"application_credentials": os.fspath(token)}
-    is_known = token is None and "GOOGLE_APPLICATION_CREDENTIALS" in os.environ
-    return config if is_known or (token is None and find_spec("gcsfs") is None) else None
+    raise ValueError("storage_options: token= of Google is 'anon', the path of a .json file, or its content as a dict")
 
 
 _AZURE = {
@@ -180,37 +219,23 @@ _AZURE_CONNECTION = {
     "sharedaccesssignature": "sas_key",
     "blobendpoint": "endpoint",
 }
+_AZURE_NOT_USED = {"defaultendpointsprotocol", "endpointsuffix", "queueendpoint", "tableendpoint", "fileendpoint"}
 
 
-def _az(options: Options) -> dict[str, Any] | None:
-    config = _renamed({name: value for name, value in options.items() if name != "connection_string"}, _AZURE)
-    if config is None:
-        return None
+def _az(protocol: str, options: Options) -> dict[str, Any]:
+    config = _renamed(protocol, {name: value for name, value in options.items() if name != "connection_string"}, _AZURE)
     for pair in filter(None, str(options.get("connection_string", "")).split(";")):
         name, _, value = pair.partition("=")
         if name.lower() in _AZURE_CONNECTION:
             config.setdefault(_AZURE_CONNECTION[name.lower()], value)
-        elif name.lower() not in {"defaultendpointsprotocol", "endpointsuffix"} | _OTHER_ENDPOINTS:
-            return None
-    config = {name: value for name, value in config.items() if value is not False}
-    principal = {"tenant_id", "client_id", "client_secret"}
-    is_known = "account_name" in config and (
-        config.keys() & {"account_key", "sas_key", "skip_signature"} or principal <= config.keys()
-    )
-    return config if is_known or find_spec("adlfs") is None else None
+        elif name.lower() not in _AZURE_NOT_USED:
+            raise ValueError(f"storage_options: connection_string= has a part {name!r}, which obstore does not know")
+    return {name: value for name, value in config.items() if value is not False}
 
 
-_OTHER_ENDPOINTS = {"queueendpoint", "tableendpoint", "fileendpoint"}
-_KINDS = {"s3a": "s3", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
-_TRANSLATIONS: dict[str, Callable[[Options], dict[str, Any] | None]] = {
-    "s3": _s3,
-    "s3a": _s3,
-    "gs": _gs,
-    "gcs": _gs,
-    "az": _az,
-    "abfs": _az,
-    "abfss": _az,
-}
+_KIND_OF = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
+_KIND_OF |= {"http": "http", "https": "http"}
+_TRANSLATIONS: dict[str, Callable[[str, Options], dict[str, Any]]] = {"s3": _s3, "gs": _gs, "az": _az}
 
 
 def allows_http(place: Location) -> bool:
@@ -218,8 +243,20 @@ def allows_http(place: Location) -> bool:
     return urlsplit(place.server).scheme == "http"
 
 
+_NO_CREDENTIALS = (
+    "no credentials were found: give storage_options={'anon': True} for a public bucket, or key= and secret=, a "
+    "profile, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment"
+)
 _MISSING = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist", "specified container does not")
 _HINTS = [
+    (("TimedOut", "timed out"), "the server sent nothing for too long (chunkmill.retry-seconds)"),
+    (
+        ("Content-Length Header missing",),
+        (
+            "the web server does not say how long a value is, which obstore wants to know: "
+            "fsspec.filesystem('http').get_mapper(url) in place of the url reads it"
+        ),
+    ),
     (_MISSING, "there is no such bucket or container: create it, or correct the url"),
     (
         ("ExpiredToken", "token has expired", "RequestExpired", "InvalidToken"),
@@ -231,6 +268,7 @@ _HINTS = [
             "SignatureDoesNotMatch",
             "UnauthenticatedError",
             "401 Unauthorized",
+            "UnrecognizedClient",
             "AuthenticationFailed",
         ),
         "the credentials are missing or wrong",
@@ -241,7 +279,7 @@ _HINTS = [
     ),
     (
         ("169.254.169.254", "169.254.170.2", "metadata.google.internal"),
-        "no credentials were found (s3fs reads profiles): give some, or storage_options={'anon': True}",
+        _NO_CREDENTIALS,
     ),
     (
         ("403 Forbidden", "AccessDenied", "PermissionDenied"),
@@ -268,7 +306,7 @@ def reason_of(error: BaseException) -> str:
     """
     text = f"{type(error).__name__}: {error}".partition("\n\nDebug source")[0]
     text = re.sub(r"<\?xml[^>]*\?>|\s+", " ", text).strip()[:1000]
-    hints = [hint for words, hint in _HINTS if any(word in text for word in words)]
+    hints = [hint for words, hint in _HINTS if any(word in str(error) for word in words)]
     return f"{text}; {hints[0]}" if hints else text
 
 
@@ -297,11 +335,93 @@ _FOR_CLIENTS = ("_PROXY", ("AWS_", "AZURE_", "GOOGLE_", "SSL_"))  # ends and beg
 def _new_client(place: Location, seconds: float) -> Any:
     from obstore import store as obstore_stores  # noqa: PLC0415 - an extra
 
+    config = dict(place.config)
+    if place.kind == "s3":
+        config |= _credentials(place, config.pop("profile", None))
+        place = replace(place, config=config)
+    _check_reachable(place)
     retry: Any = {"max_retries": 100, "retry_timeout": timedelta(seconds=seconds)} if seconds else {"max_retries": 0}
-    client: Any = {"allow_http": allows_http(place), "timeout": "120s"}
-    prefix = place.prefix or None
+    client: Any = {"allow_http": allows_http(place), "timeout": "120s", "read_timeout": f"{max(1, min(seconds, 60))}s"}
+    if place.kind == "http":
+        client["default_headers"] = {name: str(value) for name, value in place.config.get("headers", {}).items()}
+        return obstore_stores.HTTPStore(place.bucket, client_options=client, retry_config=retry)
+    if place.kind == "s3" and "region" not in config:
+        config["region"] = _region_of(place.bucket)
     made_by: Any = {"s3": obstore_stores.S3Store, "gs": obstore_stores.GCSStore, "az": obstore_stores.AzureStore}
-    return made_by[place.kind](place.bucket, prefix=prefix, client_options=client, retry_config=retry, **place.config)
+    prefix = place.prefix or None
+    return made_by[place.kind](place.bucket, prefix=prefix, client_options=client, retry_config=retry, **config)
+
+
+def _credentials(place: Location, profile: str | None) -> dict[str, Any]:
+    """Return what boto3 finds in profiles, where neither options nor environment name credentials."""
+    config, environment = place.config, os.environ
+    if config.get("skip_signature") or {"access_key_id", "secret_access_key"} <= config.keys():
+        return {}
+    profile = profile or environment.get("AWS_PROFILE")
+    if profile is None and any(name in environment for name in ("AWS_ACCESS_KEY_ID", *_S3_ROLES)):
+        return {}
+    if find_spec("boto3") is None:
+        if profile is None:
+            return {}
+        raise StoreError(url=place.url, key="", reason="profiles of AWS need boto3: pip install 'chunkmill[cloud]'")
+    try:
+        session = import_module("boto3").Session(profile_name=profile)
+        found = session.get_credentials()
+    except Exception as error:
+        reason = f"boto3 finds no credentials: {type(error).__name__}: {error}"
+        raise StoreError(url=place.url, key="", reason=reason) from error
+    if found is None:
+        raise StoreError(url=place.url, key="", reason=_NO_CREDENTIALS)
+    known: dict[str, Any] = {
+        "credential_provider": import_module("obstore.auth.boto3").Boto3CredentialProvider(session)
+    }
+    endpoint = session._session.get_scoped_config().get("endpoint_url")  # noqa: SLF001 - boto3 hides it
+    if endpoint and "endpoint" not in config:
+        known["endpoint"] = endpoint
+    region = session.region_name or ("us-east-1" if endpoint else None)
+    if region and "region" not in config:
+        known["region"] = region
+    return known
+
+
+def _region_of(bucket: str) -> str:
+    """Return the region of a bucket at Amazon, which tells it to anybody."""
+    request = urllib.request.Request(f"https://s3.amazonaws.com/{bucket}", method="HEAD")
+    try:
+        with urllib.request.urlopen(request, timeout=_CONNECT_SECONDS) as answer:  # noqa: S310
+            headers = answer.headers
+    except urllib.error.HTTPError as error:
+        headers = error.headers
+    except OSError:
+        return "us-east-1"
+    return str(headers.get("x-amz-bucket-region") or "us-east-1")
+
+
+_CONNECT_SECONDS = 4.0
+_reached: set[tuple[int, str]] = set()
+
+
+def _check_reachable(place: Location) -> None:
+    """Connect to a server once a process: obstore repeats for `retry-seconds` where there is none."""
+    split = urlsplit(place.server)
+    host, port = split.hostname or "", split.port or (443 if split.scheme == "https" else 80)
+    token, begun = (os.getpid(), f"{host}:{port}"), time.monotonic()
+    if token in _reached or (split.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host)):
+        return
+    while True:
+        try:
+            socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
+        except OSError as error:
+            if time.monotonic() - begun > _CONNECT_SECONDS:
+                what = "has no address" if isinstance(error, socket.gaierror) else "accepts no connection"
+                named = f"{split.scheme}://{host}:{port}"
+                named += "" if host in place.url else " (the option endpoint_url, or AWS_ENDPOINT_URL)"
+                reason = f"{named} {what}: {error}. Correct the url or the option, or try again when it is up"
+                raise StoreError(url=place.url, key="", reason=reason) from error
+            time.sleep(0.5)
+        else:
+            _reached.add(token)
+            return
 
 
 _KINDS = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az", "MemoryStore": "memory"}

@@ -18,7 +18,7 @@ from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import check_store, has_store_methods
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.mapping import MappingStore
-from chunkmill.stores.obstore_clients import location_of
+from chunkmill.stores.obstore_clients import location_of, warn_without_obstore
 from chunkmill.stores.posix_file import path_of_url
 from chunkmill.stores.url_pipeline import UrlPipeline, parse_url_pipeline
 
@@ -77,10 +77,12 @@ def open_store(
     if (location := location_of(url, storage_options)) is not None:
         from chunkmill.stores.obstore import ObstoreStore  # noqa: PLC0415 - an extra
 
-        return ObstoreStore(location, (url, storage_options))
+        return ObstoreStore(location)
     from chunkmill.stores.fsspec import FsspecStore  # noqa: PLC0415 - fsspec takes 50 ms to import
 
-    return FsspecStore(url, storage_options)
+    store = FsspecStore(url, storage_options)
+    warn_without_obstore(url)
+    return store
 
 
 def _zip_store(path: Any, root: str = "") -> Store:
@@ -119,7 +121,7 @@ def _of_object(place: Any, storage_options: Mapping[str, Any] | None) -> Store:
     if _is_mapper(place):
         from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415 - as fsspec
 
-        from chunkmill.stores.filesystems import without_dirs  # noqa: PLC0415 - as fsspec
+        from chunkmill.stores.fsspec import without_dirs  # noqa: PLC0415 - as fsspec
 
         fs, root = without_dirs(place.fs, place.root)
         return LocalStore(root) if type(fs) is LocalFileSystem else _of_mapper(fs, root)

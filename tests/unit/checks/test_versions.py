@@ -15,12 +15,12 @@ def test_every_requirement_is_shown():
     packages = environment()["packages"]
     names = {each.partition("[")[0].partition(">")[0].partition("=")[0] for each in PROJECT["dependencies"]}
     assert names <= {name for name, found in packages.items() if found}
-    assert {"s3fs", "obstore", "pyarrow"} <= packages.keys()
+    assert {"boto3", "obstore", "pyarrow"} <= packages.keys()
 
 
 def test_extras_are_those_of_the_package():
-    assert {"", "s3", "parquet"} <= extras().keys()
-    assert "s3fs" in extras()["s3"]
+    assert {"", "cloud", "parquet"} <= extras().keys()
+    assert "obstore" in extras()["cloud"]
 
 
 def test_lines_and_json():

@@ -10,20 +10,14 @@ from support.file_servers import ftp_server, sftp_server, webdav_server  # noqa:
 from support.servers import WARNINGS
 
 from chunkmill.errors import StoreError
-from chunkmill.stores import filesystems
-from chunkmill.stores.fsspec import FsspecStore
+from chunkmill.stores.fsspec import FsspecStore, open_filesystem
 from chunkmill.stores.open import open_store
 
 pytestmark = WARNINGS
 
 
-@pytest.fixture(params=["sftp", "ftp"])
-def server(request):
-    return request.getfixturevalue(f"{request.param}_server")
-
-
-def test_a_connection_that_the_server_closed_is_made_again(server):
-    store = open_store(server.new_folder(), server.storage_options)
+def test_a_connection_that_the_server_closed_is_made_again(sftp_server):  # noqa: F811
+    store = open_store(sftp_server.new_folder(), sftp_server.storage_options)
     store.set("a/b", b"1")
     for request, expected in (
         (lambda: store.get("a/b"), b"1"),
@@ -32,7 +26,7 @@ def test_a_connection_that_the_server_closed_is_made_again(server):
         (lambda: store.size("a/b"), 2),
         (lambda: store.list_dir(""), ["a/"]),
     ):
-        server.close_connections()
+        sftp_server.close_connections()
         time.sleep(0.1)
         assert request() == expected
 
@@ -65,27 +59,6 @@ def test_a_file_that_cannot_be_sent_is_not_absent(ftp_server, monkeypatch):  # n
     assert (store.get("k"), list(store.list_prefix(""))) == (b"1", ["k"])
 
 
-def test_ftp_servers_of_few_commands(ftp_server, monkeypatch):  # noqa: F811
-    """Some neither list for programs nor tell sizes, and rename over no file."""
-    store = open_store(ftp_server.new_folder(), ftp_server.storage_options)
-    store.set("a/k", b"12")
-
-    def unknown(*_, **__):
-        raise ftplib.error_perm("500 Unknown command")
-
-    def refused(*_, **__):
-        raise ftplib.error_perm("553 The file exists")
-
-    monkeypatch.setattr(ftplib.FTP, "mlsd", unknown)
-    monkeypatch.setattr(ftplib.FTP, "size", unknown)
-    monkeypatch.setattr(ftplib.FTP, "rename", refused)
-    assert list(store.list_prefix("")) == ["a/k"]
-    assert (store.size("a/k"), store.size("a/absent"), store.size("a")) == (2, None, None)
-    store.set("a/k", b"replaced")
-    assert store.get("a/k") == b"replaced"
-    assert store.list_dir("a/") == ["k"]
-
-
 def test_deleting_a_key_deletes_no_folder(webdav_server):  # noqa: F811
     """WebDAV deletes a folder with all that is in it."""
     store = open_store(webdav_server.new_folder(), webdav_server.storage_options)
@@ -115,4 +88,4 @@ def test_a_folder_that_cannot_be_listed_is_an_error():
     with pytest.raises(StoreError, match="busy"):
         list(store.list_sizes("c/"))
     assert list(store.list_prefix("c/0/")) == ["c/0/0"]
-    assert filesystems.open_filesystem("memory://root", {}, Half).fs.find("/root/c") == ["/root/c/0/0"]  # its own
+    assert open_filesystem("memory://root", {}, Half).fs.find("/root/c") == ["/root/c/0/0"]  # its own

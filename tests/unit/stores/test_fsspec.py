@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import pickle
@@ -25,7 +24,7 @@ from support.systems import NEEDS_FORK
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
-from chunkmill.stores import fsspec_services as services
+from chunkmill.stores import obstore
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
@@ -40,19 +39,11 @@ def served(http_server):  # noqa: F811
     return http_server
 
 
-@pytest.fixture
-def s3(s3_server):  # noqa: F811
-    store = FsspecStore(s3_server.new_bucket() + "/root", s3_server.storage_options)
-    store.set("a/k", bytes(range(100)))
-    s3_server.log.clear()
-    return store
-
-
 # --- HTTP
 
 
 def test_http_requests(served):
-    store = FsspecStore(served.url)
+    store = open_store(served.url)
     store.get("a/k")
     store.get("a/k", ByteRange(10, 20))
     store.get("a/k", ByteRange(-4))
@@ -72,7 +63,7 @@ def test_http_requests(served):
 )
 def test_http_quotes(served, key):
     LocalStore(served.folder).set(key, b"value")
-    store = FsspecStore(served.url)
+    store = open_store(served.url)
     assert store.get(key) == b"value"
     assert store.get(key, ByteRange(1, 2)) == b"al"
     assert store.get(key + "x") is None
@@ -83,7 +74,7 @@ def test_http_quotes(served, key):
 
 
 def test_http_query_of_the_root(served):
-    store = FsspecStore(served.url + "/a?token=1")
+    store = open_store(served.url + "/a?token=1")
     assert store.get("k", ByteRange(0, 1)) == b"\0"
     assert store.list_dir("") == ["k"]
 
@@ -91,7 +82,7 @@ def test_http_query_of_the_root(served):
 @pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 503])
 def test_http_errors_are_not_absence(served, status):
     served.status["a/k"] = status
-    store = FsspecStore(served.url)
+    store = open_store(served.url)
     for request in (
         lambda: store.get("a/k"),
         lambda: store.get("a/k", ByteRange(0, 4)),
@@ -106,7 +97,7 @@ def test_http_errors_are_not_absence(served, status):
 def test_http_refused_connection_is_not_absence():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        store = FsspecStore(f"http://127.0.0.1:{unused.getsockname()[1]}")
+        store = open_store(f"http://127.0.0.1:{unused.getsockname()[1]}")
         with pytest.raises(StoreError, match="accepts no connection"):
             store.get("k")
         with pytest.raises(StoreError, match="accepts no connection"):
@@ -116,13 +107,13 @@ def test_http_refused_connection_is_not_absence():
 @pytest.mark.parametrize("byte_range", [None, ByteRange(0, 90), ByteRange(-90)])
 def test_http_short_bodies_raise(served, byte_range):
     served.truncate = 0
-    with pytest.raises(StoreError, match="'a/k'"):
-        FsspecStore(served.url).get("a/k", byte_range)
+    with pytest.raises(StoreError, match="'a/k'"), dask.config.set({"chunkmill.retry-seconds": 0}):
+        open_store(served.url).get("a/k", byte_range)
 
 
 def test_http_server_without_ranges(served, monkeypatch):
     served.ranges = False
-    store = FsspecStore(served.url)
+    store = open_store(served.url)
     assert store.get("a/k", ByteRange(10, 3)) == bytes([10, 11, 12])
     assert store.get("a/k", ByteRange(-2)) == bytes([98, 99])
     assert store.size("a/k") == 100
@@ -133,19 +124,19 @@ def test_http_server_without_ranges(served, monkeypatch):
     for byte_range in (ByteRange(90, 11), ByteRange(101)):
         with pytest.raises(StoreError, match=r"'a/k'.*expected"):
             store.get("a/k", byte_range)
-    monkeypatch.setattr(services, "_MAX_IGNORED", 99)
+    monkeypatch.setattr(obstore, "_MAX_IGNORED", 99)
     with pytest.raises(StoreError, match="does not support range requests"):
         store.get("a/k", ByteRange(10, 3))
 
 
 def test_http_server_without_suffixes(served):
     served.suffix_ranges = False
-    assert FsspecStore(served.url).get("a/k", ByteRange(-2)) == bytes([98, 99])
+    assert open_store(served.url).get("a/k", ByteRange(-2)) == bytes([98, 99])
 
 
 def test_http_server_without_listings(served):
     served.listing = False
-    store = FsspecStore(served.url)
+    store = open_store(served.url)
     with pytest.raises(StoreError, match="lists nothing here"):
         store.list_dir("a/")
     with pytest.raises(StoreError, match="lists nothing here"):
@@ -153,7 +144,7 @@ def test_http_server_without_listings(served):
 
 
 def test_http_writes_raise(served):
-    store = FsspecStore(served.url)
+    store = open_store(served.url)
     with pytest.raises(StoreError):
         store.set("b", b"")
     with pytest.raises(StoreError):
@@ -167,14 +158,14 @@ def test_get_many_runs_at_once_and_in_bounds(served):
     served.latency = 0.02
     for i in range(100):
         LocalStore(served.folder).set(f"c/{i}", b"%d" % i)
-    store = FsspecStore(served.url)
+    store = open_store(served.url)
     assert list(store.get_many(ByteSpan(f"c/{i}") for i in range(100))) == [b"%d" % i for i in range(100)]
     assert 8 < served.most_at_once <= 64
 
 
 def test_get_many_from_many_threads_shares_the_bound(served):
     served.latency = 0.01
-    store = FsspecStore(served.url)
+    store = open_store(served.url)
     spans = [ByteSpan("a/k", ByteRange(-i)) for i in range(1, 60)]
     threads = [threading.Thread(target=lambda: list(store.get_many(spans))) for _ in range(5)]
     for thread in threads:
@@ -186,14 +177,14 @@ def test_get_many_from_many_threads_shares_the_bound(served):
 
 
 def test_get_many_reads_neighbours_in_one_request(served):
-    store = FsspecStore(served.url)
+    store = open_store(served.url)
     spans = [ByteSpan("a/k", ByteRange(10 * i, 5)) for i in (3, 1, 2, 9)]
     assert list(store.get_many(spans)) == [bytes(range(10 * i, 10 * i + 5)) for i in (3, 1, 2, 9)]
     assert served.log == [("GET", "a/k", "bytes=10-94")]
 
 
 def test_get_many_names_the_range_that_is_outside(served):
-    store = FsspecStore(served.url)
+    store = open_store(served.url)
     values = store.get_many([ByteSpan("a/k", ByteRange(0, 5)), ByteSpan("a/k", ByteRange(99, 5))])
     assert next(values) == bytes(range(5))
     with pytest.raises(StoreError, match=r"'a/k'.*expected 5 bytes"):
@@ -202,111 +193,16 @@ def test_get_many_names_the_range_that_is_outside(served):
 
 def test_get_many_of_an_absent_key(served):
     spans = [ByteSpan("no", ByteRange(0, 5)), ByteSpan("no", ByteRange(9, 5)), ByteSpan("no")]
-    assert list(FsspecStore(served.url).get_many(spans)) == [None, None, None]
+    assert list(open_store(served.url).get_many(spans)) == [None, None, None]
 
 
 def test_get_many_stops_when_the_caller_does(served):
     served.latency = 0.05
-    values = FsspecStore(served.url).get_many(ByteSpan("a/k", ByteRange(-i)) for i in range(1, 1000))
+    values = open_store(served.url).get_many(ByteSpan("a/k", ByteRange(-i)) for i in range(1, 1000))
     next(values)
     values.close()
     time.sleep(0.1)
     assert len(served.log) < 200
-
-
-# --- S3
-
-
-def test_s3_requests(s3, s3_server):  # noqa: F811
-    bucket = s3.url.split("/")[2]
-    assert s3.compares_versions  # asked once of a server that is not Amazon's, before a conditional write
-    s3_server.log.clear()
-    s3.get("a/k")
-    s3.get("a/k", ByteRange(10, 20))
-    s3.get("a/k", ByteRange(-4))
-    s3.get_versioned("a/k")
-    s3.get("absent")
-    s3.set("b", b"1")
-    s3.set_if("c", b"1", None)
-    assert s3_server.log == [
-        *[("GET", f"/{bucket}/root/a/k")] * 4,
-        ("GET", f"/{bucket}/root/absent"),
-        ("PUT", f"/{bucket}/root/b"),
-        ("PUT", f"/{bucket}/root/c"),
-    ]
-
-
-def test_s3_deletes_many_a_request(s3, s3_server):  # noqa: F811
-    for i in range(12):
-        s3.set(f"b/{i}", b"")
-    s3_server.log.clear()
-    s3.delete_prefix("b/")
-    assert [method for method, _ in s3_server.log] == ["GET", "POST"]
-
-
-def test_s3_says_what_it_did_not_delete(s3, monkeypatch):
-    fs = s3._open().fs
-    call = fs._call_s3
-
-    async def refused(method, *args, **kwargs):
-        if method != "delete_objects":
-            return await call(method, *args, **kwargs)
-        return {"Errors": [{"Key": "root/a/k", "Code": "AccessDenied", "Message": "Access Denied"}]}
-
-    monkeypatch.setattr(fs, "_call_s3", refused)
-    with pytest.raises(StoreError, match="1 of 1 values were not deleted, the first root/a/k: AccessDenied"):
-        s3.delete_prefix("a/")
-
-
-def test_s3_body_that_ends_early_is_asked_for_again(s3_server):  # noqa: F811
-    url = s3_server.new_bucket() + "/root"
-    FsspecStore(url, s3_server.storage_options).set("k", bytes(range(100)))
-    with serve_flaky(s3_server.endpoint_url, every=2, methods=("GET",), cut=True) as proxy:
-        flaky = FsspecStore(
-            url, s3_server.storage_options | {"endpoint_url": proxy.url, "client_kwargs": {"region_name": "us-east-1"}}
-        )
-        assert [flaky.get("k") for _ in range(2)] == [bytes(range(100))] * 2
-    assert (proxy.n_requests, proxy.n_failures) == (3, 1)
-
-
-def test_s3_listing_cache_is_not_trusted(s3):
-    other = pickle.loads(pickle.dumps(s3))
-    assert s3.list_dir("a/") == ["k"]
-    other.set("a/l", b"longer")
-    assert s3.list_dir("a/") == ["k", "l"]
-    other.set("a/l", b"")
-    assert s3.size("a/l") == 0
-
-
-def test_s3_missing_bucket_is_not_absence(s3_server):  # noqa: F811
-    store = FsspecStore(f"s3://no-such-bucket-{uuid4().hex[:8]}/x", s3_server.storage_options)
-    for request in (
-        lambda: store.get("k"),
-        lambda: list(store.get_many([ByteSpan("k")])),
-        lambda: store.get_versioned("k"),
-        lambda: store.set("k", b""),
-        lambda: store.set_if("k", b"", None),
-    ):
-        with pytest.raises(StoreError, match=r"there is no bucket 'no-such-bucket|the place does not exist"):
-            request()
-
-
-def test_s3_credentials_stay_hidden(s3):
-    assert "testing" not in repr(s3)
-    assert "testing" not in s3.url
-    with pytest.raises(StoreError) as caught:
-        s3.get("a/k", ByteRange(0, 200))
-    assert "testing" not in str(caught.value)
-    assert "expected 200 bytes" in str(caught.value)
-
-
-def test_s3_forbidden_raises(s3, monkeypatch):
-    async def forbidden(*_, **__):
-        raise PermissionError("Forbidden")
-
-    monkeypatch.setattr(s3._open().fs, "_call_s3", forbidden)
-    with pytest.raises(StoreError, match="may list the bucket"):
-        s3.get("absent")
 
 
 # --- processes, protocols
@@ -320,24 +216,6 @@ def run_in_fork(function) -> int:
         except BaseException:  # noqa: BLE001
             os._exit(2)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-@pytest.mark.parametrize("used_before", [False, True])
-@NEEDS_FORK
-def test_fork_http(served, used_before):
-    store = FsspecStore(served.url)
-    if used_before:
-        store.get("a/k")
-        list(store.get_many([ByteSpan("a/k")] * 4))
-
-    def child():
-        return store.get("a/k", ByteRange(0, 2)) == b"\0\1" and list(store.get_many([ByteSpan("a/k")])) == [
-            bytes(range(100))
-        ]
-
-    # the server's threads are not in the child: only the parent serves
-    assert run_in_fork(child) == 0
-    assert store.get("a/k", ByteRange(0, 2)) == b"\0\1"
 
 
 @pytest.mark.parametrize("used_before", [False, True])
@@ -369,7 +247,7 @@ print(json.dumps([threading.active_count(), fsspec.asyn.loop[0] is None]))
 
 
 def test_pickle_holds_no_connection(served):
-    store = FsspecStore(served.url, {"headers": {"X-Test": "1"}})
+    store = open_store(served.url, {"headers": {"X-Test": "1"}})
     before = pickle.dumps(store)
     store.get("a/k")
     assert pickle.dumps(store) == before
@@ -404,7 +282,7 @@ def test_protocols_of_the_user():
 
 def test_options_are_not_changed(served):
     options = {"headers": {"X-Test": "1"}, "client_kwargs": {}}
-    FsspecStore(served.url, options).get("a/k")
+    open_store(served.url, options).get("a/k")
     assert options == {"headers": {"X-Test": "1"}, "client_kwargs": {}}
 
 
@@ -431,10 +309,17 @@ def test_remote_zip_of_http(served):
 
 def test_failing_every_third_time(served):
     served.fail_every = 3
-    store = FsspecStore(served.url)
-    store.get("a/k"), store.get("a/k")
-    with pytest.raises(StoreError, match="503"), dask.config.set({"chunkmill.retry-seconds": 0}):
-        store.get("a/k")
+    store = open_store(served.url)
+    with dask.config.set({"chunkmill.retry-seconds": 0}):
+        store.get("a/k"), store.get("a/k")
+        with pytest.raises(StoreError, match="503"):
+            store.get("a/k")
+
+
+def test_a_web_server_that_is_busy_is_asked_again(served):
+    served.fail_every = 2
+    store = open_store(served.url)
+    assert [store.get("a/k", ByteRange(0, 1)) for _ in range(3)] == [b"\0"] * 3
 
 
 # --- filesystems that were made by hand
@@ -498,33 +383,31 @@ def test_directories_of_filesystems(protocol, tmp_path):
 
 
 class Endless(BaseHTTPRequestHandler):
-    """Sends without end, whatever it was asked for; compressed, of the key ``bomb``."""
+    """Sends without end, whatever it was asked for; says no length, of the key ``unsaid``."""
 
     def do_GET(self):
         ranged = "Range" in self.headers
         self.send_response(206 if ranged else 200)
         if ranged:
-            self.send_header("Content-Range", "bytes 0-9/*")
-        if self.path.endswith("bomb"):
-            self.send_header("Content-Encoding", "gzip")
+            self.send_header("Content-Range", "bytes 0-9/10")
+        if not self.path.endswith("unsaid"):
+            self.send_header("Content-Length", str(1 << 40))
         self.end_headers()
-        block = gzip.compress(bytes(1 << 20)) if self.path.endswith("bomb") else bytes(1 << 16)
         with suppress(OSError):
             while True:
-                self.wfile.write(block)
+                self.wfile.write(bytes(1 << 16))
 
     def log_message(self, *_):
         pass
 
 
-@pytest.mark.parametrize("key", ["a", "bomb"])
-@pytest.mark.parametrize("byte_range", [None, ByteRange(0, 10), ByteRange(-10), ByteRange(0)], ids=str)
-def test_a_server_that_never_ends(key, byte_range, monkeypatch):
-    monkeypatch.setattr(services, "_MOST", 1 << 22)
+@pytest.mark.parametrize("byte_range", [ByteRange(0, 10), ByteRange(-10)], ids=str)
+@pytest.mark.parametrize(("key", "words"), [("a", "more than the 10 bytes"), ("unsaid", "does not say how long")])
+def test_a_server_that_never_ends(byte_range, key, words):
     with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         store = open_store(f"http://127.0.0.1:{server.server_port}")
-        with pytest.raises(StoreError, match=r"more than the \d+ bytes that there can be"):
+        with pytest.raises(StoreError, match=words):
             store.get(key, byte_range)
         server.shutdown()
 
@@ -572,7 +455,7 @@ def test_a_body_that_ends_early_is_asked_for_again(tmp_path):
         serve_files(tmp_path) as server,
         serve_flaky(server.url.rstrip("/"), every=2, methods=("GET",), cut=True) as proxy,
     ):
-        store = FsspecStore(proxy.url)
+        store = open_store(proxy.url)
         assert [store.get("k") for _ in range(4)] == [bytes(range(200))] * 4
         assert proxy.n_failures >= 3
 
@@ -580,8 +463,8 @@ def test_a_body_that_ends_early_is_asked_for_again(tmp_path):
 def test_a_server_that_sends_nothing_is_given_up():
     """It was waited for 300 s, whatever the setting."""
     with socket.create_server(("127.0.0.1", 0)) as server, dask.config.set({"chunkmill.retry-seconds": 1}):
-        store = FsspecStore(f"http://127.0.0.1:{server.getsockname()[1]}")
+        store = open_store(f"http://127.0.0.1:{server.getsockname()[1]}")
         begun = time.monotonic()
-        with pytest.raises(StoreError, match="sent nothing for 1 s"):
+        with pytest.raises(StoreError, match="the server sent nothing for too long"):
             store.get("k")
         assert time.monotonic() - begun < 120

@@ -1,17 +1,22 @@
 """obstore's requests: what they are, and what becomes of trouble on the way."""
 
-import multiprocessing
+import ast
+import os
 import pickle
 import subprocess
 import sys
+import textwrap
+import warnings
+from pathlib import Path
 
 import dask.array as da
+import fsspec
 import numpy as np
 import obstore
 import pytest
 import xarray as xr
 from obstore.store import AzureStore, GCSStore, HTTPStore, LocalStore, MemoryStore, S3Store
-from support.servers import WARNINGS, s3_server, serve_flaky, serve_without_conditions  # noqa: F401
+from support.servers import WARNINGS, http_server, s3_server, serve_flaky, serve_without_conditions  # noqa: F401
 from support.systems import NEEDS_FORK
 
 import chunkmill as cm
@@ -108,30 +113,58 @@ def test_options_that_both_know(url, options, config, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("url", "options"),
+    ("url", "options", "words"),
     [
-        ("s3://b/x", {"profile": "work"}),
-        ("s3://b/x", {"anon": True, "config_kwargs": {"max_pool_connections": 3}}),
-        ("s3://b/x", {"anon": True, "client_kwargs": {"verify": False, "region_name": "r"}}),
-        ("s3://b/x", {"anon": True}),  # in which region?
-        ("s3://b/x", {"client_kwargs": {"region_name": "r"}}),  # whose credentials?
-        ("s3://b/x", {"key": "k", "client_kwargs": {"region_name": "r"}}),
-        ("az://b/x", {"account_name": "a", "credential": object()}),
-        ("simplecache::s3://b/x", {"anon": True}),
-        ("https://host/x", None),
-        ("memory://x", None),
+        (
+            "s3://b/x",
+            {"anon": True, "endpoint_ulr": "http://h"},
+            "no option 'endpoint_ulr'; did you mean 'endpoint_url'",
+        ),
+        ("s3://b/x", {"anon": True, "config_kwargs": {"max_pool_connections": 3}}, "no option 'config_kwargs'"),
+        ("s3://b/x", {"anon": True, "client_kwargs": {"verify": False}}, "no option 'verify'"),
+        ("gs://b/x", {"token": "browser"}, "token= of Google"),
+        ("az://b/x", {"account_name": "a", "credential": object()}, "no option 'credential'"),
+        ("az://b/x", {"connection_string": "Accountkex=1"}, "'Accountkex'"),
+        ("https://host/x", {"header": {}}, "did you mean 'headers'"),
     ],
 )
-def test_options_that_only_fsspec_knows(url, options, monkeypatch):
-    monkeypatch.setattr(obstore_clients, "find_spec", lambda name: True)
-    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL"):
-        monkeypatch.delenv(name, raising=False)
-    assert location_of(url, options) is None
+def test_an_option_that_obstore_has_not_is_an_error(url, options, words):
+    with pytest.raises(ValueError, match=words):
+        open_store(url, options)
 
 
-def test_without_obstore_fsspec_opens_it(s3_server, url, monkeypatch):  # noqa: F811
+def test_obstores_own_names_are_taken():
+    options = {"access_key_id": "k", "secret_access_key": "s", "endpoint": "http://host:1"}
+    assert location_of("s3://b/x", options) == location_of(
+        "s3://b/x", {"key": "k", "secret": "s", "endpoint_url": "http://host:1"}
+    )
+
+
+def test_without_credentials_the_way_out_is_said(monkeypatch, s3_server):  # noqa: F811
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    store = open_store(s3_server.new_bucket(), {"endpoint_url": s3_server.endpoint_url})
+    with pytest.raises(StoreError, match=r"'anon': True.*key= and secret=.*AWS_ACCESS_KEY_ID"):
+        store.get("k")
+
+
+@pytest.mark.parametrize("url", ["memory://x", "simplecache::s3://b/x", "ftp://host/x"])
+def test_other_services_are_not_obstores(url):
+    assert location_of(url, None) is None
+
+
+def test_without_obstore_fsspec_opens_it_with_a_warning(s3_server, url, monkeypatch):  # noqa: F811
     monkeypatch.setattr(obstore_clients, "find_spec", lambda name: None if name == "obstore" else True)
-    assert isinstance(open_store(url, s3_server.storage_options), FsspecStore)
+    obstore_clients._warn.cache_clear()
+    with pytest.warns(UserWarning, match=r"chunkmill\[cloud\]"):
+        store = open_store(url, s3_server.storage_options)
+    assert isinstance(store, FsspecStore)
+    assert open_store(url, s3_server.storage_options) == store  # and warns no more
+    store.set("k", bytes(range(100)))
+    assert (store.get("k", ByteRange(10, 2)), store.get("no"), store.compares_versions) == (b"\x0a\x0b", None, False)
+    with pytest.warns(UserWarning, match="lock alone"):
+        assert store.set_if("new", b"1", None)
 
 
 def test_obstore_is_imported_for_its_urls_only():
@@ -175,30 +208,44 @@ def test_a_store_pickles_with_its_options(store):
     assert "testing" not in repr(store)
 
 
-def _child(store, queue):
-    try:
-        got = store.get("k"), store.set("child", b"c"), list(store.get_many([ByteSpan("k")])), store.list_dir("")
-        queue.put((*got, store.compares_versions))
-    except BaseException as error:  # noqa: BLE001
-        queue.put(error)
+def _ask_in_child(store, queue):
+    found = []
+    for ask in (lambda: store.get("k"), lambda: list(store.get_many([ByteSpan("k")] * 3)), lambda: store.set("c", b"")):
+        try:
+            found.append(ask())
+        except StoreError as error:
+            found.append(str(error))
+    queue.put(found)
 
 
 @pytest.mark.parametrize("used", [True, False])
 @NEEDS_FORK
-def test_forked_processes(store, used):
-    """obstore's threads are not in them: whoever asks it waits without end."""
-    if used:
+def test_a_forked_process_is_told_to_be_spawned(store, used):
+    """obstore's threads are not in it: it would wait without end."""
+    code = textwrap.dedent("""
+        import multiprocessing, os, pickle, sys
+        from unit.stores.test_obstore import _ask_in_child
+        store, used = pickle.loads(bytes.fromhex(sys.argv[1]))
+        if used:
+            store.set("k", b"v")
+        context = multiprocessing.get_context("fork")
+        queue = context.Queue()
+        process = context.Process(target=_ask_in_child, args=(store, queue), daemon=True)
+        process.start()
+        print(queue.get(timeout=30))
+        os._exit(0)
+    """)
+    if not used:
         store.set("k", b"v")
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parents[2])])}
+    state = pickle.dumps((store, used)).hex()
+    command = [sys.executable, "-c", code, state]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True)
+    found = ast.literal_eval(done.stdout.splitlines()[-1])
+    if used:
+        assert all("was forked" in each and "spawn" in each for each in found)
     else:
-        FsspecStore(*store._fallback).set("k", b"v")
-    queue = multiprocessing.get_context("fork").Queue()
-    process = multiprocessing.get_context("fork").Process(target=_child, args=(store, queue))
-    process.start()
-    try:
-        assert queue.get(timeout=30) == (b"v", None, [b"v"], ["child", "k"], True)
-    finally:
-        process.kill()
-        process.join()
+        assert found == [b"v", [b"v"] * 3, None]
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -367,13 +414,12 @@ def test_the_server_is_asked_once(s3_server):  # noqa: F811
     assert list(a.list_prefix("")) == []
 
 
-@pytest.mark.parametrize("by", ["obstore", "fsspec"])
-def test_a_server_that_ignores_conditions(s3_server, by):  # noqa: F811
+def test_a_server_that_ignores_conditions(s3_server):  # noqa: F811
     """It was reported as guard='version', and one of two writers was lost."""
     with serve_without_conditions(s3_server.endpoint_url) as proxy_url:
         options = options_at(s3_server, proxy_url)
         url = s3_server.new_bucket() + "/x"
-        store = open_store(url, options) if by == "obstore" else FsspecStore(url, options)
+        store = open_store(url, options)
         with pytest.warns(UserWarning, match="ignores the conditions of conditional writes"):
             assert not store.compares_versions
         array = cm.create_array(store, shape=(4,), dtype="i4", chunks=(4,))
@@ -479,3 +525,35 @@ def test_scratch_keys_of_processes_that_died_are_removed(tmp_path):
     cm.check(store, repair=True)
     assert cm.check(store).ok
     assert store.list_dir("") == ["a/", "zarr.json"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:9", "no-such-host.invalid"])
+@pytest.mark.parametrize("kind", ["s3", "gs", "az", "http"])
+def test_a_server_that_cannot_be_reached(kind, host, monkeypatch):
+    """In seconds, though outages of a server that has answered are bridged for 120 s."""
+    assert obstore_clients._CONNECT_SECONDS < 5
+    monkeypatch.setattr(obstore_clients, "_CONNECT_SECONDS", 0.5)
+    url, options = {
+        "s3": ("s3://b/x", {"key": "k", "secret": "s", "endpoint_url": f"http://{host}"}),
+        "gs": ("gs://b/x", {"token": "anon", "endpoint_url": f"http://{host}"}),
+        "az": ("az://b/x", {"connection_string": f"AccountName=a;AccountKey=aaaa;BlobEndpoint=http://{host}/a"}),
+        "http": (f"http://{host}/x", None),
+    }[kind]
+    with pytest.raises(StoreError, match=r"accepts no connection|has no address") as caught:
+        cm.open_array(url, storage_options=options)
+    assert host in str(caught.value)
+    assert kind == "http" or "endpoint_url" in str(caught.value)
+
+
+@pytest.mark.parametrize("client", ["obstore", "fsspec"])
+def test_web_servers_are_read_only(http_server, client):  # noqa: F811
+    url = http_server.url
+    place = url if client == "obstore" else fsspec.filesystem("http").get_mapper(url)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        for names in ((), ("k",)):  # the page of an empty folder has no links
+            for name in names:
+                (http_server.folder / name).write_bytes(b"")
+            for write in (lambda: cm.to_store(VALUES, place, "a"), lambda: cm.create_group(place)):
+                with pytest.raises(StoreError, match="read only"):
+                    write()

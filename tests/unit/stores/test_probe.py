@@ -9,9 +9,7 @@ from support.servers import WARNINGS, s3_server, serve_flaky, serve_without_cond
 import chunkmill as cm
 from chunkmill.errors import StoreError
 from chunkmill.stores import probe
-from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.obstore import ObstoreStore
 from chunkmill.stores.open import open_store
 
 pytestmark = [*WARNINGS] if isinstance(WARNINGS, (list, tuple)) else WARNINGS
@@ -23,15 +21,13 @@ STRANGE = {
 }
 
 
-@pytest.fixture(params=["obstore", "s3fs"])
-def open_at(request, s3_server):  # noqa: F811
+@pytest.fixture
+def open_at(s3_server):  # noqa: F811
     def store_at(endpoint_url):
         options = s3_server.storage_options
         options |= {"client_kwargs": options["client_kwargs"] | {"endpoint_url": endpoint_url}}
         url = s3_server.new_bucket() + "/x"
-        store = open_store(url, options) if request.param == "obstore" else FsspecStore(url, options)
-        assert isinstance(store, ObstoreStore if request.param == "obstore" else FsspecStore)
-        return store
+        return open_store(url, options)
 
     return store_at
 
