@@ -27,8 +27,7 @@ import numpy as np
 import chunkmill as cm
 from benchmarks.harness import Row
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.record_files import RecordFiles
-from chunkmill.journal.records import Record, WrittenKeys
+from chunkmill.journal.records import Record, Records
 from chunkmill.runtime.stage import count_tasks, tasks_to_run
 from chunkmill.stores.base import Store
 from chunkmill.stores.local import LocalStore
@@ -209,17 +208,15 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 def every_other_record(source: cm.Array, n_chunks: int) -> tuple[dict[str, bytes], int]:
     """Return the records of every other task of a job, by key below the journal's prefix, and the number of their keys.
 
-    They are merged, as the job's client does it; all name the same values, which are empty.
+    All name the same values, which are empty.
     """
     (stage,) = plan(source, MemoryStore()).job.stages("run")
     n_keys = n_chunks // count_tasks(stage)
-    record = Record({"n_keys": n_keys}, [*WrittenKeys.of({f"a/{i}.0": (0, i) for i in range(n_keys)})]).pack()
-    files = RecordFiles(MemoryStore(), "", "run")
+    records = Records(MemoryStore(), "", "run")
     for number, _ in tasks_to_run(stage):
         if number % 2:
-            files.store.set(files.key(0, number), record)
-    files.merge(0)
-    return {key: files.store.get(key) or b"" for key in files.store.list_prefix("")}, n_keys
+            records.put(0, number, Record({"n_keys": n_keys}, {f"a/{i}.0": 0 for i in range(n_keys)}))
+    return {key: records.store.get(key) or b"" for key in records.store.list_prefix("")}, n_keys
 
 
 def half_done(source: cm.Array, store: Stops, records: Mapping[str, bytes], n_keys: int) -> None:

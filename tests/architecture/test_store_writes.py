@@ -32,8 +32,7 @@ WRITERS = {
     "conversion/convert_tasks.py": {"_put", "_put_shard"},
     "conversion/rechunking/intermediate_files.py": {"write_intermediate_file"},
     # journals and probes, under names that no format takes for a node
-    "journal/record_files.py": {"RecordFiles.put"},
-    "journal/journal.py": {"Journal.keep_changes", "Journal.keep_transaction", "Journal.record"},
+    "journal/records.py": {"Records.put"},
     "journal/lease.py": {"_release_briefly"},
     "journal/recovery.py": {"record_published"},
     "runtime/preflight.py": {"_lacks"},
@@ -64,7 +63,6 @@ CHANGERS = {
     "journal/heartbeat.py": {"Heartbeat._beat", "Heartbeat.begin"},
     "journal/journal.py": {"Journal._tag_staged", "Journal.discard", "Journal.finish"},
     "journal/plans.py": {"delete_plan", "end_plan", "store_plan"},
-    "journal/record_files.py": {"RecordFiles._merge", "RecordFiles.forget", "RecordFiles.put"},
     "journal/recovery.py": {"_claimed", "withdraw_published.withdraw"},
     "references/files.py": {"SetFile._put", "SetFile.write"},
 }
@@ -98,11 +96,11 @@ DELETERS = {
     "journal/commit.py": {"_apply_copies", "_delete_staged", "forget_intent"},
     "journal/heartbeat.py": {"Heartbeat.end", "end_dead"},
     "journal/recovery.py": {"clear_listed"},
-    "journal/journal.py": {"Journal._forget_commit", "Journal.record", "Journal.release"},
+    "journal/journal.py": {"Journal._forget_commit", "Journal.release"},
     "journal/plans.py": {"end_plan"},
     "runtime/preflight.py": {"_probing"},
     "checks/doctor.py": {"_examine_store", "_examine_workers"},
-    "journal/record_files.py": {"RecordFiles.delete", "RecordFiles.forget", "RecordFiles.that_hold.true"},
+    "journal/records.py": {"Records.delete", "Records.forget"},
     "runtime/job_handle.py": {"end_attempts"},
     "journal/lease.py": {"_release_briefly"},
     # files of reference sets

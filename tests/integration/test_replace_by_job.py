@@ -14,19 +14,13 @@ from support.recording import RecordingStore, _Wrapper
 
 import chunkmill as cm
 from chunkmill.errors import ChunkmillError, JobError, NodeExists, NodeNotFound, StoreError
-from chunkmill.journal import heartbeat, journal, record_batch
+from chunkmill.journal import heartbeat, journal
 from chunkmill.stores import posix_file
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.zip import ZipStore
 
 OLD, NEW = np.arange(20).reshape(4, 5), np.arange(24).reshape(4, 6) + 100
-
-
-@pytest.fixture(autouse=True)
-def _records_of_two_tasks(monkeypatch):
-    """So that there are records wherever a job dies, and tasks whose record still waits."""
-    monkeypatch.setattr(record_batch, "BATCH_TASKS", 2)
 
 
 class Died(BaseException):

@@ -11,7 +11,7 @@ from support.recording import RecordingStore
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, NodeNotFound
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.records import Record
+from chunkmill.journal.records import Record, Records
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -100,7 +100,7 @@ def test_what_a_crash_of_the_machine_has_lost_is_written_again(tmp_path, lost):
     if lost == "record":
         store.set(records[0], b"")
     else:
-        ((key,),) = (each.keys() for each in Record.unpack(store.get(records[0])).written)
+        (key,) = Record.unpack(store.get(records[0])).written
         (tmp_path / key).write_bytes(b"") if lost == "emptied" else store.delete(key)
     report = write(Source(), store)
     assert (report.n_resumed, report.n_keys) == (len(records) - 1, 21 - len(records))
@@ -108,28 +108,15 @@ def test_what_a_crash_of_the_machine_has_lost_is_written_again(tmp_path, lost):
     assert traces(store) == []
 
 
-def test_a_flipped_byte_is_found_by_check_and_written_again(tmp_path):
-    store = LocalStore(tmp_path)
-    fail_half_way(store, codecs="raw")
-    key = next(store.list_prefix("a/c/"))
-    value = bytearray(store.get(key))
-    value[5] ^= 1
-    (tmp_path / key).write_bytes(value)
-    (wrong,) = [problem for problem in cm.check(store).problems if problem.kind == "corrupt"]
-    assert wrong.key == key
-    store.delete(key)
-    assert write(Source(), store, codecs="raw").n_keys > 0
-    np.testing.assert_array_equal(cm.open_array(store, "a")[...], VALUES)
-
-
-def test_records_of_remote_stores_are_taken_as_they_are(tmp_path):
+def test_of_records_of_remote_stores_a_sample_is_compared(tmp_path, monkeypatch):
     """A request for each key would take as long as the job; and what they have stored they keep."""
+    monkeypatch.setattr("chunkmill.journal.records._N_SAMPLED", 2)
     store = RecordingStore(LocalStore(tmp_path))
     store.is_remote = True
     fail_half_way(store)
     store.log.clear()
     write(Source(), store)
-    assert not [call for call in store.log if call[0] == "size"]
+    assert len([call for call in store.log if call[0] == "size" and "/c/" in call[1]]) <= 3
 
 
 def test_again_and_again():
@@ -212,7 +199,7 @@ def test_a_task_that_is_repeated_sees_its_record(monkeypatch):
     fail_half_way(store)
     n_done = len(traces(store)) - 1
     before = {key: store.get_versioned(key)[1] for key in store.list_prefix("a/c/")}
-    monkeypatch.setattr(Journal, "done", lambda _: set())
+    monkeypatch.setattr(Records, "forget_false", lambda *_: set())
     report = write(Source(), store)
     assert (report.n_keys, report.n_resumed) == (20, 0)
     after = {key: store.get_versioned(key)[1] for key in before}

@@ -20,7 +20,7 @@ from unittest import mock
 import dask
 
 from chunkmill.array import local_locks
-from chunkmill.journal import commit, heartbeat, journal, names, plans, record_batch, unfinished
+from chunkmill.journal import commit, heartbeat, journal, names, plans, unfinished
 from chunkmill.stores import conflicts
 
 __all__ = ["ENDED", "PROCESS", "PROCESSES", "anonymous", "one_actor_at_a_time"]
@@ -49,8 +49,6 @@ def one_actor_at_a_time() -> Iterator[None]:
         mock.patch.object(unfinished, "is_live", _is_live),
         mock.patch.object(journal, "CHECK_SECONDS", 0.0),
         mock.patch.object(conflicts, "pause", _pause),
-        mock.patch.object(record_batch, "BATCH_SECONDS", float("inf")),  # the same steps however long they take
-        mock.patch.object(record_batch, "BATCH_TASKS", 2),
         mock.patch.object(journal, "uuid4", _uuid4),
         mock.patch.object(names, "uuid4", _uuid4),
         mock.patch.object(commit, "uuid4", _uuid4),

@@ -23,7 +23,7 @@ from chunkmill.errors import ChunkError, ChunkmillError, DatasetError, JobError
 from chunkmill.journal.commit import roll_forward
 from chunkmill.journal.lease import discard_jobs
 from chunkmill.journal.names import JOB_PREFIX, TAG_PREFIX, run_tag
-from chunkmill.journal.record_files import RecordFiles
+from chunkmill.journal.records import Records
 from chunkmill.journal.recovery import clear_journal
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.model.grid import ChunkCoords
@@ -256,22 +256,24 @@ def _journal_stages(store: Store, found: Inventory) -> list[Stage]:
     """Return the stage that compares values that unfinished jobs wrote with their records; none without records."""
     paths = {problem.path for problem in found.problems if problem.kind == "unfinished"}
     journals = [
-        (job.path, RecordFiles(store, job.key.rpartition("/")[0] + "/", job.run))
+        (job.path, Records(store, job.key.rpartition("/")[0] + "/", job.run))
         for job in (unfinished_jobs(store) if paths else [])
         if job.path in paths and not (job.is_applied or job.is_applying)
     ]
-    specs = [(number, key, task) for number, (_, files) in enumerate(journals) for _, task, key in files.names()]
+    specs = [(n, stage, task) for n, (_, records) in enumerate(journals) for stage, task, _ in records.names()]
     return [Stage("check-journal", _check_record, journals, specs)] if specs else []
 
 
-def _check_record(journals: Sequence[tuple[str, RecordFiles]], spec: tuple[int, str, int]) -> TaskResult:
-    number, record, task = spec
-    path, files = journals[number]
+def _check_record(journals: Sequence[tuple[str, Records]], spec: tuple[int, int, int]) -> TaskResult:
+    number, stage, task = spec
+    path, records = journals[number]
+    record = records.read(stage, task)
+    if record is None:
+        found = [(records.key(stage, task), "the record is damaged")]
+    else:
+        found = [] if record.elsewhere else [*record.differences(records.store)]
     hint = "delete it and run the job again, which writes it again"
-    problems = [
-        Problem("corrupt", path, key, f"of an unfinished job: {reason}; {hint}")
-        for key, reason in files.differences(record, task)
-    ]
+    problems = [Problem("corrupt", path, key, f"of an unfinished job: {reason}; {hint}") for key, reason in found]
     return TaskResult({}, {}, problems)
 
 

@@ -25,7 +25,7 @@ from chunkmill.errors import (
 from chunkmill.formats.base import Format, parse_json
 from chunkmill.formats.registry import FORMATS
 from chunkmill.journal.names import JOB_PREFIX, PLAN, TAG_PREFIX, run_tag
-from chunkmill.journal.record_files import RecordFiles
+from chunkmill.journal.records import Records
 from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs
 from chunkmill.model.metadata import is_within, same_json
 from chunkmill.nodes import opening
@@ -437,7 +437,7 @@ def job_problem(store: Store, job: UnfinishedJob) -> Problem:
             kind, key = "leftover", f"{job.key.rpartition('/')[0]}/"
     if job.is_damaged:
         text = "the plan of a job is damaged: the same call resumes it, `chunkmill jobs --discard` drops it"
-        if not (job.is_running or RecordFiles(store, job.key.removesuffix(PLAN), "").names()):
+        if not (job.is_running or Records(store, job.key.removesuffix(PLAN), "").names()):
             kind, text = "leftover", "the plan of a job is damaged, and no task is on record"
         return Problem(kind, job.path, key, text)
     if job.is_applied:

@@ -111,7 +111,9 @@ def resumable_write(
             _check_begun(journal, check_free)
         elif check_own is not None and journal.old_prefix is None:
             _check_resumed(journal, check_own)
-        done = {number for _, number in journal.done()} if resumes or journal.keeps_records else set()
+        done = set[int]()
+        if resumes or journal.keeps_records:
+            done = journal.records.forget_false(0, [number for _, number, _ in journal.records.names()])
         region = full_region(array.shape)
         blocks, n_regrouped = write_blocks(x, written, region, lock=lock, write_empty=write_empty, journal=journal)
         keys = [(blocks.name, *index, 0) for index, number in _numbered(x, array) if number not in done]

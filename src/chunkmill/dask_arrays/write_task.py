@@ -28,6 +28,7 @@ from chunkmill.dask_arrays.encoded_copy import EncodedBlock, EncodedChunk, put_e
 from chunkmill.dask_arrays.regroup import AssembledBlock
 from chunkmill.errors import NodeExists
 from chunkmill.journal.journal import Journal
+from chunkmill.journal.records import Record
 from chunkmill.model.grid import Overlap, Region
 from chunkmill.model.user_values import as_dtype, check_unmasked
 from chunkmill.runtime.cancellation import unless_cancelled
@@ -206,7 +207,8 @@ class WriteTask:
         if recorded is None:
             meter = Meter()
             counts = self._write(metered(array, meter), block, region, guard)
-            journal.record(0, number, counts._asdict(), meter.writes)
+            written = {key: size for key, size in meter.writes.items() if size is not None}
+            journal.records.put(0, number, Record(counts._asdict(), written))
             return counts
         return WriteCounts(**{name: recorded[name] for name in WriteCounts._fields})
 

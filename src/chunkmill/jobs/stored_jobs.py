@@ -16,7 +16,7 @@ from chunkmill.journal.heartbeat import heartbeats_below, is_live
 from chunkmill.journal.lease import discard_jobs
 from chunkmill.journal.names import PLAN, RUNNING
 from chunkmill.journal.plans import watch_client
-from chunkmill.journal.record_files import RecordFiles
+from chunkmill.journal.records import Records
 from chunkmill.journal.recovery import withdraw_published
 from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs, with_state
 from chunkmill.stores.base import Store
@@ -166,7 +166,7 @@ def jobs(url: Url, *, storage_options: Mapping[str, Any] | None = None) -> Store
 
 def _described(store: Store, job: UnfinishedJob) -> StoredJob:
     state: Literal["running", "interrupted", "dead"] = "dead" if job.is_lease else "interrupted"
-    n_done = len(RecordFiles(store, job.key.removesuffix(PLAN), job.run).names())
+    n_done = len(Records(store, job.key.removesuffix(PLAN), job.run).names())
     beat = _last_heartbeat(store, job) if job.is_running else {}
     return StoredJob(
         job.job,

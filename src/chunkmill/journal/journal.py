@@ -1,17 +1,12 @@
 """Journal of a whole-store job: records of the tasks that are done, kept in the target's store until all are.
 
-One record a task, written after the task's data (of short tasks some together: `chunkmill.journal.record_batch`), so
-that a job that was killed resumes where it stopped and a task that dask repeats returns at once. Stores keep their
-promise that a value is there whole or not at all, so a record that can be read is true: unless the machine went down
-before its files were on the disk, or somebody else changed them. So values are compared with the record, sizes before
-crc32c: of files, and of intermediate files in any store, when a job resumes; of all by `chunkmill.check`.
+One record a task (`chunkmill.journal.records`), so that a job that was killed resumes where it stopped and a task that
+dask repeats returns at once.
 
 Layout, at the root of the target's store, under a name that no format takes for a node::
 
     .chunkmill-job-<hash of the target's path>/plan.json            fingerprint, what, when, documents to publish
-    .chunkmill-job-<hash of the target's path>/<stage>/             records (`chunkmill.journal.record_files`)
-    .chunkmill-job-<hash of the target's path>/transaction          of Icechunk: the session, without chunks
-    .chunkmill-job-<hash of the target's path>/changes/             what each task changed in it
+    .chunkmill-job-<hash of the target's path>/<stage>/             records (`chunkmill.journal.records`)
     .chunkmill-job-<hash of the target's path>/running/<name>       heartbeats (`chunkmill.journal.heartbeat`)
     .chunkmill-job-<hash of the target's path>/new-<run>/           the staging prefix of a node
     .chunkmill-job-<hash of the target's path>/intent-<run>.json    intent record (`chunkmill.journal.commit`)
@@ -25,8 +20,8 @@ somewhere, cannot be mistaken for tasks of the next run. Not here: other writers
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -47,20 +42,16 @@ from chunkmill.journal.heartbeat import (
 )
 from chunkmill.journal.names import PLAN, RUNNING, journal_prefix, new_run, run_tag, staged_prefix
 from chunkmill.journal.plans import Plan
-from chunkmill.journal.record_files import BEGUN, RecordFiles
-from chunkmill.journal.records import Record, WrittenKeys, read_record
+from chunkmill.journal.records import Records
 from chunkmill.journal.recovery import clear_journal, clear_listed
 from chunkmill.log import LOG
-from chunkmill.stores.base import ByteSpan, Store
+from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import has_folders, remove_folder
 from chunkmill.stores.conflicts import create, swap
-from chunkmill.stores.metered import Written
-from chunkmill.stores.transactions import Changes, continuing, has_transactions
 
 __all__ = ["Journal"]
 
 _VERSION = 3
-_TRANSACTION = "transaction"  # name below the prefix
 _RUN_OF_PLAN = 8  # characters of the fingerprint at the end of the name of a run
 _KEPT = {True: "what is on record is compared with it, and kept", False: "it is discarded"}
 _SAID = ["job", "path", "fingerprint", "run", "is_block_write", "is_lease", "scope", "client"]  # by its plan
@@ -103,8 +94,6 @@ class Journal:
         Whether a task may be on record: not in a run that has just begun, where dask repeats none.
     keeps_records
         True when `resume` found a damaged plan, and records of this job: its run begins again with them.
-    keeps_changes
-        True where tasks store what they changed in a transaction (`keep_changes`).
     """
 
     store: Store
@@ -125,7 +114,6 @@ class Journal:
     other: Plan | None = None
     asks_for_records: bool = True
     keeps_records: bool = False
-    keeps_changes: bool = False
 
     @property
     def prefix(self) -> str:
@@ -171,55 +159,7 @@ class Journal:
             end_dead(self.store, self._others())
             if not self.is_decided:
                 self._tag_staged()
-            self._continue_transaction()
         return plan.documents
-
-    @property
-    def is_resumable(self) -> bool:
-        """True where what the tasks of an interrupted job wrote is there: in a transaction, if that was kept."""
-        return not has_transactions(self.store) or self.store.size(f"{self.prefix}{_TRANSACTION}") is not None
-
-    def keep_transaction(self) -> None:
-        """Store the transaction of a job that has begun, if its store can continue it."""
-        own = continuing(self.store)
-        kept = None if own is None else own.kept()
-        if kept is not None:
-            self.store.set(f"{self.prefix}{_TRANSACTION}", kept)
-            self.keeps_changes = True
-
-    def _continue_transaction(self) -> None:
-        """Continue the transaction of an interrupted job, with the changes of its tasks that are on record."""
-        if (own := continuing(self.store)) is None:
-            return
-        kept = self.store.get(f"{self.prefix}{_TRANSACTION}")
-        if kept is not None:
-            keys = [self._changes_key(stage, task) for stage, task, _ in self.records.names()]
-            found = self.store.get_many(map(ByteSpan, keys))
-            own.continue_from(kept, (each for each in found if each is not None))
-            self.keeps_changes = True
-
-    def keep_changes(self, stage: int, task: int, changes: Changes | None) -> None:
-        """Store the changes of a task that is about to be recorded: what is on record is not done again."""
-        if changes is not None and self.keeps_changes:
-            self.check(now=True)  # a worker that outlives its client would leave files after the next job
-            self.store.set(self._changes_key(stage, task), changes.data)
-
-    def recall_with_changes(self, stage: int, task: int) -> tuple[dict[str, int], Changes | None] | None:
-        """Return the counts and the changes of a task that was done; ``None`` when it is still to be done.
-
-        Dask runs tasks again whose results a worker took with it, and their changes, if those are not kept.
-        """
-        if (counts := self.recall(stage, task)) is None:
-            return None
-        if (own := continuing(self.store)) is None:
-            return counts, None
-        if not self.keeps_changes:
-            return None
-        data = self.store.get(self._changes_key(stage, task))
-        return counts, None if data is None else own.changes_of(data)
-
-    def _changes_key(self, stage: int, task: int) -> str:
-        return f"{self.prefix}changes/{stage}-{task}-{self.run}"
 
     def _drop_damaged(self, value: bytes) -> None:
         """Delete a plan that cannot be read, of a client that is not alive; of this job's run keep what is on record.
@@ -232,8 +172,8 @@ class Journal:
             raise JobError(job=self.job, reason=reason, hint="wait until it is done, or stop it")
         roll_forward_recorded(self.store, self.prefix)
         own = self.fingerprint[:_RUN_OF_PLAN]
-        keys = (key for _, _, key in RecordFiles(self.store, self.prefix, "").names())
-        runs = (key.rpartition("-")[2].partition(".")[0] for key in keys)
+        keys = (key for _, _, key in Records(self.store, self.prefix, "").names())
+        runs = (key.rpartition("-")[2] for key in keys)
         self.run = next((run for run in runs if run.endswith(own)), "")
         self.keeps_records = bool(self.run)
         LOG.warning("%s: the plan of the unfinished job is damaged; %s", self.job, _KEPT[self.keeps_records])
@@ -349,84 +289,19 @@ class Journal:
         self.heartbeat.check(now=now)
 
     @property
-    def records(self) -> RecordFiles:
+    def records(self) -> Records:
         """The records of this run."""
-        return RecordFiles(self.store, self.prefix, self.run)
-
-    def done(self) -> set[tuple[int, int]]:
-        """Return stage and number of every task on record whose values are there."""
-        return self.records.that_hold()
-
-    def recorded(self) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
-        """Return the tasks that are done, and those on record that `compare` is still to compare with the values.
-
-        On files all: the client would read every value before the first new task begins. In other stores, where that
-        costs more than it can find, all if a sample is wrong.
-        """
-        files = self.records
-        found = files.names()
-        tasks = {(stage, task) for stage, task, _ in found}
-        if self.store.is_remote:
-            return (tasks, set()) if files.seem_to_hold(found) else (set(), tasks)
-        return set(), tasks
-
-    def compare(self, stage: int, tasks: Sequence[int], holds: Callable[[int, Record], bool]) -> list[int]:
-        """Return those of some tasks whose record does not hold, which are off the record then."""
-        self.check()
-        return self.records.false_ones(stage, tasks, holds)
-
-    def merge(self, stage: int) -> None:
-        """Merge the records of neighbouring tasks of a stage; nothing is lost where that fails."""
-        self.check()
-        with suppress(OSError):
-            self.records.merge(stage)
+        return Records(self.store, self.prefix, self.run)
 
     def recall(self, stage: int, task: int) -> dict[str, int] | None:
         """Return the counts of a task that was done; ``None`` when it is still to be done.
 
         `JobError` where the heartbeat of the task's client was ended, so that the task must not write.
         """
-        if self.asks_for_records and (value := self.records.read(stage, task)) is not None:
-            if (record := read_record(value)) is not None:
-                return dict(record.counts)
-            self.records.forget(stage, [task])
+        if self.asks_for_records and (record := self.records.read(stage, task)) is not None:
+            return dict(record.counts)
         self.check()
         return None
-
-    def begun(self, stage: int, task: int, files: Store | None = None) -> Record | None:
-        """Return the record of a task that ended before it was done; ``None`` where its values are not as on record.
-
-        `files`: the store of what it wrote, as of `Stage.files`.
-        """
-        if not self.asks_for_records:
-            return None
-        record = read_record(self.store.get(f"{self.records.key(stage, task)}{BEGUN}") or b"")
-        is_trusted = files is None and self.store.is_remote
-        return record if record is not None and (is_trusted or record.holds(files or self.store)) else None
-
-    def record(
-        self,
-        stage: int,
-        task: int,
-        counts: Mapping[str, int],
-        writes: Mapping[str, Written],
-        *,
-        earlier: Sequence[WrittenKeys] = (),
-        upto: tuple[int, ...] | None = None,
-        reads: int | None = None,
-        elsewhere: bool = False,
-    ) -> list[WrittenKeys]:
-        """Record that a task, whose data are in the store, is done (or its specs up to one); return all it wrote."""
-        written = [*earlier, *WrittenKeys.of(writes)]
-        key = self.records.key(stage, task)
-        if upto is not None:
-            self.check()
-            self.store.set(f"{key}{BEGUN}", Record(counts, written, upto, reads, elsewhere).pack())
-            return written
-        self.store.set(key, Record(counts, written, reads=reads, elsewhere=elsewhere).pack())
-        if earlier:
-            self.store.delete(f"{key}{BEGUN}")
-        return written
 
     def finish(self, seen: tuple[bytes | None, str | None] | None = None) -> None:
         """Delete the journal of a job that is done; a job that is killed here has only that left to do.
@@ -517,7 +392,7 @@ class Journal:
     def _forget_commit(self, old_prefix: str | None, run: str) -> None:
         """Delete the records, the intent record, then the tag by which recorded values are found."""
         if old_prefix is not None:
-            RecordFiles(self.store, self.prefix, run).delete()
+            Records(self.store, self.prefix, run).delete()
             forget_intent(self.store, self.path, run, old_prefix)
 
     def _own_heartbeat(self) -> list[str]:

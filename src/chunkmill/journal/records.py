@@ -1,8 +1,11 @@
-"""Records of the tasks of a job that are done, and whether the values that they name are as they were written.
+"""Records of the tasks of a job that are done (P7): one object a task, stored after the task's data.
 
-A record names runs of keys, with the sum of the sizes of their values and one checksum: less than a byte a key, where
-the keys of a task follow each other. Keys without a value are not named. Not here: where records
-are kept (`chunkmill.journal.record_files`).
+Layout, below the prefix of a journal: ``<stage>/<task>-<run>``.
+
+A record holds the counts of its task, the sizes of the values that it wrote, and a digest of the versions of those that
+it read (`chunkmill.journal.inputs`). Stores keep their promise that a value is there whole or not at all, so a record
+that can be read is true, unless the machine went down before its files were on the disk, or others changed them since.
+So sizes are compared when a job resumes: on files all, elsewhere a sample, and all of them where one differs.
 """
 
 from __future__ import annotations
@@ -10,181 +13,23 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import index
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 
-import google_crc32c
+from chunkmill.array.threads import cut_evenly, in_threads
+from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store, check_key
+from chunkmill.stores.capabilities import delete_keys
 
-from chunkmill.stores.base import ByteRange, Store, check_key
-from chunkmill.stores.metered import Written
+__all__ = ["Record", "Records"]
 
-__all__ = ["Record", "WrittenKeys", "read_record"]
-
-_FEW = 16  # keys of a record that have a checksum each: damage is then known by the key
 _LARGE = 4096  # bytes of a record that is worth compressing
-_MOST_BYTES, _MOST_KEYS = 64 << 20, 1 << 24  # of a record, and of a checksum in it: more was not written by a task
-_PIECE = 16 << 20  # bytes that are read at once, to be compared
-_NUMBER = re.compile(r"(\d+)")
+_MOST_BYTES = 64 << 20  # of a record: more was not written by a task
+_N_SAMPLED = 32
+_AT_ONCE = 32  # records, looked at by one thread before it takes the next
+_NAME = re.compile(r"(\d+)-([^.]+)")
 _ENCODER = json.JSONEncoder(separators=(",", ":"))  # `json.dumps` makes one a call
-
-
-class _Run(NamedTuple):
-    """Keys that differ in one number, which counts up: ``prefix + str(first + i) + suffix``."""
-
-    prefix: str
-    first: int
-    n_keys: int
-    suffix: str
-
-    def keys(self) -> Iterator[str]:
-        return (f"{self.prefix}{number}{self.suffix}" for number in range(self.first, self.first + self.n_keys))
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenKeys:
-    """Keys of a store, and what was written there.
-
-    Attributes
-    ----------
-    runs
-        The keys: as they are, or runs of them.
-    n_bytes
-        Sum of the sizes of their values.
-    checksum
-        The value's crc32c; of several values, the crc32c of their keys, sizes and crc32c.
-    """
-
-    runs: tuple[str | _Run, ...]
-    n_bytes: int
-    checksum: int
-
-    @classmethod
-    def of(cls, writes: Mapping[str, Written]) -> Iterator[WrittenKeys]:
-        """Yield what names the keys that were written: a few one by one, many together.
-
-        Examples
-        --------
-        >>> list(WrittenKeys.of({"a/0": (3, 7), "a/1": None}))
-        [WrittenKeys(runs=('a/0',), n_bytes=3, checksum=7)]
-        >>> [each.runs for each in WrittenKeys.of({f"a/{i}/0": (1, 1) for i in range(99)})]
-        [(_Run(prefix='a/', first=0, n_keys=99, suffix='/0'),)]
-        """
-        present = {key: known for key, known in writes.items() if known}
-        if len(present) <= _FEW:
-            yield from (cls((key,), *known) for key, known in present.items())
-            return
-        keys = sorted(present, key=_by_numbers)
-        checksum = 0
-        for key in keys:
-            checksum = _with_key(checksum, key, *present[key])
-        yield cls(tuple(_runs(keys)), sum(size for size, _ in present.values()), checksum)
-
-    @property
-    def n_keys(self) -> int:
-        """Number of keys."""
-        return sum(1 if isinstance(run, str) else run.n_keys for run in self.runs)
-
-    def keys(self) -> Iterator[str]:
-        """Yield the keys."""
-        for run in self.runs:
-            if isinstance(run, str):
-                yield run
-            else:
-                yield from run.keys()
-
-    def difference(self, store: Store) -> tuple[str, str] | None:
-        """Return the first key whose value differs, or may, and a text on how; sizes are compared before bytes."""
-        sizes: dict[str, int] = {}
-        for key in self.keys():
-            if (there := store.size(key)) is None:
-                return key, f"absent, where {self._expected} were written"
-            sizes[key] = there
-        keys = [*sizes]
-        if (n_bytes := sum(sizes.values())) != self.n_bytes:
-            return keys[0], f"{n_bytes} bytes, where {self._expected} were written"
-        checksum = 0
-        for key, size in sizes.items():
-            own = _stored_crc32c(store, key, size)
-            checksum = own if len(keys) == 1 else _with_key(checksum, key, size, own)
-        if checksum == self.checksum:
-            return None
-        others = f", or those of a key up to {keys[-1]!r}, {len(keys):,} in all," if len(keys) > 1 else ""
-        return keys[0], f"its bytes{others} are not those that were written"
-
-    @property
-    def _expected(self) -> str:
-        *others, last = self.keys()
-        return f"{self.n_bytes} bytes" + (f" under {len(others) + 1:,} keys up to {last!r}" if others else "")
-
-
-def _read_run(known: Any) -> str | _Run:
-    """Return a key, or a run of keys, of a record; `TypeError` or `ValueError` where it is none."""
-    if isinstance(known, str):
-        return check_key(known)
-    prefix, first, n_keys, suffix = known
-    check_key(prefix + str(index(first)) + suffix)
-    return _Run(prefix, first, index(n_keys), suffix)
-
-
-def _stored_crc32c(store: Store, key: str, size: int) -> int:
-    """Return the crc32c of a value, of which no more than `_PIECE` bytes are in memory."""
-    checksum = 0
-    for start in range(0, size, _PIECE):
-        piece = store.get(key, None if size <= _PIECE else ByteRange(start, min(_PIECE, size - start)))
-        checksum = google_crc32c.extend(checksum, piece or b"")
-    return checksum
-
-
-def _by_numbers(key: str) -> list[Any]:
-    tokens: list[Any] = _NUMBER.split(key)
-    tokens[1::2] = map(int, tokens[1::2])
-    return tokens
-
-
-def _with_key(checksum: int, key: str, size: int, own: int) -> int:
-    extended: int = google_crc32c.extend(checksum, f"{key} {size} {own}\n".encode())
-    return extended
-
-
-def _runs(keys: Sequence[str]) -> Iterator[str | _Run]:
-    """Yield runs of keys that follow each other, and the other keys as they are."""
-    start = 0
-    while start < len(keys):
-        run = _begun(*keys[start : start + 2])
-        if run is None:
-            yield keys[start]
-            start += 1
-            continue
-        stop, number = start + 2, run.first + 2
-        while stop < len(keys) and keys[stop] == f"{run.prefix}{number}{run.suffix}":
-            stop, number = stop + 1, number + 1
-        yield run._replace(n_keys=stop - start)
-        start = stop
-
-
-def _inflated(value: bytes) -> bytes:
-    inflate = zlib.decompressobj()
-    inflated = inflate.decompress(value, _MOST_BYTES)
-    if not inflate.eof:
-        raise zlib.error
-    return inflated
-
-
-def _begun(key: str, after: str = "") -> _Run | None:
-    """Return the run that two keys begin, if one number is all that they differ in and it counts up."""
-    tokens, others = _NUMBER.split(key), _NUMBER.split(after)
-    if len(tokens) != len(others):
-        return None
-    differ = [i for i, (a, b) in enumerate(zip(tokens, others, strict=True)) if a != b]
-    if len(differ) != 1 or not differ[0] % 2:
-        return None
-    (at,) = differ
-    first = int(tokens[at])
-    if str(first) != tokens[at] or str(first + 1) != others[at]:
-        return None
-    return _Run("".join(tokens[:at]), first, 2, "".join(tokens[at + 1 :]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +41,7 @@ class Record:
     counts
         Its counts.
     written
-        What it wrote.
-    upto
-        The last spec that is done, where there are more to do; ``None``: all are.
+        Store key -> size of the value that it wrote there.
     reads
         Digest of the versions of what it read (`chunkmill.journal.inputs`); ``None``: not known.
     elsewhere
@@ -206,8 +49,7 @@ class Record:
     """
 
     counts: Mapping[str, int]
-    written: Sequence[WrittenKeys]
-    upto: tuple[int, ...] | None = None
+    written: Mapping[str, int]
     reads: int | None = None
     elsewhere: bool = False
 
@@ -216,52 +58,124 @@ class Record:
 
         Examples
         --------
-        >>> record = Record({"n_keys": 1}, (WrittenKeys(("a/c/0",), 3, 7),))
+        >>> record = Record({"n_keys": 1}, {"a/c/0": 3})
         >>> record.pack()
-        b'{"counts":{"n_keys":1},"upto":null,"written":[[["a/c/0"],3,7]]}'
+        b'{"counts":{"n_keys":1},"written":{"a/c/0":3}}'
         >>> Record.unpack(record.pack()) == record
         True
         """
-        written = [(each.runs, each.n_bytes, each.checksum) for each in self.written]
-        record: dict[str, Any] = {"counts": self.counts, "upto": self.upto, "written": written}
+        record: dict[str, Any] = {"counts": self.counts, "written": self.written}
         record |= {} if self.reads is None else {"reads": self.reads}
         record |= {"elsewhere": True} if self.elsewhere else {}
         value = _ENCODER.encode(record).encode()
-        return value if len(value) < _LARGE else zlib.compress(value)
+        return value if len(value) < _LARGE else zlib.compress(value, 1)
 
     @classmethod
-    def unpack(cls, value: bytes) -> Record:
-        """Return the record that `pack` made bytes of; `ValueError` for others."""
+    def unpack(cls, value: bytes | None) -> Record | None:
+        """Return the record that `pack` made bytes of; ``None`` for others."""
         try:
-            parsed = json.loads(value if value[:1] == b"{" else _inflated(value))
-            written = tuple(
-                WrittenKeys(tuple(map(_read_run, runs)), int(n_bytes), int(checksum))
-                for runs, n_bytes, checksum in parsed["written"]
-            )
-            if not all(0 < each.n_keys <= _MOST_KEYS for each in written):
-                raise ValueError  # noqa: TRY301 - as for any other nonsense
-            upto = None if parsed["upto"] is None else tuple(parsed["upto"])
+            parsed = json.loads(value if value is None or value[:1] == b"{" else _inflated(value))  # type: ignore[arg-type]
+            written = {check_key(key): int(size) for key, size in parsed["written"].items()}
             counts = {name: n + 0 for name, n in parsed["counts"].items()}  # numbers, or a TypeError
-            return cls(counts, written, upto, parsed.get("reads"), "elsewhere" in parsed)
-        except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError, zlib.error) as error:
-            msg = "the record is damaged"
-            raise ValueError(msg) from error
+            return cls(counts, written, parsed.get("reads"), "elsewhere" in parsed)
+        except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError, zlib.error):
+            return None
+
+    def differences(self, store: Store) -> Iterator[tuple[str, str]]:
+        """Yield the key of each value that has another size than on record, and a text on how it differs."""
+        for key, size in self.written.items():
+            there = store.size(key)
+            if there != size:
+                yield key, f"{'absent' if there is None else f'{there} bytes'}, where {size} bytes were written"
 
     def holds(self, store: Store) -> bool:
-        """Return whether all values have the size and crc32c on record; ``False`` if they cannot be looked at."""
+        """Return whether all values have the size on record; ``False`` if they cannot be looked at."""
         try:
-            return not any(each.difference(store) for each in self.written)
+            return next(self.differences(store), None) is None
         except OSError:
             return False
 
-    def has_read(self, reads: int | None) -> bool:
-        """Return whether what it read has that digest, as far as both are known."""
-        return None in {reads, self.reads} or reads == self.reads
+
+def _inflated(value: bytes) -> bytes:
+    inflate = zlib.decompressobj()
+    inflated = inflate.decompress(value, _MOST_BYTES)
+    if not inflate.eof:
+        raise zlib.error
+    return inflated
 
 
-def read_record(value: bytes) -> Record | None:
-    """Return the record that `value` is; ``None`` where it is damaged."""
-    try:
-        return Record.unpack(value)
-    except ValueError:
-        return None
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Records of one run (of all runs, where `run` is empty) below a journal's prefix.
+
+    Examples
+    --------
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> records = Records(MemoryStore(), "job/", "r1")
+    >>> records.put(0, 7, Record({}, {}))
+    >>> records.names()
+    [(0, 7, 'job/0/7-r1')]
+    """
+
+    store: Store
+    prefix: str
+    run: str
+
+    def key(self, stage: int, task: int) -> str:
+        """Return the key of the record of a task."""
+        return f"{self.prefix}{stage}/{task}-{self.run}"
+
+    def names(self) -> list[tuple[int, int, str]]:
+        """Return stage and number of every task on record, and the key of its record: one listing a stage."""
+        found = []
+        for name in self.store.list_dir(self.prefix):  # intermediate files may be stored there, too
+            if name.endswith("/") and name[:-1].isdigit():
+                for key in self.store.list_prefix(self.prefix + name):
+                    match = _NAME.fullmatch(key.rpartition("/")[2])
+                    if match is not None and self.run in {"", match[2]}:
+                        found.append((int(name[:-1]), int(match[1]), key))
+        return found
+
+    def read(self, stage: int, task: int) -> Record | None:
+        """Return the record of a task; ``None`` when it is not on record."""
+        return Record.unpack(self.store.get(self.key(stage, task)))
+
+    def read_many(self, stage: int, tasks: Sequence[int]) -> Iterator[tuple[int, Record | None]]:
+        """Yield each task and its record."""
+        values = self.store.get_many([ByteSpan(self.key(stage, task)) for task in tasks])
+        return ((task, Record.unpack(value)) for task, value in zip(tasks, values, strict=True))
+
+    def put(self, stage: int, task: int, record: Record) -> None:
+        """Record that a task, whose data are in the store, is done."""
+        self.store.set(self.key(stage, task), record.pack())
+
+    def forget(self, stage: int, tasks: Iterable[int]) -> None:
+        """Delete the records of tasks: what they say is not true any more."""
+        delete_keys(self.store, [self.key(stage, task) for task in tasks])
+
+    def delete(self) -> None:
+        """Delete the records of the run."""
+        delete_keys(self.store, [key for *_, key in self.names()])
+
+    def forget_false(self, stage: int, tasks: Collection[int], files: Store | None = None) -> set[int]:
+        """Return those tasks whose values are there as recorded; forget the records of the others.
+
+        `files`: the store of what they wrote, where that is not the journal's.
+        """
+        store = self.store if files is None else files
+        ordered = sorted(tasks)
+        if store.is_remote and files is None:
+            sample = ordered[:: max(1, len(ordered) // _N_SAMPLED)]
+            if not self._false(stage, sample, store):
+                return set(ordered)
+        false = self._false(stage, ordered, store)
+        self.forget(stage, false)
+        return set(ordered) - set(false)
+
+    def _false(self, stage: int, tasks: Sequence[int], store: Store) -> list[int]:
+        def false(part: slice) -> list[int]:
+            records = self.read_many(stage, tasks[part])
+            return [task for task, record in records if record is None or not record.holds(store)]
+
+        parts = cut_evenly(len(tasks), -(-len(tasks) // _AT_ONCE))
+        return [*chain.from_iterable(in_threads(false, parts, REQUESTS_AT_ONCE))]

@@ -33,7 +33,7 @@ from chunkmill.runtime.stage_runner import StageResult, check_workers, run_stage
 from chunkmill.runtime.task import add_counts
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, make_durable
-from chunkmill.stores.transactions import one_commit
+from chunkmill.stores.transactions import has_transactions, one_commit
 
 __all__ = ["Job", "JobResult", "run_job"]
 
@@ -238,7 +238,7 @@ def _run_inside(
     progress: bool | str | None,
 ) -> JobResult:
     start = time.perf_counter()
-    resume = resume and job.journal().is_resumable
+    resume = resume and not has_transactions(job.store)
     job, journal, documents = job.resumed() if resume else (job, job.journal(), None)
     if job.staged is not None and journal.old_prefix is not None:
         job = job.staged(journal.run, journal.replaced) or job
@@ -262,8 +262,8 @@ def _run_inside(
         with journal.running(monitor.shown), ExitStack() as held:
             held.enter_context(job.leases(journal.name_run()))
             stages = _begun_stages(job, journal, documents, scheduler) if begins else _resumed_stages(job, journal)
-            _declare(job, journal, begins=begins)
-            recorded = journal.recorded() if journal.keeps_records or not begins else ((), ())
+            declare_arrays(job.targets)
+            recorded = journal.records.names() if journal.keeps_records or not begins else []
             monitor.begin(journal.run, journal.heartbeat, resumes=not begins)
             if not job.store.compares_versions:
                 LOG.warning("%s: the store cannot compare versions, and guards what writers share by a lock", job.name)
@@ -275,8 +275,7 @@ def _run_inside(
                     scheduler=scheduler,
                     needs=needs,
                     journal=journal,
-                    done=recorded[0],
-                    unchecked=recorded[1],
+                    done=[(stage, task) for stage, task, _ in recorded],
                     progress=progress,
                     monitor=monitor,
                     tasks_at_once=job.tasks_at_once,
@@ -300,13 +299,6 @@ def _run_inside(
 
 
 def _nothing() -> None: ...
-
-
-def _declare(job: Job, journal: Journal, *, begins: bool) -> None:
-    """Tell a store that has transactions which arrays are written, and keep the transaction of a job that begins."""
-    declare_arrays(job.targets)
-    if begins:
-        journal.keep_transaction()
 
 
 def _prepare(job: Job, journal: Journal) -> tuple[Job, dict[str, bytes]]:

@@ -126,7 +126,7 @@ class TaskResult:
         Numbers to be summed over all tasks (``"n_keys"``, ``"bytes_read"``, …); the largest is kept of those that
         begin with ``"peak_"``.
     writes
-        Store key -> size and crc32c of what was written, ``None`` where nothing is stored: for the journal.
+        Store key -> size of what was written, ``None`` where nothing is stored: for the journal.
     details
         Further results for the client, few and small.
     reads

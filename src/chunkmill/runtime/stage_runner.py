@@ -1,30 +1,24 @@
 """Run stages of tasks one after the other on the scheduler that dask is set to; the client is the barrier between them.
 
 When a job is resumed, tasks on record are run again where their values are not as recorded, or their inputs have
-changed. A few are compared before the stage begins, many after all new tasks: by tasks, or by the client, which lists
-inputs once where their requests cost latency. Not here: begin and end of the journal (`chunkmill.runtime.job`), what
-a task does.
+changed. Not here: begin and end of the journal (`chunkmill.runtime.job`), what a task does.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 from distributed import Client
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.journal.heartbeat import Heartbeat
-from chunkmill.journal.inputs import Listings, digest_now, inputs_of
+from chunkmill.journal.inputs import Listings, digest_now
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.record_batch import RecordBatch
-from chunkmill.journal.record_files import GROUP
-from chunkmill.journal.records import read_record
 from chunkmill.log import LOG
 from chunkmill.runtime.cancellation import abandon
 from chunkmill.runtime.cluster_tasks import scheduler_needed, warn_of_memory
@@ -35,102 +29,31 @@ from chunkmill.runtime.progress import JobMonitor, JobProgress
 from chunkmill.runtime.reference_shipping import ReferenceSender
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, count_tasks, tasks_to_run
-from chunkmill.runtime.task import AtOnce, LocalStage, PackedStage, add_counts, compare_records, run_task
+from chunkmill.runtime.task import AtOnce, LocalStage, PackedStage, add_counts, run_task
 from chunkmill.runtime.worker_memory import peak_memory
-from chunkmill.stores.read_versions import has_versions
 from chunkmill.stores.transactions import Changes
 
-__all__ = ["ResumedTasks", "StageResult", "check_workers", "run_once", "run_stages"]
+__all__ = ["StageResult", "check_workers", "run_once", "run_stages"]
 
 
-_FEW_RECORDS = 256  # whose inputs the client itself compares with what is stored
+def _resumed(journal: Journal, stage: Stage, number: int, on_record: Collection[int], *, redone: bool) -> set[int]:
+    """Return the tasks on record that are not done again: their values are there, and their inputs as they were.
 
-
-class ResumedTasks:
-    """The tasks of one stage that are on record.
-
-    Attributes
-    ----------
-    on_record
-        Those that are not done again, as far as is known.
+    With `redone`, tasks of an earlier stage were done again: those that may depend on them, and cannot tell, are.
     """
-
-    def __init__(
-        self, journal: Journal | None, stage: Stage, number: int, done: Collection[int], unchecked: Collection[int]
-    ) -> None:
-        unchecked = {*done, *unchecked} if stage.files is not None else unchecked
-        self.on_record = {*done, *unchecked}
-        self._journal, self._stage, self._number = journal, stage, number
-        self._values, self._inputs = set(unchecked), set[int]()  # to be compared by tasks
-        self._listed = False
-
-    def check(self, *, redone: bool) -> None:
-        """Compare the inputs of a few with what there is now; leave many to the end.
-
-        With `redone`, tasks of an earlier stage were done again: those that may depend on it, and cannot tell, are.
-        """
-        stage = self._stage
-        if self._journal is None or stage.inputs is None or not self.on_record:
-            return
-        stores = [each.store for each in inputs_of(stage.inputs, stage.common, stage.tasks[:1])]
-        if redone:
-            self.forget(self._changed(unknown=True))
-        elif not all(map(has_versions, stores)):
-            return
-        elif any(store.is_remote for store in stores):
-            self._listed = True
-        elif len(self.on_record) > _FEW_RECORDS:
-            self._inputs = set(self.on_record)
-        else:
-            self.forget(self._changed())
-
-    @property
-    def n_settled(self) -> int:
-        """Number of those that no task compares."""
-        return len(self.on_record - self._values - self._inputs)
-
-    def forget(self, tasks: Collection[int]) -> None:
-        """Take tasks off the record, which are to be done again."""
-        if self._journal is not None and tasks:
-            self._journal.records.forget(self._number, tasks)
-        self.off_record(tasks)
-
-    def off_record(self, tasks: Collection[int]) -> None:
-        """Note that tasks are off the record."""
-        for each in (self.on_record, self._values, self._inputs):
-            each.difference_update(tasks)
-
-    def check_listed(self) -> set[int]:
-        """Compare the inputs with a listing of them; return the tasks that are to be done again."""
-        changed = self._changed() if self._listed else set[int]()
-        self.forget(changed)
-        return changed
-
-    def comparisons(self) -> Iterator[tuple[list[int], list[Sequence[Any]] | None, bool]]:
-        """Yield the arguments of each task that compares records, of neighbours: they may be in one object."""
-        for _, group in groupby(sorted(self._values | self._inputs), lambda task: task // GROUP):
-            for (of_inputs, of_values), tasks in groupby(
-                group, lambda task: (task in self._inputs, task in self._values)
-            ):
-                numbers = [*tasks]
-                specs = [each for _, each in tasks_to_run(self._stage, only=numbers)] if of_inputs else None
-                yield numbers, specs, of_values
-
-    def _changed(self, *, unknown: bool = False) -> set[int]:
-        """Return those that have read something else than there is now; with `unknown`, or may have."""
-        stage, listings, changed = self._stage, Listings(), set[int]()
-        if self._journal is None or stage.inputs is None:
-            return changed
-        for _, group in groupby(sorted(self.on_record), lambda task: task // GROUP):
-            numbers = [*group]
-            values = self._journal.records.read_many(self._number, numbers)
-            for (task, specs), (_, value) in zip(tasks_to_run(stage, only=numbers), values, strict=True):
-                record = read_record(value or b"")
-                digest = None if record is None else record.reads
-                now = None if digest is None else digest_now(stage.inputs, stage.common, specs, listings)
-                if unknown if now is None else now != digest:
-                    changed.add(task)
-        return changed
+    kept = journal.records.forget_false(number, on_record, stage.files)
+    inputs, listings, changed = stage.inputs, Listings(), list[int]()
+    if inputs is None or not kept:
+        return kept
+    for (task, specs), (_, record) in zip(
+        tasks_to_run(stage, only=kept), journal.records.read_many(number, sorted(kept)), strict=True
+    ):
+        then = None if record is None else record.reads
+        now = None if then is None else digest_now(inputs, stage.common, specs, listings)
+        if redone if now is None else now != then:
+            changed.append(task)
+    journal.records.forget(number, changed)
+    return kept - set(changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +114,6 @@ def run_stages(
     needs: Needs | None = None,
     journal: Journal | None = None,
     done: Collection[tuple[int, int]] = (),
-    unchecked: Collection[tuple[int, int]] = (),
     progress: bool | str | None = None,
     monitor: JobMonitor | None = None,
     tasks_at_once: int | None = None,
@@ -205,10 +127,8 @@ def run_stages(
     needs
         Checked once in every process that takes part.
     journal, done
-        Where tasks are recorded, and stage and number of those that are not run again.
-    unchecked
-        Stage and number of those that are on record: after the others, their records are compared with what is stored,
-        many by a task, and those that do not hold are run.
+        Where tasks are recorded, and stage and number of those on record: they are run again where their values are
+        not as recorded, or their inputs have changed.
     monitor
         Hears of the progress, and may cancel.
     tasks_at_once
@@ -222,32 +142,25 @@ def run_stages(
     with scheduler_needed(scheduler.client, name or "job"), JobProgress(progress, monitor) as bars:
         for number, stage in enumerate(stages):
             begun = time.perf_counter()
-            own, later = ({task for of, task in each if of == number} for each in (done, unchecked))
-            resumed = ResumedTasks(journal, stage, number, own, later)
-            resumed.check(redone=n_redone > 0)
+            own = {task for of, task in done if of == number}
+            kept = own if journal is None else _resumed(journal, stage, number, own, redone=n_redone > 0)
             n_tasks = count_tasks(stage)
             if stage.narrow is not None:
-                n_tasks = len(own | later) + sum(1 for _ in tasks_to_run(stage, own | later))
-            bars.begin(stage.name, n_tasks, resumed.n_settled)
-            total = _Total(bars, dict(stage.left_out), journal, number)
+                n_tasks = len(own) + sum(1 for _ in tasks_to_run(stage, own))
+            bars.begin(stage.name, n_tasks, len(kept))
+            total = _Total(bars, dict(stage.left_out))
             here = LocalStage(stage.function, stage.common, journal, number, stage.inputs, stage.files, at_once=at_once)
             with _tasks_running(scheduler, stage, here, ran, name=name, needs=needs, monitor=monitor) as run:
-                run(run_task, tasks_to_run(stage, frozenset(resumed.on_record)), total.add)
-                total.add_compared((0, [*resumed.check_listed()]))
-                if resumed.n_settled < len(resumed.on_record):
-                    run(compare_records, resumed.comparisons(), total.add_compared)
-                if total.untrue:
-                    resumed.off_record(total.untrue)
-                    run(run_task, tasks_to_run(stage, only=total.untrue), total.add)
+                run(tasks_to_run(stage, own), total.add)
+                run(tasks_to_run(stage, only=own - kept), total.add)
             if total.n_run and scheduler.in_process:  # it never falls: the tasks need not ask
                 add_counts(total.counts, {"peak_memory_bytes": peak_memory()})
             seconds = time.perf_counter() - begun
-            n_resumed = len(resumed.on_record)
-            n_redone += len(own | later) - n_resumed
+            n_redone += len(own - kept)
             if monitor is not None:
                 text = "%s: stage %s ends after %.1f s: %d of %d tasks were done by an earlier run"
-                LOG.info(text, monitor.job, stage.name, seconds, n_resumed, n_tasks)
-            results.append(StageResult(stage.name, n_tasks, n_resumed, seconds, total.counts, total.details))
+                LOG.info(text, monitor.job, stage.name, seconds, len(kept), n_tasks)
+            results.append(StageResult(stage.name, n_tasks, len(kept), seconds, total.counts, total.details))
     if journal is not None and scheduler.client is not None:
         sync_other_machines([journal.store] if needs is None else needs.writes, scheduler.client, name, ran)
     return results
@@ -264,38 +177,30 @@ def _tasks_running(
     needs: Needs | None,
     monitor: JobMonitor | None,
 ) -> Iterator[Callable[..., None]]:
-    """Yield what runs tasks of a stage: called with their function, their arguments, and what takes their results."""
-    journal, number = here.journal, here.number
+    """Yield what runs tasks of a stage: called with their arguments, and what takes their results."""
+    journal = here.journal
     blocks = BlockInputs.of(stage.inputs, stage.common, stage.tasks)
     if scheduler.in_process:
-        with nullcontext() if journal is None else RecordBatch(journal, number) as batch:
-            own = replace(here, in_client=True, batch=batch)
-
-            def run_here(function: Callable[..., Any], tasks: Iterable[Any], on_result: Callable[[Any], None]) -> None:
-                needed = blocks if function is run_task else None
-                scheduler.run(stage.name, function, own, tasks, on_result, blocks=needed)
-
-            yield run_here
+        own = replace(here, in_client=True)
+        yield lambda tasks, take: scheduler.run(stage.name, run_task, own, tasks, take, blocks=blocks)
         return
     sender = None if stage.reads is None else ReferenceSender(stage.reads, stage.common)
     packed = PackedStage.of(here, needs, sender)
     attempt = None if journal is None else journal.heartbeat
     with scheduler.span(name or stage.name), _ending(attempt, scheduler.client) as end:
 
-        def run(function: Callable[..., Any], tasks: Iterable[Any], on_result: Callable[[Any], None]) -> None:
-            shown, more = None, dict[str, Any]()
-            if function is run_task:
-                shown, tasks = stage.show, sender.with_references(tasks) if sender else tasks
-                more["blocks"] = blocks
+        def run(tasks: Iterable[Any], on_result: Callable[[Any], None]) -> None:
+            tasks = sender.with_references(tasks) if sender else tasks
             check, waiting = (None, None) if monitor is None else (monitor.check, monitor.wait_for)
-            more |= {"shown": shown, "before_cancel": end, "check": check, "waiting": waiting}
+            more: dict[str, Any] = {"shown": stage.show, "blocks": blocks, "before_cancel": end}
+            more |= {"check": check, "waiting": waiting}
 
             def take(result: tuple[Any, str, str | None]) -> None:
                 found, machine, worker = result
                 ran.setdefault(machine, set()).add(worker or "")
                 on_result(found)
 
-            scheduler.run(stage.name, partial(run_and_say_where, function), packed, tasks, take, **more)
+            scheduler.run(stage.name, partial(run_and_say_where, run_task), packed, tasks, take, **more)
 
         yield run
 
@@ -315,14 +220,12 @@ def _ending(attempt: Heartbeat | None, client: Client | None) -> Iterator[Callab
 
 
 class _Total:
-    """Sums of the results of a stage's tasks, as they come; their records are merged now and then."""
+    """Sums of the results of a stage's tasks, as they come."""
 
-    def __init__(self, bars: JobProgress, counts: dict[str, int], journal: Journal | None, stage: int) -> None:
+    def __init__(self, bars: JobProgress, counts: dict[str, int]) -> None:
         self.bars = bars
         self.counts = counts
         self.details: list[Any] = []
-        self.untrue: list[int] = []
-        self._journal, self._stage = journal, stage
         self.n_run = 0
 
     def add(self, result: tuple[Mapping[str, int], Sequence[Any], Changes | None]) -> None:
@@ -333,13 +236,3 @@ class _Total:
         self.details.extend(details)
         self.bars.advance(counts)
         self.n_run += 1
-        if self._journal is not None and not self.n_run % _MERGED_AFTER:
-            self._journal.merge(self._stage)
-
-    def add_compared(self, result: tuple[int, list[int]]) -> None:
-        n_tasks, untrue = result
-        self.untrue.extend(untrue)
-        self.bars.advance({}, n_tasks=n_tasks - len(untrue))
-
-
-_MERGED_AFTER = 2 * GROUP  # tasks: reading and writing their records once more costs some 60 µs each

@@ -31,11 +31,7 @@ __all__ = ["is_icechunk", "store_of_icechunk", "store_of_repository"]
 # as s3fs has them -> as Icechunk has them
 _S3_OPTIONS = {"key": "access_key_id", "secret": "secret_access_key", "token": "session_token", "anon": "anonymous"}
 
-# without any secret: a session that is packed has all options in it, and is stored with a job's journal
-_HARMLESS = {"allow_http", "anonymous", "endpoint_url", "force_path_style", "from_env", "region"}
-
 _CONTAINERS = "authorize_virtual_chunk_access"
-_AUTHORIZED = "authorized_virtual_container_prefixes"  # of a repository
 _MESSAGE = "commit_message"
 
 OpensStore = Callable[..., Store]
@@ -76,8 +72,7 @@ def store_of_icechunk(
     folder = re.search(r"\bpath[:=] *([^\n)]+)", repr(place.storage))
     url = f"icechunk:repository-{id(place):x}" if folder is None else f"file://{folder[1]}"
     journal = _journal(opens, options, None if folder is None else folder[1], "main", place)
-    may_keep = folder is not None and not getattr(place, _AUTHORIZED)
-    place = Place(f"{url}|icechunk://branch.main/", place, message=options.get(_MESSAGE), may_keep=may_keep, **journal)
+    place = Place(f"{url}|icechunk://branch.main/", place, message=options.get(_MESSAGE), **journal)
     return IcechunkStore(place)
 
 
@@ -118,9 +113,7 @@ def store_of_repository(
     journal = _journal(opens, options, pipeline.url, name)
     message = options.pop(_MESSAGE, None)
     opening = {name: options.pop(name) for name in (_CONTAINERS, "config") if name in options}
-    has_credentials = any(value is not None for value in (opening.get(_CONTAINERS) or {}).values())
-    may_keep = not has_credentials and {_S3_OPTIONS.get(each, each) for each in options} <= _HARMLESS
-    place = Place(pipeline.store_url, kind=kind, name=name, message=message, may_keep=may_keep, **journal)
+    place = Place(pipeline.store_url, kind=kind, name=name, message=message, **journal)
     try:
         storage = _storage(icechunk, pipeline.url, options)
         if creates and (kind, name) == ("branch", "main") and not icechunk.Repository.exists(storage):

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -76,8 +75,6 @@ class Place:
         Start of their keys there.
     create
         Makes the repository, at the first write.
-    may_keep
-        Whether a packed session may be stored with the journal: not where it has credentials in it.
     """
 
     url: str
@@ -88,7 +85,6 @@ class Place:
     journal: Callable[[], Store] | None = None
     prefix: str = ""
     create: Callable[[], Any] | None = None
-    may_keep: bool = False
 
     def read(self) -> Any:
         """Return a session for reading."""
@@ -174,40 +170,6 @@ class Transaction:
         """Forget what was written, and read the session `before`; what was written to a caller's session stays."""
         if not self.is_callers:
             self.use(before)
-
-    def kept(self) -> bytes | None:
-        """Return what `continue_from` takes; ``None`` where it must not be stored."""
-        return self.token.encode() + self.packed()[0] if self.place.may_keep and not self.is_callers else None
-
-    def continue_from(self, kept: bytes, changes: Iterable[bytes]) -> None:
-        """Continue the transaction of a process that has died, unless that had committed it."""
-        token, base = kept[: len(self.token)].decode(errors="replace"), kept[len(self.token) :]
-        own = self.place.write()
-        with self._readable():
-            session = writable_session_of(base)
-            # where a session writes is in it as well: none of another place is taken from a store
-            if _before_snapshot(base, session) != _before_snapshot(packed(own), own):
-                raise ValueError("a session of another repository, or with other options")
-        for each in self.place.repository.ancestry(branch=self.place.name):
-            if each.id == session.snapshot_id:
-                break
-            if each.metadata.get(_BY) == token:
-                return
-        self.use(session)
-        self.token, self.base = token, base
-        LIVE[token] = self
-        with self._readable():
-            for data in changes:
-                self.merge(data)
-
-    @contextmanager
-    def _readable(self) -> Iterator[None]:
-        """Raise `StoreError` where what a journal has kept cannot be read inside."""
-        try:
-            yield
-        except (ValueError, import_module("icechunk").IcechunkError) as error:
-            reason = f"the journal's transaction is damaged, or another one: resume=False begins again ({error})"
-            raise StoreError(url=self.url, key="transaction", reason=reason) from error
 
     def merge(self, data: bytes) -> None:
         """Add the changes of a fork that was packed."""

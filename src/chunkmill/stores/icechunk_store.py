@@ -177,18 +177,6 @@ class IcechunkStore(ZarrPythonStore):
         finally:
             FORK.reset(token)
 
-    def kept(self) -> bytes | None:
-        """Return the transaction without its chunks; ``None`` of a caller's session, or where credentials are in it."""
-        return self._shared.kept()
-
-    def continue_from(self, kept: bytes, changes: Iterable[bytes]) -> None:
-        """Continue the transaction of a process that has died, with the changes of its tasks."""
-        self._shared.continue_from(kept, changes)
-
-    def changes_of(self, data: bytes) -> SessionChanges:
-        """Return changes of this transaction that were made bytes of."""
-        return SessionChanges(self._shared.token, data)
-
     def _fork(self) -> TaskFork | None:
         fork = FORK.get()
         return fork if fork is not None and fork.token == self._shared.token else None

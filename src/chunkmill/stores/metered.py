@@ -9,10 +9,6 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-import google_crc32c
-import numpy as np
-from numpy.typing import NDArray
-
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.capabilities import set_parts
 from chunkmill.stores.read_versions import ReadVersions, has_versions, noting
@@ -20,7 +16,7 @@ from chunkmill.stores.wrapper import StoreWrapper
 
 __all__ = ["Meter", "MeteredStore", "Written"]
 
-Written = tuple[int, int] | None
+Written = int | None
 
 
 @dataclass(slots=True)
@@ -30,7 +26,7 @@ class Meter:
     Attributes
     ----------
     writes
-        Store key -> size in bytes and crc32c of the value that was set last; ``None`` for a key that was deleted.
+        Store key -> size in bytes of the value that was set last; ``None`` for a key that was deleted.
     reads
         Versions of the values that were read; ``None`` where a store that was read has none.
     """
@@ -106,18 +102,17 @@ class MeteredStore(StoreWrapper):
 
     def set_parts(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:
         """Store the joined parts, each written as it comes where the store can."""
-        size = checksum = 0
+        size = 0
 
         def counted() -> Iterator[bytes | bytearray | memoryview]:
-            nonlocal size, checksum
+            nonlocal size
             for part in parts:
                 size += memoryview(part).nbytes
-                checksum = google_crc32c.extend(checksum, _plain(part))
                 yield part
                 del part  # before the next one is made, so that it gets the same memory
 
         set_parts(self.below, key, counted())
-        self._record(key, (size, checksum))
+        self._record(key, size)
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store a value (delete, when ``None``) if the key still has `version`."""
@@ -152,23 +147,14 @@ class MeteredStore(StoreWrapper):
         return self.below.list_dir(prefix)
 
     def _wrote(self, key: str, value: bytes | bytearray | memoryview | None) -> None:
-        if value is None:
-            self._record(key, None)
-            return
-        data = _plain(value)
-        self._record(key, (len(data), google_crc32c.value(data)))
+        self._record(key, None if value is None else memoryview(value).nbytes)
 
     def _record(self, key: str, written: Written) -> None:
         with self._lock:
             self.meter.n_requests += 1
-            self.meter.bytes_written += 0 if written is None else written[0]
+            self.meter.bytes_written += written or 0
             self.meter.writes[key] = written
 
     def _asked(self, n_requests: int = 1) -> None:
         with self._lock:
             self.meter.n_requests += n_requests
-
-
-def _plain(value: bytes | bytearray | memoryview) -> bytes | NDArray[np.uint8]:
-    # google_crc32c takes bytes and arrays, and refuses views of writable memory
-    return value if isinstance(value, bytes) else np.frombuffer(value, np.uint8)

@@ -18,12 +18,10 @@ from chunkmill.stores.capabilities import find_ability, innermost
 
 __all__ = [
     "Changes",
-    "ContinuesTransactions",
     "RefersToChunks",
     "Transacts",
     "changes_taken",
     "check_computed_now",
-    "continuing",
     "declare",
     "has_transactions",
     "joined",
@@ -40,7 +38,7 @@ class Changes(Protocol):
 
     @property
     def data(self) -> bytes:
-        """The changes as bytes, for `ContinuesTransactions`."""
+        """The changes as bytes."""
 
     def joined(self, others: Iterable[Changes]) -> Changes:
         """Return the changes of several tasks as one."""
@@ -90,25 +88,6 @@ class Transacts(Protocol):
 
         In the transaction's own process only with `here`: else writes go to the transaction, and there are none.
         """
-
-
-@runtime_checkable
-class ContinuesTransactions(Protocol):
-    """A store whose transaction another process can continue, after this one has died."""
-
-    def kept(self) -> bytes | None:
-        """Return the transaction without its chunks, for `continue_from`; ``None`` where it cannot be continued."""
-
-    def continue_from(self, kept: bytes, changes: Iterable[bytes]) -> None:
-        """Continue a transaction with the changes of its tasks; nothing happens where it was committed."""
-
-    def changes_of(self, data: bytes) -> Changes:
-        """Return changes that were made bytes of."""
-
-
-def continuing(store: Store) -> ContinuesTransactions | None:
-    """Return the store that continues transactions; ``None`` where it cannot."""
-    return find_ability(store, ContinuesTransactions)
 
 
 def has_transactions(store: Store) -> bool:

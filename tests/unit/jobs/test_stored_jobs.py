@@ -16,7 +16,7 @@ from chunkmill.errors import JobError
 from chunkmill.journal import heartbeat
 from chunkmill.journal.lease import leased
 from chunkmill.journal.names import PLAN, journal_prefix
-from chunkmill.journal.record_files import RecordFiles
+from chunkmill.journal.records import Records
 from chunkmill.stores.local import LocalStore
 
 
@@ -52,7 +52,7 @@ def test_an_interrupted_job_is_listed_until_it_is_done(tmp_path):
 
 def test_tasks_that_are_done_are_counted(tmp_path, monkeypatch):
     _, target = interrupted(tmp_path)
-    monkeypatch.setattr(RecordFiles, "names", lambda _: [(0, 1, "x"), (0, 2, "y")])
+    monkeypatch.setattr(Records, "names", lambda _: [(0, 1, "x"), (0, 2, "y")])
     (job,) = cm.jobs(target)
     assert (job.n_tasks_done, str(job).endswith(", 2 tasks done")) == (2, True)
     assert job.to_dict()["n_tasks_done"] == 2

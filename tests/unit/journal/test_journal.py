@@ -10,7 +10,7 @@ from support.small_jobs import dead_heartbeat, put
 from chunkmill.errors import JobError
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.names import RUNNING, fingerprint
-from chunkmill.journal.records import Record, WrittenKeys
+from chunkmill.journal.records import Record
 from chunkmill.runtime import task as stage_task
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -27,7 +27,7 @@ def test_a_record_says_what_was_written(store):
     with journal.running():
         stage_task.run_task(stage_task.LocalStage(put, store, journal, 1), 9, [3])
     record = Record.unpack(store.get(f"{journal.prefix}1/9-{journal.run}"))
-    assert record.written == (WrittenKeys(("data/3",), 3, 0x6064A37A),)
+    assert record.written == {"data/3": 3}
     assert record.counts["bytes_written"] == 3
 
 
@@ -42,8 +42,8 @@ def test_tasks_of_a_job_that_was_discarded(store):
         new.discard()
         new.begin({})
         with new.running():
-            old.record(0, 3, {"n_keys": 1}, {})
-            assert new.done() == set()
+            old.records.put(0, 3, Record({"n_keys": 1}, {}))
+            assert new.records.names() == []
             assert new.recall(0, 3) is None
             with pytest.raises(JobError, match="was replaced by another one; this result is discarded"):
                 stage_task.run_task(stage_task.LocalStage(put, store, old, 0), 4, [4])
@@ -72,10 +72,10 @@ def test_the_plan_of_another_run_stays(store):
 def test_a_run_is_resumed_under_its_name(store):
     journal = Journal(store, "a/b", "put it", "plan")
     journal.begin({"zarr.json": b"x"})
-    journal.record(0, 3, {"n_keys": 1}, {})
+    journal.records.put(0, 3, Record({"n_keys": 1}, {}))
     again = Journal(store, "a/b", "put it", "plan")
     assert again.resume() == {"zarr.json": b"x"}
-    assert (again.run, again.done(), again.recall(0, 3)) == (journal.run, {(0, 3)}, {"n_keys": 1})
+    assert (again.run, again.recall(0, 3)) == (journal.run, {"n_keys": 1})
 
 
 @pytest.mark.parametrize("seconds", [0, 2e-4], ids=["fast files", "slow files"])
@@ -99,7 +99,7 @@ def test_values_that_are_not_as_on_record_are_written_again(store, seconds):
 
     again = Journal(Watched(store, seconds), "a/b", "put it", "plan")
     again.resume()
-    assert {(0, number) for number in range(n)} - again.done() == {(0, 3), (0, 600), (0, 650)}
+    assert {*range(n)} - again.records.forget_false(0, range(n)) == {3, 600, 650}
     assert 1 < len(threads) <= 17
     with again.running():
         assert again.recall(0, 3) is None  # its record is gone

@@ -10,6 +10,7 @@ from chunkmill.errors import JobError
 from chunkmill.journal import lease as lease_module
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.lease import check_no_job, discard_block_write, discard_jobs, leased, leased_briefly
+from chunkmill.journal.records import Record
 from chunkmill.journal.unfinished import jobs_at, unfinished_jobs
 from chunkmill.stores import conflicts
 from chunkmill.stores.memory import MemoryStore
@@ -66,7 +67,7 @@ def test_overwriting_part_of_what_a_job_writes_discards_nothing(store):
 
 
 def test_discarding(store):
-    begin(store, "a").record(0, 1, {}, {})
+    begin(store, "a").records.put(0, 1, Record({}, {}))
     discard_jobs(store, jobs_at(store, "a"))
     assert list(store.list_prefix("")) == []
 

@@ -195,33 +195,6 @@ def test_prefixes_are_deleted(store):
     assert [*store.list_prefix("")] == []
 
 
-def test_only_a_transaction_of_the_same_repository_is_continued(store, repository, tmp_path, capfd):
-    """Where a session writes is in what a journal keeps: a hostile one would lead elsewhere."""
-    other = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "elsewhere")))
-    capfd.readouterr()
-    places = {
-        name: Place("here|icechunk:", each, may_keep=True) for name, each in (("own", repository), ("other", other))
-    }
-    kept = {}
-    for name, place in places.items():
-        begun = IcechunkStore(place)
-        with pytest.raises(KeyError):
-            fail_after(begun, partial(kept_now, begun, kept, name))
-    with repository.transaction("main", message="others") as theirs:  # the branch moves
-        icechunk_group(theirs)
-    with store.transaction("continued"):
-        for damaged in (kept["other"], kept["own"][:-5], b"", b"x" * 400):
-            with pytest.raises(StoreError, match="damaged, or another one: resume=False begins again"):
-                store.continue_from(damaged, [])
-        with pytest.raises(StoreError, match="damaged, or another one"):
-            store.continue_from(kept["own"], [b"damaged"])
-
-
-def kept_now(store, kept, name):
-    store.set("b/zarr.json", array(8))
-    kept[name] = store.kept()
-
-
 def icechunk_group(store):
     import zarr
 

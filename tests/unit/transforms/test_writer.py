@@ -7,7 +7,7 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, NodeNotFound
-from chunkmill.journal import heartbeat, record_batch
+from chunkmill.journal import heartbeat
 from chunkmill.journal.lease import leased
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -37,7 +37,6 @@ class Dying(RecordingStore):
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch):
     monkeypatch.setattr(heartbeat, "is_live", lambda _: False)  # those who died
-    monkeypatch.setattr(record_batch, "BATCH_SECONDS", 0.0)  # each task is recorded at once
     with dask.config.set(scheduler="sync"):
         yield
 
