@@ -75,6 +75,7 @@ def leased(
     documents: Mapping[str, bytes] | None = None,
     old_prefix: str | None = None,
     run: str = "",
+    stays: Callable[[], bool] = lambda: False,
 ) -> Iterator[Lease]:
     """Lease the path of a new node while it is written: other writers are refused.
 
@@ -93,6 +94,8 @@ def leased(
         commit and dies, or fails, the next writer rolls forward first.
     run
         Name of its run, where the new node is written already.
+    stays
+        Asked when the caller fails: whether the lease stays, as of a client that died, so that the same call goes on.
 
     Raises
     ------
@@ -113,7 +116,7 @@ def leased(
                 try:
                     yield Lease(journal.run, version is not None, before)
                 except BaseException:
-                    if version is None and not _is_decided(journal):
+                    if version is None and not stays() and not _is_decided(journal):
                         _release(journal)
                     raise  # and what an interrupted writer left is still there: its record stays, too
                 _release(journal, is_taken_over=version is not None)

@@ -82,7 +82,8 @@ def delete_node(store: Store, path: str) -> None:
     if not any(job.path == path for job in jobs_at(store, path)):
         open_stored(store, path, consolidated=False, read_only=False)  # there may be nothing, and nobody to refuse
     job = f"delete {path!r} in {store.url}"
-    with one_commit(store, job), leased(store, path, job) as own:
+    begun: list[str] = []
+    with one_commit(store, job), leased(store, path, job, stays=lambda: bool(begun)) as own:
         check_no_job(store, path, own_run=own.run, below=True, waits=True)
         record = f"{journal_prefix(path)}{_RECORD}"
         held = _recorded(store, record) if own.follows_interrupted else {}
@@ -92,6 +93,7 @@ def delete_node(store: Store, path: str) -> None:
         if own.run:
             held |= _documents(store, nodes.values())
             store.set(record, emit_json(record, {k: base64.b64encode(v).decode() for k, v in held.items()}))
+            begun.append(record)  # a failure leaves it: the same call finds the chunks by it
         forget_consolidated(store, path)
         for link in links:
             store.delete_prefix(link)

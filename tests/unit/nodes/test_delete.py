@@ -169,6 +169,33 @@ def test_the_same_call_deletes_the_rest_after_a_death(kind, monkeypatch):
     assert n > 15
 
 
+class Refusing(MemoryStore):
+    """Refuses to delete a key, or is interrupted there."""
+
+    refused, error = "", None
+
+    def delete(self, key, **options):
+        if key == self.refused:
+            raise self.error or StoreError(url=self.url, key=key, reason="cannot delete: Operation not permitted")
+        super().delete(key, **options)
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt()], ids=["refused", "interrupted"])
+@pytest.mark.parametrize("key", ["g/a/c/1/0", "g/deep/b/c/0/0"])
+def test_the_same_call_deletes_the_rest_after_an_error(key, error):
+    store = make(Refusing())
+    store.refused, store.error = key, error
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt if error else StoreError):
+            cm.delete(store, "g")
+    assert [problem.kind for problem in cm.check(store).problems if problem.kind != "orphan"]
+    store.refused = ""
+    cm.delete(store, "g")
+    assert list(cm.open_group(store)) == ["h"]
+    assert cm.check(store).ok
+    assert not [key for key in store.list_prefix("") if ".chunkmill" in key or key.startswith("g/")]
+
+
 def test_writers_respect_it_and_it_respects_them():
     store = make(MemoryStore())
     for path in ("g", "g/a", "g/deep/b", ""):
