@@ -39,6 +39,7 @@ from chunkmill.runtime.stage_runner import run_once
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import sweep_partial_files, uncached
 from chunkmill.stores.open import open_plain_store
+from chunkmill.stores.partial_files import PARTIAL_SUFFIX
 from chunkmill.stores.places import place_of
 from chunkmill.stores.probe import PROBE_PREFIX
 
@@ -331,16 +332,16 @@ def _appends_ended(found: Inventory) -> Iterator[tuple[str, str]]:
 
 
 def _remove(store: Store, key: str) -> None:
-    if key.startswith(JOB_PREFIX) and key.endswith("/"):
+    if key.endswith(PARTIAL_SUFFIX):
+        above = key.rpartition("/")[0]
+        sweep_partial_files(store, f"{above}/" if above not in {"", ".."} else "", recursive=above == "..")
+    elif key.startswith(JOB_PREFIX) and key.endswith("/"):
         clear_journal(store, key)  # unless a job has begun there since
     elif key.startswith((JOB_PREFIX, PROBE_PREFIX)):
         remove = store.delete_prefix if key.endswith("/") else store.delete
         remove(key)
-    elif key.startswith(TAG_PREFIX):
-        if key not in {run_tag(job.run) for job in unfinished_jobs(store)}:
-            store.delete(key)
-    else:
-        sweep_partial_files(store, key.rpartition("/")[0] + "/" if "/" in key else "")
+    elif key.startswith(TAG_PREFIX) and key not in {run_tag(job.run) for job in unfinished_jobs(store)}:
+        store.delete(key)
 
 
 def check(

@@ -27,7 +27,7 @@ from chunkmill.journal.lease import leased
 from chunkmill.journal.names import JOB_PREFIX
 from chunkmill.model.references import References, ReferenceSet
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteRange, Store
-from chunkmill.stores.capabilities import delete_keys, stage, swap_in
+from chunkmill.stores.capabilities import delete_keys, stage, swap_in, sweep_partial_files
 from chunkmill.stores.conflicts import swap
 from chunkmill.stores.open import may_be_reference_file, open_plain_store
 from chunkmill.stores.reference_targets import split_url
@@ -158,6 +158,8 @@ class SetFile:
             more = () if others is None else others(self.store)
             document = b"".join(emit_reference_json(references, version=self.version, more=more))
             self._put(self.store, self.key, self._compressed(document), replaces)
+            folder = self.key[: self.key.rfind("/") + 1]
+            sweep_partial_files(self.store, folder, recursive=False)  # of a writer that was killed
             return
         with leased(self.store, "", f"write the reference set {self.url}"):
             if self._version() != replaces or (replaces is None and self._has_others()):

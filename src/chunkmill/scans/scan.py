@@ -37,6 +37,7 @@ from chunkmill.scans.partitions import FollowingArray, JoinedElsewhere, followin
 from chunkmill.scans.places import Place
 from chunkmill.scans.records import Records, fingerprint_of, pieces_prefix, version_of
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
+from chunkmill.stores.capabilities import sweep_partial_files
 from chunkmill.stores.open import is_store, open_store
 from chunkmill.stores.places import place_of
 from chunkmill.stores.reference import ReferenceStore
@@ -448,6 +449,7 @@ def _scanned(
     kept = None
     if records is not None:
         store = open_store(records, options.target_storage_options)
+        sweep_partial_files(store)  # of a scan that was killed
         kept = Records(store, fingerprint_of(options.parser, dims, options.drop_variables))
     n_files = max(1, min(REQUESTS_AT_ONCE, len(urls) // _LEAST_TASKS))
     parts = [range(i, min(i + n_files, len(urls))) for i in range(0, len(urls), n_files)]

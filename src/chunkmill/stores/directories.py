@@ -19,7 +19,7 @@ from typing import Self
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import REPLACED, ByteRange, ByteSpan, Store
 from chunkmill.stores.directory_lock import locked
-from chunkmill.stores.partial_files import PARTIAL_SUFFIX, is_abandoned, partial_name
+from chunkmill.stores.partial_files import PARTIAL_SUFFIX, partial_name, sweep_beside
 from chunkmill.stores.posix_file import DESCRIPTORS, exchange_names, sync_directory, sync_file_system
 from chunkmill.stores.wrapper import StoreWrapper
 
@@ -200,8 +200,7 @@ def staged_directory(path: str) -> str | None:
     """Return a new name next to the directory at `path`, hidden from listings; ``None`` where there can be none.
 
     That is where nothing can be created next to it, or where it is a mount point or a symbolic link, which cannot be
-    renamed. What writers of this machine that have ended left there is removed first; what other machines left stays,
-    since a long write cannot be distinguished from a dead one.
+    renamed.
     """
     if not _can_exchange(path):
         return None
@@ -211,7 +210,8 @@ def staged_directory(path: str) -> str | None:
 def hidden_name(path: str) -> str:
     """Return a new name next to `path`, hidden from listings; what ended writers of this machine left is removed."""
     above, name = os.path.split(path)
-    _remove_abandoned(above, name)
+    for _ in sweep_beside(path):
+        pass
     return f"{above.rstrip(os.sep)}{os.sep}{partial_name(name)}"
 
 
@@ -225,15 +225,6 @@ def _can_exchange(path: str, store: str = "") -> bool:
     except OSError:
         return False
     return one_file_system and os.access(above, os.W_OK | os.X_OK)
-
-
-def _remove_abandoned(above: str, name: str) -> None:
-    """Delete what writers of this machine that have ended left next to the directory `name`."""
-    with contextlib.suppress(OSError), os.scandir(above) as entries:
-        for entry in entries:
-            is_ours = entry.name.startswith(f".{name}.") and entry.name.endswith(PARTIAL_SUFFIX)
-            if is_ours and entry.is_dir(follow_symlinks=False) and is_abandoned(entry.path, after=float("inf")):
-                shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def exchange(staged: str, path: str, *, fsync: bool = False) -> None:
@@ -260,6 +251,8 @@ def exchange_once(staged: str, path: str, proof: str, *, root: str, fsync: bool 
     with locked(root):
         old = _exchange_once(staged, path, proof)
     _finish(old, path, fsync=fsync)
+    for _ in sweep_beside(path):
+        pass
 
 
 def _exchange_once(staged: str, path: str, proof: str) -> str | None:
@@ -295,10 +288,14 @@ def _finish(old: str | None, path: str, *, fsync: bool) -> None:
     if fsync:
         sync_directory(os.path.dirname(path))  # noqa: PTH120
     if old is not None:
-        for _ in range(_ATTEMPTS):  # clients that write in place write on to what was there (`pin`)
-            shutil.rmtree(old, ignore_errors=True)
-            if not os.path.lexists(old):
-                break
+        try:
+            for _ in range(_ATTEMPTS):  # clients that write in place write on to what was there (`pin`)
+                shutil.rmtree(old, ignore_errors=True)
+                if not os.path.lexists(old):
+                    break
+        except KeyboardInterrupt:
+            shutil.rmtree(old, ignore_errors=True)  # nobody else removes it while this process is alive
+            raise
         if fsync:
             sync_directory(os.path.dirname(old))  # noqa: PTH120
 

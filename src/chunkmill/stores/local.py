@@ -401,14 +401,16 @@ class LocalStore(ReplacesDirectories):
             raise self._failed(prefix, "cannot list", error) from error
 
     def sweep(self, prefix: str = "", *, remove: bool = True, recursive: bool = True) -> list[str]:
-        """Remove partial files of killed writers below `prefix`, and return their keys.
+        """Remove partial files and directories of killed writers below `prefix`, and return their keys.
 
-        Only files directly below `prefix` unless `recursive`. Partial files of processes that are alive, or that run
-        on other machines and are younger than an hour, stay.
+        Only those directly below `prefix` unless `recursive`; of the whole store also those next to its directory.
+        Those of processes that are alive, or that run on other machines and are younger than an hour, stay.
         """
         if self._own_link(prefix):
             return []
-        found = partial_files.sweep(self._directory(prefix), remove=remove, recursive=recursive)
+        found = [*partial_files.sweep(self._directory(prefix), remove=remove, recursive=recursive)]
+        if recursive and not prefix:
+            found += partial_files.sweep_beside(self._root, remove=remove)
         return sorted(os.path.relpath(path, self._root).replace(os.sep, "/") for path in found)
 
     # --- names

@@ -11,19 +11,25 @@ import contextlib
 import itertools
 import os
 import re
+import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from hashlib import sha256
 
 __all__ = ["PARTIAL_SUFFIX", "is_abandoned", "is_gone", "origin", "partial_files", "partial_name", "sweep"]
+__all__ += ["sweep_beside"]
 
 PARTIAL_SUFFIX = ".chunkmill-partial"
-"""Files with this suffix are values being written (or left by a process that was killed): never keys."""
+"""Files with this suffix are values being written (or left by a process that was killed): never keys.
+
+So are directories: of a node that is about to replace another, or was replaced.
+"""
 
 _NAME_SHOWN = 64  # of the key in a partial file's name: with the rest it must stay below the usual limit of 255
 _ABANDONED_AFTER = 3600.0  # seconds, of a file whose writer cannot be asked about
+_UNCHANGED = 24 * _ABANDONED_AFTER  # seconds, of a directory: one in which a writer is at work looks like any other
 _BOOT_ID, _NAMESPACE = "/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"
 
 
@@ -85,15 +91,15 @@ if hasattr(os, "register_at_fork"):
 
 
 def partial_files(directory: str, *, recursive: bool) -> Iterator[str]:
-    """Yield the paths of partial files in `directory`, and below it if `recursive`."""
+    """Yield the paths of partial files, and directories, in `directory`, and below it if `recursive`."""
     todo = [directory]  # no os.walk: it calls itself for each level, and there may be more than Python's stack holds
     while todo:
         with contextlib.suppress(OSError), os.scandir(todo.pop()) as entries:
             for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    todo += [entry.path] if recursive else []
-                elif entry.name.endswith(PARTIAL_SUFFIX):
+                if entry.name.endswith(PARTIAL_SUFFIX):
                     yield entry.path
+                elif recursive and entry.is_dir(follow_symlinks=False):
+                    todo.append(entry.path)
 
 
 def is_abandoned(path: str, *, after: float | None = None) -> bool:
@@ -127,10 +133,41 @@ def _now_in(directory: str) -> float:
 
 
 def sweep(directory: str, *, remove: bool, recursive: bool) -> Iterator[str]:
-    """Yield the paths of partial files of killed writers in `directory`, which are deleted if `remove`."""
-    for path in partial_files(directory, recursive=recursive):
-        if is_abandoned(path):
-            yield path
-            if remove:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(path)  # noqa: PTH108
+    """Yield the paths of partial files and directories of killed writers in `directory`, deleted if `remove`."""
+    yield from _swept(partial_files(directory, recursive=recursive), remove=remove)
+
+
+def sweep_beside(path: str, *, remove: bool = True) -> Iterator[str]:
+    """Yield the paths of what killed writers of the file, or directory, at `path` left next to it; as of `sweep`."""
+    above, name = os.path.split(path)
+    start = f".{name[:_NAME_SHOWN]}."
+    found = (each for each in partial_files(above, recursive=False) if os.path.basename(each).startswith(start))  # noqa: PTH119
+    yield from _swept(found, remove=remove)
+
+
+def _swept(paths: Iterable[str], *, remove: bool) -> Iterator[str]:
+    for path in paths:
+        is_directory = os.path.isdir(path) and not os.path.islink(path)  # noqa: PTH112, PTH114
+        if not (_is_abandoned_directory(path) if is_directory else is_abandoned(path)):
+            continue
+        yield path
+        if remove and is_directory:
+            shutil.rmtree(path, ignore_errors=True)
+        elif remove:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)  # noqa: PTH108
+
+
+def _is_abandoned_directory(path: str) -> bool:
+    """Return whether a writer that has ended left a directory, or nothing in it has changed for a day.
+
+    The latter alone counts for a new node that is complete: the same job, if it is repeated, puts it in place.
+    """
+    with contextlib.suppress(OSError):
+        is_whole = any(name.startswith(".chunkmill-new-") for name in os.listdir(path))  # noqa: PTH208
+        if not is_whole and is_abandoned(path, after=float("inf")):
+            return True
+        changed = max(os.stat(folder).st_ctime for folder, _, _ in os.walk(path))  # noqa: PTH116
+        if time.time() - changed > _UNCHANGED:
+            return _now_in(os.path.dirname(path)) - changed > _UNCHANGED  # noqa: PTH120
+    return False

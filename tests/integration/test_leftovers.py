@@ -1,0 +1,97 @@
+"""What a killed replacement leaves is removed, in the store and next to it (P8)."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from support.systems import NEEDS_NEW_NAMES
+
+import chunkmill as cm
+from chunkmill.stores import partial_files
+
+VALUES = np.arange(16, dtype="i4").reshape(4, 4)
+JOURNAL = ".chunkmill-job-ca978112ca1bbdca"  # of "a"
+
+
+def dead_name(name):
+    """Return the name that a process which has ended would have given to a hidden file or directory."""
+    text = f"from chunkmill.stores.partial_files import partial_name; print(partial_name({name!r}))"
+    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def lay(path, kind):
+    if kind == "file":
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"half")
+    else:
+        (path / "c").mkdir(parents=True)
+        (path / "zarr.json").write_bytes(b"{}")
+        (path / "c" / "0").write_bytes(b"chunk")
+
+
+def hidden(folder):
+    return [path for path in folder.rglob("*") if ".chunkmill" in path.name]
+
+
+PLACES = {
+    "next to the array": lambda url: url / dead_name("a"),
+    "in its journal": lambda url: url / JOURNAL / dead_name("new-1"),
+    "next to the store": lambda url: url.parent / dead_name(url.name),
+}
+AGAIN = {
+    "check": lambda url: cm.check(url, repair=True),
+    "replace": lambda url: cm.to_store(VALUES, url, "a", mode="w"),
+    "convert": lambda url: cm.convert((url, "b"), (url, "a"), overwrite=True, format="zarr3"),
+}
+
+
+@NEEDS_NEW_NAMES
+@pytest.mark.parametrize("kind", ["file", "directory"])
+@pytest.mark.parametrize("again", AGAIN)
+@pytest.mark.parametrize("place", PLACES)
+def test_of_a_folder(tmp_path, place, again, kind):
+    if again != "check" and (place == "next to the store" or (kind == "file" and place == "next to the array")):
+        pytest.skip("the root is not replaced; files next to an array are left to check")
+    for path in "ab":
+        cm.to_store(VALUES, tmp_path / "s.zarr", path, chunks=2)
+    lay(PLACES[place](tmp_path / "s.zarr"), kind)
+    assert not cm.check(tmp_path / "s.zarr").ok
+    AGAIN[again](tmp_path / "s.zarr")
+    assert hidden(tmp_path) == []
+    assert cm.check(tmp_path / "s.zarr").ok
+
+
+@NEEDS_NEW_NAMES
+@pytest.mark.parametrize("kind", ["file", "directory"])
+@pytest.mark.parametrize("again", AGAIN)
+def test_of_a_zip_file(tmp_path, again, kind):
+    for path in "ab":
+        cm.to_store(VALUES, tmp_path / "s.zip", path, chunks=2)
+    lay(tmp_path / dead_name("s.zip"), kind)
+    assert not cm.check(tmp_path / "s.zip").ok
+    AGAIN[again](tmp_path / "s.zip")
+    assert hidden(tmp_path) == []
+    assert cm.check(tmp_path / "s.zip").ok
+
+
+def test_of_a_reference_set(tmp_path):
+    cm.to_store(VALUES, tmp_path / "s.zarr", "a", chunks=2)
+    lay(tmp_path / dead_name("set.json"), "file")
+    cm.to_references(tmp_path / "s.zarr", tmp_path / "set.json")
+    assert hidden(tmp_path) == []
+
+
+@NEEDS_NEW_NAMES
+def test_a_new_node_that_is_complete_stays_for_a_day(tmp_path, monkeypatch):
+    """The same job puts it in place; others would have to write it again."""
+    cm.to_store(VALUES, tmp_path / "s.zarr", "a", chunks=2)
+    lay(left := tmp_path / dead_name("s.zarr"), "directory")
+    (left / ".chunkmill-new-0123abcd").write_bytes(b"0123abcd")
+    cm.check(tmp_path / "s.zarr", repair=True)
+    assert left.exists()
+    now = partial_files.time.time() + 25 * 3600
+    monkeypatch.setattr(partial_files.time, "time", lambda: now)
+    monkeypatch.setattr(partial_files, "_now_in", lambda _: now)
+    cm.check(tmp_path / "s.zarr", repair=True)
+    assert not left.exists()
