@@ -201,7 +201,10 @@ def _shortened(text: str) -> str:
 
 
 class UnsupportedFeature(MetadataError):
-    """A feature that the format or chunkmill does not support; nothing is guessed or dropped."""
+    """A feature that the format or chunkmill does not support; nothing is guessed or dropped.
+
+    Without a `format`, ``feature`` says which value a data type does not hold.
+    """
 
     format: str
     feature: str
@@ -213,7 +216,8 @@ class UnsupportedFeature(MetadataError):
         """Return the format and the feature."""
         where = f" (in {self.key!r})" if self.key else ""
         hint = f"; {self.hint}" if self.hint else ""
-        return f"{self.format} does not support {self.feature}{where}{hint}"
+        what = f"{self.format} does not support {self.feature}" if self.format else self.feature
+        return f"{what}{where}{hint}"
 
 
 class UnknownCodec(ChunkmillError, ValueError):

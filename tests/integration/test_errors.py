@@ -153,7 +153,7 @@ def test_changing_a_part(case):
     array, key, *where = case
     before = array.store.get(key)
     with pytest.raises(ChunkError) as caught:
-        array[-1, -1] = 5
+        array[-1, -1] = array.dtype.type(5)
     check(caught.value, array, key, *where)
     assert array.store.get(key) == before
 

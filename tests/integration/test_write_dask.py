@@ -479,6 +479,123 @@ def test_masked_blocks_of_an_array_that_does_not_tell(xp):
         cm.to_store(x, MemoryStore())
 
 
+def strange(xp, change, shape=(8, 8)):
+    """Return an array of (4, 4) blocks, of which one is not as declared."""
+
+    def block(values, block_info=None):
+        is_last = block_info[0]["chunk-location"] == tuple(n - 1 for n in block_info[0]["num-chunks"])
+        return change(values) if is_last else values
+
+    return xp.ones(shape, chunks=(4, 4)).map_blocks(block, dtype="f8", meta=np.empty((0, 0)))
+
+
+STRANGE_BLOCKS = {
+    "longer": (lambda b: np.vstack([b, b * 9]), r"\(8, 4\)"),
+    "shorter": (lambda b: b[:2], r"\(2, 4\)"),
+    "one that would be broadcast": (lambda b: b[:1], r"\(1, 4\)"),
+    "less axes": (lambda b: b[0], r"\(4,\)"),
+    "more axes": (lambda b: b[None], r"\(1, 4, 4\)"),
+    "a scalar": (lambda b: b.sum(), r"\(\)"),
+    "a number of Python": (lambda b: 5.0, r"\(\)"),
+}
+
+
+def existing(shape=(8, 8), chunks=(4, 4)):
+    return cm.create_array(MemoryStore(), "a", shape=shape, dtype="f8", chunks=chunks)
+
+
+def into_region(x, **options):
+    cm.store(x, existing((20, 20)), regions=(slice(3, 11), slice(4, 12)))
+
+
+def labelled(x, name="x"):
+    return xr.Dataset({"a": ((name, "y"), x)}, coords={"t": np.arange(3)})
+
+
+def append_dataset(x):
+    store = MemoryStore()
+    cm.write_dataset(labelled(np.ones((8, 8))), store)
+    cm.write_dataset(labelled(x), store, append_dim="x")
+
+
+def compare_dataset(x):
+    store = MemoryStore()
+    cm.write_dataset(labelled(np.ones((8, 8))), store)
+    cm.write_dataset(labelled(x).assign_coords(t=np.arange(3, 6)), store, append_dim="t")
+
+
+WAYS = {
+    "to_store": lambda x: cm.to_store(x, MemoryStore()),
+    "finer": lambda x: cm.to_store(x, MemoryStore(), chunks=(3, 3)),
+    "coarser": lambda x: cm.to_store(x, MemoryStore(), chunks=(8, 8)),
+    "shards": lambda x: cm.to_store(x, MemoryStore(), chunks=(2, 2), shards=(4, 4)),
+    "resumable": lambda x: cm.to_store(x, MemoryStore(), resume=True),
+    "store": lambda x: cm.store(x, existing()),
+    "region": into_region,
+    "append": lambda x: existing().append(x),
+    "write_dataset": lambda x: cm.write_dataset(labelled(x), MemoryStore()),
+    "append of a dataset": append_dataset,
+    "comparison of a dataset": compare_dataset,
+    "pyramid": lambda x: cm.pyramid(x, MemoryStore(), levels=2),
+    "transform": lambda x: cm.transform(np.sin, x, MemoryStore()),
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize(("change", "shape"), STRANGE_BLOCKS.values(), ids=STRANGE_BLOCKS)
+def test_a_block_of_another_shape_than_declared_is_refused(way, change, shape, xp):
+    with pytest.raises(ChunkmillError, match=rf"block \(1, 1\) has shape {shape}, the dask array declares \(4, 4\)"):
+        way(strange(xp, change))
+
+
+def test_nothing_of_a_block_of_another_shape_is_stored(xp):
+    array = existing()
+    with pytest.raises(UnsupportedFeature, match=r"block \(1, 1\)"):
+        cm.store(strange(xp, lambda b: np.vstack([b, b * 9])), array)
+    assert not array[4:, 4:].any()
+
+
+def test_a_part_of_a_block_that_is_cut_off_is_checked_too(xp):
+    x = strange(xp, lambda b: np.vstack([b, b]), (2000, 1000)).rechunk((1000, 1000))
+    y = x.map_blocks(lambda b: b[:-1], dtype="f8", meta=np.empty((0, 0)))
+    with pytest.raises(UnsupportedFeature, match=r"block \(., 0\) has shape"):
+        cm.to_store(y, MemoryStore(), chunks=(300, 300))
+
+
+STRANGE_VALUES = {  # what the blocks hold, and what they declare
+    "fractions": (np.array([1.0, 1.5]), "i4", r"1\.5 does not fit int32 \(the values are float64\)"),
+    "beyond a float": (np.array([1.0, 1e300]), "f4", r"1e\+300 does not fit float32"),
+    "digits": (np.array([1, 2**53 + 1]), "f8", "9007199254740993 does not fit float64"),
+    "NaN": (np.array([1.0, np.nan]), "i2", "nan does not fit int16"),
+    "imaginary": (np.array([1, 2j]), "f8", "2j does not fit float64"),
+    "half seconds": (np.array(["2020-01-01T00:00:00.5"] * 2, "M8[ns]"), "M8[s]", r"does not fit datetime64\[s\]"),
+    "numbers among texts": (np.array([1, 2]), "U3", "1 does not fit <U3"),
+}
+
+
+@pytest.mark.parametrize("chunks", [2, 3, 1], ids=["as blocks", "regrouped", "finer"])
+@pytest.mark.parametrize(("held", "declared", "said"), STRANGE_VALUES.values(), ids=STRANGE_VALUES)
+def test_a_block_of_another_dtype_is_kept_exactly_or_refused(held, declared, said, chunks, xp):
+    def x(change):
+        return xp.zeros(4, chunks=2).map_blocks(lambda _: change, dtype=declared, meta=np.empty(0, declared))
+
+    with pytest.raises(UnsupportedFeature, match=rf"block \([01],\) of the dask array: .*{said}"):
+        cm.to_store(x(held), MemoryStore(), chunks=chunks)
+    array = cm.create_array(MemoryStore(), shape=(2,), dtype=declared, chunks=(1,))
+    for write in (lambda: array.__setitem__(..., held), lambda: array.append(held)):
+        with pytest.raises(UnsupportedFeature, match=said):
+            write()
+    assert array.shape == (2,)
+
+
+@pytest.mark.parametrize("chunks", [2, 3], ids=["as blocks", "regrouped"])
+def test_floats_are_rounded_to_the_digits_that_are_declared(chunks, xp):
+    x = xp.zeros(4, chunks=2).map_blocks(lambda _: np.array([0.1, np.inf]), dtype="f4", meta=np.empty(0, "f4"))
+    store = MemoryStore()
+    cm.to_store(x, store, chunks=chunks)
+    np.testing.assert_array_equal(cm.open_array(store)[...], np.array([0.1, np.inf] * 2, "f4"))
+
+
 def test_values_set_directly():
     a = cm.create_array(MemoryStore(), shape=(2,), chunks=(1,), dtype=str)
     for values in (["a", None], np.array([1, "b"], dtype=object)):
@@ -489,8 +606,9 @@ def test_values_set_directly():
     b = cm.create_array(MemoryStore(), shape=(2,), chunks=(1,), dtype="i4")
     with pytest.raises(UnsupportedFeature, match="masked values"):
         b[...] = np.ma.masked_array([1, 2], [True, False])
-    with pytest.raises(ValueError, match="NaN"):
-        b[...] = [1.5, float("nan")]
+    with pytest.raises(UnsupportedFeature, match="nan does not fit int32"):
+        b[...] = [1.0, float("nan")]
+    assert not b[...].any()
 
 
 def test_bytes_of_any_length():

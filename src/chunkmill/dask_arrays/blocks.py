@@ -15,9 +15,13 @@ from typing import Any
 
 import cloudpickle
 from dask._task_spec import DataNode
+from dask.array import core as da
+from dask.array.blockwise import blockwise
 from dask.layers import ArrayBlockwiseDep
+from numpy.typing import NDArray
 
 from chunkmill.model.grid import ChunkGrid, DaskChunks, Region, RegularAxis, RunsAxis, run_lengths
+from chunkmill.model.user_values import checked_block
 
 __all__ = [
     "BlockRegions",
@@ -27,6 +31,7 @@ __all__ = [
     "stored_index",
     "unpacked_function",
     "unpacked_source",
+    "with_checked_blocks",
 ]
 
 
@@ -117,6 +122,19 @@ def _axis(lengths: Sequence[int]) -> RegularAxis | RunsAxis:
     if len(runs) == 1 or (len(runs) == 2 and runs[1][1] == 1 and runs[1][0] < runs[0][0]):  # noqa: PLR2004
         return RegularAxis(sum(lengths), max(1, lengths[0]))
     return RunsAxis(sum(lengths), runs)
+
+
+def with_checked_blocks(x: da.Array) -> da.Array:
+    """Return `x`, whose blocks are checked before anything is computed from them."""
+    regions, index = BlockRegions(x.chunks), tuple(range(x.ndim))
+    check: Any = SharedFunction(partial(_checked, regions.grid))
+    meta = x._meta  # noqa: SLF001 - dask's name for it
+    return blockwise(check, index, x, index, regions, index, dtype=x.dtype, meta=meta, align_arrays=False)  # type: ignore[no-any-return]
+
+
+def _checked(grid: ChunkGrid, block: Any, within: Region) -> NDArray[Any]:
+    index = tuple(axis.index(cut.start) for axis, cut in zip(grid.axes, within, strict=True))
+    return checked_block(block, index, tuple(cut.stop - cut.start for cut in within))
 
 
 class SharedFunction:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from chunkmill.array.selection import region_shape
 from chunkmill.dask_arrays.blocks import SharedFunction
 from chunkmill.model.grid import DaskChunks, Region
+from chunkmill.model.user_values import block_as_dtype, checked_block
 
 __all__ = ["AssembledBlock", "regroup"]
 
@@ -36,6 +37,7 @@ def regroup(
     *,
     name: str,
     n_results: int,
+    dtype: np.dtype[Any] | None = None,
 ) -> da.Array:
     """Return `function` mapped over the blocks of `x` rechunked to `chunks`.
 
@@ -44,8 +46,10 @@ def regroup(
     function
         Called with a block and the region that it covers; returns `n_results` numbers along a last axis after those of
         `x`, which have length 1.
+    dtype
+        Of the values of a block; that of `x` by default.
     """
-    call = SharedFunction(_Assembling(function))
+    call = SharedFunction(_Assembling(function, dtype or x.dtype))
     axes = [list(_spans(old, new)) for old, new in zip(x.chunks, chunks, strict=True)]
     graph: dict[Any, Any] = {}
     used = set()
@@ -59,7 +63,7 @@ def regroup(
             is_extracted.append(_is_worth_extracting(shape, region_shape(needed), x.dtype.itemsize))
             if is_extracted[-1]:
                 key = (f"extract-{name}", *index, *numbers)
-                graph[key] = Task(key, _extract, TaskRef(source), needed)
+                graph[key] = Task(key, _extract, TaskRef(source), needed, numbers, shape)
                 source = key
             references.append(TaskRef(source))
         key = (name, *index, 0)
@@ -84,7 +88,7 @@ class _Span:
     ----------
     extent
         In elements of the whole array.
-    numbers
+    numbers, lengths
         Of the source blocks that hold some of it.
     bounds
         First element of each of them, counted from the start of `extent`; then its end.
@@ -94,6 +98,7 @@ class _Span:
 
     extent: slice
     numbers: tuple[int, ...]
+    lengths: tuple[int, ...]
     bounds: tuple[int, ...]
     n_skipped: int
 
@@ -105,7 +110,8 @@ def _spans(old: Sequence[int], new: Sequence[int]) -> Iterator[_Span]:
     for start, stop in pairwise(accumulate(new, initial=0)):
         own = blocks[bisect_right(stops, start) : bisect_left(starts, stop)]
         bounds = (*(max(begin - start, 0) for _, begin, _ in own), stop - start)
-        yield _Span(slice(start, stop), tuple(n for n, _, _ in own), bounds, start - own[0][1] if own else 0)
+        numbers, lengths = tuple(n for n, _, _ in own), tuple(end - begin for _, begin, end in own)
+        yield _Span(slice(start, stop), numbers, lengths, bounds, start - own[0][1] if own else 0)
 
 
 def _needed(spans: Sequence[_Span]) -> Iterator[tuple[tuple[int, ...], Region]]:
@@ -147,31 +153,41 @@ def _computed(x: da.Array, key: Any) -> Any:
 # In the process that runs a task
 
 
-def _extract(block: NDArray[Any], needed: Region) -> NDArray[Any]:
-    return block[needed].copy()  # not a view, which would keep the whole block in memory
+def _extract(block: Any, needed: Region, index: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[Any]:
+    return checked_block(block, index, shape)[needed].copy()  # not a view, which would keep the whole block in memory
 
 
 class _Assembling:
     """Calls a function with an `AssembledBlock` of the source blocks that a task receives."""
 
-    def __init__(self, function: Callable[[AssembledBlock, Region], Any]) -> None:
+    def __init__(self, function: Callable[[AssembledBlock, Region], Any], dtype: np.dtype[Any]) -> None:
         self._function = function
+        self._dtype = dtype
 
-    def __call__(self, spans: tuple[_Span, ...], is_extracted: Sequence[bool], *sources: NDArray[Any]) -> Any:
-        return self._function(AssembledBlock(spans, is_extracted, sources), tuple(span.extent for span in spans))
+    def __call__(self, spans: tuple[_Span, ...], is_extracted: Sequence[bool], *sources: Any) -> Any:
+        block = AssembledBlock(spans, is_extracted, sources, self._dtype)
+        return self._function(block, tuple(span.extent for span in spans))
 
 
 class AssembledBlock:
     """A block over several source blocks, of which only the regions that are indexed are put together."""
 
-    def __init__(self, spans: tuple[_Span, ...], is_extracted: Sequence[bool], sources: Sequence[NDArray[Any]]) -> None:
+    def __init__(
+        self, spans: tuple[_Span, ...], is_extracted: Sequence[bool], sources: Sequence[Any], dtype: np.dtype[Any]
+    ) -> None:
+        self._spans, self._dtype = spans, dtype
         self._bounds = [span.bounds for span in spans]
         self._sources = {}
-        self._dtype = sources[0].dtype if sources else None  # a block without elements has none
         indexes = np.ndindex(*(len(span.numbers) for span in spans))
         for index, source, alone in zip(indexes, sources, is_extracted, strict=True):
             start = [0 if alone or i else span.n_skipped for i, span in zip(index, spans, strict=True)]
+            if not alone:
+                shape = tuple(span.lengths[i] for i, span in zip(index, spans, strict=True))
+                source = checked_block(source, self._numbers(index), shape)  # noqa: PLW2901
             self._sources[index] = source, start
+
+    def _numbers(self, index: Sequence[int]) -> tuple[int, ...]:
+        return tuple(span.numbers[i] for i, span in zip(index, self._spans, strict=True))
 
     @property
     def ndim(self) -> int:
@@ -190,11 +206,12 @@ class AssembledBlock:
         return block
 
     def _view(self, overlap: Sequence[tuple[int, slice, slice]]) -> NDArray[Any]:
-        source, start = self._sources[tuple(i for i, _, _ in overlap)]
+        index = tuple(i for i, _, _ in overlap)
+        source, start = self._sources[index]
         values: NDArray[Any] = source[
             tuple(slice(cut.start + s, cut.stop + s) for (_, cut, _), s in zip(overlap, start, strict=True))
         ]
-        return values
+        return block_as_dtype(values, self._dtype, self._numbers(index))
 
 
 def _overlaps(bounds: Sequence[int], cut: slice) -> Iterator[tuple[int, slice, slice]]:

@@ -51,7 +51,6 @@ from chunkmill.display.report import ReportMixin
 from chunkmill.errors import AlignmentError
 from chunkmill.journal.journal import Journal
 from chunkmill.model.grid import MOST_AXES, DaskChunks, Region
-from chunkmill.model.user_values import as_dtype, is_text
 from chunkmill.nodes.documents import declare_arrays
 from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files
 from chunkmill.runtime.cluster_locks import automatic_lock, check_guarded
@@ -245,14 +244,12 @@ def write_blocks(
     chunks = write_chunks(grid, region, x.chunks, array.dtype.itemsize)
     if isinstance(x, SourceArray) and x.source is not None and x.source.name == x.name:
         x = _read_for_writing(x, x.source, array, region, chunks, write_empty=write_empty)
-    if is_text(array.dtype) and x.dtype != array.dtype:
-        x = x.map_blocks(cast("Any", as_dtype), array.dtype, dtype=array.dtype)
-    x = x.astype(array.dtype, copy=False)
     if stored is not array:
         declare_arrays([array])
     write = WriteTask(
         array=array,
         start=tuple(cut.start for cut in region),
+        blocks=(regions := BlockRegions(chunks)).grid,
         lock=lock,
         write_empty=write_empty,
         journal=journal,
@@ -265,7 +262,7 @@ def write_blocks(
     )
     n_regrouped = 0
     if chunks != x.chunks:
-        counts = regroup(x, chunks, write, name=write.name, n_results=len(WriteCounts._fields))
+        counts = regroup(x, chunks, write, name=write.name, n_results=len(WriteCounts._fields), dtype=array.dtype)
         n_regrouped = x.npartitions
     else:
         index = tuple(range(x.ndim))
@@ -274,7 +271,7 @@ def write_blocks(
             (*index, x.ndim),
             x,
             index,
-            BlockRegions(chunks),
+            regions,
             index,
             dtype=np.int64,
             meta=np.empty((0,) * (x.ndim + 1), np.int64),

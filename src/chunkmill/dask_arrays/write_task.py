@@ -21,6 +21,7 @@ from chunkmill.array.chunk_io import puts_at_once, write_overlap
 from chunkmill.array.local_locks import LockFactory
 from chunkmill.array.other_stores import metered
 from chunkmill.array.pending_writes import PendingWrites, with_pending_writes
+from chunkmill.array.selection import region_shape
 from chunkmill.array.staleness import written_to
 from chunkmill.array.stored_array import CHECK_INTERVAL, StoredArray, chunk_step
 from chunkmill.array.threads import cut_evenly, in_threads
@@ -29,8 +30,8 @@ from chunkmill.dask_arrays.regroup import AssembledBlock
 from chunkmill.errors import NodeExists
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.records import Record
-from chunkmill.model.grid import Overlap, Region
-from chunkmill.model.user_values import as_dtype, check_unmasked
+from chunkmill.model.grid import ChunkGrid, Overlap, Region
+from chunkmill.model.user_values import block_as_dtype, checked_block
 from chunkmill.runtime.cancellation import unless_cancelled
 from chunkmill.runtime.preflight import check_process
 from chunkmill.runtime.scheduler import worker_task
@@ -97,6 +98,8 @@ class WriteTask:
     ----------
     start
         First element, in `array`, of the region that the dask array is written to.
+    blocks
+        How blocks divide the dask array.
     lock
         Of the store keys that the region covers partly.
     journal
@@ -114,6 +117,7 @@ class WriteTask:
 
     array: StoredArray
     start: tuple[int, ...]
+    blocks: ChunkGrid
     lock: LockFactory
     write_empty: bool
     journal: Journal | None
@@ -128,6 +132,9 @@ class WriteTask:
         if os.getpid() != self.client_process:
             check_process(self.needs)  # a worker may have joined after the others were checked
         region = tuple(slice(cut.start + s, cut.stop + s) for cut, s in zip(within, self.start, strict=True))
+        if not isinstance(block, (AssembledBlock, EncodedBlock)):
+            index = tuple(axis.index(cut.start) for axis, cut in zip(self.blocks.axes, within, strict=True))
+            block = block_as_dtype(checked_block(block, index, region_shape(within)), self.array.dtype, index)
         check = None if self.journal is None else self.journal.check
         if self.absent:
             check = _FreePath(self.array, self.absent)
@@ -154,11 +161,10 @@ class WriteTask:
         In the process of the client, `finished` waits for them. A worker may die before, so its task waits, but leaves
         its thread to another one.
         """
-        check_unmasked(block)
         array, writes, counts = self.array, PendingWrites(), []
         for overlap in array.write_layout.grid.overlaps(region):
             guard()
-            values = _as_dtype(_values(block, overlap), array.dtype)
+            values = _values(block, overlap)
             begin = partial(self._begin_key, writes, overlap, values.nbytes, guard)
             later = array.with_store(with_pending_writes(array.store, begin))
             counts.append(write_key(later, overlap, values, self.lock, self.write_empty))
@@ -181,11 +187,9 @@ class WriteTask:
         writes.begin(store, n_bytes)
 
     def _write(self, array: StoredArray, block: Block, region: Region, guard: Guard) -> WriteCounts:
-        check_unmasked(block)  # dask's metadata do not always show that blocks are masked
-
         def write_one(overlap: Overlap) -> WriteCounts:
             guard()
-            values = _as_dtype(_values(block, overlap), array.dtype)
+            values = _values(block, overlap)
             return write_key(array, overlap, values, self.lock, self.write_empty)
 
         if (only := array.write_layout.grid.only_overlap(region)) is not None:
@@ -304,18 +308,3 @@ def block_number(array: StoredArray, region: Region) -> int:
 def _values(block: Block, overlap: Overlap) -> Any:
     index: tuple[Any, ...] = (*overlap.in_region, ...)  # the dots keep a 0-d block an array
     return block[index]
-
-
-def _as_dtype(values: Any, dtype: np.dtype[Any]) -> Any:
-    """Return `values` in the dtype that their dask array declares.
-
-    Times that xarray encodes in a task may come in another; whatever would change by the conversion is an error.
-    """
-    if values.dtype == dtype:
-        return values
-    converted = as_dtype(values, dtype)
-    if values.dtype.kind in "iu" and (converted != values).any():
-        wrong = values[converted != values].flat[0]
-        msg = f"{wrong} does not fit {dtype}: a block of the dask array holds {values.dtype}, but it declares {dtype}"
-        raise ValueError(msg)
-    return converted

@@ -5,14 +5,26 @@ Not here: what a dtype is in a format (`chunkmill.model.dtypes`), dask's arrays 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chunkmill.errors import UnsupportedFeature
+from chunkmill.model.small_dtypes import complex_part, float_range, integer_range, is_small
 
-__all__ = ["as_dtype", "check_unmasked", "is_text", "masked", "plain", "scalar_of", "spread"]
+__all__ = [
+    "as_dtype",
+    "block_as_dtype",
+    "check_unmasked",
+    "checked_block",
+    "is_text",
+    "masked",
+    "plain",
+    "scalar_of",
+    "spread",
+]
 
 
 def plain(values: Any) -> NDArray[Any]:
@@ -36,32 +48,183 @@ def plain(values: Any) -> NDArray[Any]:
 
 
 def as_dtype(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Cast as numpy does, but turn no other value into a string, and truncate none.
+    """Return values in another dtype, exactly: only floats, which have fewer digits there, are rounded (P1).
+
+    Every value that a store gets passes here: of assignments and appends, of blocks of Dask arrays, of transforms.
 
     Raises
     ------
     UnsupportedFeature
-        Strings are wanted, and there are numbers or missing values: ``None`` would become ``"None"``. Or an element of
-        `dtype` holds fewer characters than some of the values have.
+        A value does not fit: it is out of range, a fraction among integers, NaN or missing where there is none, an
+        integer beyond the digits of floats, a time between two units, complex where the dtype is not, longer than a
+        text may be; or values of one kind would become those of another, as numbers text.
 
     Examples
     --------
     >>> as_dtype(np.array(["a", "bcd"], dtype=object), np.dtype(np.dtypes.StringDType()))
     array(['a', 'bcd'], dtype=StringDType())
+    >>> as_dtype([1.0, 2.0], np.dtype("i2")), as_dtype(0.1, np.dtype("f4"))
+    (array([1, 2], dtype=int16), array(0.1, dtype=float32))
     """
-    if dtype.kind in "SU":
-        values = np.asarray(values)
-        _check_width(values, dtype)
+    array = _as_array(values, dtype)
+    if array.dtype == dtype:
+        return array
+    try:
+        with np.errstate(all="ignore"):
+            cast, wrong = _cast(array, dtype)
+    except (TypeError, ValueError, OverflowError) as error:  # of numpy: no cast between the two, or no such date
+        if isinstance(error, UnsupportedFeature):
+            raise
+        raise _unfit(array, dtype, str(error)) from error
+    if wrong is not None and wrong.any():
+        raise _unfit(array[wrong][:1], dtype)
+    return cast
+
+
+Cast = tuple[NDArray[Any], NDArray[np.bool_] | None]
+"""Values in another dtype, and which of them are others there."""
+
+
+def _as_array(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return values as an array: text among numbers stays what it is, tuples are elements of structured dtypes."""
+    if hasattr(values, "dtype"):
+        return np.asarray(values)
+    of_objects: Any = object if dtype.kind in "OTSU" else None
+    if dtype.names is not None:
+        of_objects = [(name, object, dtype[name].shape) for name in dtype.names]
+    try:
+        return np.asarray(values, of_objects)
+    except (TypeError, ValueError) as error:  # lists of several lengths
+        raise ValueError(f"cannot make an array of {dtype}: {error}") from None
+
+
+def _cast(array: NDArray[Any], dtype: np.dtype[Any]) -> Cast:
+    if dtype.kind == "O":
+        return array.astype(object), None
+    if is_text(dtype) or dtype.names is not None:
+        return (_text if is_text(dtype) else _structured)(array, dtype), None
+    if array.dtype.kind == "O":
+        return _of_inferred(array, dtype)
+    if array.dtype.kind in "mM" or dtype.kind in "mM":
+        return _times(array, dtype)
+    if _is_number(dtype) and _is_number(array.dtype):
+        return _numbers(array, dtype)
+    is_raw = dtype.kind == "V" and array.dtype.kind in "VS" and not _is_number(dtype) and not _is_number(array.dtype)
+    fits = is_raw and array.itemsize <= dtype.itemsize
+    return array.astype(dtype) if fits else array, np.full(array.shape, not fits)
+
+
+def _structured(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    names = dtype.names or ()
+    if array.dtype.names is not None and len(array.dtype.names) != len(names):
+        raise _unfit(array, dtype, "it has other fields")
+    cast = np.empty(array.shape, dtype)
+    for i, name in enumerate(names):
+        own = array if array.dtype.names is None else array[array.dtype.names[i]]
+        cast[name] = as_dtype(own, dtype[name].base)
+    return cast
+
+
+def _of_inferred(array: NDArray[Any], dtype: np.dtype[Any]) -> Cast:
+    """Cast Python's objects: as what numpy takes them for, else one by one."""
+    missing = np.array([value is None for value in array.flat], np.bool_).reshape(array.shape)
+    if missing.any():
+        return array, missing
+    inferred = array.astype("M8") if dtype.kind == "M" else np.array(array.tolist())
+    if inferred.shape == array.shape and inferred.dtype.kind in "biufcmM":
+        return as_dtype(inferred, dtype), None
+    cast = array.astype(dtype)
+    return cast, np.asarray(cast.astype(object) != array)
+
+
+def _times(array: NDArray[Any], dtype: np.dtype[Any]) -> Cast:
+    if array.dtype.kind in "SUT" and dtype.kind == "M":
+        array = array.astype("U").astype("M8")
+    cast = array.astype(dtype)
+    if array.dtype.kind != dtype.kind:
+        return cast, np.ones(array.shape, np.bool_)
+    if np.datetime_data(array.dtype)[0] == "generic":  # a number of whatever unit
+        return cast, None
+    return cast, (cast.astype(array.dtype) != array) & ~(np.isnat(array) & np.isnat(cast))
+
+
+def _is_number(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "biufc" or is_small(dtype)
+
+
+def _numbers(array: NDArray[Any], dtype: np.dtype[Any]) -> Cast:
+    if is_small(array.dtype):  # as numbers of numpy's, which hold them all
+        is_integer = integer_range(array.dtype) is not None
+        array = array.astype("c8" if complex_part(array.dtype) else "i2" if is_integer else "f4")
+    if (part := complex_part(dtype)) is not None:
+        wrong = [each for each in (_numbers(array.real, part)[1], _numbers(array.imag, part)[1]) if each is not None]
+        return array.astype(dtype), np.logical_or.reduce(wrong) if wrong else None
+    if array.dtype.kind == "c":
+        cast, wrong_real = _numbers(array.real, dtype)
+        return cast, (array.imag != 0) if wrong_real is None else wrong_real | (array.imag != 0)
+    if array.dtype.kind == "b":
+        array = array.view(np.uint8)
+    cast = array.astype(dtype)
+    bounds = (0, 1) if dtype.kind == "b" else integer_range(dtype)
+    return cast, _wrong_floats(array, cast) if bounds is None else _wrong_integers(array, cast, bounds)
+
+
+def _wrong_integers(array: NDArray[Any], cast: NDArray[Any], bounds: tuple[int, int]) -> NDArray[np.bool_] | None:
+    """Return which numbers are others as integers within `bounds`."""
+    if not array.size:
+        return None
+    least, most = array.min(), array.max()
+    if array.dtype.kind == "f":
+        if least >= float(bounds[0]) and most < float(bounds[1] + 1):  # false of NaN
+            return np.asarray(cast.astype(array.dtype) != array)
+        return np.asarray(~((array >= float(bounds[0])) & (array < float(bounds[1] + 1)) & (np.rint(array) == array)))
+    if int(least) >= bounds[0] and int(most) <= bounds[1]:
+        return None
+    return (array < bounds[0]) | (array > bounds[1])
+
+
+def _wrong_floats(array: NDArray[Any], cast: NDArray[Any]) -> NDArray[np.bool_] | None:
+    """Return which numbers are others as floats, but for the digits of floats."""
+    known = float_range(cast.dtype)
+    if known is None or not array.size:
+        return None
+    if array.dtype.kind == "f":
+        if not is_small(cast.dtype):
+            is_wider = cast.dtype.itemsize >= array.dtype.itemsize
+            return None if is_wider or np.isfinite(cast).all() else np.isfinite(array) & ~np.isfinite(cast)
+        is_beyond = np.isfinite(array) & ((array > known.greatest) | (array < known.least))
+        return np.asarray(
+            is_beyond | (np.isinf(array) & (not known.has_infinity)) | (np.isnan(array) & (not known.has_nan))
+        )
+    exact = min(1 << known.precision, known.greatest)  # up to there all integers are held
+    limits = np.iinfo(array.dtype)
+    if known.has_zero and (
+        (limits.max <= exact and limits.min >= -exact)
+        or (array.max() <= exact and array.min() >= max(-exact, known.least))
+    ):
+        return None
+    back = cast.astype("f4") if is_small(cast.dtype) else cast
+    fits = np.isfinite(back) & (back < float(limits.max + 1))
+    return np.asarray(~(fits & (back.astype(array.dtype) == array)))
+
+
+def _text(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    if array.dtype.kind not in "OTSU":
+        raise _unfit(array.reshape(-1)[:1], dtype, "no value becomes text by itself")
+    strange = {kind for kind in _kinds(array) if not issubclass(kind, (str, bytes) if dtype.kind != "T" else str)}
+    if strange:
+        names = ", ".join(sorted(kind.__name__ for kind in strange))
+        hint = "fill what is missing; for bytes give codecs=['vlen-bytes'], for numbers x.astype(dtype)"
+        raise UnsupportedFeature(format="", feature=f"{names} among strings", hint=hint)
     if dtype.kind != "T":
-        return np.asarray(values, dtype)
-    array: NDArray[Any] = np.asarray(values)
-    if array.dtype.kind in "OT":
-        strange = {kind for kind in _kinds(array) if not issubclass(kind, str)}
-        if strange:
-            names = ", ".join(sorted(kind.__name__ for kind in strange))
-            hint = "fill what is missing; for bytes give codecs=['vlen-bytes'], for numbers x.astype(dtype)"
-            raise UnsupportedFeature(format="chunkmill", feature=f"{names} among strings", hint=hint)
-    return np.asarray(array, dtype)
+        _check_width(array, dtype)
+    return array.astype(dtype)
+
+
+def _unfit(array: NDArray[Any], dtype: np.dtype[Any], reason: str = "") -> UnsupportedFeature:
+    value = f"{array.reshape(-1)[0]!s:.80} does" if array.size == 1 else "the values do"
+    hint = f"{reason}; round or convert the values first, or write to an array of another dtype".removeprefix("; ")
+    return UnsupportedFeature(format="", feature=f"{value} not fit {dtype} (the values are {array.dtype})", hint=hint)
 
 
 def is_text(dtype: np.dtype[Any]) -> bool:
@@ -72,11 +235,9 @@ def is_text(dtype: np.dtype[Any]) -> bool:
 def _check_width(values: NDArray[Any], dtype: np.dtype[Any]) -> None:
     width = dtype.itemsize // (4 if dtype.kind == "U" else 1)
     if values.dtype.kind == "O":
-        lengths = np.array([len(each) if isinstance(each, (str, bytes)) else 0 for each in values.flat], np.intp)
-    elif values.dtype.kind == "T" or (values.dtype.kind in "SU" and values.dtype != dtype):
-        lengths = np.strings.str_len(values).reshape(-1)
+        lengths = np.array([len(each) for each in values.flat], np.intp)
     else:
-        return
+        lengths = np.strings.str_len(values).reshape(-1)
     if lengths.size and int(lengths.max()) > width:
         longest = str(values.reshape(-1)[int(lengths.argmax())])
         feature = f"{lengths.max()} characters, as {longest!r:.80} has, in elements of {dtype}"
@@ -102,6 +263,38 @@ def masked() -> UnsupportedFeature:
     return UnsupportedFeature(format="chunkmill", feature="masked values", hint=hint)
 
 
+def checked_block(block: Any, index: Sequence[int], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return what the task of a block has computed, as NumPy's array (P1).
+
+    Raises
+    ------
+    UnsupportedFeature
+        It has another shape than its dask array declares, or is masked.
+    """
+    check_unmasked(block)  # dask's metadata do not always show it
+    try:
+        values: NDArray[Any] = np.asarray(block)
+    except (TypeError, ValueError, RuntimeError) as error:  # of sparse arrays and the like
+        feature = f"block {tuple(index)} of the dask array is a {type(block).__name__}, not an array of NumPy"
+        raise UnsupportedFeature(format="", feature=feature, hint=str(error)) from error
+    if values.shape != shape:
+        feature = f"block {tuple(index)} has shape {values.shape}, the dask array declares {shape}"
+        hint = "say which shapes blocks have where the array is made: chunks= of map_blocks, shape= of from_delayed"
+        raise UnsupportedFeature(format="", feature=feature, hint=hint)
+    return values
+
+
+def block_as_dtype(values: NDArray[Any], dtype: np.dtype[Any], index: Sequence[int]) -> NDArray[Any]:
+    """Return values of a block in the dtype of an array, as `as_dtype`; an error names the block, too."""
+    if values.dtype == dtype:
+        return values
+    try:
+        return as_dtype(values, dtype)
+    except UnsupportedFeature as error:
+        feature = f"block {tuple(index)} of the dask array: {error.feature}"
+        raise UnsupportedFeature(format="", feature=feature, hint=error.hint) from None
+
+
 def spread(values: ArrayLike, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     """Broadcast `values` as numpy does when it assigns: leading axes of length 1 more do not matter.
 
@@ -121,26 +314,27 @@ def spread(values: ArrayLike, dtype: np.dtype[Any], shape: tuple[int, ...]) -> N
 
 
 def scalar_of(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return `value` as a scalar of `dtype`, or its zero; a value that the dtype cannot hold raises `ValueError`."""
+    """Return a fill value as a scalar of `dtype`, or its zero for ``None``; as `as_dtype`, but for numbers of times.
+
+    Raises
+    ------
+    UnsupportedFeature
+        The dtype does not hold the value.
+    """
     if value is None:
         if dtype.kind == "O":
             return b""
         return "" if isinstance(dtype, np.dtypes.StringDType) else np.zeros((), dtype)[()]
     if isinstance(dtype, np.dtypes.StringDType) or dtype.kind == "O":
         return value
+    what = f"fill value {value!r:.60}"
+    if dtype.kind in "mM" and np.asarray(value).dtype.kind in "iu":  # as documents say it
+        return np.asarray(value, dtype)[()]
     try:
-        return np.asarray(value, dtype)[()] if dtype.kind in "VMmSU" else _exact(value, dtype)
-    except (ValueError, TypeError, OverflowError) as error:
-        if isinstance(error, UnsupportedFeature):
-            raise
-        raise ValueError(f"fill value {value!r:.60} is none of dtype {dtype}: {error}") from None
-
-
-def _exact(value: Any, dtype: np.dtype[Any]) -> Any:
-    asked = np.asarray(value)
-    with np.errstate(all="ignore"):
-        scalar = asked.astype(dtype)[()] if asked.dtype.kind in "biufc" else np.asarray(value, dtype)[()]
-    inexact = dtype.kind in "iub" and asked.dtype.kind in "iufb" and scalar != asked
-    if asked.shape != () or inexact:
-        raise UnsupportedFeature(format="chunkmill", feature=f"fill value {value!r} for dtype {dtype}")
-    return scalar
+        scalar = as_dtype(value, dtype)
+        if scalar.shape == ():
+            return scalar[()]
+    except ValueError as error:
+        hint = f"{error}"
+        raise UnsupportedFeature(format="", feature=f"{what} is none of dtype {dtype}", hint=hint) from None
+    raise UnsupportedFeature(format="", feature=f"{what} is none of dtype {dtype}: it is not a scalar")

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from chunkmill.conversion.computed import ComputedStore
 from chunkmill.errors import UnsupportedFeature
 from chunkmill.model.multiscales import Level, image_name
 from chunkmill.model.ome_zarr import OME_VERSIONS
@@ -22,6 +21,7 @@ from chunkmill.nodes.multiscales import MultiscaleImage
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.pyramids.image import BaseImage, LevelTarget, level_convention
+from chunkmill.runtime.computed import ComputedStore
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import uncached
 

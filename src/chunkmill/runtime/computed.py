@@ -21,6 +21,7 @@ from dask.highlevelgraph import HighLevelGraph
 from chunkmill.errors import StoreError
 from chunkmill.journal.inputs import Inputs, inputs_of
 from chunkmill.model.grid import ChunkCoords
+from chunkmill.model.user_values import block_as_dtype, checked_block
 from chunkmill.stores.base import ByteRange, range_bounds
 from chunkmill.stores.memory import MemoryStore
 
@@ -47,7 +48,7 @@ class ComputedStore(MemoryStore):
     def __init__(self, values: da.Array) -> None:
         super().__init__()
         self.url = f"dask-array://{values.name}"
-        self.name, self.numblocks = values.name, values.numblocks
+        self.name, self.numblocks, self.shape = values.name, values.numblocks, tuple(map(int, values.shape))
         self.chunk_shape, self.dtype = tuple(map(int, values.chunksize)), values.dtype
         self.values: da.Array | None = values
 
@@ -99,8 +100,10 @@ class ComputedStore(MemoryStore):
         if found is None and self.values is None:
             reason = "the task was not given this block: an error of chunkmill, please report it"
             raise StoreError(url=self.url, key="/".join(map(str, ("c", *coords))), reason=reason)
-        block = np.asarray(self.values.blocks[coords].compute() if found is None else found[0])  # type: ignore[union-attr]
-        pads = [(0, full - n) for full, n in zip(self.chunk_shape, block.shape, strict=True)]
+        block = self.values.blocks[coords].compute() if found is None else found[0]  # type: ignore[union-attr]
+        shape = tuple(min(full, n - i * full) for full, n, i in zip(self.chunk_shape, self.shape, coords, strict=True))
+        block = block_as_dtype(checked_block(block, coords, shape), self.dtype, coords)
+        pads = [(0, full - n) for full, n in zip(self.chunk_shape, shape, strict=True)]
         padded = np.pad(block, pads) if any(n for _, n in pads) else block
         return padded.astype(self.dtype.newbyteorder("<"), copy=False).tobytes()
 

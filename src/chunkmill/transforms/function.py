@@ -18,8 +18,9 @@ import numpy as np
 from dask.utils import has_keyword
 from numpy.typing import NDArray
 
-from chunkmill.errors import TransformError
+from chunkmill.errors import TransformError, UnsupportedFeature
 from chunkmill.model.grid import ChunkGrid, Region
+from chunkmill.model.user_values import as_dtype
 from chunkmill.transforms.blocks import ArrayAxes
 from chunkmill.transforms.fingerprint import shown_function
 
@@ -181,24 +182,7 @@ def checked_result(
         return result
     if not np.can_cast(result.dtype, dtype, "same_kind"):
         raise TypeError(f"the function returned {result.dtype}, which {dtype} does not hold: cast it, or give dtype=")
-    return _cast(result, dtype)
-
-
-def _cast(result: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return values in a dtype of their kind; `ValueError` where it does not hold them: floats may be rounded alone."""
-    is_narrower = not np.can_cast(result.dtype, dtype, "safe")
-    if is_narrower and dtype.kind in "iu" and result.size:
-        least, most = result.min(), result.max()
-        if least < np.iinfo(dtype).min or most > np.iinfo(dtype).max:
-            raise ValueError(
-                f"the function returned values from {least} to {most}, beyond {dtype}: give a wider dtype="
-            )
     try:
-        with np.errstate(over="raise"):
-            cast = result.astype(dtype)
-    except FloatingPointError:
-        msg = f"the function returned {result.dtype} beyond what {dtype} holds: give a wider dtype="
-        raise ValueError(msg) from None
-    if is_narrower and dtype.kind in "US" and (cast != result).any():
-        raise ValueError(f"the function returned texts that {dtype} cuts: give a wider dtype=")
-    return cast
+        return as_dtype(result, dtype)
+    except UnsupportedFeature as error:
+        raise ValueError(f"the function returned what does not fit: {error.feature}: give a wider dtype=") from None

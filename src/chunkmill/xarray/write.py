@@ -29,6 +29,7 @@ from chunkmill.display.report import ReportMixin, format_bytes
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.journal.lease import check_no_job
 from chunkmill.model.grid import Overlap
+from chunkmill.model.user_values import as_dtype
 from chunkmill.nodes import replacing
 from chunkmill.nodes.api import open_existing
 from chunkmill.nodes.consolidated import refresh_consolidated
@@ -440,7 +441,7 @@ def _write_in_memory(
                 check_guarded(array.store, array.path, lock)
             if planned.stored is not array:
                 declare_arrays([array])
-            data = np.asarray(planned.data).astype(array.dtype, copy=False)
+            data = as_dtype(planned.data, array.dtype)
             empty = write_empty if planned.write_empty is None else planned.write_empty
             with written_to(array, planned.stored) as there:
                 write = partial(_write_key, there, data, lock=lock, write_empty=empty)

@@ -15,6 +15,7 @@ from xarray import Dataset, DataTree, Variable, conventions
 
 from chunkmill.array.selection import full_region
 from chunkmill.array.stored_array import StoredArray
+from chunkmill.dask_arrays.blocks import with_checked_blocks
 from chunkmill.errors import DatasetError, NodeExists, NodeNotFound, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.model.grid import Region
@@ -404,7 +405,7 @@ def _plan_known(plan: DatasetPlan, target: _WriteTarget, name: str, variable: Va
         raise DatasetError(
             variable=name, url=array.url, reason=reason, hint="region= writes a region, append_dim= appends"
         )
-    data = variable.data if variable.chunks is not None else variable.to_numpy()
+    data = with_checked_blocks(variable.data) if variable.chunks is not None else variable.to_numpy()
     if _is_fixed(target, name, stored):
         stored.compare(data, array, region)
         plan.unchanged.append(array.path)

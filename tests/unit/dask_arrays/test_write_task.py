@@ -22,7 +22,8 @@ from chunkmill.stores.memory import MemoryStore
 
 def task_on(array, journal=None, start=(0, 0), **changed):
     arguments = {"client_process": os.getpid(), "needs": b"", "name": "write-a-1", "stored": None} | changed
-    return WriteTask(array.stored, start, local_lock, write_empty=False, journal=journal, **arguments)
+    blocks = array.stored.chunk_grid
+    return WriteTask(array.stored, start, blocks, local_lock, write_empty=False, journal=journal, **arguments)
 
 
 @pytest.fixture
