@@ -193,7 +193,7 @@ def why(error: ChunkmillError) -> str:
 
 
 def note(name: str) -> str:
-    from chunkmill.model.small_dtypes import SMALL
+    from chunkmill.model.dtypes import SMALL
 
     if name in SMALL:
         return "needs `chunkmill[dtypes]`"

@@ -12,8 +12,8 @@ from support.recording import FarStore, RecordingStore
 
 import chunkmill as cm
 from chunkmill.array import staleness
-from chunkmill.array.advanced_indexing import read_outer, read_points
 from chunkmill.array.chunk_io import write_region
+from chunkmill.array.scattered import read_outer, read_points
 from chunkmill.array.selection import full_region
 from chunkmill.array.staleness import unchanged_while_written
 from chunkmill.errors import StoreError

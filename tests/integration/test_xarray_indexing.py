@@ -12,7 +12,7 @@ from support.datasets import needs_xarray, read, read_by_xarray, write_temperatu
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.array.advanced_indexing import read_outer, read_points
+from chunkmill.array.scattered import read_outer, read_points
 from chunkmill.errors import RegionError
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store

@@ -14,8 +14,8 @@ from chunkmill.codecs.base import ChunkSpec, fill_array
 from chunkmill.codecs.elements import is_fill
 from chunkmill.codecs.registry import build_pipeline, parse_codecs, sharded
 from chunkmill.errors import CodecError
+from chunkmill.model.dtypes import SMALL, is_small, n_bits, small_dtype
 from chunkmill.model.metadata import NamedConfig
-from chunkmill.model.small_dtypes import SMALL, is_small, n_bits, small_dtype
 
 SMALL_TYPES = [small_dtype(name, format_name="", key="") for name in SMALL]
 DTYPES = st.sampled_from(

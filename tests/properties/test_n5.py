@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from chunkmill.codecs.base import ChunkSpec
-from chunkmill.codecs.n5_lz4 import N5Lz4
+from chunkmill.codecs.n5_block import N5Lz4
 from chunkmill.codecs.registry import build_pipeline
-from chunkmill.formats.n5 import CHUNK_KEYS, N5
-from chunkmill.formats.n5_compression import n5_chain, zarr_chain
+from chunkmill.formats.n5 import CHUNK_KEYS, N5, n5_chain, zarr_chain
 from chunkmill.formats.zarr_v3_draft import ZarrV3Draft, chunk_keys
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig

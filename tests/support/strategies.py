@@ -3,10 +3,9 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from chunkmill.model.dtypes import PLAIN, STRING, byte_order
+from chunkmill.model.dtypes import PLAIN, SMALL, STRING, byte_order, cleared, complex_part, is_small, small_dtype
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, NamedConfig
-from chunkmill.model.small_dtypes import SMALL, cleared, complex_part, is_small, small_dtype
 
 # --------------------------------------------------------------------------------------------------------------------
 # Shapes, grids, regions

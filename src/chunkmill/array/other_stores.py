@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
-from chunkmill.array.begun_reads import BegunReads
+from chunkmill.array.pending_writes import BegunReads
 from chunkmill.array.present_keys import Numbers
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.model.grid import Region

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from chunkmill.codecs.base import Buffer, ChunkSpec, DecodesInto
 from chunkmill.codecs.elements import copy_rows, in_c_order
+from chunkmill.model.dtypes import cleared, is_small, n_bits
 from chunkmill.model.metadata import JSON, NamedConfig
-from chunkmill.model.small_dtypes import cleared, is_small, n_bits
 
 __all__ = ["BytesCodec", "as_native", "buffer_size", "byte_view", "check_claim", "integer", "is_own"]
 

@@ -1,12 +1,13 @@
-"""The `cast_value` filter: the same numbers in another dtype, rounded and bounded as the configuration says.
+"""Filters that change numbers by rule, never by chance: `cast_value`, `scale_offset` and `bitround`.
 
-Spec: zarr-extensions, codecs/cast_value. Decoding casts back by the same rules. How single numbers are rounded is
-`chunkmill.codecs.rounding`'s; numcodecs' ``astype``, which casts as numpy does: `chunkmill.codecs.numcodecs`.
+Integers and floats of any width, ml_dtypes' too. Spec: zarr-extensions, codecs/cast_value ("Procedure"; decoding casts
+back by the same rules), codecs/scale_offset, codecs/bitround (whose decoding is the identity). numcodecs' ``astype``
+and ``fixedscaleoffset``: `chunkmill.codecs.numcodecs`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,14 +15,393 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.codecs.base import ChunkSpec
-from chunkmill.codecs.rounding import OUT_OF_RANGE, ROUNDINGS, cast
-from chunkmill.model.dtypes import DType, emit_v3
+from chunkmill.codecs.bytes import integer
+from chunkmill.model.dtypes import (
+    DType,
+    FloatRange,
+    complex_part,
+    emit_v3,
+    float_range,
+    integer_range,
+    is_small,
+    mantissa_bits,
+    n_bits,
+)
 from chunkmill.model.dtypes import parse_v3 as parse_dtype
+from chunkmill.model.fill_values import parse_v3
 from chunkmill.model.fill_values import parse_v3 as parse_scalar
 from chunkmill.model.metadata import JSON, NamedConfig
-from chunkmill.model.small_dtypes import float_range, integer_range
 
-__all__ = ["CastValue"]
+__all__ = ["OUT_OF_RANGE", "ROUNDINGS", "BitRound", "CastValue", "ScaleOffset", "cast"]
+
+
+@dataclass(frozen=True, slots=True)
+class BitRound:
+    """Round floats to `keepbits` bits of their mantissa, integers to as many from the first that is set."""
+
+    keepbits: int
+    name: str = "bitround"
+
+    @classmethod
+    def from_named(cls, name: str, configuration: Mapping[str, JSON], spec: ChunkSpec) -> BitRound:
+        """Build the codec from ``{"keepbits": 3}``."""
+        if set(configuration) != {"keepbits"}:
+            raise ValueError(f"got the members {sorted(configuration)}, expected 'keepbits'")
+        # numcodecs allows 0, the registry does not
+        low = 1 if name == "bitround" else 0
+        codec = cls(integer(configuration, "keepbits", 0, low, 1 << 10), name)
+        codec.spec_after(spec)
+        return codec
+
+    def config(self) -> NamedConfig:
+        """Name the codec as data."""
+        return NamedConfig(self.name, {"keepbits": self.keepbits})
+
+    def spec_after(self, spec: ChunkSpec) -> ChunkSpec:
+        """Return `spec`; raises where the dtype holds no numbers."""
+        _words(spec.dtype)
+        return spec
+
+    def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> NDArray[Any]:
+        """Round the chunk; ties to even. What would overflow to the next power of two or to NaN is truncated."""
+        words, mantissa = _words(spec.dtype)
+        bits = np.ascontiguousarray(chunk).reshape(-1).view(words)
+        if mantissa is None:
+            rounded = _round_integers(bits, max(self.keepbits, 1), spec.dtype)
+        else:
+            rounded = bits if self.keepbits >= mantissa else _round_floats(bits, mantissa - self.keepbits, mantissa)
+        return rounded.view(spec.dtype).reshape(chunk.shape)
+
+    def decode(self, chunk: NDArray[Any], spec: ChunkSpec) -> NDArray[Any]:  # noqa: ARG002
+        """Return `chunk` as it is."""
+        return chunk
+
+
+def _words(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], int | None]:
+    """Return the unsigned integers that hold the bits of one number of `dtype`, and the bits of its mantissa."""
+    part = complex_part(dtype) or dtype
+    if part.kind in "iumM":
+        return np.dtype(f"u{part.itemsize}"), None
+    if (mantissa := mantissa_bits(part)) is None or part.itemsize == 1:
+        raise ValueError(f"bitround needs numbers, not {dtype}")
+    return np.dtype(f"u{part.itemsize}"), mantissa
+
+
+def _round_floats(bits: NDArray[Any], n_dropped: int, mantissa: int) -> NDArray[Any]:
+    word = bits.dtype.type
+    dropped, half = word(n_dropped), word((1 << (n_dropped - 1)) - 1)
+    mask = word(np.iinfo(bits.dtype).max >> n_dropped << n_dropped)
+    rounded = (bits + ((bits >> dropped) & word(1)) + half) & mask
+    negative = word(1 << (bits.dtype.itemsize * 8 - 1))
+    exponent = word((int(negative) - 1) >> mantissa << mantissa)
+    # the carry of a NaN's payload would run through its exponent into the sign bit
+    is_nan = (bits & ~negative) > exponent
+    return np.where(is_nan, bits, rounded)
+
+
+def _round_integers(bits: NDArray[Any], keepbits: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    word = bits.dtype.type
+    n_bits = bits.dtype.itemsize * 8
+    smeared = bits.copy()  # every bit below the first one set
+    for shift in (1, 2, 4, 8, 16, 32):
+        if shift < n_bits:
+            smeared |= smeared >> word(shift)
+    kept = smeared >> word(keepbits) if keepbits < n_bits else np.zeros_like(smeared)  # the bits to drop
+    half = kept >> word(1)
+    lowest = kept + word(1)  # the lowest bit to keep; 0 where none is dropped and all are kept
+    tie_up = np.where((bits & lowest) != 0, word(1), word(0))
+    truncated = bits & ~kept
+    up = (bits & kept) + np.where(kept != 0, half + tie_up, word(0)) > kept
+    # a step up from the greatest integer would wrap around, or become negative
+    highest = word(np.iinfo(bits.dtype).max)
+    most = highest if dtype.kind == "u" else word(int(highest) >> 1)
+    fits = np.where(truncated <= most, truncated < most - kept, truncated < highest - kept)
+    result: NDArray[Any] = np.where(up & fits, truncated + lowest, truncated)
+    return result
+
+
+_EXACT_BITS = 32  # a product of two integers of so many bits fits int64
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleOffset:
+    """Subtract `offset` and multiply by `scale`, both as the JSON of a fill value of the dtype."""
+
+    offset: JSON = 0
+    scale: JSON = 1
+    name: str = "scale_offset"
+
+    @classmethod
+    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> ScaleOffset:
+        """Build the codec from ``{"offset": 5, "scale": 0.1}``."""
+        if unknown := set(configuration) - {"offset", "scale"}:
+            raise ValueError(f"unknown members {sorted(unknown)}")
+        codec = cls(configuration.get("offset", 0), configuration.get("scale", 1))
+        codec.spec_after(spec)
+        return codec
+
+    def config(self) -> NamedConfig:
+        """Name the codec as data."""
+        return NamedConfig(self.name, {"offset": self.offset, "scale": self.scale})
+
+    def spec_after(self, spec: ChunkSpec) -> ChunkSpec:
+        """Return `spec` with the fill value encoded; raises where the dtype or that value cannot be."""
+        _, scale = self._scalars(spec.dtype)
+        if float(scale) == 0:
+            raise ValueError("scale is 0, which cannot be divided by")
+        fill = spec.fill_value
+        if fill is not None:
+            fill = self.encode(np.array([fill], spec.dtype), spec)[0]
+        return ChunkSpec(spec.shape, spec.dtype, fill)
+
+    def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> NDArray[Any]:
+        """Scale the chunk; numbers that the dtype does not hold raise."""
+        offset, scale = self._scalars(spec.dtype)
+        limits = integer_range(spec.dtype)
+        if limits is None:
+            with np.errstate(all="ignore"):
+                encoded: NDArray[Any] = ((chunk - offset) * scale).astype(spec.dtype, copy=False)
+                lost = np.isfinite(chunk) & ~np.isfinite(encoded)
+            if lost.any():
+                raise ValueError(f"{chunk[lost].reshape(-1)[0]} scaled is not a finite {spec.dtype}")
+            return encoded
+        wide = _widened(chunk)
+        scaled = _narrowed(wide - int(offset), limits, wide.dtype) * int(scale)
+        return _narrowed(scaled, limits, spec.dtype).reshape(chunk.shape)
+
+    def decode(self, chunk: NDArray[Any], spec: ChunkSpec) -> NDArray[Any]:
+        """Undo the scaling; integers that are no multiples of the scale raise."""
+        offset, scale = self._scalars(spec.dtype)
+        limits = integer_range(spec.dtype)
+        if limits is None:
+            with np.errstate(all="ignore"):
+                decoded: NDArray[Any] = (chunk / scale + offset).astype(spec.dtype, copy=False)
+            return decoded
+        wide = _widened(chunk)
+        if int(scale) != 1:
+            if (rest := wide % int(scale) != 0).any():
+                raise ValueError(f"{wide[rest][0]} is not a multiple of the scale {int(scale)}")
+            wide = wide // int(scale)
+        return _narrowed(wide + int(offset), limits, spec.dtype).reshape(chunk.shape)
+
+    def _scalars(self, dtype: np.dtype[Any]) -> tuple[Any, Any]:
+        if integer_range(dtype) is None and float_range(dtype) is None:
+            raise ValueError(f"scale_offset needs real numbers, not {dtype}")
+        offset = parse_v3(self.offset, dtype, key="codecs", field="offset") if self.offset != 0 else _zero(dtype)
+        return offset, parse_v3(self.scale, dtype, key="codecs", field="scale")
+
+
+def _zero(dtype: np.dtype[Any]) -> Any:
+    # float8_e8m0fnu has no 0 to subtract
+    known = float_range(dtype)
+    return np.float64(0) if known is not None and not known.has_zero else np.zeros((), dtype)[()]
+
+
+def _widened(chunk: NDArray[Any]) -> NDArray[Any]:
+    """Return integers in which sums and products of two of them are exact: Python's own for those of 64 bits."""
+    narrow = 8 * chunk.dtype.itemsize <= _EXACT_BITS
+    return np.atleast_1d(chunk.astype(np.int64 if narrow else object))  # of no axes, objects would come out bare
+
+
+def _narrowed(values: NDArray[Any], limits: tuple[int, int], dtype: np.dtype[Any]) -> NDArray[Any]:
+    if values.size and not (limits[0] <= int(values.min()) and int(values.max()) <= limits[1]):
+        raise ValueError(f"numbers from {values.min()} to {values.max()}, which do not fit {limits[0]} to {limits[1]}")
+    return values.astype(dtype)
+
+
+ROUNDINGS = ("nearest-even", "towards-zero", "towards-positive", "towards-negative", "nearest-away")
+OUT_OF_RANGE = (None, "clamp", "wrap")
+
+_MANTISSA = 53  # bits of a float64
+_LARGEST_SHIFT = 63
+
+
+def cast(values: NDArray[Any], dtype: np.dtype[Any], rounding: str, out_of_range: str | None) -> NDArray[Any]:
+    """Return `values` in `dtype`; `ValueError` for a number that has no place there and for which no rule is given.
+
+    Parameters
+    ----------
+    values
+        Integers or floats, of numpy's dtypes or ml_dtypes'.
+    rounding
+        One of `ROUNDINGS`.
+    out_of_range
+        ``"clamp"``: the end of the range, or infinity where there is one. ``"wrap"``: modulo ``2**bits``, into
+        integers.
+
+    Examples
+    --------
+    >>> cast(np.array([2.5, -1.0, 300.0]), np.dtype("u1"), "nearest-away", "wrap")
+    array([  3, 255,  44], dtype=uint8)
+    """
+    if values.dtype == dtype:
+        return values
+    if not values.ndim:  # numpy warns of scalars that wrap around
+        return cast(values.reshape(1), dtype, rounding, out_of_range).reshape(())
+    limits, known = integer_range(dtype), float_range(dtype)
+    if limits is not None:
+        if integer_range(values.dtype) is not None:
+            return _to_integers(_native(values), dtype, limits, out_of_range)
+        return _floats_to_integers(_native(values).astype(np.float64), dtype, limits, rounding, out_of_range)
+    if known is None:
+        raise ValueError(f"{dtype} holds no real numbers")
+    return _to_floats(_native(values), dtype, known, rounding, out_of_range)
+
+
+def _native(values: NDArray[Any]) -> NDArray[Any]:
+    """Return numbers of ml_dtypes in the dtype of numpy's that holds them all."""
+    if values.dtype.kind in "iuf" and not is_small(values.dtype):
+        return values
+    limits = integer_range(values.dtype)
+    if limits is None:
+        return values.astype(np.float64)
+    # by way of bits, of which those above an element's own may hold anything
+    n, raw = n_bits(values.dtype), values.view(np.uint8) & np.uint8((1 << n_bits(values.dtype)) - 1)
+    return raw if limits[0] == 0 else ((raw ^ np.uint8(1 << (n - 1))).astype(np.int8) - np.int8(1 << (n - 1)))
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# To integers
+
+
+def _to_integers(
+    values: NDArray[Any], dtype: np.dtype[Any], limits: tuple[int, int], out_of_range: str | None
+) -> NDArray[Any]:
+    low, high = limits
+    beyond = (values < low) | (values > high)
+    if beyond.any():
+        if out_of_range is None:
+            raise ValueError(f"{values[beyond].reshape(-1)[0]} is out of the range of {dtype}")
+        if out_of_range == "clamp":
+            values = np.where(values < low, low, np.where(values > high, high, values.astype(object)))
+    return _wrapped(values, dtype)
+
+
+def _wrapped(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return integers modulo the range of `dtype`."""
+    if not is_small(dtype):
+        return values.astype(dtype)
+    raw = values.astype(np.int64).astype(np.uint8) & np.uint8((1 << n_bits(dtype)) - 1)
+    return raw.view(dtype)
+
+
+def _floats_to_integers(
+    values: NDArray[np.float64], dtype: np.dtype[Any], limits: tuple[int, int], rounding: str, out_of_range: str | None
+) -> NDArray[Any]:
+    low, high = limits
+    if not (finite := np.isfinite(values)).all():
+        raise ValueError(f"{values[~finite].reshape(-1)[0]} is not an integer")
+    whole = _INTEGRAL[rounding](values)
+    below, above = whole < float(low), whole >= float(high + 1)
+    if out_of_range is None and (below | above).any():
+        raise ValueError(f"{values[below | above].reshape(-1)[0]} is out of the range of {dtype}")
+    # by way of the magnitude in 64 bits: a float64 has no room for 2**64 - 1
+    magnitude = np.fmod(np.abs(whole), 2.0**64).astype(np.uint64)
+    wrapped = _wrapped(np.where(whole < 0, np.uint64(0) - magnitude, magnitude).view(np.int64), dtype)
+    if out_of_range == "clamp":
+        wrapped[below], wrapped[above] = low, high
+    return wrapped
+
+
+def _away(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    magnitude = np.abs(values)
+    floor = np.floor(magnitude)
+    up = magnitude - floor >= 0.5  # noqa: PLR2004 - adding a half first could round
+    rounded: NDArray[np.float64] = np.copysign(floor + up, values)
+    return rounded
+
+
+_INTEGRAL: Mapping[str, Callable[[Any], NDArray[np.float64]]] = {
+    "nearest-even": np.rint,
+    "towards-zero": np.trunc,
+    "towards-positive": np.ceil,
+    "towards-negative": np.floor,
+    "nearest-away": _away,
+}
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# To floats
+
+
+def _to_floats(
+    values: NDArray[Any], dtype: np.dtype[Any], known: FloatRange, rounding: str, out_of_range: str | None
+) -> NDArray[Any]:
+    widened = values.dtype.kind == "f" and np.can_cast(values.dtype, dtype)  # numpy calls int64 to float64 safe, too
+    if not is_small(dtype) and (rounding == "nearest-even" or widened):
+        with np.errstate(all="ignore"):
+            result = values.astype(dtype)  # numpy rounds once, to even
+        beyond = np.isinf(result) & np.isfinite(values)
+        if beyond.any() and out_of_range is None:
+            raise ValueError(f"{values[beyond].reshape(-1)[0]} is out of the range of {dtype}")
+        return result
+    rounded = _rounded(values, known, rounding)
+    with np.errstate(invalid="ignore"):
+        beyond = np.isfinite(values) & ((rounded > known.greatest) | (rounded < known.least))
+    special = ~np.isfinite(values)
+    lost = special & ~np.where(np.isnan(values), known.has_nan, known.has_infinity)
+    if lost.any() or (beyond.any() and out_of_range is None):
+        raise ValueError(f"{values[lost | beyond].reshape(-1)[0]} has no place in {dtype}")
+    if beyond.any():
+        top = np.inf if known.has_infinity else known.greatest
+        bottom = -np.inf if known.has_infinity else known.least
+        rounded = np.where(beyond, np.where(rounded > known.greatest, top, bottom), rounded)
+    with np.errstate(all="ignore"):
+        return rounded.astype(dtype)
+
+
+def _rounded(values: NDArray[Any], known: FloatRange, rounding: str) -> NDArray[np.float64]:
+    """Return numbers as float64, each rounded to the precision that floats like `known` have at its size."""
+    negative = np.signbit(values) if values.dtype.kind == "f" else values < 0
+    if values.dtype.kind == "f":
+        with np.errstate(invalid="ignore"):
+            fraction, exponent = np.frexp(np.abs(values.astype(np.float64)))
+            finite = np.isfinite(fraction)
+            digits = np.where(finite, fraction * 2.0**_MANTISSA, 0).astype(np.uint64)
+        exponent = np.where(finite, exponent, 0).astype(np.int64) - _MANTISSA
+    else:
+        wide = values.astype(np.uint64) if values.dtype.kind == "u" else values.astype(np.int64).view(np.uint64)
+        digits = np.where(negative, np.uint64(0) - wide, wide)
+        exponent, finite = np.zeros(values.shape, np.int64), np.ones(values.shape, np.bool)
+    # the exponent of the last digit that is kept
+    lowest = np.maximum(_bit_length(digits) + exponent - known.precision, known.lowest_exponent)
+    shift = np.maximum(lowest - exponent, 0)
+    kept = _shifted(digits, shift, rounding, negative)
+    with np.errstate(over="ignore"):
+        result = np.ldexp(kept.astype(np.float64), (exponent + shift).astype(np.int32))
+    signed = np.where(negative, -result, result)
+    return np.where(finite, signed, values.astype(np.float64))
+
+
+def _shifted(
+    digits: NDArray[np.uint64], shift: NDArray[np.int64], rounding: str, negative: NDArray[Any]
+) -> NDArray[np.uint64]:
+    """Return ``digits / 2**shift``, rounded."""
+    shift = np.minimum(shift, _LARGEST_SHIFT + 2)  # where not even the first digit is half of one that is kept
+    by = np.minimum(shift, _LARGEST_SHIFT).astype(np.uint64)
+    kept = np.where(shift > _LARGEST_SHIFT, np.uint64(0), digits >> by)
+    rest = np.where(shift > _LARGEST_SHIFT, digits, digits & ((np.uint64(1) << by) - np.uint64(1)))
+    half = np.uint64(1) << np.clip(shift - 1, 0, _LARGEST_SHIFT).astype(np.uint64)
+    far = shift > _LARGEST_SHIFT + 1
+    odd = (kept & np.uint64(1)).astype(np.bool)
+    if rounding == "nearest-even":
+        up = ((rest > half) | ((rest == half) & odd)) & ~far
+    elif rounding == "nearest-away":
+        up = (rest >= half) & ~far
+    elif rounding == "towards-zero":
+        up = np.zeros(digits.shape, np.bool)
+    else:
+        up = (rest > 0) & (negative == (rounding == "towards-negative"))
+    rounded: NDArray[np.uint64] = kept + (up & (shift > 0)).astype(np.uint64)
+    return rounded
+
+
+def _bit_length(digits: NDArray[np.uint64]) -> NDArray[np.int64]:
+    high = (digits >> np.uint64(32)).astype(np.float64)  # each half is exact in a float64
+    low = (digits & np.uint64(0xFFFFFFFF)).astype(np.float64)
+    lengths = np.where(high > 0, np.frexp(high)[1] + 32, np.frexp(low)[1])
+    return lengths.astype(np.int64)
+
 
 Pairs = tuple[tuple[Any, Any], ...]
 

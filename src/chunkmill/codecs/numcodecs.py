@@ -4,7 +4,7 @@ Names are ``numcodecs.<id>``, configurations numcodecs' own without the id. Spec
 Third parties' come by numcodecs' registry and its entry points; or by the entry points ``zarr.codecs``, under a name of
 their own in Zarr v3, where the class that they lead to is one of numcodecs'.
 Not here: compressors, which need bounds of their own (`chunkmill.codecs.compressors`), and the codecs of objects
-(`chunkmill.codecs.vlen`, `chunkmill.codecs.object_codecs`).
+(`chunkmill.codecs.vlen`, `chunkmill.codecs.vlen`).
 
 numcodecs sees buffers, and views them as the dtype of its configuration: a delta of ``i8`` over ``M8`` is common.
 Chunks are in native byte order here, so the codecs are built with native dtypes; the byte order of storage belongs to

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from chunkmill.codecs.base import Buffer, ChunkSpec
 from chunkmill.codecs.bytes import buffer_size
-from chunkmill.model.dtypes import with_byte_order
+from chunkmill.model.dtypes import complex_part, integer_range, is_small, n_bits, with_byte_order
 from chunkmill.model.metadata import JSON, NamedConfig
-from chunkmill.model.small_dtypes import complex_part, integer_range, is_small, n_bits
 
 __all__ = ["PackBits"]
 

@@ -20,8 +20,8 @@ from chunkmill.codecs.numcodecs import PREFIX, is_third_party, refuse_pickle
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.codecs.sharding import INDEX_CODECS
 from chunkmill.errors import ChunkmillError, MetadataError, UnknownCodec
+from chunkmill.model.dtypes import is_small
 from chunkmill.model.metadata import JSON, NamedConfig
-from chunkmill.model.small_dtypes import is_small
 
 __all__ = [
     "Kind",
@@ -215,9 +215,9 @@ _FILTERS: dict[str, CodecFactory] = {
     "reshape": _factory("axes", "Reshape.from_config"),
     "zarrs.squeeze": _factory("axes", "Squeeze.from_config"),
     "cast_value": _factory("cast_value", "CastValue.from_config"),
-    "scale_offset": _factory("scale_offset", "ScaleOffset.from_config"),
+    "scale_offset": _factory("cast_value", "ScaleOffset.from_config"),
     "numcodecs.categorize": _factory("numcodecs", "Categorize.from_config"),
-    **{name: _factory("bitround", "BitRound.from_named", name) for name in ("bitround", "numcodecs.bitround")},
+    **{name: _factory("cast_value", "BitRound.from_named", name) for name in ("bitround", "numcodecs.bitround")},
     **{
         PREFIX + codec_id: _factory("numcodecs", "NumcodecsFilter.from_named", PREFIX + codec_id)
         for codec_id in ("delta", "fixedscaleoffset", "quantize", "astype", "packbits")
@@ -235,9 +235,9 @@ _SERIALIZERS: dict[str, CodecFactory] = {
     "n5_default": _factory("n5_default", "N5Default.from_config", build_pipeline),
     "numcodecs.vlen-utf8": _factory("vlen", "VlenUtf8.from_config"),
     "numcodecs.vlen-bytes": _factory("vlen", "VlenBytes.from_config"),
-    "numcodecs.vlen-array": _factory("object_codecs", "VlenArray.from_config"),
-    "numcodecs.json2": _factory("object_codecs", "JsonValues.from_config"),
-    "numcodecs.msgpack2": _factory("object_codecs", "MsgpackValues.from_config"),
+    "numcodecs.vlen-array": _factory("vlen", "VlenArray.from_config"),
+    "numcodecs.json2": _factory("vlen", "JsonValues.from_config"),
+    "numcodecs.msgpack2": _factory("vlen", "MsgpackValues.from_config"),
     **{
         name: _factory("numcodecs", "NumcodecsNumbers.from_named", name)
         for name in ("numcodecs.pcodec", "numcodecs.zfpy")
@@ -249,7 +249,7 @@ _COMPRESSORS: dict[str, CodecFactory] = {
     "zstd": _factory("zstd", "Zstd.from_config"),
     "blosc": _factory("compressors", "Blosc.from_config"),
     "conditional": _factory("conditional", "Conditional.from_config", _compressors),
-    "n5_lz4": _factory("n5_lz4", "N5Lz4.from_config"),
+    "n5_lz4": _factory("n5_block", "N5Lz4.from_config"),
     "numcodecs.gzip": _factory("compressors", "Gzip.from_numcodecs_gzip"),
     "numcodecs.zlib": _factory("compressors", "Gzip.from_numcodecs_zlib"),
     "numcodecs.zstd": _factory("zstd", "Zstd.from_numcodecs"),

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from chunkmill.codecs.base import Buffer, ChunkSpec
 from chunkmill.codecs.bytes import byte_view
 from chunkmill.errors import UnknownCodec
+from chunkmill.model.dtypes import is_small
 from chunkmill.model.metadata import JSON, NamedConfig
-from chunkmill.model.small_dtypes import is_small
 
 __all__ = ["ZFP_HEADER", "Zfp", "longest_stream"]
 

@@ -22,8 +22,8 @@ from dask.array import array_expr_enabled
 from dask.array.slicing import _slice_1d
 from numpy.typing import NDArray
 
-from chunkmill.array.begun_reads import MAX_BEGUN_BYTES
 from chunkmill.array.other_stores import begun_bytes
+from chunkmill.array.pending_writes import MAX_BEGUN_BYTES
 from chunkmill.array.selection import full_region
 from chunkmill.array.staleness import read_published
 from chunkmill.array.stored_array import StoredArray

@@ -19,9 +19,9 @@ from dask.blockwise import Blockwise, blockwise
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.utils import parse_bytes
 
-from chunkmill.array.begun_reads import MAX_BEGUN_BYTES, BegunReads, with_begun_reads
 from chunkmill.array.chunk_io import read_region
 from chunkmill.array.other_stores import begun_bytes, begun_reads, held_references, without_references
+from chunkmill.array.pending_writes import MAX_BEGUN_BYTES, BegunReads, with_begun_reads
 from chunkmill.array.selection import full_region, region_shape
 from chunkmill.array.staleness import check_unchanged, read_published
 from chunkmill.array.stored_array import ReadMissing, StoredArray

@@ -14,9 +14,9 @@ from typing import Any, cast
 from dask._task_spec import DataNode
 from dask.base import normalize_token
 
-from chunkmill.array.begun_reads import BegunReads, with_begun_reads
 from chunkmill.array.chunk_io import read_region
 from chunkmill.array.other_stores import begun_reads, held_references
+from chunkmill.array.pending_writes import BegunReads, with_begun_reads
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions
 from chunkmill.model.grid import DaskChunks, Region

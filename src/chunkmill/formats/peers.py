@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from chunkmill.formats.n5_compression import zarr_chain
+from chunkmill.formats.n5 import zarr_chain
 from chunkmill.formats.zarr_v3_codecs import named
+from chunkmill.model.dtypes import is_small
 from chunkmill.model.metadata import ArrayMetadata, NamedConfig
-from chunkmill.model.small_dtypes import is_small
 
 __all__ = ["lacking", "portable_chain", "readers_text"]
 

@@ -31,7 +31,7 @@ from chunkmill.formats.base import (
     parse_json,
     split_dimension_names,
 )
-from chunkmill.formats.n5_compression import zarr_chain
+from chunkmill.formats.n5 import zarr_chain
 from chunkmill.formats.zarr_v3_codecs import byte_order_of, emit_chain, for_peers, named, parse_chain
 from chunkmill.model import fill_values
 from chunkmill.model.dtypes import emit_v3, parse_v3

@@ -1,7 +1,7 @@
 """Zarr v3 as drafted on 25 May 2022: an entry point, ``meta/`` and ``data/``.
 
 Not here: codecs (`chunkmill.formats.zarr_v3_draft_codecs`), data types and fill values
-(`chunkmill.formats.zarr_v3_draft_types`), the layout of zarr-python 2's
+(`chunkmill.formats.zarr_v3_draft_codecs`), the layout of zarr-python 2's
 experimental version 3 (`chunkmill.formats.zarr_v3_experimental`), final Zarr v3 (`chunkmill.formats.zarr_v3`).
 
 Spec: zarr-specs, core protocol v3.0, editor's draft of 25 May 2022.
@@ -32,13 +32,15 @@ from chunkmill.formats.base import (
     split_dimension_names,
 )
 from chunkmill.formats.consolidated import own_document
-from chunkmill.formats.n5_compression import zarr_chain
-from chunkmill.formats.zarr_v3_draft_codecs import emit_codecs, parse_codecs, parse_layout
-from chunkmill.formats.zarr_v3_draft_types import (
+from chunkmill.formats.n5 import zarr_chain
+from chunkmill.formats.zarr_v3_draft_codecs import (
+    emit_codecs,
     emit_data_type,
     emit_fill_value,
+    parse_codecs,
     parse_data_type,
     parse_fill_value,
+    parse_layout,
 )
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata

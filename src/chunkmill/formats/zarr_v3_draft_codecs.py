@@ -1,4 +1,4 @@
-"""Memory layout and codecs of the Zarr v3 draft of May 2022 <-> the codec chain of the model.
+"""Data types, fill values, memory layout and codecs of the Zarr v3 draft of May 2022 <-> those of the model.
 
 Not here: what codecs do (`chunkmill.codecs`).
 Spec: zarr-specs, core protocol v3.0, editor's draft of 25 May 2022, "Chunk memory layouts", "codecs"; the codecs'
@@ -7,19 +7,166 @@ own pages as of zarr-specs 692fe73, docs/codecs (gzip, blosc, endian).
 
 from __future__ import annotations
 
+import math
 import re
+import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
-from chunkmill.formats.zarr_v3_draft_types import Endian
+from chunkmill.model.dtypes import PLAIN, parse_raw, plain_name
+from chunkmill.model.fill_values import emit_float, parse_float
 from chunkmill.model.metadata import JSON, NamedConfig
 
-__all__ = ["emit_codecs", "parse_codecs", "parse_layout"]
+__all__ = [
+    "Endian",
+    "emit_codecs",
+    "emit_data_type",
+    "emit_fill_value",
+    "parse_codecs",
+    "parse_data_type",
+    "parse_fill_value",
+    "parse_layout",
+]
+
+Endian: TypeAlias = Literal["little", "big"]
 
 _FORMAT = "zarr3-draft"
+# The draft's table has names, its examples have numpy's type strings; int64 and uint64 fell out of the table.
+_TYPESTR = re.compile(r"\|?(?:b1|[iu]1)|[<>](?:[iu][248]|f[248]|c8|c16)", re.ASCII)
+_BITS = re.compile(r"0x[0-9a-fA-F]+|0b[01]+", re.ASCII)
+# "+Infinity" is the draft's; the bare word is Zarr v2's, and zarr-python 2 wrote it
+_SPECIAL = {"NaN": math.nan, "+Infinity": math.inf, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def parse_data_type(key: str, value: JSON) -> tuple[np.dtype[Any], Endian]:
+    """Return the native dtype of ``data_type`` and the byte order of its default binary representation.
+
+    An extension is replaced by the first of its fallbacks that is known, with a warning.
+
+    Examples
+    --------
+    >>> parse_data_type("meta/array.json", ">f4")
+    (dtype('float32'), 'big')
+    """
+    if isinstance(value, dict):
+        return _parse_extension(key, value)
+    if (known := _parse_name(key, value)) is None:
+        expected = f"one of {', '.join(PLAIN)}, r<bits>, numpy's spelling of one, or an extension object"
+        raise MetadataError(key=key, field="data_type", got=value, expected=expected)
+    return known
+
+
+def _parse_name(key: str, value: JSON) -> tuple[np.dtype[Any], Endian] | None:
+    if not isinstance(value, str):
+        return None
+    if value in PLAIN:
+        return PLAIN[value], "little"
+    if _TYPESTR.fullmatch(value):
+        return np.dtype(value).newbyteorder("="), "big" if value[0] == ">" else "little"
+    if re.fullmatch(r"r[0-9]+", value, re.ASCII):
+        return parse_raw(value, key=key), "little"
+    return None
+
+
+def _parse_extension(key: str, value: dict[str, JSON]) -> tuple[np.dtype[Any], Endian]:
+    extension, kind, fallback = value.get("extension"), value.get("type"), value.get("fallback")
+    if not isinstance(extension, str) or kind is None or value.keys() - {"extension", "type", "fallback"}:
+        expected = "an object of extension, type and, perhaps, fallback"
+        raise MetadataError(key=key, field="data_type", got=value, expected=expected)
+    for name in fallback if isinstance(fallback, list) else [fallback]:
+        if (known := _parse_name(key, name)) is not None:
+            text = f"{key}: data type {kind!r} of extension {extension!r} is unknown here and read as {name!r}"
+            warnings.warn(text[:400], UserWarning, stacklevel=2)
+            return known
+    feature = f"data type {str(kind)[:80]!r} of extension {extension[:80]!r}, without a fallback that is known here"
+    raise UnsupportedFeature(format=_FORMAT, feature=feature, key=key)
+
+
+def emit_data_type(key: str, dtype: np.dtype[Any]) -> str:
+    """Return the name of `dtype` in the draft's table; `UnsupportedFeature` when it has none."""
+    if (name := plain_name(dtype)) is not None:
+        return name
+    if dtype.kind == "V" and dtype.fields is None and dtype.subdtype is None and dtype.itemsize:
+        return f"r{8 * dtype.itemsize}"
+    hint = "it has numbers, bool and opaque bytes: text, times and structured values would lose their meaning"
+    raise UnsupportedFeature(format=_FORMAT, feature=f"dtype {dtype}", key=key, hint=hint)
+
+
+def parse_fill_value(key: str, value: JSON, dtype: np.dtype[Any]) -> Any:
+    """Return ``fill_value`` as a scalar of `dtype`; `MetadataError` for null and for what does not fit.
+
+    Examples
+    --------
+    >>> parse_fill_value("meta/array.json", "0x3c00", np.dtype("float16"))
+    np.float16(1.0)
+    """
+    if isinstance(value, str) and value[:2] in {"0x", "0b"} and dtype.kind in "iufV":
+        return _from_bits(key, value, dtype)
+    match dtype.kind, value:
+        case "b", bool():
+            return np.bool_(value)
+        case "i" | "u", int() if not isinstance(value, bool) and _fits(value, dtype):
+            return dtype.type(value)
+        case "f", _:
+            return parse_float(value, dtype, key=key, names=_SPECIAL)
+        case "c", [_, _]:
+            part = np.dtype(f"f{dtype.itemsize // 2}")
+            return np.array([parse_float(v, part, key=key, names=_SPECIAL) for v in value], part).view(dtype)[0]
+        case "c", int() | float():
+            return dtype.type(parse_float(value, np.dtype(f"f{dtype.itemsize // 2}"), key=key))
+        case _:
+            raise MetadataError(key=key, field="fill_value", got=value, expected=f"a value of {dtype}")
+
+
+def _fits(value: int, dtype: np.dtype[Any]) -> bool:
+    info = np.iinfo(dtype)
+    return int(info.min) <= value <= int(info.max)
+
+
+def _from_bits(key: str, value: str, dtype: np.dtype[Any]) -> Any:
+    """Return the value of a string of bits, which must be padded to the type's size, unlike final v3's."""
+    n_digits = dtype.itemsize * (2 if value[1] == "x" else 8)
+    if len(value) != 2 + n_digits or not _BITS.fullmatch(value):
+        expected = f"{value[:2]} and {n_digits} digits"
+        raise MetadataError(key=key, field="fill_value", got=value, expected=expected)
+    # not int(): Python refuses thousands of binary digits for good reasons, and wide types may have them
+    raw = bytes.fromhex(value[2:]) if value[1] == "x" else np.packbits([c == "1" for c in value[2:]]).tobytes()
+    # a number is written from its highest bit; opaque bytes are in the order of storage
+    return np.frombuffer(raw, dtype if dtype.kind == "V" else dtype.newbyteorder(">")).astype(dtype)[0]
+
+
+def emit_fill_value(key: str, value: Any, dtype: np.dtype[Any]) -> JSON:
+    """Return a scalar of `dtype` as ``fill_value``, to be read back bit for bit."""
+    if value is None:
+        hint = "the draft forbids null; give fill_value=0"
+        raise UnsupportedFeature(format=_FORMAT, feature="an undefined fill value", key=key, hint=hint)
+    scalar = np.asarray(value, dtype)[()]
+    match dtype.kind:
+        case "b":
+            return bool(scalar)
+        case "i" | "u":
+            return int(scalar)
+        case "f":
+            return _emit_float(scalar, dtype, key)
+        case "c":
+            # a NaN with a payload has no form inside a pair
+            part = np.dtype(f"f{dtype.itemsize // 2}")
+            pair = [_emit_float(value, part, key) for value in np.array([scalar]).view(part)]
+            if any(isinstance(text, str) and text.startswith("0x") for text in pair):
+                raise UnsupportedFeature(format=_FORMAT, feature=f"the fill value {pair}", key=key)
+            return pair
+        case _:
+            return "0x" + scalar.tobytes().hex()
+
+
+def _emit_float(value: Any, dtype: np.dtype[Any], key: str) -> JSON:
+    text = emit_float(value, dtype, bits=True, key=key)
+    return "+Infinity" if text == "Infinity" else text
+
+
 # the codecs' own pages disagree with the core about the plural
 _CODEC = re.compile(r"https?://purl\.org/zarr/spec/codecs?/(\w+)(/\d+\.\d+)?", re.ASCII)
 _CODEC_URI = "https://purl.org/zarr/spec/codecs/{}/1.0"

@@ -25,7 +25,7 @@ from chunkmill.formats.base import (
     split_dimension_names,
 )
 from chunkmill.formats.consolidated import own_document
-from chunkmill.formats.zarr_v2_codecs import parse_chain
+from chunkmill.formats.zarr_v2 import parse_chain
 from chunkmill.formats.zarr_v3_draft import parse_grid, require_understood
 from chunkmill.model import fill_values
 from chunkmill.model.dtypes import STRING, DType, parse_v2, to_native

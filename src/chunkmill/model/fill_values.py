@@ -18,9 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
-from chunkmill.model.dtypes import ByteOrder, DType, to_native, with_byte_order
+from chunkmill.model.dtypes import (
+    ByteOrder,
+    DType,
+    complex_part,
+    float_range,
+    integer_range,
+    is_small,
+    n_bits,
+    to_native,
+    with_byte_order,
+)
 from chunkmill.model.metadata import JSON
-from chunkmill.model.small_dtypes import complex_part, float_range, integer_range, is_small, n_bits
 
 __all__ = [
     "emit_float",

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chunkmill.array.advanced_indexing import read_outer, read_points
 from chunkmill.array.chunk_io import write_region
 from chunkmill.array.layout import ChunkLayout
 from chunkmill.array.local_locks import automatic_lock
-from chunkmill.array.scattered_writes import write_index, write_outer, write_points
+from chunkmill.array.scattered import read_outer, read_points, write_index, write_outer, write_points
 from chunkmill.array.selection import as_region, full_region, region_shape, select
 from chunkmill.array.staleness import check_unchanged, read_published, unchanged_while_written
 from chunkmill.array.stored_array import ArrayFacts, ReadMissing, StoredArray

@@ -128,8 +128,8 @@ def explained(function: Callable[..., Any]) -> Callable[..., Any]:
             raise TypeError(_unknown(function.__name__, unknown, options[unknown], names)) from None
         for name, value in (*zip(names, args, strict=False), *options.items()):
             if name in kinds and not isinstance(value, kinds[name]) and value is not signature.parameters[name].default:
-                given = f"{name}={_shown(value)} is {type(value).__name__}"
-                raise TypeError(f"{function.__name__}(): {given}, where {expected[name]} is expected")
+                found = f"{name}={_shown(value)} is {type(value).__name__}"
+                raise TypeError(f"{function.__name__}(): {found}, where {expected[name]} is expected")
         if len(args) <= at or not isinstance(args[at], str) or args[at] not in _MODES or "mode" in options:
             return function(*args, **options)
         way = f"mode={args[at]!r}" if "mode" in known else "overwrite=True"

@@ -29,7 +29,7 @@ from xarray.backends import list_engines
 from xarray.backends.common import AbstractDataStore, BackendArray, BackendEntrypoint
 from xarray.core import indexing
 
-from chunkmill.array.advanced_indexing import read_outer, read_points
+from chunkmill.array.scattered import read_outer, read_points
 from chunkmill.array.staleness import check_unchanged
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.config import setting

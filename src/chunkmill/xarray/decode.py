@@ -24,9 +24,9 @@ from chunkmill.dask_arrays.from_array import array_inside
 from chunkmill.dask_arrays.kinds import kind_of, makes_expressions
 from chunkmill.formats.cf_fill_value import decode_fill_value
 from chunkmill.formats.chains import kind
-from chunkmill.formats.n5_compression import zarr_chain
+from chunkmill.formats.n5 import zarr_chain
 from chunkmill.formats.registry import get_format
-from chunkmill.formats.zarr_v2_codecs import emit_chain
+from chunkmill.formats.zarr_v2 import emit_chain
 from chunkmill.model.grid import ChunkGrid, RegularAxis
 from chunkmill.model.metadata import JSON, NamedConfig
 

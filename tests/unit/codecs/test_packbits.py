@@ -6,8 +6,7 @@ from interop.zarrs_codecs import zarrs_decodes, zarrs_encodes
 
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.errors import CodecError, MetadataError
-from chunkmill.model.dtypes import emit_v3
-from chunkmill.model.small_dtypes import SMALL, cleared, n_bits, small_dtype
+from chunkmill.model.dtypes import SMALL, cleared, emit_v3, n_bits, small_dtype
 
 BITS = np.array([1, 0, 1, 1, 0, 0, 0, 0, 1, 1], bool)
 

@@ -11,8 +11,7 @@ import pytest
 import tensorstore
 
 from chunkmill.errors import ChunkmillError, MetadataError, UnsupportedFeature
-from chunkmill.formats.n5 import CHUNK_KEYS, N5
-from chunkmill.formats.n5_compression import n5_chain, zarr_chain
+from chunkmill.formats.n5 import CHUNK_KEYS, N5, n5_chain, zarr_chain
 from chunkmill.model.grid import ChunkGrid, RunsAxis
 from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
 

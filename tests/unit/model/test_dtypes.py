@@ -5,8 +5,17 @@ import pytest
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.model import dtypes
-from chunkmill.model.dtypes import STRING, byte_order, emit_v2, emit_v3, parse_v2, parse_v3, to_native, with_byte_order
-from chunkmill.model.small_dtypes import SMALL
+from chunkmill.model.dtypes import (
+    SMALL,
+    STRING,
+    byte_order,
+    emit_v2,
+    emit_v3,
+    parse_v2,
+    parse_v3,
+    to_native,
+    with_byte_order,
+)
 
 V2 = [
     ("|b1", np.dtype("?")),
