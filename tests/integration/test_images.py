@@ -147,7 +147,7 @@ def test_channels_have_names_colours_and_windows(source, tmp_path, kind):
 def test_a_window_that_is_given_is_kept_also_where_a_target_is_replaced(source, tmp_path):
     given = {"channels": [{"label": "a", "window": {"start": 1, "end": 9, "min": 0, "max": 10}}, {"label": "b"}]}
     for _ in range(2):
-        cm.pyramid(source, tmp_path / "image", omero=given, overwrite=True)
+        cm.pyramid(source, tmp_path / "image", channels=given, overwrite=True)
         a, b = cm.open_group(tmp_path / "image").attributes["ome"]["omero"]["channels"]
         assert a == given["channels"][0]
         assert b.keys() == {"label", "window"}
@@ -481,7 +481,6 @@ def test_an_ozx_holds_zarr_v3_alone(source, tmp_path, name):
     ({"chunks": {"q": 3}}, ValueError, "unknown|names"),
     ({"factors": (2, 2)}, ValueError, "2"),
     ({"scale": (2, 2)}, ValueError, "2"),
-    ({"stack": "t"}, ValueError, "no list of arrays"),
     ({"target": None, "region": np.s_[:1]}, ValueError, "need a target"),
     ({"target": None, "target_storage_options": {"anon": True}}, ValueError, "without a target"),
     ({"allow": ["everything"]}, ValueError, "everything"),

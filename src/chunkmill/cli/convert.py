@@ -209,8 +209,9 @@ def rechunk(
 @click.option("--name", help="Name of the image.")
 @click.option("--label-of", type=PLACE, help="Write labels of this image to the group labels below it; no TARGET.")
 @click.option("--channels", type=NAMES, help="Names of the channels, such as dapi,gfp: described as omero.")
-@click.option("--join", multiple=True, help="Path of a further array in SOURCE, joined along a new axis (repeatable).")
-@click.option("--stack", default="c", show_default=True, help="Name of the new axis of --join.")
+@click.option(
+    "--join", multiple=True, help="Path of a further array in SOURCE, joined along a new axis c (repeatable)."
+)
 @_allow
 @click.option(
     "--ome",

@@ -28,8 +28,12 @@ from chunkmill.nodes.stored_group import StoredNode
 __all__ = ["channel_names", "open_image_source"]
 
 
-def open_image_source(source: Any, storage_options: Mapping[str, Any] | None, stack: str) -> StoredNode:
-    """Return the node of a source; of arrays in a list one that joins them along a new axis named `stack`.
+_STACK = "c"
+"""Name of the axis that joins a list of arrays."""
+
+
+def open_image_source(source: Any, storage_options: Mapping[str, Any] | None) -> StoredNode:
+    """Return the node of a source; of arrays in a list one that joins them along a new axis of channels.
 
     The axis of a stack is the first, or follows one of time. Names, lengths of voxels and units are the first array's;
     of xarray's, coordinates give them.
@@ -40,7 +44,7 @@ def open_image_source(source: Any, storage_options: Mapping[str, Any] | None, st
         The list is empty, or its arrays have different shapes or dtypes.
     """
     if isinstance(source, list):
-        return _stacked(source, storage_options, stack)
+        return _stacked(source, storage_options)
     if hasattr(source, "dims") and hasattr(source, "data") and hasattr(source, "dtype"):  # of xarray
         return computed_array(as_dask(source), tuple(map(str, source.dims)), _transform_of(source))
     return open_or_compute(source, storage_options)
@@ -107,8 +111,8 @@ def _rounded(number: float, precise: float) -> float:
     return next(each for n in range(1, 18) if abs((each := float(f"{number:.{n}g}")) - number) <= max(precise, 0.0))
 
 
-def _stacked(sources: Sequence[Any], storage_options: Mapping[str, Any] | None, stack: str) -> StoredNode:
-    nodes = [open_image_source(each, storage_options, stack) for each in sources]
+def _stacked(sources: Sequence[Any], storage_options: Mapping[str, Any] | None) -> StoredNode:
+    nodes = [open_image_source(each, storage_options) for each in sources]
     arrays = [node for node in nodes if isinstance(node, StoredArray)]
     if not nodes or len(arrays) < len(nodes):
         msg = f"a list of {len(nodes)} sources, of which {len(arrays)} are arrays: give arrays of one shape and dtype"
@@ -122,15 +126,15 @@ def _stacked(sources: Sequence[Any], storage_options: Mapping[str, Any] | None, 
     names = [axis.name for axis in found[1].axes] if found else [name or "" for name in first.dimension_names or ()]
     if len(names) != first.ndim or not all(names):
         names = list(("t", "c", "z", "y", "x")[5 - first.ndim :]) if first.ndim < 5 else []  # noqa: PLR2004
-        if stack in names or not names:
+        if _STACK in names or not names:
             names = [f"d{i}" for i in range(first.ndim)]
     at = 1 if names[:1] and axis_type(names[0]) == "time" else 0
     values = da.stack([read_graph(array) for array in arrays], axis=at)
     attributes: dict[str, Any] = {}
     if found:
         _, image, level = found
-        axes = [*image.axes[:at], Axis(stack, axis_type(stack)), *image.axes[at:]]
+        axes = [*image.axes[:at], Axis(_STACK, axis_type(_STACK)), *image.axes[at:]]
         scale = (*level.scale[:at], 1.0, *level.scale[at:])
         start = (*level.translation[:at], 0.0, *level.translation[at:])
         attributes = {"transform": emit_transform(axes, Level("", scale, start))}
-    return computed_array(values, (*names[:at], stack, *names[at:]), attributes)
+    return computed_array(values, (*names[:at], _STACK, *names[at:]), attributes)

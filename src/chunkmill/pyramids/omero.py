@@ -40,16 +40,14 @@ def channel_axis(image: Multiscale) -> int | None:
 
 
 def with_omero(
-    described: DescribedLevels, target: LevelTarget, channels: Sequence[str] | None, members: Mapping[str, Any]
+    described: DescribedLevels, target: LevelTarget, channels: Sequence[str] | Mapping[str, Any] | bool
 ) -> DescribedLevels:
     """Return the levels with a group whose attributes have ``omero``; its windows are left to `with_windows`.
 
     Parameters
     ----------
     channels
-        A name for each channel; ``None``: numbers.
-    members
-        Members that take the place of those made here.
+        A name for each channel; ``True``: numbers; a mapping: members that take the place of those made here.
 
     Raises
     ------
@@ -62,15 +60,16 @@ def with_omero(
         what = f"omero in {target.convention or 'a group without description'}"
         raise UnsupportedFeature(format="OME-Zarr", feature=what, hint="only OME-Zarr describes channels")
     if target.exists:
-        msg = "channels= and omero= describe a new image: give a target, or set the attribute `omero` of the group"
+        msg = "channels= describes a new image: give a target, or set the attribute `omero` of the group"
         raise ValueError(msg)
     axis = channel_axis(described.image)
     n = 1 if axis is None else described.shapes[0].shape[axis]
-    if channels is not None and (isinstance(channels, str) or len(channels) != n):
+    members = channels if isinstance(channels, Mapping) else {}
+    names = [str(i) for i in range(n)] if channels is True or isinstance(channels, Mapping) else channels
+    if isinstance(names, (str, bool)) or len(names) != n:
         msg = f"channels={channels!r}: the image has {n} channel{'' if n == 1 else 's'}, and each needs a name"
         raise ValueError(msg)
     colours = [_GREY] if n == 1 else [_COLOURS[i % len(_COLOURS)] for i in range(n)]
-    names = channels if channels is not None else [str(i) for i in range(n)]
     made = [{"label": str(name), "color": colour, "active": True} for name, colour in zip(names, colours, strict=True)]
     omero = {"channels": made, "rdefs": {"model": "greyscale" if n == 1 else "color"}, **members}
     if target.convention == "0.4":

@@ -71,9 +71,7 @@ class PyramidOptions(TypedDict, total=False):
     translation: Any
     region: RegionOption
     name: str | None
-    stack: str
-    channels: Sequence[str] | None
-    omero: Mapping[str, Any] | bool | None
+    channels: Sequence[str] | Mapping[str, Any] | bool | None
     label_of: Any
     ome: Literal["auto", "0.4", "0.5", "0.6"] | None
     max_mem: int | str | None
@@ -100,9 +98,7 @@ def plan_pyramid(
     translation: Any = None,
     region: RegionOption = None,
     name: str | None = None,
-    stack: str = "c",
-    channels: Sequence[str] | None = None,
-    omero: Mapping[str, Any] | bool | None = None,
+    channels: Sequence[str] | Mapping[str, Any] | bool | None = None,
     label_of: Any = None,
     ome: Literal["auto", "0.4", "0.5", "0.6"] | None = "auto",
     max_mem: int | str | None = None,
@@ -122,9 +118,9 @@ def plan_pyramid(
     source
         A url, ``(url, path)`` or an Array; or a group that describes a multiscale image (OME-Zarr, N5-viewer,
         BigDataViewer, COSEM), whose finest level is taken. Also an array of Dask, numpy or xarray, whose blocks are
-        computed by the tasks that read them; or a list of arrays of one shape, joined along a new axis. Of xarray's,
-        evenly spaced coordinates give length, place (that of the first) and unit (``attrs["units"]``) of voxels, and
-        texts along an axis of channels their names.
+        computed by the tasks that read them; or a list of arrays of one shape, joined along a new axis ``c``. Of
+        xarray's, evenly spaced coordinates give length, place (that of the first) and unit (``attrs["units"]``) of
+        voxels, and texts along an axis of channels their names.
     target
         A url or ``(url, path)`` of a new group; ``None``: the group of the source, an array whose name ends with 0,
         which is the first level: the others are written to the same group, with its metadata unless you say otherwise.
@@ -151,14 +147,11 @@ def plan_pyramid(
         Slices, or a dict of ranges by dimension: the part of the source to take, as in `chunkmill.plan_convert`.
     name
         Of the image; the source's, or the last part of the target's path or url by default.
-    stack
-        Name of the new axis that joins a list of arrays: the first, or after one of time.
     channels
-        Name of each channel, written as ``omero`` of OME-Zarr with a colour and a window of values for each.
-    omero
-        ``True``: write ``omero`` with default names; a dict: its members take the place of the default ones;
-        ``None``: only with `channels`, else what the source has. The window is from the 0.1st to the 99.9th percentile
-        of the coarsest level: at most 16 Mi values of a channel are read for it, once they are written.
+        Name of each channel, written as ``omero`` of OME-Zarr with a colour and a window of values for each; ``True``:
+        numbers; a dict: members of ``omero``, which take the place of the default ones; ``None``: what the source has;
+        ``False``: not the names of coordinates either. The window is from the 0.1st to the 99.9th percentile of the
+        coarsest level: at most 16 Mi values of a channel are read for it, once they are written.
     label_of
         The group of an image in OME-Zarr: the source has the labels of its voxels. They are written to the group
         ``labels/<name>`` below the image, whose format, voxels, units and factors they have; by the method ``"mode"``,
@@ -198,7 +191,7 @@ def plan_pyramid(
     [(64, 64), (32, 32), (16, 16)]
     """
     base = describe_base(
-        open_image_source(source, storage_options, stack),
+        open_image_source(source, storage_options),
         scale,
         units,
         region=region,
@@ -208,7 +201,7 @@ def plan_pyramid(
     )
     if isinstance(base.array.store, ComputedStore) and is_keep(codecs):
         codecs = "default"
-    _check_usable(source, target, region=region, stack=stack, label_of=label_of, options=target_storage_options)
+    _check_usable(target, region=region, label_of=label_of, options=target_storage_options)
     names = [axis.name for axis in base.axes]
     chunks = by_array(chunks, base.array, "chunks", lambda _: names)
     shards = by_array(shards, base.array, "shards", lambda _: names)
@@ -245,20 +238,18 @@ def plan_pyramid(
         shards=shards,
         codecs=codecs,
     )
-    if channels is None and omero is not False and where.convention in OME_VERSIONS and not where.exists:
+    if channels is None and where.convention in OME_VERSIONS and not where.exists:
         channels = channel_names(source)
-    if channels is not None or omero:
-        described = with_omero(described, where, channels, omero if isinstance(omero, Mapping) else {})
+    if channels is not None and channels is not False:
+        described = with_omero(described, where, channels)
     exact = not (isinstance(codecs, str) and codecs == "keep")
     return plan_levels_job(
         base.array, where, described, method, current_worker(max_mem), exact=exact, overwrite=overwrite, label=label
     )
 
 
-def _check_usable(source: Any, target: Any, *, region: Any, stack: str, label_of: Any, options: Any) -> None:
+def _check_usable(target: Any, *, region: Any, label_of: Any, options: Any) -> None:
     """Raise `ValueError` for arguments that others make useless."""
-    if stack != "c" and not isinstance(source, list):
-        raise ValueError(f"stack={stack!r}: the source is no list of arrays, which a new axis could join")
     if label_of is not None and target is not None:
         raise ValueError(f"target={target!r}: label_of= says where labels are written; leave the target out")
     if target is None and options is not None:
@@ -284,7 +275,7 @@ def pyramid(
     ----------
     source, target, factors, levels, method, format, chunks, shards, codecs
         As in `plan_pyramid`.
-    scale, units, translation, region, name, stack, channels, omero, label_of, ome, max_mem, overwrite, allow
+    scale, units, translation, region, name, channels, label_of, ome, max_mem, overwrite, allow
         As in `plan_pyramid`.
     storage_options, target_storage_options
         As in `plan_pyramid`.

@@ -92,6 +92,8 @@ def _members(value: Any) -> Sequence[Any] | None:
     """Return what a value is made of, functions perhaps among it; ``None`` where Dask knows it."""
     if isinstance(value, (tuple, list)):
         return value
+    if isinstance(value, (set, frozenset)):
+        return sorted(value, key=repr)
     if isinstance(value, Mapping):
         return [each for item in value.items() for each in item]
     if isinstance(value, CodeType):

@@ -157,14 +157,14 @@ _OWN_FILES = {__file__, __file__.replace("function.py", "tasks.py")}
 
 
 def checked_result(
-    result: NDArray[Any], shape: Sequence[int], dtype: np.dtype[Any], *, without_halo: Sequence[int] = ()
+    result: NDArray[Any], shape: Sequence[int], dtype: np.dtype[Any], *, with_halo: Sequence[int] = ()
 ) -> NDArray[Any]:
     """Return a block that the function has returned as the target holds it.
 
     Parameters
     ----------
-    without_halo
-        The shape that a block without its halo has, for a hint.
+    with_halo
+        The shape that a block with its halo has, which is right, too.
 
     Raises
     ------
@@ -173,11 +173,10 @@ def checked_result(
     """
     if isinstance(result, np.ma.MaskedArray):
         raise TypeError("the function returned a masked array: fill it (`.filled(...)`), a store holds no masks")
-    if result.shape != tuple(shape):
-        has_core = result.shape == tuple(without_halo) and result.ndim
-        hint = "; give dimension_names= where it drops or adds dimensions, source_region= where it changes lengths"
-        hint = "; give trim=False where it cuts the halo off itself" if has_core else hint
-        raise ValueError(f"the function returned a block of shape {result.shape}, expected {tuple(shape)}{hint}")
+    if result.shape not in {tuple(shape), tuple(with_halo)}:
+        expected = f"{tuple(with_halo)}, or {tuple(shape)} without its halo" if with_halo else f"{tuple(shape)}"
+        hint = "give dimension_names= where it drops or adds dimensions, source_region= where it changes lengths"
+        raise ValueError(f"the function returned a block of shape {result.shape}, expected {expected}; {hint}")
     if result.dtype == dtype:
         return result
     if not np.can_cast(result.dtype, dtype, "same_kind"):

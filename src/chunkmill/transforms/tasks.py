@@ -81,14 +81,10 @@ class TransformTasks:
         What is beyond the ends, for each axis of the space.
     source_region
         Returns what is read for a block; ``None``: its own region, with the halo.
-    trims
-        Whether the function returns the halo too, which is trimmed then.
     fresh
         Whether there is nothing under the targets' keys yet.
     skips_absent
         Whether store keys of the targets stay absent where all that they are made from is.
-    write_empty
-        Whether chunks of fill value are written.
     """
 
     sources: tuple[TransformSource, ...]
@@ -98,10 +94,8 @@ class TransformTasks:
     boundary: tuple[Boundary, ...]
     function: BlockFunction
     source_region: SourceRegion | None = None
-    trims: bool = True
     fresh: bool = True
     skips_absent: bool = False
-    write_empty: bool = False
 
     def region(self, number: int) -> Region:
         """Return the region of a block."""
@@ -337,21 +331,23 @@ class _Block:
             raise self._failed(error) from error
 
     def _checked(self, target: TransformTarget, result: NDArray[Any]) -> NDArray[Any]:
-        """Return the values of a target's block, without the halo that the function returned with them."""
+        """Return the values of a target's block, without the halo that the function may have returned with them."""
         own = region_shape(array_region(self.region, target.axes))
         extra = self._extra(target)
         shape = tuple(n + before + after for n, (before, after) in zip(own, extra, strict=True))
         try:
-            values = checked_result(result, shape, target.array.dtype, without_halo=own)
+            values = checked_result(result, own, target.array.dtype, with_halo=() if shape == own else shape)
         except (ValueError, TypeError) as error:
             raise self._failed(error) from error
+        if values.shape == own:
+            return values
         core: Any = (*(slice(before, before + n) for n, (before, _) in zip(own, extra, strict=True)), ...)
         return values[core]  # type: ignore[no-any-return]
 
     def _extra(self, target: TransformTarget) -> list[tuple[int, int]]:
         """Return the elements before and after the block that the function returns with it, along each axis."""
         widest: dict[int | None, tuple[int, int]] = {}
-        for source, read in zip(self.tasks.sources, self.reads, strict=True) if self.tasks.trims else ():
+        for source, read in zip(self.tasks.sources, self.reads, strict=True):
             for axis, cut in zip(source.axes.axes, self._got(source, read), strict=True):
                 if axis is not None:
                     own = self.region[axis]
@@ -395,13 +391,13 @@ class _Block:
         if values is None:
             return
         if not absent:
-            write_region(target, region, values, write_empty=self.tasks.write_empty)
+            write_region(target, region, values)
             return
         for key in keys:
             if key not in absent:
                 part: Any = (*key.in_region, ...)
                 own = target.write_layout.grid.region(key.coords)
-                write_region(target, own, values[part], write_empty=self.tasks.write_empty)
+                write_region(target, own, values[part])
 
     def _reads_of(self, target: TransformTarget, key: ChunkCoords) -> list[_Read]:
         """Return what one store key of a target is made from."""

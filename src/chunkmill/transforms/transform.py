@@ -38,7 +38,6 @@ class TransformOptions(TypedDict, total=False):
 
     halo: Any
     boundary: Any
-    trim: bool
     source_region: SourceRegion | None
     params: Mapping[str, Any] | None
     fingerprint: str | None
@@ -52,8 +51,6 @@ class TransformOptions(TypedDict, total=False):
     fill_value: Any
     dimension_names: Any
     attributes: Any
-    chunk_key_encoding: Any
-    write_empty_chunks: bool
     skip_absent: bool
     max_mem: int | str | None
     overwrite: bool
@@ -68,7 +65,6 @@ def plan_transform(
     *,
     halo: Any = 0,
     boundary: Any = "reflect",
-    trim: bool = True,
     source_region: SourceRegion | None = None,
     params: Mapping[str, Any] | None = None,
     fingerprint: str | None = None,
@@ -82,8 +78,6 @@ def plan_transform(
     fill_value: Any = None,
     dimension_names: Any = None,
     attributes: Any = None,
-    chunk_key_encoding: Any = None,
-    write_empty_chunks: bool = False,
     skip_absent: bool = False,
     max_mem: int | str | None = None,
     overwrite: bool = False,
@@ -108,17 +102,15 @@ def plan_transform(
         arrays of Dask, numpy or xarray, whose blocks are computed by the tasks that read them.
     target
         A url or ``(url, path)``; a list of them in one store. Of several targets, `shape`, `dtype`, `chunks`,
-        `shards`, `codecs`, `fill_value`, `dimension_names`, `attributes` and `chunk_key_encoding` may each be a list
+        `shards`, `codecs`, `fill_value`, `dimension_names` and `attributes` may each be a list
         with a value for each. There must be no node, unless `overwrite`.
     halo
-        Elements around a block that the function gets, too: a number, a tuple by axis, or a dict by dimension name or
-        axis; each a number or a pair, before and after.
+        Elements around a block that the function gets, too, and may return, where they are cut off: a number, a tuple
+        by axis, or a dict by dimension name or axis; each a number or a pair, before and after.
     boundary
         What the halo holds beyond the ends of the array: ``"reflect"`` (d c b a | a b c d | d c b a, as SciPy's),
         ``"nearest"`` (a a a a | a b c d | d d d d), ``"constant"`` (zeros) or a number; ``"none"``: the block ends
         there. By dimension name or axis in a dict. The dtype of the sources must hold a number, NaN in floats alone.
-    trim
-        Whether the function returns the block with its halo, which is trimmed then; ``False``: without it.
     source_region
         Function of a region of the target (a tuple of slices) that returns the region of the source which its block is
         made from, or a list with one for each source: for what changes shape. Parts beyond the ends of a source are as
@@ -150,10 +142,6 @@ def plan_transform(
         Of the target; those of the sources when ``None``.
     attributes
         Of the target; ``"keep"``: those of the first source.
-    chunk_key_encoding
-        As in `to_store`.
-    write_empty_chunks
-        Write chunks that are the fill value bit for bit, too.
     skip_absent
         Leave store keys of the targets absent where all chunks that they are made from, halo included, are absent in
         every source: the function is not called then. Otherwise absent chunks are read as fill value.
@@ -192,7 +180,7 @@ def plan_transform(
     ('numpy.sqrt', 16, 1.0)
     """
     asked = dict(locals())
-    _check(function, source_region, params)
+    _check(function, source_region)
     arrays = [_open(each, storage_options) for each in _listed(sources, "sources")]
     places = _listed(target, "target")
     options = target_options(
@@ -207,7 +195,6 @@ def plan_transform(
         fill_value=fill_value,
         dimension_names=dimension_names,
         attributes=attributes,
-        chunk_key_encoding=chunk_key_encoding,
     )
     if source_region is None:
         space = joined_space([(array.dimension_names, array.shape) for array in arrays])
@@ -223,9 +210,7 @@ def plan_transform(
         boundary=_boundaries(boundary, space, arrays, by_region=source_region is not None),
         function=called,
         source_region=source_region,
-        trims=trim,
         skips_absent=skip_absent,
-        write_empty=write_empty_chunks,
     )
     described = [DescribedTarget.of(each, space, arrays[0]) for each in options]
     dtypes: list[Any] = [each.dtype for each in described]
@@ -244,7 +229,7 @@ def plan_transform(
     lengths = None if block is None else tuple(by_axis(block, space, "block", -1))
     if not all(hasattr(n, "__index__") for n in lengths or ()):
         raise TypeError(f"block={block!r}: expected the length of a block, for all axes or each; -1 for all of an axis")
-    used = options[0].keys() | {"halo", "boundary", "trim", "params", "block", "write_empty_chunks", "skip_absent"}
+    used = options[0].keys() | {"halo", "boundary", "params", "block", "skip_absent"}
     kept = {name: value for name, value in asked.items() if name in used | {"fingerprint", "overwrite"}}
     located = [array.url if not array.path else (array.url, array.path) for array in arrays]
     kept["target"] = [(new.store.url, new.path) for _, new in targets]
@@ -272,11 +257,11 @@ def transform(
 
     Parameters
     ----------
-    function, sources, target, halo, boundary, trim, source_region, params, fingerprint, block
+    function, sources, target, halo, boundary, source_region, params, fingerprint, block
         As in `plan_transform`.
-    shape, dtype, chunks, shards, codecs, format, fill_value, dimension_names, attributes, chunk_key_encoding
+    shape, dtype, chunks, shards, codecs, format, fill_value, dimension_names, attributes
         As in `plan_transform`.
-    write_empty_chunks, skip_absent, max_mem, overwrite
+    skip_absent, max_mem, overwrite
         As in `plan_transform`.
     storage_options, target_storage_options
         As in `plan_transform`.
@@ -311,13 +296,11 @@ def transform(
     return plan_transform(function, sources, target, **options).run(resume=resume, progress=progress)
 
 
-def _check(function: Any, source_region: Any, params: Any) -> None:
+def _check(function: Any, source_region: Any) -> None:
     if not callable(function):
         raise TypeError(f"function={function!r}: expected a function of NumPy blocks")
     if source_region is not None and not callable(source_region):
         raise TypeError(f"source_region={source_region!r}: expected a function of a region of the target")
-    if not isinstance(params, (Mapping, type(None))):
-        raise TypeError(f"params={params!r}: expected a dict of keyword arguments of the function")
 
 
 def _listed(places: Any, name: str) -> list[Any]:

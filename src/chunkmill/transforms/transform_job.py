@@ -283,7 +283,7 @@ class TransformRequest:
                 (a.url, a.path, a.metadata, f.name, axes.axes)
                 for (f, a), axes in zip(self.targets, self.axes, strict=True)
             ],
-            (blocks, tasks.halo, tasks.boundary, tasks.trims, tasks.skips_absent, tasks.write_empty),
+            (blocks, tasks.halo, tasks.boundary, tasks.skips_absent),
         ]
         digest = fingerprint("transform", _VERSION, self.identity(), *known)
         units = _multiples(unit_axes(self.space, self.axes), blocks)
@@ -314,9 +314,7 @@ class TransformRequest:
             "halo": tasks.halo,
             "boundary": tasks.boundary,
             "source_region": None if tasks.source_region is None else shown_function(tasks.source_region),
-            "trim": tasks.trims,
             "skip_absent": tasks.skips_absent,
-            "write_empty_chunks": tasks.write_empty,
         }
         return {
             "units": writer.units,

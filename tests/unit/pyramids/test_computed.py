@@ -17,7 +17,7 @@ VALUES = np.arange(35, dtype=">i4").reshape(5, 7)
 
 @pytest.fixture
 def lazy():
-    return open_image_source(da.from_array(VALUES, chunks=(2, 3)), None, "c")
+    return open_image_source(da.from_array(VALUES, chunks=(2, 3)), None)
 
 
 def test_a_key_is_a_block_padded_at_the_end(lazy):
@@ -42,5 +42,5 @@ def test_it_is_read_in_other_processes(lazy):
 def test_a_stack_follows_time():
     parts = [cm.create_array(MemoryStore(), "a", shape=(2, 3, 3), dtype="u1", chunks=(1, 3, 3),
                              dimension_names=("t", "y", "x")) for _ in range(4)]  # fmt: skip
-    stacked = open_image_source(parts, None, "c")
+    stacked = open_image_source(parts, None)
     assert (stacked.shape, stacked.dimension_names) == ((2, 4, 3, 3), ("t", "c", "y", "x"))

@@ -47,7 +47,7 @@ def test_a_filter_with_halo_is_that_of_the_whole_array(source, boundary, mode, b
 def test_missing_values_beyond_the_ends(source, boundary):
     store, values = source
     cm.transform(lambda block: block[2:, 1:, 3:], (store, "a"), (store, "b"), halo=((2, 0), (0, 1), (3, 0)),
-                 boundary=boundary, trim=False, block=(5, 6, 12))  # fmt: skip
+                 boundary=boundary, block=(5, 6, 12))  # fmt: skip
     moved = np.pad(values, ((2, 0), (0, 1), (3, 0)), constant_values=np.nan)[2:, 1:, 3:]
     np.testing.assert_array_equal(read(store), moved)
 
@@ -123,7 +123,7 @@ def test_halos_and_boundaries_by_dimension(source):
         return block[2:] if block.shape[0] > 2 else block[:0]
 
     cm.transform(
-        following, (store, "a"), (store, "b"), halo={"z": (0, 2)}, boundary={"z": 0}, trim=False, block=(5, 6, 12),
+        following, (store, "a"), (store, "b"), halo={"z": (0, 2)}, boundary={"z": 0}, block=(5, 6, 12),
         dtype="f4",
     )  # fmt: skip
     np.testing.assert_array_equal(read(store), np.concatenate([values[2:], np.zeros((2, 17, 12), "f4")]))

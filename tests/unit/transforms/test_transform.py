@@ -63,7 +63,7 @@ def test_what_the_function_returns_for_the_small_block_is_named_without_that_hin
         (lambda a, b: a + b, 1, {}, r"\(a, b\) cannot be called with 1 block, one of each source: missing a required"),
         (lambda block: block, 1, {"sigma": 1}, r"and params \['sigma'\]: got an unexpected keyword argument 'sigma'"),
         (lambda block, sigma: block, 1, {}, "missing a required argument: 'sigma'"),
-        (np.exp, 1, 3, "params=3: expected a dict"),
+        (np.exp, 1, 3, "params=3 is int, where Mapping"),
     ],
     ids=["too many sources", "too few sources", "unknown parameter", "parameter left out", "no dict"],
 )

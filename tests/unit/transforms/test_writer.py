@@ -66,7 +66,7 @@ def expected(values):
     return wide[:-2] + wide[1:-1] + wide[2:]
 
 
-OPTIONS = {"halo": {0: 1}, "trim": False, "dtype": "i4", "block": (4, 10)}
+OPTIONS = {"halo": {0: 1}, "dtype": "i4", "block": (4, 10)}
 
 
 @pytest.mark.parametrize("overwrite", [False, True], ids=["new", "replaced"])
