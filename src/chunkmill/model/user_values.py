@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chunkmill.errors import UnsupportedFeature
-from chunkmill.model.small_dtypes import complex_part, float_range, integer_range, is_small
+from chunkmill.model.dtypes import complex_part, float_range, integer_range, is_small
 
 __all__ = [
     "as_dtype",
