@@ -185,7 +185,7 @@ def plan_convert(
             array, documents_format, at, chunks=chunks, shards=shards, codecs=codecs, allow=allow, edit=edit
         )
         keyed = with_chunk_keys(described, documents_format, at, chunk_key_encoding)
-        placed = with_place(array, keyed, alone=isinstance(node, StoredArray), to_n5=documents_format.name == "n5")
+        placed = with_place(array, keyed, alone=isinstance(node, StoredArray), to_n5=documents_format.names_in_axes)
         return placed if images is None else images.array(array, placed)
 
     exact = not (isinstance(codecs, str) and codecs in {"keep", "portable"})
@@ -395,7 +395,7 @@ def plan_rechunk(
     def describe_array(array: StoredArray, documents_format: Format, at: str) -> ArrayMetadata:
         described = describe_target(array, documents_format, at, chunks=chunks, shards=shards, codecs=codecs)
         keyed = with_chunk_keys(described, documents_format, at, chunk_key_encoding)
-        return with_place(array, keyed, alone=isinstance(node, StoredArray), to_n5=documents_format.name == "n5")
+        return with_place(array, keyed, alone=isinstance(node, StoredArray), to_n5=documents_format.names_in_axes)
 
     def describe_group(group: StoredGroup, documents_format: Format, at: str) -> GroupMetadata:
         taken = None if chosen is None else {array.path for array in chosen_arrays(node, chosen)}

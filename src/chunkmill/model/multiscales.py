@@ -439,7 +439,7 @@ def parse_n5(attributes: Mapping[str, Any], children: Children) -> Multiscale | 
     by_group = of_group is not None and attributes.get("multiScale") is True  # Paintera: those of levels do not count
     base = of_group if by_group else _voxels(first, n_axes) or of_group
     base = base or _Voxels(_n5_axes(n_axes, None), (1.0,) * n_axes, None, "n5-viewer" if hints else "n5")
-    _warn_of_unread(attributes, "n5" if base is of_group and base.version == "n5" else "n5-viewer", "")
+    _warn_of_unread(attributes, "n5" if base is of_group and base.version != "n5-viewer" else "n5-viewer", "")
     levels = []
     for number, name in enumerate(names):
         n, stored = below[name]

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import MetadataError, NodeNotFound
+from chunkmill.formats.registry import get_format
 from chunkmill.model.multiscales import Affine, Axis, Level, Multiscale, Placement, parse_level, self_described
 from chunkmill.model.ome_zarr import parse_multiscales
 from chunkmill.nodes.array import Array
@@ -148,9 +149,17 @@ def described_images(attributes: Mapping[str, Any], arrays: Arrays) -> tuple[Mul
 
     def children(accepts: Callable[[str], bool]) -> Mapping[str, tuple[int, Mapping[str, Any]]]:
         found = arrays(accepts).items()
-        return {n: (a.ndim, a.attributes if a.format == "n5" else self_described(a.attributes)) for n, a in found}
+        return {
+            n: (a.ndim, a.attributes if get_format(a.format).names_in_axes else self_described(a.attributes))
+            for n, a in found
+        }
 
     return parse_multiscales(attributes, children)
+
+
+def _says_place(array: StoredArray) -> bool:
+    """Return whether attributes of arrays in its format say where an image is."""
+    return get_format(array.format).names_in_axes
 
 
 def image_of_array(
@@ -183,7 +192,7 @@ def image_of_array(
 
 def described_level(array: StoredArray) -> Multiscale | None:
     """Return the image of one level that the attributes of an array describe by themselves, if they do."""
-    is_n5 = array.format == "n5"
+    is_n5 = _says_place(array)
     return parse_level(array.attributes, array.ndim, array.dimension_names, path=array.path, is_n5=is_n5)
 
 
