@@ -100,7 +100,9 @@ class ComputedStore(MemoryStore):
         if found is None and self.values is None:
             reason = "the task was not given this block: an error of chunkmill, please report it"
             raise StoreError(url=self.url, key="/".join(map(str, ("c", *coords))), reason=reason)
-        block = self.values.blocks[coords].compute() if found is None else found[0]  # type: ignore[union-attr]
+        if found is None:  # Dask has no block of an array without axes
+            found = ((self.values.blocks[coords] if coords else self.values).compute(), 0)  # type: ignore[union-attr]
+        block = found[0]
         shape = tuple(min(full, n - i * full) for full, n, i in zip(self.chunk_shape, self.shape, coords, strict=True))
         block = block_as_dtype(checked_block(block, coords, shape), self.dtype, coords)
         pads = [(0, full - n) for full, n in zip(self.chunk_shape, shape, strict=True)]
