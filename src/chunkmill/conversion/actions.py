@@ -28,6 +28,7 @@ __all__ = [
     "Action",
     "ChosenAction",
     "RegionLayout",
+    "chain_text",
     "choose_action",
     "group_keys",
     "group_ranges",
@@ -70,7 +71,7 @@ class ChosenAction:
     unframe, frame
         The frame to remove from each chunk's bytes, and the one to add.
     materialize
-        Whether absent chunks are written out, because the target's fill value is another one.
+        Whether absent chunks are written out, because the target's fill value is another one, or undefined.
     group
         Number of store keys of the target, along each axis, that one task owns.
     """
@@ -128,13 +129,14 @@ def choose_action(
         n_cut_keys, n_cut = region.n_cut_keys, region.n_cut
     itemsize = target.dtype.itemsize
     group = group_keys(old, new, itemsize, max_bytes=max_bytes, max_keys=max_keys, align_bytes=align_bytes)
-    materialize = not same_fill(source, target)
+    is_undefined = target.fill_value is None and source.fill_value is not None  # other readers return what they like
+    materialize = is_undefined or not same_fill(source, target)
     if old.chunks != new.chunks:
         reason = f"the chunks differ: {old.chunks.chunk_shape} and {new.chunks.chunk_shape}"
         return ChosenAction("rechunk", reason, {"rechunk": new.keys.n_chunks}, None, None, materialize, group)
     old_core, unframe = _unframed(old.codecs)
     new_core, frame = _unframed(new.codecs)
-    reason = f"the codecs differ: {_shown(old.codecs)} and {_shown(new.codecs)}"
+    reason = f"the codecs differ: {chain_text(old.codecs)} and {chain_text(new.codecs)}"
     hidden = materialize and any(codec.name == "sharding_indexed" for codec in old_core)
     if hidden:  # inner chunks that are absent would read as another value
         reason = "the fill values differ, and chunks hold shards"
@@ -145,7 +147,7 @@ def choose_action(
     same_keys = old.keys == new.keys and _same_sharding(old.sharding, new.sharding)
     # chunks in shards are moved one by one where those at the ends of a region are decoded
     if same_keys and unframe is None and frame is None and not ((materialize or n_cut_keys) and new.sharding):
-        reason = f"chunks and codecs are the same: {_shown(new.codecs)}"
+        reason = f"chunks and codecs are the same: {chain_text(new.codecs)}"
         counts = {"copy": new.keys.n_chunks - n_cut_keys} | ({"recode": n_cut_keys} if n_cut_keys else {})
         return ChosenAction("copy", reason, counts, None, None, materialize, group)
     # blocks at an end are truncated in N5 and padded elsewhere
@@ -154,13 +156,14 @@ def choose_action(
     actions: dict[str, int] = {action: new.chunks.n_chunks - n_recoded}
     if n_recoded:
         actions["recode"] = n_recoded
-    reason = f"encoded chunks are the same: {_shown(new_core)}"
+    reason = f"encoded chunks are the same: {chain_text(new_core)}"
     for name, what in ((unframe, "comes off"), (frame, "goes around")):
         reason += f"; {name} {what}" if name else ""
     return ChosenAction(action, reason, actions, unframe, frame, materialize, group)
 
 
-def _shown(chain: Sequence[NamedConfig]) -> str:
+def chain_text(chain: Sequence[NamedConfig]) -> str:
+    """Return the names of codecs, in the order in which they encode."""
     return " → ".join(codec.name for codec in chain)
 
 

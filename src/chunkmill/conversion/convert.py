@@ -13,7 +13,7 @@ import dask
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.convert_job import plan_job
-from chunkmill.conversion.ome import OmeImages, check_ome, cropped_group, cropping_of_images, with_place
+from chunkmill.conversion.ome import OmeImages, check_ome, cropped_group, cropping_of_images, names_of_axes, with_place
 from chunkmill.conversion.options import (
     ConvertOptions,
     RechunkOptions,
@@ -44,7 +44,7 @@ from chunkmill.nodes.api import as_node, open_source, open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.keys import join_path
-from chunkmill.nodes.new_array import format_above, with_chunk_keys
+from chunkmill.nodes.new_array import axis_names, format_above, with_chunk_keys
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.runtime.worker_memory import current_worker
 from chunkmill.stores.base import Store
@@ -95,11 +95,13 @@ def plan_convert(
         that of the group in which the target is; ``"zarr3"`` in a new store.
     chunks, shards
         ``"keep"``; ``None`` (shards: none); a chunk shape (in a group, arrays of another rank keep theirs); lengths by
-        dimension, ``{"time": -1, "lat": 32}``, for every array that has it (``-1``: all of the axis; ``"auto"``); by
-        path below the source, ``{"a/b": (64, 64), "c": "keep", "d": {"time": 10}}``; a callable of the Array. Shards
-        are kept where the format has them; elsewhere their chunks get keys of their own.
+        dimension, ``{"time": -1, "lat": 32}``, for every array that has it (``-1``: all of the axis; ``"auto"``), where
+        coordinates of one dimension and their bounds get one chunk, unless they are larger than 16 MiB; by path below
+        the source, ``{"a/b": (64, 64), "c": "keep", "d": {"time": 10}}``; a callable of the Array. Shards are kept
+        where the format has them; elsewhere their chunks get keys of their own.
     codecs
-        ``"keep"``: the chain as near as the format can express it; ``"portable"``: the same where zarr-python,
+        ``"keep"``: the chain as near as the format can express it, and ``"portable"`` where chunks are encoded anew by
+        codecs that the format does not specify (numcodecs' in Zarr v3); ``"portable"``: the same where zarr-python,
         TensorStore and zarrs all read it, else one that they read; or as in `create_array`.
     max_mem
         Largest memory of the tasks of one worker in bytes, all its threads together, or as text (``"2 GiB"``). When
@@ -166,12 +168,10 @@ def plan_convert(
     node = open_source(source, storage_options)
     named, filled = names_by_array(dimension_names, node), with_fill_value(fill_value, node)
 
-    def names(array: StoredArray) -> tuple[str | None, ...]:
-        return named(array) or (None,) * array.ndim
-
     def edit(array: StoredArray, metadata: ArrayMetadata) -> ArrayMetadata:
         return filled(array, with_names(metadata, named(array)))
 
+    names = names_of_axes(node, lambda array: named(array) or (None,) * array.ndim, chunks, shards, region)
     chunks, shards = by_array(chunks, node, "chunks", names), by_array(shards, node, "shards", names)
     options = storage_options if target_storage_options is None else target_storage_options
     target = as_node(target)
@@ -315,15 +315,17 @@ def plan_rechunk(
         is taken as such.
     chunks
         Chunk shape (of the inner chunks where there are shards); ``-1`` for all of an axis. Lengths by dimension,
-        ``{"time": -1, "lat": 32}``: of every array that has it; other axes keep theirs. For a group: a shape for its
-        arrays of that rank (the others keep their chunks), a mapping by path below the group to shapes,
-        ``"keep"`` or mappings by dimension, or a callable of the Array that returns one of these.
+        ``{"time": -1, "lat": 32}``: of every array that has it, but coordinates and their bounds, as in `plan_convert`;
+        other axes keep theirs. For a group: a shape for its arrays of that rank (the others keep their chunks), a
+        mapping by path below the group to shapes, ``"keep"`` or mappings by dimension, or a callable of the Array that
+        returns one of these.
     shards
         Likewise; ``"keep"``: the source's, which must be multiples of the chunks; ``None``: no shards.
     format
         The source's, when ``None`` (``"zarr3"`` where that is for reading only).
     codecs
-        ``"keep"``: the source's chain, the inner one where shards come or go; or as in `chunkmill.create_array`.
+        ``"keep"``: the source's chain, the inner one where shards come or go, if the format specifies it; or as in
+        `chunkmill.create_array`.
     max_mem
         Largest memory of the tasks of one worker in bytes, all its threads together, on top of the interpreter and its
         libraries; or as text (``"256 MiB"``). When ``None``, ``chunkmill.max-mem`` in dask's config, or else a third of
@@ -379,7 +381,8 @@ def plan_rechunk(
     compress = temp_codec == "lz4"
     settings = Settings(worker, limit, intermediate_store(temp, options), compress=compress, strategy=strategy)
     chosen = chosen_paths(node, include, exclude)
-    crop = None if region is None else cropping_of_images(region, node, chosen_arrays(node, chosen))
+    names = names_of_axes(node, axis_names, chunks, shards, region)
+    crop = None if region is None else cropping_of_images(region, node, chosen_arrays(node, chosen), names)
     shown = shown_regions(region)
     target = as_node(target)
     if isinstance(target, Array):
@@ -390,7 +393,7 @@ def plan_rechunk(
         existing = _into_existing(node, target.stored, chunks, crop, shown)
         return plan_job("rechunk", node, existing, settings)
     store, path, wanted, adds = _target_of(node, target, options, format, overwrite=overwrite)
-    chunks, shards = by_array(chunks, node, "chunks"), by_array(shards, node, "shards")
+    chunks, shards = by_array(chunks, node, "chunks", names), by_array(shards, node, "shards", names)
 
     def describe_array(array: StoredArray, documents_format: Format, at: str) -> ArrayMetadata:
         described = describe_target(array, documents_format, at, chunks=chunks, shards=shards, codecs=codecs)

@@ -15,7 +15,7 @@ from math import prod
 from typing import Any, Literal
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.actions import RegionLayout, choose_action, n_groups
+from chunkmill.conversion.actions import RegionLayout, chain_text, choose_action, n_groups
 from chunkmill.conversion.array_plan import ArrayPlan, SeenSource, estimated_counts, see_sources
 from chunkmill.conversion.estimate import (
     MOST_STORING,
@@ -40,10 +40,11 @@ from chunkmill.conversion.target_writer import TargetWriter, stages_of
 from chunkmill.dask_arrays.hazards import canonical_location
 from chunkmill.errors import JobError
 from chunkmill.formats.base import Format
-from chunkmill.formats.peers import readers_text
+from chunkmill.formats.peers import is_specified, readers_text
 from chunkmill.hints import Hint
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.names import JOB_PREFIX, fingerprint
+from chunkmill.model.inner_layout import inner_layout
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.stored_group import StoredNode
@@ -491,14 +492,25 @@ def _strategy(plans: Sequence[ArrayPlan], n_groups: int) -> tuple[str, str]:
     by_name = Counter(plan.strategy for plan in plans)
     each = ", ".join(f"{name} {n}" for name, n in by_name.items()) or "nothing to move"
     groups = f" in {n_groups} group{'s' * (n_groups > 1)}" if n_groups else ""
-    return " + ".join(by_name) or "metadata only", f"{len(plans)} arrays{groups}: {each}"
+    return " + ".join(by_name) or "metadata only", f"{len(plans)} arrays{groups}: {each}{_replaced_codecs(plans)}"
 
 
 def _reason(plan: ArrayPlan) -> str:
+    absent = "; absent chunks are written out, since fill values differ" if plan.action.materialize else ""
     if plan.rechunk is None:
-        return plan.action.reason
+        return f"{plan.action.reason}{absent}"
     parts = f", in parts of {plan.parts.writes.chunk_shape}" if plan.parts else ""
-    return f"{explain_strategy(plan.rechunk)}{parts}"
+    return f"{explain_strategy(plan.rechunk)}{parts}{absent}{_replaced_codecs([plan])}"
+
+
+def _replaced_codecs(plans: Sequence[ArrayPlan]) -> str:
+    """Return which codecs are replaced by others, of those that the target's specification does not know."""
+    kinds = {
+        f"{chain_text(inner_layout(old.metadata).codecs)} becomes {chain_text(inner_layout(new.metadata).codecs)}"
+        for old, new in ((plan.source, plan.target) for plan in plans if not plan.action.moves)
+        if is_specified(new.metadata, new.format) and not is_specified(old.metadata, new.format)
+    }
+    return f"; {', '.join(sorted(kinds))}, which the target's format specifies" if kinds else ""
 
 
 def shown_node(node: StoredNode) -> str:

@@ -6,6 +6,7 @@ Not here: what attributes say (`chunkmill.model.multiscales`), making levels (`c
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -35,7 +36,7 @@ from chunkmill.nodes.new_array import axis_names
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 
-__all__ = ["OmeImages", "check_ome", "cropped_group", "cropping_of_images", "with_place"]
+__all__ = ["OmeImages", "check_ome", "cropped_group", "cropping_of_images", "names_of_axes", "with_place"]
 
 Crop = Callable[[StoredArray], StoredArray]
 
@@ -117,24 +118,43 @@ def cropping_of_images(
 ) -> Crop | None:
     """Return the function that crops an array (`cropping`); of images by the region of their finest level.
 
-    Other levels are cut to what covers it. Axes that have no names have those of the image.
+    Other levels are cut to what covers it.
     """
     taken = {array.path for array in arrays}
-    axes: dict[str, tuple[str, ...]] = {}
     found: dict[str, Reduction] = {}
     groups = opening.walk_openable(node) if isinstance(region, Mapping) else ()
     for image in chain.from_iterable(Group(each).multiscales for each in groups if isinstance(each, StoredGroup)):
         levels = [level for level in image if level.array.path in taken]
-        axes |= {level.array.path: tuple(axis.name for axis in image.axes) for level in levels}
         for level in levels[1:]:
             factors = tuple(a / b for a, b in zip(level.scale, levels[0].scale, strict=True))
             found[level.array.path] = Reduction(factors, levels[0].array.shape)
+    return cropping(region, node, arrays, names, found)
+
+
+def names_of_axes(node: StoredNode, names: Names, *options: Any) -> Names:
+    """Return the function of an array that returns the names of its axes: of an image's, where it has none.
+
+    Parameters
+    ----------
+    options
+        Options that may be by dimension; where none is a mapping, nobody asks for names.
+    """
+    if not any(isinstance(option, Mapping) for option in options):
+        return names
+    axes: dict[str, tuple[str, ...]] = {}
+    for each in [node] if isinstance(node, StoredArray) else opening.walk_openable(node):
+        with suppress(ChunkmillError):  # metadata of an image that contradict themselves describe nothing
+            if isinstance(each, StoredGroup):
+                for image in Group(each).multiscales:
+                    axes |= {level.array.path: tuple(axis.name for axis in image.axes) for level in image}
+            elif found := image_of_array(each, partial(open_stored, each.store)):
+                axes.setdefault(each.path, tuple(axis.name for axis in found[1].axes))
 
     def named(array: StoredArray) -> Sequence[str | None]:
         own = names(array)
         return axes.get(array.path, own) if all(name is None for name in own) else own
 
-    return cropping(region, node, arrays, named, found)
+    return named
 
 
 def cropped_group(group: StoredGroup, crop: Crop, chosen: Collection[str] | None) -> GroupMetadata:

@@ -235,10 +235,17 @@ class ByDimension:
         Name (number) -> length; ``-1``: all of the axis; ``None``: as it is; ``"auto"``: chosen by bytes.
     names
         Array -> name of each axis.
+    whole
+        Paths of coordinates and their bounds, which have one chunk, not crumbs of some bytes.
     """
 
     lengths: Mapping[str | int, int | str | None]
     names: Callable[[StoredArray], tuple[str | None, ...]]
+    whole: Collection[str] = ()
+
+    def is_whole(self, array: StoredArray) -> bool:
+        """Return whether the array is a coordinate, or the bounds of one, that has one chunk."""
+        return array.path in self.whole and array.nbytes <= _MOST_WHOLE
 
     def shape(self, array: StoredArray, base: ChunkGrid) -> list[Any] | str:
         """Return a length or an axis of `base` for each axis; ``"keep"`` where the array has none of the dimensions.
@@ -254,6 +261,8 @@ class ByDimension:
         ]
         if all(length is None for length in wanted):
             return "keep"
+        if self.is_whole(array):
+            return [-1] * array.ndim
         return [axis if length is None else length for length, axis in zip(wanted, base.axes, strict=True)]
 
 
@@ -285,7 +294,10 @@ def by_array(option: Any, node: StoredNode, name: str, names: Callable[[StoredAr
     paths = {path_below(node, array) for array in arrays} - {""}
     by_path = {str(path).strip("/"): value for path, value in option.items()}
     if _is_by_dimension(option, name, arrays, paths, names):
-        return _by_dimension(option, name, arrays, names)
+        lengths = _by_dimension(option, name, arrays, names)
+        if isinstance(node, StoredArray):
+            return lengths
+        return replace(lengths, whole=_coordinates(arrays, names))
     if isinstance(node, StoredArray):
         msg = f"{name}={option!r}: a mapping to shapes is for the arrays of a group, and the source is the array "
         raise TypeError(msg + f"{node.path!r}; give a shape, or lengths by dimension")
@@ -342,6 +354,20 @@ def _by_dimension(
         msg = f"{name}={dict(lengths)!r}: shards have no 'auto'; give lengths that are multiples of the chunks"
         raise ValueError(msg)
     return ByDimension(dict(lengths), names)
+
+
+_MOST_WHOLE = 16 << 20  # bytes
+
+
+def _coordinates(arrays: Collection[StoredArray], names: Callable[[StoredArray], Any]) -> Collection[str]:
+    """Return the paths of the arrays that are named as their one dimension, and of their bounds."""
+    found = set()
+    for array in arrays:
+        above, _, name = array.path.rpartition("/")
+        if names(array) == (name,):
+            bounds = (array.attributes.get(attribute) for attribute in ("bounds", "climatology"))
+            found |= {array.path, *(f"{above}/{each}".strip("/") for each in bounds if isinstance(each, str))}
+    return found
 
 
 def path_below(top: StoredNode, node: StoredNode) -> str:

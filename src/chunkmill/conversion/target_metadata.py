@@ -17,13 +17,13 @@ import numpy as np
 from chunkmill.array.layout import build_layouts
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.registry import default_serializer, parse_codecs, sharded
-from chunkmill.conversion.actions import same_fill
+from chunkmill.conversion.actions import choose_action, same_fill
 from chunkmill.conversion.array_plan import check_groups
 from chunkmill.conversion.options import ByDimension, check_fit, chosen, grid_of, is_keep, refuse_chosen
 from chunkmill.errors import ChunkmillError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.cf_fill_value import decode_fill_value, encode_fill_value
-from chunkmill.formats.peers import portable_chain
+from chunkmill.formats.peers import is_specified, portable_chain
 from chunkmill.formats.registry import get_format
 from chunkmill.hints import Hint
 from chunkmill.model.fill_values import zero
@@ -72,8 +72,9 @@ def describe_target(
         ``"keep"``; ``None`` (shards: none); a shape (of another rank: keep); lengths by dimension; a callable of the
         array. Shards are kept where the format has them; elsewhere their chunks get store keys of their own.
     codecs
-        ``"keep"``: the source's chain, as near as the format can express it without loss; ``"portable"``: the same
-        where all readers know it, else one that they know; or as in `chunkmill.create_array`.
+        ``"keep"``: the source's chain, as near as the format can express it without loss, and ``"portable"`` where
+        chunks are encoded anew by codecs that the format does not specify; ``"portable"``: the same where all readers
+        know it, else one that they know; or as in `chunkmill.create_array`.
     allow
         Losses that are allowed where the format cannot hold something: of `ALLOWABLE`.
     edit
@@ -88,7 +89,32 @@ def describe_target(
         msg = f"allow={unknown}: what may be lost is of {', '.join(map(repr, ALLOWABLE))}"
         raise ValueError(msg)
     chunks, shards = chosen(chunks, source, "chunks"), chosen(shards, source, "shards")
+    described = _described(
+        source, documents_format, path, chunks=chunks, shards=shards, codecs=codecs, allow=allow, edit=edit
+    )
+    if not is_keep(codecs) or is_specified(described, documents_format.name):
+        return described
+    if choose_action(source.metadata, described, max_bytes=1, max_keys=1).moves:
+        return described
+    return _described(
+        source, documents_format, path, chunks=chunks, shards=shards, codecs="portable", allow=allow, edit=edit
+    )
+
+
+def _described(
+    source: StoredArray,
+    documents_format: Format,
+    path: str,
+    *,
+    chunks: Any,
+    shards: Any,
+    codecs: Any,
+    allow: Collection[str],
+    edit: Callable[[StoredArray, ArrayMetadata], ArrayMetadata] | None,
+) -> ArrayMetadata:
     kept = is_keep(shards)
+    if isinstance(chunks, ByDimension) and chunks.is_whole(source) and kept:
+        shards = None
     metadata = marked(source, documents_format)
     metadata = metadata if edit is None else edit(source, metadata)
     layout = inner_layout(metadata)
@@ -357,6 +383,7 @@ def alike_described_once(describe: Describe, *options: Any) -> Describe:
         # parsers return the same objects for equal documents; those in `known` keep theirs, so that ids stay unique
         same = source.codecs, source.chunk_grid, source.fill_value, source.dtype
         key = (*map(id, same), source.chunk_keys, source.edge_chunks, source.dimension_names, array.format)
+        key += tuple(option.is_whole(array) for option in options if isinstance(option, ByDimension))
         if key in known:
             candidate = replace(known[key][1], attributes=wanted.attributes)
             try:

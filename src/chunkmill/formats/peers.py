@@ -13,7 +13,7 @@ from chunkmill.formats.zarr_v3_codecs import named
 from chunkmill.model.dtypes import is_small
 from chunkmill.model.metadata import ArrayMetadata, NamedConfig
 
-__all__ = ["lacking", "portable_chain", "readers_text"]
+__all__ = ["is_specified", "lacking", "portable_chain", "readers_text"]
 
 _ZARR_PYTHON, _TENSORSTORE, _ZARRS = "zarr-python 3.1", "TensorStore", "zarrs"
 
@@ -68,6 +68,19 @@ def _names(chain: Sequence[NamedConfig]) -> Iterator[str]:
         yield codec.name
         if codec.name == "sharding_indexed":
             yield from _names([named(each, key="", field="codecs") for each in codec.configuration.get("codecs", ())])
+
+
+def is_specified(metadata: ArrayMetadata, format: str) -> bool:  # noqa: A002
+    """Return whether a format's specification knows all codecs: Zarr v3 has none of numcodecs' own.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> array = cm.create_array("memory://doc-specified", shape=4, dtype="i4", codecs=["numcodecs.lz4"])
+    >>> is_specified(array.metadata, "zarr3"), is_specified(array.metadata, "zarr2")
+    (False, True)
+    """
+    return format != "zarr3" or not any(name.startswith("numcodecs.") for name in _names(metadata.codecs))
 
 
 def portable_chain(chain: Sequence[NamedConfig], format: str) -> tuple[NamedConfig, ...]:  # noqa: A002

@@ -285,7 +285,8 @@ def _describe_first(
     """Describe the first level; of OME-Zarr with dimension names, and with keys nested as 0.4 wants them."""
     array = base.array
     metadata = describe_target(array, target.format, target.path, allow=allow, **layout)
-    metadata = replace(metadata, attributes=without_level(metadata.attributes))
+    fill = array.fill_value if metadata.fill_value is None else metadata.fill_value  # levels keep chunks absent
+    metadata = replace(metadata, attributes=without_level(metadata.attributes), fill_value=fill)
     if target.convention == "0.4":
         metadata = replace(metadata, chunk_keys=replace(metadata.chunk_keys, separator="/"))
     elif target.convention in OME_VERSIONS:

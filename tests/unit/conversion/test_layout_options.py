@@ -45,7 +45,7 @@ def test_integers_are_lengths_of_dimensions_also_where_arrays_have_their_names()
     group = group_of(t=("t",), x=("x",), v=("t", "x"))
     option = by_array({"t": 2, "x": -1}, group.stored, "chunks")
     assert {name: grid(option, array) for name, array in group.arrays().items()} == {
-        "t": ((2,) * 4,),
+        "t": ((8,),),  # a coordinate
         "x": ((8,),),
         "v": ((2,) * 4, (6,)),
     }
@@ -121,3 +121,69 @@ def test_shards_that_are_kept_are_named():
     with pytest.raises(AlignmentError) as caught:
         check_fit(array_of().stored, chunks, shards, kept=False)
     assert "keeps" not in str(caught.value)
+
+
+def dataset_of(**sizes):
+    """A group with the coordinates time and lat, bounds of time, a grid mapping and a variable."""
+    store = MemoryStore()
+    group = cm.create_group(store, "g")
+    n = sizes.get("time", 8)
+    for path, shape, names, attributes in (
+        ("time", (n,), ("time",), {"bounds": "time_bnds"}),
+        ("time_bnds", (n, 2), ("time", "b"), {}),
+        ("lat", (6,), ("lat",), {}),
+        ("crs", (), (), {}),
+        ("v", (n, 6), ("time", "lat"), {}),
+        ("series", (n,), ("time",), {}),
+    ):
+        chunks = tuple(min(3, k) for k in shape)
+        group.create_array(path, shape=shape, chunks=chunks, dtype="f8", dimension_names=names, attributes=attributes)
+    return cm.open_group(store, "g")
+
+
+@pytest.mark.parametrize("job", ["convert", "rechunk"])
+def test_coordinates_and_their_bounds_stay_whole_unless_they_are_named(job):
+    def chunks_of(chunks, group, **options):
+        store = MemoryStore()
+        options |= {"format": "zarr3"}
+        getattr(cm, job)(group, store, chunks=chunks, **options)
+        return {array.path: array.chunks for array in cm.open_group(store).arrays().values()}
+
+    group = dataset_of()
+    found = chunks_of({"time": 1}, group)
+    assert found == {
+        "time": (8,), "time_bnds": (8, 2), "lat": (3,), "crs": (), "v": (1, 3), "series": (1,)
+    }  # fmt: skip
+    assert chunks_of({"time": {"time": 2}, "v": {"time": 1}}, group)["time"] == (2,)
+    assert chunks_of(lambda array: (2,) if array.path == "g/time" else "keep", group)["time"] == (2,)
+    large = dataset_of(time=1 << 22)
+    assert chunks_of({"time": 1 << 21}, large)["time"] == (1 << 21,)
+
+
+def test_coordinates_in_shards_become_whole_chunks():
+    store = MemoryStore()
+    group = cm.create_group(store)
+    for path, shape, names in (("t", (40,), ("t",)), ("v", (40, 4), ("t", "x"))):
+        group.create_array(
+            path, shape=shape, chunks=(2, 2)[: len(shape)], shards=(20, 4)[: len(shape)], dtype="i4",
+            dimension_names=names,
+        )  # fmt: skip
+    target = MemoryStore()
+    cm.rechunk(cm.open_group(store), target, chunks={"t": 10})
+    copy = cm.open_group(target)
+    assert (copy["t"].chunks, copy["t"].shards) == ((40,), None)
+    assert (copy["v"].chunks, copy["v"].shards) == ((10, 2), (20, 4))
+
+
+def test_axes_without_names_have_those_of_the_image():
+    store = MemoryStore()
+    attributes = {"resolution": [1.0, 2.0, 3.0], "units": ["nm"] * 3, "axes": ["x", "y", "z"]}
+    source = cm.create_array(
+        store, "s0", shape=(8, 8, 8), chunks=(4, 4, 4), dtype="u1", format="n5", attributes=attributes
+    )
+    source[...] = 1
+    for job in (cm.convert, cm.rechunk):
+        target = MemoryStore()
+        job(source, target, format="zarr3", region={"y": slice(0, 4)}, chunks={"z": 2})
+        copy = cm.open_array(target)
+        assert (copy.shape, copy.chunks) == ((8, 4, 8), (2, 4, 4))

@@ -89,3 +89,64 @@ def test_missing_elements_stay_marked_for_xarray():
     assert described(source, "zarr3").attributes["_FillValue"] is not None
     assert "_FillValue" not in described(source, "zarr2").attributes
     assert np.int32(-1) == described(source, "zarr3").fill_value
+
+
+def shuffled(**options):
+    codecs = [
+        {"name": "bytes", "configuration": {"endian": "little"}},
+        {"name": "numcodecs.shuffle"},
+        {"name": "numcodecs.zlib"},
+    ]
+    return array_of(codecs=codecs, **options)
+
+
+def names_of(metadata):
+    return [codec.name for codec in metadata.codecs]
+
+
+def test_codecs_that_zarr_3_does_not_specify_are_kept_where_bytes_move_and_replaced_where_chunks_are_encoded():
+    source = shuffled()
+    assert names_of(described(source, "zarr3"))[-1] == "numcodecs.zlib"
+    assert names_of(described(source, "zarr3", chunks=(2, 6))) == ["bytes", "zstd"]
+    assert names_of(described(source, "zarr2", chunks=(2, 6)))[-1] == "numcodecs.zlib"
+    asked = described(source, "zarr3", chunks=(2, 6), codecs=["numcodecs.lz4"])
+    assert names_of(asked)[-1] == "numcodecs.lz4"
+    (packing,) = described(source, "zarr3", chunks=(2, 3), shards=(4, 6)).codecs
+    assert "numcodecs" not in repr(packing)
+
+
+def test_a_plan_says_which_codecs_are_replaced():
+    source = shuffled()
+    plan = cm.plan_convert(source, MemoryStore(), format="zarr3", chunks=(2, 6))
+    assert "bytes → numcodecs.shuffle → numcodecs.zlib becomes bytes → zstd" in plan.reason
+    assert not plan.not_read_by
+    group = cm.open_group(source.store)
+    assert "becomes bytes → zstd" in cm.plan_rechunk(group, MemoryStore(), chunks=(2, 6)).reason
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (5, 3)}], ids=["moved", "rechunked"])
+@pytest.mark.parametrize("shards", [None, (8, 6)], ids=["chunks", "shards"])
+def test_no_chunk_is_absent_where_the_fill_value_becomes_undefined(options, shards):
+    source = array_of(dimension_names=("t", "v"), fill_value=0, shards=shards)
+    source[:4, :3] = 5
+    for chosen, n_present in (({}, None), ({"fill_value": 0}, 1)):  # stays sparse where it is asked for
+        store = MemoryStore()
+        plan = cm.plan_convert(source, store, format="zarr2", shards=None, **chosen, **options)
+        plan.run()
+        copy = cm.open_array(store)
+        keys = [key for key in store.list_prefix("") if not key.startswith(".z")]
+        if n_present is None:
+            assert copy.fill_value is None
+            assert len(keys) == copy.nchunks
+            assert "absent chunks are written out" in plan.reason
+        else:
+            assert copy.fill_value == 0
+            assert len(keys) < copy.nchunks
+        np.testing.assert_array_equal(copy[...], source[...])
+
+
+def test_levels_keep_their_fill_value_where_chunks_stay_absent():
+    source = array_of(dimension_names=("y", "x"), fill_value=0)
+    store = MemoryStore()
+    cm.pyramid(source, store, format="zarr2", levels=2)
+    assert [cm.open_array(store, name).fill_value for name in "01"] == [0, 0]
