@@ -193,7 +193,7 @@ class TestWriting:
 
 def test_ten_thousand_plain_chunks_keep_no_urls(tmp_path):
     """Of chunks with store keys of their own the urls are spelt when they are written."""
-    from chunkmill.model.reference_urls import KeyUrls
+    from chunkmill.model.references import KeyUrls
 
     url = f"memory://cost-urls-{tmp_path.name}"
     a = cm.create_array(url, "a", shape=(10_000,), chunks=(1,), dtype="u1", codecs="raw")

@@ -31,7 +31,7 @@ def references(request):
 
 def written(references, folder):
     pytest.importorskip("pyarrow")
-    from chunkmill.formats.references.parquet_write import emit_reference_parquet
+    from chunkmill.formats.references.parquet import emit_reference_parquet
 
     for name, value in emit_reference_parquet(references, record_size=4):
         path = folder / name

@@ -1,6 +1,6 @@
 """File or folder that a reference set is written to.
 
-Not here: reading (`chunkmill.nodes.reference_sets`), encoding (`chunkmill.formats.references.json`, ``parquet_write``).
+Not here: reading (`chunkmill.nodes.reference_sets`), encoding (`chunkmill.formats.references`).
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import gzip
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Self, TypeAlias, cast
+from typing import Any, Self, cast
 
 import fsspec
 from numcodecs.zstd import compress as zstd_compress
@@ -20,8 +20,7 @@ from numcodecs.zstd import compress as zstd_compress
 from chunkmill.errors import StoreError
 from chunkmill.formats.references import ROOT_KEY, is_reference_root
 from chunkmill.formats.references.json import HEAD_BYTES, emit_reference_json, is_reference_json
-from chunkmill.formats.references.parquet import ParquetReferences
-from chunkmill.formats.references.parquet_write import emit_reference_parquet
+from chunkmill.formats.references.parquet import ParquetReferences, emit_reference_parquet
 from chunkmill.hints import Hint
 from chunkmill.journal.lease import leased
 from chunkmill.journal.names import JOB_PREFIX
@@ -34,8 +33,6 @@ from chunkmill.stores.reference_targets import split_url
 from chunkmill.stores.url_pipeline import parse_url_pipeline
 
 __all__ = ["SetFile", "in_memory", "matching_urls"]
-
-WritesOthers: TypeAlias = Callable[[Store], Iterable[bytes]]
 
 _KINDS = ("json", "parquet")
 _LEVEL = 3
@@ -139,13 +136,11 @@ class SetFile:
     def _keys(self) -> Iterator[str]:
         return (key for key in self.store.list_prefix("") if not key.startswith(JOB_PREFIX))
 
-    def write(self, references: ReferenceSet, *, replaces: str | None, others: WritesOthers | None = None) -> None:
+    def write(self, references: ReferenceSet, *, replaces: str | None) -> None:
         """Write the set while nothing but the version that it `replaces` is there (see `check_free`).
 
         The file that makes a folder a set is written last. A set in a folder is staged and then
-        takes its place, where the store can hold both; else the old one is deleted first. `others` is called with the
-        store before that, and writes further files of the folder; of a set in JSON, it returns further entries, as
-        `emit_entries` does.
+        takes its place, where the store can hold both; else the old one is deleted first.
 
         Raises
         ------
@@ -155,8 +150,7 @@ class SetFile:
             Another writer is at work in the folder.
         """
         if self.key:
-            more = () if others is None else others(self.store)
-            document = b"".join(emit_reference_json(references, version=self.version, more=more))
+            document = b"".join(emit_reference_json(references, version=self.version))
             self._put(self.store, self.key, self._compressed(document), replaces)
             folder = self.key[: self.key.rfind("/") + 1]
             sweep_partial_files(self.store, folder, recursive=False)  # of a writer that was killed
@@ -167,7 +161,7 @@ class SetFile:
             staged = None if replaces is None else stage(self.store, "")
             if staged is not None:
                 try:
-                    self._write_files(references, staged, others)
+                    self._write_files(references, staged)
                     swap_in(self.store, "", staged)
                 except BaseException:
                     staged.delete_prefix("")
@@ -177,16 +171,12 @@ class SetFile:
                 raise self._changed(ROOT_KEY)
             delete_keys(self.store, list(self._keys()))
             try:
-                self._write_files(references, self.store, others)
+                self._write_files(references, self.store)
             except BaseException:  # what is not a set yet must not look like somebody else's files to the next writer
                 delete_keys(self.store, [key for key in self._keys() if _RECORDS.fullmatch(key.rpartition("/")[2])])
                 raise
 
-    def _write_files(
-        self, references: ReferenceSet, store: Store, others: Callable[[Store], Iterable[bytes]] | None
-    ) -> None:
-        if others is not None:
-            others(store)
+    def _write_files(self, references: ReferenceSet, store: Store) -> None:
         files = emit_reference_parquet(references, record_size=self.record_size)
         with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
             # in batches: files are generated as they are written, and the last one is written after all others

@@ -68,7 +68,7 @@ class Repository:
         if there is not None and (self.path or not _is_empty(there)):
             raise NodeExists(url=self.url, path=self.path, found=_kind(there), hint=_OVERWRITE)
 
-    def write(self, references: ReferenceSet, *, replaces: str | None = None, others: Any = None) -> None:
+    def write(self, references: ReferenceSet, *, replaces: str | None = None) -> None:  # noqa: ARG002 - as of `SetFile`
         """Write documents and inline chunks as they are, and the other chunks as virtual ones.
 
         Raises
@@ -80,10 +80,6 @@ class Repository:
         UnsupportedFeature
             This version of Icechunk holds no rectilinear grid.
         """
-        if others is not None or replaces is not None:
-            raise StoreError(
-                url=self.url, key="", reason="parts of a set that others write cannot become virtual chunks"
-            )
         target = referring(self.store)
         if target is None:
             raise StoreError(url=self.url, key="", reason="virtual chunks are for repositories of Icechunk")

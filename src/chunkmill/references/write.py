@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -26,15 +26,13 @@ from chunkmill.display.report import ReportMixin, format_bytes
 from chunkmill.errors import MetadataError, StoreError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.cf_fill_value import decode_fill_value
-from chunkmill.formats.references.chunk_numbers import parse_array_keys
 from chunkmill.formats.registry import get_format
 from chunkmill.hints import Hint
 from chunkmill.model.grid import Shape
 from chunkmill.model.inner_layout import inner_layout
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
 from chunkmill.model.reference_builder import ReferenceBuilder
-from chunkmill.model.reference_urls import KeyUrls, UrlTable
-from chunkmill.model.references import ReferenceSet
+from chunkmill.model.references import KeyUrls, ReferenceSet, UrlTable
 from chunkmill.nodes import opening
 from chunkmill.nodes.api import NodeLocation, open_source
 from chunkmill.nodes.keys import join_path
@@ -42,13 +40,11 @@ from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.references.files import SetFile
 from chunkmill.references.locate import ChunkTable, Column, Container, ReferencedArray, key_of, locate_references
 from chunkmill.references.repository import Repository
-from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import LocatesValues, innermost
 from chunkmill.stores.open import is_store
 
 __all__ = [
     "ReferencesReport",
-    "WrittenElsewhere",
     "describe_referenced",
     "nodes_in_set",
     "strip_containers",
@@ -210,23 +206,6 @@ def to_references(
     return write_set(node, path, file, replaces, zarr_format, end_blocks=end_blocks, progress=progress)
 
 
-@dataclass(frozen=True)
-class WrittenElsewhere:
-    """References to chunks that others write into the folder of a set in parquet, before it becomes one, or as JSON.
-
-    Attributes
-    ----------
-    n_chunks
-        Path of an array -> number of its chunks that there are.
-    write
-        Called with the store of the set and, by path, the documents of these arrays there. For a set in JSON it returns
-        texts of entries.
-    """
-
-    n_chunks: Mapping[str, int] = field(default_factory=dict)
-    write: Callable[[Store, Mapping[str, Mapping[str, bytes]]], Iterable[bytes]] | None = None
-
-
 def write_set(
     node: StoredNode,
     path: str,
@@ -236,7 +215,6 @@ def write_set(
     *,
     end_blocks: str = "inline",
     progress: bool | str | None = None,
-    elsewhere: WrittenElsewhere | None = None,
 ) -> ReferencesReport:
     """Write the set of a node at `path` in `file`; see `to_references`."""
     start = time.perf_counter()
@@ -245,34 +223,22 @@ def write_set(
     # an array that cannot be described fails before anything is looked up
     v2_alone = file.kind == "parquet"
     describe_referenced(referenced, zarr_format, referenced, v2_alone=v2_alone)
-    elsewhere = elsewhere or WrittenElsewhere()
-    looked_up = {at: each for at, each in referenced.items() if at not in elsewhere.n_chunks}
-    found, result = locate_references(list(looked_up.values()), progress=progress)
-    located = dict(zip(looked_up, found, strict=True))
+    found, result = locate_references(list(referenced.values()), progress=progress)
+    located = dict(zip(referenced, found, strict=True))
     if get_format(_FORMATS[zarr_format or min(_FORMATS)]).masks_fill_value:
-        located = {at: _with_absent(looked_up[at], table, at) for at, table in located.items()}
-    n_present = {**{at: table.n_chunks for at, table in located.items()}, **elsewhere.n_chunks}
-    n_absent = {at: each.metadata.chunk_grid.n_chunks - n_present[at] for at, each in referenced.items()}
+        located = {at: _with_absent(referenced[at], table, at) for at, table in located.items()}
+    n_absent = {at: each.metadata.chunk_grid.n_chunks - located[at].n_chunks for at, each in referenced.items()}
     complete = {at for at, n in n_absent.items() if n == 0}
     documents_format, described = describe_referenced(referenced, zarr_format, complete, v2_alone=v2_alone)
     builder, urls = ReferenceBuilder(file.url), UrlTable()
     for at, group in groups.items():
         _add_documents(builder, documents_format.emit_group(at, group))
-    documents = {at: documents_format.emit_array(at, metadata) for at, metadata in described.items()}
     for at, metadata in described.items():
-        _add_documents(builder, documents[at])
-        if at in elsewhere.n_chunks:
-            if file.kind == "parquet":  # what it cannot say is an error before anything is written
-                parse_array_keys(at, documents[at])
-            continue
+        _add_documents(builder, documents_format.emit_array(at, metadata))
         url_ids, located[at] = _with_urls(urls, referenced[at].array, located[at])
         _add_chunks(builder, metadata, documents_format.chunk_prefix(at), url_ids, located[at])
     built = builder.build()
-    others = None
-    if (write := elsewhere.write) is not None:
-        of_others = {at: documents[at] for at in elsewhere.n_chunks}
-        others = lambda store: write(store, of_others)  # noqa: E731 - called once
-    file.write(ReferenceSet(urls, built.tables, built.named, built.blob), replaces=replaces, others=others)
+    file.write(ReferenceSet(urls, built.tables, built.named, built.blob), replaces=replaces)
     tables = located.values()
     return ReferencesReport(
         source=f"{node.url}/{node.path}" if node.path else node.url,
@@ -280,7 +246,7 @@ def write_set(
         kind=file.kind,
         node_format=documents_format.name,
         n_arrays=len(referenced),
-        n_references=sum(map(len, tables)) + sum(elsewhere.n_chunks.values()),
+        n_references=sum(map(len, tables)),
         n_inline=sum(len(table.inline) for table in tables),
         n_absent=sum(n_absent.values()),
         bytes_referenced=sum(int(table.lengths.sum(dtype=np.int64)) for table in tables),

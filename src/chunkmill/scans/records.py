@@ -9,33 +9,30 @@ from __future__ import annotations
 import json
 import marshal
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
-from uuid import uuid4
 
 import cloudpickle
 from numcodecs.zstd import compress, decompress
 
 from chunkmill.errors import ChunkmillError, ScanError
-from chunkmill.formats.references.chunk_numbers import split_by_array
 from chunkmill.formats.references.json import emit_reference_json, parse_reference_json
 from chunkmill.nodes.api import create_group, open_group
 from chunkmill.scans.cached_file import CachedFile
 from chunkmill.scans.entries import stored_whole
 from chunkmill.scans.join import LoadedArray, ParsedFile, with_data
 from chunkmill.stores.base import Store
+from chunkmill.stores.capabilities import remove_folder
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.reference import ReferenceStore
 
-__all__ = ["Records", "fingerprint_of", "pieces_prefix", "version_of"]
+__all__ = ["Records", "fingerprint_of", "is_record", "version_of"]
 
 _LOADED = "loaded"  # group of the arrays that were read, next to the documents of the set
-_HEAD = ".head"  # end of the name of a record without references to chunks
-_NAME = re.compile(r"([0-9a-f]{32})(\.head)?")
-_PIECES = re.compile(r"join-[0-9a-f]{32}/")
+_NAME = re.compile(r"[0-9a-f]{32}")
 _LEVEL = 3
 _OF_VERSION = ("ETag", "etag", "e_tag", "md5Hash", "mtime", "LastModified", "last_modified", "Last-Modified", "created")
 _PARSERS = ("virtualizarr", "kerchunk")
@@ -75,39 +72,24 @@ class Records:
                 for path, array in arrays.items()
                 if array.dimension_names
             }
-            n_present = {str(path): int(n) for path, n in group.attributes["n_present"].items()}
             digests = {str(path): str(digest) for path, digest in group.attributes["digests"].items()}
         # half a record, after a power loss, or what others have stored there
         except (ChunkmillError, RuntimeError, ValueError, TypeError, KeyError, AttributeError):
             return None
         kept = found.subset(key for key, _ in found.items() if not key.startswith(f"{_LOADED}/"))
-        return ParsedFile(url, kept, loaded, n_present, digests)
+        return ParsedFile(url, kept, loaded, digests)
 
-    def has(self, name: str, url: str) -> bool:
-        """Return whether there is a record of a file."""
-        return self.get(name + _HEAD, url) is not None
-
-    def read(self, name: str, url: str, *, head: bool = False) -> ParsedFile:
-        """Return a file that has a record; the `head` is without references to chunks, and counts them.
-
-        A record that is damaged is deleted, so that a scan that is repeated makes it again.
-        """
-        if (found := self.get(name + _HEAD * head, url)) is None:
-            self.store.delete(name + _HEAD)
+    def read(self, name: str, url: str) -> ParsedFile:
+        """Return a file that has a record; one that is damaged is deleted, so that the same scan makes it again."""
+        if (found := self.get(name, url)) is None:
+            self.store.delete(name)
             raise ScanError(url=url, reason="its record is damaged, or was deleted while it was read; scan again")
         return found
 
     def put(self, name: str, parsed: ParsedFile) -> None:
         """Store the record of a file."""
-        documents, _, rows = split_by_array(parsed.references)
-        n_present = {path: len(own.numbers) for path, own in rows.items()}
-        self._put(name, parsed)
-        head = replace(parsed, references=parsed.references.subset(documents), n_present=n_present)
-        self._put(name + _HEAD, head)  # the last: where it is, the other one is
-
-    def _put(self, name: str, parsed: ParsedFile) -> None:
         group = MemoryStore()
-        about = {"paths": list(parsed.loaded), "n_present": {**parsed.n_present}, "digests": {**parsed.digests}}
+        about = {"paths": list(parsed.loaded), "digests": {**parsed.digests}}
         create_group(group, _LOADED, attributes=about)
         added = {key: group.get(key) or b"" for key in group.list_prefix(f"{_LOADED}/")}
         for number, array in enumerate(parsed.loaded.values()):
@@ -116,31 +98,21 @@ class Records:
         document = b"".join(emit_reference_json(with_data(parsed.references, added)))
         self.store.set(name, bytes(compress(document, _LEVEL)))
 
-    def put_piece(self, key: str, text: bytes) -> None:
-        """Store a text for the next stage of a join, below a prefix of `pieces_prefix`."""
-        self.store.set(key, bytes(compress(text, 1)))
-
-    def pieces(self, prefix: str) -> Iterator[bytes]:
-        """Yield the texts below a prefix, in the order of their keys."""
-        for key in sorted(self.store.list_prefix(prefix)):
-            yield bytes(decompress(self.store.get(key)))
-
-    def delete_pieces(self, prefix: str) -> None:
-        """Delete what a join has left below a prefix."""
-        self.store.delete_prefix(prefix)
-
     def keep(self, names: Collection[str]) -> None:
         """Delete the records of other files, and of what these were before; what else is there stays."""
         for name in self.store.list_dir(""):
-            if (record := _NAME.fullmatch(name)) is not None and record[1] not in names:
+            if is_record(name) and name not in names:
                 self.store.delete(name)
-            elif _PIECES.fullmatch(name):  # of a join that died
-                self.delete_pieces(name)
+
+    def discard(self) -> None:
+        """Delete all records, and their folder where nothing else is in it."""
+        self.keep(())
+        remove_folder(self.store, "")
 
 
-def pieces_prefix() -> str:
-    """Return a prefix for the pieces of one join."""
-    return f"join-{uuid4().hex}/"
+def is_record(name: str) -> bool:
+    """Return whether a key may be that of a record."""
+    return _NAME.fullmatch(name) is not None
 
 
 def fingerprint_of(parser: Any, dims: Sequence[str], dropped: tuple[str, ...]) -> str:
@@ -148,7 +120,7 @@ def fingerprint_of(parser: Any, dims: Sequence[str], dropped: tuple[str, ...]) -
     how = parser
     if callable(parser):
         how = [getattr(parser, "__module__", ""), getattr(parser, "__qualname__", ""), _code_of(parser)]
-    return json.dumps([4, how, [_version(name) for name in _PARSERS], list(dims), dropped])
+    return json.dumps([5, how, [_version(name) for name in _PARSERS], list(dims), dropped])
 
 
 def _code_of(function: Any) -> str:

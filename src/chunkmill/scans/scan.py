@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack, cast
+from typing import Any, Literal, TypedDict, Unpack
 
 import fsspec
 from dask.utils import format_time
@@ -20,23 +20,18 @@ from dask.utils import format_time
 from chunkmill.array.threads import in_threads
 from chunkmill.conversion.options import with_options_of
 from chunkmill.display.report import ReportMixin, counted
-from chunkmill.errors import ChunkmillError, ScanError
-from chunkmill.formats.references.combine import has_chunks_of
-from chunkmill.model.reference_builder import ReferenceBuilder
-from chunkmill.model.references import ReferenceSet
+from chunkmill.errors import ChunkmillError, MetadataError, ScanError
 from chunkmill.nodes.api import open_source
 from chunkmill.references.files import SetFile, matching_urls
 from chunkmill.references.repository import Repository
-from chunkmill.references.write import WrittenElsewhere, write_set
+from chunkmill.references.write import write_set
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.stage_runner import run_once
 from chunkmill.scans.cached_file import CachedFile
-from chunkmill.scans.join import Joined, ParsedFile, joined, parsed_file
+from chunkmill.scans.join import ParsedFile, Place, joined, parsed_file
 from chunkmill.scans.parse import Parser, open_file, parse_file, targets_of
-from chunkmill.scans.partitions import FollowingArray, JoinedElsewhere, following_arrays
-from chunkmill.scans.places import Place
-from chunkmill.scans.records import Records, fingerprint_of, pieces_prefix, version_of
-from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
+from chunkmill.scans.records import Records, fingerprint_of, is_record, version_of
+from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.capabilities import sweep_partial_files
 from chunkmill.stores.open import is_store, open_store
 from chunkmill.stores.places import place_of
@@ -155,23 +150,21 @@ class ScanPlan(ReportMixin):
         else:
             file, replaces = options.repository, None
         found = _scanned(self.urls, dims, options, self.records, progress)
-        by_tasks = bool(dims) and found.records is not None and not found.parsed and isinstance(file, SetFile)
-        files: Sequence[ParsedFile] = found.files(heads=by_tasks)
-        gaps: tuple[str, ...] = ()
-        elsewhere = None
-        references = files[0].references
-        if dims:
-            by_name = options.order == "names"
-            whole = joined(files, dims, by_name=by_name, listed=options.places)
-            references, files, gaps = whole.references, whole.files, whole.gaps
-            if by_tasks:
-                following = following_arrays(files, whole.places, dims)
-                references = found.with_chunks_of_others(references, files[0], following)
-                elsewhere = found.elsewhere(whole, following, cast("SetFile", file), progress)
-        zarr_format = options.zarr_format if options.repository is None else 3
-        path = "" if options.repository is None else options.repository.path
-        node = open_source(ReferenceStore(references, targets_of(self.urls[0], options.storage_options)))
-        written = write_set(node, path, file, replaces, zarr_format, progress=progress, elsewhere=elsewhere)
+        try:
+            files: Sequence[ParsedFile] = found.files()
+            gaps: tuple[str, ...] = ()
+            references = files[0].references
+            if dims:
+                whole = joined(files, dims, by_name=options.order == "names", listed=options.places)
+                references, files, gaps = whole.references, whole.files, whole.gaps
+            zarr_format = options.zarr_format if options.repository is None else 3
+            path = "" if options.repository is None else options.repository.path
+            node = open_source(ReferenceStore(references, targets_of(self.urls[0], options.storage_options)))
+            written = write_set(node, path, file, replaces, zarr_format, progress=progress)
+        except (ScanError, MetadataError):  # files that do not agree never will, so that nobody comes back for these
+            if found.records is not None and options.owns_records and replaces is None:
+                found.records.discard()
+            raise
         if found.records is not None and options.owns_records:
             found.records.keep(set(found.names.values()))
         return ScanReport(
@@ -324,7 +317,7 @@ def plan_scan(
         store = open_store(
             f"{written.rstrip('/')}.scan" if records is None else records, options.target_storage_options
         )
-        kept, n_records = store.url, sum(name.endswith(".head") for name in store.list_dir(""))
+        kept, n_records = store.url, sum(is_record(name) for name in store.list_dir(""))
     return ScanPlan(tuple(found), written, dims, kept, n_records, options)
 
 
@@ -425,7 +418,7 @@ def open_files(
     own = dict(storage_options or {})
     dims = _dims(concat_dim)
     found, places = _placed(urls, dims, own)
-    files = _scanned(found, dims, _Options(own, own), None, None).files(heads=False)
+    files = _scanned(found, dims, _Options(own, own), None, None).files()
     url = _absolute(urls) if isinstance(urls, str) else f"{found[0]}+{len(found) - 1}"
     return ReferenceStore(joined(files, dims, listed=places).references, targets_of(found[0], own), url=url)
 
@@ -439,7 +432,8 @@ class _Common:
 
 
 def _shown(common: _Common, numbers: range) -> str:
-    return common.urls[numbers[0]]
+    first, last = common.urls[numbers[0]], common.urls[numbers[-1]]
+    return first if first == last else f"{first} … {last}"
 
 
 def _scanned(
@@ -476,66 +470,19 @@ class _Scanned:
     n_parsed: int
     records: Records | None
 
-    def files(self, *, heads: bool) -> list[ParsedFile]:
-        """Return the files in the order of their urls; `heads` without references to chunks."""
+    def files(self) -> list[ParsedFile]:
+        """Return the files in the order of their urls."""
 
         def read(part: slice) -> list[ParsedFile]:
-            return [self._file(url, heads=heads) for url in self.urls[part]]
+            return [self._file(url) for url in self.urls[part]]
 
         parts = [slice(i, i + _RECORDS_A_CALL) for i in range(0, len(self.urls), _RECORDS_A_CALL)]
         return [each for some in in_threads(read, parts, REQUESTS_AT_ONCE) for each in some]
 
-    def _file(self, url: str, *, heads: bool) -> ParsedFile:
+    def _file(self, url: str) -> ParsedFile:
         if self.records is None or url not in self.names:
             return self.parsed[url]
-        return self.records.read(self.names[url], url, head=heads)
-
-    def with_chunks_of_others(
-        self, references: ReferenceSet, first: ParsedFile, following: Sequence[FollowingArray]
-    ) -> ReferenceSet:
-        """Return the set with the references of arrays that are those of the first file."""
-        builder, prefixes = ReferenceBuilder(), tuple(f"{array.path}/" for array in following)
-        builder.add_set(references)
-        for key, each in self._file(first.url, heads=False).references.items():
-            if not key.startswith(prefixes) and key not in references:
-                if each.data is not None:
-                    builder.add_data(key, each.data)
-                else:
-                    builder.add(key, each.url, each.offset, each.length)
-        return builder.build()
-
-    def elsewhere(
-        self, whole: Joined, following: Sequence[FollowingArray], file: SetFile, progress: bool | str | None
-    ) -> WrittenElsewhere:
-        """Return how tasks write the references of the arrays that follow one another."""
-        records = self.records
-        assert records is not None  # noqa: S101 - else the client joins them
-        places = dict(zip((each.url for each in whole.files), whole.places, strict=True))
-
-        def n_chunks(each: ParsedFile, array: FollowingArray) -> int:
-            return each.n_present.get(array.path, 0) * has_chunks_of(places[each.url], array.axes)
-
-        def write(store: Store, documents: Mapping[str, Mapping[str, bytes]]) -> list[bytes]:
-            pieces = pieces_prefix()
-            joining = JoinedElsewhere(
-                records,
-                [self.names[each.url] for each in whole.files],
-                [each.url for each in whole.files],
-                whole.places,
-                [sum(n_chunks(each, array) for array in following) for each in whole.files],
-                [replace(each, documents=documents[each.path]) for each in following],
-                store,
-                file.record_size if file.kind == "parquet" else None,
-                pieces,
-            )
-            try:
-                run_once(joining.stages(), name="scan: join", arrays=(), progress=progress)
-                return joining.texts() if file.kind == "json" else []
-            finally:
-                records.delete_pieces(pieces)
-
-        counts = {array.path: sum(n_chunks(each, array) for each in whole.files) for array in following}
-        return WrittenElsewhere(counts, write)
+        return self.records.read(self.names[url], url)
 
 
 _RECORDS_A_CALL = 8
@@ -565,7 +512,7 @@ def _scan_file(common: _Common, number: int) -> TaskResult:
     try:
         if common.records is not None and (known := version_of(url, file=file)) is not None:
             name = common.records.name(url, known)
-            if common.records.has(name, url):
+            if common.records.get(name, url) is not None:
                 return TaskResult({"n_files": 1}, details=[(number, name)])
         references = parse_file(url, options.parser, options.storage_options, options.drop_variables, file=file)
         parsed = parsed_file(url, references, targets_of(url, options.storage_options), common.dims, file)
@@ -617,12 +564,10 @@ def _files(urls: Any, storage_options: Mapping[str, Any] | None) -> list[str]:
     if url.endswith(".txt"):
         with fsspec.open(url, "rt", **(storage_options or {})) as lines:
             return _files([line.strip() for line in lines if line.strip()], storage_options)
-    found = matching_urls(url, storage_options or {})
-    if found is None:
-        return [_absolute(url)]
-    if not found:
+    matching = matching_urls(url, storage_options or {})
+    if matching == []:
         raise ScanError(url=url, reason="no file matches")
-    return found
+    return [_absolute(url)] if matching is None else matching
 
 
 def _absolute(url: str) -> str:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from chunkmill.errors import ScanError
-from chunkmill.scans.places import places_of
+from chunkmill.scans.join import places_of
 
 
 def places(values, dims=("time", "lat"), **options):

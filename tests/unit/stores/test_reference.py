@@ -462,7 +462,7 @@ def test_a_set_on_s3_with_targets_beside_it(s3_server):  # noqa: F811
 
 def test_open_json_and_parquet(tmp_path, target):
     pytest.importorskip("pyarrow")
-    from chunkmill.formats.references.parquet_write import emit_reference_parquet
+    from chunkmill.formats.references.parquet import emit_reference_parquet
 
     document = {"x/.zarray": {"shape": [2], "chunks": [1]}, "x/0": [str(target), 5, 5], "x/1": "text"}
     data = json.dumps(document).encode()
@@ -521,8 +521,7 @@ def test_a_lazy_set_asks_for_what_it_needs(tmp_path, target):
     pytest.importorskip("pyarrow")
     from support.recording import RecordingStore
 
-    from chunkmill.formats.references.parquet import ParquetReferences
-    from chunkmill.formats.references.parquet_write import emit_reference_parquet
+    from chunkmill.formats.references.parquet import ParquetReferences, emit_reference_parquet
     from chunkmill.stores.memory import MemoryStore
 
     builder = ReferenceBuilder()

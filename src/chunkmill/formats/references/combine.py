@@ -25,7 +25,7 @@ from chunkmill.model.metadata import JSON
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import INLINE, ReferenceSet
 
-__all__ = ["Part", "add_chunks", "chunk_starts", "concat_references", "has_chunks_of", "join_references", "joined_axes"]
+__all__ = ["concat_references", "join_references"]
 
 _CF_ATTRIBUTES = (
     "scale_factor",
@@ -97,7 +97,7 @@ def join_references(
         Dimensions that arrays have which are not in the sets.
     """
     names = [f"set {i}" for i in range(len(sets))] if names is None else names
-    parts = [Part.of(references, name) for references, name in zip(sets, names, strict=True)]
+    parts = [_Part.of(references, name) for references, name in zip(sets, names, strict=True)]
     offenders = _offenders(parts, dims, positions, elsewhere)
     if offenders:
         listed = "".join(f"\n  {offender}" for offender in offenders[:_MAX_LISTED])
@@ -114,7 +114,7 @@ def join_references(
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class _Part:
     """One set, split."""
 
     name: str
@@ -124,7 +124,7 @@ class Part:
     rows: Mapping[str, ChunkRows]
 
     @classmethod
-    def of(cls, references: ReferenceSet, name: str) -> Part:
+    def of(cls, references: ReferenceSet, name: str) -> _Part:
         """Return a set, split."""
         return cls(name, references, *split_by_array(references))
 
@@ -151,19 +151,19 @@ class Part:
         return document["shape"][axis], max(chunks[axis], 1)
 
 
-def joined_axes(part: Part, path: str, dims: Sequence[str]) -> dict[int, int]:
+def _joined_axes(part: _Part, path: str, dims: Sequence[str]) -> dict[int, int]:
     """Return the axes of an array along which sets are joined, each with the number of its dimension in `dims`."""
     own = part.dims(path)
     return {own.index(dim): number for number, dim in enumerate(dims) if dim in own}
 
 
-def has_chunks_of(position: tuple[int, ...], axes: Mapping[int, int]) -> bool:
+def _has_chunks_of(position: tuple[int, ...], axes: Mapping[int, int]) -> bool:
     """Return whether a set at this place has chunks of a joined array: it is first along other dimensions."""
     return all(place == 0 for number, place in enumerate(position) if number not in axes.values())
 
 
 def _lengths(
-    parts: Sequence[Part], positions: Sequence[tuple[int, ...]], path: str, axes: Mapping[int, int]
+    parts: Sequence[_Part], positions: Sequence[tuple[int, ...]], path: str, axes: Mapping[int, int]
 ) -> dict[int, dict[int, tuple[int, int]]]:
     """Return, by axis and place along it, the length of the first set there and of its chunks, in order."""
     found: dict[int, dict[int, tuple[int, int]]] = {axis: {} for axis in axes}
@@ -176,11 +176,11 @@ def _lengths(
 
 
 def _offenders(
-    parts: Sequence[Part], dims: Sequence[str], positions: Sequence[tuple[int, ...]], elsewhere: Collection[str]
+    parts: Sequence[_Part], dims: Sequence[str], positions: Sequence[tuple[int, ...]], elsewhere: Collection[str]
 ) -> list[str]:
     first = parts[0]
     found = []
-    axes = {path: joined_axes(first, path, dims) for path in first.arrays}
+    axes = {path: _joined_axes(first, path, dims) for path in first.arrays}
     for number, dim in enumerate(dims):
         if dim not in elsewhere and all(number not in each.values() for each in axes.values()):
             known = sorted({name for path in first.arrays for name in first.dims(path) if isinstance(name, str)})
@@ -215,7 +215,7 @@ def _does_not_fill(own: tuple[int, int], lengths: Mapping[int, tuple[int, int]],
     return f"its {length} elements are no multiple of the chunk length {chunk}, so that the next set cannot follow"
 
 
-def _misfits(first: Part, part: Part, path: str, axes: Collection[int]) -> list[str]:
+def _misfits(first: _Part, part: _Part, path: str, axes: Collection[int]) -> list[str]:
     """Say in what an array differs from that of the first set where it must not."""
     (_, expected, expected_attributes), (_, got, got_attributes) = first.array(path), part.array(path)
     why = [
@@ -253,34 +253,28 @@ def _shown(value: JSON) -> str:
     return text if len(text) < 100 else text[:100] + "…"  # noqa: PLR2004
 
 
-def _joined(parts: Sequence[Part], dims: Sequence[str], positions: Sequence[tuple[int, ...]]) -> ReferenceSet:
+def _joined(parts: Sequence[_Part], dims: Sequence[str], positions: Sequence[tuple[int, ...]]) -> ReferenceSet:
     first = parts[0]
     builder = ReferenceBuilder()
     for key, value in first.documents.items():
         builder.add_data(key, _without_consolidated(key, value))
     for path, array in first.arrays.items():
-        axes = joined_axes(first, path, dims)
+        axes = _joined_axes(first, path, dims)
         lengths = _lengths(parts, positions, path, axes)
         if axes:
             builder.add_data(*_lengthened(first, path, {axis: list(each.values()) for axis, each in lengths.items()}))
-        starts = {axis: chunk_starts(each.values()) for axis, each in lengths.items()}
+        starts = {axis: _chunk_starts(each.values()) for axis, each in lengths.items()}
         for part, position in zip(parts, positions, strict=True):
-            if has_chunks_of(position, axes):
+            if _has_chunks_of(position, axes):
                 shift = [0] * len(array.grid_shape)
                 for axis, number in axes.items():
                     shift[axis] = starts[axis][position[number]]
-                add_chunks(builder, part, part.arrays[path], array, shift)
+                _add_chunks(builder, part, part.arrays[path], array, shift)
     return builder.build()
 
 
-def chunk_starts(lengths: Iterable[tuple[int, int]]) -> list[int]:
-    """Return the number of the first chunk of each set along an axis, and their total.
-
-    Examples
-    --------
-    >>> chunk_starts([(4, 2), (3, 3), (2, 3)])
-    [0, 2, 3, 4]
-    """
+def _chunk_starts(lengths: Iterable[tuple[int, int]]) -> list[int]:
+    """Return the number of the first chunk of each set along an axis, and their total."""
     return [*accumulate((-(-length // chunk) for length, chunk in lengths), initial=0)]
 
 
@@ -293,7 +287,7 @@ def _without_consolidated(key: str, value: bytes) -> bytes:
     return json.dumps(document, ensure_ascii=False).encode("utf-8")
 
 
-def _lengthened(part: Part, path: str, lengths: Mapping[int, Sequence[tuple[int, int]]]) -> tuple[str, bytes]:
+def _lengthened(part: _Part, path: str, lengths: Mapping[int, Sequence[tuple[int, int]]]) -> tuple[str, bytes]:
     """Return the document of a joined array, from the length of each set and of its chunks, along each axis."""
     key, _, _ = part.array(path)
     document = parse_json(key, part.documents[key])
@@ -313,17 +307,15 @@ def _lengthened(part: Part, path: str, lengths: Mapping[int, Sequence[tuple[int,
     return key, json.dumps(document, ensure_ascii=False).encode("utf-8")
 
 
-def add_chunks(
+def _add_chunks(
     builder: ReferenceBuilder,
-    part: Part,
+    part: _Part,
     own: ArrayKeys,
     array: ArrayKeys,
     shift: Sequence[int],
-    *,
-    rows: ChunkRows | None = None,
 ) -> None:
-    """Add the references of an array of one set, or some `rows` of them, its chunk coords shifted."""
-    rows = part.rows.get(own.path) if rows is None else rows
+    """Add the references of an array of one set, its chunk coords shifted."""
+    rows = part.rows.get(own.path)
     if rows is None:
         return
     ids = np.array([builder.url_id(url) for url in part.references.urls] or [0])

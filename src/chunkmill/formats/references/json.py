@@ -13,10 +13,9 @@ import base64
 import json
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from itertools import chain
 from types import NoneType
 from typing import Any
 
@@ -31,7 +30,7 @@ from chunkmill.model.metadata import JSON
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import WHOLE, ReferenceSet
 
-__all__ = ["HEAD_BYTES", "emit_entries", "emit_reference_json", "is_reference_json", "parse_reference_json"]
+__all__ = ["HEAD_BYTES", "emit_reference_json", "is_reference_json", "parse_reference_json"]
 
 _PIECE = 1 << 16  # characters parsed at a time: what they become still fits the cache when it is turned into columns
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -128,11 +127,10 @@ def parse_reference_json(
         raise MetadataError(key=source, field="document", got=str(error), expected="a JSON object in UTF-8") from None
 
 
-def emit_reference_json(references: ReferenceSet, *, version: int = 1, more: Iterable[bytes] = ()) -> Iterator[bytes]:
+def emit_reference_json(references: ReferenceSet, *, version: int = 1) -> Iterator[bytes]:
     r"""Yield a set as JSON, some text at a time, without ever holding all of it.
 
-    Inline bytes are written as text when they are UTF-8, else in base64. Neither templates nor ``gen`` are used. The
-    texts `more`, of `emit_entries`, follow where the set has entries of its own.
+    Inline bytes are written as text when they are UTF-8, else in base64. Neither templates nor ``gen`` are used.
 
     Examples
     --------
@@ -145,13 +143,13 @@ def emit_reference_json(references: ReferenceSet, *, version: int = 1, more: Ite
     start, end = ("{", "\n}") if version == 0 else ('{"version": 1, "refs": {', "\n}}")
     yield start.encode("ascii")
     comma = b"\n"
-    for piece in chain(emit_entries(references), more):
+    for piece in _entries(references):
         yield comma + piece
         comma = b",\n"
     yield end.encode("ascii")
 
 
-def emit_entries(references: ReferenceSet) -> Iterator[bytes]:
+def _entries(references: ReferenceSet) -> Iterator[bytes]:
     """Yield the entries of a set, some at a time, without the comma between one text and the next."""
     pieces, size = list[str](), 0
     quoted = lru_cache(maxsize=1 << 12)(json.dumps)  # of urls: few, or each a few times in a row

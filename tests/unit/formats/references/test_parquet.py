@@ -12,8 +12,7 @@ from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.references import is_reference_root
 from chunkmill.formats.references.chunk_numbers import parse_array_keys
 from chunkmill.formats.references.json import parse_reference_json
-from chunkmill.formats.references.parquet import ParquetReferences, parse_records
-from chunkmill.formats.references.parquet_write import emit_reference_parquet
+from chunkmill.formats.references.parquet import ParquetReferences, emit_reference_parquet, parse_records
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import Reference
 
