@@ -2,6 +2,7 @@
 
 import threading
 import time
+from itertools import pairwise
 
 import dask
 import dask.array as da
@@ -95,3 +96,23 @@ class TestCluster:
             kill_worker(next(iter(worker_pids(client).values())))
             writing.join(60)
         np.testing.assert_array_equal(cm.open_array(tmp_path / "x")[...], VALUES)
+
+
+@pytest.mark.parametrize(("n_rows", "most_requests"), [(400, 1), (4000, 10)])
+@pytest.mark.parametrize("selection", [np.s_[10:-10], np.s_[:, 10:40], np.s_[-200:]], ids=str)
+def test_no_byte_of_a_shard_is_read_twice(tmp_path, n_rows, most_requests, selection):
+    """Its inner chunks lie in Morton's order, and threads read neighbours of each other's."""
+    zarr = pytest.importorskip("zarr")
+    values = np.random.default_rng(0).random((n_rows, 50), dtype="f4")
+    chunks = (n_rows // 8, 10)
+    zarr.create_array(tmp_path / "x", data=values, chunks=chunks, shards=values.shape, compressors=None)
+    with serve_files(tmp_path) as server, dask.config.set(num_workers=2):
+        array = cm.open_array(f"{server.url.rstrip('/')}/x")
+        server.log.clear()
+        np.testing.assert_array_equal(array[selection], values[selection])
+        ranges = [each[2] for each in server.log]
+    assert len(ranges) <= most_requests
+    spans = sorted(
+        tuple(map(int, each.removeprefix("bytes=").split("-"))) for each in ranges if each and "=-" not in each
+    )
+    assert all(first[1] < second[0] for first, second in pairwise(spans))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
+from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -44,6 +45,10 @@ def read_region(
     only = layout.grid.only_overlap(region)
     whole = only.whole if only else layout.grid.aligned(region)
     # a whole shard does not tell which of its chunks are absent
+    if only and not whole and array.store.is_remote:  # what is read in vain costs less than a request for the index
+        whole = (
+            prod(layout.spec(only.coords).shape) - prod(s.stop - s.start for s in region)
+        ) * array.dtype.itemsize <= _IN_VAIN
     if layout is not array.read_layout and (not whole or array.read_missing == "error"):
         layout = array.read_layout
         only = layout.grid.only_overlap(region)
@@ -54,6 +59,9 @@ def read_region(
     any_absent = False
     while batch := list(islice(overlaps, _BATCH)):
         spans = layout.locator.locate(array.store, [overlap.coords for overlap in batch])
+        if n_threads > 1 and layout is not array.write_layout:  # neighbours by one thread, no byte by two
+            order = sorted(range(len(batch)), key=lambda i: _place(spans[i]))
+            batch, spans = [batch[i] for i in order], [spans[i] for i in order]
 
         def fill(part: slice, batch: list[Overlap] = batch, spans: Sequence[ByteSpan | None] = spans) -> bool:
             values = _fetch(array, layout, [overlap.coords for overlap in batch[part]], spans[part])
@@ -72,6 +80,11 @@ def read_region(
     return block
 
 
+def _place(span: ByteSpan | None) -> tuple[str, int]:
+    return ("", 0) if span is None else (span.key, span.byte_range.start if span.byte_range else 0)
+
+
+_IN_VAIN = 1 << 16  # bytes
 _BATCH = 1 << 16  # chunks located at once: what is known of each of 10**9 chunks would not fit in memory
 _PARTS_A_THREAD = 8  # of a batch, so that threads end together
 _WORTH_A_THREAD = 1 << 19  # bytes

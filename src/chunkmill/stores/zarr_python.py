@@ -198,6 +198,11 @@ class ZarrPythonStore:
             found = await below.get(key, prototype, byte_request)
         except FileNotFoundError:
             return None
+        except ValueError:  # a store that knows which keys there may be, and takes others for a mistake
+            folder, _, name = key.rpartition("/")
+            if below.supports_listing and name not in [listed.strip("/") async for listed in below.list_dir(folder)]:
+                return None
+            raise
         return None if found is None else bytes(found.to_bytes())
 
     async def _whole(self, key: str, wanted: ByteRange) -> bytes | None:
@@ -273,7 +278,11 @@ class ZarrPythonStore:
     def list_prefix(self, prefix: str) -> Iterator[str]:
         """Yield every key that starts with `prefix`."""
         check_prefix(prefix)
-        keys: list[str] = self._run(prefix, _gathered(lambda: self.below_zarr.list_prefix(prefix))) or []
+        keys = self._run(prefix, _gathered(lambda: self.below_zarr.list_prefix(prefix)))
+        if keys is None:
+            for name in self.list_dir(prefix):
+                yield from self.list_prefix(prefix + name) if name.endswith("/") else [prefix + name]
+            return
         yield from (key for key in keys if key.startswith(prefix))
 
     def list_dir(self, prefix: str) -> list[str]:
@@ -282,7 +291,7 @@ class ZarrPythonStore:
         if split is not None:
             return sorted({name + slash for name, slash, _ in split})
         check_prefix(prefix)
-        names: list[str] = self._run(prefix, _gathered(lambda: self.below_zarr.list_dir(prefix.rstrip("/")))) or []
+        names = self._run(prefix, _gathered(lambda: self.below_zarr.list_dir(prefix.rstrip("/")))) or []
         names = [name.strip("/") for name in names]
 
         async def kinds() -> list[bool]:
@@ -292,7 +301,13 @@ class ZarrPythonStore:
         return sorted({name if found else f"{name}/" for name, found in zip(names, keys, strict=True)})
 
     async def _exists(self, key: str) -> bool:
-        return bool(await self.below_zarr.exists(key))
+        try:
+            return bool(await self.below_zarr.exists(key))
+        except NotImplementedError:
+            try:
+                return not [name async for name in self.below_zarr.list_dir(key)]
+            except NotImplementedError:  # of an array with other keys than it lists
+                return False
 
     # --- the event loop of zarr-python, to which its filesystems are bound
 
@@ -306,7 +321,11 @@ class ZarrPythonStore:
 
         async def opened() -> T:
             if not (below := self.below_zarr)._is_open:  # noqa: SLF001 - as zarr-python does at the first use
-                await below._ensure_open()  # noqa: SLF001
+                try:
+                    await below._ensure_open()  # noqa: SLF001
+                except BaseException:
+                    coroutine.close()
+                    raise
             return await coroutine
 
         return asyncio.run_coroutine_threadsafe(opened(), sys.modules["zarr.core.sync"]._get_loop())  # noqa: SLF001
@@ -321,15 +340,18 @@ class ZarrPythonStore:
     def _named(self, key: str, function: Callable[[], T]) -> T:
         try:
             return function()
-        except (StoreError, ValueError):
+        except StoreError:
             raise
         except Exception as error:
             raise StoreError(url=self.url, key=key, reason=f"{type(error).__name__}: {error}") from error
 
 
-async def _gathered(listing: Callable[[], AsyncIterator[str]]) -> list[str]:
+async def _gathered(listing: Callable[[], AsyncIterator[str]]) -> list[str] | None:
+    """Return what a store lists; ``None`` where it does not list so."""
     try:
         return [key async for key in listing()]
+    except NotImplementedError:
+        return None
     except FileNotFoundError:
         return []
 

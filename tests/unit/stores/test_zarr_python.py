@@ -1,10 +1,15 @@
 """Stores of zarr-python as ours."""
 
+import gc
+
+import numpy as np
 import pytest
+import xarray as xr
 import zarr
 import zarr.storage
 from contracts.store_contract import KEYS, ReadContract, StoreContract
 
+import chunkmill as cm
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange
 from chunkmill.stores.mapping import MappingStore
@@ -86,3 +91,54 @@ def test_a_store_for_reading_refuses_to_write():
 @pytest.mark.parametrize("place", ["x.zarr", {}, None, zarr.storage])
 def test_other_objects_are_not_its_stores(place):
     assert not is_zarr_python_store(place)
+
+
+class KnowsItsKeys(zarr.storage.MemoryStore):
+    """As VirtualiZarr's ManifestStore: it takes keys that cannot be for a mistake, and lists folders alone."""
+
+    async def get(self, key, prototype, byte_range=None):
+        if key not in self._store_dict and not key.endswith("zarr.json"):
+            raise ValueError("the key does not end in zarr.json")
+        return await super().get(key, prototype, byte_range)
+
+    async def exists(self, key):
+        raise NotImplementedError
+
+    def list_prefix(self, prefix):
+        raise NotImplementedError
+
+
+def test_a_store_that_takes_absent_keys_for_a_mistake():
+    below = KnowsItsKeys()
+    zarr.create_array(below, name="t", data=np.array([1, 2, 3, 4]), chunks=(2,))
+    zarr.create_group(below, path="g")
+    below = zarr.storage.WrapperStore(below)  # not taken for one in memory
+    store = ZarrPythonStore(below)
+    assert store.list_dir("") == ["g/", "t/", "zarr.json"]
+    assert sorted(store.list_prefix("")) == ["g/zarr.json", "t/c/0", "t/c/1", "t/zarr.json", "zarr.json"]
+    assert cm.open(below)["t"][...].tolist() == [1, 2, 3, 4]
+    assert xr.open_dataset(below, engine="chunkmill", format="zarr3").sizes == {"t_dim_0": 4}
+    with pytest.raises(cm.errors.NodeNotFound):
+        cm.open_array(below, "no")
+
+
+def test_a_value_error_of_a_value_that_is_there_names_the_key():
+    class Broken(zarr.storage.MemoryStore):
+        async def get(self, key, prototype, byte_range=None):
+            raise ValueError("damaged")
+
+    below = Broken()
+    below._store_dict["k"] = below._store_dict["l"] = None
+    with pytest.raises(StoreError, match=r"'k'.*damaged"):
+        ZarrPythonStore(below).get("k")
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_store_that_cannot_be_opened_leaves_no_coroutine():
+    class Unreachable(zarr.storage.MemoryStore):
+        async def _ensure_open(self):
+            raise ConnectionError("no answer")
+
+    with pytest.raises(StoreError, match="no answer"):
+        ZarrPythonStore(Unreachable()).get("k")
+    gc.collect()
