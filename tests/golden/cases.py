@@ -907,13 +907,6 @@ _add(
 _add("codec-reshape", codes((6, 4), "i4"), chunks=(3, 2), fill_value=-1, note="axes joined, another added, then turned")
 _add("codec-squeeze", codes((4, 1, 6), "i4"), chunks=(2, 1, 3), fill_value=-1, note="zarrs.squeeze, then turned")
 _add(
-    "codec-conditional",
-    codes((8, 6), "i4"),
-    chunks=(4, 3),
-    fill_value=-1,
-    note="each chunk with another mask of shuffle and zlib",
-)
-_add(
     "codec-n5-default",
     codes((5, 3), "i2"),
     chunks=(3, 2),

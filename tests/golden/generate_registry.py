@@ -1,7 +1,7 @@
 """Golden Zarr v3 stores of the registry's newer codecs and data types: ``python generate_registry.py OUTPUT_DIR``.
 
 The documents are written by hand, since zarr-python 3.1 knows none of these names. The chunks are the work of zarrs (its Python package takes
-any document), of TensorStore's N5 driver, of zfpy, and of numcodecs inside ``conditional``, of which there is no implementation.
+any document), of TensorStore's N5 driver and of zfpy.
 """
 
 from __future__ import annotations
@@ -78,17 +78,6 @@ def zarrs_jobs() -> dict[str, Any]:
     return jobs
 
 
-def conditional(target: Path, case: Case) -> None:
-    """Each of the four chunks with another mask: nothing, shuffle, zlib, both."""
-    inner = [codec("numcodecs.shuffle", elementsize=4), codec("numcodecs.zlib", level=1)]
-    put(target, "zarr.json", document(case, "int32", [LITTLE, codec("conditional", codecs=inner, header_bits=16)], -1))
-    for mask, index in enumerate(case.indices()):
-        data = little(block(case, index))
-        data = bytes(numcodecs.Shuffle(4).encode(data)) if mask & 1 else data
-        data = bytes(numcodecs.Zlib(1).encode(data)) if mask & 2 else data
-        put(target, "c/" + "/".join(map(str, index)), mask.to_bytes(2, "little") + data)
-
-
 def n5_default(target: Path, case: Case) -> None:
     """A dataset of TensorStore's, in its own order of axes, and the document that makes it an array of Zarr too."""
     import tensorstore
@@ -123,7 +112,6 @@ def main(output: Path) -> int:
     folder = output / "zarr_v3"
     return (
         run(folder / f"zarrs-{version('zarrs')}", zarrs_jobs())
-        + run(folder / "hand", {"codec-conditional": conditional})
         + run(folder / f"tensorstore-{version('tensorstore')}", {"codec-n5-default": n5_default})
         + run(folder / f"zfpy-{version('zfpy')}", {"codec-zfp": zfp})
     )

@@ -20,7 +20,9 @@ _OBJECTS = "json2 msgpack2 vlen-array"
 _FILTERS = "codec-delta* codec-fixedscaleoffset* codec-quantize* codec-bitround codec-astype codec-packbits transpose-delta order-f-filters"
 _CHECKSUMS = "codec-crc32 codec-crc32-end codec-adler32 codec-fletcher32 codec-jenkins-lookup3"
 _RARE = "codec-lzma* codec-lz4"
-_REGISTERED = "codec-cast-value codec-scale-offset codec-reshape codec-squeeze codec-packbits-* codec-zfp codec-n5-default codec-conditional"
+_REGISTERED = (
+    "codec-cast-value codec-scale-offset codec-reshape codec-squeeze codec-packbits-* codec-zfp codec-n5-default"
+)
 _LZ4 = "compression_lz4:* lz4_*"
 
 
@@ -68,7 +70,7 @@ KNOWN: dict[str, dict[str, list[str]]] = {
         ],
         "zarr-python 3.4 holds every chunk length of a rectilinear grid at once": _of("zarr3", "rectilinear-huge-run"),
         "zarr-python 3.4 has no such codec": _of(
-            "zarr3", "codec-reshape codec-squeeze codec-packbits-* codec-zfp codec-n5-default codec-conditional"
+            "zarr3", "codec-reshape codec-squeeze codec-packbits-* codec-zfp codec-n5-default"
         ),
         "zarr-python divides the shard before it is transposed": _of("zarr3", "shard-outer-transpose*"),
         "zarr-python passes a float16 fill value through a float, which makes it a quiet NaN": _of(

@@ -192,14 +192,6 @@ def sharded(
     )
 
 
-def _compressors(codecs: Sequence[JSON], spec: ChunkSpec) -> list[Any]:
-    """Build bytes -> bytes codecs from the JSON of their configurations."""
-    chain = [parse_named_config(codec) for codec in codecs]
-    if wrong := [codec.name for codec in chain if codec_kind(codec) != "bytes_bytes"]:
-        raise ValueError(f"{wrong} do not turn bytes into bytes")
-    return [_build_one(codec, "bytes_bytes", spec) for codec in chain]
-
-
 def _factory(module: str, name: str, *first: Any) -> CodecFactory:
     """Return ``partial(name, *first)`` of a module of this package, imported when a chain first has the codec."""
 
@@ -248,7 +240,6 @@ _COMPRESSORS: dict[str, CodecFactory] = {
     "gzip": _factory("compressors", "Gzip.from_config"),
     "zstd": _factory("zstd", "Zstd.from_config"),
     "blosc": _factory("compressors", "Blosc.from_config"),
-    "conditional": _factory("conditional", "Conditional.from_config", _compressors),
     "n5_lz4": _factory("n5_block", "N5Lz4.from_config"),
     "numcodecs.gzip": _factory("compressors", "Gzip.from_numcodecs_gzip"),
     "numcodecs.zlib": _factory("compressors", "Gzip.from_numcodecs_zlib"),

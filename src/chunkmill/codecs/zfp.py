@@ -35,7 +35,6 @@ _MEMBERS: Mapping[str, tuple[str, ...]] = {
     "fixed_precision": ("precision",),
 }
 _PARAMETERS = {"fixed_accuracy": "tolerance", "fixed_rate": "rate", "fixed_precision": "precision"}
-_TYPES = {"int32": 1, "int64": 2, "float32": 3, "float64": 4}  # zfp_type
 _MAX_BITS, _MIN_EXPONENT = 16658, -1074  # ZFP_MAX_BITS, ZFP_MIN_EXP: what zfp takes where a mode does not say
 _MAX_PARAMETER = 2.0**64  # of a tolerance; what a rate may be follows from the bits of a number
 _EXPERT_LIMITS = {"minbits": (0, _MAX_BITS), "maxbits": (1, 1 << 31), "maxprec": (1, 64), "minexp": (-1075, 1 << 14)}
@@ -66,6 +65,7 @@ class Zfp:
             raise ValueError(f"got the parameters {sorted(parameters)}, expected {list(_MEMBERS[mode])} for {mode}")
         _check(mode, parameters)
         codec = cls(mode, parameters)
+        codec._arguments()
         codec.encoded_size(spec)
         _zfpy()
         return codec
@@ -86,10 +86,7 @@ class Zfp:
         if not chunk.size:
             return b""
         promoted = np.ascontiguousarray(_promoted(chunk, spec.dtype)).reshape(spec.shape or (1,))
-        arguments = self._arguments()
-        if arguments is None:
-            raise ValueError("zfpy writes no such expert mode: choose fixed_accuracy, fixed_precision or fixed_rate")
-        return _zfpy().compress_numpy(promoted, write_header=False, **arguments)  # type: ignore[no-any-return]
+        return _zfpy().compress_numpy(promoted, write_header=False, **self._arguments())  # type: ignore[no-any-return]
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
         """Decompress the chunk; a stream that is longer than any of that many numbers raises."""
@@ -104,21 +101,18 @@ class Zfp:
             raise ValueError(f"{len(view)} bytes, expected 1 to {longest} for shape {shape}")
         # zfp reads as far as its blocks go, whatever the stream holds
         stream = bytes(view).ljust(longest + 16, b"\0")
-        arguments, library = self._arguments(), _zfpy()
-        if arguments is None:
-            out = library.decompress_numpy(_with_header(stream, shape, dtype, self.parameters))
-        else:
-            out = library._decompress(stream, library.dtype_to_ztype(dtype), shape, **arguments)  # noqa: SLF001
+        library = _zfpy()
+        out = library._decompress(stream, library.dtype_to_ztype(dtype), shape, **self._arguments())  # noqa: SLF001
         return _demoted(out, spec.dtype).reshape(spec.shape)
 
     def _fewest_bits(self, ndim: int) -> int:
         """Return the bits that each block of 4**ndim numbers takes at least."""
         if self.mode == "fixed_rate":
             return int(float(self.parameters["rate"]) * 4**ndim) + 64  # which zfp rounds up to words
-        return int(self.parameters.get("minbits", 0))
+        return 0
 
-    def _arguments(self) -> dict[str, Any] | None:
-        """Return zfpy's arguments; ``None`` for an expert mode that it has no other word for."""
+    def _arguments(self) -> dict[str, Any]:
+        """Return zfpy's arguments; raises for an expert mode that it has no other word for."""
         if self.mode != "expert":
             return {_PARAMETERS[self.mode]: self.parameters[_PARAMETERS[self.mode]]} if self.parameters else {}
         low, high, precision, exponent = (self.parameters[name] for name in _MEMBERS["expert"])
@@ -126,7 +120,7 @@ class Zfp:
             return {"precision": precision}
         if low == 1 and high >= _MAX_BITS and precision == 64 and exponent > _MIN_EXPONENT:  # noqa: PLR2004
             return {"tolerance": 2.0**exponent}
-        return None
+        raise ValueError("zfpy has no such expert mode: choose fixed_accuracy, fixed_precision or fixed_rate")
 
 
 def longest_stream(shape: tuple[int, ...], dtype: np.dtype[Any], fewest_bits: int = 0) -> int:
@@ -137,7 +131,7 @@ def longest_stream(shape: tuple[int, ...], dtype: np.dtype[Any], fewest_bits: in
     n_blocks = prod(-(-length // 4) for length in shape)
     values = 4 ** len(shape)
     # exponents, or the count of bit planes, in reversible mode; then the bits of each plane
-    bits: int = {1: 5, 2: 6, 3: 1 + 1 + 8 + 5, 4: 1 + 1 + 11 + 6}[_TYPES[dtype.name]]
+    bits: int = {"int32": 5, "int64": 6, "float32": 1 + 1 + 8 + 5, "float64": 1 + 1 + 11 + 6}[dtype.name]
     bits += values - 1 + values * 8 * dtype.itemsize
     if fewest_bits > (most := 128 * values + 64):
         raise ValueError(f"{fewest_bits} bits for each {values} numbers, expected at most {most}")
@@ -203,21 +197,3 @@ def _demoted(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     shifted = (values >> np.int32(31 - n_bits)) + np.int32(half)
     demoted: NDArray[Any] = np.clip(shifted, info.min, info.max).astype(dtype)
     return demoted
-
-
-def _with_header(stream: bytes, shape: tuple[int, ...], dtype: np.dtype[Any], parameters: Mapping[str, Any]) -> bytes:
-    """Return a stream with the header of zfp that says its expert mode: zfpy takes that in no other way."""
-    bits = 48 // len(shape)
-    if max(shape) > 1 << bits:
-        raise ValueError(f"chunks of {shape} are too long for a header of zfp")
-    meta = 0
-    for length in shape:
-        meta = meta << bits | (length - 1)
-    meta = (meta << 2 | (len(shape) - 1)) << 2 | (_TYPES[dtype.name] - 1)
-    low, high = (max(1, min(parameters[name], 1 << 15)) - 1 for name in ("minbits", "maxbits"))
-    mode = parameters["minexp"] + 16495
-    mode = (mode << 7 | (parameters["maxprec"] - 1)) << 15 | high
-    mode = (mode << 15 | low) << 12 | 0xFFF
-    magic = int.from_bytes(b"zfp\x05", "little")
-    whole: int = magic | meta << 32 | mode << 84 | int.from_bytes(stream, "little") << 148
-    return whole.to_bytes(len(stream) + ZFP_HEADER, "little")

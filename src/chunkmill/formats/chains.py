@@ -46,7 +46,7 @@ OBJECT_SERIALIZERS = {"vlen-utf8", "vlen-bytes", "numcodecs.vlen-array", "numcod
 _ARRAY_BYTES = OBJECT_SERIALIZERS | {
     "bytes", "sharding_indexed", "numcodecs.pcodec", "numcodecs.zfpy", "packbits", "zfp", "n5_block", "n5_default",
 }  # fmt: skip
-_BYTES_BYTES = {"blosc", "gzip", "zstd", "crc32c", "conditional", "n5_lz4"}
+_BYTES_BYTES = {"blosc", "gzip", "zstd", "crc32c", "n5_lz4"}
 
 RESHAPING = {"reshape", "zarrs.squeeze", "numcodecs.packbits"}
 """Array -> array codecs after which a chunk has other axes."""

@@ -22,7 +22,7 @@ _COMPRESSORS = {"blosc", "gzip", "zstd", "crc32c"}
 _N5_COMPRESSORS = {"gzip", "numcodecs.bz2"}
 _IN_V2 = {"numcodecs.zlib", "numcodecs.bz2"}  # which have no name of their own in v3
 _OF_ZARRS = {"numcodecs.zlib", "numcodecs.bz2", "numcodecs.shuffle"}
-_REGISTERED = {"bitround", "cast_value", "scale_offset", "reshape", "packbits", "zfp", "n5_default", "conditional"}
+_REGISTERED = {"bitround", "cast_value", "scale_offset", "reshape", "packbits", "zfp", "n5_default"}
 
 
 def lacking(metadata: ArrayMetadata, format: str) -> Mapping[str, tuple[str, ...]]:  # noqa: A002
