@@ -36,6 +36,7 @@ from chunkmill.nodes.group import Group
 from chunkmill.nodes.keys import join_path
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, Stage, TaskResult
 from chunkmill.runtime.stage_runner import run_once
+from chunkmill.stores import conflicts
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import sweep_partial_files, uncached
 from chunkmill.stores.open import open_plain_store
@@ -205,7 +206,14 @@ def _decoded(array: StoredArray, coords: ChunkCoords, data: bytes) -> Iterator[P
         if inner:
             yield from inner
         else:
-            yield Problem(_kind(array.write_layout, error, data), array.path, error.key, _reason(error), coords)
+            reason = _reason(error) if data else _EMPTY
+            yield Problem(_kind(array.write_layout, error, data), array.path, error.key, reason, coords)
+
+
+_EMPTY = (
+    "it is empty, as a crash of the machine leaves what was not synced: a repair deletes it, then its elements are "
+)
+_EMPTY += "absent and read as the fill value: write them again"
 
 
 def _inner_problems(array: StoredArray, coords: ChunkCoords) -> Iterator[Problem]:
@@ -302,6 +310,9 @@ def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
         if problem.kind == "leftover" and not is_append and ("leftover", problem.key) not in done:
             _remove(found.store, problem.key)
             done.add(("leftover", problem.key))
+        if problem.kind == "short" and found.store.size(problem.key) == 0:  # no chunk is encoded as nothing
+            conflicts.update(found.store, problem.key, lambda value: value or None)
+            done.add(("short", problem.key))
     done |= _metadata_repaired(found, problems)
     return [replace(p, repaired=True) if (p.kind, p.key) in done else p for p in problems]
 

@@ -55,6 +55,7 @@ from chunkmill.nodes.documents import declare_arrays
 from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files
 from chunkmill.runtime.cluster_locks import automatic_lock, check_guarded
 from chunkmill.runtime.cluster_tasks import scheduler_needed
+from chunkmill.runtime.machines import sync_other_machines
 from chunkmill.runtime.preflight import check_writers, describe_needs, writes_to
 from chunkmill.runtime.scheduler import Scheduler, optimised
 from chunkmill.stores.transactions import check_computed_now
@@ -330,6 +331,7 @@ def write_appended(values: da.Array, array: StoredArray, region: Region, *, stor
     check_writers([array])
     counts, _ = write_graph(values, array, region, lock=automatic_lock, stored=stored)
     run([counts], lambda *_: None, compute=True, arrays=[array])
+    sync_other_machines([array.store], Scheduler().client, f"append to {array.path!r} in {array.url}")
 
 
 def _computed(counts: Sequence[da.Array], arrays: Sequence[StoredArray]) -> Sequence[NDArray[np.int64] | ChangedCounts]:

@@ -32,7 +32,7 @@ from chunkmill.nodes import documents
 from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.keys import is_folder
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
-from chunkmill.stores.capabilities import deletes_conditionally, flush
+from chunkmill.stores.capabilities import deletes_conditionally, flush, make_durable
 from chunkmill.stores.conflicts import swap, update
 from chunkmill.stores.transactions import one_commit
 
@@ -92,6 +92,7 @@ def append(array: StoredArray, values: Any, axis: int) -> StoredArray:
                 lock=automatic_lock,
                 n_threads=own_threads(),
             )
+        make_durable(array.store)  # the document is synced, and must not outlive the chunks (P11)
         return replace(array, metadata=publish_shape(there, stored, longer.shape, array.store))
 
 

@@ -38,8 +38,11 @@ from chunkmill.nodes.new_array import format_above
 from chunkmill.nodes.opening import open_target_store
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.runtime.cluster_locks import check_guarded, lock_factory
+from chunkmill.runtime.machines import sync_other_machines
 from chunkmill.runtime.preflight import check_writers
+from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
+from chunkmill.stores.capabilities import make_durable
 from chunkmill.stores.places import place_of
 from chunkmill.stores.transactions import one_commit
 from chunkmill.xarray.duplicates import Duplicates, OnDuplicate, check_choice, find_duplicates
@@ -303,6 +306,7 @@ def write_dataset(
             publish=[
                 partial(check_after_writing, [*stored.values()]),
                 *([create] if compute else []),
+                *([partial(_sync, store, compute=compute)] if plan.growth else []),
                 partial(publication.append, str(append_dim), plan.growth, plan.pending),
             ],
             reports=reports,
@@ -362,6 +366,13 @@ def _append_others(
         return before
     after: DatasetReport | Delayed = append(others)
     return before.joined(after) if isinstance(after, DatasetReport) else after
+
+
+def _sync(store: Store, *, compute: bool) -> None:
+    """Sync the chunks that are appended: the documents that make them visible replace others, and are synced (P11)."""
+    client = Scheduler().client if compute else None  # a task of its own cannot ask
+    sync_other_machines([store], client, f"append to {store.url}")
+    make_durable(store)
 
 
 def _finish(
