@@ -14,7 +14,7 @@ from support.crashes import recorded_crashes
 
 import chunkmill as cm
 from chunkmill.conversion.convert import plan_rechunk
-from chunkmill.errors import ChunkmillError, NodeExists
+from chunkmill.errors import ChunkmillError, MetadataError, NodeExists
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the folders of open files are in /proc")
 
@@ -130,6 +130,20 @@ def test_an_empty_chunk_is_repaired(tmp_path):
     cm.open_array(tmp_path / "d.zarr", "t", mode="r+")[4:6] = [4, 5]
     cm.write_dataset(days(6, 8), tmp_path / "d.zarr", append_dim="t")
     assert xr.open_dataset(tmp_path / "d.zarr", engine="chunkmill").t.values.tolist() == list(range(8))
+
+
+@pytest.mark.parametrize("key", ["zarr.json", "a/zarr.json"])
+@pytest.mark.parametrize("content", [b"", bytes(100)], ids=["empty", "zeros"])
+def test_the_error_of_an_empty_document_names_the_way_out(tmp_path, key, content):
+    cm.to_store(OLD, tmp_path / "d.zarr", "a", chunks=(4, 4), format="zarr3")
+    (tmp_path / "d.zarr" / key).write_bytes(content)
+    with pytest.raises(MetadataError, match="check with repair=True deletes it, then write the node again"):
+        cm.open(tmp_path / "d.zarr", key.rpartition("/")[0])
+    report = cm.check(tmp_path / "d.zarr", repair=True)
+    assert [p.repaired for p in report.problems if p.key == key] == [True]
+    cm.to_store(OLD, tmp_path / "d.zarr", "a", chunks=(4, 4), format="zarr3", mode="w" if key == "zarr.json" else "w-")
+    assert cm.check(tmp_path / "d.zarr").ok
+    np.testing.assert_array_equal(cm.open_group(tmp_path / "d.zarr")["a"][...], OLD)
 
 
 def test_a_new_array_is_whole_or_an_error(folder, tmp_path, fsync):

@@ -20,6 +20,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.checks.inventory import Inventory, Problem, job_problem, take_inventory
 from chunkmill.display.report import ReportMixin, counted, format_seconds
 from chunkmill.errors import ChunkError, ChunkmillError, DatasetError, JobError
+from chunkmill.formats.base import is_blank
 from chunkmill.journal.commit import roll_forward
 from chunkmill.journal.lease import discard_jobs
 from chunkmill.journal.names import JOB_PREFIX, TAG_PREFIX, run_tag
@@ -313,8 +314,16 @@ def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
         if problem.kind == "short" and found.store.size(problem.key) == 0:  # no chunk is encoded as nothing
             conflicts.update(found.store, problem.key, lambda value: value or None)
             done.add(("short", problem.key))
+        if problem.kind == "metadata" and _is_blank(found.store, problem.key):
+            conflicts.update(found.store, problem.key, lambda value: None if is_blank(value or b"") else value)
+            done.add(("metadata", problem.key))
     done |= _metadata_repaired(found, problems)
     return [replace(p, repaired=True) if (p.kind, p.key) in done else p for p in problems]
+
+
+def _is_blank(store: Store, key: str) -> bool:
+    value = store.get(key)
+    return value is not None and is_blank(value)
 
 
 def _metadata_repaired(found: Inventory, problems: Sequence[Problem]) -> set[tuple[str, str]]:

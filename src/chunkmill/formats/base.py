@@ -216,7 +216,8 @@ def is_blank(value: bytes) -> bool:
 def _what_is_met(value: bytes) -> str | None:
     """Return what is stored in place of a document, where that is known by its first bytes."""
     if is_blank(value):
-        return f"{len(value)} bytes without content: it is empty, as a crash of the machine leaves files"
+        way_out = "check with repair=True deletes it, then write the node again"
+        return f"{len(value)} bytes without content: it is empty, as a crash of the machine leaves files; {way_out}"
     if value.lstrip()[:1] == b"<":
         return "a web page: the server answers so for absent keys; say what it is by format="
     return None

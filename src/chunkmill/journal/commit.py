@@ -30,6 +30,7 @@ without a lease (`chunkmill.journal.recovery`).
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import time
@@ -98,8 +99,8 @@ class ByRename:
         """Put the new node in place, unless it is there; return whether it is."""
         try:
             replace_prefix(store, intent.prefix, intent.staged, intent.tag)
-        except StoreError:
-            if is_tagged(store, intent.staged, intent.run):
+        except StoreError as error:
+            if error.errno not in {None, errno.ENOENT} or is_tagged(store, intent.staged, intent.run):
                 raise
             raise _ended(intent.job) from None
         return True

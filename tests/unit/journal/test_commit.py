@@ -1,7 +1,9 @@
 """A commit is decided once, applied by one client at a time, and rolled forward by the next one."""
 
+import errno
 import itertools
 import json
+import os
 from dataclasses import asdict, replace
 from hashlib import sha256
 
@@ -273,6 +275,22 @@ def test_what_is_not_staged_is_not_decided():
     store.delete(intent.further[0].staged + run_tag("1"))
     with pytest.raises(JobError, match="has ended"):
         decide(store, intent)
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.EIO])
+def test_a_disk_that_refuses_the_rename_is_the_cause_that_is_told(code):
+    """The new node has been moved next to its place by then, and is not where it was staged."""
+
+    class Refuses(MemoryStore):
+        def replace_prefix(self, prefix, staged, proof):
+            self.delete_prefix(staged)
+            error = StoreError(url=self.url, key=prefix, reason=f"cannot put it in place: {os.strerror(code)}")
+            error.errno = code
+            raise error
+
+    intent = Intent("replace 'a'", "a", "1", "a/", staged_prefix("a", "1"), ByRename())
+    with pytest.raises(StoreError, match=os.strerror(code)):
+        roll_forward(Refuses(), "a", "1", intent=intent, job="replace 'a'", old_prefix="a/")
 
 
 def test_one_rename_needs_no_record():
