@@ -376,7 +376,7 @@ def _warn_of_unread(attributes: Mapping[str, Any], version: str | None, path: st
     names = [each for each in _PLACES if each not in _READ.get(version or "", ()) and _has_form(attributes.get(each))]
     if names:
         shown = ", ".join(map(repr, names))
-        text = f"the attributes {shown} of {path or '/'!r} may say where an image lies, and are not understood: "
+        text = f"the attributes {shown} of {path or '/'!r} may give the place of an image, and are not understood: "
         warnings.warn(f"{text}scale= and translation= of pyramid say it", UserWarning, stacklevel=3)
 
 

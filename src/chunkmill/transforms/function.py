@@ -1,20 +1,30 @@
-"""The function of a transform: its call for one block, and the checks of what it returns.
+"""The function of a transform: its call for one block, the checks of what it returns, and its fingerprint.
 
-Not here: what tells it from others (`chunkmill.transforms.fingerprint`), blocks (`chunkmill.transforms.blocks`),
-reading and writing (`chunkmill.transforms.tasks`).
+A fingerprint tells a function from one that would compute other values, in every process alike. It is made of the code,
+the constants and defaults, the values that it closes over, and the globals that the code names: of functions and
+classes among them, their code in turn; Dask's tokens stand for all other values. Of what is installed, the function's
+own code counts alone: what that calls changes with a release. Names of files and lines do not count, nor do comments,
+which they would in Dask's token of a function. Not here: blocks (`chunkmill.transforms.blocks`), reading and writing
+(`chunkmill.transforms.tasks`).
 """
 
 from __future__ import annotations
 
 import inspect
 import pickle
+import sys
+import sysconfig
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import cloudpickle
 import numpy as np
+from dask.tokenize import TokenizationError, tokenize
 from dask.utils import has_keyword
 from numpy.typing import NDArray
 
@@ -22,9 +32,168 @@ from chunkmill.errors import TransformError, UnsupportedFeature
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.model.user_values import as_dtype
 from chunkmill.transforms.blocks import ArrayAxes
-from chunkmill.transforms.fingerprint import shown_function
 
-__all__ = ["BlockFunction", "block_facts", "carried", "checked_result"]
+__all__ = ["BlockFunction", "block_facts", "carried", "checked_result", "function_fingerprint", "shown_function"]
+
+
+def shown_function(function: Any) -> str:
+    """Return module and name of a function, for messages.
+
+    Examples
+    --------
+    >>> shown_function(np.linalg.norm), shown_function(partial(max, 3))
+    ('numpy.linalg.norm', 'partial of builtins.max')
+    """
+    if isinstance(function, partial):
+        return f"partial of {shown_function(function.func)}"
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or type(function).__qualname__
+    module = getattr(function, "__module__", None) or type(function).__module__
+    return str(name) if module == "__main__" else f"{module}.{name}"
+
+
+def function_fingerprint(function: Any, *values: Any) -> str:
+    """Return a hash of what a function computes, and of further values, which is the same in every process.
+
+    Raises
+    ------
+    ValueError
+        It uses an object that no other process can recognize, such as a lock or a generator.
+
+    Examples
+    --------
+    >>> def scaled(factor):
+    ...     return lambda block: factor * block
+    >>> a, b, c = (function_fingerprint(scaled(n)) for n in (2, 2, 3))
+    >>> a == b, a == c
+    (True, False)
+    """
+    facts = _Facts()
+    tokens = [facts.token((function, *values))]
+    tokens += (facts.token(_parts(each)) for each in facts.met)  # which grows: chains of functions may be long
+    return tokenize(tokens, ensure_deterministic=True)
+
+
+class _Facts:
+    """Functions and classes that a value uses, in the order in which they are met: numbers stand for them."""
+
+    def __init__(self) -> None:
+        self.met: list[Any] = []
+        self._numbers: dict[int, int] = {}
+
+    def token(self, value: Any) -> str:
+        try:
+            return tokenize(self._of(value), ensure_deterministic=True)
+        except (TokenizationError, RecursionError) as error:
+            msg = "the function uses an object of which another process cannot see whether it is the same "
+            raise ValueError(
+                f"{msg}({str(error)[:200]}): give fingerprint='a name' of what the function computes"
+            ) from None
+
+    def _of(self, value: Any) -> Any:
+        """Return a value in which Dask knows all members."""
+        if isinstance(value, (FunctionType, type)):
+            if id(value) not in self._numbers:
+                self._numbers[id(value)] = len(self.met)
+                self.met.append(value)
+            return "defined", self._numbers[id(value)]
+        if isinstance(value, (ModuleType, BuiltinFunctionType, np.ufunc)):
+            return type(value).__name__, shown_function(value)
+        used = _members(value)
+        return value if used is None else (type(value).__qualname__, [self._of(each) for each in used])
+
+
+def _members(value: Any) -> Sequence[Any] | None:
+    """Return what a value is made of, functions perhaps among it; ``None`` where Dask knows it."""
+    if isinstance(value, (tuple, list)):
+        return value
+    if isinstance(value, (set, frozenset)):
+        return sorted(value, key=repr)
+    if isinstance(value, Mapping):
+        return [each for item in value.items() for each in item]
+    if isinstance(value, CodeType):
+        return _of_code(value)
+    return _of_callable(value)
+
+
+def _of_callable(value: Any) -> list[Any] | None:
+    """Return what an object that is called uses; ``None`` for other values."""
+    if isinstance(value, partial):
+        return [value.func, value.args, value.keywords]
+    if isinstance(value, MethodType):
+        return [value.__func__, value.__self__]
+    if isinstance(value, np.vectorize):
+        return [value.pyfunc, value.otypes, value.signature]  # without what it keeps of calls
+    if hasattr(value, "__wrapped__"):  # by a cache, or a compiler
+        return [shown_function(type(value)), value.__wrapped__]
+    return [type(value), vars(value)] if callable(value) and hasattr(value, "__dict__") else None
+
+
+def _parts(value: Any) -> list[Any]:
+    """Return what tells a function or a class from others."""
+    if isinstance(value, type):
+        parts: list[Any] = [f"{value.__module__}.{value.__qualname__}"]
+        if not _is_installed(value.__module__):
+            members = [each for name, each in sorted(vars(value).items()) if _counts(name, each)]
+            parts += [getattr(each, "__func__", None) or getattr(each, "fget", None) or each for each in members]
+            parts += value.__bases__
+        return parts
+    parts = [value.__code__, value.__defaults__, value.__kwdefaults__]
+    if not _is_installed(value.__module__):
+        parts += map(_content, value.__closure__ or ())
+        return [*parts, *_named(sorted(_names(value.__code__)), value.__globals__, set())]
+    made_by_a_call = "<locals>" in value.__qualname__
+    return [shown_function(value), *(map(_content, value.__closure__ or ()) if made_by_a_call else ()), *parts[:1]]
+
+
+def _of_code(code: CodeType) -> list[Any]:
+    """Return what code does; not its file, lines, name or documentation."""
+    first = next(iter(code.co_consts), None)
+    constants = code.co_consts[1:] if isinstance(first, str) else code.co_consts
+    counts = code.co_argcount, code.co_kwonlyargcount
+    python = sys.implementation.cache_tag  # other versions have other instructions
+    return [python, code.co_code, code.co_names, counts, isinstance(first, str), constants]
+
+
+def _is_installed(module: str | None) -> bool:
+    if module is None or module == "__main__":
+        return False
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None:
+        return module in sys.builtin_module_names
+    path = Path(file)
+    return not {"site-packages", "dist-packages"}.isdisjoint(path.parts) or path.is_relative_to(_STDLIB)
+
+
+_STDLIB = sysconfig.get_path("stdlib")
+
+
+def _counts(name: str, member: Any) -> bool:
+    """Return whether what a class holds under a name changes what its methods compute."""
+    if isinstance(member, (FunctionType, staticmethod, classmethod, property)):
+        return True
+    plain = (bool, int, float, complex, str, bytes, tuple, list, dict, np.ndarray)
+    return not name.startswith("__") and isinstance(member, plain)
+
+
+def _named(names: Sequence[str], namespace: Mapping[str, Any], seen: set[str]) -> Iterator[Any]:
+    """Yield the values of names in a module, and of the same in modules among them that are not installed."""
+    for value in (namespace[name] for name in names if name in namespace):
+        yield value
+        if isinstance(value, ModuleType) and value.__name__ not in seen and not _is_installed(value.__name__):
+            seen.add(value.__name__)
+            yield from _named(names, vars(value), seen)
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = (each for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*map(_names, inner))
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not assigned yet
+        return None
 
 
 def block_facts(blocks: ChunkGrid, array: ArrayAxes, coords: Sequence[int], region: Region) -> dict[str, Any]:

@@ -1,11 +1,13 @@
-"""Plan a transform as a job: blocks within memory, fingerprint, estimate; and plan it again for other workers.
+"""Plan a transform as a job: blocks within memory, fingerprint, estimate, and the callbacks of the job.
 
-Not here: the arguments (`chunkmill.transforms.transform`), the callbacks of the job (`chunkmill.transforms.writer`).
+The journal is named after the first target; the paths of the others are leased while tasks run. Not here: the arguments
+(`chunkmill.transforms.transform`), what a task does (`chunkmill.transforms.tasks`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -14,6 +16,7 @@ from typing import Any
 from dask.utils import format_bytes
 
 from chunkmill.array.stored_array import StoredArray
+from chunkmill.conversion.array_plan import check_sources
 from chunkmill.conversion.arrays_writer import ArraysWriter
 from chunkmill.conversion.coarsen import Axis, coarsen
 from chunkmill.conversion.convert_job import shown_node
@@ -32,11 +35,12 @@ from chunkmill.errors import AlignmentError, JobError
 from chunkmill.formats.base import Format
 from chunkmill.formats.peers import readers_text
 from chunkmill.hints import Hint
+from chunkmill.journal.lease import leased
 from chunkmill.journal.names import fingerprint
 from chunkmill.model.grid import ChunkGrid, RegularAxis
 from chunkmill.runtime.job import Job
 from chunkmill.runtime.scheduler import check_n_tasks
-from chunkmill.runtime.stage import count_tasks
+from chunkmill.runtime.stage import Stage, TaskSpecs, count_tasks
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD, Worker
 from chunkmill.transforms.blocks import (
     ArrayAxes,
@@ -47,11 +51,113 @@ from chunkmill.transforms.blocks import (
     read_amplification,
     unit_axes,
 )
-from chunkmill.transforms.fingerprint import function_fingerprint, shown_function
-from chunkmill.transforms.tasks import TransformTarget, TransformTasks
-from chunkmill.transforms.writer import TransformWriter
+from chunkmill.transforms.function import function_fingerprint, shown_function
+from chunkmill.transforms.tasks import (
+    TransformTarget,
+    TransformTasks,
+    block_inputs,
+    block_reads,
+    block_share,
+    block_shows,
+    write_block,
+)
 
-__all__ = ["TransformRequest"]
+__all__ = ["TransformRequest", "TransformWriter"]
+
+
+@dataclass(frozen=True)
+class TransformWriter:
+    """The callbacks of a transform's job; can be pickled.
+
+    Attributes
+    ----------
+    job, fingerprint
+        Name of the job, and fingerprint of its plan.
+    writer
+        Of the targets' arrays.
+    tasks
+        What tasks share.
+    units
+        Length of a block along each axis, in the smallest blocks of whole store keys.
+    """
+
+    job: str
+    fingerprint: str
+    writer: ArraysWriter
+    tasks: TransformTasks
+    units: list[int]
+
+    @property
+    def can_keep_old(self) -> bool:
+        """True if what is at the targets is replaced, and may stay until all is complete."""
+        return self.writer.overwrite and self.writer.replacement is None
+
+    def staged(self, run: str, replaced: Mapping[str, str] | None) -> TransformWriter | None:
+        """Return the writer that stages what replaces the targets, in the run of that name (`Job.staged`)."""
+        staged = self.writer.staged(run, replaced)
+        if staged is None:
+            return None
+        pairs = zip(staged.arrays, self.tasks.targets, strict=True)
+        targets = [target._replace(array=array) for array, target in pairs]
+        return replace(self, writer=staged, tasks=replace(self.tasks, targets=tuple(targets)))
+
+    def prepare(self) -> Mapping[str, bytes]:
+        """Make room for every target.
+
+        Raises
+        ------
+        JobError
+            A source was deleted or replaced since the job was planned; nothing is deleted then.
+        """
+        if self.writer.overwrite:
+            self._check_sources()
+        return self.writer.prepare()
+
+    def check_free(self, run: str) -> None:
+        """Raise `NodeExists` where a node was made at a target since `prepare`."""
+        self.writer.check_free(run)
+
+    @contextmanager
+    def leases(self, run: str) -> Iterator[None]:
+        """Hold the paths of all targets but the first, which the journal holds."""
+        with ExitStack() as held:
+            for array in () if self.writer.replacements else self.writer.arrays[1:]:
+                held.enter_context(leased(self.writer.store, array.path, self.job, run=run))
+            yield
+
+    def stages(self, run: str) -> list[Stage]:  # noqa: ARG002 - nothing is written but values of the targets
+        """Return the stage."""
+        self._check_sources()
+        fresh = self.writer.is_fresh()
+        self.writer.check_targets(fresh=fresh)
+        return [self.stage(fresh=fresh)]
+
+    def stage(self, *, fresh: bool) -> Stage:
+        """Return the stage, of targets that are `fresh` or not."""
+        return Stage(
+            "transform",
+            write_block,
+            replace(self.tasks, fresh=fresh),
+            TaskSpecs.counted([self.tasks.blocks.n_chunks]),
+            block_reads,
+            block_shows,
+            block_share,
+            inputs=block_inputs,
+        )
+
+    def check_result(self) -> None:
+        """Raise `JobError` where a source was deleted or replaced since the job was planned; nothing is published."""
+        if self.writer.replacement is None or not self.writer.replacement.is_decided():
+            self._check_sources()
+
+    def publish(self, documents: Mapping[str, bytes]) -> list[str]:
+        """Write the documents of the targets."""
+        return self.writer.publish(documents)
+
+    def _check_sources(self) -> None:
+        sources = self.tasks.sources
+        check_sources(self.job, [source.array for source in sources], [source.seen for source in sources])
+
 
 _VERSION = 2  # of what the journal's numbers mean
 _FINE_TASK_BYTES = 16 << 20

@@ -117,7 +117,7 @@ def test_units_of_values_are_not_those_of_axes():
     ],
 )
 def test_what_has_the_form_of_a_place_and_is_not_understood_is_named(attributes, is_n5):
-    with pytest.warns(UserWarning, match=f"'{next(iter(attributes))}' of 'v/raw' may say where an image lies"):
+    with pytest.warns(UserWarning, match=f"'{next(iter(attributes))}' of 'v/raw' may give the place of an image"):
         assert parse_level(attributes, 3, path="v/raw", is_n5=is_n5) is None
 
 

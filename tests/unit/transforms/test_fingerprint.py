@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from chunkmill.transforms.fingerprint import function_fingerprint, shown_function
+from chunkmill.transforms.function import function_fingerprint, shown_function
 
 FACTOR = 2
 
@@ -81,7 +81,7 @@ def test_a_fingerprint_is_the_same_in_another_process_and_place(tmp_path):
     source = textwrap.dedent("""
         {}
         import numpy as np
-        from chunkmill.transforms.fingerprint import function_fingerprint
+        from chunkmill.transforms.function import function_fingerprint
         NAMES = {{"b", "a", "long name"}}
         def f(block, k=(1, 2)):
             "Documented."

@@ -1,4 +1,4 @@
-"""Jobs of transforms: killed anywhere and resumed, of several targets, over what is there, with blocks that fail."""
+"""Jobs of transforms: killed anywhere and resumed, of several targets, over what is there."""
 
 import dask
 import numpy as np
