@@ -20,6 +20,7 @@ from chunkmill.errors import (
     NodeNotFound,
     StoreError,
 )
+from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
 from chunkmill.xarray.write import write_dataset
 
@@ -33,6 +34,34 @@ pytestmark = [
 @pytest.fixture(params=LAYOUTS, ids=str)
 def layout(request):
     return LAYOUTS[request.param]
+
+
+@pytest.mark.parametrize("attribute", ["bounds", "climatology"])
+@pytest.mark.parametrize("lazily", [False, True])
+def test_bounds_without_units_take_those_of_their_coordinate(attribute, lazily):
+    """As netCDF files have them, and what `convert` makes of these."""
+
+    def days(start, n=1):
+        times = np.datetime64("2026-01-01", "ns") + np.timedelta64(1, "D") * np.arange(start, start + n)
+        bounds = np.stack([times, times + np.timedelta64(1, "D")], axis=1)
+        time = ("time", times, {attribute: "time_bnds"})
+        return xr.Dataset({"time_bnds": (("time", "bnds"), bounds)}, coords={"time": time})
+
+    store = MemoryStore()
+    attributes = {"units": "hours since 2026-01-01", "calendar": "proleptic_gregorian", attribute: "time_bnds"}
+    cm.create_group(store)
+    names = {"time": ("time",), "time_bnds": ("time", "bnds")}
+    for name, shape, own in (("time", (1,), attributes), ("time_bnds", (1, 2), {})):
+        options = {"dtype": "i8", "chunks": shape, "dimension_names": names[name], "attributes": own}
+        cm.create_array(store, name, shape=shape, **options)
+    cm.open_array(store, "time_bnds", mode="r+")[...] = [[0, 24]]
+    later = days(1)
+    write_dataset(later.chunk(time=1) if lazily else later, store, append_dim="time")
+    np.testing.assert_array_equal(cm.open_array(store, "time_bnds")[...], [[0, 24], [24, 48]])
+    write_dataset(later, store, region="auto")
+    write_dataset(days(0, 2), store, mode="r+")
+    if attribute == "bounds":  # xarray decodes no others
+        xr.testing.assert_equal(xr.open_dataset(store, engine="chunkmill").load(), days(0, 2))
 
 
 @pytest.mark.parametrize(("chunk", "lazily"), [(1, False), (3, True), (4, True), (7, False), (100, False)])

@@ -67,7 +67,7 @@ def test_lazy_times_that_do_not_fit():
     days = pd.to_datetime(["2000-01-01", "2200-01-01"])
     ds = xr.Dataset({"t": ("x", days)}).chunk(x=1)
     encoding = {"t": {"units": "days since 2000-01-01", "dtype": "i2"}}
-    with pytest.raises(ValueError, match="73049 does not fit int16"):
+    with pytest.raises(ValueError, match=r"in int16: 2200-01-01T00:00:00.* would read as 2020-07-27"):
         write_dataset(ds, "memory://lazy-times", mode="w", encoding=encoding)
 
 
@@ -210,7 +210,6 @@ def test_objects(url):
     ds = xr.Dataset(
         {
             "text": ("x", np.array(["a", "bb", ""], object)),
-            "missing": ("x", np.array(["a", None, np.nan], object)),
             "bytes": ("x", np.array([b"a", b"bb", b""], object)),
             "zeros": ("x", np.array([b"a\0", b"bb", b""], object)),
             "numbers": ("x", np.array([1.0, 2.0, None], object)),
@@ -219,16 +218,109 @@ def test_objects(url):
     write_dataset(ds, url)
     for back in (read(url), read_by_xarray(url)):
         assert back.text.to_numpy().tolist() == ["a", "bb", ""]
-        assert back.missing.to_numpy().tolist() == ["a", "", ""]
         assert back.bytes.to_numpy().tolist() == [b"a", b"bb", b""]
         assert back.zeros.to_numpy().tolist() == [b"a\0", b"bb", b""]  # a fixed width would cut the zero
         np.testing.assert_array_equal(back.numbers, [1, 2, np.nan])
 
 
-def test_strings_with_a_missing_value_become_empty(url):
-    data = np.array(["a", None], np.dtypes.StringDType(na_object=None))
-    write_dataset(xr.Dataset({"a": ("x", data)}), url)
-    assert read(url).a.to_numpy().tolist() == ["a", ""]
+MISSING_TEXTS = {
+    "strings": np.array(["a", None], np.dtypes.StringDType(na_object=None)),
+    "None": np.array(["a", None], object),
+    "NaN": np.array(["a", np.nan], object),
+    "bytes": np.array([b"a", None], object),
+}
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("values", MISSING_TEXTS.values(), ids=MISSING_TEXTS)
+def test_missing_texts_are_refused(values, lazy):
+    ds = xr.Dataset({"a": ("x", da.from_array(values, chunks=-1) if lazy else values)})
+    with pytest.raises(DatasetError, match=r"'a'.*missing among texts.*fillna.*_FillValue"):
+        write_dataset(ds, MemoryStore())
+    store, whole = MemoryStore(), values.copy()
+    whole[1] = b"b" if isinstance(values[0], bytes) else "b"
+    write_dataset(ds.assign(a=("x", whole)), store)
+    with pytest.raises(DatasetError, match=r"'a'.*missing among texts"):
+        write_dataset(ds, store, append_dim="x")
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_missing_texts_with_a_marker_are_kept(lazy):
+    values = np.array(["a", None], object)
+    ds = xr.Dataset({"a": ("x", da.from_array(values, chunks=-1) if lazy else values)})
+    store = MemoryStore()
+    write_dataset(ds, store, encoding={"a": {"_FillValue": "-"}})
+    assert list(cm.open_array(store, "a")[...]) == ["a", "-"]
+
+
+PACKED = {"dtype": "i2", "scale_factor": 0.01}
+DAYS = {"units": "days since 2000-01-01", "dtype": "i4"}
+NOT_HELD = {
+    "too large": ([400.0], {**PACKED, "_FillValue": -1}, r"400.0 would .*range is -327.68 to 327.67.*'dtype': 'int32'"),
+    "negative": ([-5.0], {"dtype": "u2", "scale_factor": 0.1}, r"-5.0 would read as 6548.6.*range is 0.0 to 6553.5"),
+    "infinite": ([np.inf], {**PACKED, "_FillValue": -1}, r"inf would read as 0.0.*'dtype': 'float64'"),
+    "missing": ([np.nan], PACKED, r"nan would read as 0.0.*'_FillValue': -32768"),
+    "the marker": ([-0.01], {**PACKED, "_FillValue": -1}, r"-0.01 would read as nan.*'_FillValue': -32768"),
+    "a fraction": ([1.5], {"dtype": "i2"}, r"1.5 would read as 1.*'dtype': 'float64'"),
+    "integers": ([70000], {"dtype": "i2"}, r"70000 would read as 4464.*'dtype': 'int64'"),
+    "digits": ([2**24 + 1], {"dtype": "f4"}, r"16777217 would read as 1.6777216e\+07.*'dtype': 'float64'"),
+    "a large float": ([1e300], {"dtype": "f4"}, r"1e\+300 would read as inf"),
+    "unsigned": ([300.0], {"dtype": "i1", "_Unsigned": "true", "_FillValue": -1}, "300.0 would read as 44.0"),
+    "no time": (np.array(["NaT"], "M8[ns]"), DAYS, r"NaT would read as 2000-01-01.*'_FillValue'"),
+    "a time that marks": (np.array(["2000-01-01"], "M8[ns]"), {**DAYS, "_FillValue": 0}, "would read as NaT"),
+    "a far time": (np.array(["2200-01-01"], "M8[ns]"), {**DAYS, "dtype": "i2"}, r"2020-07-27.*'dtype': 'int64'"),
+    "marker out of range": ([1.0], {"dtype": "i2", "_FillValue": 70000}, "range is -32768 to 32767"),
+    "marker of fractions": ([1.0], {"dtype": "i2", "_FillValue": 0.5}, "0.5 does not fit int16"),
+    "marker NaN": ([1.0], {"dtype": "i2", "missing_value": np.nan}, "nan does not fit int16"),
+    "two markers": ([1.0], {"dtype": "i2", "missing_value": -9, "_FillValue": -8}, "conflicting"),
+    "no dtype": ([1.0], {"dtype": "nope"}, "not understood"),
+    "no number": ([1.0], {"dtype": "i2", "scale_factor": "a"}, "xarray cannot encode it"),
+    "no units": (np.array(["2200-01-01"], "M8[ns]"), {"units": "days since x", "dtype": "i4"}, "x"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*:xarray.SerializationWarning", "ignore:.*:UserWarning")
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize(("values", "encoding", "said"), NOT_HELD.values(), ids=NOT_HELD)
+def test_what_an_encoding_does_not_hold_is_refused(values, encoding, said, lazy):
+    ds = xr.Dataset({"v": ("x", np.asarray(values))})
+    with pytest.raises(DatasetError, match=rf"'v'.*{said}"):
+        write_dataset(ds.chunk(x=1) if lazy else ds, MemoryStore(), encoding={"v": encoding})
+
+
+def test_packed_values_are_rounded_to_the_step():
+    store = MemoryStore()
+    ds = xr.Dataset({"v": ("x", [1.234, np.nan, -327.68])})
+    write_dataset(ds, store, encoding={"v": {**PACKED, "_FillValue": -1}})
+    np.testing.assert_allclose(xr.open_dataset(store, engine="chunkmill").v, [1.23, np.nan, -327.68])
+
+
+@pytest.mark.parametrize("sample", ["a", b"a", 1, 1.5], ids=lambda each: type(each).__name__)
+def test_blocks_of_objects_are_computed_by_their_tasks(sample):
+    computed = []
+
+    def block(values):
+        computed.append(values.shape)
+        return np.full(values.shape, sample, object)
+
+    x = da.zeros((6, 4), chunks=(1, 4)).map_blocks(block, dtype=object, meta=np.empty((0, 0), object))
+    store = MemoryStore()
+    later = write_dataset(xr.Dataset({"v": (("x", "y"), x)}), store, compute=False)
+    assert len(computed) <= 3  # the first of them, to learn what they are
+    later.compute()
+    assert cm.open_array(store, "v")[...].tolist() == np.full((6, 4), sample, object).tolist()
+
+
+def test_indexes_of_several_levels_are_an_error_of_ours():
+    index = pd.MultiIndex.from_product([["a"], [1, 2]], names=["one", "two"])
+    ds = xr.Dataset(coords=xr.Coordinates.from_pandas_multiindex(index, "x"))
+    with pytest.raises(DatasetError, match=r"'x'.*MultiIndex.*reset_index"):
+        write_dataset(ds, MemoryStore())
+
+
+def test_mixed_objects_are_an_error_of_ours():
+    with pytest.raises(DatasetError, match=r"'v'.*mixed native types"):
+        write_dataset(xr.Dataset({"v": ("x", np.array([1, "a"], object))}), MemoryStore())
 
 
 @pytest.mark.parametrize("name", ["zarr2", "zarr3"])

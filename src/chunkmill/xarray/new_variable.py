@@ -9,23 +9,34 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
+from numpy.typing import NDArray
 from xarray import Variable, coders, conventions
 from xarray.backends.common import ensure_dtype_not_object
 from xarray.coding import strings, variables
 
 from chunkmill.dask_arrays.kinds import lowered, lowered_together
-from chunkmill.errors import AlignmentError, DatasetError, MetadataError, RegionError, UnknownCodec, UnsupportedFeature
+from chunkmill.errors import (
+    AlignmentError,
+    ChunkmillError,
+    DatasetError,
+    MetadataError,
+    RegionError,
+    UnknownCodec,
+    UnsupportedFeature,
+)
 from chunkmill.formats.base import Format
 from chunkmill.formats.cf_fill_value import encode_fill_value
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import JSON, ArrayMetadata
+from chunkmill.model.user_values import as_dtype
 from chunkmill.nodes.new_array import describe_array, with_chunk_keys
 
-__all__ = ["NewVariable", "describe_variable", "encode_cf", "json_attributes", "with_lowered"]
+__all__ = ["NewVariable", "describe_variable", "encode_cf", "json_attributes", "missing_text", "with_lowered"]
 
 K = TypeVar("K")
 
@@ -87,7 +98,14 @@ def describe_variable(
     asked = _by_axis(name, variable, asked or {}, url)
     own, variable = variable.encoding, variable.copy(deep=False)
     variable.encoding = _kept(own, asked) | dict(asked)
-    encoded = _encoded(documents_format, name, variable, url)
+    _check_markers(name, variable, url)
+    try:
+        with np.errstate(all="ignore"):  # what becomes other numbers is refused
+            encoded = _encoded(documents_format, name, variable, url)
+    except (ValueError, TypeError, OverflowError, NotImplementedError) as error:
+        if isinstance(error, ChunkmillError):
+            raise
+        raise DatasetError(variable=name, url=url, reason=f"xarray cannot encode it: {error}") from error
     encoding = {key: value for key, value in encoded.encoding.items() if key not in _IGNORED}
     if encoding.get("_FillValue", 0) is None:  # no marker, not even NaN; xarray's coders leave the key in the encoding
         del encoding["_FillValue"]
@@ -249,7 +267,7 @@ def _encoded(documents_format: Format, name: str, variable: Variable, url: str) 
     encoded = encode_cf(variable, name)
     if not documents_format.has_bool:  # stored as int8 with an attribute, as in netCDF
         encoded = variables.BooleanCoder().encode(encoded, name=name)
-    encoded = _strings(ensure_dtype_not_object(encoded, name=name), name)
+    encoded = _strings(_without_objects(encoded, name, url), name, url)
     if of_any_length and encoded.dtype.kind == "U":
         encoded = encoded.copy(deep=False, data=encoded.data.astype(np.dtypes.StringDType()))
     return encoded
@@ -277,10 +295,76 @@ def _text_dtype(variable: Variable, wanted: Any) -> Any:
     return wide if wide.itemsize > stored.itemsize else wanted
 
 
-def _strings(variable: Variable, name: str) -> Variable:
+def _check_markers(name: str, variable: Variable, url: str) -> None:
+    """Raise `DatasetError` where the dtype that is stored does not hold a mark of missing elements."""
+    encoding = variable.encoding
+    wanted = encoding.get("dtype", variable.dtype)
+    try:
+        dtype = np.dtype(wanted)
+    except TypeError:  # xarray says why
+        return
+    if dtype.kind not in "iuf" or "_Unsigned" in encoding or "_Unsigned" in variable.attrs:
+        return
+    for key in ("_FillValue", "missing_value"):
+        value = encoding.get(key, variable.attrs.get(key))
+        try:
+            _ = None if value is None else as_dtype(value, dtype)
+        except UnsupportedFeature as error:
+            limits = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
+            reason = f"{key}={value!r}: {error.feature}, whose range is {limits.min} to {limits.max}"
+            hint = "give a number of this range, or another dtype, in encoding="
+            raise DatasetError(variable=name, url=url, reason=reason, hint=hint) from None
+
+
+def missing_text(name: str, url: str) -> DatasetError:
+    """Return the error of missing values among texts: no format has any."""
+    hint = f"fill them, ds[{name!r}].fillna(''), or say by which text: encoding={{{name!r}: {{'_FillValue': '-'}}}}"
+    reason = "values are missing among texts, for which no format has a place"
+    return DatasetError(variable=name, url=url, reason=reason, hint=hint)
+
+
+def _without_objects(variable: Variable, name: str, url: str) -> Variable:
+    """Return Python's objects as elements of arrays; of dask by the first ones, others are converted by its tasks."""
+    if variable.dtype.kind != "O":
+        return variable
+    lazy = variable.chunks is not None
+    marker = variable.attrs.get("_FillValue")
+    known = variable[tuple(slice(0, min(axis[0], _SAMPLED)) for axis in variable.chunks or ())] if lazy else variable
+    sample = known.to_numpy()
+    kinds = {type(value) for value in sample[~pd.isna(sample)].flat}
+    if kinds and all(issubclass(kind, (str, bytes)) for kind in kinds):
+        if pd.isna(sample).any() and not isinstance(marker, (str, bytes)):
+            raise missing_text(name, url)
+    elif lazy and not kinds:
+        kinds = {str}
+    if not lazy:
+        return ensure_dtype_not_object(variable, name=name)
+    dtype = ensure_dtype_not_object(Variable(variable.dims, sample), name=name).dtype if kinds != {str} else _OF_TEXT
+    convert: Any = partial(_block_without_objects, dtype=dtype, marker=marker, name=name, url=url)
+    data = variable.data.map_blocks(convert, dtype=dtype, meta=np.empty((0,) * variable.ndim, dtype))
+    return variable.copy(deep=False, data=data)
+
+
+_SAMPLED = 16  # elements along each axis of the first block
+_OF_TEXT = strings.create_vlen_dtype(str)  # type: ignore[no-untyped-call]
+
+
+def _block_without_objects(block: Any, *, dtype: np.dtype[Any], marker: Any, name: str, url: str) -> Any:
+    if dtype.kind != "O":
+        dims = tuple(f"dim_{i}" for i in range(block.ndim))
+        block = ensure_dtype_not_object(Variable(dims, block), name=name).to_numpy()
+        return as_dtype(block, dtype)
+    if (missing := pd.isna(block)).any():
+        if not isinstance(marker, (str, bytes)):
+            raise missing_text(name, url)
+        block = np.where(missing, marker, block)
+    return block
+
+
+def _strings(variable: Variable, name: str, url: str) -> Variable:
     """Return strings as ``StringDType`` or of fixed width, and bytes of fixed width unless that truncates them."""
     kind = _vlen_kind(variable)
-    if kind is bytes:
+    if kind is bytes and variable.chunks is None:
         if not any(value.endswith(b"\0") for value in variable.to_numpy().ravel()):
             return strings.ensure_fixed_length_bytes(variable)
         return variable  # numpy strips trailing zeros as padding
@@ -289,9 +373,11 @@ def _strings(variable: Variable, name: str) -> Variable:
             return _STRINGS.encode(variable, name=name)
         data = variable.data
         lazy = hasattr(data, "map_blocks")
-        plain = np.dtypes.StringDType()
-        data = data.map_blocks(_without_missing, dtype=plain) if lazy else _without_missing(variable.to_numpy())
+        convert: Any = partial(_as_text, name=name, url=url)
+        data = data.map_blocks(convert, dtype=np.dtypes.StringDType()) if lazy else convert(variable.to_numpy())
         return variable.copy(deep=False, data=data)
+    if kind is bytes:
+        return variable
     return _STRINGS.encode(variable, name=name)
 
 
@@ -300,11 +386,11 @@ def _vlen_kind(variable: Variable) -> Any:
     return strings.check_vlen_dtype(variable.dtype)  # type: ignore[no-untyped-call]
 
 
-def _without_missing(block: Any) -> Any:
-    """Return strings, missing ones as the empty string: no format has a missing value for them."""
+def _as_text(block: Any, *, name: str, url: str) -> NDArray[Any]:
     values = block.astype(object)
-    values[pd.isna(values)] = ""
-    return values.astype(np.dtypes.StringDType())
+    if pd.isna(values).any():
+        raise missing_text(name, url)
+    return as_dtype(values, np.dtype(np.dtypes.StringDType()))
 
 
 def _pop_fill_value(name: str, attributes: dict[str, Any], storage: dict[str, Any], dtype: np.dtype[Any]) -> Any:

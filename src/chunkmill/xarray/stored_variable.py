@@ -28,8 +28,9 @@ from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
 from chunkmill.dask_arrays.kinds import as_kind
 from chunkmill.errors import DatasetError
 from chunkmill.model.grid import Region
+from chunkmill.model.small_dtypes import integer_range
 from chunkmill.xarray.backend import dimension_names, open_variable
-from chunkmill.xarray.new_variable import encode_cf
+from chunkmill.xarray.new_variable import encode_cf, missing_text
 
 __all__ = ["StoredVariable", "find_region", "match_dims", "stored_sizes"]
 
@@ -65,8 +66,15 @@ class StoredVariable:
     decoding: Mapping[str, Any]
 
     @classmethod
-    def of(cls, name: str, array: StoredArray, like: Variable | None = None) -> StoredVariable:
+    def of(
+        cls, name: str, array: StoredArray, like: Variable | None = None, among: Mapping[str, StoredArray] | None = None
+    ) -> StoredVariable:
         """Describe the variable that `array` holds, for values like those of `like`: decoded, or not.
+
+        Parameters
+        ----------
+        among
+            The arrays of its group: bounds without units have those of their coordinate.
 
         Raises
         ------
@@ -74,8 +82,20 @@ class StoredVariable:
             The store holds times, and `like` numbers that do not say the same units.
         """
         variable = open_variable(name, array)
+        if array.dtype.kind in "iuf":  # decoding times would read the first
+            variable = Variable(
+                variable.dims, np.zeros((1,) * array.ndim, array.dtype), variable.attrs, variable.encoding
+            )
+        if "units" not in variable.attrs:
+            owners = (each.attributes for each in (among or {}).values())
+            owner = next((its for its in owners if name in {its.get("bounds"), its.get("climatology")}), {})
+            variable.attrs |= {key: owner[key] for key in ("units", "calendar") if key in owner}
         decoding = {} if like is None else _decoding(name, variable, like, array.url)
-        encoding = conventions.decode_cf_variable(name, variable, **decoding).encoding
+        try:
+            encoding = conventions.decode_cf_variable(name, variable, **decoding).encoding
+        except (ValueError, OverflowError, TypeError) as error:
+            reason = f"its attributes cannot be decoded: {error}"
+            raise DatasetError(variable=name, url=array.url, reason=reason) from error
         kept = {key: value for key, value in encoding.items() if key not in _STORAGE}
         return cls(name, array.url, variable.dims, array.dtype, dict(variable.attrs), kept, decoding)
 
@@ -86,25 +106,24 @@ class StoredVariable:
         ------
         DatasetError
             Some cannot be stored exactly: times between whole units, numbers that the dtype cannot hold, text that is
-            too long. Floats are rounded to the stored precision, as by packing or a smaller dtype.
+            too long, missing values without a marker. Floats are rounded to the stored precision, as by packing or a
+            smaller dtype.
         """
-        lazy = isinstance(data, da.Array)
-        if data.dtype.kind == "O" and self.dtype.kind not in "TUSO" and "units" not in self.encoding:
-            data = ensure_dtype_not_object(Variable(self.dims, data), name=self.name).data
-        values: Any = data if lazy else da.from_array(np.asarray(data), chunks=-1, name=False)  # type: ignore[no-untyped-call]
+        if isinstance(data, da.Array):
+            lazy: Any = data
+            return lazy.map_blocks(self.encode, dtype=self.dtype, meta=np.empty((0,) * data.ndim, self.dtype))
+        values = np.asarray(data)
         if self.dtype.kind in "TUSO":
-            elements = values.map_blocks(self.text, dtype=self.dtype, meta=np.empty((0,) * values.ndim, self.dtype))
-        else:
-            elements = self._numbers(values)
-        if lazy:
-            return elements
-        with np.errstate(all="ignore"):
-            try:
-                return elements.compute(scheduler="synchronous")
-            except DatasetError:
-                raise
-            except (ValueError, OverflowError) as error:
-                raise self._inexact(error) from error
+            return self.text(values)
+        try:
+            if values.dtype.kind == "O" and "units" not in self.encoding:
+                dims = tuple(f"dim_{i}" for i in range(values.ndim))
+                values = ensure_dtype_not_object(Variable(dims, values), name=self.name).to_numpy()
+            with np.errstate(all="ignore"):
+                encoded = self._numbers(values).compute(scheduler="synchronous")
+        except (ValueError, OverflowError, TypeError) as error:
+            raise self._inexact(error) from error
+        return self.checked(values, encoded)
 
     def decode(self, elements: NDArray[Any]) -> NDArray[Any]:
         """Return the decoded values of `elements`."""
@@ -112,14 +131,14 @@ class StoredVariable:
         raw = Variable(dims, elements, dict(self.attributes))
         return conventions.decode_cf_variable(self.name, raw, **self.decoding).to_numpy()
 
-    def _numbers(self, values: Any) -> Any:
+    def _numbers(self, values: NDArray[Any]) -> Any:
+        """Return encoded values, of dask: then xarray does not change units for those that do not fit them."""
         encoding = dict(self.encoding)
         if values.dtype.kind == "f" and self.dtype.kind in "iu" and "_Unsigned" not in encoding:
             encoding.pop("dtype", None)  # xarray would warn about the cast, which is checked here
+        lazy: Any = da.from_array(values, chunks=-1, name=False)  # type: ignore[no-untyped-call]
         # of the kind that xarray's coders expect
-        encoded = encode_cf(Variable(self.dims, as_kind(values, "dask"), {}, encoding), self.name).data
-        meta = np.empty((0,) * values.ndim, self.dtype)
-        return values.map_blocks(self.checked, encoded, dtype=self.dtype, meta=meta)
+        return encode_cf(Variable(self.dims, as_kind(lazy, "dask"), {}, encoding), self.name).data
 
     def checked(self, values: NDArray[Any], encoded: NDArray[Any]) -> NDArray[Any]:
         """Return `encoded` as elements, or raise `DatasetError` unless they decode to `values`."""
@@ -129,14 +148,18 @@ class StoredVariable:
             elements = np.asarray(encoded).astype(self.dtype, copy=False)
             wrong = self._differs(values, self.decode(elements), elements)
         if wrong.any():
-            raise self._not_held(values[wrong], self.decode(elements)[wrong])
+            raise self._not_held(values[wrong], self.decode(elements)[wrong], elements[wrong])
         return elements
 
     def text(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return text or bytes as elements; `DatasetError` where the stored width would truncate them."""
         plain = values.astype(object)
-        plain[pd.isna(plain)] = b"" if self.dtype.kind in "SO" else ""
         wanted = bytes if self.dtype.kind in "SO" else str
+        if (missing := pd.isna(plain)).any():
+            marker = self.encoding.get("_FillValue")
+            if not isinstance(marker, wanted):
+                raise missing_text(self.name, self.url)
+            plain[missing] = marker
         if other := next((v for v in plain.flat if not isinstance(v, wanted)), None):
             reason = f"the store holds {wanted.__name__}, got {other!r:.60} of {type(other).__name__}"
             raise DatasetError(variable=self.name, url=self.url, reason=reason)
@@ -162,7 +185,7 @@ class StoredVariable:
                 missing |= (elements == marker) & ((values == marker) | (values != values))  # noqa: PLR0124 - NaN
         same = (values == back) | ((values != values) & (back != back))  # noqa: PLR0124 - NaN
         if values.dtype.kind in "fc" and back.dtype.kind in "fc":
-            same |= np.isfinite(back) & (np.abs(values - back) <= self._tolerance(values, back))
+            same |= np.isfinite(values) & np.isfinite(back) & (np.abs(values - back) <= self._tolerance(values, back))
         return np.asarray(~(same | missing))
 
     def _tolerance(self, values: NDArray[Any], back: NDArray[Any]) -> Any:
@@ -175,11 +198,38 @@ class StoredVariable:
             return step * 0.501 + 4 * rounding + 4 * np.finfo(back.dtype).eps * offset
         return 4 * np.finfo(self.dtype).eps * (np.abs(values) + offset)
 
-    def _not_held(self, values: NDArray[Any], back: NDArray[Any]) -> DatasetError:
-        first, read = _shown(values[0]), _shown(back[0])
-        reason = f"{len(values)} values cannot be stored as {self.stored_as}: {first} would read as {read}"
-        hint = "write the variable to a new array with another encoding, or convert the values first"
+    def _not_held(self, values: NDArray[Any], back: NDArray[Any], elements: NDArray[Any]) -> DatasetError:
+        value, read = values[0], back[0]
+        reason = (
+            f"{len(values)} values cannot be stored as {self.stored_as}: {_shown(value)} would read as {_shown(read)}"
+        )
+        limits = integer_range(self.dtype)
+        ends = () if limits is None else self._decoded_ends(limits)
+        if ends:
+            reason += f", the range is {_shown(ends[0])} to {_shown(ends[1])}"
+        marker = self.encoding.get("_FillValue", self.encoding.get("missing_value"))
+        if limits is not None and (pd.isna(value) or (marker is not None and np.any(elements[0] == marker))):
+            free = limits[0] if limits[0] < 0 and marker != limits[0] else limits[1]
+            wanted: dict[str, Any] = {"_FillValue": free}
+        elif np.asarray(value).dtype.kind in "iufc":
+            is_beyond = bool(ends) and np.isfinite(value) and not min(ends) <= value <= max(ends)
+            packs = bool(_PACKING & self.encoding.keys())
+            wider = "int32" if is_beyond and packs and self.dtype.itemsize < 4 else ""  # noqa: PLR2004
+            wanted = {"dtype": wider or str(np.result_type(value.dtype, self.dtype))}
+            wanted |= dict.fromkeys(sorted(_PACKING & self.encoding.keys())) if packs and not wider else {}
+        else:
+            wanted = {"dtype": "int64"}
+        hint = f"convert the values first, or write a new array with encoding={{{self.name!r}: {wanted}}}"
         return DatasetError(variable=self.name, url=self.url, reason=reason, hint=hint)
+
+    def _decoded_ends(self, limits: tuple[int, int]) -> tuple[Any, ...]:
+        marker = self.encoding.get("_FillValue", self.encoding.get("missing_value"))
+        least, most = (n + step * bool(n == marker) for n, step in zip(limits, (1, -1), strict=True))
+        try:
+            ends = tuple(self.decode(np.array([least, most], self.dtype)))
+        except (ValueError, OverflowError, TypeError):  # no dates so far away
+            return ()
+        return ends if ends[0] < ends[1] else ()
 
     def _inexact(self, error: Exception) -> DatasetError:
         """Return the error for values between whole units, with the units that xarray suggests."""

@@ -128,7 +128,11 @@ class DatasetPlan:
         if change := _dtype_change(variable.encoding.get("dtype"), array.dtype):
             self.dtypes[array.path] = change
         self.nodes[array.path] = self.documents_format.emit_array(array.path, new.metadata)
-        self.variables.append(VariablePlan(array.path, array, full_region(array.shape), new.data, new.write_empty))
+        data = new.data
+        if variable.dtype.kind in "iufcbmM" and data is not variable._data:  # noqa: SLF001 - `data` would read it
+            before = with_checked_blocks(variable.data) if variable.chunks is not None else variable.to_numpy()
+            data = StoredVariable.of(name, array, variable).encode(before)  # as an append does: checked to be the same
+        self.variables.append(VariablePlan(array.path, array, full_region(array.shape), data, new.write_empty))
 
     def add_group(self, labelled: LabelledGroup) -> None:
         """Plan a new group."""
@@ -183,7 +187,10 @@ def _labelled(dataset: Dataset, path: str, encoding: Mapping[str, Any], url: str
             raise DatasetError(variable=str(name), url=url, reason=reason, hint="rename it: ds.rename({…: …})")
     if unknown := sorted(set(encoding) - set(map(str, dataset.variables))):
         raise DatasetError(variable="", url=url, reason=f"encoding names unknown variables {unknown}")
-    variables, attributes = conventions.encode_dataset_coordinates(dataset)
+    try:
+        variables, attributes = conventions.encode_dataset_coordinates(dataset)
+    except ValueError as error:
+        raise DatasetError(variable="", url=url, reason=f"xarray cannot encode its coordinates: {error}") from error
     return LabelledGroup(path, dataset, variables, attributes, dict(encoding))
 
 
@@ -396,7 +403,7 @@ def _plan_known(plan: DatasetPlan, target: _WriteTarget, name: str, variable: Va
         raise DatasetError(variable=name, url=array.url, reason="is stored already, with its own encoding", hint=hint)
     if target.keeps and target.append_dim not in (dims := dimension_names(name, array)) and dims != (name,):
         return
-    stored = StoredVariable.of(name, array, variable)
+    stored = StoredVariable.of(name, array, variable, target.arrays)
     variable = match_dims(name, variable, stored)
     region = target.region_of(stored.dims, array.shape, variable.sizes)
     lengths = tuple(cut.stop - cut.start for cut in region)

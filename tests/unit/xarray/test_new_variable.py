@@ -103,8 +103,11 @@ def test_chunks_by_dimension(own, asked, chunks):
 def test_text():
     assert described(np.array(["a", "bcd"]), dtype=str).metadata.dtype == np.dtype(np.dtypes.StringDType())
     assert described(np.array(["abc", "d"]), "zarr2", dtype="U2").metadata.dtype == np.dtype("U3")
-    objects = described(np.array(["a", None], object))
+    objects = described(np.array(["a", ""], object))
     assert list(objects.data) == ["a", ""]
+    for missing in (None, np.nan):
+        with pytest.raises(DatasetError, match=r"missing among texts.*fillna"):
+            described(np.array(["a", missing], object))
 
 
 def test_booleans_where_the_format_has_none():
