@@ -188,3 +188,22 @@ def test_only_arrays_named_as_levels_are_opened_to_describe_the_base(store):
     recording = RecordingStore(store)
     cm.plan_pyramid((recording, "g/s0"))
     assert not [key for key in recording.keys("get", "get_versioned") if key.startswith("g/temperature")]
+
+
+def test_in_a_zip_file_a_death_after_publishing_blocks_nothing(tmp_path, monkeypatch):
+    """The levels are there, and the group has changed: the plan of the same call is another one."""
+    store = str(tmp_path / "i.zip")
+    cm.to_store(VALUES, store, "0", format="zarr3", chunks=(4, 4))
+
+    def die(*_):
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr("chunkmill.journal.journal.Journal.finish", die)
+        with pytest.raises(Died):
+            cm.pyramid((store, "0"), None, levels=2)
+    with pytest.raises(NodeExists, match="overwrite=True"):
+        cm.pyramid((store, "0"), None, levels=2)
+    cm.pyramid((store, "0"), None, levels=2, overwrite=True)
+    assert cm.open_array(store, "1").shape == (4, 4)
+    assert cm.check(store).ok

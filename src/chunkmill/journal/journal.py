@@ -46,7 +46,7 @@ from chunkmill.journal.records import Records
 from chunkmill.journal.recovery import clear_journal, clear_listed
 from chunkmill.log import LOG
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import has_folders, remove_folder
+from chunkmill.stores.capabilities import has_folders, remove_folder, scratch_store
 from chunkmill.stores.conflicts import create, swap
 
 __all__ = ["Journal"]
@@ -149,10 +149,9 @@ class Journal:
             self._forget_commit(plan.old_prefix, plan.run)
             self.discard()
         if not self._is_ours(plan):
-            if plan.over:
-                return None
-            self.other = plan
-            raise self._another(plan)
+            if not plan.over:
+                self._replace_other(plan)
+            return None
         self.run, self.is_over = plan.run, plan.over
         self.old_prefix, self.replaced = plan.old_prefix, plan.replaced
         if not self.is_over:
@@ -160,6 +159,16 @@ class Journal:
             if not self.is_decided:
                 self._tag_staged()
         return plan.documents
+
+    def _replace_other(self, plan: Plan) -> None:
+        """Discard a dead job with another plan in a zip file, where the same call begins again (P7); elsewhere refuse.
+
+        That plan may be of the same call, which sees now what it had published.
+        """
+        if scratch_store(self.store) is None or plan.has_client(self.store, self._others()):
+            self.other = plan
+            raise self._another(plan)
+        self.discard()
 
     def _drop_damaged(self, value: bytes) -> None:
         """Delete a plan that cannot be read, of a client that is not alive; of this job's run keep what is on record.
