@@ -27,8 +27,8 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
 from chunkmill.dask_arrays.kinds import as_kind
 from chunkmill.errors import DatasetError
+from chunkmill.model.dtypes import integer_range
 from chunkmill.model.grid import Region
-from chunkmill.model.small_dtypes import integer_range
 from chunkmill.xarray.backend import dimension_names, open_variable
 from chunkmill.xarray.new_variable import encode_cf, missing_text
 
