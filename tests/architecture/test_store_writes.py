@@ -36,7 +36,7 @@ WRITERS = {
     "journal/lease.py": {"_release_briefly"},
     "journal/recovery.py": {"record_published"},
     "runtime/preflight.py": {"_lacks"},
-    "checks/doctor.py": {"_examine_workers", "_probed"},
+    "checks/doctor.py": {"_are_compared", "_examine_store", "_examine_workers"},
     # files of reference sets
     "references/files.py": {"SetFile._write_files"},
     # chunks that a set holds itself
@@ -70,7 +70,7 @@ CHANGERS = {
 
 BARE = {
     "array/chunk_io.py": {"update_chunk"},  # under a lock, and decoded again after each conflict
-    "checks/doctor.py": {"_probed"},  # asks whether the store compares versions at all
+    "checks/doctor.py": {"_are_compared"},  # asks whether the store compares versions at all
 }
 """Module -> functions that call `set_if` themselves, at most 6, each with its reason."""
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -56,7 +56,6 @@ class StoreFacts:
     replaces_atomically: bool | None = None
     compares_versions: bool | None = None
     read_seconds: float | None = None
-    write_seconds: float | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,27 +80,18 @@ class DoctorReport(ReportMixin):
 
     def _facts(self) -> Facts:
         packages = self.environment["packages"]
-        yield (
-            "chunkmill",
-            f"{packages['chunkmill']} on Python {self.environment['python']}, {self.environment['system']}",
-        )
-        yield "packages", ", ".join(f"{name} {found}" for name, found in packages.items() if found)
-        if missing := [name for name, found in packages.items() if found is None]:
-            yield "not installed", ", ".join(missing)
-        if self.store is not None:
-            yield "store", f"{self.store.url} ({self.store.kind})"
-            yield "written to", _yes(self.store.writable)
-            yield "values", "replaced at once" if self.store.replaces_atomically else "seen while they are written"
-            yield "guard", "versions are compared" if self.store.compares_versions else "a lock only"
-            if self.store.read_seconds is not None:
-                yield "small request", f"{self.store.read_seconds * 1e3:.3g} ms to read"
-            if self.store.write_seconds is not None:
-                yield "", f"{self.store.write_seconds * 1e3:.3g} ms to write"
+        python, system = self.environment["python"], self.environment["system"]
+        yield "chunkmill", f"{packages['chunkmill']} on Python {python}, {system}"
+        yield "packages", ", ".join(f"{name} {found or '-'}" for name, found in packages.items())
+        if (store := self.store) is not None:
+            yield "store", f"{store.url} ({store.kind})"
+            yield "written to", {True: "yes", False: "no", None: "not tried"}[store.writable]
+            yield "values", "replaced at once" if store.replaces_atomically else "seen while they are written"
+            yield "guard", "versions are compared" if store.compares_versions else "a lock only"
+            if store.read_seconds is not None:
+                yield "small request", f"{store.read_seconds * 1e3:.3g} ms to read"
         if self.workers:
-            yield (
-                "workers",
-                f"{len(self.workers)}, of {sum(each.get('threads', 1) for each in self.workers.values())} threads",
-            )
+            yield "workers", f"{len(self.workers)}"
 
     def _tables(self) -> list[Table]:
         return [[("finding", ""), *((each.kind, each.what) for each in self.findings)]] if self.findings else []
@@ -129,20 +119,11 @@ def doctor(
     """
     found = environment()
     findings: list[Finding] = []
-    facts, store = None, None
-    if url is not None:
-        facts, store = _examine_store(url, storage_options, findings)
-    client = client or _current_client()
+    facts, store = (None, None) if url is None else _examine_store(url, storage_options, findings)
+    with contextlib.suppress(ValueError):  # there is none
+        client = client or default_client()
     workers = {} if client is None else _examine_workers(client, store, found, findings)
     return DoctorReport(found, facts, workers, tuple(findings))
-
-
-def _current_client() -> Client | None:
-    try:
-        client: Client = default_client()
-    except ValueError:
-        return None
-    return client
 
 
 def _examine_store(
@@ -150,79 +131,51 @@ def _examine_store(
 ) -> tuple[StoreFacts, Store | None]:
     if isinstance(url, (str, os.PathLike)) and is_reference_set(url, storage_options):
         return StoreFacts(os.fspath(url), "reference set", writable=False), None
-    store = open_store(url, storage_options)
-    kind = type(store).__name__
+    store = probed = open_store(url, storage_options)
+    facts = StoreFacts(store.url, type(store).__name__, replaces_atomically=store.replaces_atomically)
     if store.url.startswith("zip:"):  # a probe would be a member of the file
-        return StoreFacts(store.url, kind, replaces_atomically=store.replaces_atomically), None
-    absent = _absent_folders(store)
+        return facts, None
+    if store.url.startswith(_LOCAL):  # a folder that does not exist is not made: the one above is like it
+        root = Path(store.url.removeprefix(_LOCAL))
+        probed = open_store(next(folder for folder in (root, *root.parents) if folder.exists()))
     key = f"{PROBE_PREFIX}{uuid4().hex}"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what a probe finds out is said in the report
-            facts = _probed(store, kind, key)
+            compares = probed.compares_versions and _are_compared(probed, key)
+            probed.set(key, _BEGIN)
+            facts = replace(facts, writable=probed.get(key) == _BEGIN, compares_versions=compares)
     except ChunkmillError as error:
         findings.append(Finding("error", f"the store cannot be written: {error}"))
-        return _read_only(store, kind, findings), store
-    finally:
-        with contextlib.suppress(ChunkmillError):
-            store.delete(key)
-        with contextlib.suppress(OSError):  # another process has stored something there
-            for folder in absent:
-                folder.rmdir()
-    findings += _store_findings(facts)
+        facts = replace(facts, writable=False)
+    try:
+        facts = replace(facts, read_seconds=median(_seconds(partial(probed.get, key)) for _ in range(_N_TIMED)))
+    except ChunkmillError as error:
+        findings.append(Finding("error", f"the store cannot be read: {error}"))
+    with contextlib.suppress(ChunkmillError):
+        probed.delete(key)
+    if facts.writable:
+        findings += _store_findings(facts)
     return facts, store
 
 
-def _absent_folders(store: Store) -> list[Path]:
-    """Return the folders that a probe would create, the deepest first."""
-    if not store.url.startswith(_LOCAL):
-        return []
-    root = Path(store.url.removeprefix(_LOCAL))
-    return [folder for folder in (root, *root.parents) if not folder.exists()]
+def _are_compared(store: Store, key: str) -> bool:
+    """Return whether conditions are met and refused as they must be."""
+    if not store.set_if(key, _BEGIN, None) or store.set_if(key, _CHANGED, None):
+        return False
+    _, version = store.get_versioned(key)
+    return store.set_if(key, _CHANGED, version) and not store.set_if(key, _BEGIN, version)
 
 
-def _probed(store: Store, kind: str, key: str) -> StoreFacts:
-    """Return what a scratch key tells: conditions that must be met and refused, and the time of requests."""
-    compares = store.compares_versions
-    if compares:
-        compares = store.set_if(key, _BEGIN, None) and not store.set_if(key, _CHANGED, None)
-        _, version = store.get_versioned(key)
-        compares = compares and store.set_if(key, _CHANGED, version) and not store.set_if(key, _BEGIN, version)
-    written = [_seconds(partial(store.set, key, _BEGIN)) for _ in range(_N_TIMED)]
-    read = [_seconds(partial(store.get, key)) for _ in range(_N_TIMED)]
-    return StoreFacts(
-        store.url,
-        kind,
-        writable=store.get(key) == _BEGIN,
-        replaces_atomically=store.replaces_atomically,
-        compares_versions=compares,
-        read_seconds=median(read),
-        write_seconds=median(written),
-    )
-
-
-def _read_only(store: Store, kind: str, findings: list[Finding]) -> StoreFacts:
-    try:
-        seconds = _seconds(partial(store.get, f"{PROBE_PREFIX}absent"))
-    except ChunkmillError as error:
-        findings.append(Finding("error", f"the store cannot be read: {error}"))
-        return StoreFacts(store.url, kind, writable=False)
-    return StoreFacts(store.url, kind, writable=False, read_seconds=seconds)
-
-
-def _store_findings(facts: StoreFacts) -> list[Finding]:
-    findings = []
+def _store_findings(facts: StoreFacts) -> Iterator[Finding]:
     if not facts.compares_versions:
-        why = (
-            "the store does not compare versions: a lock of this process or cluster alone guards parts of chunks, and "
-        )
-        findings.append(Finding("unsafe", why + "documents; write from one of them at a time, or whole store keys"))
+        why = "the store does not compare versions: a lock of this process or cluster alone guards parts of chunks, and"
+        yield Finding("unsafe", f"{why} documents; write from one of them at a time, or whole store keys")
     if not facts.replaces_atomically:
-        findings.append(Finding("unsafe", "a reader may see a value that is partly written"))
+        yield Finding("unsafe", "a reader may see a value that is partly written")
     if facts.read_seconds is not None and facts.read_seconds > _SLOW_SECONDS:
         why = f"a small request takes {facts.read_seconds * 1e3:.0f} ms: run where the data are, or give larger shards"
-        findings.append(Finding("slow", why))
-    return findings
+        yield Finding("slow", why)
 
 
 def _seconds(request: Any) -> float:
@@ -235,52 +188,39 @@ def _examine_workers(
     client: Client, store: Store | None, here: Mapping[str, Any], findings: list[Finding]
 ) -> dict[str, dict[str, Any]]:
     """Ask every worker for its versions, and whether it sees what this process writes to the store."""
-    about = client.scheduler_info(n_workers=-1)["workers"]
-    if not about:
+    if not client.scheduler_info(n_workers=1)["workers"]:
         findings.append(Finding("error", "the cluster has no workers: tasks wait for one"))
         return {}
     key = f"{PROBE_PREFIX}{uuid4().hex}"
-    wrote = False
+    try:
+        if store is not None:
+            store.set(key, _BEGIN)
+    except ChunkmillError:
+        store = None
+    answers = client.run(_answer, store, key, on_error="return")
     if store is not None:
         with contextlib.suppress(ChunkmillError):
-            store.set(key, _BEGIN)
-            wrote = True
-    try:
-        answers = client.run(_answer, store if wrote else None, key, on_error="return")
-    finally:
-        if wrote and store is not None:
-            with contextlib.suppress(ChunkmillError):
-                store.delete(key)
-    workers = {}
-    for address, answer in answers.items():
-        if isinstance(answer, Exception):
-            findings.append(Finding("error", f"worker {address}: {type(answer).__name__}: {answer}"))
-            continue
-        workers[address] = {"threads": about.get(address, {}).get("nthreads", 1)} | answer
+            store.delete(key)
+    failed = {address: answer for address, answer in answers.items() if isinstance(answer, Exception)}
+    findings += (Finding("error", f"worker {a}: {type(error).__name__}: {error}") for a, error in failed.items())
+    workers = {address: answer for address, answer in answers.items() if address not in failed}
+    for address, answer in workers.items():
         findings += _worker_findings(address, answer, here)
     return workers
 
 
-def _worker_findings(address: str, answer: Mapping[str, Any], here: Mapping[str, Any]) -> list[Finding]:
+def _worker_findings(address: str, answer: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[Finding]:
     theirs, ours = answer["environment"]["packages"], here["packages"]
-    different = [
-        f"{name} {theirs.get(name)} instead of {ours.get(name)}"
-        for name in _ALIKE
-        if theirs.get(name) != ours.get(name)
-    ]
+    different = [f"{n} {theirs.get(n)} instead of {ours.get(n)}" for n in _ALIKE if theirs.get(n) != ours.get(n)]
     missing = [name for name, found in ours.items() if found and name not in _ALIKE and theirs.get(name) is None]
-    found = []
     if different:
-        found.append(Finding("unsafe", f"worker {address} has {', '.join(different)}"))
+        yield Finding("unsafe", f"worker {address} has {', '.join(different)}")
     if missing:
-        found.append(Finding("error", f"worker {address} lacks {', '.join(missing)}, which this process has"))
+        yield Finding("error", f"worker {address} lacks {', '.join(missing)}, which this process has")
     if answer["error"]:
-        found.append(Finding("error", f"worker {address} cannot use the store: {answer['error']}"))
+        yield Finding("error", f"worker {address} cannot use the store: {answer['error']}")
     elif answer["sees_store"] is False:
-        found.append(
-            Finding("unsafe", f"worker {address} has a store of its own: it does not see what is written here")
-        )
-    return found
+        yield Finding("unsafe", f"worker {address} has a store of its own: it does not see what is written here")
 
 
 def _answer(store: Store | None, key: str) -> dict[str, Any]:
@@ -292,7 +232,3 @@ def _answer(store: Store | None, key: str) -> dict[str, Any]:
         except ChunkmillError as error:
             answer["error"] = str(error)
     return answer
-
-
-def _yes(value: bool | None) -> str:
-    return {True: "yes", False: "no", None: "not tried"}[value]
