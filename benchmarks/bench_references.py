@@ -82,7 +82,7 @@ def write_json(folder, n):
 
 
 def write_parquet(folder, n, record_size=100_000):
-    from chunkmill.formats.references.parquet_write import emit_reference_parquet
+    from chunkmill.formats.references.parquet import emit_reference_parquet
 
     root = Path(folder) / f"refs-{n}.parquet"
     if (root / ".zmetadata").exists():

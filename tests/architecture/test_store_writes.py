@@ -42,8 +42,7 @@ WRITERS = {
     # chunks that a set holds itself
     "references/repository.py": {"Repository._write_chunks"},
     # records of files, and files of a set that is not one yet
-    "scans/partitions.py": {"_write"},
-    "scans/records.py": {"Records._put", "Records.put_piece"},
+    "scans/records.py": {"Records.put"},
     # versions that stay when a job has ended, in a folder of their own
 }
 """Module -> functions that write values, sorted by what they write; documents change by `CHANGERS` alone."""
@@ -104,7 +103,7 @@ DELETERS = {
     "runtime/job_handle.py": {"end_attempts"},
     "journal/lease.py": {"_release_briefly"},
     # files of reference sets
-    "scans/records.py": {"Records.delete_pieces", "Records.keep", "Records.read"},
+    "scans/records.py": {"Records.keep", "Records.read"},
     "references/files.py": {"SetFile.write"},
 }
 MOVERS = {

@@ -173,8 +173,6 @@ def _show_set(store: Any, *, as_json: bool) -> None:
 @click.option(
     "--on-error", type=click.Choice(["raise", "skip"]), default="raise", help="Leave bad files out, and list."
 )
-@_KIND
-@click.option("--zarr-format", type=click.IntRange(2, 3), help="Format that describes the arrays; 2 if it can.")
 @click.option("--records", type=PLACE, help="Folder of records of the files; TARGET.scan by default.")
 @click.option(
     "--no-records", is_flag=True, help="Keep no records: a scan that is interrupted begins again from its first file."

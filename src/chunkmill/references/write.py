@@ -27,7 +27,6 @@ from chunkmill.errors import MetadataError, StoreError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.cf_fill_value import decode_fill_value
 from chunkmill.formats.registry import get_format
-from chunkmill.hints import Hint
 from chunkmill.model.grid import Shape
 from chunkmill.model.inner_layout import inner_layout
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
@@ -398,9 +397,11 @@ def describe_referenced(
             return documents_format, described
     if isinstance(last, UnsupportedFeature) and v2_alone and zarr_format is None:
         described = describe_referenced(referenced, 3, complete)[1]  # else that is the error
-        hint = Hint("write JSON, which holds Zarr v3")
+        hint = "write JSON, which holds Zarr v3"
         if all(each.chunk_grid.is_regular for each in described.values()):
-            hint = hint.also("{} writes a set in parquet that chunkmill alone reads", ("zarr_format", 3))
+            hint += (
+                "; `to_references` of that set with zarr_format=3 writes one in parquet, which chunkmill alone reads"
+            )
         raise UnsupportedFeature(format=last.format, feature=last.feature, key=last.key, hint=hint) from last
     raise last  # type: ignore[misc]
 

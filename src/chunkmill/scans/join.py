@@ -31,9 +31,8 @@ from chunkmill.nodes.api import open as open_node
 from chunkmill.nodes.api import open_group
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
-from chunkmill.scans.cached_file import CachedFile
-from chunkmill.scans.entries import stored_whole, with_way_out
-from chunkmill.scans.hdf5 import MAX_INLINE_BYTES
+from chunkmill.scans.hdf5 import MAX_INLINE_BYTES, stored_whole, with_way_out
+from chunkmill.scans.parse import CachedFile
 from chunkmill.scans.times import Times, calendar_of, in_one_unit, is_time
 from chunkmill.stores.reference import ReferenceStore
 from chunkmill.stores.reference_targets import Targets
@@ -349,8 +348,8 @@ _MISSING = ("_FillValue", "missing_value")
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# Places of the files along the dimensions, by values of their coordinates or by names: a box, as xarray's
-# `combine_by_coords` has it; files with equal values have the same place
+# Places of the files along the dimensions, by values of their coordinates or by names. They fill a box, and
+# files with equal values have the same place
 
 
 Place: TypeAlias = tuple[int, ...]

@@ -24,7 +24,7 @@ import numpy as np
 from chunkmill.errors import ScanError
 from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.model.references import ReferenceSet
-from chunkmill.scans.entries import fill_value_of, refused, text_or_numbers
+from chunkmill.scans.hdf5 import fill_value_of, refused, text_or_numbers
 
 __all__ = ["parse_fits", "parse_grib", "parse_netcdf3"]
 

@@ -21,9 +21,9 @@ from numcodecs.zstd import compress, decompress
 from chunkmill.errors import ChunkmillError, ScanError
 from chunkmill.formats.references.json import emit_reference_json, parse_reference_json
 from chunkmill.nodes.api import create_group, open_group
-from chunkmill.scans.cached_file import CachedFile
-from chunkmill.scans.entries import stored_whole
+from chunkmill.scans.hdf5 import stored_whole
 from chunkmill.scans.join import LoadedArray, ParsedFile, with_data
+from chunkmill.scans.parse import CachedFile
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import remove_folder
 from chunkmill.stores.memory import MemoryStore

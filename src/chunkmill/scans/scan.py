@@ -27,9 +27,8 @@ from chunkmill.references.repository import Repository
 from chunkmill.references.write import write_set
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.stage_runner import run_once
-from chunkmill.scans.cached_file import CachedFile
 from chunkmill.scans.join import ParsedFile, Place, joined, parsed_file
-from chunkmill.scans.parse import Parser, open_file, parse_file, targets_of
+from chunkmill.scans.parse import CachedFile, Parser, open_file, parse_file, targets_of
 from chunkmill.scans.records import Records, fingerprint_of, is_record, version_of
 from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.capabilities import sweep_partial_files
@@ -157,7 +156,7 @@ class ScanPlan(ReportMixin):
             if dims:
                 whole = joined(files, dims, by_name=options.order == "names", listed=options.places)
                 references, files, gaps = whole.references, whole.files, whole.gaps
-            zarr_format = options.zarr_format if options.repository is None else 3
+            zarr_format: Literal[3] | None = None if options.repository is None else 3
             path = "" if options.repository is None else options.repository.path
             node = open_source(ReferenceStore(references, targets_of(self.urls[0], options.storage_options)))
             written = write_set(node, path, file, replaces, zarr_format, progress=progress)
@@ -195,9 +194,7 @@ def _repository(target: Any, storage_options: Mapping[str, Any], *, overwrite: b
 
 
 def _target(url: str, options: _Options) -> SetFile:
-    return SetFile.at(
-        url, options.target_storage_options, kind=options.format, version=1, record_size=options.record_size
-    )
+    return SetFile.at(url, options.target_storage_options, kind=None, version=1, record_size=10_000)
 
 
 class ScanOptions(TypedDict, total=False):
@@ -208,9 +205,6 @@ class ScanOptions(TypedDict, total=False):
     order: Literal["values", "names"]
     drop_variables: str | Sequence[str]
     on_error: Literal["raise", "skip"]
-    format: Literal["json", "parquet"] | None
-    zarr_format: Literal[2, 3] | None
-    record_size: int
     overwrite: bool
     records: str | os.PathLike[str] | Literal[False] | None
     storage_options: Mapping[str, Any] | None
@@ -227,9 +221,6 @@ class _Options:
     order: str = "values"
     drop_variables: tuple[str, ...] = ()
     skips: bool = False
-    format: Literal["json", "parquet"] | None = None
-    zarr_format: Literal[2, 3] | None = None
-    record_size: int = 10_000
     overwrite: bool = False
     owns_records: bool = False
     places: Mapping[str, Place] | None = None
@@ -245,9 +236,6 @@ def plan_scan(
     order: Literal["values", "names"] = "values",
     drop_variables: str | Sequence[str] = (),
     on_error: Literal["raise", "skip"] = "raise",
-    format: Literal["json", "parquet"] | None = None,  # noqa: A002 - the word of the public face
-    zarr_format: Literal[2, 3] | None = None,
-    record_size: int = 10_000,
     overwrite: bool = False,
     records: str | os.PathLike[str] | Literal[False] | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -257,9 +245,9 @@ def plan_scan(
 
     Parameters
     ----------
-    urls, target, concat_dim, parser, order, drop_variables, on_error
+    urls, target, concat_dim, parser, order, drop_variables, on_error, overwrite, records, storage_options
         As in `scan`.
-    format, zarr_format, record_size, overwrite, records, storage_options, target_storage_options
+    target_storage_options
         As in `scan`.
 
     Returns
@@ -296,9 +284,6 @@ def plan_scan(
         order=order,
         drop_variables=(drop_variables,) if isinstance(drop_variables, str) else tuple(drop_variables),
         skips=on_error == "skip",
-        format=format,
-        zarr_format=zarr_format,
-        record_size=record_size,
         overwrite=overwrite,
         places=places,
         owns_records=records is None,  # a folder that the user names may have records of other scans
@@ -341,7 +326,8 @@ def scan(
         Files: a list, a glob (``"s3://bucket/*.nc"``), one file, or a ``.txt`` file with a url in each line. Nested
         lists, with a level for each dimension of `concat_dim`, say the places of the files themselves.
     target : str, path or icechunk.Repository
-        Url of the reference set, as in `to_references`: a name with ``.json`` is one file, others a folder of parquet.
+        Url of the reference set, as in `to_references`: a name with ``.json`` is one file, others a folder of parquet
+        (`to_references` of a set turns one kind into another).
         Or a repository of Icechunk (``"repo|icechunk:"``, or an object of it), perhaps as ``(repository, path)``: the
         chunks become virtual ones, in one commit, whose references the client holds.
     concat_dim : str or sequence of str, optional
@@ -360,7 +346,7 @@ def scan(
         Names of variables to leave out, in every file and group.
     on_error : str
         ``"skip"``: leave files out that cannot be parsed, and list them in the report.
-    format, zarr_format, record_size, overwrite
+    overwrite : bool
         As in `to_references`. With ``overwrite=True``, the same call brings a set up to date: it parses only files that
         are new or were written again, by their versions.
     records : str, path or False, optional

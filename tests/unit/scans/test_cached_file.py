@@ -6,16 +6,16 @@ import fsspec
 import pytest
 
 from chunkmill.errors import ScanError
-from chunkmill.scans import cached_file
-from chunkmill.scans.cached_file import CachedFile
+from chunkmill.scans import parse
+from chunkmill.scans.parse import CachedFile
 
 DATA = os.urandom(1000)
 
 
 @pytest.fixture
 def made(monkeypatch):
-    monkeypatch.setattr(cached_file, "_BLOCK", 64)
-    monkeypatch.setattr(cached_file, "_MOST_BLOCKS", 4)
+    monkeypatch.setattr(parse, "_BLOCK", 64)
+    monkeypatch.setattr(parse, "_MOST_BLOCKS", 4)
     with fsspec.open("memory://cached-file/x", "wb") as file:
         file.write(DATA)
     found, asked = CachedFile("memory://cached-file/x"), []

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from chunkmill.scans.entries import text_or_numbers
+from chunkmill.scans.hdf5 import text_or_numbers
 
 ATTRIBUTES = {
     "bytes": (b"K", "K"),

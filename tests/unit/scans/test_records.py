@@ -65,14 +65,13 @@ def parse_tile(url):
 
 
 @pytest.mark.parametrize("target", ["parquet", "json"])
-@pytest.mark.parametrize("record_size", [1, 7, 1000])
-def test_sets_are_joined_along_several_dimensions_as_along_one_after_the_other(tmp_path, target, record_size):
+def test_sets_are_joined_along_several_dimensions_as_along_one_after_the_other(tmp_path, target):
     names = [[f"{row}{column}" for column in "ab"] for row in "xyz"]
     for row, n in zip(names, (3, 1, 4), strict=True):
         for name, m in zip(row, (2, 5), strict=True):
             (tmp_path / name).write_text(f"{n} {m}")
     urls = [[str(tmp_path / name) for name in row] for row in names]
-    options = {"parser": parse_tile, "record_size": record_size}
+    options = {"parser": parse_tile}
     report = cm.scan(urls, tmp_path / f"ours.{target}", concat_dim=["time", "lat"], **options)
     rows = []
     for row, files in zip("xyz", urls, strict=True):
@@ -80,7 +79,7 @@ def test_sets_are_joined_along_several_dimensions_as_along_one_after_the_other(t
             cm.scan(file, f"{file}.json", **options)
         rows.append(str(tmp_path / f"{row}.json"))
         cm.concat_references([f"{file}.json" for file in files], dim="lat", target=rows[-1])
-    cm.concat_references(rows, dim="time", target=tmp_path / f"theirs.{target}", record_size=record_size)
+    cm.concat_references(rows, dim="time", target=tmp_path / f"theirs.{target}")
     expected = items(str(tmp_path / f"theirs.{target}"))
     found = items(str(tmp_path / f"ours.{target}"))
     documents = {key for key in expected if key.endswith(("zarray", "zattrs", "zgroup"))}

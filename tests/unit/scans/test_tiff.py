@@ -1,6 +1,6 @@
 """Documents of virtual-tiff, with the codecs of numcodecs."""
 
-from chunkmill.scans.tiff import with_known_codecs
+from chunkmill.scans.hdf5 import with_known_codecs
 
 
 def document(*codecs, shape=(64, 96), dtype="uint16"):
