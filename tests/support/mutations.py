@@ -16,7 +16,7 @@ HOSTILE: list[Any] = [
     "C", "F", "gzip", "blosc", "zstd", "pickle", "numcodecs.pickle", "vlen-utf8", "sharding_indexed", "transpose", "crc32c",
     "bitround", "cast_value", "n5_default", "packbits", "reshape", "scale_offset", "zfp", "bfloat16", "float4_e2m1fn", "int2", "complex_float16", "reversible",
     "expert", "fixed_rate", "wrap", "clamp", "first_byte", "last_byte", {"name": "zfp", "configuration": {"mode": "fixed_rate", "rate": 1e300}},
-    {"name": "reshape", "configuration": {"shape": [-1]}}, 
+    {"name": "reshape", "configuration": {"shape": [-1]}},
     {"name": "cast_value", "configuration": {"data_type": "int2", "out_of_range": "wrap"}}, {"name": "packbits", "configuration": {"last_bit": 0}},
     [], {}, [[]], [None], [0], [1] * 100, [10**18], [-1, -1], [[1, 10**12]], [[[1]]], ["x", "x"], {"name": None}, {"name": "bytes", "configuration": []},
     {"name": "sharding_indexed", "configuration": {}}, {"id": "blosc"}, {"id": "delta", "dtype": "O"}, {"id": "pickle"}, {"type": "gzip", "level": 10**9},

@@ -24,11 +24,11 @@ from chunkmill.model.multiscales import (
     emit_n5_levels,
     emit_transform,
     image_name,
+    kept_units,
     moved_level,
     without_level,
 )
 from chunkmill.model.ome_zarr import emit_ome, ome_version
-from chunkmill.model.units import kept_units
 from chunkmill.nodes import opening
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.multiscales import MultiscaleImage, described_level, image_of_array

@@ -24,12 +24,12 @@ from chunkmill.model.multiscales import (
     Placement,
     axis_type,
     bad_attribute,
+    canonical_unit,
     is_number,
     listed,
     parse_cosem,
     parse_n5,
 )
-from chunkmill.model.units import canonical_unit
 
 __all__ = ["OME_VERSIONS", "check_coordinate_systems", "emit_ome", "ome_version", "parse_multiscales"]
 __all__ += ["without_levels"]

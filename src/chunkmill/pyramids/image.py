@@ -28,6 +28,7 @@ from chunkmill.model.multiscales import (
     Level,
     Multiscale,
     axis_type,
+    canonical_unit,
     emit_n5_levels,
     image_name,
     moved_level,
@@ -41,7 +42,6 @@ from chunkmill.model.ome_zarr import (
     ome_version,
     without_levels,
 )
-from chunkmill.model.units import canonical_unit
 from chunkmill.nodes import opening
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.multiscales import MultiscaleImage, described_images, image_of_array, level_array

@@ -29,8 +29,8 @@ from chunkmill.hints import Hint
 from chunkmill.journal.lease import roll_forward_dead
 from chunkmill.journal.names import fingerprint
 from chunkmill.model.metadata import GroupMetadata
+from chunkmill.model.multiscales import kept_units
 from chunkmill.model.ome_zarr import OME_VERSIONS
-from chunkmill.model.units import kept_units
 from chunkmill.nodes.api import open_source, open_target
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.pyramids.added_levels import AddedLevelsWriter
@@ -44,9 +44,8 @@ from chunkmill.pyramids.image import (
     level_convention,
     target_next_to,
 )
-from chunkmill.pyramids.labels import LabelList, labels_of
+from chunkmill.pyramids.labels import LabelList, labels_of, with_omero
 from chunkmill.pyramids.levels import LevelBlocks, divide, peak_bytes
-from chunkmill.pyramids.omero import with_omero
 from chunkmill.pyramids.tasks import PyramidWriter
 from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.job import Job

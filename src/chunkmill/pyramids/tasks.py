@@ -31,9 +31,8 @@ from chunkmill.model.grid import ChunkCoords, Region
 from chunkmill.model.multiscales import Multiscale
 from chunkmill.pyramids.added_levels import AddedLevelsWriter
 from chunkmill.pyramids.downsample import Method, Reduction, downsample
-from chunkmill.pyramids.labels import LabelList
+from chunkmill.pyramids.labels import LabelList, with_windows
 from chunkmill.pyramids.levels import LevelBlocks, block_region, pairs_of, region_above, tasks_of, under
-from chunkmill.pyramids.omero import with_windows
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, Stage, TaskResult
 from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.metered import Meter

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chunkmill.model.units import canonical_unit, is_known, unit_symbol
+from chunkmill.model.multiscales import canonical_unit, is_known, unit_symbol
 
 
 @pytest.mark.parametrize(("stored", "name", "symbol"), [

@@ -6,7 +6,7 @@ import pytest
 import chunkmill as cm
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.model.multiscales import Axis, Multiscale
-from chunkmill.pyramids.omero import channel_axis, with_windows
+from chunkmill.pyramids.labels import channel_axis, with_windows
 from chunkmill.stores.memory import MemoryStore
 
 IMAGE = Multiscale((Axis("c", "channel"), Axis("y", "space"), Axis("x", "space")), (), "0.5")
@@ -46,7 +46,7 @@ def test_the_axis_of_channels():
 
 
 def test_of_a_large_level_some_chunks_are_read(monkeypatch):
-    monkeypatch.setattr("chunkmill.pyramids.omero._MOST_VALUES", 200)
+    monkeypatch.setattr("chunkmill.pyramids.labels._MOST_VALUES", 200)
     values = np.arange(2 * 40 * 10, dtype="u2").reshape(2, 40, 10)
     store = MemoryStore()
     cm.to_store(values, store, chunks=(1, 10, 10))
