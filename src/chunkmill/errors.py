@@ -27,6 +27,7 @@ that an error raised in a worker reaches the client complete.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from chunkmill.hints import Hint, Renderer
@@ -59,6 +60,14 @@ def _rebuild(cls: type[ChunkmillError], fields: dict[str, Any]) -> ChunkmillErro
     return cls(**fields)
 
 
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def _printable(text: str) -> str:
+    """Return a message whose codes a terminal would obey, or cannot show, are escaped: it repeats urls and paths."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 class ChunkmillError(Exception):
     """Root of every error that chunkmill raises on purpose.
 
@@ -88,10 +97,10 @@ class ChunkmillError(Exception):
         fields = {
             name: value.rendered(renderer) if isinstance(value, Hint) else value for name, value in self._fields.items()
         }
-        return _rebuild(type(self), fields).message()
+        return _printable(_rebuild(type(self), fields).message())
 
     def __str__(self) -> str:  # KeyError would show the repr of its argument
-        return self.message()
+        return _printable(self.message())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self._fields)

@@ -466,3 +466,24 @@ class TestCluster:
         array, *_ = broken(LocalStore(tmp_path), "bytes, short")
         with pytest.raises(ChunkError, match="31 bytes, expected 32"):
             client.compute(array.to_dask().sum()).result()
+
+
+@pytest.mark.parametrize("text", ["x\ud800", "\udfff/y"])
+def test_a_lone_surrogate_is_a_wrong_argument(text, tmp_path):
+    for call in (
+        lambda: cm.to_store(np.arange(3), tmp_path / "u", text),
+        lambda: cm.to_store(np.arange(3), str(tmp_path / text)),
+        lambda: cm.create_array(tmp_path / "u", text, shape=3, dtype="i4"),
+        lambda: cm.open_array(tmp_path / "u", text),
+        lambda: cm.open(str(tmp_path / text)),
+    ):
+        with pytest.raises(ValueError, match="lone surrogate") as caught:
+            call()
+        assert not isinstance(caught.value, UnicodeError)
+
+
+def test_errors_obey_no_codes_of_what_users_give(tmp_path):
+    with pytest.raises(cm.ChunkmillError) as caught:
+        cm.open_array(tmp_path / "a\x1b[31m\x07b", "\x9bp")
+    assert str(caught.value).isprintable()
+    assert "\\x1b[31m\\x07b" in str(caught.value)

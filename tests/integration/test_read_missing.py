@@ -1,5 +1,6 @@
 """Absent, present, failed: three states, told apart where the reader asks for it."""
 
+import json
 import pickle
 
 import dask.array as da
@@ -97,3 +98,22 @@ def test_nonsense(store):
         cm.open(store, "g/a", read_missing="nan")
     with pytest.raises(ValueError, match="'fill'"):
         cm.open_array(store, "g/a").stored.with_read_missing(None)
+
+
+def test_chunks_under_keys_that_the_document_does_not_name_are_warned_of(tmp_path):
+    """Writers of Zarr v2 that knew no ``dimension_separator`` nested chunks: they were read as fill values."""
+    values = np.arange(16).reshape(4, 4)
+    cm.to_store(values, tmp_path / "s", "a", chunks=(2, 2), format="zarr2")
+    folder = tmp_path / "s/a"
+    for i, j in np.ndindex(2, 2):
+        (folder / str(i)).mkdir(exist_ok=True)
+        (folder / f"{i}.{j}").rename(folder / str(i) / str(j))
+    document = json.loads((folder / ".zarray").read_text())
+    document.pop("dimension_separator", None)
+    (folder / ".zarray").write_text(json.dumps(document))
+    with pytest.warns(UserWarning, match=r"'a'.*keys such as '0/0'.*dimension_separator"):
+        cm.open_array(tmp_path / "s", "a")[...]
+    with pytest.warns(UserWarning, match="keys such as '0/0'"):
+        cm.convert(tmp_path / "s", tmp_path / "t", format="zarr3")
+    (folder / ".zarray").write_text(json.dumps(document | {"dimension_separator": "/"}))
+    np.testing.assert_array_equal(cm.open_array(tmp_path / "s", "a")[...], values)

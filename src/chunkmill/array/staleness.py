@@ -10,6 +10,7 @@ readers once more after they have met absent chunks. Not compared are attributes
 from __future__ import annotations
 
 import time
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -29,7 +30,7 @@ from chunkmill.formats.registry import format_as_opened, get_format
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.model.metadata import ArrayMetadata, parents_of
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
-from chunkmill.stores.capabilities import can_list, innermost, n_publications, pinned, uncached
+from chunkmill.stores.capabilities import can_list, innermost, is_empty, n_publications, pinned, uncached
 from chunkmill.stores.guarded import AsksAboutChunks
 from chunkmill.stores.read_versions import has_versions, version_now
 
@@ -172,10 +173,30 @@ def read_published(array: StoredArray, region: Region, *, n_threads: int = 1) ->
 
 def check_still_there(array: StoredArray) -> None:
     """Raise `StoreError` where the array was deleted or replaced: asked after chunks were found absent."""
+    if not array.last_seen.was_looked_for_nested:
+        array.last_seen.was_looked_for_nested = True
+        warn_of_nested_chunks(array)
     if array.store.is_remote:
         check_unchanged(array, may_grow=True)
     else:
         _compare(array, may_grow=True)
+
+
+def warn_of_nested_chunks(array: StoredArray) -> None:
+    """Warn where chunks lie under keys such as ``0/0``, and the metadata say ``0.0``: they are read as absent.
+
+    Writers of Zarr v2 that knew no ``dimension_separator`` have stored arrays so.
+    """
+    keys, store = array.metadata.chunk_keys, uncached(array.store)
+    if keys.prefix or keys.separator != "." or array.ndim <= 1 or not can_list(store):
+        return
+    if not is_empty(store, f"{array.prefix}0/"):
+        warnings.warn(
+            f"array {array.path!r} in {array.url} has chunks under keys such as '0/0', which are not read, since its "
+            'document says 0.0: add "dimension_separator": "/" to it',
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def _compare(array: StoredArray, *, may_grow: bool) -> None:

@@ -45,6 +45,8 @@ class LastSeen:
         Time, by ``time.monotonic``, until which the document need not be read again.
     was_found
         Whether the document has been read in addition to consolidated metadata that hold it.
+    was_looked_for_nested
+        Whether chunks under other keys have been looked for.
     has_grown
         Whether the array was longer in the store.
     documents
@@ -61,6 +63,7 @@ class LastSeen:
     n_publications: int
     valid_until: float
     was_found: bool = False
+    was_looked_for_nested: bool = False
     has_grown: bool = False
     documents: Mapping[str, bytes] | None = None
     tree: weakref.ref[Store] | None = None

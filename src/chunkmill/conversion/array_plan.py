@@ -19,7 +19,7 @@ import numpy as np
 
 from chunkmill.array.layout import ChunkLayout
 from chunkmill.array.present_keys import Numbers, recently_listed
-from chunkmill.array.staleness import by_consolidated_metadata
+from chunkmill.array.staleness import by_consolidated_metadata, warn_of_nested_chunks
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.conversion.actions import ChosenAction, n_groups
@@ -118,6 +118,7 @@ def see_sources(arrays: Sequence[StoredArray]) -> list[SeenSource]:
         documents_format = formats[id(store), array.format]
         if isinstance(store, HoldsReferences):
             return SeenSource(documents_format, {}, {})
+        warn_of_nested_chunks(array)
         keys = documents_format.array_keys(array.path)
         found = {key: store.get_versioned(key) for key in keys}
         documents = {key: value for key, (value, _) in found.items() if value is not None}

@@ -25,7 +25,7 @@ __all__ = [
     "ByteSpan",
     "Store",
 ]
-__all__ += ["check_key", "check_prefix", "max_requests", "range_bounds"]
+__all__ += ["check_key", "check_prefix", "check_text", "max_requests", "range_bounds"]
 
 REQUESTS_AT_ONCE = 16
 """Requests that one caller makes at the same time, in threads of its own, to a store where each request waits."""
@@ -142,7 +142,19 @@ def check_key(key: str) -> str:
     if not key or "\0" in key or not _NO_SEGMENTS.isdisjoint(key.split("/")):
         msg = f"{key!r} is not a store key: it has empty, '.' or '..' segments"
         raise ValueError(msg)
-    return key
+    return key if key.isascii() else check_text(key)
+
+
+def check_text(text: str) -> str:
+    """Return a url, path or key, or raise `ValueError` where it has a lone surrogate, which is no character.
+
+    Those that stand for bytes in names of files which are not UTF-8 may be.
+    """
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise ValueError(f"{text!r} has a lone surrogate, which is no character: correct the url or path") from None
+    return text
 
 
 def check_prefix(prefix: str) -> str:

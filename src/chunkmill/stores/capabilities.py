@@ -149,7 +149,7 @@ class ListsSizes(Protocol):
 
 @runtime_checkable
 class DeletesMany(Protocol):
-    """A store that deletes many keys in one request."""
+    """A store that deletes many keys in one call."""
 
     def delete_many(self, keys: list[str]) -> None:
         """Delete keys, of which others may delete some at the same time."""

@@ -267,7 +267,7 @@ _OUTSIDE = ("416", "Invalid range", "Wanted range", "Range started at", "non-par
 
 _ATTEMPTS = 10  # at reading a large value that others replace while it is read
 PUTS = 4  # pieces of a copy under way, besides those that are read
-_PAGE = 1000  # keys of a listing, or deleted together
+_PAGE = 1000  # keys of a listing, or deleted by one call
 _WRITE_ID = "chunkmillwrite"
 """Metadata of conditional writes: whose one was whose response was lost. Letters alone: Azure takes no dashes."""
 
@@ -513,13 +513,13 @@ class ObstoreStore:
         self._call(key, lambda: obstore.delete(self._open(), key))
 
     def delete_prefix(self, prefix: str) -> None:
-        """Delete every key that starts with `prefix`, many a request."""
+        """Delete every key that starts with `prefix`, many at a time."""
         self._check_writable(check_prefix(prefix).rstrip("/") or "any")
         for keys in self._pages(prefix):
             self.delete_many([key for key, _ in keys])
 
     def delete_many(self, keys: list[str]) -> None:
-        """Delete keys, many a request; those that others have deleted are passed over."""
+        """Delete keys, many at a time, of which others may delete some; obstore makes a request for each."""
         for start in range(0, len(keys), _PAGE):
             page = keys[start : start + _PAGE]
             self._call(page[0], functools.partial(self._delete_all, page))

@@ -10,6 +10,7 @@ import os
 import sys
 from typing import Any, NamedTuple
 
+from chunkmill.stores.base import check_text
 from chunkmill.stores.url_pipeline import parse_url_pipeline
 
 __all__ = ["Place", "is_zarr_python_node", "place_of"]
@@ -57,8 +58,10 @@ def place_of(url: Any, path: str = "", format: Any = None) -> Place:  # noqa: A0
     Traceback (most recent call last):
     ValueError: the url pipeline 's3://b/x|zarr3:a' names the path 'a', and path='b' another one: leave one of them out
     """
+    check_text(path)
     if isinstance(url, (str, os.PathLike)):
         text = os.fspath(url)
+        check_text(text)
         pipeline = parse_url_pipeline(text) if "|" in text else None
         if pipeline is None:
             return Place(url, path, format)

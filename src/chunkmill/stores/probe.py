@@ -97,8 +97,26 @@ def _warn(store: Store, fault: str) -> None:
 
 
 def is_forbidden(error: StoreError) -> bool:
-    """Return whether a service has answered 403: buckets that must not be listed do so for absent keys, too."""
-    return isinstance(error.__cause__, PermissionError) or type(error.__cause__).__name__ == "PermissionDeniedError"
+    """Return whether a service has answered 403: buckets that must not be listed do so for absent keys, too.
+
+    Not where it says that the credentials have expired, or are none that it knows: then nothing is known of the key.
+    """
+    is_403 = isinstance(error.__cause__, PermissionError) or type(error.__cause__).__name__ == "PermissionDeniedError"
+    return is_403 and not any(words in str(error) for words in _NO_CREDENTIALS)
+
+
+_NO_CREDENTIALS = (
+    "ExpiredToken",
+    "has expired",
+    "RequestExpired",
+    "TokenRefreshRequired",
+    "RequestTimeTooSkewed",
+    "InvalidToken",
+    "InvalidAccessKeyId",
+    "Access Key Id you provided does not exist",
+    "SignatureDoesNotMatch",
+    "signature we calculated",
+)
 
 
 def _fault(store: WritesByCondition, key: str) -> str | None:

@@ -85,3 +85,18 @@ def test_a_create_that_is_refused_for_ever_ends():
     store = MemoryStore()
     with pytest.raises(StoreError, match="refused for 0 s to create this key, and there is no such key"):
         probe.create_again(store, "k", lambda: False, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("403 Forbidden <Code>AccessDenied</Code>", True),
+        ("The provided token has expired.", False),
+        ("403 <Code>InvalidAccessKeyId</Code>", False),
+        ("The request signature we calculated does not match", False),
+    ],
+)
+def test_an_answer_of_expired_credentials_is_not_that_of_an_absent_key(text, expected):
+    error = StoreError(url="s3://b", key="k", reason=text)
+    error.__cause__ = PermissionError(text)
+    assert probe.is_forbidden(error) is expected
