@@ -24,6 +24,7 @@ from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray, chunk_step
 from chunkmill.codecs.n5_block import parse_header
 from chunkmill.errors import ChunkError, JobError, StoreError, UnsupportedFeature
+from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_KEYS, Stage, TaskResult
@@ -295,7 +296,8 @@ def _padded(lookup: _Lookup, row: int, shape: tuple[int, ...]) -> bytes:
             f"the truncated block {coords} of {array.path!r} (key {lookup.key(row)!r}): {shape} of the block size "
         )
         feature += f"{layout.spec(coords).shape}{', at an end of the array' if at_end else ''}"
-        hint = "end_blocks='inline' stores such blocks, padded, in the set itself; or convert the array"
+        text = "{} stores such blocks, padded, in the set itself; or convert the array"
+        hint = Hint(text, ("end_blocks", "inline"))
         raise UnsupportedFeature(format="a reference set", feature=feature, hint=hint)
     with chunk_step(array, layout, coords, "get"):
         data = array.store.get(lookup.key(row))

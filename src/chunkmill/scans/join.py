@@ -25,6 +25,7 @@ from chunkmill.formats.cf_fill_value import decode_fill_value, encode_fill_value
 from chunkmill.formats.references.chunk_numbers import DOCUMENT_NAMES
 from chunkmill.formats.references.combine import join_references
 from chunkmill.formats.registry import get_format
+from chunkmill.hints import Hint
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import INLINE, ReferenceSet
 from chunkmill.nodes.api import open as open_node
@@ -469,15 +470,22 @@ def _key(values: NDArray[Any]) -> Any:
 
 
 def _overlap(
-    urls: Sequence[str], before: int, after: int, values: Sequence[tuple[str, NDArray[Any], NDArray[Any]]]
+    urls: Sequence[str],
+    before: int,
+    after: int,
+    values: Sequence[tuple[str, NDArray[Any], NDArray[Any]]],
+    *,
+    by_name: bool = True,
 ) -> ScanError:
+    """Return the error, with the way out by names where that is one."""
     own = "; ".join(f"values of {dim!r}, {_span(part)}" for dim, _, part in values)
     others = "; ".join(_span(part) for _, part, _ in values)
-    reason = (
-        f"its {own}, overlap those of {urls[before]}, {others}: leave one out, "
-        "or join in the order of names (order='names')"
-    )
-    return ScanError(url=urls[after], reason=reason)
+    reason = f"its {own}, overlap those of {urls[before]}, {others}: leave one out"
+    if not by_name:
+        return ScanError(url=urls[after], reason=reason)
+    text = reason.replace("{", "{{").replace("}", "}}")
+    hint = Hint(f"{text}, or `scan` them in the order of names ({{}})", ("order", "names"))
+    return ScanError(url=urls[after], reason=hint)
 
 
 def _check_box(urls: Sequence[str], along: Sequence[_Along], places: Sequence[Place]) -> None:
@@ -491,7 +499,7 @@ def _check_box(urls: Sequence[str], along: Sequence[_Along], places: Sequence[Pl
         if place in seen:
             held = [(each.dim, each.values[n]) for each, n in zip(along, place, strict=True) if each.values]
             same = [(dim, values, values) for dim, values in held]
-            raise _overlap(urls, seen[place], i, same)
+            raise _overlap(urls, seen[place], i, same, by_name=len(along) == 1)
         seen[place] = i
     sizes = [max(each.places) + 1 for each in along]
     if len(places) == prod(sizes):
