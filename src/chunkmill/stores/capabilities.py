@@ -2,8 +2,7 @@
 """Abilities that some stores have beyond the protocol `Store`, and what holds for a store without them.
 
 Each ability is a protocol. A store has one when it defines every method of that protocol: nothing is inherited or
-registered. `check_store` raises when a store is opened that has half of an ability, a method whose name is one letter
-off, or one that takes other arguments. Callers ask the functions below, never for the class of a store. A store that
+registered. Callers ask the functions below, never for the class of a store. A store that
 wraps another one names it `below`, and is looked through.
 """
 
@@ -595,57 +594,28 @@ def _below(store: Store) -> Store | None:
 
 # --- checking a store that is opened
 
-_ABILITIES: tuple[Any, ...] = (
-    WritesParts,
-    ReadsIntoArrays,
-    Flushes,
-    Syncs,
-    SweepsPartialFiles,
-    ExplainsAbsence,
-    HasScratch,
-    LimitsSizes,
-    ListsSizes,
-    DeletesMany,
-    Copies,
-    HasFolders,
-    HasLinks,
-    Pins,
-    Stages,
-    Renames,
-    LimitsRenames,
-    ReadsVersioned,
-    ReadsManyVersioned,
-    ListsVersions,
-    LocatesValues,
-)
 _ATTRIBUTES = ("url", "is_remote")
-_LEAST = 5  # letters of a method name that another one may be meant by
-_checked: set[type] = set()
 
 
 def check_store(store: Store) -> None:
-    """Raise `TypeError` where a store lacks a method, or has one that no caller could use.
-
-    That is: a method of `Store` is missing; of an ability with several methods some are missing; a method cannot be
-    called as its protocol says; the name of a method differs by one letter from one that the store lacks. A class is
-    checked once.
+    """Raise `TypeError` where a store, or one that it wraps, lacks what every store has.
 
     Examples
     --------
-    >>> from chunkmill.stores.memory import MemoryStore
-    >>> class Half(MemoryStore):
-    ...     def swap_in(self, prefix): ...
+    >>> class Half:
+    ...     url, is_remote = "half://", False
+    ...     get = get_many = set = get_versioned = set_if = size = delete = delete_prefix = list_prefix = print
     >>> check_store(Half())
     Traceback (most recent call last):
     ...
-    TypeError: Half is not a store: swap_in(prefix) cannot be called as swap_in(prefix, staged)
+    TypeError: Half is not a store: it has no list_dir
     """
     layer: Store | None = store
     while layer is not None:
-        if type(layer) not in _checked:
-            if found := _faults(layer):
-                raise TypeError(f"{type(layer).__name__} is not a store: {'; '.join(found)}")
-            _checked.add(type(layer))
+        lacking = [name for name in _ATTRIBUTES if not hasattr(layer, name)]
+        lacking += [name for name in _methods(Store) if not callable(getattr(layer, name, None))]
+        if lacking:
+            raise TypeError(f"{type(layer).__name__} is not a store: it has no {', '.join(lacking)}")
         layer = _below(layer)
 
 
@@ -654,50 +624,6 @@ def has_store_methods(place: Any) -> bool:
     return any(callable(getattr(place, name, None)) for name in ("get_versioned", "set_if"))
 
 
-def _faults(store: Store) -> list[str]:
-    lacking = [name for name in _ATTRIBUTES if not hasattr(store, name)]
-    lacking += [name for name in _methods(Store) if not callable(getattr(store, name, None))]
-    found = _misspelled(store) or [f"it has no {name}" for name in lacking]
-    for protocol in (Store, *_ABILITIES):
-        methods = _methods(protocol)
-        present = [name for name in methods if callable(getattr(store, name, None))]
-        if protocol is not Store and 0 < len(present) < len(methods):
-            absent = ", ".join(name for name in methods if name not in present)
-            found.append(f"it has {', '.join(present)}, and no {absent} (see {protocol.__name__})")
-        found += filter(None, (_mismatch(store, name, getattr(protocol, name)) for name in present))
-    return found
-
-
 @cache
 def _methods(protocol: Any) -> list[str]:
     return [name for name, member in vars(protocol).items() if name[0] != "_" and inspect.isfunction(member)]
-
-
-def _mismatch(store: Store, name: str, expected: Callable[..., Any]) -> str | None:
-    """Return what is wrong where a method cannot be called with the arguments of its protocol."""
-    try:
-        own = inspect.signature(getattr(store, name))
-    except (TypeError, ValueError):  # of a compiled one
-        return None
-    wanted = list(inspect.signature(expected).parameters.values())[1:]
-    names = [parameter.name for parameter in wanted]
-    by_name = {parameter.name: None for parameter in wanted if parameter.kind is parameter.KEYWORD_ONLY}
-    try:
-        own.bind(*names[: len(names) - len(by_name)], **by_name)
-    except TypeError:
-        return f"{name}({', '.join(own.parameters)}) cannot be called as {name}({', '.join(names)})"
-    return None
-
-
-def _misspelled(store: Store) -> list[str]:
-    known = {name for protocol in (Store, *_ABILITIES) for name in _methods(protocol)}
-    lacking = [name for name in known if len(name) >= _LEAST and not hasattr(store, name)]
-    own = {name for name in dir(type(store)) if name[0] != "_" and callable(getattr(type(store), name))} - known
-    return sorted(f"{a} is spelled {b}" for a in own for b in lacking if a != b + "s" != a + "ss" and _is_near(a, b))
-
-
-def _is_near(a: str, b: str) -> bool:
-    """Return whether one letter was left out, added or changed, or two were exchanged."""
-    start = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    a, b = a[start:], b[start:]
-    return a[1:] == b or a == b[1:] or a[1:] == b[1:] or (a[:2] == b[1::-1] and a[2:] == b[2:])

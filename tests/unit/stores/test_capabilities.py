@@ -1,6 +1,5 @@
 """What stores of a user's own get: an ability for each method, a default without it, wrappers looked through."""
 
-import re
 import zipfile
 
 import numpy as np
@@ -157,30 +156,6 @@ def test_a_store_that_reads_into_no_array_gives_bytes(tmp_path):
 
 
 class TestAStoreIsCheckedWhenItIsOpened:
-    """A store with half of an ability failed where it was used: 'NoneType' object is not callable."""
-
-    def test_stage_without_swap_in(self):
-        class Half(OwnStore):
-            def stage(self, prefix):
-                return None
-
-        with pytest.raises(TypeError, match="it has stage, and no swap_in"):
-            open_store(Half())
-
-    @pytest.mark.parametrize("name", ["swapin", "swap_on", "sawp_in", "swap_inn"])
-    def test_a_name_that_is_one_letter_off(self, name):
-        kind = type("Wrong", (OwnStore,), {"stage": lambda self, prefix: None, name: lambda self, prefix, staged: None})
-        with pytest.raises(TypeError, match=f"{name} is spelled swap_in"):
-            open_store(kind())
-
-    def test_a_method_that_takes_other_arguments(self):
-        class Wrong(OwnStore):
-            def copy(self, source):
-                return source
-
-        with pytest.raises(TypeError, match=re.escape("copy(source) cannot be called as copy(source, target)")):
-            open_store(Wrong())
-
     def test_a_method_of_every_store_that_is_missing(self):
         class Short:
             url, is_remote = "own://", False
@@ -195,22 +170,3 @@ class TestAStoreIsCheckedWhenItIsOpened:
     )
     def test_a_complete_one_is_returned(self, store):
         assert open_store(store) is store
-
-    def test_methods_of_other_names_are_the_users_own(self):
-        class Named(OwnStore):
-            def close(self): ...
-            def versions(self): ...
-            def link(self): ...
-
-        assert open_store(Named())
-
-
-def test_a_class_of_stores_is_checked_once(monkeypatch):
-    class New(MemoryStore):
-        pass
-
-    found = []
-    monkeypatch.setattr(capabilities, "_faults", lambda layer: found.append(type(layer)))
-    capabilities.check_store(New())
-    capabilities.check_store(New())
-    assert found == [New]
