@@ -23,7 +23,7 @@ print(*sorted({name.partition(".")[0] for name in sys.modules} & {"dask", "distr
 WAYS = {
     "open_array": "cm.open_array(place, 'a')[0, 0]",
     "open_group": "list(cm.open_group(place)); cm.open_group(place).tree()",
-    "open": "repr(cm.open(place)), cm.open(place)._repr_html_(), cm.open(place, 'a')._repr_html_()",
+    "open": "repr(cm.open(place)), repr(cm.open(place, 'a'))",
     "create_array": "cm.create_array(place, 'b', shape=(8,), dtype='i4', chunks=(3,))",
     "create_arrays": "cm.create_arrays(place, {'b': {'shape': (8,), 'dtype': 'i4'}})",
     "create_group": "cm.create_group(place, 'g').create_array('c', shape=(3,), dtype='i4')",

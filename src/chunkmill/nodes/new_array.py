@@ -154,6 +154,8 @@ def _pickled(about: Mapping[str, Any]) -> bytes | None:
 
 def _completed(said: Mapping[str, Any], like: Any, documents_format: Format) -> dict[str, Any]:
     """Return arguments of `describe_array`, those that are left at their defaults as of the array `like`."""
+    if not hasattr(like, "shape") or not hasattr(like, "dtype"):
+        raise TypeError(f"like= is {type(like).__name__}, which has no shape and dtype: give an array")
     known: dict[str, Any] = {"shape": tuple(like.shape), "dtype": like.dtype}
     if (stored := getattr(like, "stored", None)) is not None:
         metadata, layout = stored.metadata, inner_layout(stored.metadata)

@@ -142,6 +142,7 @@ def test_a_value_of_another_type_is_an_error_of_ours(function, name):
         ({"chunks": 3.5}, r"chunks=3.5 is float"),
         ({"shape": 3.5}, r"shape=3.5 is float"),
         ({"attributes": "nope"}, r"attributes='nope' is str"),
+        ({"like": "nope"}, r"like= is str"),
     ],
     ids=str,
 )
