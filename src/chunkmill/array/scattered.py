@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from chunkmill.array.chunk_io import read_chunks, update_chunk
 from chunkmill.array.local_locks import LockFactory
-from chunkmill.array.selection import Selection, select
+from chunkmill.array.selection import Selection, broadcast_shape, select
 from chunkmill.array.staleness import check_still_there, read_published
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import RegionError
@@ -89,7 +89,7 @@ def read_points(array: StoredArray, index: Sequence[Any]) -> NDArray[Any]:
     array([23,  1], dtype=int16)
     """
     arrays = _arrays(index, array.shape)
-    shape = np.broadcast_shapes(*(part.shape for part in arrays))
+    shape = broadcast_shape(arrays, array.shape)
     points = [
         np.broadcast_to(normalize_positions(part, axis, array.shape), shape).ravel() for axis, part in enumerate(arrays)
     ]
@@ -168,7 +168,7 @@ def write_index(
     arrays = [axis for axis, part in enumerate(parts) if not isinstance(part, range)]
     apart = selection.dots is not None and arrays[0] < selection.dots <= arrays[-1]
     first = arrays[0] if arrays[-1] - arrays[0] + 1 == len(arrays) and not apart else 0
-    joined = np.broadcast_shapes(*(np.shape(parts[axis]) for axis in arrays))
+    joined = broadcast_shape([parts[axis] for axis in arrays], array.shape)
     lengths = [len(part) for part in parts if isinstance(part, range)]
     block = spread(values, _dtype(array, fields), (*lengths[:first], *joined, *lengths[first:]))
     block = np.moveaxis(block, range(first, first + len(joined)), range(len(joined)))
@@ -239,7 +239,7 @@ def write_points(
     (8, 9)
     """
     arrays = _points(index, array.shape)
-    shape = np.broadcast_shapes(*(part.shape for part in arrays))
+    shape = broadcast_shape(arrays, array.shape)
     block = spread(values, _dtype(array, fields), shape).ravel()
     points = [
         np.broadcast_to(normalize_positions(part, axis, array.shape), shape).ravel() for axis, part in enumerate(arrays)

@@ -5,6 +5,7 @@ Pure integers. Not here: chunks (`chunkmill.model.grid`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from chunkmill.errors import RegionError
 from chunkmill.model.grid import Region, Shape
 
-__all__ = ["Selection", "as_region", "full_region", "region_shape", "select"]
+__all__ = ["Selection", "as_region", "broadcast_shape", "full_region", "region_shape", "select"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +110,10 @@ def _expand(index: Any, shape: Shape) -> tuple[list[Any], int | None]:
     parts = list(index) if isinstance(index, tuple) else [index]
     parts = [np.asarray(p) if isinstance(p, list) else p for p in parts]
     expanded: list[Any] = []
+    masks = []
     for part in parts:  # a boolean array over k axes is k integer arrays
         if _is_array(part) and part.dtype == bool and part.ndim > 1:
+            masks.append((part, len(expanded)))
             expanded.extend(np.nonzero(part))
         else:
             expanded.append(part)
@@ -118,6 +121,10 @@ def _expand(index: Any, shape: Shape) -> tuple[list[Any], int | None]:
     missing = len(shape) - (len(expanded) - n_dots)
     if missing < 0 or n_dots > 1:
         raise _refuse(index, shape, f"{len(expanded) - n_dots} indices and {n_dots} '...' for {len(shape)} axes")
+    for mask, place in masks:
+        axis = place + (missing - 1 if any(part is Ellipsis for part in expanded[:place]) else 0)
+        if mask.shape != shape[axis : axis + mask.ndim]:
+            raise _refuse("boolean array", shape, f"of shape {mask.shape} from axis {axis} on")
     if not n_dots:
         expanded.append(Ellipsis)
     dots = next(i for i, part in enumerate(expanded) if part is Ellipsis)
@@ -171,6 +178,16 @@ def _select_array(part: np.ndarray[Any, Any], size: int, axis: int, shape: Shape
     positions = np.where(positions < 0, positions + size, positions)
     low, high = int(positions.min()), int(positions.max())
     return slice(low, high + 1), positions - low
+
+
+def broadcast_shape(parts: Iterable[Any], shape: Shape) -> Shape:
+    """Return the shape that integer arrays broadcast to; `RegionError` where they do not."""
+    shapes = [np.shape(part) for part in parts]
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        reason = "integer arrays whose shapes do not broadcast"
+        raise RegionError(index=f"arrays of shapes {shapes}", shape=shape, reason=reason) from None
 
 
 def _is_array(part: Any) -> bool:

@@ -41,7 +41,7 @@ def plain(values: Any) -> NDArray[Any]:
     array(['a', 'bcd'], dtype=StringDType())
     """
     check_unmasked(values)
-    array: NDArray[Any] = np.asarray(values)
+    array = _as_array(values, None)
     if array.dtype.kind not in "OT" or (array.size and all(issubclass(kind, bytes) for kind in _kinds(array))):
         return array
     return as_dtype(array, np.dtype(np.dtypes.StringDType()))
@@ -85,17 +85,17 @@ Cast = tuple[NDArray[Any], NDArray[np.bool_] | None]
 """Values in another dtype, and which of them are others there."""
 
 
-def _as_array(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _as_array(values: Any, dtype: np.dtype[Any] | None) -> NDArray[Any]:
     """Return values as an array: text among numbers stays what it is, tuples are elements of structured dtypes."""
     if hasattr(values, "dtype"):
         return np.asarray(values)
-    of_objects: Any = object if dtype.kind in "OTSU" else None
-    if dtype.names is not None:
+    of_objects: Any = object if dtype is not None and dtype.kind in "OTSU" else None
+    if dtype is not None and dtype.names is not None:
         of_objects = [(name, object, dtype[name].shape) for name in dtype.names]
     try:
         return np.asarray(values, of_objects)
     except (TypeError, ValueError) as error:  # lists of several lengths
-        raise ValueError(f"cannot make an array of {dtype}: {error}") from None
+        raise ValueError(f"cannot make an array{'' if dtype is None else f' of {dtype}'}: {error}") from None
 
 
 def _cast(array: NDArray[Any], dtype: np.dtype[Any]) -> Cast:

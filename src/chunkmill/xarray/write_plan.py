@@ -187,6 +187,9 @@ def _labelled(dataset: Dataset, path: str, encoding: Mapping[str, Any], url: str
             raise DatasetError(variable=str(name), url=url, reason=reason, hint="rename it: ds.rename({…: …})")
     if unknown := sorted(set(encoding) - set(map(str, dataset.variables))):
         raise DatasetError(variable="", url=url, reason=f"encoding names unknown variables {unknown}")
+    for name, own in encoding.items():
+        if not isinstance(own, Mapping):
+            raise TypeError(f"encoding[{name!r}]={own!r:.60}: expected a mapping, {{'dtype': …}}")
     try:
         variables, attributes = conventions.encode_dataset_coordinates(dataset)
     except ValueError as error:
