@@ -28,7 +28,7 @@ from chunkmill.model.multiscales import (
     moved_level,
     without_level,
 )
-from chunkmill.model.ome_zarr import emit_ome, ome_version
+from chunkmill.model.ome_zarr import OME_VERSIONS, emit_ome, ome_version
 from chunkmill.nodes import opening
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.multiscales import MultiscaleImage, described_level, image_of_array
@@ -42,7 +42,9 @@ Crop = Callable[[StoredArray], StoredArray]
 
 
 def check_ome(documents_format: Format, version: str | None) -> None:
-    """Raise `UnsupportedFeature` where the format is not that of the version of OME-Zarr."""
+    """Raise `UnsupportedFeature` where the format is not that of the version of OME-Zarr, which `ValueError` names."""
+    if version not in {None, *OME_VERSIONS}:
+        raise ValueError(f"ome={version!r}: expected one of {', '.join(map(repr, OME_VERSIONS))}, or None")
     if version is None or documents_format.level_metadata == ("0.4" if version == "0.4" else "0.5"):
         return
     hint = Hint("0.4 is for Zarr v2, 0.5 and 0.6 for Zarr v3: give another {}", ("format", ...))

@@ -209,12 +209,14 @@ def plan_transform(
         space = _target_space(options[0], arrays[0])
     called = BlockFunction(function, dict(params or {}), len(places))
     called.check_call(len(arrays))
+    around = _halo(halo, space, by_region=source_region is not None)
+    reads_beyond = source_region is not None or any(pair != (0, 0) for pair in around) or not around
     tasks = TransformTasks(
         sources=tuple(_sources(arrays, space, by_region=source_region is not None)),
         targets=(),
         blocks=ChunkGrid.regular(space.shape, [min(n, _TRIAL) for n in space.shape]),
-        halo=_halo(halo, space, by_region=source_region is not None),
-        boundary=_boundaries(boundary, space, arrays, by_region=source_region is not None),
+        halo=around,
+        boundary=_boundaries(boundary, space, arrays, by_region=source_region is not None, reads_beyond=reads_beyond),
         function=called,
         source_region=source_region,
         skips_absent=skip_absent,
@@ -364,8 +366,10 @@ def _halo(halo: Any, space: Space, *, by_region: bool) -> Any:
     return found
 
 
-def _boundaries(boundary: Any, space: Space, arrays: Sequence[StoredArray], *, by_region: bool) -> tuple[Boundary, ...]:
-    """Return what is beyond the ends of each axis; `ValueError` for a number that a source does not hold."""
+def _boundaries(
+    boundary: Any, space: Space, arrays: Sequence[StoredArray], *, by_region: bool, reads_beyond: bool
+) -> tuple[Boundary, ...]:
+    """Return what is beyond the ends of each axis; `ValueError` for what is not read, or not held."""
     if by_region and isinstance(boundary, (Mapping, tuple, list)):
         raise ValueError(f"boundary={boundary!r}: with source_region= there is one for all axes")
     values = by_axis(boundary, space, "boundary", "reflect") or [boundary]
@@ -374,6 +378,8 @@ def _boundaries(boundary: Any, space: Space, arrays: Sequence[StoredArray], *, b
         if not isinstance(value, str) and not _holds(array.dtype, value):
             msg = f"boundary={value!r}: {array.dtype}, the dtype of a source, does not hold it"
             raise ValueError(f"{msg}; give another, or cast in the function with boundary='none'")
+    if not reads_beyond and any(value != "reflect" for value in found):
+        raise ValueError(f"boundary={boundary!r}: without halo= or source_region= nothing beyond the ends is read")
     return found
 
 
@@ -537,6 +543,8 @@ def _array(
         options["codecs"] = [{"name": each.name, "configuration": dict(each.configuration)} for each in layout.codecs]
     if is_keep(options["attributes"]):
         options["attributes"] = dict(first.attributes)
+    if not isinstance(options["attributes"], (Mapping, type(None))):
+        raise TypeError(f"attributes={options['attributes']!r}: expected a dict, or 'keep'")
     kept: dict[str, Any] = {}  # as the first source has it, where the format has such
     if options["fill_value"] is None and dtype == first.dtype:
         kept["fill_value"] = fill_value

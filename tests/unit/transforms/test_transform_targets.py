@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import chunkmill as cm
-from chunkmill.errors import UnsupportedFeature
+from chunkmill.errors import RegionError, UnsupportedFeature
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -87,3 +87,21 @@ def test_a_target_that_is_the_source_is_refused(source):
         planned(source, (source.store, "a"))
     with pytest.raises(TypeError, match="the target is an Array"):
         planned(source, source)
+
+
+@pytest.mark.parametrize(("options", "error", "message"), [
+    ({"boundary": "nearest"}, ValueError, "nothing beyond the ends is read"),
+    ({"boundary": {"x": "nearest"}}, ValueError, "nothing beyond the ends is read"),
+    ({"halo": 1, "source_region": lambda region: region}, ValueError, "source_region= says all that is read"),
+    ({"chunks": (4,)}, RegionError, "1 chunk lengths for 2 axes"),
+    ({"shards": (8,)}, RegionError, "1 chunk lengths for 2 axes"),
+    ({"block": (4,)}, ValueError, "1 values, where the blocks have 2 axes"),
+    ({"halo": {"q": 1}}, ValueError, "names the dimension 'q'"),
+    ({"attributes": 3}, TypeError, "expected a dict"),
+    ({"dimension_names": ("a",)}, ValueError, "give shape="),
+    ({"params": {"q": 1}}, TypeError, "cannot be called"),
+])  # fmt: skip
+def test_an_option_that_cannot_be_used_is_an_error(options, error, message):
+    array = cm.create_array(MemoryStore(), "a", shape=(8, 8), dtype="f4", chunks=(4, 4), dimension_names=("y", "x"))
+    with pytest.raises(error, match=message):
+        cm.plan_transform(lambda block: block, array, (MemoryStore(), "b"), **options)
