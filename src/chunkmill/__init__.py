@@ -47,8 +47,6 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.pyramids.pyramid import plan_pyramid, pyramid
     from chunkmill.references.concat import concat_references
     from chunkmill.references.write import ReferencesReport, to_references
-    from chunkmill.runtime.job_handle import RunningJob
-    from chunkmill.runtime.progress import JobStatus
     from chunkmill.scans.scan import ScanPlan, ScanReport, plan_scan, scan
     from chunkmill.transforms.transform import plan_transform, transform
     from chunkmill.xarray.write import DatasetReport, write_dataset
@@ -63,14 +61,12 @@ __all__ = [
     "Difference",
     "Group",
     "JobCounts",
-    "JobStatus",
     "MultiscaleImage",
     "Plan",
     "PlannedStage",
     "Problem",
     "ReferencesReport",
     "Report",
-    "RunningJob",
     "ScaleLevel",
     "ScanPlan",
     "ScanReport",
@@ -138,8 +134,6 @@ _DEFINED_IN = {
     "pyramids.pyramid": ("plan_pyramid", "pyramid"),
     "references.concat": ("concat_references",),
     "references.write": ("ReferencesReport", "to_references"),
-    "runtime.job_handle": ("RunningJob",),
-    "runtime.progress": ("JobStatus",),
     "scans.scan": ("ScanPlan", "ScanReport", "plan_scan", "scan"),
     "transforms.transform": ("plan_transform", "transform"),
     "xarray.write": ("DatasetReport", "write_dataset"),

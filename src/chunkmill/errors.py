@@ -92,6 +92,10 @@ class ChunkmillError(Exception):
         """Assemble the text from the fields."""
         return ", ".join(f"{name}={value!r}" for name, value in self._fields.items())
 
+    def extend_reason(self, text: str) -> None:
+        """Add a text, such as a way out, to the reason of an error that has one."""
+        self.reason = self._fields["reason"] = f"{self._fields['reason']}{text}"
+
     def rendered(self, renderer: Renderer) -> str:
         """Return the message with the arguments that its hints name as `renderer` writes them."""
         fields = {
@@ -406,7 +410,7 @@ class JobError(ChunkmillError, RuntimeError):
 
 
 class JobCancelled(JobError):
-    """A job was cancelled by its handle (`chunkmill.RunningJob.cancel`); the same plan resumes it."""
+    """A job was cancelled, by SIGTERM; the same plan resumes it."""
 
 
 class KeysLeft(UserWarning):

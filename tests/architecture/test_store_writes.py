@@ -100,7 +100,6 @@ DELETERS = {
     "runtime/preflight.py": {"_probing"},
     "checks/doctor.py": {"_examine_store", "_examine_workers"},
     "journal/records.py": {"Records.delete", "Records.forget"},
-    "runtime/job_handle.py": {"end_attempts"},
     "journal/lease.py": {"_release_briefly"},
     # files of reference sets
     "scans/records.py": {"Records.keep", "Records.read"},

@@ -40,10 +40,7 @@ names: list[str] = [*group.keys(), *(name for name, _ in group.items())]
 plan: cm.Plan = cm.plan_convert("a.zarr", "b.zarr", format="zarr2", chunks={"x": -1}, max_mem="1 GiB", include=["a*"])
 done: cm.Report = cm.rechunk("a.zarr", "c.zarr", chunks=(-1, 2), strategy="spill", region={"x": slice(0, 9)})
 part: cm.Plan = cm.plan_convert("a.zarr", "b.zarr", format="n5", region=(slice(0, 9), ...))
-job: cm.RunningJob[cm.Report] = plan.start()
-status: cm.JobStatus = job.status()
-ended: bool = job.wait(timeout=1.5) or job.cancel()
-result: cm.Report = job.result()
+result: cm.Report = plan.run()
 new = cm.create_array("d.zarr", shape=(4,), dtype="i4", format="n5")
 cm.delete("d.zarr")
 """
@@ -69,9 +66,7 @@ MISTAKES = [
     'cm.plan_rechunk("a.zarr", "b.zarr", chnks=(2, 2))',
     'cm.rechunk("a.zarr", "b.zarr", chunks=(2, 2), strategy="fast")',
     'cm.rechunk("a.zarr", "b.zarr", chunks=(2, 2), temp_codec="zip")',
-    "plan.start(resmue=False)",
-    'plan.start().wait("long")',
-    "plan.start().status().stat",
+    "plan.run(resmue=False)",
     "array.resize()",
     "array.append(x, axsi=0)",
     'array.attributes["units"] = "K"',

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dask
@@ -24,6 +25,7 @@ import chunkmill as cm
 from chunkmill.cli.main import main
 from chunkmill.errors import NoAnswer
 from chunkmill.runtime import cluster_tasks
+from chunkmill.runtime.progress import JobMonitor
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.worker_memory import Worker, current_worker
 
@@ -196,14 +198,20 @@ def test_a_scheduler_that_does_not_answer_is_named_and_the_job_goes_on_with_it(t
     """Its process is there, and its connections are open: Dask waits in silence."""
     monkeypatch.setattr(cluster_tasks, "_LOOK_SECONDS", 0.2)
     monkeypatch.setattr(cluster_tasks, "_SILENT_SECONDS", 1.0)
+    monitors, begin = [], JobMonitor.begin
+    monkeypatch.setattr(JobMonitor, "begin", lambda self, *o, **n: (monitors.append(self), begin(self, *o, **n)))
     array = source_of(tmp_path, 800)
-    with scheduler_of_its_own(tmp_path) as scheduler, warnings.catch_warnings(record=True) as told:
+    with (
+        scheduler_of_its_own(tmp_path) as scheduler,
+        warnings.catch_warnings(record=True) as told,
+        ThreadPoolExecutor(1) as pool,
+    ):
         warnings.simplefilter("always", NoAnswer)
         plan = cm.plan_convert(array, tmp_path / "target.n5", format="n5", codecs="gzip")
         if when == "before":
             os.kill(scheduler.pid, signal.SIGSTOP)
-        job = plan.start()
-        while when == "at work" and job.status().stage != "convert":
+        job = pool.submit(plan.run)
+        while when == "at work" and not (monitors and monitors[0].status().stage == "convert"):
             time.sleep(0.01)
         told.clear()  # of workers that took long to import the package
         os.kill(scheduler.pid, signal.SIGSTOP)
@@ -211,7 +219,7 @@ def test_a_scheduler_that_does_not_answer_is_named_and_the_job_goes_on_with_it(t
             time.sleep(0.05)
         assert not job.done()
         if when == "at work":
-            assert "has not answered for" in str(job.status())
+            assert "has not answered for" in str(monitors[0].status())
         os.kill(scheduler.pid, signal.SIGCONT)
         assert job.result(timeout=60).n_keys == 100
     assert "has not answered for" in str(told[0].message)

@@ -30,7 +30,6 @@ from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.placement import has_no_documents
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.runtime.job import Job, JobResult, run_job
-from chunkmill.runtime.job_handle import RunningJob, start_job
 
 __all__ = [
     "JobCounts",
@@ -366,31 +365,6 @@ class Plan(_Columns):
             the source was deleted or replaced since the plan was made: nothing is published then.
         """
         return self.report(run_job(self.job, resume=resume, progress=progress))
-
-    def start(self, resume: bool = True, progress: bool | str | None = False) -> RunningJob[Report]:
-        """Run the job in a thread of this process, and return at once, with a handle of it.
-
-        Parameters
-        ----------
-        resume, progress
-            As in `run`; without bars by default.
-
-        Returns
-        -------
-        RunningJob
-            ``.status()``, ``.wait()``, ``.cancel()``, ``.result()``; ``await`` it for the `Report`. Where the job
-            cannot begin, its result raises the error.
-
-        Examples
-        --------
-        >>> import chunkmill as cm
-        >>> _ = cm.create_array("memory://doc-start", shape=(8,), dtype="i4", chunks=(2,))
-        >>> job = cm.plan_convert("memory://doc-start", "memory://doc-started", format="n5").start()
-        >>> job.result().n_keys, job.status().state
-        (4, 'done')
-        """
-        expected = {stage.name: stage.bytes_read + stage.bytes_written for stage in self.stages}
-        return start_job(self.job, self.report, expected, resume=resume, progress=progress)
 
     def at_target(self, resume: bool = True) -> str:
         """Describe what is at the target now, and what `run` would do about it; empty when there is nothing.

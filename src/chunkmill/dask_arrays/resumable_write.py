@@ -26,7 +26,12 @@ from chunkmill.dask_arrays.write_task import WriteCounts, block_number
 from chunkmill.errors import JobError, NodeExists
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.names import fingerprint
-from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files, remove_partial_files_near
+from chunkmill.runtime.cancellation import (
+    abandon_on_error,
+    remove_partial_files,
+    remove_partial_files_near,
+    resumption_told,
+)
 from chunkmill.runtime.cluster_tasks import RunningTasks, scheduler_needed
 from chunkmill.runtime.machines import sync_other_machines
 from chunkmill.runtime.scheduler import Scheduler, optimised
@@ -105,7 +110,7 @@ def resumable_write(
     if documents is None:
         target, documents = _prepare(target, staged, journal)
     written = target.array
-    with journal.running():  # before it begins: others take a job without a heartbeat for an interrupted one
+    with resumption_told(journal.job), journal.running():  # before it begins: without a heartbeat it looks interrupted
         if not resumes:
             journal.begin(documents)
             _check_begun(journal, check_free)

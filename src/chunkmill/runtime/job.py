@@ -17,13 +17,18 @@ from typing import Any
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import at_once
-from chunkmill.errors import JobError, NodeExists
+from chunkmill.errors import ChunkmillError, JobCancelled, JobError, NodeExists
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.lease import check_no_job
 from chunkmill.journal.recovery import withdraw_published
 from chunkmill.log import LOG
 from chunkmill.nodes.documents import declare_arrays
-from chunkmill.runtime.cancellation import ended_by_sigterm, remove_partial_files, remove_partial_files_near
+from chunkmill.runtime.cancellation import (
+    ended_by_sigterm,
+    remove_partial_files,
+    remove_partial_files_near,
+    resumption_told,
+)
 from chunkmill.runtime.cluster_tasks import stores_watched
 from chunkmill.runtime.preflight import describe_needs
 from chunkmill.runtime.progress import JobMonitor
@@ -183,8 +188,6 @@ def run_job(
     *,
     resume: bool = True,
     progress: bool | str | None = None,
-    scheduler: Scheduler | None = None,
-    monitor: JobMonitor | None = None,
 ) -> JobResult:
     """Run a job on the current dask scheduler or Client; in threads where none is set.
 
@@ -197,10 +200,6 @@ def run_job(
         Resume an unfinished job of the same plan; ``False``: discard it and begin again.
     progress
         Show bars; ``None``: as ``chunkmill.progress`` in dask's config says.
-    scheduler
-        Instead of the current one.
-    monitor
-        Hears of the progress, and may cancel.
 
     Raises
     ------
@@ -208,13 +207,19 @@ def run_job(
         There is an unfinished job of another plan, or with ``resume=False`` one that is running; or a worker lacks
         something, or this run was discarded since; or this would block the event loop of an asynchronous Client.
     """
-    scheduler, monitor = scheduler or Scheduler(of_job=True), monitor or JobMonitor(job.name)
+    scheduler, monitor = Scheduler(of_job=True), JobMonitor(job.name)
     scheduler.check_may_wait(job.name)
     try:
-        with ended_by_sigterm(job.name, monitor.cancel, f"`chunkmill resume {job.store.url}`"):
+        with (
+            resumption_told(job.name),
+            ended_by_sigterm(job.name, monitor.cancel, f"`chunkmill resume {job.store.url}`"),
+        ):
             result = _run(job, scheduler, monitor, resume=resume, progress=progress)
     except BaseException as error:
         LOG.warning("%s: %s: %s", job.name, "cancelled" if monitor.is_cancelled else "ends with an error", error)
+        if monitor.is_cancelled and isinstance(error, ChunkmillError) and not isinstance(error, JobCancelled):
+            # a task has learned of it first
+            raise JobCancelled(job=job.name, reason="it was cancelled", hint="the same plan resumes it") from error
         raise
     LOG.info("%s: done in %.1f s", job.name, result.seconds)
     return result

@@ -205,8 +205,8 @@ class Scheduler:
         """Raise `JobError` where waiting for tasks would block the event loop that they need."""
         if self.is_in_event_loop:
             reason = "it would wait for tasks in the event loop of an asynchronous Client, and block it"
-            hint = "`await plan.start()` of a plan, `await client.compute(...)` of what compute=False returns, or "
-            raise JobError(job=job, reason=reason, hint=hint + "`await asyncio.to_thread(...)` of anything")
+            hint = "`await client.compute(...)` of what compute=False returns, or `await asyncio.to_thread(...)` of "
+            raise JobError(job=job, reason=reason, hint=hint + "anything")
 
     @property
     def threads_per_worker(self) -> int:

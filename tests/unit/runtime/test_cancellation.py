@@ -14,6 +14,7 @@ from chunkmill.runtime.cancellation import (
     abandon_on_error,
     remove_partial_files,
     remove_partial_files_near,
+    resumption_told,
     unless_cancelled,
 )
 from chunkmill.stores.guarded import write_guard
@@ -145,3 +146,9 @@ def test_what_fails_since_the_run_is_over_is_said_so(over):
 
     with pytest.raises(JobError if over else FileNotFoundError), unless_cancelled("write-over", check):
         raise FileNotFoundError
+
+
+def test_a_system_that_starts_no_more_threads_is_one_error():
+    told = pytest.raises(JobError, match=r"^convert: the system starts no more threads.*the same call resumes$")
+    with told, resumption_told("convert"):
+        raise RuntimeError("can't start new thread")

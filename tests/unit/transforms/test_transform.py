@@ -15,6 +15,7 @@ from scipy import ndimage
 
 import chunkmill as cm
 from chunkmill.errors import JobCancelled, NodeNotFound, TransformError
+from chunkmill.runtime.progress import JobMonitor
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -194,22 +195,22 @@ def test_a_killed_process_is_resumed_by_another_without_its_finished_blocks(tmp_
     np.testing.assert_array_equal(cm.open_array(str(tmp_path / "b.zarr"))[...], values + 1)
 
 
-def test_a_job_is_started_cancelled_and_resumed():
+def test_a_job_is_cancelled_and_resumed(monkeypatch):
     store, values = MemoryStore(), noise((64, 8))
     cm.to_store(values, store, "a", chunks=(2, 8))
-    jobs, calls = [], []
+    monitors, calls, begin = [], [], JobMonitor.begin
+    monkeypatch.setattr(JobMonitor, "begin", lambda self, *o, **n: (monitors.append(self), begin(self, *o, **n)))
 
     def slow(block):
         calls.append(1)
         if len(calls) == 5:
-            jobs[0].cancel()
+            monitors[0].cancel()
         return block + 1
 
     with dask.config.set(scheduler="threads", num_workers=1):
         plan = cm.plan_transform(slow, (store, "a"), (store, "b"), dtype="f4", block=(2, 8))
-        jobs.append(plan.start())
         with pytest.raises(JobCancelled):
-            jobs[0].result(60)
+            plan.run()
         report = plan.run()
     assert report.n_resumed > 0
     np.testing.assert_array_equal(cm.open_array(store, "b")[...], values + 1)
