@@ -13,6 +13,7 @@ DELETES = {"delete", "delete_keys", "delete_listed", "delete_many", "delete_pref
 MOVES = {"copy_value", "replace_prefix", "swap_in"}
 NO_STORES = {
     "config",
+    "_left_out",
     "write_guard",
     "axis",
     "stopped",

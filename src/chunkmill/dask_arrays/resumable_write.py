@@ -28,9 +28,9 @@ from chunkmill.journal.journal import Journal
 from chunkmill.journal.names import fingerprint
 from chunkmill.runtime.cancellation import (
     abandon_on_error,
+    hint_of_resuming,
     remove_partial_files,
     remove_partial_files_near,
-    resumption_told,
 )
 from chunkmill.runtime.cluster_tasks import RunningTasks, scheduler_needed
 from chunkmill.runtime.machines import sync_other_machines
@@ -110,7 +110,7 @@ def resumable_write(
     if documents is None:
         target, documents = _prepare(target, staged, journal)
     written = target.array
-    with resumption_told(journal.job), journal.running():  # before it begins: without a heartbeat it looks interrupted
+    with hint_of_resuming(journal.job), journal.running():  # before it begins: without a heartbeat it looks interrupted
         if not resumes:
             journal.begin(documents)
             _check_begun(journal, check_free)

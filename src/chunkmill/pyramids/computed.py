@@ -16,8 +16,7 @@ from dask.array import core as da
 from numpy.typing import NDArray
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.computed import computed_array, open_or_compute
-from chunkmill.dask_arrays.as_dask import as_dask
+from chunkmill.dask_arrays.as_dask import as_dask, computed_array, open_or_compute
 from chunkmill.dask_arrays.read import read_graph
 from chunkmill.model.multiscales import Axis, Level, axis_type, canonical_unit, emit_transform
 from chunkmill.nodes.multiscales import image_of_array

@@ -36,9 +36,9 @@ __all__ = [
     "abandon",
     "abandon_on_error",
     "ended_by_sigterm",
+    "hint_of_resuming",
     "remove_partial_files",
     "remove_partial_files_near",
-    "resumption_told",
     "unless_cancelled",
 ]
 
@@ -176,7 +176,7 @@ _NO_ROOM = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT)]  # o
 
 
 @contextmanager
-def resumption_told(job: str) -> Iterator[None]:
+def hint_of_resuming(job: str) -> Iterator[None]:
     """Run a job inside; where a disk is full, or the system starts no more threads, say that the same call resumes.
 
     Raises

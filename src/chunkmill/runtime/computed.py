@@ -2,7 +2,7 @@
 
 A `ComputedStore` shows an array as stored chunks. The tasks of a stage depend on the blocks that they read, so that the
 scheduler computes each once, wherever it is, and knows of blocks that a cluster holds already. Not here: sources of
-jobs as nodes (`chunkmill.conversion.computed`).
+jobs as nodes (`chunkmill.dask_arrays.as_dask`).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class ComputedStore(MemoryStore):
         return coords if all(i < n for i, n in zip(coords, self.numblocks, strict=True)) else None
 
     def _encoded(self, coords: ChunkCoords) -> bytes:
-        found = _given.get((self.name, *coords))
+        found = _blocks_here.get((self.name, *coords))
         if found is None and self.values is None:
             reason = "the task was not given this block: an error of chunkmill, please report it"
             raise StoreError(url=self.url, key="/".join(map(str, ("c", *coords))), reason=reason)
@@ -143,7 +143,7 @@ class BlockInputs:
         return list(found)
 
 
-_given: dict[BlockKey, tuple[Any, int]] = {}  # blocks of the tasks that this process runs, and how many of these
+_blocks_here: dict[BlockKey, tuple[Any, int]] = {}  # blocks of the tasks that this process runs, and how many of these
 _lock = threading.Lock()
 
 
@@ -151,12 +151,12 @@ def with_blocks(function: Callable[..., Any], keys: Sequence[BlockKey], argument
     """Call a function with `arguments`, and let its stores have the blocks of these keys, in all its threads."""
     with _lock:
         for key, block in zip(keys, blocks, strict=True):
-            _given[key] = block, _given.get(key, (None, 0))[1] + 1
+            _blocks_here[key] = block, _blocks_here.get(key, (None, 0))[1] + 1
     try:
         return function(*arguments)
     finally:
         with _lock:
             for key in keys:
-                block, n_tasks = _given.pop(key)
+                block, n_tasks = _blocks_here.pop(key)
                 if n_tasks > 1:
-                    _given[key] = block, n_tasks - 1
+                    _blocks_here[key] = block, n_tasks - 1

@@ -25,9 +25,9 @@ from chunkmill.log import LOG
 from chunkmill.nodes.documents import declare_arrays
 from chunkmill.runtime.cancellation import (
     ended_by_sigterm,
+    hint_of_resuming,
     remove_partial_files,
     remove_partial_files_near,
-    resumption_told,
 )
 from chunkmill.runtime.cluster_tasks import stores_watched
 from chunkmill.runtime.preflight import describe_needs
@@ -211,7 +211,7 @@ def run_job(
     scheduler.check_may_wait(job.name)
     try:
         with (
-            resumption_told(job.name),
+            hint_of_resuming(job.name),
             ended_by_sigterm(job.name, monitor.cancel, f"`chunkmill resume {job.store.url}`"),
         ):
             result = _run(job, scheduler, monitor, resume=resume, progress=progress)

@@ -12,9 +12,9 @@ from chunkmill.runtime import cancellation
 from chunkmill.runtime.cancellation import (
     abandon,
     abandon_on_error,
+    hint_of_resuming,
     remove_partial_files,
     remove_partial_files_near,
-    resumption_told,
     unless_cancelled,
 )
 from chunkmill.stores.guarded import write_guard
@@ -150,5 +150,5 @@ def test_what_fails_since_the_run_is_over_is_said_so(over):
 
 def test_a_system_that_starts_no_more_threads_is_one_error():
     told = pytest.raises(JobError, match=r"^convert: the system starts no more threads.*the same call resumes$")
-    with told, resumption_told("convert"):
+    with told, hint_of_resuming("convert"):
         raise RuntimeError("can't start new thread")

@@ -11,7 +11,7 @@ from distributed import Client, LocalCluster
 
 import chunkmill as cm
 from chunkmill.array.chunk_io import read_region
-from chunkmill.conversion.computed import open_or_compute
+from chunkmill.dask_arrays.as_dask import open_or_compute
 from chunkmill.errors import UnsupportedFeature
 
 
