@@ -20,6 +20,7 @@ from chunkmill.conversion.options import (
     by_array,
     chosen_arrays,
     chosen_paths,
+    is_keep,
     names_by_array,
     with_call,
     with_fill_value,
@@ -42,9 +43,10 @@ from chunkmill.hints import Hint
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes.api import as_node, open_source, open_target
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.keys import join_path
-from chunkmill.nodes.new_array import axis_names, format_above, with_chunk_keys
+from chunkmill.nodes.new_array import axis_names, check_given, format_above, with_chunk_keys
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.runtime.worker_memory import current_worker
 from chunkmill.stores.base import Store
@@ -390,6 +392,11 @@ def plan_rechunk(
             raise TypeError(
                 f"chunk_key_encoding={chunk_key_encoding!r}: the array {target.path!r} has its keys already"
             )
+        if overwrite:
+            raise TypeError(f"overwrite=True: {target.path!r} is written into as an Array; give (url, path) instead")
+        given = {name: value for name, value in (("shards", shards), ("codecs", codecs)) if not is_keep(value)}
+        given |= {} if format is None else {"format": format}
+        check_given(target, format_of_store(target.store, target.format), **given)
         existing = _into_existing(node, target.stored, chunks, crop, shown)
         return plan_job("rechunk", node, existing, settings)
     store, path, wanted, adds = _target_of(node, target, options, format, overwrite=overwrite)

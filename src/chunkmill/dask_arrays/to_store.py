@@ -33,7 +33,7 @@ from chunkmill.nodes import opening, placement, replacing
 from chunkmill.nodes.api import NodeLocation, as_node, open_existing, open_target_below
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import check_own, format_of_store
-from chunkmill.nodes.new_array import describe_array, format_above, lengths_by_name
+from chunkmill.nodes.new_array import check_given, describe_array, format_above, lengths_by_name
 from chunkmill.nodes.replacing import Replacement, StagedNode
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.machines import sync_other_machines
@@ -156,7 +156,7 @@ def to_store(
         Chunk shape; the largest block of `x` along each axis when ``None`` (of a shard, when sharded). Lengths by
         dimension, ``{"time": 10}``, where there are `dimension_names`.
     shards, codecs, fill_value, dimension_names, attributes, chunk_key_encoding, storage_options
-        Of a new array, as in `create_array`.
+        Of a new array, as in `create_array`; an array that is written into has its own, and others are an error.
     region
         Slices of an existing array to write `x` to; store keys that it covers partly are read, changed and written
         back under `lock` and a version check.
@@ -220,10 +220,17 @@ def to_store(
             existing = open_existing(target, path, "r+" if region is not None else mode, StoredArray, named)
         if resume and (region is not None or not compute):
             raise ValueError("resume=True writes whole arrays and now: leave out region= and compute=False")
+        if region is not None and mode == "w":
+            raise ValueError("mode='w' replaces an array, and region= writes into one: leave out one of them")
         if resume and has_transactions(target):
             raise ValueError("resume=True: nothing is left of an interrupted to_store to Icechunk; convert resumes")
         if existing is not None:
-            array = existing
+            array, is_default = existing, isinstance(codecs, str) and codecs == "default"
+            about = {"chunks": chunks, "shards": shards, "codecs": None if is_default else codecs, "format": wanted}
+            about |= {"fill_value": fill_value, "dimension_names": dimension_names, "attributes": attributes}
+            about |= {"chunk_key_encoding": chunk_key_encoding}
+            given = {name: value for name, value in about.items() if value is not None}
+            check_given(Array(array), format_of_store(target, array.format), **given)
             where = write_region_of(array, region)
             check_source(x, region_shape(where))
         else:

@@ -152,6 +152,7 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (Integral,),
     "float": (Real,),
+    "bool": (bool,),
     "None": (type(None),),
     "Mapping": (Mapping,),
     **dict.fromkeys(("Collection", "Iterable", "Sequence"), (Iterable,)),
@@ -159,7 +160,7 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "Literal": (str, Integral),
     **dict.fromkeys(("Mode", "ReadMissing"), (str,)),
 }
-"""Types of values by annotations; an argument that has another one, such as `Any`, or a truth value is not checked."""
+"""Types of values by annotations; an argument that has another one, such as `Any`, is not checked."""
 
 
 def _kinds(annotation: str) -> tuple[type, ...]:

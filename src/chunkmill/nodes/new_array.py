@@ -119,6 +119,27 @@ def describe_array(
     return adapted
 
 
+def check_given(array: Any, documents_format: Format, **given: Any) -> None:
+    """Raise `ValueError` for an option of a new array that is not what an array has which is written into.
+
+    Parameters
+    ----------
+    given
+        Arguments of `describe_array`, those that were given, and ``format``.
+    """
+
+    def documents(**options: Any) -> Mapping[str, bytes]:
+        own = {"chunks": array.chunks, "shards": array.shards} | options
+        metadata = describe_array(documents_format, array.path, like=array, **own)
+        return documents_format.emit_array(array.path, metadata)
+
+    for name, value in given.items():
+        is_own = value == array.format if name == "format" else documents(**{name: value}) == documents()
+        if not is_own:
+            way = "leave it out, or replace the array"
+            raise ValueError(f"{name}={value!r}: the array {array.path!r} is there and keeps its own; {way}")
+
+
 def describe_arrays(documents_format: Format, arrays: Mapping[str, Mapping[str, Any]]) -> dict[str, ArrayMetadata]:
     """Return the metadata of new arrays by path; those that differ in their attributes alone are described once.
 
