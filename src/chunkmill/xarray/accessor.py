@@ -12,7 +12,6 @@ from dask.delayed import Delayed
 from xarray import Dataset, DataTree
 
 from chunkmill.formats.base import WritableFormatName
-from chunkmill.xarray.duplicates import OnDuplicate
 from chunkmill.xarray.write import DatasetReport, Mode, write_dataset
 
 __all__ = ["DatasetAccessor", "TreeAccessor"]
@@ -73,7 +72,6 @@ class _Accessor(Generic[T]):
         dim: Hashable,
         path: str = "",
         *,
-        on_duplicate: OnDuplicate = "error",
         mode: Literal["a", "a-"] = "a",
         consolidated: bool | None = None,
         lock: Any = "auto",
@@ -97,7 +95,6 @@ class _Accessor(Generic[T]):
             path,
             mode=mode,
             append_dim=dim,
-            on_duplicate=on_duplicate,
             consolidated=consolidated,
             lock=lock,
             compute=compute,

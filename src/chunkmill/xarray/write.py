@@ -45,7 +45,7 @@ from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import make_durable
 from chunkmill.stores.places import place_of
 from chunkmill.stores.transactions import one_commit
-from chunkmill.xarray.duplicates import Duplicates, OnDuplicate, check_choice, find_duplicates
+from chunkmill.xarray.duplicates import check_new_labels
 from chunkmill.xarray.publication import Publication
 from chunkmill.xarray.reservation import reserved_additions, reserved_group
 from chunkmill.xarray.write_plan import (
@@ -103,14 +103,6 @@ class DatasetReport(ReportMixin):
         """Encoded bytes stored."""
         return self._sum("bytes_written")
 
-    def joined(self, other: DatasetReport) -> DatasetReport:
-        """Return the report of two writes, one after the other."""
-        sums = {path: one + other.variables[path] for path, one in self.variables.items() if path in other.variables}
-        variables = {**self.variables, **other.variables, **sums}
-        unchanged = dict.fromkeys((*self.unchanged, *other.unchanged))
-        unchanged_in_both = tuple(path for path in unchanged if path not in variables)
-        return DatasetReport(variables, unchanged_in_both, {**self.dtypes, **other.dtypes})
-
     def _title(self) -> str:
         return "write_dataset: done"
 
@@ -142,7 +134,6 @@ def write_dataset(
     mode: Mode = "w-",
     region: Mapping[Hashable, Any] | Literal["auto"] | None = None,
     append_dim: Hashable | None = None,
-    on_duplicate: OnDuplicate = "error",
     encoding: Mapping[str, Any] | None = None,
     chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
     consolidated: bool | None = None,
@@ -178,16 +169,12 @@ def write_dataset(
         `lock` and a version check. Coordinates and variables outside the region are compared with those stored.
     append_dim
         Dimension along which to append. Values are encoded as the stored ones are (units, dtype, packing, fill value).
-        An error is raised, before anything is written, for values that the stored encoding cannot represent exactly
-        and for variables without `append_dim`, also in groups of a tree that lack it, that differ from the store. The
-        longer arrays become visible when all data are written. After an interruption they are as long as before (to
+        An error is raised, before anything is written, for labels that are stored already, for values that the stored
+        encoding cannot represent exactly and for variables without `append_dim`, also in groups of a tree that lack
+        it, that differ from the store. The longer arrays become visible when all data are written. After an interruption they are as long as before (to
         other libraries some may be longer while their documents are changed one by one), and the same call completes
         the append. One append at a time: another one is refused before it writes anything (with ``compute=False``, when
         it is about to publish).
-    on_duplicate
-        What to do with elements whose labels along `append_dim` are stored already, so that a job may run twice:
-        ``"error"``: raise `DatasetError`; ``"skip"``: append the others; ``"replace"``: overwrite the stored elements
-        with these labels, which must be one run in the same order, then append the others. Of a tree, ``"error"`` only.
     encoding
         By variable (for a tree: by group path, then variable): the keys of CF encoding, and ``chunks``, ``shards``,
         ``codecs`` or ``compressors``, ``filters`` and ``serializer``, ``fill_value``, ``write_empty_chunks``. Chunks
@@ -241,7 +228,6 @@ def write_dataset(
     ds = _as_dataset(ds)
     keeps = mode == "a-"
     mode = _mode(mode, region, append_dim)
-    check_choice(on_duplicate, append_dim, compute=compute)
     url, path, format, adapter = place_of(url, path, format)  # noqa: A001
     store = open_target_store(url, storage_options)
     with ExitStack() as held:
@@ -249,14 +235,6 @@ def write_dataset(
         groups = labelled_groups(ds, path.strip("/"), encoding, store.url)
         must_exist = region is not None or append_dim is not None
         root = open_existing(store, groups[0].path, "r+" if must_exist else mode, StoredGroup, adapter)
-        chosen = None if on_duplicate == "error" else find_duplicates(groups, root, append_dim, on_duplicate)
-        if chosen is not None:
-            rewrite = partial(write_dataset, url=store, path=path, lock=lock, write_empty_chunks=write_empty_chunks)
-            rewrite = partial(rewrite, chunk_key_encoding=chunk_key_encoding)
-            append = partial(
-                rewrite, mode="a-" if keeps else "a", append_dim=append_dim, consolidated=consolidated, compute=compute
-            )
-            return _append_others(chosen, on_duplicate, rewrite, append)
         plan = _plan(
             groups,
             store,
@@ -340,33 +318,14 @@ def _plan(
         dead = check_no_job(store, plan.path, *paths, *(path.rpartition("/")[0] for path in paths))
         if dead or (adds and append_dim is None):  # who published some of these may have died before it did so
             refresh_consolidated(store, plan.documents_format, (path for path in paths if path not in plan.nodes))
-        find_duplicates(groups, root, append_dim, "error")  # of other choices none are left
+        if append_dim is not None:
+            check_new_labels(groups, root, append_dim)
         return plan
     name = format or format_above(store, groups[0].path)
     plan = plan_new(groups, store, groups[0].path, format_of_store(store, name), chunk_key_encoding=keys)
     if mode == "w":
         check_not_read([planned.data for planned in plan.variables], store, plan.path)
     return plan
-
-
-def _append_others(
-    duplicates: Duplicates, on_duplicate: OnDuplicate, write: Callable[..., Any], append: Callable[[Dataset], Any]
-) -> DatasetReport | Delayed:
-    """Replace or skip the elements that are stored already, then append the others.
-
-    Parameters
-    ----------
-    write, append
-        Write a dataset into a ``region``; append one.
-    """
-    before, others = DatasetReport(unchanged=duplicates.paths()), duplicates.others()
-    if on_duplicate == "replace":
-        dataset, region = duplicates.replaced()
-        before = write(dataset, region={duplicates.dim: region})
-    if others is None:
-        return before
-    after: DatasetReport | Delayed = append(others)
-    return before.joined(after) if isinstance(after, DatasetReport) else after
 
 
 def _sync(store: Store, *, compute: bool) -> None:

@@ -1,4 +1,4 @@
-"""An append of labels that are stored already is an error, or skipped, or replaces what is stored."""
+"""An append of labels that are stored already is an error."""
 
 import numpy as np
 import pytest
@@ -36,42 +36,19 @@ def opened(store):
 
 def test_the_same_day_twice_is_an_error(store):
     before = {k: store.get(k) for k in store.list_prefix("")}
-    with pytest.raises(DatasetError, match=r"2 of 3 labels are stored already: 2020-01-03T.*on_duplicate='skip'"):
+    with pytest.raises(DatasetError, match=r"2 of 3 labels are stored already: 2020-01-03T.*region='auto'"):
         cm.write_dataset(days("2020-01-03", 3), store, append_dim="time")
     assert {k: store.get(k) for k in store.list_prefix("")} == before
 
 
-@pytest.mark.parametrize("lazily", [False, True])
-def test_skip(store, lazily):
+def test_labels_that_are_stored_are_overwritten_by_their_region(store):
+    """As the hint says."""
     later = days("2020-01-03", 3, 100)
-    report = cm.write_dataset(later.chunk(time=1) if lazily else later, store, append_dim="time", on_duplicate="skip")
-    expected = xr.concat([days("2020-01-01", 4), later.isel(time=[2])], "time", data_vars="minimal")
-    xr.testing.assert_equal(opened(store), expected)
-    assert report.n_keys > 0
-    again = cm.write_dataset(later, store, append_dim="time", on_duplicate="skip")
-    assert again.n_keys == 0
-    assert set(again.unchanged) == {"t", "time"}
-    xr.testing.assert_equal(opened(store), expected)
-
-
-@pytest.mark.parametrize("lazily", [False, True])
-def test_replace(store, lazily):
-    later = days("2020-01-03", 3, 100)
-    for _ in range(2):
-        report = cm.write_dataset(
-            later.chunk(time=1) if lazily else later, store, append_dim="time", on_duplicate="replace"
-        )
-        expected = xr.concat([days("2020-01-01", 2), later], "time", data_vars="minimal")
-        xr.testing.assert_equal(opened(store), expected)
-        assert {"t"} <= set(report.variables)
-        assert "fixed" not in report.variables
-
-
-def test_replace_needs_one_run_in_order(store):
-    with pytest.raises(DatasetError, match="not one run in the same order"):
-        cm.write_dataset(days("2020-01-01", 4).isel(time=[2, 1]), store, append_dim="time", on_duplicate="replace")
-    with pytest.raises(DatasetError, match="not one run in the same order"):
-        cm.write_dataset(days("2020-01-01", 4).isel(time=[0, 2]), store, append_dim="time", on_duplicate="replace")
+    stored = opened(store)
+    again = later.time.isin(stored.time)
+    cm.write_dataset(later.sel(time=again).drop_vars(["fixed", "x"]), store, region="auto")
+    cm.write_dataset(later.sel(time=~again), store, append_dim="time")
+    xr.testing.assert_equal(opened(store), xr.concat([days("2020-01-01", 2), later], "time", data_vars="minimal"))
 
 
 def test_labels_are_compared_as_they_are_stored(store):
@@ -84,10 +61,6 @@ def test_labels_are_compared_as_they_are_stored(store):
     cm.write_dataset(xr.Dataset({"v": ("run", [1, 2])}, {"run": ["a", "bé"]}), texts)
     with pytest.raises(DatasetError, match="1 of 2 labels are stored already: bé"):
         cm.write_dataset(xr.Dataset({"v": ("run", [3, 4])}, {"run": ["c", "bé"]}), texts, append_dim="run")
-    cm.write_dataset(
-        xr.Dataset({"v": ("run", [3, 4])}, {"run": ["c", "bé"]}), texts, append_dim="run", on_duplicate="skip"
-    )
-    assert opened(texts)["run"].to_numpy().tolist() == ["a", "bé", "c"]
 
 
 def test_without_labels_nothing_is_compared(store):
@@ -106,15 +79,5 @@ def test_trees(store):
     tree = xr.DataTree.from_dict({"/": days("2020-01-05", 2), "/a": days("2020-01-05", 2, 9)})
     nested = MemoryStore()
     cm.write_dataset(tree, nested)
-    for choice in ("error", "skip"):
-        with pytest.raises(DatasetError, match=r"2 of 2 labels.*the groups of a tree one by one"):
-            cm.write_dataset(tree, nested, append_dim="time", on_duplicate=choice)
-
-
-def test_choices(store):
-    with pytest.raises(ValueError, match="expected 'error', 'skip' or 'replace'"):
-        cm.write_dataset(days("2020-01-05", 1), store, append_dim="time", on_duplicate="ignore")
-    with pytest.raises(ValueError, match="name the dimension with append_dim="):
-        cm.write_dataset(days("2020-01-05", 1), store, mode="a", on_duplicate="skip")
-    with pytest.raises(ValueError, match="writes twice"):
-        cm.write_dataset(days("2020-01-05", 1), store, append_dim="time", on_duplicate="replace", compute=False)
+    with pytest.raises(DatasetError, match=r"2 of 2 labels"):
+        cm.write_dataset(tree, nested, append_dim="time")
