@@ -171,10 +171,10 @@ def write_dataset(
         Dimension along which to append. Values are encoded as the stored ones are (units, dtype, packing, fill value).
         An error is raised, before anything is written, for labels that are stored already, for values that the stored
         encoding cannot represent exactly and for variables without `append_dim`, also in groups of a tree that lack
-        it, that differ from the store. The longer arrays become visible when all data are written. After an interruption they are as long as before (to
-        other libraries some may be longer while their documents are changed one by one), and the same call completes
-        the append. One append at a time: another one is refused before it writes anything (with ``compute=False``, when
-        it is about to publish).
+        it, that differ from the store. The longer arrays become visible when all data are written. After an
+        interruption they are as long as before (to other libraries some may be longer while their documents are changed
+        one by one), and the same call completes the append. One append at a time: another one is refused before it
+        writes anything (with ``compute=False``, when it is about to publish).
     encoding
         By variable (for a tree: by group path, then variable): the keys of CF encoding, and ``chunks``, ``shards``,
         ``codecs`` or ``compressors``, ``filters`` and ``serializer``, ``fill_value``, ``write_empty_chunks``. Chunks
