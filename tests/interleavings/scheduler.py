@@ -110,7 +110,7 @@ class Run:
 
 
 STATES = ("free", "leased", "staged", "decided", "applied")
-"""Of a commit, see ``docs/commit.md``."""
+"""Of a replacement by one rename, see `chunkmill.journal.commit`."""
 
 
 def state_of_death(trace: Iterable[Step]) -> str:
