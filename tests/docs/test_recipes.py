@@ -59,7 +59,7 @@ RECIPES = [
         {"tests/contracts/test_sqlite.py": "contract_sqlite.py"},
         {
             "stores/open.py": (
-                ("from chunkmill.stores.sqlite import SqliteStore\n", "from chunkmill.stores.url_pipeline "),
+                ("from chunkmill.stores.sqlite import SqliteStore\n", "from chunkmill.stores.places "),
                 (
                     '    if url.startswith("sqlite://"):\n        return SqliteStore(url.removeprefix("sqlite://"))\n',
                     "    return FsspecStore(url, storage_options)",

@@ -17,7 +17,7 @@ from support.servers import WARNINGS, s3_server  # noqa: F401
 
 import chunkmill as cm
 from chunkmill.errors import ChunkmillError
-from chunkmill.stores import probe
+from chunkmill.stores import conflicts
 from chunkmill.stores.open import open_store
 
 pytestmark = [*WARNINGS, pytest.mark.slow]

@@ -40,10 +40,10 @@ from chunkmill.runtime.stage_runner import run_once
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import sweep_partial_files, uncached
+from chunkmill.stores.conflicts import PROBE_PREFIX
 from chunkmill.stores.open import open_plain_store
 from chunkmill.stores.partial_files import PARTIAL_SUFFIX
 from chunkmill.stores.places import place_of
-from chunkmill.stores.probe import PROBE_PREFIX
 
 __all__ = ["CheckReport", "check", "check_store"]
 

@@ -26,8 +26,8 @@ from chunkmill.display.report import Facts, ReportMixin, Table
 from chunkmill.errors import ChunkmillError
 from chunkmill.nodes.reference_sets import is_reference_set
 from chunkmill.stores.base import Store
+from chunkmill.stores.conflicts import PROBE_PREFIX
 from chunkmill.stores.open import open_store
-from chunkmill.stores.probe import PROBE_PREFIX
 
 __all__ = ["DoctorReport", "Finding", "StoreFacts", "doctor"]
 

@@ -24,7 +24,7 @@ from chunkmill.nodes import opening
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.capabilities import HoldsReferences, innermost, list_sizes
-from chunkmill.stores.url_pipeline import pipeline_url
+from chunkmill.stores.places import pipeline_url
 
 __all__ = ["describe", "facts_text", "headers", "listing", "stored"]
 

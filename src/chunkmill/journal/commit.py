@@ -68,7 +68,7 @@ from chunkmill.stores.capabilities import (
     replace_prefix,
     scratch_store,
 )
-from chunkmill.stores.probe import PROBE_PREFIX
+from chunkmill.stores.conflicts import PROBE_PREFIX
 
 __all__ = [
     "ByCopies",

@@ -23,10 +23,10 @@ from chunkmill.nodes.opening import check_adapter, open_stored, open_target_stor
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import flush, is_link, pinned, sweep_partial_files
+from chunkmill.stores.conflicts import PROBE_PREFIX
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import Url
 from chunkmill.stores.places import place_of
-from chunkmill.stores.probe import PROBE_PREFIX
 from chunkmill.stores.transactions import one_commit
 
 __all__ = ["delete", "delete_node"]

@@ -24,7 +24,7 @@ from chunkmill.model.metadata import parents_of, same_json
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
 from chunkmill.stores.capabilities import can_rename, uncached
-from chunkmill.stores.probe import is_forbidden
+from chunkmill.stores.conflicts import is_forbidden
 from chunkmill.stores.transactions import declare, has_transactions
 
 __all__ = [

@@ -29,8 +29,8 @@ from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteRange, Store
 from chunkmill.stores.capabilities import delete_keys, stage, swap_in, sweep_partial_files
 from chunkmill.stores.conflicts import swap
 from chunkmill.stores.open import may_be_reference_file, open_plain_store
+from chunkmill.stores.places import parse_url_pipeline
 from chunkmill.stores.reference_targets import split_url
-from chunkmill.stores.url_pipeline import parse_url_pipeline
 
 __all__ = ["SetFile", "in_memory", "matching_urls"]
 

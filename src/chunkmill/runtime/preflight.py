@@ -34,7 +34,7 @@ from chunkmill.runtime.cluster_tasks import answered, await_workers, cluster_fac
 from chunkmill.runtime.computed import values_left_out
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import Store
-from chunkmill.stores.probe import PROBE_PREFIX
+from chunkmill.stores.conflicts import PROBE_PREFIX
 
 __all__ = [
     "Needs",

@@ -42,6 +42,7 @@ from chunkmill.stores.base import (
     max_requests,
     range_bounds,
 )
+from chunkmill.stores.conflicts import warn_unguarded
 from chunkmill.stores.fsspec_services import (
     ABSENT,
     ARCHIVE_PROTOCOLS,
@@ -58,7 +59,6 @@ from chunkmill.stores.fsspec_services import (
     http_url,
 )
 from chunkmill.stores.partial_files import PARTIAL_SUFFIX
-from chunkmill.stores.probe import warn_unguarded
 from chunkmill.stores.read_ahead import get_ahead
 
 __all__ = ["FsspecStore", "without_dirs"]

@@ -1,7 +1,7 @@
 """Repositories of Icechunk, opened by url, as a repository, or as a session.
 
 Icechunk is imported where a url names a repository; an object of it has imported it already. Not here: the store over
-a session (`chunkmill.stores.icechunk_store`), url pipelines (`chunkmill.stores.url_pipeline`).
+a session (`chunkmill.stores.icechunk_store`), url pipelines (`chunkmill.stores.places`).
 Checked against: icechunk 1.1.21 and 2.3.0.
 """
 
@@ -23,8 +23,8 @@ from chunkmill.errors import StoreError
 from chunkmill.stores.base import Store
 from chunkmill.stores.icechunk_session import Place
 from chunkmill.stores.icechunk_store import IcechunkStore
+from chunkmill.stores.places import UrlPipeline
 from chunkmill.stores.posix_file import path_of_url
-from chunkmill.stores.url_pipeline import UrlPipeline
 
 __all__ = ["is_icechunk", "store_of_icechunk", "store_of_repository"]
 

@@ -39,9 +39,9 @@ from chunkmill.stores.base import (
     range_bounds,
 )
 from chunkmill.stores.capabilities import RecordVersion
+from chunkmill.stores.conflicts import compares_versions, create_again, is_unsupported, set_unguarded
 from chunkmill.stores.fsspec_services import digest
 from chunkmill.stores.obstore_clients import Location, is_container_missing, kind_and_url, open_client, reason_of
-from chunkmill.stores.probe import compares_versions, create_again, is_unsupported, set_unguarded
 from chunkmill.stores.read_ahead import get_ahead
 
 __all__ = ["PIECE", "ObstoreStore", "etag_from"]

@@ -17,10 +17,10 @@ from chunkmill.errors import StoreError
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import check_store, has_store_methods
 from chunkmill.stores.local import LocalStore
-from chunkmill.stores.mapping import MappingStore
+from chunkmill.stores.memory import MappingStore
 from chunkmill.stores.obstore_clients import location_of, warn_without_obstore
+from chunkmill.stores.places import UrlPipeline, parse_url_pipeline
 from chunkmill.stores.posix_file import path_of_url
-from chunkmill.stores.url_pipeline import UrlPipeline, parse_url_pipeline
 
 if TYPE_CHECKING:
     from chunkmill.stores.fsspec import FsspecStore

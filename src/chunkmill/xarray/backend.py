@@ -46,7 +46,7 @@ from chunkmill.nodes.reference_sets import is_reference_set
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.open import is_store
-from chunkmill.stores.url_pipeline import parse_url_pipeline
+from chunkmill.stores.places import parse_url_pipeline
 from chunkmill.xarray.decode import array_encoding, decode, decoded_attributes
 from chunkmill.xarray.unfinished_append import ATTRIBUTE, UnfinishedAppend
 

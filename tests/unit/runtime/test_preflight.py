@@ -18,9 +18,9 @@ from chunkmill.runtime.preflight import (
     worker_name,
     writes_to,
 )
+from chunkmill.stores.conflicts import PROBE_PREFIX
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.probe import PROBE_PREFIX
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from support.systems import NEEDS_FORK
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
-from chunkmill.stores import local, obstore_clients, probe
+from chunkmill.stores import conflicts, local, obstore_clients
 from chunkmill.stores import obstore as obstore_fetch
 from chunkmill.stores import obstore as ours
 from chunkmill.stores.base import ByteRange, ByteSpan
@@ -442,7 +442,7 @@ def test_credentials_that_may_not_write(monkeypatch):
     monkeypatch.setattr(obstore, "put", refuse)
     with pytest.raises(StoreError, match="the credentials do not allow it"):
         store.set_if("k", b"", None)
-    assert probe.compares_versions(store, "a root")
+    assert conflicts.compares_versions(store, "a root")
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -518,9 +518,9 @@ def test_reasons_name_the_way_out(text, hint):
 def test_scratch_keys_of_processes_that_died_are_removed(tmp_path):
     cm.to_store(VALUES, tmp_path, "a", chunks=(2, 2))
     store = local.LocalStore(tmp_path)
-    store.set(f"{probe.PROBE_PREFIX}0", b"1")
+    store.set(f"{conflicts.PROBE_PREFIX}0", b"1")
     assert [(problem.kind, problem.key) for problem in cm.check(store).problems] == [
-        ("leftover", f"{probe.PROBE_PREFIX}0")
+        ("leftover", f"{conflicts.PROBE_PREFIX}0")
     ]
     cm.check(store, repair=True)
     assert cm.check(store).ok

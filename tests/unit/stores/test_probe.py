@@ -8,7 +8,7 @@ from support.servers import WARNINGS, s3_server, serve_flaky, serve_without_cond
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
-from chunkmill.stores import probe
+from chunkmill.stores import conflicts
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
 
@@ -84,7 +84,7 @@ def test_a_conflict_of_conditions_is_tried_again(open_at, s3_server):  # noqa: F
 def test_a_create_that_is_refused_for_ever_ends():
     store = MemoryStore()
     with pytest.raises(StoreError, match="refused for 0 s to create this key, and there is no such key"):
-        probe.create_again(store, "k", lambda: False, 0.1)
+        conflicts.create_again(store, "k", lambda: False, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -99,4 +99,4 @@ def test_a_create_that_is_refused_for_ever_ends():
 def test_an_answer_of_expired_credentials_is_not_that_of_an_absent_key(text, expected):
     error = StoreError(url="s3://b", key="k", reason=text)
     error.__cause__ = PermissionError(text)
-    assert probe.is_forbidden(error) is expected
+    assert conflicts.is_forbidden(error) is expected

@@ -3,7 +3,7 @@
 import pytest
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.url_pipeline import UrlPipeline, parse_url_pipeline, pipeline_url
+from chunkmill.stores.places import UrlPipeline, parse_url_pipeline, pipeline_url
 
 MAIN = ("branch", "main")
 

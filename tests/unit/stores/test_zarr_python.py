@@ -12,7 +12,7 @@ from contracts.store_contract import KEYS, ReadContract, StoreContract
 import chunkmill as cm
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange
-from chunkmill.stores.mapping import MappingStore
+from chunkmill.stores.memory import MappingStore
 from chunkmill.stores.zarr_python import ZarrPythonStore, is_zarr_python_store
 
 
