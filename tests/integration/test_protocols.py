@@ -45,7 +45,7 @@ def place(request, protocol):
 @pytest.fixture
 def lock_alone(protocol, monkeypatch):
     """The warning of a store that compares no versions is expected, once a process; and no other one."""
-    monkeypatch.setattr(probe, "_answers", {})
+    monkeypatch.setattr(conflicts, "_answers", {})
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield

@@ -183,7 +183,7 @@ def check_still_there(array: StoredArray) -> None:
 
 
 def warn_of_nested_chunks(array: StoredArray) -> None:
-    """Warn where chunks lie under keys such as ``0/0``, and the metadata say ``0.0``: they are read as absent.
+    """Warn where chunks are stored under keys such as ``0/0``, and the metadata say ``0.0``: they are read as absent.
 
     Writers of Zarr v2 that knew no ``dimension_separator`` have stored arrays so.
     """

@@ -146,14 +146,14 @@ def check_key(key: str) -> str:
 
 
 def check_text(text: str) -> str:
-    """Return a url, path or key, or raise `ValueError` where it has a lone surrogate, which is no character.
+    """Return a url, path or key, or raise `ValueError` where it has a lone surrogate, which is not a character.
 
     Those that stand for bytes in names of files which are not UTF-8 may be.
     """
     try:
         text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        raise ValueError(f"{text!r} has a lone surrogate, which is no character: correct the url or path") from None
+        raise ValueError(f"{text!r} has a lone surrogate, which is not a character: correct the url or path") from None
     return text
 
 

@@ -12,10 +12,9 @@ import functools
 import json
 import os
 import re
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urljoin, urlsplit
@@ -35,47 +34,30 @@ from chunkmill.stores.base import (
     ByteSpan,
     check_key,
     check_prefix,
-    max_requests,
     range_bounds,
 )
 from chunkmill.stores.capabilities import RecordVersion
 from chunkmill.stores.conflicts import compares_versions, create_again, is_unsupported, set_unguarded
 from chunkmill.stores.fsspec_services import digest
-from chunkmill.stores.obstore_clients import Location, is_container_missing, kind_and_url, open_client, reason_of
+from chunkmill.stores.obstore_clients import (
+    FORKED,
+    PIECE,
+    RUNTIME,
+    Location,
+    condition_of,
+    etag_from,
+    is_container_missing,
+    kind_and_url,
+    may_be_outside,
+    open_client,
+    reason_of,
+)
 from chunkmill.stores.read_ahead import get_ahead
 
 __all__ = ["PIECE", "ObstoreStore", "etag_from"]
 
-PIECE = 8 * 2**20
-"""Bytes of one request: one connection carries 50 to 90 MB/s."""
 
 Fetched = tuple[bytes, str]
-
-
-class _Runtime:
-    """The process that obstore's threads run in, and the threads of Python that wait for them."""
-
-    def __init__(self) -> None:
-        self.pid: int | None = None
-        self._lock = threading.Lock()
-        self._pools: dict[str, ThreadPoolExecutor] = {}
-        self._limit: threading.Semaphore | None = None
-
-    def pool(self, name: str) -> ThreadPoolExecutor:
-        with self._lock:
-            if name not in self._pools:
-                self._pools[name] = ThreadPoolExecutor(max_requests(), f"chunkmill-{name}")
-            return self._pools[name]
-
-    def limit(self) -> threading.Semaphore:
-        """Return the limit of requests under way: tasks on many threads make them outside of our pools."""
-        with self._lock:
-            if self._limit is None:
-                self._limit = threading.Semaphore(max_requests())
-            return self._limit
-
-
-RUNTIME = _Runtime()
 
 
 def fetch(
@@ -107,7 +89,7 @@ def fetch(
     except NotSupportedError as error:
         return _range_of_whole(client, key, wanted, url=url, cause=error)
     except BaseError as error:
-        if inside or isinstance(error, PreconditionError) or not _may_be_outside(error):
+        if inside or isinstance(error, PreconditionError) or not may_be_outside(error):
             raise
         return _fetch_inside(client, kind, key, wanted, url)
     if length is not None and length > PIECE and start + length <= meta["size"]:
@@ -126,7 +108,7 @@ def _fetch_whole(client: Any, kind: str, key: str) -> Fetched:
     try:
         data, meta = _get(client, key, (0, PIECE))
     except BaseError as error:
-        if not _may_be_outside(error):
+        if not may_be_outside(error):
             raise
         data, meta = _get(client, key, None)  # it is empty, or not stored as it is sent
     if meta["size"] > len(data):
@@ -186,17 +168,6 @@ def _with_rest(client: Any, key: str, first: bytes, start: int, stop: int, *, me
             future.cancel()
 
 
-def part_size(n_bytes: int) -> int:
-    """Return the length of the parts of an upload: a service takes 10,000 at most.
-
-    Examples
-    --------
-    >>> part_size(10 * PIECE) == PIECE, part_size(10**12)
-    (True, 100000000)
-    """
-    return max(PIECE, -(-n_bytes // _MOST_PARTS))
-
-
 def pieces(client: Any, key: str, meta: Any, size: int) -> Iterator[bytes]:
     """Yield a value of which `meta` tells size and version in order, the requests of the next pieces under way.
 
@@ -219,7 +190,6 @@ def pieces(client: Any, key: str, meta: Any, size: int) -> Iterator[bytes]:
             future.cancel()
 
 
-_MOST_PARTS = 10_000
 PIECES_AHEAD = 4
 
 
@@ -244,25 +214,7 @@ def version_of(meta: Any, data: bytes) -> str:
     return json.dumps(known) if known else digest(data)
 
 
-def etag_from(version: str) -> str:
-    """Return the ETag in what `version_of` returned, as responses and listings alike spell it; else the digest.
-
-    Examples
-    --------
-    >>> etag_from('{"e_tag": "0x8D", "version": "7"}'), etag_from("digest")
-    ('0x8D', 'digest')
-    """
-    known = json.loads(version) if version.startswith("{") else {}
-    return str(known.get("e_tag") or version).removeprefix("W/").strip('"')
-
-
-def _may_be_outside(error: BaseException) -> bool:
-    """Return whether an error may mean that there are no such bytes: each service says so in other words."""
-    return any(words in str(error) for words in _OUTSIDE)
-
-
 _MAX_IGNORED = 16 * 2**20  # of a value that is read as a whole for a range of it
-_OUTSIDE = ("416", "Invalid range", "Wanted range", "Range started at", "non-partial", "suffix")
 
 
 _ATTEMPTS = 10  # at reading a large value that others replace while it is read
@@ -351,10 +303,9 @@ class ObstoreStore:
     def get_many_noting(self, spans: Iterable[ByteSpan | None], record: RecordVersion | None) -> Iterator[bytes | None]:
         """Yield the bytes of each span in order, and record ETags."""
         self._open()  # not in the threads, which a forked process has not
-        pool = RUNTIME.pool("requests")
 
         def begin(span: ByteSpan, exact: bool) -> Future[bytes | None]:
-            return pool.submit(self._get, span.key, span.byte_range, exact, record)
+            return RUNTIME.pool("requests").submit(self._get, span.key, span.byte_range, exact, record)
 
         return get_ahead(spans, begin, lambda _, future: future.result(), url=self.url)
 
@@ -449,7 +400,7 @@ class ObstoreStore:
         return self._put_if(client, key, value, version, write_id)  # what failed may pass
 
     def _put_if(self, client: Any, key: str, data: bytes | memoryview, version: str | None, write_id: str) -> bool:
-        if (mode := _condition(version)) is None:
+        if (mode := condition_of(version)) is None:
             return False
         own: Any = {"attributes": {_WRITE_ID: write_id}}
 
@@ -587,7 +538,7 @@ class ObstoreStore:
             raise StoreError(url=self.url, key="", reason=OTHER_MEMORY)
         if self._client is None or self._client[0] != os.getpid():
             if RUNTIME.pid not in {None, os.getpid()}:
-                raise StoreError(url=self.url, key="", reason=_FORKED)
+                raise StoreError(url=self.url, key="", reason=FORKED)
             RUNTIME.pid = os.getpid()
             client = open_client(self._place) if isinstance(self._place, Location) else self._place
             self._client = os.getpid(), client
@@ -622,18 +573,15 @@ class ObstoreStore:
         return failed
 
 
-_FORKED = (
-    "this process was forked from one that had used obstore, whose threads are not in it: start processes by spawn "
-    "(multiprocessing.get_context('spawn'); multiprocessing_context='spawn' of a DataLoader)"
-)
+def part_size(n_bytes: int) -> int:
+    """Return the length of the parts of an upload: a service takes 10,000 at most.
+
+    Examples
+    --------
+    >>> part_size(10 * PIECE) == PIECE, part_size(10**12)
+    (True, 100000000)
+    """
+    return max(PIECE, -(-n_bytes // _MOST_PARTS))
 
 
-def _condition(version: str | None) -> Any:
-    """Return obstore's mode of a write; ``None`` for what is not a version of this store."""
-    if version is None:
-        return "create"
-    try:
-        known = json.loads(version)
-    except ValueError:
-        return None
-    return known if isinstance(known, dict) else None
+_MOST_PARTS = 10_000
