@@ -1,4 +1,4 @@
-"""Sources that are deleted, replaced or misread while a job runs: an error that names them, and nothing is published."""
+"""Sources that are deleted, replaced or misread during a job (P9): an error that names them; nothing is published."""
 
 import dask
 import numpy as np

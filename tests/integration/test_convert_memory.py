@@ -1,4 +1,4 @@
-"""What a conversion holds in memory: as much as its plan says, whatever the stores can and the chunks are."""
+"""What a conversion holds in memory: as much as its plan says, whatever the stores can and the chunks are (P12)."""
 
 import tracemalloc
 

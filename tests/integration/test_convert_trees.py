@@ -1,4 +1,4 @@
-"""Conversion of groups with everything below them, and the places that they are written to."""
+"""Conversion of groups with everything below them, and the places that they are written to (P5)."""
 
 import json
 from itertools import product

@@ -1,4 +1,4 @@
-"""Jobs and other writers at one place: an error that names the job, before anything is changed."""
+"""Jobs and other writers at one place: an error that names the job, before anything is changed (P4)."""
 
 import dask
 import dask.array as da

@@ -1,4 +1,4 @@
-"""What a killed replacement leaves is removed, in the store and next to it (P8)."""
+"""What a killed replacement leaves is removed, in the store and next to it (P8) (P8)."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Links that a stranger laid at names of ours: nothing that they lead to is read, written or deleted (P13)."""
+"""Links that a stranger laid at names of ours: nothing that they lead to is read, written or deleted (P13) (P13)."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""Locks of partial writes: in a process, across a cluster, and when their holders die."""
+"""Locks of partial writes: in a process, across a cluster, and when their holders die (P3)."""
 
 import logging
 import os

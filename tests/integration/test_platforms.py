@@ -1,4 +1,4 @@
-"""What only POSIX has is not needed to import the package, nor to write and read local files."""
+"""What only POSIX has is not needed to import the package, nor to write and read local files (P2)."""
 
 import subprocess
 import sys

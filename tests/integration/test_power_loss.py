@@ -1,4 +1,4 @@
-"""After a crash of the machine nothing is silently wrong, and nothing is lost that was stored before the call."""
+"""After a crash of the machine nothing is silently wrong, and nothing is lost that was stored before the call (P11)."""
 
 import contextlib
 import shutil

@@ -1,4 +1,4 @@
-"""Replacing a node: what was there stays until the new one is whole."""
+"""Replacing a node: what was there stays until the new one is whole (P6)."""
 
 import json
 import os

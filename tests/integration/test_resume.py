@@ -1,4 +1,4 @@
-"""Jobs that survive: failing stores, killed workers and clients, Ctrl-C; and workers that are not fit to take part."""
+"""Jobs that are repeated (P7): after failing stores, killed workers and clients, Ctrl-C; workers that are not fit."""
 
 import os
 import signal

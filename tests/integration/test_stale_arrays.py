@@ -1,4 +1,4 @@
-"""Dask graphs of arrays that were replaced since the graph was built: one clear error, no garbage."""
+"""Dask graphs of arrays that were replaced since the graph was built: one clear error, no garbage (P14)."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Writing through dask: alignment, regions, modes, and that nothing is lost."""
+"""Writing through dask: alignment, regions, modes, and that nothing is lost (P1)."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Locks of one process for partial writes: a fixed number of them, shared by all store keys.
+"""Locks of one process for partial writes: a fixed number of them, shared by all store keys (P3).
 
 They keep threads from working in vain, and guard alone where a store cannot compare versions. A thread that waits
 long says so in the log. Not here: locks of a cluster, registered by `use_locks` where one of its workers runs.

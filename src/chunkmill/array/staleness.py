@@ -1,4 +1,4 @@
-"""Detect that an array was replaced in its store after it was opened: its metadata would misread the new chunks.
+"""Detect that an array was replaced in its store after it was opened: its metadata would misread the new chunks (P14).
 
 A dask graph holds the metadata of its arrays and may be computed long after it was built. Where the new chunks have as
 many bytes as the old ones, no codec notices. So tasks compare the stored document with the metadata they hold: when an

@@ -1,4 +1,4 @@
-"""The plan of one array of a job, and what guards its source.
+"""The plan of one array of a job, and what guards its source (P9).
 
 An absent chunk reads as fill value, and encoded chunks are copied unopened. So a source that vanishes, or is made again
 with other codecs, would be published as fill values or undecodable chunks. The documents of every source array are

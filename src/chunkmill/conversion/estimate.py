@@ -1,4 +1,4 @@
-"""Estimate memory, bytes and requests of a conversion from codec chains and chunk shapes.
+"""Estimate memory, bytes and requests of a conversion from codec chains and chunk shapes (P12).
 
 Not here: the plan of an array (`chunkmill.conversion.array_plan`).
 """

@@ -1,4 +1,4 @@
-"""List the sources of a job once when a run begins: what is absent, and the versions of what is read by slices.
+"""List the sources of a job once when a run begins: what is absent, and the versions of what is read by slices (P9).
 
 A source array that is mostly empty is listed: groups of store keys without any that is listed are not run, the others
 ask only for listed keys, and before the result is published the source is listed again. Several tasks read slices of

@@ -1,4 +1,4 @@
-"""Heartbeats: small objects by which the clients of jobs and leases are known to be alive.
+"""Heartbeats: small objects by which the clients of jobs and leases are known to be alive (P4, P10).
 
 A client stores one in the journal when it begins or resumes a job, rewrites it every few seconds, and deletes it at the
 end; a client that discards the job deletes it, too. So a task learns by one small request whether its result is still

@@ -1,4 +1,4 @@
-"""Compare what tasks on record have read with what there is now, when their job is resumed.
+"""Compare what tasks on record have read with what there is now, when their job is resumed (P7).
 
 A record holds a digest of the versions of all values that its task read (`chunkmill.stores.read_versions`). Where the
 source was written in place since, the digest is another one, and the task is done again: else the target would hold

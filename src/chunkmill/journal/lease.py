@@ -1,4 +1,4 @@
-"""Lease a path while its node is written, and refuse other writers there.
+"""Lease a path while its node is written, and refuse other writers there (P4).
 
 A lease is a plan with a heartbeat. It expires when its client dies, and the next client takes it over. Not here: what a
 job keeps of itself (`chunkmill.journal.journal`), jobs that have not ended (`chunkmill.journal.unfinished`).

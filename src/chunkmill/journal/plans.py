@@ -1,4 +1,4 @@
-"""Read and write plan.json: a job's fingerprint, its choices, and its lease.
+"""Read and write plan.json: a job's fingerprint, its choices, and its lease (P7).
 
 A brief lease is this one document: it holds the only heartbeat of its client, and other clients wait for its end, which
 comes after a few requests. Not here: other heartbeats (`chunkmill.journal.heartbeat`), what is done with plans

@@ -1,4 +1,4 @@
-"""Roll back: delete what a job that is over has left in its journal, where another one may begin at any moment.
+"""Roll back: delete what a job that is over has left in its journal, where another one may begin at any moment (P8).
 
 Nothing is deleted by its folder, which may be the next job's by then, but by keys that were listed when the job that
 had them was over: names of runs and heartbeats are parts of them, and are used once. What a write that is computed

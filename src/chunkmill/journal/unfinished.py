@@ -1,4 +1,4 @@
-"""Find the jobs that began in a store and have not ended, and how far they have come.
+"""Find the jobs that began in a store and have not ended, and how far they have come (P4).
 
 Not here: leases, and the refusal to write where there is a job (`chunkmill.journal.lease`), reports about jobs
 (`chunkmill.checks.inventory`).

@@ -1,4 +1,4 @@
-"""Delete nodes: the document first, then chunks; what belongs to no node stays.
+"""Delete nodes: the document first, then chunks; what belongs to no node stays (P8).
 
 Not here: room for new nodes (`chunkmill.nodes.placement`).
 """

@@ -1,4 +1,4 @@
-"""Fetch and write the documents (metadata keys) of nodes; no other module writes one.
+"""Fetch and write the documents (metadata keys) of nodes; no other module writes one (P3, P5).
 
 Bytes by key, and which keys a format has for a node. Not here: what documents say (`chunkmill.formats`), nodes
 (`chunkmill.nodes.opening`).

@@ -1,4 +1,4 @@
-"""Make room for new nodes, and publish them.
+"""Make room for new nodes, and publish them (P4, P5).
 
 Not here: what replaces a node that stays until the new one is complete (`chunkmill.nodes.replacing`).
 """

@@ -1,4 +1,4 @@
-"""Replace nodes by new ones: what is there stays until the new one is complete, where the store can hold both.
+"""Replace nodes by new ones: what is there stays until the new one is complete, where the store can hold both (P6).
 
 A node is staged in one of two ways: in the store's own scratch space (`Replacement`), by a write of one process; or
 below a staging prefix of the journal (`StagedNode`), where the later runs of a job find it. Not here: the states of a

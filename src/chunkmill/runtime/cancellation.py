@@ -1,4 +1,4 @@
-"""Stop tasks of a cancelled or failed computation from writing.
+"""Stop tasks of a cancelled or failed computation from writing (P10).
 
 When one task fails, or the user interrupts, dask raises at once and others continue in their threads, here or on
 workers. What they would write could meet the next attempt's. So a task asks, before it writes each store key, whether

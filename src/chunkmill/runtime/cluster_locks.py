@@ -1,4 +1,4 @@
-"""Locks for partial writes on a cluster, and the meaning of ``lock=``.
+"""Locks for partial writes on a cluster, and the meaning of ``lock=`` (P3).
 
 A lock only saves writers from repeating their work; that no element is lost is the store's version check
 (`chunkmill.array.chunk_io.update_chunk`). So a task that can check versions works without the cluster's lock at first,

@@ -1,4 +1,4 @@
-"""Machines whose workers ran tasks: what they wrote is made to survive a crash there, before it is published.
+"""Machines whose workers ran tasks: what they wrote is made to survive a crash there, before it is published (P11).
 
 A client's ``syncfs`` reaches the page cache of its own machine only. Not here: what a store does to sync
 (`chunkmill.stores.capabilities.make_durable`).

@@ -1,4 +1,4 @@
-"""Check every worker before a job moves any data: package versions, codecs, stores it can reach and write.
+"""Check every worker before a job moves any data: package versions, codecs, stores it can reach and write (P7).
 
 The same check runs on every worker of a cluster before a job or a write begins, and once in every process that takes
 it up, so that a worker that joins later is checked too. The error names the worker and what it lacks.

@@ -1,4 +1,4 @@
-"""Memory and threads of the workers that run tasks, and the peak memory of this process.
+"""Memory and threads of the workers that run tasks, and the peak memory of this process (P12).
 
 Not here: memory that a plan needs (`chunkmill.conversion.estimate`).
 """

@@ -1,4 +1,4 @@
-"""Change a value only while it is what was read: the one compare-and-swap.
+"""Change a value only while it is what was read: the one compare-and-swap (P3).
 
 Many clients change one document, plan or record. Each reads it with its version and writes what it makes of it while
 the version still is that one; after a conflict it reads again. Only this module knows two more things:

@@ -1,4 +1,4 @@
-"""Partial files: values while they are written, under hidden names next to the keys that they replace.
+"""Partial files: values while they are written, under hidden names next to the keys that they replace (P2, P8).
 
 A name says which process of which machine writes, so that files of killed writers are known, and removed. Containers
 may have one host name and the same numbers of processes: a process counts as gone only where its number is of our pid

@@ -1,4 +1,4 @@
-"""Publish the documents of a dataset: arrays first, then groups, consolidated metadata last.
+"""Publish the documents of a dataset: arrays first, then groups, consolidated metadata last (P5).
 
 Each document is written only while it is what this write has seen. Nodes are listed only where consolidated metadata
 are created for a store that had none.

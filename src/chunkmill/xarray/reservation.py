@@ -1,4 +1,4 @@
-"""Lease what a dataset is written to: a new group, new arrays in a group, and the end of arrays for an append.
+"""Lease what a dataset is written to: a new group, new arrays in a group, and the end of arrays for an append (P4).
 
 Writers of regions lease nothing: many write to one dataset at a time. Where the data are written later
 (``compute=False``), the lease ends when the documents are published.
