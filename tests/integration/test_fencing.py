@@ -1,4 +1,4 @@
-"""That a lock which two hold loses nothing: `set_if` is what keeps partial writes apart (P10).
+"""That a lock which two hold loses nothing: `set_if` is what keeps partial writes apart (P3).
 
 A lease of the scheduler's ends when its holder is silent, and one that holds the GIL is. With leases of 2 s, and a
 codec in which each of two tasks waits for the other, both are inside at once. The first test shows that this loses data

@@ -1,4 +1,4 @@
-"""Tasks of a run that is over, still at work somewhere: nothing that they write is met by the next run, or by users."""
+"""Tasks of a run that is over, still at work (P10): nothing that they write is met by the next run, or by users."""
 
 import _thread
 import json
