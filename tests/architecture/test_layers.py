@@ -81,7 +81,7 @@ def test_no_circle_of_modules():
 
 
 def test_nothing_is_left_for_later():
-    left = re.compile(r"NotImplementedError|\bTODO\b|\bFIXME\b|\bXXX\b")
+    left = re.compile(r"raise NotImplementedError|\bTODO\b|\bFIXME\b|\bXXX\b")
     assert not [p for p in SOURCES if left.search(p.read_text())]
 
 

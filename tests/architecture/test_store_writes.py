@@ -63,7 +63,8 @@ CHANGERS = {
     "journal/heartbeat.py": {"Heartbeat._beat", "Heartbeat.begin"},
     "journal/journal.py": {"Journal._tag_staged", "Journal.discard", "Journal.finish"},
     "journal/plans.py": {"delete_plan", "end_plan", "store_plan"},
-    "journal/recovery.py": {"_claimed", "withdraw_published.withdraw"},
+    "journal/recovery.py": {"_claimed", "clear_journal", "withdraw_published.withdraw"},
+    "checks/check.py": {"_repaired"},
     "references/files.py": {"SetFile._put", "SetFile.write"},
 }
 """Module -> functions that compare and swap, by `chunkmill.stores.conflicts`."""

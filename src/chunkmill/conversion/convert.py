@@ -46,7 +46,7 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.keys import join_path
-from chunkmill.nodes.new_array import axis_names, check_given, format_above, with_chunk_keys
+from chunkmill.nodes.new_array import axis_names, check_options, format_above, with_chunk_keys
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.runtime.worker_memory import current_worker
 from chunkmill.stores.base import Store
@@ -102,7 +102,7 @@ def plan_convert(
         the source, ``{"a/b": (64, 64), "c": "keep", "d": {"time": 10}}``; a callable of the Array. Shards are kept
         where the format has them; elsewhere their chunks get keys of their own.
     codecs
-        ``"keep"``: the chain as near as the format can express it, and ``"portable"`` where chunks are encoded anew by
+        ``"keep"``: the chain as near as the format can express it, and ``"portable"`` where chunks are encoded again by
         codecs that the format does not specify (numcodecs' in Zarr v3); ``"portable"``: the same where zarr-python,
         TensorStore and zarrs all read it, else one that they read; or as in `create_array`.
     max_mem
@@ -394,9 +394,9 @@ def plan_rechunk(
             )
         if overwrite:
             raise TypeError(f"overwrite=True: {target.path!r} is written into as an Array; give (url, path) instead")
-        given = {name: value for name, value in (("shards", shards), ("codecs", codecs)) if not is_keep(value)}
-        given |= {} if format is None else {"format": format}
-        check_given(target, format_of_store(target.store, target.format), **given)
+        stated = {name: value for name, value in (("shards", shards), ("codecs", codecs)) if not is_keep(value)}
+        stated |= {} if format is None else {"format": format}
+        check_options(target, format_of_store(target.store, target.format), **stated)
         existing = _into_existing(node, target.stored, chunks, crop, shown)
         return plan_job("rechunk", node, existing, settings)
     store, path, wanted, adds = _target_of(node, target, options, format, overwrite=overwrite)

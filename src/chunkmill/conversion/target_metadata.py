@@ -73,7 +73,7 @@ def describe_target(
         array. Shards are kept where the format has them; elsewhere their chunks get store keys of their own.
     codecs
         ``"keep"``: the source's chain, as near as the format can express it without loss, and ``"portable"`` where
-        chunks are encoded anew by codecs that the format does not specify; ``"portable"``: the same where all readers
+        chunks are encoded again by codecs that the format does not specify; ``"portable"``: the same where all readers
         know it, else one that they know; or as in `chunkmill.create_array`.
     allow
         Losses that are allowed where the format cannot hold something: of `ALLOWABLE`.

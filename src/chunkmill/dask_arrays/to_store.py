@@ -33,7 +33,7 @@ from chunkmill.nodes import opening, placement, replacing
 from chunkmill.nodes.api import NodeLocation, as_node, open_existing, open_target_below
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import check_own, format_of_store
-from chunkmill.nodes.new_array import check_given, describe_array, format_above, lengths_by_name
+from chunkmill.nodes.new_array import check_options, describe_array, format_above, lengths_by_name
 from chunkmill.nodes.replacing import Replacement, StagedNode
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.machines import sync_other_machines
@@ -229,8 +229,8 @@ def to_store(
             about = {"chunks": chunks, "shards": shards, "codecs": None if is_default else codecs, "format": wanted}
             about |= {"fill_value": fill_value, "dimension_names": dimension_names, "attributes": attributes}
             about |= {"chunk_key_encoding": chunk_key_encoding}
-            given = {name: value for name, value in about.items() if value is not None}
-            check_given(Array(array), format_of_store(target, array.format), **given)
+            stated = {name: value for name, value in about.items() if value is not None}
+            check_options(Array(array), format_of_store(target, array.format), **stated)
             where = write_region_of(array, region)
             check_source(x, region_shape(where))
         else:

@@ -311,7 +311,7 @@ def _check_names(key: str, first: Intent, intent: Intent) -> None:
 
 
 def _check_no_link(store: Store, intent: Intent) -> None:
-    """Raise where the node of a record is behind a link, which may lead anywhere (P13)."""
+    """Raise where the node of a record is below a link, which may lead anywhere (P13)."""
     for prefix in (intent.prefix, *(intent.way.old_prefixes if isinstance(intent.way, ByCopies) else ())):
         names = prefix.split("/")[:-1]
         for n in range(len(names)):

@@ -95,7 +95,7 @@ def leased(
     run
         Name of its run, where the new node is written already.
     stays
-        Asked when the caller fails: whether the lease stays, as of a client that died, so that the same call goes on.
+        Asked when the caller fails: whether the lease stays, as of a client that died, so that the same call resumes.
 
     Raises
     ------

@@ -34,7 +34,7 @@ def clear_journal(store: Store, prefix: str, *, ended: Collection[str] = ()) -> 
     keys = list(store.list_prefix(prefix))
     if store.get(f"{prefix}{PLAN}") is None:  # after the listing: what a job that began since stores is not listed
         if f"{prefix}{PLAN}" in keys:
-            swap(store, f"{prefix}{PLAN}", None, None)  # a link, which is no plan
+            swap(store, f"{prefix}{PLAN}", None, None)  # a link, which is not a plan
         clear_listed(store, prefix, keys, ended=ended)
 
 

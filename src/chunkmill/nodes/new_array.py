@@ -119,12 +119,12 @@ def describe_array(
     return adapted
 
 
-def check_given(array: Any, documents_format: Format, **given: Any) -> None:
+def check_options(array: Any, documents_format: Format, **stated: Any) -> None:
     """Raise `ValueError` for an option of a new array that is not what an array has which is written into.
 
     Parameters
     ----------
-    given
+    stated
         Arguments of `describe_array`, those that were given, and ``format``.
     """
 
@@ -133,7 +133,7 @@ def check_given(array: Any, documents_format: Format, **given: Any) -> None:
         metadata = describe_array(documents_format, array.path, like=array, **own)
         return documents_format.emit_array(array.path, metadata)
 
-    for name, value in given.items():
+    for name, value in stated.items():
         is_own = value == array.format if name == "format" else documents(**{name: value}) == documents()
         if not is_own:
             way = "leave it out, or replace the array"

@@ -19,7 +19,7 @@ from typing import Self
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import REPLACED, ByteRange, ByteSpan, Store
 from chunkmill.stores.directory_lock import locked
-from chunkmill.stores.partial_files import PARTIAL_SUFFIX, partial_name, sweep_beside
+from chunkmill.stores.partial_files import PARTIAL_SUFFIX, partial_name, sweep_copies
 from chunkmill.stores.posix_file import DESCRIPTORS, exchange_names, sync_directory, sync_file_system
 from chunkmill.stores.wrapper import StoreWrapper
 
@@ -210,7 +210,7 @@ def staged_directory(path: str) -> str | None:
 def hidden_name(path: str) -> str:
     """Return a new name next to `path`, hidden from listings; what ended writers of this machine left is removed."""
     above, name = os.path.split(path)
-    for _ in sweep_beside(path):
+    for _ in sweep_copies(path):
         pass
     return f"{above.rstrip(os.sep)}{os.sep}{partial_name(name)}"
 
@@ -251,7 +251,7 @@ def exchange_once(staged: str, path: str, proof: str, *, root: str, fsync: bool 
     with locked(root):
         old = _exchange_once(staged, path, proof)
     _finish(old, path, fsync=fsync)
-    for _ in sweep_beside(path):
+    for _ in sweep_copies(path):
         pass
 
 

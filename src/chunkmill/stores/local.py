@@ -410,7 +410,7 @@ class LocalStore(ReplacesDirectories):
             return []
         found = [*partial_files.sweep(self._directory(prefix), remove=remove, recursive=recursive)]
         if recursive and not prefix:
-            found += partial_files.sweep_beside(self._root, remove=remove)
+            found += partial_files.sweep_copies(self._root, remove=remove)
         return sorted(os.path.relpath(path, self._root).replace(os.sep, "/") for path in found)
 
     # --- names

@@ -118,8 +118,8 @@ def location_of(url: str, options: Options | None = None) -> Location | None:
         return None
     meant = {k: v for k, v in (options or {}).items() if k not in _WITHOUT_MEANING and v is not None}
     if kind == "http":
-        given = [_renamed(protocol, options, _HTTP) for options in (meant.pop("client_kwargs", None) or {}, meant)]
-        headers = [(options.get("headers") or {}) for options in given]
+        parts = [_renamed(protocol, options, _HTTP) for options in (meant.pop("client_kwargs", None) or {}, meant)]
+        headers = [(options.get("headers") or {}) for options in parts]
         return Location(kind, url, "", {"headers": {**headers[0], **headers[1]}})
     if protocol != "s3" and "@" in bucket:
         bucket, _, host = bucket.partition("@")

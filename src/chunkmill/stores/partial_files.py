@@ -19,7 +19,7 @@ from functools import lru_cache
 from hashlib import sha256
 
 __all__ = ["PARTIAL_SUFFIX", "is_abandoned", "is_gone", "origin", "partial_files", "partial_name", "sweep"]
-__all__ += ["sweep_beside"]
+__all__ += ["sweep_copies"]
 
 PARTIAL_SUFFIX = ".chunkmill-partial"
 """Files with this suffix are values being written (or left by a process that was killed): never keys.
@@ -134,18 +134,18 @@ def _now_in(directory: str) -> float:
 
 def sweep(directory: str, *, remove: bool, recursive: bool) -> Iterator[str]:
     """Yield the paths of partial files and directories of killed writers in `directory`, deleted if `remove`."""
-    yield from _swept(partial_files(directory, recursive=recursive), remove=remove)
+    yield from _sweep_each(partial_files(directory, recursive=recursive), remove=remove)
 
 
-def sweep_beside(path: str, *, remove: bool = True) -> Iterator[str]:
+def sweep_copies(path: str, *, remove: bool = True) -> Iterator[str]:
     """Yield the paths of what killed writers of the file, or directory, at `path` left next to it; as of `sweep`."""
     above, name = os.path.split(path)
     start = f".{name[:_NAME_SHOWN]}."
     found = (each for each in partial_files(above, recursive=False) if os.path.basename(each).startswith(start))  # noqa: PTH119
-    yield from _swept(found, remove=remove)
+    yield from _sweep_each(found, remove=remove)
 
 
-def _swept(paths: Iterable[str], *, remove: bool) -> Iterator[str]:
+def _sweep_each(paths: Iterable[str], *, remove: bool) -> Iterator[str]:
     for path in paths:
         is_directory = os.path.isdir(path) and not os.path.islink(path)  # noqa: PTH112, PTH114
         if not (_is_abandoned_directory(path) if is_directory else is_abandoned(path)):

@@ -21,7 +21,7 @@ from chunkmill.stores.base import ByteRange, ByteSpan, Store, check_key, check_p
 from chunkmill.stores.capabilities import RecordVersion
 from chunkmill.stores.directories import hidden_name
 from chunkmill.stores.local import LocalStore
-from chunkmill.stores.partial_files import sweep_beside
+from chunkmill.stores.partial_files import sweep_copies
 from chunkmill.stores.zip_archive import Archive, shared_archive, version_of
 
 __all__ = ["ZipStore"]
@@ -224,7 +224,7 @@ class ZipStore:
 
     def sweep(self, prefix: str, *, remove: bool, recursive: bool) -> list[str]:
         """Remove the copies of the file that killed writers left next to it, and return their names."""
-        found = [] if prefix or not recursive else sweep_beside(self._path, remove=remove)
+        found = [] if prefix or not recursive else sweep_copies(self._path, remove=remove)
         return sorted(f"../{os.path.basename(path)}" for path in found)  # noqa: PTH119
 
     # --- replacing

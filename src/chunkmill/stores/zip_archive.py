@@ -20,7 +20,7 @@ from copy import copy
 from typing import IO, Any, cast
 
 from chunkmill.stores.base import check_key
-from chunkmill.stores.partial_files import partial_name, sweep_beside
+from chunkmill.stores.partial_files import partial_name, sweep_copies
 from chunkmill.stores.posix_file import replace
 
 __all__ = ["HEADER", "Archive", "copy_member", "header_length", "shared_archive", "version_of"]
@@ -216,7 +216,7 @@ class Archive:
     def _partial_name(self) -> str:
         directory, name = os.path.split(self.path)
         os.makedirs(directory, exist_ok=True)  # noqa: PTH103
-        for _ in sweep_beside(self.path):  # copies of killed writers
+        for _ in sweep_copies(self.path):  # copies of killed writers
             pass
         return os.path.join(directory, partial_name(name))  # noqa: PTH118
 

@@ -296,7 +296,7 @@ def _text_dtype(variable: Variable, wanted: Any) -> Any:
 
 
 def _check_markers(name: str, variable: Variable, url: str) -> None:
-    """Raise `DatasetError` where the dtype that is stored does not hold a mark of missing elements."""
+    """Raise `DatasetError` where the dtype that is stored does not hold the marker of missing elements."""
     encoding = variable.encoding
     wanted = encoding.get("dtype", variable.dtype)
     try:

@@ -45,13 +45,13 @@ from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import make_durable
 from chunkmill.stores.places import place_of
 from chunkmill.stores.transactions import one_commit
-from chunkmill.xarray.duplicates import check_new_labels
 from chunkmill.xarray.publication import Publication
 from chunkmill.xarray.reservation import reserved_additions, reserved_group
 from chunkmill.xarray.write_plan import (
     DatasetPlan,
     LabelledGroup,
     VariablePlan,
+    check_new_labels,
     labelled_groups,
     plan_existing,
     plan_new,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from xarray import Dataset, DataTree, Variable, conventions
 
 from chunkmill.array.selection import full_region
@@ -20,6 +21,7 @@ from chunkmill.errors import DatasetError, NodeExists, NodeNotFound, Unsupported
 from chunkmill.formats.base import Format
 from chunkmill.model.grid import Region
 from chunkmill.model.metadata import GroupMetadata
+from chunkmill.nodes.array import Array
 from chunkmill.nodes.opening import array_at
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import Store
@@ -33,12 +35,15 @@ __all__ = [
     "DatasetPlan",
     "LabelledGroup",
     "VariablePlan",
+    "check_new_labels",
     "join",
     "labelled_groups",
     "plan_existing",
     "plan_new",
     "stored_arrays",
 ]
+
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,3 +437,35 @@ def _is_fixed(target: _WriteTarget, name: str, stored: StoredVariable) -> bool:
     if not target.partial or target.append_dim in stored.dims:
         return False
     return stored.dims == (name,) or not target.cuts.keys() & set(stored.dims)
+
+
+def check_new_labels(groups: Iterable[LabelledGroup], root: StoredGroup, dim: Hashable) -> None:
+    """Raise `DatasetError` where labels along `dim` are stored already, with the first of them and the way out.
+
+    Labels are those of the index coordinate, as they are stored: in its units and dtype.
+    """
+    name = str(dim)
+    for labelled in groups:
+        array = stored_arrays(root, labelled.path).get(name)
+        if array is None or name not in labelled.variables or dimension_names(name, array) != (dim,):
+            continue
+        variable = labelled.variables[name]
+        if variable.dims != (dim,) or not variable.size or not array.size:
+            continue
+        new = StoredVariable.of(name, array, variable).encode(variable.to_numpy())
+        repeated = _are_in(new, Array(array)[...])
+        if repeated.any():
+            labels = labelled.dataset[dim].to_numpy()[repeated]
+            shown = ", ".join(map(str, labels[:_SHOWN])) + (", …" if len(labels) > _SHOWN else "")
+            reason = f"append_dim={dim!r}: {len(labels)} of {len(repeated)} labels are stored already: {shown}"
+            hint = (
+                f"leave them out, ds.sel({name}=~ds[{name!r}].isin(stored[{name!r}])), or overwrite them: region='auto'"
+            )
+            raise DatasetError(variable=name, url=root.url, reason=reason, hint=hint)
+
+
+def _are_in(labels: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool]:
+    if labels.dtype.kind not in "TUSO":
+        return np.isin(labels, others)
+    known = set(others.tolist())
+    return np.fromiter((label in known for label in labels.tolist()), np.bool, len(labels))
