@@ -18,7 +18,6 @@ from chunkmill.journal import heartbeat, journal
 from chunkmill.stores import posix_file
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.zip import ZipStore
 
 OLD, NEW = np.arange(20).reshape(4, 5), np.arange(24).reshape(4, 6) + 100
 
@@ -224,13 +223,6 @@ def test_a_job_that_dies_anywhere_in_a_directory(source, job, path, tmp_path):
         return LocalStore(folder / "store")
 
     die_anywhere(make, source, job, "zarr3", path)
-
-
-@pytest.mark.parametrize(("job", "path"), [("rechunk", "g/a"), pytest.param("tree", "", marks=pytest.mark.slow)])
-def test_a_job_that_dies_anywhere_in_a_zip_file(source, job, path, tmp_path):
-    """Dies, but not the process, whose changes of the file are published when it ends."""
-    numbers = itertools.count()
-    die_anywhere(lambda: ZipStore(tmp_path / f"{next(numbers)}.zip"), source, job, "zarr3", path)
 
 
 def seen_or_copied(store, path, job, problems):

@@ -39,6 +39,7 @@ from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.machines import sync_other_machines
 from chunkmill.runtime.preflight import check_writers
 from chunkmill.runtime.scheduler import Scheduler
+from chunkmill.stores.capabilities import is_archive
 from chunkmill.stores.transactions import has_transactions, one_commit
 
 __all__ = ["to_store"]
@@ -224,6 +225,8 @@ def to_store(
             raise ValueError("mode='w' replaces an array, and region= writes into one: leave out one of them")
         if resume and has_transactions(target):
             raise ValueError("resume=True: nothing is left of an interrupted to_store to Icechunk; convert resumes")
+        if resume and is_archive(target):
+            raise ValueError("resume=True: nothing is left of an interrupted to_store to a zip file: write it again")
         if existing is not None:
             array, is_default = existing, isinstance(codecs, str) and codecs == "default"
             about = {"chunks": chunks, "shards": shards, "codecs": None if is_default else codecs, "format": wanted}

@@ -66,7 +66,6 @@ from chunkmill.stores.capabilities import (
     links,
     remove_empty_folders,
     replace_prefix,
-    scratch_store,
 )
 from chunkmill.stores.conflicts import PROBE_PREFIX
 
@@ -256,10 +255,9 @@ def is_decided(store: Store, path: str, run: str, old_prefix: str) -> bool:
 def is_undecided(store: Store, path: str, run: str) -> bool:
     """Return whether a run that `is_decided` has just called undecided is so, and not over: asked in that order.
 
-    At the end of a job its plan is over before the traces of the commit are deleted. A zip file has one writer, and
-    not always a plan.
+    At the end of a job its plan is over before the traces of the commit are deleted.
     """
-    return scratch_store(store) is not None or plans.stands(store.get(f"{journal_prefix(path)}{PLAN}"), run)
+    return plans.stands(store.get(f"{journal_prefix(path)}{PLAN}"), run)
 
 
 def is_applying(store: Store, path: str, run: str) -> bool:

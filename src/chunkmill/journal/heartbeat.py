@@ -29,7 +29,6 @@ from chunkmill.errors import JobError
 from chunkmill.log import LOG
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import scratch_store
 from chunkmill.stores.conflicts import create, swap
 from chunkmill.stores.partial_files import is_gone, origin
 
@@ -138,8 +137,6 @@ class Heartbeat:
         _STOOD.pop(self.key, None)
 
     def _beat(self, stopped: threading.Event, says: Callable[[], Mapping[str, Any]] | None) -> None:
-        if scratch_store(self.store) is not None:  # a zip file, which would grow, and has one writer only
-            return
         while not stopped.wait(HEARTBEAT_SECONDS):
             with suppress(Exception):  # the next one may succeed, and without any the job seems dead after a minute
                 found, version = self.store.get_versioned(self.key)

@@ -1,7 +1,7 @@
 """Journal of a whole-store job: records of the tasks that are done, kept in the target's store until all are.
 
-One record a task (`chunkmill.journal.records`), so that a job that was killed resumes where it stopped and a task that
-dask repeats returns at once.
+One record a task (`chunkmill.journal.records`), so that a job that was killed resumes where it stopped (P7) and a task
+that dask repeats returns at once.
 
 Layout, at the root of the target's store, under a name that no format takes for a node::
 
@@ -46,7 +46,7 @@ from chunkmill.journal.records import Records
 from chunkmill.journal.recovery import clear_journal, clear_listed
 from chunkmill.log import LOG
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import has_folders, remove_folder, scratch_store
+from chunkmill.stores.capabilities import has_folders, remove_folder
 from chunkmill.stores.conflicts import create, swap
 
 __all__ = ["Journal"]
@@ -150,7 +150,8 @@ class Journal:
             self.discard()
         if not self._is_ours(plan):
             if not plan.over:
-                self._replace_other(plan)
+                self.other = plan
+                raise self._another(plan)
             return None
         self.run, self.is_over = plan.run, plan.over
         self.old_prefix, self.replaced = plan.old_prefix, plan.replaced
@@ -159,16 +160,6 @@ class Journal:
             if not self.is_decided:
                 self._tag_staged()
         return plan.documents
-
-    def _replace_other(self, plan: Plan) -> None:
-        """Discard a dead job with another plan in a zip file, where the same call begins again (P7); elsewhere refuse.
-
-        That plan may be of the same call, which sees now what it had published.
-        """
-        if scratch_store(self.store) is None or plan.has_client(self.store, self._others()):
-            self.other = plan
-            raise self._another(plan)
-        self.discard()
 
     def _drop_damaged(self, value: bytes) -> None:
         """Delete a plan that cannot be read, of a client that is not alive; of this job's run keep what is on record.

@@ -22,7 +22,7 @@ from chunkmill.journal.unfinished import UnfinishedJob, described, jobs_at, with
 from chunkmill.model.metadata import is_within
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import remove_folder, scratch_store
+from chunkmill.stores.capabilities import remove_folder
 from chunkmill.stores.transactions import has_transactions
 
 __all__ = [
@@ -80,8 +80,8 @@ def leased(
     """Lease the path of a new node while it is written: other writers are refused.
 
     An expired lease, or an interrupted ``to_store(resume=True)``, is taken over, and its record deleted in the end:
-    until then the next one learns of it, however often writers die. In a zip file, which has one writer, and in a
-    transaction, which others do not see, nothing is leased.
+    until then the next one learns of it, however often writers die. In a transaction, which others do not see, nothing
+    is leased.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def leased(
     JobError
         Another writer has the lease.
     """
-    if _needs_none(store):
+    if has_transactions(store):
         yield Lease()
         return
     journal = Journal(store, path, job, uuid4().hex, run, is_block_write=True, is_lease=True, scope=scope)
@@ -122,10 +122,6 @@ def leased(
                 _release(journal, is_taken_over=version is not None)
                 return
         version, before, asks = _interrupted(journal)
-
-
-def _needs_none(store: Store) -> bool:
-    return scratch_store(store) is not None or has_transactions(store)
 
 
 @contextmanager
@@ -151,7 +147,7 @@ def leased_briefly(store: Store, path: str, job: str) -> Iterator[Lease]:
     JobError
         Another writer has the lease, or a job that writes there was interrupted.
     """
-    if _needs_none(store):
+    if has_transactions(store):
         yield Lease()
         return
     # named after all others, it gives way to those that meet it while they wait for its end (`check_no_job`)

@@ -38,7 +38,7 @@ from chunkmill.nodes.opening import array_at, find_stored
 from chunkmill.nodes.placement import add_array, add_group, parent_documents, root_documents
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import can_list, can_rename, can_replace, flush, scratch_store, stage, swap_in
+from chunkmill.stores.capabilities import can_list, can_rename, can_replace, flush, is_archive, stage, swap_in
 from chunkmill.stores.conflicts import create
 from chunkmill.stores.transactions import has_transactions, one_commit
 
@@ -552,9 +552,8 @@ def way_to_replace(store: Store, path: str, old: Format, new: Format) -> Way | N
     """Return how a commit of a node at `path` is applied; ``None``: the store cannot hold both nodes."""
     if _renames(store, path, new, node_keys(old, path)):
         return "rename" if can_replace(store, node_prefix(new, path)) else None
-    # copies in a zip file would leave their bytes in it, and the values to copy are found by listing; in a transaction
-    # others see the old node until its commit
-    return "copy" if scratch_store(store) is None and can_list(store) and not has_transactions(store) else None
+    # the values to copy are found by listing; in a transaction others see the old node until its commit
+    return "copy" if not is_archive(store) and can_list(store) and not has_transactions(store) else None
 
 
 def _renames(store: Store, path: str, new: Format, old_documents: Iterable[str]) -> bool:

@@ -37,7 +37,7 @@ from chunkmill.runtime.stage import Stage, count_tasks
 from chunkmill.runtime.stage_runner import StageResult, check_workers, run_stages
 from chunkmill.runtime.task import add_counts
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import flush, make_durable
+from chunkmill.stores.capabilities import flush, is_archive, make_durable
 from chunkmill.stores.transactions import has_transactions, one_commit
 
 __all__ = ["Job", "JobResult", "run_job"]
@@ -243,7 +243,7 @@ def _run_inside(
     progress: bool | str | None,
 ) -> JobResult:
     start = time.perf_counter()
-    resume = resume and not has_transactions(job.store)
+    resume = resume and not (has_transactions(job.store) or is_archive(job.store))
     job, journal, documents = job.resumed() if resume else (job, job.journal(), None)
     if job.staged is not None and journal.old_prefix is not None:
         job = job.staged(journal.run, journal.replaced) or job

@@ -51,13 +51,13 @@ __all__ += [
     "can_replace",
     "copy_value",
     "has_folders",
+    "is_archive",
     "is_link",
     "links",
     "list_sizes",
     "remove_empty_folders",
     "remove_folder",
     "replace_prefix",
-    "scratch_store",
     "set_parts",
     "stage",
     "swap_in",
@@ -120,14 +120,6 @@ class ExplainsAbsence(Protocol):
 
     def explain_absence(self) -> str | None:
         """Return why; ``None`` where it does not know."""
-
-
-@runtime_checkable
-class HasScratch(Protocol):
-    """A store that never frees what is deleted, and names another one for temporary values."""
-
-    def scratch_store(self) -> Store:
-        """Return the store for temporary values."""
 
 
 @runtime_checkable
@@ -375,10 +367,12 @@ def explain_absence(store: Store) -> str | None:
     return None if own is None else own.explain_absence()
 
 
-def scratch_store(store: Store) -> Store | None:
-    """Return where temporary values go instead, for a store that never frees what is deleted (``scratch_store()``)."""
-    own = find_ability(store, HasScratch)
-    return None if own is None else own.scratch_store()
+def is_archive(store: Store) -> bool:
+    """Return whether the store is one file with one writer, to which members are appended (attribute `is_archive`).
+
+    A node there is replaced by deleting it first (P6), and a job that was killed begins again (P7).
+    """
+    return bool(getattr(innermost(store), "is_archive", False))
 
 
 def limited_to(store: Store, n_bytes: int) -> Store:

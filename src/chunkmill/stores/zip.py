@@ -1,31 +1,38 @@
 """Store over one local zip file: keys are member names.
 
 Reading is safe from many threads. Writing is for one process: values go to a hidden copy next to the file, which
-replaces it when the store is closed. What is to replace a node goes to a hidden directory next to the file first. Zip
-files elsewhere (``zip://::s3://…``) are read through `FsspecStore`.
+replaces it when the store is closed. What jobs keep of themselves stays in memory: a job that was killed begins again
+(P7), and no byte of it is in the file. Zip files elsewhere (``zip://::s3://…``) are read through `FsspecStore`.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import itertools
+import json
 import os
+import shutil
+import struct
+import threading
+import time
+import weakref
 import zipfile
 from collections.abc import Iterable, Iterator
 from copy import copy
-from functools import partial
-from typing import Any, Self
+from typing import IO, Any, Self, cast
 
 from chunkmill.errors import StoreError
 from chunkmill.model.references import Reference
-from chunkmill.stores.base import ByteRange, ByteSpan, Store, check_key, check_prefix, range_bounds
+from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
 from chunkmill.stores.capabilities import RecordVersion
-from chunkmill.stores.directories import hidden_name
-from chunkmill.stores.local import LocalStore
-from chunkmill.stores.partial_files import sweep_copies
-from chunkmill.stores.zip_archive import Archive, shared_archive, version_of
+from chunkmill.stores.local import JOURNAL
+from chunkmill.stores.partial_files import partial_name, sweep_copies
+from chunkmill.stores.posix_file import replace
 
 __all__ = ["ZipStore"]
 
+_HEADER = struct.Struct("<4s22xHH")  # of a member: its signature, the lengths of its name and of an extra field
 _MAX_MEMBER_BYTES = 8 * 2**30  # of a compressed member, decompressed
 _MAX_UNLIMITED_BYTES = 2**28  # where the reader says nothing (`limited_to`), of a document; more where more is stored
 _MAX_RATIO = 200  # to what is stored of it; consolidated metadata of alike arrays: 58, indented 95
@@ -59,6 +66,7 @@ class ZipStore:
     is_remote = False
     replaces_atomically = True
     compares_versions = False
+    is_archive = True
 
     def __init__(self, path: str | os.PathLike[str], prefix: str = "") -> None:
         self._path = os.path.abspath(os.path.expanduser(os.fspath(path)))  # noqa: PTH100, PTH111
@@ -66,7 +74,7 @@ class ZipStore:
         check_prefix(self._prefix)
         self.url = f"zip://{self._prefix[:-1]}::file://{self._path}"
         self._pid = os.getpid()  # the only process that may write
-        self._archive: Archive | None = None
+        self._archive: _Archive | None = None
         self._max_member_bytes: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -102,13 +110,7 @@ class ZipStore:
         other._max_member_bytes = min(n_bytes, self._max_member_bytes or n_bytes)  # noqa: SLF001
         return other
 
-    def flush(self) -> None:
-        """Put what was written in place of the file, as `close` does."""
-        self.close()
-
-    def scratch_store(self) -> Store:
-        """Return the directory of the file: what is deleted from a zip file leaves its bytes there."""
-        return LocalStore(os.path.dirname(self._path))  # noqa: PTH120
+    flush = close
 
     # --- reading
 
@@ -135,7 +137,7 @@ class ZipStore:
     def version(self, key: str) -> str | None:
         """Return the place and checksum of a member."""
         member = self._member(key)
-        return None if member is None else version_of(member)
+        return None if member is None else _version_of(member)
 
     def _get(self, key: str, byte_range: ByteRange | None) -> tuple[bytes | None, str | None]:
         name = self._prefix + check_key(key)
@@ -158,7 +160,7 @@ class ZipStore:
         if len(data) != stop - start:
             reason = f"expected {stop - start} bytes from {start}, got {len(data)}: the zip file is truncated or wrong"
             raise StoreError(url=self.url, key=key, reason=reason)
-        return data, version_of(member)
+        return data, _version_of(member)
 
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes."""
@@ -178,16 +180,14 @@ class ZipStore:
         StoreError
             The member is compressed or encrypted: no range of the file is its value; or it is not in the file yet.
         """
-        name = self._prefix + check_key(key)
+        if (member := self._member(key)) is None:
+            return None
         with self._failing(key):
-            archive = self._open()
-            if (member := archive.members().get(name)) is None:
-                return None
             if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
                 reason = "the member is compressed, so that no byte range of the zip file is its value: "
                 reason += "zip without compression (zip -0), or unpack the file"
                 raise StoreError(url=self.url, key=key, reason=reason)
-            return Reference(f"file://{self._path}", archive.data_offset(member), member.file_size)
+            return Reference(f"file://{self._path}", self._open().data_offset(member), member.file_size)
 
     # --- writing
 
@@ -202,12 +202,9 @@ class ZipStore:
         name = self._prefix + check_key(key)
         with self._writing(key) as archive:
             member = archive.members().get(name)
-            if (None if member is None else version_of(member)) != version:
+            if (None if member is None else _version_of(member)) != version:
                 return False
-            if value is not None:
-                archive.write(name, bytes(value))
-            elif member is not None:
-                archive.remove([name])
+            archive.remove([name]) if value is None else archive.write(name, bytes(value))
             return True
 
     def delete(self, key: str) -> None:
@@ -227,46 +224,6 @@ class ZipStore:
         found = [] if prefix or not recursive else sweep_copies(self._path, remove=remove)
         return sorted(f"../{os.path.basename(path)}" for path in found)  # noqa: PTH119
 
-    # --- replacing
-
-    def stage(self, prefix: str) -> Store:  # noqa: ARG002 - the signature of the capability
-        """Return a hidden directory next to the file, for what is to replace all below `prefix` (see `swap_in`).
-
-        What is written there and deleted leaves no bytes in the file.
-        """
-        return LocalStore(hidden_name(self._path))
-
-    def swap_in(self, prefix: str, staged: Store) -> None:
-        """Replace all below `prefix` by what `staged` holds, at once; the file changes when the store is closed."""
-        check_prefix(prefix)
-        with self._writing(prefix) as archive:
-            new = [(self._prefix + prefix + key, partial(staged.get, key)) for key in staged.list_prefix("")]
-            archive.exchange(lambda name: None if name.startswith(self._prefix + prefix) else name, new)
-        staged.delete_prefix("")
-
-    def can_replace(self, prefix: str) -> bool:
-        """Return whether there is something below `prefix` that `replace_prefix` can replace."""
-        return bool(self._keys(prefix))
-
-    def replace_prefix(self, prefix: str, staged: str, proof: str) -> None:
-        """Replace all below `prefix` by what is below `staged`, the key `proof` included; once."""
-        old, new = self._prefix + check_prefix(prefix), self._prefix + check_prefix(staged)
-
-        def renamed(name: str) -> str | None:
-            if name.startswith(new):
-                return old + name[len(new) :]
-            return None if name.startswith(old) else name
-
-        with self._writing(prefix) as archive:
-            members = archive.members()
-            if old + proof in members:
-                archive.remove([name for name in members if name.startswith(new)])
-            elif new + proof in members and members[new + proof].file_size:
-                archive.exchange(renamed)
-            else:
-                reason = "there is nothing to put in place: others have ended this"
-                raise StoreError(url=self.url, key=staged, reason=reason)
-
     # --- listing
 
     def list_prefix(self, prefix: str) -> Iterator[str]:
@@ -281,13 +238,13 @@ class ZipStore:
     def _keys(self, prefix: str) -> list[str]:
         full = self._prefix + check_prefix(prefix)
         with self._failing(prefix):
-            members = self._open().members()
+            members = list(self._open().members())
         return [name[len(self._prefix) :] for name in members if name.startswith(full)]
 
     # --- errors
 
     @contextlib.contextmanager
-    def _writing(self, key: str) -> Iterator[Archive]:
+    def _writing(self, key: str) -> Iterator[_Archive]:
         if self._pid != os.getpid():
             reason = "a zip file is written by one process: write a directory store, then zip it"
             raise StoreError(url=self.url, key=key, reason=reason)
@@ -304,7 +261,316 @@ class ZipStore:
         except Exception as error:  # of zipfile, and of every module that decompresses
             raise StoreError(url=self.url, key=key, reason=f"{type(error).__name__}: {error}") from error
 
-    def _open(self) -> Archive:
+    def _open(self) -> _Archive:
         if self._archive is None or self._archive.pid != os.getpid():
-            self._archive = shared_archive(os.path.realpath(self._path))
+            self._archive = _shared_archive(os.path.realpath(self._path))
         return self._archive
+
+
+# --- the state of a file in this process
+
+
+def _header_length(header: bytes) -> int:
+    """Return the length of what precedes a member's bytes, whose first `_HEADER.size` bytes are given."""
+    if len(header) != _HEADER.size:
+        raise OSError("the zip file is truncated")
+    signature, name_length, extra_length = _HEADER.unpack(header)
+    if signature != b"PK\x03\x04":
+        raise OSError("the zip file is damaged: there is no member where its directory says")
+    return _HEADER.size + int(name_length) + int(extra_length)
+
+
+class _Archive:
+    """The one state of a zip file in a process: what is on disk, or a hidden copy with changes."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.is_ozx = path.lower().endswith(".ozx")
+        self.pid = os.getpid()
+        self.lock = threading.RLock()
+        self._zip: zipfile.ZipFile | None = None
+        self._seen: tuple[int, int, int] | None = None  # which file on disk `_zip` is, or began as
+        self._partial: str | None = None
+        self._held: dict[str, zipfile.ZipInfo] = {}  # of jobs
+        self._members: dict[str, zipfile.ZipInfo] = {}
+
+    def __del__(self) -> None:
+        if self._zip is not None and self.pid == os.getpid():
+            self._zip.close()
+
+    def members(self) -> dict[str, zipfile.ZipInfo]:
+        """Return the members of the file on disk, or of its hidden copy, that are keys."""
+        with self.lock:
+            if self._partial is None and (self._zip is None or self._seen != _signature(self.path)):
+                self._reopen()
+            return self._members
+
+    def _reopen(self) -> None:
+        if self._zip is not None:
+            self._zip.close()  # reads under way continue: zipfile counts its readers
+        self._zip, self._members, self._seen = None, dict(self._held), _signature(self.path)
+        if self._seen is not None:
+            self._zip = zipfile.ZipFile(self.path)
+            self._members = _keys(self._zip) | self._held
+
+    def read(self, member: zipfile.ZipInfo, start: int, stop: int) -> bytes | None:
+        """Return a range of a member; ``None`` where it has been written again, deleted or moved since it was found."""
+        if isinstance(member, _Held):
+            return member.value[start:stop]
+        with self.lock:
+            if self._zip is None:
+                raise FileNotFoundError(f"{self.path} was removed while it was read")
+            if self._members.get(member.filename) is not member:
+                return None
+            if self._partial is not None:
+                return _read(self._zip, member, start, stop)  # zipfile refuses to read while it writes
+            archive = self._zip
+        return _read(archive, member, start, stop)
+
+    def data_offset(self, member: zipfile.ZipInfo) -> int:
+        """Return where in the file on disk the bytes of a member begin."""
+        with self.lock:
+            if self._partial is not None:
+                raise OSError("what was written is not in the file yet: close the store first")
+        with open(self.path, "rb", buffering=0) as file:  # noqa: PTH123
+            file.seek(member.header_offset)
+            return member.header_offset + _header_length(file.read(_HEADER.size))
+
+    def write(self, name: str, value: bytes) -> None:
+        """Add a member, in place of one of that name."""
+        if f"/{JOURNAL}" in f"/{name}":
+            self.members()[name] = self._held[name] = _Held(name, value)
+            return
+        archive = self._begin()
+        self._forget([name])
+        member = zipfile.ZipInfo(name, time.localtime()[:6])
+        with archive.open(member, "w", force_zip64=self.is_ozx) as file:
+            file.write(value)
+        self._members[name] = archive.getinfo(name)
+
+    def remove(self, names: list[str]) -> None:
+        """Take members out of the directory, and all bytes out of the file when none is left."""
+        members = self.members()
+        for name in names:
+            if self._held.pop(name, None) is not None:
+                del members[name]
+        if not any(name in members for name in names):
+            return
+        self._begin()
+        self._forget(names)
+        if len(self._members) == len(self._held):
+            self._drop()
+            self._create(copy=False)
+
+    def _forget(self, names: list[str]) -> None:
+        archive = self._begin()
+        gone = {name for name in names if self._members.pop(name, None) is not None}
+        if gone:
+            archive.filelist[:] = [info for info in archive.filelist if info.filename not in gone]
+            for name in gone:
+                archive.NameToInfo.pop(name, None)
+            archive._didModify = True  # type: ignore[attr-defined]  # noqa: SLF001, else close() writes no directory
+
+    def _begin(self) -> zipfile.ZipFile:
+        """Return the hidden copy that takes changes."""
+        if self._partial is None or self._zip is None:
+            self.members()
+            self._create(copy=self._seen is not None)
+            _unpublished.add(self)
+        return cast("zipfile.ZipFile", self._zip)
+
+    def _create(self, *, copy: bool) -> None:
+        directory, name = os.path.split(self.path)
+        os.makedirs(directory, exist_ok=True)  # noqa: PTH103
+        for _ in sweep_copies(self.path):  # copies of killed writers
+            pass
+        partial = os.path.join(directory, partial_name(name))  # noqa: PTH118
+        try:
+            if copy:
+                shutil.copyfile(self.path, partial)
+            archive = zipfile.ZipFile(partial, "a" if copy else "x")
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(partial)  # noqa: PTH108
+            raise
+        if self._zip is not None:
+            self._zip.close()
+        self._zip, self._partial, self._members = archive, partial, _keys(archive) | self._held
+
+    def publish(self) -> None:
+        """Put the hidden copy in place of the file."""
+        with self.lock:
+            if self._partial is None or self._zip is None:
+                return
+            try:
+                if self.is_ozx:
+                    _describe_ozx(self._zip)
+                self._zip.close()  # writes the directory
+                if self.is_ozx:
+                    _end_as_zip64(self._partial, self._zip)
+                if _signature(self.path) != self._seen:
+                    raise OSError(
+                        f"another process changed {self.path} in between, what was written is dropped: "
+                        "write a zip file from one process, or a directory store from many"
+                    )
+                with open(self._partial, "r+b") as file:  # noqa: PTH123
+                    os.fsync(file)  # all that was in the file before is replaced
+                replace(self._partial, self.path)
+                self._partial = None
+            finally:
+                self._drop()
+                _unpublished.discard(self)
+
+    def _drop(self) -> None:
+        """Close, and remove the hidden copy if it is still there."""
+        if self._zip is not None:
+            with contextlib.suppress(OSError):
+                self._zip.close()
+        if self._partial is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self._partial)  # noqa: PTH108
+        self._zip, self._partial, self._members = None, None, dict(self._held)
+
+
+def _describe_ozx(archive: zipfile.ZipFile) -> None:
+    """Put the documents first in the directory, the topmost before all, and say so in the comment (OME-Zarr RFC-9)."""
+
+    def place(member: zipfile.ZipInfo) -> tuple[bool, int]:
+        is_document = member.filename.rpartition("/")[2] == "zarr.json"
+        return not is_document, member.filename.count("/") if is_document else 0
+
+    if "zarr.json" not in archive.NameToInfo:  # RFC-9 describes files with a node of Zarr v3 at their root
+        return
+    archive.filelist.sort(key=place)  # members of one name keep their order: the last one counts
+    version = "0.5"
+    with contextlib.suppress(KeyError, ValueError, TypeError):
+        version = json.loads(archive.read("zarr.json"))["attributes"]["ome"]["version"]
+    described = {"version": version, "zipFile": {"centralDirectory": {"jsonFirst": True}}}
+    archive.comment = json.dumps({"ome": described}).encode()
+
+
+def _end_as_zip64(path: str, archive: zipfile.ZipFile) -> None:
+    """End the directory of a closed zip file as ZIP64 does, which RFC-9 wants whatever the size."""
+    with open(path, "r+b") as file:  # noqa: PTH123
+        end = file.seek(-_END_BYTES - len(archive.comment), os.SEEK_END)
+        last = file.read()
+        file.seek(end - _LOCATOR64.size)
+        if file.read(4) == b"PK\x06\x07":  # so large that it does already
+            return
+        n, start = len(archive.filelist), archive.start_dir
+        file.seek(end)
+        file.write(_END64.pack(b"PK\x06\x06", _END64.size - 12, 45, 45, 0, 0, n, n, end - start, start))
+        file.write(_LOCATOR64.pack(b"PK\x06\x07", 0, end, 1) + last)
+
+
+_END_BYTES, _END64, _LOCATOR64 = 22, struct.Struct("<4sQ2H2L4Q"), struct.Struct("<4sLQL")
+
+_archives: weakref.WeakValueDictionary[tuple[int, str], _Archive] = weakref.WeakValueDictionary()
+_unpublished: set[_Archive] = set()
+_lock = threading.Lock()
+
+
+def _shared_archive(path: str) -> _Archive:
+    """Return the state of that zip file in this process."""
+    with _lock:
+        archive = _archives.get((os.getpid(), path))
+        if archive is None:
+            archive = _archives[os.getpid(), path] = _Archive(path)
+        return archive
+
+
+def _publish_all() -> None:
+    for archive in list(_unpublished):
+        if archive.pid == os.getpid():
+            archive.publish()
+
+
+def _after_fork() -> None:
+    global _lock  # noqa: PLW0603
+    _lock = threading.Lock()
+
+
+atexit.register(_publish_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, start: int, stop: int) -> bytes:
+    with archive._lock:  # type: ignore[attr-defined]  # noqa: SLF001
+        # Python 3.12 and 3.13.0 seek from where another thread has read last: here none can have
+        file = archive.open(member)
+        if member.compress_type == zipfile.ZIP_STORED:
+            file.seek(start)
+    with file:
+        if member.compress_type == zipfile.ZIP_BZIP2:
+            file._decompressor = _Bounded(file._decompressor, member.file_size)  # type: ignore[attr-defined]  # noqa: SLF001
+        elif member.compress_type == zipfile.ZIP_LZMA:
+            return _read_in_steps(file, start, stop)
+        file.seek(start)
+        return file.read(stop - start)
+
+
+# zipfile decompresses all that it has fetched of bzip2 and LZMA, whatever the directory says of the size
+
+
+class _Bounded:
+    """A bzip2 decompressor that stops after as many bytes as there should be: 4 KiB can hold 4 GiB."""
+
+    def __init__(self, decompressor: Any, n_bytes: int) -> None:
+        self._decompressor = decompressor
+        self._n_left = n_bytes
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._decompressor.eof)
+
+    def decompress(self, data: bytes) -> bytes:
+        value: bytes = self._decompressor.decompress(data, self._n_left + 1)
+        self._n_left -= len(value)
+        if self._n_left < 0:
+            raise OSError("the member decompresses to more bytes than the zip file's directory says")
+        return value
+
+
+def _read_in_steps(file: IO[bytes], start: int, stop: int) -> bytes:
+    """Read by 4 KiB, the least that zipfile fetches: of LZMA they decompress to 28 MiB at most."""
+    value = bytearray()
+    done = 0
+    while done < stop and (data := file.read(min(_STEP, stop - done))):
+        value += data[max(0, start - done) :]
+        done += len(data)
+    return bytes(value)
+
+
+_STEP = 4096
+
+
+class _Held(zipfile.ZipInfo):
+    """A value in memory that is listed and read as a member."""
+
+    _NUMBERS = itertools.count()
+
+    def __init__(self, name: str, value: bytes) -> None:
+        super().__init__(name)
+        self.value, self.file_size, self.header_offset, self.CRC = value, len(value), next(self._NUMBERS), 0
+
+
+def _keys(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    found = {}
+    for info in archive.infolist():
+        with contextlib.suppress(ValueError):  # a directory, an absolute name, '..'
+            found[check_key(info.filename)] = info
+    return found
+
+
+def _version_of(member: zipfile.ZipInfo) -> str:
+    """Return the version of a member: different for each time it is written."""
+    return f"{member.header_offset}-{member.CRC:08x}-{member.file_size}"
+
+
+def _signature(path: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size

@@ -130,14 +130,6 @@ def test_the_heartbeat_continues_after_errors(monkeypatch, store, attempt):
         assert store.below.get(KEY) is None  # nobody brings back what others ended
 
 
-def test_stores_that_free_nothing_get_one_heartbeat(monkeypatch, attempt, store):
-    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.01)
-    store.scratch_store = MemoryStore
-    with attempt.running():
-        time.sleep(0.2)
-        assert store.keys("set_if") == [KEY]
-
-
 def aged_heartbeat(age, host=None, pid=None, **said):
     seen = datetime.now(UTC) - timedelta(seconds=age)
     where = dict(zip(("host", "boot", "namespace"), origin(), strict=True)) | ({} if host is None else {"host": host})

@@ -43,9 +43,6 @@ class OwnStore(RecordingStore):
     def explain_absence(self):
         return "the tape is not mounted"
 
-    def scratch_store(self):
-        return MemoryStore()
-
     def list_sizes(self, prefix):
         yield prefix + "a", 7
 
@@ -75,7 +72,7 @@ def test_own_abilities(around):
     assert capabilities.sweep_partial_files(store, "a/", remove=False) == ["a/half-written"]
     assert own.swept == [("a/", False, True)]
     assert capabilities.explain_absence(store) == "the tape is not mounted"
-    assert isinstance(capabilities.scratch_store(store), MemoryStore)
+    assert not capabilities.is_archive(store)
     assert list(capabilities.list_sizes(store, "x/")) == [("x/a", 7)]
     assert capabilities.can_list(store)
     assert not capabilities.can_list(around(OwnStore(can_list=False)))
@@ -88,7 +85,8 @@ def test_without_abilities():
     capabilities.flush(store)
     assert capabilities.sweep_partial_files(store) == []
     assert capabilities.explain_absence(store) is None
-    assert capabilities.scratch_store(store) is None
+    assert not capabilities.is_archive(store)
+    assert capabilities.is_archive(wrapped(ZipStore("x.zip")))
     assert capabilities.can_list(store)
     assert list(capabilities.list_sizes(store, "a/")) == [("a/b", None)]
     assert capabilities.innermost(store) is capabilities.uncached(store) is store

@@ -317,56 +317,27 @@ def test_many_threads_read_ranges(path, by):
         sys.setswitchinterval(interval)
 
 
-def test_an_exchange_that_fails_changes_nothing(tmp_path):
-    store = ZipStore(tmp_path / "x.zip")
-    store.set("a/old", b"1")
-    staged = store.stage("a/")
-    staged.set("new", b"2")
-
-    class Broken:
-        def list_prefix(self, prefix):
-            return ["new", "torn"]
-
-        def get(self, key):
-            if key == "torn":
-                raise OSError("no space")
-            return staged.get(key)
-
-    with pytest.raises(StoreError, match="no space"):
-        store.swap_in("a/", Broken())
-    assert (store.get("a/old"), store.get("a/new")) == (b"1", None)
+def test_journals_are_not_in_the_file(path):
+    with ZipStore(path, "in") as store:
+        store.set(".chunkmill-job-0/plan.json", b"{}")
+        store.set("a/.chunkmill-new-0", b"run")
+        assert not store.set_if(".chunkmill-job-0/plan.json", b"other", None)
+        version = ZipStore(path, "in").version(".chunkmill-job-0/plan.json")
+        store.set("a/0", b"zero")
+        assert store.get(".chunkmill-job-0/plan.json", ByteRange(1, 1)) == b"}"
+        assert store.set_if(".chunkmill-job-0/plan.json", b"[]", version)
+        assert not store.set_if(".chunkmill-job-0/plan.json", None, version)
+        assert sorted(store.list_prefix("a/")) == ["a/.chunkmill-new-0", "a/0"]
+    assert names(path) == ["in/a/0"]
+    assert b"chunkmill" not in path.read_bytes()
+    assert store.list_dir("") == [".chunkmill-job-0/", "a/"]  # of this process
+    store.delete_prefix(".chunkmill-job-0/")
+    store.delete("a/.chunkmill-new-0")
+    assert list(store.list_prefix("")) == ["a/0"]
+    store.set(".chunkmill-job-0/plan.json", b"{}")
+    store.delete_prefix("a/")
     store.close()
-    assert ZipStore(tmp_path / "x.zip").get("a/old") == b"1"
-    store.swap_in("a/", staged)
-    store.close()
-    assert list(ZipStore(tmp_path / "x.zip").list_prefix("")) == ["a/new"]
-    assert [each.name for each in tmp_path.iterdir()] == ["x.zip"]
-
-
-def test_a_reader_meets_an_exchange(tmp_path, monkeypatch):
-    store = ZipStore(tmp_path / "x.zip")
-    store.set("before", bytes(1000))
-    store.set("a", b"old")
-    find = ZipStore._open
-
-    def exchanged_in_between(self):
-        archive = find(self)
-
-        class Found:
-            def members(self):
-                members = archive.members()
-                monkeypatch.setattr(ZipStore, "_open", find)
-                staged = store.stage("")
-                staged.set("a", b"new, longer")
-                store.swap_in("", staged)
-                return members
-
-            read = archive.read
-
-        return Found()
-
-    monkeypatch.setattr(ZipStore, "_open", exchanged_in_between)
-    assert store.get("a") == b"new, longer"
+    assert path.stat().st_size == 22
 
 
 def test_through_a_symbolic_link_the_file_itself_is_written(tmp_path):

@@ -60,7 +60,8 @@ from chunkmill.model.grid import ChunkGrid
 from chunkmill.runtime.stage import MAX_TASK_BYTES, MAX_TASK_KEYS, Stage, TaskSpecs
 from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import scratch_store
+from chunkmill.stores.capabilities import innermost, is_archive
+from chunkmill.stores.open import open_plain_store
 
 __all__ = ["Settings", "estimate_rechunk", "explain_strategy", "plan_array_parts", "plan_array_rechunk"]
 __all__ += ["rechunk_stages"]
@@ -77,7 +78,7 @@ class Settings:
     max_mem
         Bound for the arrays whose chunks stay, in bytes of a worker; ``None``: a few chunks at a time.
     intermediate
-        The store for intermediate files; the target's when ``None`` (a zip file's directory).
+        The store for intermediate files; the target's when ``None`` (a zip file's folder).
     compress
         Whether intermediate files are compressed (lz4).
     strategy
@@ -91,8 +92,10 @@ class Settings:
     strategy: Strategy | None = None
 
     def separate_store(self, target: Store) -> Store | None:
-        """Return the store for intermediate files, where it is not the target's."""
-        return scratch_store(target) if self.intermediate is None else self.intermediate
+        """Return the store for intermediate files, where it is not the target's: of a zip file, its folder."""
+        if self.intermediate is None and is_archive(target):
+            return open_plain_store(innermost(target).url.rpartition("::")[2].rpartition("/")[0])
+        return self.intermediate
 
 
 def plan_array_rechunk(source: StoredArray, target: StoredArray, settings: Settings) -> RechunkPlan:
