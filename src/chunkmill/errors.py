@@ -76,6 +76,11 @@ class ChunkmillError(Exception):
     **fields
         Contents of the message; each becomes an attribute.
 
+    Attributes
+    ----------
+    reason
+        Cause and way out, of errors that have one.
+
     Examples
     --------
     >>> issubclass(MetadataError, ValueError)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any, cast
 
@@ -31,8 +32,10 @@ from chunkmill.formats.registry import get_format
 from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.model.metadata import same_json
+from chunkmill.model.multiscales import emit_transform
 from chunkmill.nodes import opening
-from chunkmill.nodes.opening import walk
+from chunkmill.nodes.multiscales import image_of_array
+from chunkmill.nodes.opening import open_stored, walk
 from chunkmill.nodes.stored_group import StoredNode
 from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.stage import Stage, TaskResult, TaskSpecs
@@ -291,14 +294,23 @@ _ABSENT = _Absent()
 
 
 def _own_attributes(node: StoredNode, other: StoredNode) -> dict[str, Any]:
-    """Return the attributes without those that repeat the dimension names or the other's fill value."""
+    """Return the attributes without those that repeat the dimension names, or the other's fill value or place."""
     names = node.dimension_names if isinstance(node, StoredArray) else None
     return {
         name: value
         for name, value in node.attributes.items()
         if (names is None or name not in _NAMES or value != list(names)[:: _NAMES[name]])
         and not (name == "_FillValue" and isinstance(other, StoredArray) and _means_the_same(value, other))
+        and not (name == "transform" and isinstance(other, StoredArray) and _is_place_of(value, other))
     }
+
+
+def _is_place_of(transform: Any, other: StoredArray) -> bool:
+    """Return whether a ``transform`` says what the other says by other attributes, as a copy of N5 does."""
+    with suppress(ChunkmillError):  # metadata of an image that contradict themselves describe nothing
+        found = None if "transform" in other.attributes else image_of_array(other, partial(open_stored, other.store))
+        return found is not None and same_json(transform, emit_transform(found[1].axes, found[2]))
+    return False
 
 
 def _means_the_same(value: Any, other: StoredArray) -> bool:

@@ -77,6 +77,21 @@ class TestDocuments:
             "y: a group is missing in a",
         ]
 
+    @pytest.mark.parametrize(
+        "said", [{"downsamplingFactors": [2, 2]}, {"resolution": [1.0, 2.0], "offset": [7.0, 8.0]}]
+    )
+    def test_a_copy_of_n5_says_the_same_place_in_its_own_words(self, said):
+        a, b = MemoryStore(), MemoryStore()
+        array = cm.create_array(a, "s1", shape=(4, 4), dtype="u1", chunks=(2, 2), format="n5", attributes=said)
+        array[...] = 1
+        cm.convert(a, b, format="zarr3", progress=False)
+        copy = cm.open_array(b, "s1")
+        assert "transform" in copy.attributes
+        assert cm.verify(a, b, progress=False).equal
+        transform = copy.attributes["transform"]
+        copy.update_attributes({"transform": {**transform, "translate": [9.0, 9.0]}})
+        assert [each.kind for each in cm.verify(a, b, progress=False).differences] == ["attributes"]
+
     def test_two_groups_without_arrays_are_not_equal(self):
         """An empty copy must not pass for a whole one: no value was compared."""
         report = compare(group().stored, group().stored, progress=False)
