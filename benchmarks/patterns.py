@@ -49,13 +49,12 @@ class LoggedStore(MemoryStore):
 
 @cache
 def prepared() -> LoggedStore:
-    """Return a store of two arrays and a sparse one."""
+    """Return a store of two arrays."""
     store = LoggedStore()
     values = np.arange(float(SHAPE[0] * SHAPE[1])).reshape(SHAPE)
-    for name in ("a", "b", "sparse"):
+    for name in ("a", "b"):
         array = cm.create_array(store, name, shape=SHAPE, dtype="f8", chunks=CHUNKS, codecs="raw")
-        where = np.s_[40:60] if name == "sparse" else np.s_[:]
-        array[where] = values[where]
+        array[...] = values
     return store
 
 
@@ -71,7 +70,6 @@ PATTERNS: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
     "overlap": lambda da, s: getattr(da.overlap, "overlap", da.overlap)(s["a"], depth=2, boundary="none"),
     "concatenation": lambda da, s: da.concatenate([s["a"], s["b"]])[230:250],
     "misaligned write": lambda _, s: s["a"][5:185, 3:183],
-    "sparse source": lambda _, s: s["sparse"].max(axis=0),
 }
 
 
@@ -79,7 +77,7 @@ def cost(pattern: str, kind: str, *, peer: bool) -> Cost | None:
     """Return the cost of a pattern; ``None`` where the library cannot do it."""
     da: Any = import_module("dask_array" if kind == "dask-array" else "dask.array")
     store = prepared()
-    sources = {name: (_peer if peer else _ours)(da, store, name, kind) for name in ("a", "b", "sparse")}
+    sources = {name: (_peer if peer else _ours)(da, store, name, kind) for name in ("a", "b")}
     try:
         x = PATTERNS[pattern](da, sources)
         store.log.clear()

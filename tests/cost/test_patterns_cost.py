@@ -19,9 +19,3 @@ def test_a_pattern_costs_no_more_than_with_the_peer(pattern, kind):
         assert (array_expr_enabled(), pattern) == (True, "misaligned write")
         return
     assert [a <= b for a, b in zip(own, peer, strict=True)] == [True] * 3, (own, peer)
-
-
-def test_a_reduction_of_absent_chunks_reads_what_is_stored():
-    pytest.importorskip("dask_array")
-    if not array_expr_enabled():
-        assert cost("sparse source", "dask-array", peer=False) == (20, 10, 32000)

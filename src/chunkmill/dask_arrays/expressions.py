@@ -32,7 +32,6 @@ from chunkmill.dask_arrays.blocks import BlockRegions, ReorderedRegions, SharedF
 from chunkmill.dask_arrays.kinds import ArrayKind, check_kind
 from chunkmill.dask_arrays.read import ReadTasks, ReadValues, block_chunks, read_graph
 from chunkmill.dask_arrays.runs import run_length
-from chunkmill.dask_arrays.sparse_reductions import Folded, Reduced
 from chunkmill.model.grid import ChunkGrid, DaskChunks, Region
 
 __all__ = ["NamedValues", "read_array", "read_expression"]
@@ -126,9 +125,6 @@ class _Read:
         runs_class: Any
         shape: tuple[int, ...]
         slice_class: Any
-        reduced_class: Any
-        reduction_class: Any
-        _other_dependents: Any
         transpose_class: Any
         _rechunk_pushdown: Any
         _slice_pushdown: Any
@@ -221,9 +217,6 @@ class _Read:
             return self._slice_pushdown(parent, dependents)
         if type(parent) is self.rechunk_class:
             return self._rechunk_pushdown(parent, dependents)
-        if isinstance(parent, self.reduction_class) and parent.weights is None:
-            alone = not isinstance(parent, Reduced) and not self._other_dependents(parent, dependents)
-            return self.reduced_class(*parent.operands) if alone else None
         if type(parent) is self.transpose_class:
             order = self.operand("order")
             return self._with(order=tuple(order[axis] for axis in parent.axes))
@@ -330,10 +323,6 @@ class _Runs:
         return self._name, number // self.operand("length")
 
     def _layer(self) -> dict[Any, Any]:
-        return self.begun()
-
-    def begun(self, present: NDArray[np.bool] | None = None) -> dict[Any, Any]:
-        """Return the tasks, of the blocks that are `present`."""
         array, cuts, steps, values = (self.operand(name) for name in self._parameters[:4])
         tasks = self.reads(array, cuts, steps, tuple(range(len(cuts))), values, None, "").tasks
         begin = SharedFunction(tasks.begin)
@@ -341,10 +330,7 @@ class _Runs:
         graph = {}
         while run := list(islice(blocks, self.operand("length"))):
             key = self.key(run[0])
-            if present is not None:
-                run = [index for index in run if present[index]]
-            if run:
-                graph[key] = Task(key, begin, tasks.regions.together(run), _data_producer=True)
+            graph[key] = Task(key, begin, tasks.regions.together(run), _data_producer=True)
         return graph
 
 
@@ -365,13 +351,10 @@ def _class_for(kind: ArrayKind) -> Any:
     return globals().get(name) or __getattr__(name)
 
 
-_NAMES = {"Dask": {"Read", "Runs"}, "DaskArray": {"Read", "Runs", "Reduced", "Folded"}}
-
-
 def __getattr__(name: str) -> Any:
     """Make the classes of a library, whose modules are imported then."""
     library = "DaskArray" if name.startswith("DaskArray") else "Dask"
-    if name.removeprefix(library) not in _NAMES[library]:
+    if name.removeprefix(library) not in {"Read", "Runs"}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     io, slicing, rechunk, collection, transposing = map(import_module, _MODULES[library])
     own = {"__module__": __name__}
@@ -380,19 +363,11 @@ def __getattr__(name: str) -> Any:
         "slice_class": slicing.SliceSlicesIntegers,
         "rechunk_class": rechunk.Rechunk,
         "transpose_class": transposing.Transpose,
-        "reduction_class": (),
     }
-    made = {"Runs": runs}
-    if library == "DaskArray":
-        reduction = import_module("dask_array.reductions._reduction").Reduction
-        folded = made["Folded"] = type("DaskArrayFolded", (Folded, io.IO), dict(own))
-        classes = {"folded_class": folded, "reduction_class": reduction}
-        made["Reduced"] = type("DaskArrayReduced", (Reduced, reduction), own | classes)
-        above |= {"reduction_class": reduction, "reduced_class": made["Reduced"]}
     rules = _ReadOfDask if library == "Dask" else _Read
     others = {"runs_class": runs, "collection": staticmethod(collection.new_collection)}
-    runs.reads = made["Read"] = type(f"{library}Read", (rules, io.IO), own | above | others)
-    globals().update({f"{library}{own_name}": each for own_name, each in made.items()})
+    runs.reads = type(f"{library}Read", (rules, io.IO), own | above | others)
+    globals().update({f"{library}Runs": runs, f"{library}Read": runs.reads})
     return globals()[name]
 
 

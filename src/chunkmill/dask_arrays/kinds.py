@@ -106,9 +106,6 @@ def lowered_together(values: Sequence[Any]) -> list[Any]:
         if not numbers:
             continue
         simplified = _ExprSequence(*(values[i].expr for i in numbers)).simplify()
-        for node in list(simplified.walk()):
-            if hasattr(node, "for_later"):
-                simplified = simplified.substitute(node, node.for_later())
         together = simplified.lower_completely().operands
         fused = type(together[0])._fuse_many(together) if kind == "dask-array" else together  # noqa: SLF001
         for i, physical, own in zip(numbers, together, fused, strict=True):
