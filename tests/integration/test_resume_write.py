@@ -22,7 +22,7 @@ VALUES = np.random.default_rng(0).integers(1, 99, (12, 10)).astype("i4")
 @pytest.fixture(autouse=True)
 def small_tasks(monkeypatch):
     """Blocks that are regrouped are written by many tasks, too."""
-    monkeypatch.setattr("chunkmill.dask_arrays.aligned_chunks._LEAST_BYTES", 1)
+    monkeypatch.setattr("chunkmill.dask_arrays.regroup._LEAST_BYTES", 1)
 
 
 class Source:

@@ -77,7 +77,7 @@ def n_partial(array, region):
 def task_size(request, monkeypatch):
     """What is small is written by few tasks; here also by many, with parts of blocks cut off before."""
     if request.param == "apart":
-        monkeypatch.setattr("chunkmill.dask_arrays.aligned_chunks._LEAST_BYTES", 1)
+        monkeypatch.setattr("chunkmill.dask_arrays.regroup._LEAST_BYTES", 1)
         monkeypatch.setattr("chunkmill.dask_arrays.regroup._WORTH_A_TASK", 0)
 
 

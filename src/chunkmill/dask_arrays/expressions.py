@@ -27,10 +27,10 @@ from chunkmill.array.pending_writes import MAX_BEGUN_BYTES
 from chunkmill.array.selection import full_region
 from chunkmill.array.staleness import read_published
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.dask_arrays.aligned_chunks import aligned_chunks
 from chunkmill.dask_arrays.blocks import BlockRegions, ReorderedRegions, SharedFunction, stored_index
 from chunkmill.dask_arrays.kinds import ArrayKind, check_kind
 from chunkmill.dask_arrays.read import ReadTasks, ReadValues, block_chunks, read_graph
+from chunkmill.dask_arrays.regroup import aligned_chunks
 from chunkmill.dask_arrays.runs import run_length
 from chunkmill.model.grid import ChunkGrid, DaskChunks, Region
 

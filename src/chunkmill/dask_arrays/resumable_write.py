@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from chunkmill.array.local_locks import LockFactory
 from chunkmill.array.selection import full_region
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.dask_arrays.aligned_chunks import write_chunks
+from chunkmill.dask_arrays.regroup import write_chunks
 from chunkmill.dask_arrays.write import WriteReport, report, write_blocks
 from chunkmill.dask_arrays.write_task import WriteCounts, block_number
 from chunkmill.errors import JobError, NodeExists

@@ -30,13 +30,11 @@ from numpy.typing import NDArray
 from chunkmill.array.local_locks import LockFactory
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.dask_arrays.aligned_chunks import aligned_chunks, write_chunks
 from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
-from chunkmill.dask_arrays.encoded_copy import as_encoded
 from chunkmill.dask_arrays.hazards import check_in_place
 from chunkmill.dask_arrays.joined_regions import JoinedRegions
 from chunkmill.dask_arrays.read import Source, SourceArray, read_graph
-from chunkmill.dask_arrays.regroup import regroup
+from chunkmill.dask_arrays.regroup import aligned_chunks, regroup, write_chunks
 from chunkmill.dask_arrays.write_task import (
     ChangedCounts,
     Counts,
@@ -44,6 +42,7 @@ from chunkmill.dask_arrays.write_task import (
     WriteCounts,
     WriteTask,
     applied,
+    as_encoded,
     finished,
     with_changes,
 )

@@ -8,7 +8,7 @@ from support.recording import FarStore
 import chunkmill as cm
 from benchmarks.patterns import n_run
 from chunkmill.array import chunk_io
-from chunkmill.dask_arrays.encoded_copy import EncodedChunk, as_encoded
+from chunkmill.dask_arrays.write_task import EncodedChunk, as_encoded
 from chunkmill.errors import ChunkError
 from chunkmill.stores.memory import MemoryStore
 
