@@ -13,7 +13,7 @@ import chunkmill as cm
 from chunkmill.errors import DatasetError, StoreError
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
-from chunkmill.xarray.unfinished_append import ATTRIBUTE
+from chunkmill.xarray.publication import ATTRIBUTE
 
 pytestmark = [
     *WARNINGS,

@@ -35,7 +35,7 @@ from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import sweep_partial_files, uncached
 from chunkmill.stores.conflicts import PROBE_PREFIX
-from chunkmill.xarray.unfinished_append import UnfinishedAppend
+from chunkmill.xarray.publication import UnfinishedAppend
 
 __all__ = ["Inventory", "Problem", "job_problem", "staleness", "take_inventory"]
 

@@ -29,9 +29,8 @@ from chunkmill.array.staleness import read_published
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions, ReorderedRegions, SharedFunction, stored_index
 from chunkmill.dask_arrays.kinds import ArrayKind, check_kind
-from chunkmill.dask_arrays.read import ReadTasks, ReadValues, block_chunks, read_graph
+from chunkmill.dask_arrays.read import ReadTasks, ReadValues, block_chunks, read_graph, run_length
 from chunkmill.dask_arrays.regroup import aligned_chunks
-from chunkmill.dask_arrays.runs import run_length
 from chunkmill.model.grid import ChunkGrid, DaskChunks, Region
 
 __all__ = ["NamedValues", "read_array", "read_expression"]
@@ -296,7 +295,7 @@ class _ReadOfDask(_Read):
 
 
 class _Runs:
-    """Expression whose tasks begin the requests of neighbouring blocks (`chunkmill.dask_arrays.runs`)."""
+    """Expression whose tasks begin the requests of neighbouring blocks (`chunkmill.dask_arrays.read`)."""
 
     _parameters = ["array", "cuts", "steps", "values", "length"]  # noqa: RUF012 - as Dask's own
     _is_blockwise_fusable = False
@@ -380,7 +379,7 @@ def _lengths(cuts: Sequence[tuple[int, int]], step: int) -> tuple[int, ...]:
 
 
 def _run_length(array: StoredArray, cuts: Cuts) -> int:
-    """Return how many blocks begin their requests together, 0 where none do: see `chunkmill.dask_arrays.runs`."""
+    """Return how many blocks begin their requests together, 0 where none do: see `chunkmill.dask_arrays.read`."""
     keys = array.write_layout.grid
     if not array.store.is_remote or not array.ndim or not all(start < stop for axis in cuts for start, stop in axis):
         return 0

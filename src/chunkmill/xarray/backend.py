@@ -48,7 +48,7 @@ from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.open import is_store
 from chunkmill.stores.places import parse_url_pipeline
 from chunkmill.xarray.decode import array_encoding, decode, decoded_attributes
-from chunkmill.xarray.unfinished_append import ATTRIBUTE, UnfinishedAppend
+from chunkmill.xarray.publication import ATTRIBUTE, UnfinishedAppend
 
 __all__ = [
     "ChunkmillBackendEntrypoint",

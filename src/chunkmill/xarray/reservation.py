@@ -20,8 +20,7 @@ from chunkmill.nodes.documents import fetch, node_keys, present, unpublish
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import Store
-from chunkmill.xarray.publication import Growth, Publication
-from chunkmill.xarray.unfinished_append import UnfinishedAppend
+from chunkmill.xarray.publication import Growth, Publication, UnfinishedAppend
 from chunkmill.xarray.write_plan import DatasetPlan, join
 
 __all__ = ["end_dead_append", "make_room", "reserved_additions", "reserved_group"]

@@ -27,9 +27,8 @@ from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import Store
 from chunkmill.xarray.backend import dimension_names
 from chunkmill.xarray.new_variable import describe_variable, json_attributes, with_lowered
-from chunkmill.xarray.publication import Growth, merged_attributes
+from chunkmill.xarray.publication import Growth, UnfinishedAppend, merged_attributes, resized
 from chunkmill.xarray.stored_variable import StoredVariable, find_region, match_dims, stored_sizes
-from chunkmill.xarray.unfinished_append import UnfinishedAppend, resized
 
 __all__ = [
     "DatasetPlan",

@@ -12,7 +12,7 @@ from dask.graph_manipulation import bind, clone
 from support.recording import FarStore
 
 import chunkmill as cm
-from chunkmill.dask_arrays.runs import run_length
+from chunkmill.dask_arrays.read import run_length
 from chunkmill.errors import ChunkError
 
 VALUES = np.arange(48 * 40 * 4).reshape(48, 40, 4)  # in 12 x 10 x 2 chunks

@@ -10,8 +10,7 @@ from chunkmill.errors import DatasetError, NodeExists, UnsupportedFeature
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.xarray.publication import Growth, Publication
-from chunkmill.xarray.unfinished_append import ATTRIBUTE
+from chunkmill.xarray.publication import ATTRIBUTE, Growth, Publication
 
 V3 = get_format("zarr3")
 

@@ -7,7 +7,7 @@ import pytest
 import chunkmill as cm
 from chunkmill.errors import DatasetError
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.xarray.unfinished_append import ATTRIBUTE, UnfinishedAppend, without_attribute
+from chunkmill.xarray.publication import ATTRIBUTE, UnfinishedAppend, without_attribute
 
 
 def array(shape=(8, 2)):

@@ -36,20 +36,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from chunkmill.conversion.rechunking.costs import (
+from chunkmill.conversion.rechunking.strategies import (
     LEAST_SLICE,
+    Candidate,
+    Direct,
     Estimate,
     IntermediateFormat,
     Limits,
     Side,
-    Strategy,
-    UnitCosts,
-)
-from chunkmill.conversion.rechunking.strategies import (
-    Candidate,
-    Direct,
     Spill,
     SpillParts,
+    Strategy,
+    UnitCosts,
     best_blocks,
     smallest_blocks,
 )

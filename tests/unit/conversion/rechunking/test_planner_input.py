@@ -6,7 +6,6 @@ from support.rechunks import make
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.conversion.rechunking.costs import UnitCosts
 from chunkmill.conversion.rechunking.planner_input import (
     intermediate_codecs,
     intermediate_files,
@@ -15,6 +14,7 @@ from chunkmill.conversion.rechunking.planner_input import (
     write_side,
     writes_at_once,
 )
+from chunkmill.conversion.rechunking.strategies import UnitCosts
 from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.memory import MemoryStore
 

@@ -4,9 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from chunkmill.conversion.rechunking.costs import IntermediateFormat, Limits, Side, UnitCosts
 from chunkmill.conversion.rechunking.plan import choose_rechunk_strategy
-from chunkmill.conversion.rechunking.strategies import Direct, Spill, best_blocks, smallest_blocks
+from chunkmill.conversion.rechunking.strategies import (
+    Direct,
+    IntermediateFormat,
+    Limits,
+    Side,
+    Spill,
+    UnitCosts,
+    best_blocks,
+    smallest_blocks,
+)
 from chunkmill.errors import JobError
 from chunkmill.model.grid import ChunkGrid
 
