@@ -75,9 +75,7 @@ def write_json(folder, n):
     path = Path(folder) / f"refs-{n}.json"
     if path.exists():
         return path
-    with path.open("wb") as file:
-        for piece in emit_reference_json(references_of(folder, n)):
-            file.write(piece)
+    path.write_bytes(emit_reference_json(references_of(folder, n)))
     return path
 
 

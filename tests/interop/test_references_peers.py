@@ -54,7 +54,7 @@ def check(fs):
 @pytest.mark.parametrize("version", [0, 1])
 def test_json(references, version, tmp_path):
     path = tmp_path / "refs.json"
-    path.write_bytes(b"".join(emit_reference_json(references, version=version)))
+    path.write_bytes(emit_reference_json(references, version=version))
     fs = fsspec.filesystem("reference", fo=str(path), remote_protocol="file", asynchronous=True)
     group = check(fs)
     np.testing.assert_array_equal(group["sparse"][...], [-9, -9, 20, 30, -9, -9])
@@ -83,7 +83,7 @@ def test_kerchunk_s_xarray_engine(references, tmp_path):
     pytest.importorskip("kerchunk")
     xr = pytest.importorskip("xarray")
     path = tmp_path / "refs.json"
-    path.write_bytes(b"".join(emit_reference_json(references)))
+    path.write_bytes(emit_reference_json(references))
     options = {"storage_options": {"remote_protocol": "file"}, "open_dataset_options": {"chunks": None}}
     with xr.open_dataset(str(path), engine="kerchunk", **options) as dataset:
         np.testing.assert_array_equal(dataset["air"].values, AIR * 0.5)

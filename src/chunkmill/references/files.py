@@ -150,7 +150,7 @@ class SetFile:
             Another writer is at work in the folder.
         """
         if self.key:
-            document = b"".join(emit_reference_json(references, version=self.version))
+            document = emit_reference_json(references, version=self.version)
             self._put(self.store, self.key, self._compressed(document), replaces)
             folder = self.key[: self.key.rfind("/") + 1]
             sweep_partial_files(self.store, folder, recursive=False)  # of a writer that was killed

@@ -95,7 +95,7 @@ class Records:
         for number, array in enumerate(parsed.loaded.values()):
             own = {"attributes": {"of": dict(array.attributes)}, "fill_value": array.fill_value}
             added |= stored_whole(f"{_LOADED}/{number}", array.values, dims=array.dims, **own)
-        document = b"".join(emit_reference_json(with_data(parsed.references, added)))
+        document = emit_reference_json(with_data(parsed.references, added))
         self.store.set(name, bytes(compress(document, _LEVEL)))
 
     def keep(self, names: Collection[str]) -> None:

@@ -1,343 +1,290 @@
-"""The template language of reference sets: what jinja-str means there, and nothing more.
+"""Templates and ``gen`` of reference sets: jinja2's sandbox as fsspec uses it, with bounds.
 
-Text with ``{{ … }}`` in it; inside the braces names, integers, ``+ - * // %``, parentheses, quoted strings and calls
-of templates with keyword arguments. No attributes, no indexing, no filters, no statements: an expression is parsed to
-a few node types of our own and never reaches Python's or jinja's evaluator. An expression also evaluates for many
-values of its names at once, on numpy integers, when its bounds show that nothing can overflow.
+A few characters can stand for 10**12 references, or for a string of 10**12 characters. References are counted before
+they are rendered, characters while they are. Of jinja2's language, expressions of names, numbers, strings and calls of
+templates are left: no statements, attributes, items, filters or functions.
 
-Spec: references.txt, "Version 1". Not here: which strings of a set are templates (`json`).
+Spec: references.txt, "Version 1": variables form a cartesian product, the first slowest; ``stop`` is exclusive.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice, product
+from math import prod
 from typing import Any
 
 import numpy as np
+from jinja2 import StrictUndefined, TemplateError, Undefined, nodes
+from jinja2.exceptions import SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from numpy.typing import NDArray
 
 from chunkmill.errors import MetadataError
+from chunkmill.model.metadata import JSON
+from chunkmill.model.reference_builder import ReferenceBuilder
+from chunkmill.model.references import WHOLE
 
-__all__ = ["Call", "Expression", "Name", "Operation", "TemplateText", "Value", "parse_template", "render"]
+__all__ = ["MAX_GENERATED", "Templates", "add_generated"]
 
+MAX_GENERATED = 10_000_000
+"""Most references that one set may generate: a few hundred megabytes in columns."""
 _MAX_TEXT = 10_000  # characters of one template
-_MAX_EXPRESSION = 1_000  # characters between the braces
-_MAX_TOKENS = 200  # of one expression: evaluation recurses on chains of operators
+_MAX_DEPTH = 32  # operators and calls inside one another
 _MAX_RENDERED = 100_000  # characters: templates that double their argument grow fast
-_MAX_DEPTH = 32  # parentheses and calls inside one another
+_MAX_EXPANDED = 2**30  # characters of all strings of a set; each expression counts one more
 _MAX_INT = 2**63  # results beyond are no offset, length or chunk coordinate
-_TOKEN = re.compile(
-    r"""\s*(?:(\d{1,18})(?![\w.])|([A-Za-z_]\w*)|("[^"\\{}]*"|'[^'\\{}]*')|(//|[-+*%(),=]))""", re.ASCII
+_BLOCK = 1 << 14
+_PLAIN = re.compile(r"\{\{ ?([A-Za-z_][A-Za-z0-9_]*) ?\}\}")
+_WIDE = re.compile(r"[0-9]{3}|\*")
+_NODES = (
+    *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Name, nodes.Const, nodes.Keyword, nodes.Call),
+    *(nodes.Add, nodes.Sub, nodes.Mul, nodes.FloorDiv, nodes.Mod, nodes.Neg, nodes.Pos),
+    *(nodes.Compare, nodes.Operand, nodes.And, nodes.Or, nodes.Not, nodes.CondExpr),
 )
 
-Scope = Mapping[str, "int | str | TemplateText"]
-"""Values of the names; a `TemplateText` is called."""
 
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """An integer or a quoted string."""
-
-    value: int | str
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """A variable or a plain template."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A template with arguments."""
-
-    name: str
-    arguments: tuple[tuple[str, Expression], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """Arithmetic; a unary minus is an operation on 0."""
-
-    operator: str
-    left: Expression
-    right: Expression
-
-
-Expression = Value | Name | Call | Operation
-
-
-@dataclass(frozen=True, slots=True)
-class TemplateText:
-    """A parsed template: text and expressions in turn."""
-
-    source: str
-    parts: tuple[str | Expression, ...]
-
-    @property
-    def is_plain(self) -> bool:
-        """Return whether there is nothing to render."""
-        return all(isinstance(part, str) for part in self.parts)
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Names that the rendered text depends on."""
-        return frozenset(name for part in self.parts if not isinstance(part, str) for name in _names(part))
-
-
-@lru_cache(maxsize=4096)
-def parse_template(text: str) -> TemplateText:
-    """Parse a template; `MetadataError` for whatever the language does not have.
+class Templates:
+    """The templates of one set, by name, and the number of characters that its strings may still have.
 
     Examples
     --------
-    >>> parse_template("file_{{ i + 1 }}.nc").parts
-    ('file_', Operation(operator='+', left=Name(name='i'), right=Value(value=1)), '.nc')
+    >>> Templates({"u": "a", "f": "{{c}}.org"}).render("http://{{u}}/{{ f(c='text') }}")
+    'http://a/text.org'
     """
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._left = _MAX_EXPANDED
+        # with braces it has parameters and is called; without, it is the string itself
+        self._strings = {name: text for name, text in texts.items() if "{{" not in text}
+        self._called = {name: _Called(self, text) for name, text in texts.items() if "{{" in text}
+
+    def render(self, text: str) -> str:
+        """Return the string that `text` stands for; `MetadataError` for unknown names and refused expressions."""
+        if not {"{", "\n", "\r"} & set(_PLAIN.sub("", text)) and self._strings.keys() >= set(_PLAIN.findall(text)):
+            rendered = _PLAIN.sub(lambda name: self._strings[name[1]], text)  # compiling takes a hundred times as long
+            return next(self.counted(text, [rendered]))
+        return next(self.rows(text, [], [()]))
+
+    def rows(self, text: str, variables: Sequence[str], rows: Iterable[tuple[int, ...]]) -> Iterator[str]:
+        """Yield a string for each of `rows`, which hold the values of `variables`: one loop that is compiled once."""
+        parsed = _parsed(text)
+        name = "_".join(["rows", *names_of(parsed)])  # longer than any of them
+        with _refused(text):
+            targets = nodes.Tuple([nodes.Name(variable, "store") for variable in variables], "store")
+            end = nodes.Output([nodes.TemplateData("\0")])
+            loop = nodes.For(targets, nodes.Name(name, "load"), [*parsed.body, end], [], None, False)
+            document = nodes.Template([loop])
+            document.set_environment(_ENVIRONMENT).set_lineno(1)
+            template = _ENVIRONMENT.from_string(document)
+        scope, rows = {**self._strings, **self._called}, iter(rows)
+        while block := list(islice(rows, _BLOCK)):
+            with _refused(text):
+                rendered = "".join(self.counted(text, template.generate({**scope, name: block}))).split("\0")
+            if len(rendered) != len(block) + 1:
+                raise _error(text, "no character NUL")
+            yield from rendered[:-1]
+
+    def counted(self, text: str, pieces: Iterable[str]) -> Iterator[str]:
+        """Yield the pieces of strings that `text` is rendered to; one ends with ``NUL``, or with the last piece."""
+        size = 0
+        for piece in pieces:
+            size += len(piece) + 1
+            self._left -= len(piece) + 1
+            if size > _MAX_RENDERED or self._left < 0:
+                raise _error(text, f"at most {_MAX_RENDERED} characters when rendered, and {_MAX_EXPANDED} of a set")
+            if piece.endswith("\0"):
+                size = 0
+            yield piece
+
+
+class _Called:
+    """A template with parameters. Only these are known in it, so that templates cannot call each other."""
+
+    def __init__(self, templates: Templates, text: str) -> None:
+        self._templates, self._text = templates, text
+        with _refused(text):
+            self._template = _ENVIRONMENT.from_string(_parsed(text))
+
+    def __call__(self, **arguments: int | str) -> str:
+        for argument in arguments.values():
+            _of_a_set(argument)
+        return "".join(self._templates.counted(self._text, self._template.generate(arguments)))
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    intercepted_binops = frozenset(["+", "-", "*", "//", "%"])
+
+    def is_safe_callable(self, obj: Any) -> bool:
+        return isinstance(obj, _Called)
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:  # noqa: ARG002 - jinja2 says the parameters
+        if isinstance(left, str) or isinstance(right, str):
+            if operator == "*" or (operator == "%" and _WIDE.search(str(left))):
+                raise SecurityError("strings are not repeated, and padded to 99 characters at most")
+            return self.binop_table[operator](left, right)
+        result = self.binop_table[operator](left, right)
+        if not -_MAX_INT < result < _MAX_INT:
+            raise SecurityError("integers are below 2**63")
+        return result
+
+
+def _of_a_set(value: Any) -> Any:
+    if not isinstance(value, (int, str, Undefined)):  # the last raises when it is used
+        raise SecurityError("values are integers and strings; a template with parameters is called")
+    return value
+
+
+_ENVIRONMENT = _Environment(undefined=StrictUndefined, finalize=_of_a_set)
+_ENVIRONMENT.globals.clear()
+
+
+def names_of(parsed: nodes.Template) -> set[str]:
+    """Return all names in a template."""
+    return {node.name for node in parsed.find_all(nodes.Name)}
+
+
+def _parsed(text: str) -> nodes.Template:
     if len(text) > _MAX_TEXT:
         raise _error(text, f"templates of at most {_MAX_TEXT} characters")
-    if "{%" in text or "{#" in text:
-        raise _error(text, "no jinja statements or comments: only {{ expression }}")
-    parts: list[str | Expression] = []
-    at = 0
-    while (opened := text.find("{{", at)) >= 0:
-        closed = text.find("}}", opened)
-        if closed < 0:
-            raise _error(text, "a '}}' for every '{{'")
-        if opened > at:
-            parts.append(text[at:opened])
-        parts.append(_Parser(text, text[opened + 2 : closed]).parse())
-        at = closed + 2
-    if at < len(text) or not parts:
-        parts.append(text[at:])
-    return TemplateText(text, tuple(parts))
+    with _refused(text):
+        parsed = _ENVIRONMENT.parse(text)
+        below: list[nodes.Node] = [parsed]
+        for _ in range(_MAX_DEPTH + 1):
+            for node in below:
+                _check(node)
+            below = [child for node in below for child in node.iter_child_nodes()]
+            if not below:
+                return parsed
+        raise SecurityError(f"deeper than {_MAX_DEPTH}")
 
 
-def render(template: TemplateText, scope: Scope) -> str:
-    """Return the text that `template` stands for; `MetadataError` for unknown names and wrong types.
-
-    Examples
-    --------
-    >>> f = parse_template("{{c}}.org")
-    >>> render(parse_template("http://{{u}}/{{ f(c='text') }}/{{ (i + 1) * 1000 }}"), {"u": "a", "f": f, "i": 2})
-    'http://a/text.org/3000'
-    """
-    texts: list[str] = []
-    size = 0
-    for part in template.parts:
-        texts.append(part if isinstance(part, str) else str(evaluate(part, scope, template.source)))
-        size += len(texts[-1])
-        if size > _MAX_RENDERED:
-            raise _error(template.source, f"at most {_MAX_RENDERED} characters when rendered")
-    return "".join(texts)
+def _check(node: nodes.Node) -> None:
+    if not isinstance(node, _NODES):
+        raise SecurityError(f"no {type(node).__name__}: names, numbers, strings, operators and calls of templates")
+    if isinstance(node, nodes.Const) and not (isinstance(node.value, str) or -_MAX_INT < _int(node.value) < _MAX_INT):
+        raise SecurityError("numbers are integers below 2**63")
+    if isinstance(node, nodes.Call) and (node.args or node.dyn_args or node.dyn_kwargs):
+        raise SecurityError("arguments have keywords")
 
 
-def evaluate(expression: Expression, scope: Scope, source: str) -> int | str:
-    """Return the value of an expression; `source` is what an error shows."""
-    if isinstance(expression, Value):
-        return expression.value
-    if isinstance(expression, Name):
-        value = _look_up(expression.name, scope, source)
-        if isinstance(value, TemplateText):
-            raise _error(source, f"a call: template {expression.name!r} has parameters")
-        return value
-    if isinstance(expression, Call):
-        called = _look_up(expression.name, scope, source)
-        if not isinstance(called, TemplateText):
-            raise _error(source, f"no call: {expression.name!r} has no parameters")
-        arguments = {name: evaluate(argument, scope, source) for name, argument in expression.arguments}
-        # only its own arguments are known in there, so that templates cannot call one another without end
-        return render(called, arguments)
-    left, right = (evaluate(operand, scope, source) for operand in (expression.left, expression.right))
-    if isinstance(left, str) or isinstance(right, str):
-        raise _error(source, "integers on both sides of an operator")
-    return _calculate(expression.operator, left, right, source)
+def _int(value: object) -> int:
+    return value if isinstance(value, int) else _MAX_INT
 
 
-def evaluate_columns(
-    expression: Expression, columns: Mapping[str, NDArray[np.int64]], source: str
-) -> NDArray[np.int64] | None:
-    """Return the values of an expression of integers for many values of its names at once.
-
-    The columns broadcast against each other. ``None``: it has strings or calls in it, or might overflow; go row by
-    row then.
-    """
-    result = _bounded(expression, columns, source)
-    return None if result is None else result[0]
-
-
-_Bounded = tuple[NDArray[np.int64], int, int]
-"""Values, and bounds that they cannot leave whatever the rows are: Python's integers, which do not overflow."""
-
-
-def _bounded(expression: Expression, columns: Mapping[str, NDArray[np.int64]], source: str) -> _Bounded | None:
-    if isinstance(expression, Value):
-        value = expression.value
-        return None if isinstance(value, str) else (np.array(value), value, value)
-    if isinstance(expression, Name):
-        column = columns.get(expression.name)
-        return None if column is None else (column, int(column.min()), int(column.max()))
-    if isinstance(expression, Call):
-        return None
-    left, right = (_bounded(operand, columns, source) for operand in (expression.left, expression.right))
-    return None if left is None or right is None else _combined(expression.operator, left, right)
-
-
-def _combined(operator: str, left: _Bounded, right: _Bounded) -> _Bounded | None:
-    (a, a_low, a_high), (b, b_low, b_high) = left, right
-    function: np.ufunc
-    match operator:
-        case "+":
-            bounds, function = [a_low + b_low, a_high + b_high], np.add
-        case "-":
-            bounds, function = [a_low - b_high, a_high - b_low], np.subtract
-        case "*":
-            bounds, function = [x * y for x in (a_low, a_high) for y in (b_low, b_high)], np.multiply
-        case _:
-            bounds, function = [a_low, a_high, 0, b_high], np.floor_divide if operator == "//" else np.remainder
-            if b_low <= 0:  # a zero, which numpy would let pass, or negative numbers that turn the bounds round
-                return None
-    if max(map(abs, bounds)) >= _MAX_INT:
-        return None
-    return function(a, b), min(bounds), max(bounds)
-
-
-def _calculate(operator: str, left: int, right: int, source: str) -> int:
-    if operator in {"//", "%"} and right == 0:
-        raise _error(source, "no division by zero")
-    match operator:
-        case "+":
-            result = left + right
-        case "-":
-            result = left - right
-        case "*":
-            result = left * right
-        case "//":
-            result = left // right
-        case _:
-            result = left % right
-    if not -_MAX_INT < result < _MAX_INT:
-        raise _error(source, "results below 2**63")
-    return result
-
-
-def _look_up(name: str, scope: Scope, source: str) -> int | str | TemplateText:
-    if name not in scope:
-        raise _error(source, f"only known names; {name!r} is not one of {sorted(scope)[:20]}")
-    return scope[name]
-
-
-def _names(expression: Expression) -> frozenset[str]:
-    if isinstance(expression, Value):
-        return frozenset()
-    if isinstance(expression, Name):
-        return frozenset({expression.name})
-    if isinstance(expression, Call):
-        return frozenset({expression.name}).union(*(_names(argument) for _, argument in expression.arguments))
-    return _names(expression.left) | _names(expression.right)
+@contextmanager
+def _refused(text: str) -> Iterator[None]:
+    try:
+        yield
+    except (TemplateError, ArithmeticError, TypeError, ValueError, SyntaxError, RecursionError) as error:
+        raise _error(text, f"a template as in jinja2, without statements and filters: {error}") from None
 
 
 def _error(text: str, expected: str) -> MetadataError:
     return MetadataError(key="<references>", field="template", got=text[:200], expected=expected)
 
 
-class _Parser:
-    """Recursive descent over the tokens of one expression."""
+def add_generated(builder: ReferenceBuilder, gen: JSON, templates: Templates, source: str) -> None:
+    """Add what ``gen`` stands for to `builder`.
 
-    def __init__(self, source: str, text: str) -> None:
-        self._source = source
-        self._tokens: list[tuple[str, str]] = []
-        self._at = 0
-        self._depth = 0
-        if len(text) > _MAX_EXPRESSION:
-            raise _error(source, f"expressions of at most {_MAX_EXPRESSION} characters")
-        at, text = 0, text.rstrip()
-        while at < len(text):
-            if (match := _TOKEN.match(text, at)) is None:
-                raise self._wrong(f"cannot read {text[at : at + 20]!r}")
-            kind = ("integer", "name", "string", "operator")[(match.lastindex or 1) - 1]
-            self._tokens.append((kind, match[match.lastindex or 1]))
-            at = match.end()
-        if len(self._tokens) > _MAX_TOKENS:
-            raise self._wrong(f"more than {_MAX_TOKENS} names, numbers and operators")
-
-    def parse(self) -> Expression:
-        """Return the expression; all of the text must belong to it."""
-        result = self._sum()
-        if self._at < len(self._tokens):
-            raise self._wrong(f"{self._tokens[self._at][1]!r} is left over")
-        return result
-
-    def _wrong(self, what: str) -> MetadataError:
-        return _error(
-            self._source, f"names, integers, + - * // %, parentheses and template calls with keywords: {what}"
+    Raises
+    ------
+    MetadataError
+        For entries that are not what the specification demands, and for products beyond `MAX_GENERATED`.
+    """
+    if not isinstance(gen, list) or not all(isinstance(entry, dict) for entry in gen):
+        raise MetadataError(key=source, field="gen", got=gen, expected="a list of objects")
+    generators = [_Generator(entry, templates, f"gen[{i}]", source) for i, entry in enumerate(gen)]
+    n_references = sum(generator.size for generator in generators)
+    if n_references > MAX_GENERATED:
+        raise MetadataError(
+            key=source,
+            field="gen",
+            got=f"{n_references} references",
+            expected=f"at most {MAX_GENERATED}: write a set of this size as parquet, which is opened piece by piece",
         )
+    for generator in generators:
+        if generator.size:
+            generator.add_to(builder)
 
-    def _peek(self) -> Any:
-        return self._tokens[self._at] if self._at < len(self._tokens) else ("end", "")
 
-    def _take(self, *operators: str) -> str | None:
-        kind, text = self._peek()
-        if kind == "operator" and text in operators:
-            self._at += 1
-            return str(text)
-        return None
+class _Generator:
+    """One entry of ``gen``, checked."""
 
-    def _expect(self, operator: str) -> None:
-        if self._take(operator) is None:
-            raise self._wrong(f"expected {operator!r} at {self._peek()[1] or 'the end'!r}")
+    def __init__(self, entry: Mapping[str, JSON], templates: Templates, field: str, source: str) -> None:
+        self._templates, self._field, self._source = templates, field, source
+        dimensions = entry.get("dimensions")
+        if not isinstance(dimensions, dict) or not dimensions:
+            raise self._error("dimensions", dimensions, "an object with one or more variables")
+        self._values = {name: self._dimension(name, value) for name, value in dimensions.items()}
+        self.size = prod(map(len, self._values.values()))
+        self._texts = dict[str, str]()
+        for member in ("key", "url", "offset", "length"):
+            text = entry.get(member)
+            if type(text) is int and member in {"offset", "length"}:  # no jinja-str, but what people write
+                text = str(text)
+            if isinstance(text, str):
+                self._texts[member] = text
+            elif text is not None or member in {"key", "url"}:
+                raise self._error(member, text, "a string")
+        if ("offset" in self._texts) != ("length" in self._texts):
+            raise self._error("offset", entry.get("offset"), "'offset' and 'length' both, or neither")
 
-    def _sum(self) -> Expression:
-        result = self._product()
-        while operator := self._take("+", "-"):
-            result = Operation(operator, result, self._product())
-        return result
+    def _dimension(self, name: str, value: JSON) -> range | list[int]:
+        if isinstance(value, list) and all(type(item) is int and abs(item) < 2**62 for item in value):
+            return value
+        if not isinstance(value, dict):
+            raise self._error(name, value, "a list of integers, or an object with 'stop'")
+        start, stop, step = (
+            value.get(member, default) for member, default in (("start", 0), ("stop", ""), ("step", 1))
+        )
+        if not all(type(item) is int and abs(item) < 2**62 for item in (start, stop, step)) or step == 0:
+            raise self._error(name, value, "integers 'stop' and perhaps 'start' and 'step', which is not 0")
+        return range(start, stop, step)
 
-    def _product(self) -> Expression:
-        result = self._factor()
-        while operator := self._take("*", "//", "%"):
-            result = Operation(operator, result, self._factor())
-        return result
+    def add_to(self, builder: ReferenceBuilder) -> None:
+        """Add all references, a block of keys at a time."""
+        used = names_of(_parsed(self._texts["key"]))
+        # of a variable that is not in the key, the last value replaces the others
+        values = {name: each if name in used else each[-1:] for name, each in self._values.items()}
+        shape, keys = self._strings("key", values)
+        columns = [
+            np.broadcast_to(self._numbers(member, values, convert, absent), shape).flat
+            for member, convert, absent in (
+                ("url", builder.url_id, 0),
+                ("offset", self._number, 0),
+                ("length", self._number, WHOLE),
+            )
+        ]
+        start = 0
+        while block := list(islice(keys, _BLOCK)):
+            stop = start + len(block)
+            builder.add_many(block, *(column[start:stop] for column in columns))
+            start = stop
 
-    def _factor(self) -> Expression:
-        self._depth += 1
-        if self._depth > _MAX_DEPTH:
-            raise self._wrong(f"deeper than {_MAX_DEPTH}")
-        try:
-            if self._take("-"):
-                return Operation("-", Value(0), self._factor())
-            if self._take("("):
-                result = self._sum()
-                self._expect(")")
-                return result
-            return self._atom()
-        finally:
-            self._depth -= 1
+    def _strings(self, member: str, values: Mapping[str, Sequence[int]]) -> tuple[list[int], Iterator[str]]:
+        """Return what a member is rendered to, each string once, and their shape: 1 along variables not in it."""
+        text = self._texts[member]
+        used = [name for name in values if name in names_of(_parsed(text))]
+        rows = product(*(values[name] for name in used))
+        shape = [len(each) if name in used else 1 for name, each in values.items()]
+        return shape, self._templates.rows(text, used, rows)
 
-    def _atom(self) -> Expression:
-        kind, text = self._peek()
-        self._at += 1
-        if kind == "integer":
-            return Value(int(text))
-        if kind == "string":
-            return Value(text[1:-1])
-        if kind != "name":
-            self._at -= 1
-            raise self._wrong(f"nothing to evaluate at {text or 'the end'!r}")
-        if not self._take("("):
-            return Name(text)
-        arguments: dict[str, Expression] = {}
-        while not self._take(")"):
-            if arguments:
-                self._expect(",")
-            kind, name = self._peek()
-            if kind != "name" or name in arguments:
-                raise self._wrong(f"expected a new keyword at {name or 'the end'!r}")
-            self._at += 1
-            self._expect("=")
-            arguments[name] = self._sum()
-        return Call(text, tuple(arguments.items()))
+    def _numbers(
+        self, member: str, values: Mapping[str, Sequence[int]], convert: Callable[[str], int], absent: int
+    ) -> NDArray[np.int64]:
+        if member not in self._texts:
+            return np.array(absent)
+        shape, strings = self._strings(member, values)
+        return np.fromiter(map(convert, strings), np.int64, prod(shape)).reshape(shape)
+
+    def _number(self, text: str) -> int:
+        stripped = text.strip()
+        if not (stripped.isascii() and stripped.isdigit() and len(stripped) < 20) or int(stripped) >= _MAX_INT:  # noqa: PLR2004
+            raise self._error("offset and length", text, "integers in 0..2**63-1 when rendered")
+        return int(stripped)
+
+    def _error(self, member: str, got: object, expected: str) -> MetadataError:
+        return MetadataError(key=self._source, field=f"{self._field}: {member}", got=got, expected=expected)
