@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from chunkmill.array.present_keys import Numbers
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import cut_evenly, in_threads
-from chunkmill.model.grid import Region
+from chunkmill.model.grid import ChunkCoords, Region
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import uncached
 from chunkmill.stores.read_versions import digest_of, has_versions, list_versions, version_now
@@ -40,9 +40,10 @@ class StoreKeys(NamedTuple):
     def of(cls, array: StoredArray, region: Region, present: Numbers | None = None) -> StoreKeys:
         """Return the store keys of a region; of an array that was listed, those with the numbers `present`."""
         store, layout = uncached(array.store), array.write_layout
-        if present is None:
-            return cls(store, array.prefix, array.keys(region))
-        coords = map(layout.grid.coords_of, present.tolist())
+        if present is None:  # one by one: in stores that lie, a region has more keys than memory holds
+            coords: Iterable[ChunkCoords] = (overlap.coords for overlap in layout.grid.overlaps(region))
+        else:
+            coords = map(layout.grid.coords_of, present.tolist())
         return cls(store, array.prefix, map(layout.locator.key, coords))
 
 
