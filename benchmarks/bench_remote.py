@@ -331,7 +331,7 @@ def in_turn(contenders: Contenders, n_rounds: int, n_slow: int | None = None) ->
 
 def n_requests(a: cm.Array) -> int:
     """Return how many requests reading the whole array takes."""
-    from chunkmill.stores.metered import Meter, MeteredStore
+    from chunkmill.stores.wrapper import Meter, MeteredStore
 
     meter = Meter()
     metered = type(a)(a.stored.with_store(MeteredStore(a.store, meter)))

@@ -15,8 +15,7 @@ import chunkmill as cm
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.references.write import to_references
-from chunkmill.stores.reference import ReferenceStore
-from chunkmill.stores.reference_targets import Targets
+from chunkmill.stores.reference import ReferenceStore, Targets
 
 pytestmark = servers.WARNINGS
 

@@ -19,7 +19,7 @@ from chunkmill.journal.journal import Journal
 from chunkmill.journal.names import JOB_PREFIX
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.partial_files import PARTIAL_SUFFIX
+from chunkmill.stores.posix_file import PARTIAL_SUFFIX
 
 pytestmark = WARNINGS
 

@@ -28,7 +28,7 @@ from chunkmill.errors import ChunkError, ChunkmillError, NodeNotFound, StoreErro
 from chunkmill.stores import local
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.open import open_store
-from chunkmill.stores.partial_files import PARTIAL_SUFFIX
+from chunkmill.stores.posix_file import PARTIAL_SUFFIX
 
 pytestmark = [*WARNINGS, pytest.mark.slow]
 

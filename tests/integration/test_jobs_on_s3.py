@@ -10,10 +10,9 @@ from chunkmill.errors import ChunkError, JobError, NodeBeingReplaced, StoreError
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.capabilities import copy_value
-from chunkmill.stores.guarded import GuardedStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
-from chunkmill.stores.read_versions import ReadVersions, digest_of, list_versions, noting, version_now
+from chunkmill.stores.wrapper import GuardedStore, ReadVersions, digest_of, list_versions, noting, version_now
 
 pytestmark = WARNINGS
 

@@ -8,7 +8,7 @@ import pytest
 from support.systems import NEEDS_NEW_NAMES
 
 import chunkmill as cm
-from chunkmill.stores import partial_files
+from chunkmill.stores import posix_file
 
 VALUES = np.arange(16, dtype="i4").reshape(4, 4)
 JOURNAL = ".chunkmill-job-ca978112ca1bbdca"  # of "a"
@@ -16,7 +16,7 @@ JOURNAL = ".chunkmill-job-ca978112ca1bbdca"  # of "a"
 
 def dead_name(name):
     """Return the name that a process which has ended would have given to a hidden file or directory."""
-    text = f"from chunkmill.stores.partial_files import partial_name; print(partial_name({name!r}))"
+    text = f"from chunkmill.stores.posix_file import partial_name; print(partial_name({name!r}))"
     return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.strip()
 
 
@@ -90,8 +90,8 @@ def test_a_new_node_that_is_complete_stays_for_a_day(tmp_path, monkeypatch):
     (left / ".chunkmill-new-0123abcd").write_bytes(b"0123abcd")
     cm.check(tmp_path / "s.zarr", repair=True)
     assert left.exists()
-    now = partial_files.time.time() + 25 * 3600
-    monkeypatch.setattr(partial_files.time, "time", lambda: now)
-    monkeypatch.setattr(partial_files, "_now_in", lambda _: now)
+    now = posix_file.time.time() + 25 * 3600
+    monkeypatch.setattr(posix_file.time, "time", lambda: now)
+    monkeypatch.setattr(posix_file, "_now_in", lambda _: now)
     cm.check(tmp_path / "s.zarr", repair=True)
     assert not left.exists()

@@ -18,7 +18,7 @@ from pathlib import Path
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.read_versions import RecordVersion, has_versions, version_now
+from chunkmill.stores.wrapper import RecordVersion, has_versions, version_now
 
 __all__ = [
     "FailingStore",

@@ -7,8 +7,8 @@ import json
 from chunkmill.journal.names import JOB_PREFIX
 from chunkmill.runtime.job import Job
 from chunkmill.runtime.stage import Stage, TaskResult
-from chunkmill.stores.metered import Meter, MeteredStore
-from chunkmill.stores.partial_files import origin
+from chunkmill.stores.posix_file import origin
+from chunkmill.stores.wrapper import Meter, MeteredStore
 
 __all__ = ["dead_heartbeat", "journal_keys", "make_job", "put"]
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from chunkmill.stores import directories, directory_lock, posix_file
+from chunkmill.stores import directories, posix_file
 
 __all__ = [
     "NEEDS_DESCRIPTORS",
@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 NEEDS_FORK = pytest.mark.skipif(not hasattr(os, "fork"), reason="FORKS ARE NOT TESTED: this system has none")
-NEEDS_FLOCK = pytest.mark.skipif(not directory_lock.CAN_LOCK, reason="FLOCK IS NOT TESTED: this system has none")
+NEEDS_FLOCK = pytest.mark.skipif(not directories.CAN_LOCK, reason="FLOCK IS NOT TESTED: this system has none")
 NEEDS_PIPES = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="PIPES ARE NOT TESTED: this system names none")
 NEEDS_NEW_NAMES = pytest.mark.skipif(
     posix_file._renameat2() is None, reason="CREATING WITHOUT A LOCK IS NOT TESTED: this system has no renameat2"

@@ -10,8 +10,8 @@ from support.small_jobs import make_job, put
 import chunkmill as cm
 from chunkmill.log import LOG, without_secrets
 from chunkmill.runtime.job import run_job
-from chunkmill.stores.guarded import GuardedStore
 from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.wrapper import GuardedStore
 
 
 def test_a_job_tells_of_its_beginning_its_stages_its_resuming_and_its_end(caplog):

@@ -15,9 +15,7 @@ from chunkmill.model.grid import Region
 from chunkmill.model.references import ReferenceSet
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import HoldsReferences, uncached
-from chunkmill.stores.guarded import guarded
-from chunkmill.stores.metered import Meter, MeteredStore
-from chunkmill.stores.wrapper import ListedStore, listed_keys
+from chunkmill.stores.wrapper import ListedStore, Meter, MeteredStore, guarded, listed_keys
 
 __all__ = [
     "begun_bytes",

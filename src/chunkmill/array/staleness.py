@@ -31,8 +31,7 @@ from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.model.metadata import ArrayMetadata, parents_of
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
 from chunkmill.stores.capabilities import can_list, innermost, is_empty, n_publications, pinned, uncached
-from chunkmill.stores.guarded import AsksAboutChunks
-from chunkmill.stores.read_versions import has_versions, version_now
+from chunkmill.stores.wrapper import AsksAboutChunks, has_versions, version_now
 
 __all__ = [
     "as_it_is_now",

@@ -42,8 +42,8 @@ from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import sweep_partial_files, uncached
 from chunkmill.stores.conflicts import PROBE_PREFIX
 from chunkmill.stores.open import open_plain_store
-from chunkmill.stores.partial_files import PARTIAL_SUFFIX
 from chunkmill.stores.places import place_of
+from chunkmill.stores.posix_file import PARTIAL_SUFFIX
 
 __all__ = ["CheckReport", "check", "check_store"]
 

@@ -41,7 +41,7 @@ from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.stage import Stage, TaskResult, TaskSpecs
 from chunkmill.runtime.stage_runner import run_once
 from chunkmill.runtime.worker_memory import Worker, current_worker
-from chunkmill.stores.metered import Meter
+from chunkmill.stores.wrapper import Meter
 
 __all__ = ["Difference", "VerifyReport", "compare", "compare_values", "shown_region", "verify"]
 

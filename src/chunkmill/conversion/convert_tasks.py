@@ -35,7 +35,7 @@ from chunkmill.conversion.estimate import TaskMemory
 from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.runtime.stage import TaskResult
-from chunkmill.stores.metered import Meter, MeteredStore
+from chunkmill.stores.wrapper import Meter, MeteredStore
 
 __all__ = ["ArrayTransfer", "covered", "transfer_group", "transfer_inputs", "transfer_keys", "transfer_reads"]
 __all__ += ["transfer_share", "transfer_shows"]

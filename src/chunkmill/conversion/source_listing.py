@@ -24,7 +24,7 @@ from chunkmill.journal.inputs import Listings, StoreKeys, digest_now
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.runtime.stage import TaskSpecs
 from chunkmill.stores.capabilities import uncached
-from chunkmill.stores.read_versions import has_versions
+from chunkmill.stores.wrapper import has_versions
 
 __all__ = [
     "Listed",

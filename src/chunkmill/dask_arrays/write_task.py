@@ -37,9 +37,8 @@ from chunkmill.model.user_values import block_as_dtype, checked_block
 from chunkmill.runtime.cancellation import unless_cancelled
 from chunkmill.runtime.preflight import check_process
 from chunkmill.runtime.scheduler import worker_task
-from chunkmill.stores.guarded import Guard
-from chunkmill.stores.metered import Meter
 from chunkmill.stores.transactions import Changes, changes_taken, joined
+from chunkmill.stores.wrapper import Guard, Meter
 
 __all__ = [
     "ChangedCounts",

@@ -7,7 +7,7 @@ in our pid namespace of this boot, or where this process saw its heartbeat uncha
 clock. Only a client that wants the lease waits for that (`watch`); to others it is silent, and counts as alive.
 
 A process may sleep between its question and its write. Where the store compares versions, the write then fails
-(`chunkmill.stores.guarded`); where it does not, one store key for each thread of that process gets its old value back.
+(`chunkmill.stores.wrapper`); where it does not, one store key for each thread of that process gets its old value back.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from chunkmill.log import LOG
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import Store
 from chunkmill.stores.conflicts import create, swap
-from chunkmill.stores.partial_files import is_gone, origin
+from chunkmill.stores.posix_file import is_gone, origin
 
 __all__ = ["CHECK_SECONDS", "HEARTBEAT_SECONDS", "LIVE_SECONDS", "Heartbeat", "age", "alive_briefly", "any_live"]
 __all__ += ["clock", "end_dead", "heartbeats_below", "is_live", "silence", "stored_beats", "watch"]

@@ -1,6 +1,6 @@
 """Compare what tasks on record have read with what there is now, when their job is resumed (P7).
 
-A record holds a digest of the versions of all values that its task read (`chunkmill.stores.read_versions`). Where the
+A record holds a digest of the versions of all values that its task read (`chunkmill.stores.wrapper`). Where the
 source was written in place since, the digest is another one, and the task is done again: else the target would hold
 old values next to new ones. Versions come with the values. They are asked for again where records are
 read: by listing where requests cost latency, else file by file.
@@ -22,7 +22,7 @@ from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.model.grid import ChunkCoords, Region
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import uncached
-from chunkmill.stores.read_versions import digest_of, has_versions, list_versions, version_now
+from chunkmill.stores.wrapper import digest_of, has_versions, list_versions, version_now
 
 __all__ = ["Inputs", "Listings", "StoreKeys", "digest_now", "inputs_of"]
 

@@ -29,8 +29,7 @@ from chunkmill.stores.open import (
     open_store,
     without_reference_options,
 )
-from chunkmill.stores.reference import ReferenceStore
-from chunkmill.stores.reference_targets import Targets, split_url
+from chunkmill.stores.reference import ReferenceStore, Targets, split_url
 
 __all__ = ["is_reference_file", "is_reference_set", "open_reference_file", "open_reference_store"]
 

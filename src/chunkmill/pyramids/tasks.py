@@ -35,8 +35,8 @@ from chunkmill.pyramids.labels import LabelList, with_windows
 from chunkmill.pyramids.levels import LevelBlocks, block_region, pairs_of, region_above, tasks_of, under
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, Stage, TaskResult
 from chunkmill.stores.base import REQUESTS_AT_ONCE
-from chunkmill.stores.metered import Meter
 from chunkmill.stores.remembered import RememberedReads
+from chunkmill.stores.wrapper import Meter
 
 __all__ = ["LevelStage", "PyramidWriter", "level_inputs", "level_reads", "level_shows", "write_block"]
 

@@ -30,7 +30,7 @@ from chunkmill.stores.capabilities import delete_keys, stage, swap_in, sweep_par
 from chunkmill.stores.conflicts import swap
 from chunkmill.stores.open import may_be_reference_file, open_plain_store
 from chunkmill.stores.places import parse_url_pipeline
-from chunkmill.stores.reference_targets import split_url
+from chunkmill.stores.reference import split_url
 
 __all__ = ["SetFile", "in_memory", "matching_urls"]
 

@@ -31,7 +31,7 @@ from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_KEYS, Stage, TaskResul
 from chunkmill.runtime.stage_runner import StageResult, run_once
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.capabilities import can_list, list_sizes
-from chunkmill.stores.metered import Meter
+from chunkmill.stores.wrapper import Meter
 
 __all__ = ["ChunkTable", "Column", "Container", "ReferencedArray", "key_of", "locate_references"]
 

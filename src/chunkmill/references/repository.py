@@ -23,7 +23,7 @@ from chunkmill.nodes.opening import find_stored, open_target_store
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import Store
 from chunkmill.stores.open import open_plain_store
-from chunkmill.stores.reference_targets import split_url
+from chunkmill.stores.reference import split_url
 from chunkmill.stores.transactions import RefersToChunks, one_commit, referring
 
 __all__ = ["Repository"]

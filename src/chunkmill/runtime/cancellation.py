@@ -30,7 +30,7 @@ from chunkmill.runtime.cluster_tasks import cluster_facts, is_connected
 from chunkmill.runtime.scheduler import Scheduler, worker_task
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import sweep_partial_files
-from chunkmill.stores.guarded import Guard, write_guard
+from chunkmill.stores.wrapper import Guard, write_guard
 
 __all__ = [
     "abandon",

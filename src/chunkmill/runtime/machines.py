@@ -20,7 +20,7 @@ from chunkmill.runtime.cluster_tasks import answered, cluster_facts, scheduler_n
 from chunkmill.runtime.preflight import worker_name
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import can_sync, make_durable
-from chunkmill.stores.partial_files import origin
+from chunkmill.stores.posix_file import origin
 
 __all__ = ["run_and_say_where", "sync_other_machines"]
 

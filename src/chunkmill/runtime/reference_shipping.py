@@ -23,8 +23,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import StoreError
 from chunkmill.model.references import Reference, ReferenceSet
 from chunkmill.stores.capabilities import HoldsReferences
-from chunkmill.stores.reference import ReferenceStore
-from chunkmill.stores.reference_targets import Targets
+from chunkmill.stores.reference import ReferenceStore, Targets
 
 __all__ = ["Reads", "ReferenceSender", "TaskReferences", "references_in_scope"]
 

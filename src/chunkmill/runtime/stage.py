@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from chunkmill.journal.inputs import Inputs
 from chunkmill.runtime.reference_shipping import Reads
 from chunkmill.stores.base import Store
-from chunkmill.stores.metered import Meter
+from chunkmill.stores.wrapper import Meter
 
 __all__ = [
     "LEAST_TASKS",
@@ -130,7 +130,7 @@ class TaskResult:
     details
         Further results for the client, few and small.
     reads
-        Mark of the versions of what was read, by `chunkmill.stores.read_versions.digest_of`; ``None``: not known.
+        Mark of the versions of what was read, by `chunkmill.stores.wrapper.digest_of`; ``None``: not known.
     """
 
     counts: Mapping[str, int]

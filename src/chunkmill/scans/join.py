@@ -35,8 +35,7 @@ from chunkmill.nodes.group import Group
 from chunkmill.scans.hdf5 import MAX_INLINE_BYTES, stored_whole, with_way_out
 from chunkmill.scans.parse import CachedFile
 from chunkmill.scans.times import Times, calendar_of, in_one_unit, is_time
-from chunkmill.stores.reference import ReferenceStore
-from chunkmill.stores.reference_targets import Targets
+from chunkmill.stores.reference import ReferenceStore, Targets
 
 __all__ = ["Joined", "LoadedArray", "ParsedFile", "Place", "joined", "parsed_file", "places_of", "with_data"]
 

@@ -28,8 +28,7 @@ from chunkmill.model.references import ReferenceSet
 from chunkmill.scans.hdf5 import add_group, parse_hdf5
 from chunkmill.scans.kerchunk import parse_fits, parse_grib, parse_netcdf3
 from chunkmill.stores.obstore_clients import location_of
-from chunkmill.stores.reference import ReferenceStore
-from chunkmill.stores.reference_targets import Targets
+from chunkmill.stores.reference import ReferenceStore, Targets
 
 __all__ = ["KINDS", "CachedFile", "Parser", "kind_of", "open_file", "parse_file", "targets_of"]
 

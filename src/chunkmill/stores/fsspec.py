@@ -58,7 +58,7 @@ from chunkmill.stores.fsspec_services import (
     hidden_failure,
     http_url,
 )
-from chunkmill.stores.partial_files import PARTIAL_SUFFIX
+from chunkmill.stores.posix_file import PARTIAL_SUFFIX
 from chunkmill.stores.read_ahead import get_ahead
 
 __all__ = ["FsspecStore", "without_dirs"]

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from chunkmill.stores.base import ByteRange
-from chunkmill.stores.partial_files import partial_name
+from chunkmill.stores.posix_file import partial_name
 
 __all__ = [
     "ABSENT",

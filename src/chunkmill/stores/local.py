@@ -16,23 +16,24 @@ from typing import Any
 from chunkmill.config import setting
 from chunkmill.errors import StoreError
 from chunkmill.log import LOG
-from chunkmill.stores import partial_files
 from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
 from chunkmill.stores.capabilities import RecordVersion
-from chunkmill.stores.directories import ReplacesDirectories
-from chunkmill.stores.directory_lock import locked, locks_reach_all, replace_if
-from chunkmill.stores.partial_files import PARTIAL_SUFFIX, partial_name
+from chunkmill.stores.directories import ReplacesDirectories, locked, locks_reach_all, replace_if
 from chunkmill.stores.posix_file import (
+    PARTIAL_SUFFIX,
     check_name,
     create,
     leads_up,
     open_to_read,
+    partial_name,
     read_array,
     read_part,
     remove,
     rename_new,
     replace,
     stamp,
+    sweep,
+    sweep_copies,
     sync_directory,
     sync_file_system,
     version_from,
@@ -408,9 +409,9 @@ class LocalStore(ReplacesDirectories):
         """
         if self._own_link(prefix):
             return []
-        found = [*partial_files.sweep(self._directory(prefix), remove=remove, recursive=recursive)]
+        found = [*sweep(self._directory(prefix), remove=remove, recursive=recursive)]
         if recursive and not prefix:
-            found += partial_files.sweep_copies(self._root, remove=remove)
+            found += sweep_copies(self._root, remove=remove)
         return sorted(os.path.relpath(path, self._root).replace(os.sep, "/") for path in found)
 
     # --- names

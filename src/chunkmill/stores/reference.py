@@ -1,23 +1,36 @@
 """Store over a reference set: values come from bytes in the set, or from ranges of its targets.
 
-Read-only. No event loop of its own, no ReferenceFileSystem: targets are ordinary stores
-(`chunkmill.stores.reference_targets`), so that one set may mix local files, S3 and HTTP. Not here: parsing sets
-(`chunkmill.formats`).
+Read-only. No event loop of its own, no ReferenceFileSystem: targets are ordinary stores, so that one set may mix local
+files, S3 and HTTP. A url is cut into a root that many targets share (a bucket, a host, the local disk) and a key below
+it, so that one store, with its connections and its limit of concurrent requests, serves them all. Not here: parsing
+sets (`chunkmill.formats`).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+import os
+import posixpath
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import quote, unquote
 
 from chunkmill.errors import StoreError
 from chunkmill.model.references import Reference, References, ReferenceSet
-from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
-from chunkmill.stores.reference_targets import Targets
+from chunkmill.stores.base import ByteRange, ByteSpan, Store, check_key, check_prefix, range_bounds
+from chunkmill.stores.open import open_store
 
-__all__ = ["ReferenceStore"]
+__all__ = [
+    "ALL_PROTOCOLS",
+    "ReferenceStore",
+    "Targets",
+    "split_url",
+]
 
 _WINDOW = 512  # spans looked up before their bytes are asked for
 
@@ -240,3 +253,284 @@ class ReferenceStore:
 
 def _is_empty(span: ByteSpan) -> bool:
     return span.byte_range is not None and span.byte_range.length == 0
+
+
+ALL_PROTOCOLS = "*"
+"""Among the allowed protocols: any."""
+
+_LOCAL = frozenset({"file", "memory"})
+# what a set from the network may name by default: services that answer anyone, or credentials of their own, and
+# filesystems that only open what another link of the chain names. Not sftp, smb, git, dask, …: they reach into
+# networks and machines that the author of the set has no business in
+_REMOTE = frozenset(
+    {"abfs", "adl", "data", "gs", "hf", "http", "https", "oci", "oss", "s3", "wasb"}
+    | {"blockcache", "cached", "filecache", "simplecache", "tar", "zip"}
+)
+_ALIASES = {"local": "file", "s3a": "s3", "s3n": "s3", "gcs": "gs", "az": "abfs", "abfss": "abfs", "wasbs": "wasb"}
+# their options may serve a set and its targets alike: credentials are not sent, or only to the one service
+_SHARED = frozenset({"s3", "gs", "abfs", "adl", "oci", "oss"})
+_LINK = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:://|$)")
+_MAX_STORES = 256
+
+
+class Targets:
+    """Opens targets: their protocols' options, and which protocols are allowed.
+
+    Parameters
+    ----------
+    source
+        Url of the reference set; what is allowed by default depends on its place. A set on the local disk (or in
+        memory) may point anywhere. A set from the network may point to the network's common services and to its own
+        protocol, and not to local files.
+    remote_protocol
+        Protocol of urls that name none; `remote_options` may then be the options of that protocol themselves.
+    remote_options
+        By protocol, the options of the filesystems that hold the targets.
+    base
+        What relative paths are relative to: a path or a url. By default the folder of the set, then the working
+        directory, whichever has the first file that is asked for; a set from the network has its folder alone.
+    allowed_protocols
+        Replaces what is allowed by default; ``"*"`` among them: everything.
+    target
+        Url that ``[null, offset, length]`` stands for.
+    set_options
+        Options of the filesystem that holds the set itself. Object stores of the same protocol are opened with them
+        unless `remote_options` says otherwise; web servers are not, since headers may carry secrets.
+    is_folder
+        Whether `source` is a folder, as sets in parquet are.
+
+    Examples
+    --------
+    >>> Targets("/data/refs.json", base="/data").split("a/b.nc")
+    ('file:///', 'data/a/b.nc')
+    >>> Targets("s3://bucket/refs.json").split("https://host/x/a%20b.nc?token=1")
+    ('https://host?token=1', 'x/a b.nc')
+    >>> Targets("s3://bucket/x/refs.json").split("a.nc")
+    ('s3://bucket', 'x/a.nc')
+    """
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        remote_protocol: str | None = None,
+        remote_options: Mapping[str, Any] | None = None,
+        base: str | os.PathLike[str] | None = None,
+        allowed_protocols: str | Iterable[str] | None = None,
+        target: str | None = None,
+        set_options: Mapping[str, Any] | None = None,
+        is_folder: bool = False,
+    ) -> None:
+        self.source = source
+        self._is_folder = is_folder
+        self._protocol = None if remote_protocol is None else _canonical(remote_protocol)
+        self._base = None if base is None else _absolute(os.fspath(base))
+        self.identity = (self._base, target)
+        """Base and target: with the set itself, they decide which files it refers to."""
+        self._target = target
+        own = _protocols(source)
+        self._is_local = set(own) <= _LOCAL | {"zip", "tar"}
+        self._options = _by_protocol(remote_options or {}, self._protocol)
+        if set_options and own[-1] in _SHARED and "::" not in source:
+            self._options.setdefault(own[-1], dict(set_options))
+        if allowed_protocols is None:
+            allowed = {ALL_PROTOCOLS} if self._is_local else {*_REMOTE, *own} - {"file"}
+        elif isinstance(allowed_protocols, str):
+            allowed = {_canonical(allowed_protocols)}
+        else:
+            allowed = {_canonical(protocol) for protocol in allowed_protocols}
+        self._allowed = frozenset(allowed)
+        self._stores: OrderedDict[str, Store] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in {"_stores", "_lock"}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _stores=OrderedDict(), _lock=threading.Lock())
+
+    def split(self, url: str | None) -> tuple[str, str]:
+        """Return root and key of a target; `StoreError` when it may not be opened."""
+        url = self.resolve(url)
+        for protocol in _protocols(url):
+            self._check(url, protocol)
+        return split_url(url)
+
+    def store(self, root: str) -> Store:
+        """Return the store of a root."""
+        with self._lock:
+            store = self._stores.get(root)
+            if store is None:
+                store = self._stores[root] = open_store(root, self._options_of(root))
+                if len(self._stores) > _MAX_STORES:
+                    self._stores.popitem(last=False)
+            return store
+
+    def _options_of(self, root: str) -> dict[str, Any] | None:
+        protocols = _protocols(root)
+        # options of http serve https, and not the other way round: they may hold what must be encrypted
+        options = {p: self._options.get(p, self._options.get("http" if p == "https" else p)) for p in protocols}
+        options = {p: own for p, own in options.items() if own is not None}
+        return options if "::" in root else options.get(protocols[0])
+
+    def is_remote(self, urls: Iterable[str | None]) -> bool:
+        """Return whether any of `urls` costs latency."""
+        return any(self._outermost(url or self._target or "") not in _LOCAL for url in urls)
+
+    def _outermost(self, url: str) -> str:
+        if not _has_protocol(url):
+            if self._protocol is not None:
+                return self._protocol
+            url = url if url.startswith("/") else self._base or ("" if self._is_local else self.source)
+        return _canonical(url.partition("://")[0].partition("::")[0]) if _has_protocol(url) else "file"
+
+    def is_relative(self, url: str | None) -> bool:
+        """Return whether the place of a target depends on a base."""
+        url = self._target if url is None else url
+        is_elsewhere = url is None or _has_protocol(url) or url.startswith("/")
+        return not is_elsewhere and self._protocol in {None, "file"}
+
+    def resolve(self, url: str | None) -> str:
+        """Return the absolute url of a target; `StoreError` when it is relative to something unknown.
+
+        Examples
+        --------
+        >>> Targets("/data/refs.json", base="s3://bucket/x").resolve("a.nc")
+        's3://bucket/x/a.nc'
+        """
+        if url is None:
+            if self._target is None:
+                raise self._refused("[null, …]", "the set names no target: give target= (fsspec's option of that name)")
+            url = self._target
+        if "\0" in url:
+            raise self._refused(url, "the url has a NUL in it")
+        if _has_protocol(url):
+            return url
+        if self._protocol not in {None, "file"}:
+            return f"{self._protocol}://{url.lstrip('/')}"
+        if url.startswith("/"):
+            return url
+        if self._base is None:
+            self._base = self._found_base(url)
+        return self._joined(self._base, url)
+
+    def _found_base(self, path: str) -> str:
+        """Return the first folder that has the file: once for all targets, and for all processes of a job."""
+        folders = self._folders()
+        if not self._is_local and len(folders) == 1:
+            return folders[0]
+        for folder in folders:
+            root, key = split_url(self._joined(folder, path))
+            if self.store(root).size(key) is not None:
+                return folder
+        looked = f", and there is none in {' or '.join(folders)}" if folders else ""
+        raise self._refused(path, f"the path is relative{looked}: say to what by base=, a path or a url")
+
+    def _folders(self) -> list[str]:
+        """Return the places that relative paths may be relative to."""
+        folders = []
+        if "::" not in self.source:
+            source = self.source.partition("?")[0] if self.source.startswith("http") else self.source
+            if self._is_folder:  # a set in parquet: its files are in it, or in its parent
+                folders.append(source.rstrip("/"))
+            folders.append(source.rstrip("/").rpartition("/")[0])
+        folders = [folder for folder in folders if folder.partition("://")[2].strip("/") or folder.startswith("/")]
+        return [*folders, str(Path.cwd())] if self._is_local else folders
+
+    def _joined(self, base: str, path: str) -> str:
+        protocol, slashes, folder = base.rpartition("://")
+        folder, question, query = folder.partition("?") if protocol in {"http", "https"} else (folder, "", "")
+        folder = folder.rstrip("/") + "/"
+        joined = posixpath.normpath(folder + path)
+        within = folder if self.identity[0] else folder[: folder.find("/") + 1]  # by default the bucket, or the host
+        if not joined.startswith(within):
+            # a local set may name any place by its absolute path; a base is a promise all the same
+            raise self._refused(path, f"the path leads out of base={base!r}")
+        return f"{protocol}{slashes}{joined}{question}{query}"
+
+    def _check(self, url: str, protocol: str) -> None:
+        if not self._allowed & {protocol, ALL_PROTOCOLS}:
+            raise self._refused(
+                url,
+                f"a set from {self.source} may not point to protocol {protocol!r}; if you trust it, "
+                f"give allowed_protocols=[{protocol!r}, …] or ['*']",
+            )
+
+    def _refused(self, url: str, reason: str) -> StoreError:
+        return StoreError(url=self.source, key="", reason=f"cannot open target {url!r}: {reason}")
+
+
+def _by_protocol(options: Mapping[str, Any], protocol: str | None) -> dict[str, dict[str, Any]]:
+    """Return options by protocol, whichever of fsspec's two spellings they come in."""
+    if protocol is not None and not any(_canonical(name) == protocol for name in options):
+        return {protocol: dict(options)}
+    if not all(isinstance(value, Mapping) for value in options.values()):
+        raise StoreError(
+            url="", key="", reason="remote_options are by protocol, as {'s3': {'anon': True}}; or name remote_protocol"
+        )
+    return {_canonical(name): dict(value) for name, value in options.items()}
+
+
+def _canonical(protocol: str) -> str:
+    return _ALIASES.get(protocol.lower(), protocol.lower())
+
+
+def _absolute(base: str) -> str:
+    return base if _has_protocol(base) else os.path.abspath(os.path.expanduser(base))  # noqa: PTH100, PTH111
+
+
+def _has_protocol(url: str) -> bool:
+    return "::" in url or "://" in url
+
+
+def _protocols(url: str) -> list[str]:
+    """Return the protocol of every link of a chain; what names none is a local path."""
+    if not _has_protocol(url):
+        return ["file"]
+    links = url.split("::")
+    matches = [_LINK.match(link) for link in links]
+    return ["file" if match is None else _canonical(match[1]) for match in matches]
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """Return the url of the store that a single file is best read from, and its key there.
+
+    Examples
+    --------
+    >>> split_url("s3://bucket/a/refs.json"), split_url("/data/refs.json")
+    (('s3://bucket', 'a/refs.json'), ('file:///', 'data/refs.json'))
+    """
+    head, chained, rest = url.partition("::")
+    if chained and "://" not in head:  # simplecache::…: the key is the next link's
+        root, key = split_url(rest)
+        return f"{head}::{root}", key
+    if chained:  # zip://member::…: the key is the member
+        protocol, _, key = head.partition("://")
+        return f"{protocol}://::{rest}", _checked_key(url, key)
+    protocol, _, path = url.rpartition("://")
+    protocol = _canonical(protocol or "file")
+    if protocol == "file":
+        return "file:///", _checked_key(url, os.path.abspath(path).lstrip("/"))  # noqa: PTH100
+    is_http = protocol in {"http", "https"}
+    path, question, query = path.partition("?") if is_http else (path, "", "")
+    host, slash, key = path.partition("/")
+    if not slash:
+        return f"{protocol}://{question}{query}", _checked_key(url, host)
+    plain = unquote(key) if is_http else key
+    if _is_key(plain) and ("%" not in key or not is_http or quote(plain) == key):
+        return f"{protocol}://{host}{question}{query}", plain
+    # spelt as the store would not spell it: all but the last segment is the root, which stays as it is
+    folder, _, name = key.rpartition("/")
+    if folder.endswith("/"):
+        raise StoreError(url=url, key=key, reason="cannot open the target: it has '//' before its last segment")
+    return f"{protocol}://{host}/{folder}{question}{query}", _checked_key(url, unquote(name) if is_http else name)
+
+
+def _is_key(key: str) -> bool:
+    return not any(part in {"", ".", ".."} for part in key.split("/"))
+
+
+def _checked_key(url: str, key: str) -> str:
+    if not _is_key(key):
+        raise StoreError(url=url, key=key, reason="cannot open the target: the url names no file")
+    return key

@@ -1,14 +1,61 @@
-"""Base of the stores that wrap another one and change some of its methods, and two that know which keys are absent."""
+# mypy: disable-error-code="type-abstract"
+"""Stores that wrap another one: they count, record versions, ask about writes, or know which keys are absent.
+
+`GuardedStore` is for tasks that may outlive their job: a worker that was suspended, or cut from the network, carries on
+where it stopped. It replaces only values that it has seen: between its question and its write nothing can be asked
+again, and there the version decides, where the store compares versions: a value that came in between stays (P3, P10).
+
+A store takes part in versions (P9) by the abilities `ReadsVersioned`, `ReadsManyVersioned` and `ListsVersions`
+(`chunkmill.stores.capabilities`). They are asked of the store itself, not of those below it: a store that wraps another
+one without these methods has no versions. Not here: what is done about a change (`chunkmill.journal.inputs`), and what
+answers guards (`chunkmill.runtime.cancellation`, `chunkmill.array.staleness`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, Protocol, cast
 
+from chunkmill.errors import StoreError
+from chunkmill.log import LOG
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
-from chunkmill.stores.capabilities import uncached
+from chunkmill.stores.capabilities import (
+    ListsVersions,
+    ReadsManyVersioned,
+    ReadsVersioned,
+    RecordVersion,
+    has_ability,
+    may_have_versions,
+    set_parts,
+    uncached,
+)
 
-__all__ = ["AbsencesNoted", "ListedStore", "StoreWrapper", "listed_keys"]
+__all__ = [
+    "AbsencesNoted",
+    "AsksAboutChunks",
+    "Guard",
+    "GuardedStore",
+    "ListedStore",
+    "Meter",
+    "MeteredStore",
+    "ReadVersions",
+    "StoreWrapper",
+    "Written",
+    "digest_of",
+    "guarded",
+    "has_versions",
+    "list_versions",
+    "listed_keys",
+    "noting",
+    "version_now",
+    "write_guard",
+]
 
 
 class StoreWrapper:
@@ -158,3 +205,368 @@ class AbsencesNoted(StoreWrapper):
 def listed_keys(store: Store) -> AbstractSet[str] | None:
     """Return the keys that a `ListedStore` asks for; ``None`` of other stores, which ask for all."""
     return store.listed if isinstance(store, ListedStore) else None
+
+
+class ReadVersions:
+    """Versions of the values that were read from one store.
+
+    Examples
+    --------
+    >>> read = ReadVersions()
+    >>> read.record("a/0", "1"), read.record("a/0", "2"), read.digest() == digest_of({"a/0": "2"})
+    (None, None, False)
+    """
+
+    def __init__(self) -> None:
+        self._versions: dict[str, str] = {}
+
+    def record(self, key: str, version: str) -> None:
+        """Record a version; two of one key, which was replaced between, are a third that the value never had."""
+        if self._versions.setdefault(key, version) != version:
+            self._versions[key] = ""
+
+    def digest(self) -> int:
+        """Return the digest of all."""
+        return digest_of(self._versions)
+
+
+def digest_of(versions: Mapping[str, str]) -> int:
+    """Return 64 bits that tell keys and versions from others: the sum of their hashes, so that parts add up.
+
+    Examples
+    --------
+    >>> both = digest_of({"a/0": "1", "a/1": "1"})
+    >>> both == (digest_of({"a/0": "1"}) + digest_of({"a/1": "1"})) % 2**64, both == digest_of({"a/0": "1", "a/1": "2"})
+    (True, False)
+    """
+    texts = (f"{key} {version}".encode(errors="surrogatepass") for key, version in versions.items())
+    return sum(int.from_bytes(blake2b(text, digest_size=8).digest(), "big") for text in texts) % 2**64
+
+
+def has_versions(store: Store) -> bool:
+    """Return whether values come with their versions.
+
+    Not in a store of one's own that inherits ``get_noting`` and has a ``get`` of its own, which would not be called.
+    """
+    return may_have_versions(store) and has_ability(store, ReadsVersioned) and _reads_by_it(cast("Any", type(store)))
+
+
+@lru_cache(maxsize=64)
+def _reads_by_it(kind: type) -> bool:
+    """Return whether no class overrides ``get`` below the one that has ``get_noting``, if one has."""
+    readers = [vars(each).keys() & {"get", "get_noting"} for each in kind.__mro__]
+    return not any("get_noting" in each for each in readers) or "get_noting" in next(filter(None, readers))
+
+
+def noting(store: Store, record: RecordVersion) -> Store:
+    """Return the store, of those that have versions, such that `record` is called for each value that is read."""
+    return _Noting(store, record)
+
+
+def version_now(store: Store, key: str) -> str | None:
+    """Return the version of a value, without reading it; ``None`` when the key is absent."""
+    return cast("ReadsVersioned", store).version(key)
+
+
+def list_versions(store: Store, prefix: str) -> Iterator[tuple[str, str]] | None:
+    """Yield every key that starts with `prefix`, and its version; ``None`` where listings do not tell versions."""
+    return store.list_versions(prefix) if has_ability(store, ListsVersions) else None
+
+
+class _Noting(StoreWrapper):
+    def __init__(self, below: Store, record: RecordVersion) -> None:
+        super().__init__(below)
+        self._record = record
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return a value, or a range of it."""
+        return cast("ReadsVersioned", self.below).get_noting(key, byte_range, self._record)
+
+    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        """Yield the bytes of each span in order."""
+        if has_ability(self.below, ReadsManyVersioned):
+            return self.below.get_many_noting(spans, self._record)
+        return (None if span is None else self.get(span.key, span.byte_range) for span in spans)
+
+
+Written = int | None
+
+
+@dataclass(slots=True)
+class Meter:
+    """Counts of the requests that one task makes to its stores.
+
+    Attributes
+    ----------
+    writes
+        Store key -> size in bytes of the value that was set last; ``None`` for a key that was deleted.
+    reads
+        Versions of the values that were read; ``None`` where a store that was read has none.
+    """
+
+    n_requests: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    writes: dict[str, Written] = field(default_factory=dict)
+    reads: ReadVersions | None = field(default_factory=ReadVersions)
+
+    def read_from(self, store: Store) -> Store:
+        """Return the store, such that the versions of what is read are noted."""
+        if self.reads is None or not has_versions(store):
+            self.reads = None
+            return store
+        return noting(store, self.reads.record)
+
+    def digest(self) -> int | None:
+        """Return the digest of the versions of what was read."""
+        return None if self.reads is None else self.reads.digest()
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers by the names that reports use."""
+        return {"n_requests": self.n_requests, "bytes_read": self.bytes_read, "bytes_written": self.bytes_written}
+
+
+class MeteredStore(StoreWrapper):
+    """Wrap `store`, counting in `meter`.
+
+    For one task, and the threads that store values for it while it makes the next ones.
+
+    Examples
+    --------
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> meter = Meter()
+    >>> MeteredStore(MemoryStore(), meter).set("a", b"123456789")
+    >>> meter.n_requests, meter.bytes_written, meter.writes
+    (1, 9, {'a': (9, 3808858755)})
+    """
+
+    def __init__(self, store: Store, meter: Meter) -> None:
+        super().__init__(store)
+        self.meter = meter
+        self._lock = threading.Lock()
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return a value, or a range of it."""
+        self._asked()
+        data = self.below.get(key, byte_range)
+        self.meter.bytes_read += 0 if data is None else len(data)
+        return data
+
+    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        """Yield the bytes of each span in order."""
+        asked = list(spans)
+        self._asked(sum(span is not None for span in asked))
+        for data in self.below.get_many(asked):
+            self.meter.bytes_read += 0 if data is None else len(data)
+            yield data
+            del data  # before the next one is fetched, so that it gets the same memory
+
+    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
+        """Return a value and its version."""
+        self._asked()
+        data, version = self.below.get_versioned(key)
+        self.meter.bytes_read += 0 if data is None else len(data)
+        return data, version
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Store a value."""
+        self.below.set(key, value)
+        self._wrote(key, value)
+
+    def set_parts(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Store the joined parts, each written as it comes where the store can."""
+        size = 0
+
+        def counted() -> Iterator[bytes | bytearray | memoryview]:
+            nonlocal size
+            for part in parts:
+                size += memoryview(part).nbytes
+                yield part
+                del part  # before the next one is made, so that it gets the same memory
+
+        set_parts(self.below, key, counted())
+        self._record(key, size)
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        """Store a value (delete, when ``None``) if the key still has `version`."""
+        stored = self.below.set_if(key, value, version)
+        if stored:
+            self._wrote(key, value)
+        return stored
+
+    def size(self, key: str) -> int | None:
+        """Return the size of a value in bytes."""
+        self._asked()
+        return self.below.size(key)
+
+    def delete(self, key: str) -> None:
+        """Delete a key."""
+        self.below.delete(key)
+        self._wrote(key, None)
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Delete every key that starts with `prefix`."""
+        self._asked()
+        self.below.delete_prefix(prefix)
+
+    def list_prefix(self, prefix: str) -> Iterator[str]:
+        """Yield every key that starts with `prefix`."""
+        self._asked()
+        return self.below.list_prefix(prefix)
+
+    def list_dir(self, prefix: str) -> list[str]:
+        """Return the sorted names directly below `prefix`."""
+        self._asked()
+        return self.below.list_dir(prefix)
+
+    def _wrote(self, key: str, value: bytes | bytearray | memoryview | None) -> None:
+        self._record(key, None if value is None else memoryview(value).nbytes)
+
+    def _record(self, key: str, written: Written) -> None:
+        with self._lock:
+            self.meter.n_requests += 1
+            self.meter.bytes_written += written or 0
+            self.meter.writes[key] = written
+
+    def _asked(self, n_requests: int = 1) -> None:
+        with self._lock:
+            self.meter.n_requests += n_requests
+
+
+_ATTEMPTS = 100  # at replacing a value that others replace, too: tasks of one job that dask runs twice, and no more
+
+# Object stores take larger values in many requests (S3 at most 5 GiB in one), and compare no version then
+_LARGEST_COMPARED = 64 << 20
+
+
+class Guard(Protocol):
+    """Question whether the calling task may still write."""
+
+    def __call__(self, *, now: bool = False) -> None:
+        """Raise where it may not; an answer of a second ago will do, unless `now`."""
+
+
+write_guard: ContextVar[Guard | None] = ContextVar("write_guard", default=None)
+"""Guard of the task that runs in this thread."""
+
+
+def guarded(store: Store) -> Store:
+    """Return the store as the task that runs in this thread may write to it, in all its threads."""
+    guard = write_guard.get()
+    return store if guard is None else GuardedStore(store, guard)
+
+
+class GuardedStore(StoreWrapper):
+    """`store`, for the writes of one task.
+
+    A value is created where there is none. Where there is one, its version is looked up, `guard` is asked again, and
+    the value replaced if it still has that version. From then on versions are looked up first, since this target is no
+    new one. Values that are written in parts are not compared, since they may
+    be too large for memory; neither are large ones in remote stores.
+
+    Examples
+    --------
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> store = GuardedStore(MemoryStore(), lambda *, now=False: None)
+    >>> store.set("a", b"1"), store.set("a", b"2"), store.get("a")
+    (None, None, b'2')
+    """
+
+    def __init__(self, store: Store, guard: Guard) -> None:
+        super().__init__(store)
+        self._guard = guard
+        self._meets_values = False
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Store a value."""
+        large = self.is_remote and memoryview(value).nbytes > _LARGEST_COMPARED
+        if large or not self.compares_versions:
+            self._guard()
+            self.below.set(key, value)
+            return
+        version = self.below.get_versioned(key)[1] if self._meets_values else None
+        self._guard()
+        for _ in range(_ATTEMPTS):
+            if self.below.set_if(key, value, version):
+                return
+            self._meets_values = True
+            found, version = self.below.get_versioned(key)
+            self._guard(now=True)
+            if found == memoryview(value).tobytes():
+                LOG.info("%s/%s is stored already: by a try whose response was lost, or by another task", self.url, key)
+                return
+        raise self._contended(key)
+
+    def set_parts(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Store the joined parts, each written as it comes where the store can."""
+
+        def allowed() -> Iterator[bytes | bytearray | memoryview]:
+            for part in parts:
+                self._guard()
+                yield part
+                del part  # before the next one is made, so that it gets the same memory
+            self._guard(now=True)  # the store publishes the value when there are no more parts
+
+        set_parts(self.below, key, allowed())
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        """Store a value (delete, when ``None``) if the key still has `version`."""
+        self._guard()
+        return self.below.set_if(key, value, version)
+
+    def delete(self, key: str) -> None:
+        """Delete a key."""
+        if not self.compares_versions:
+            self._guard()
+            self.below.delete(key)
+            return
+        for _ in range(_ATTEMPTS):
+            version = self.below.get_versioned(key)[1]
+            self._guard()
+            if version is None or self.below.set_if(key, None, version):
+                return
+        raise self._contended(key)
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Delete every key that starts with `prefix`."""
+        self._guard()
+        self.below.delete_prefix(prefix)
+
+    def _contended(self, key: str) -> StoreError:
+        return StoreError(
+            url=self.url, key=key, reason=f"others replaced this value {_ATTEMPTS} times since it was read"
+        )
+
+
+class AsksAboutChunks(StoreWrapper):
+    """`store`, which calls `ask` before a part of a chunk is written that others may have changed: it may raise.
+
+    Remote stores: when the store has refused to replace a value. Others, whose requests take no time: between reading
+    a value and replacing it.
+
+    Examples
+    --------
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> store = AsksAboutChunks(MemoryStore(), lambda: print("whose chunks are these?"))
+    >>> store.get_versioned("a")
+    whose chunks are these?
+    (None, None)
+    """
+
+    def __init__(self, store: Store, ask: Callable[[], None]) -> None:
+        super().__init__(store)
+        self._ask = ask
+
+    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
+        """Return the stored bytes and their version, after which others' changes are refused."""
+        found = self.below.get_versioned(key)
+        if not self.is_remote:
+            self._ask()
+        return found
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        """Store a value (delete, when ``None``) if the key still has `version`."""
+        is_stored = self.below.set_if(key, value, version)
+        if self.is_remote and not is_stored:
+            self._ask()
+        return is_stored

@@ -27,8 +27,7 @@ from chunkmill.model.references import Reference
 from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
 from chunkmill.stores.capabilities import RecordVersion
 from chunkmill.stores.local import JOURNAL
-from chunkmill.stores.partial_files import partial_name, sweep_copies
-from chunkmill.stores.posix_file import replace
+from chunkmill.stores.posix_file import partial_name, replace, sweep_copies
 
 __all__ = ["ZipStore"]
 

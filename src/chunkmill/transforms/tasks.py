@@ -27,8 +27,7 @@ from chunkmill.errors import TransformError
 from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.runtime.stage import MAX_TASK_BYTES, TaskResult
-from chunkmill.stores.metered import Meter, Written
-from chunkmill.stores.wrapper import AbsencesNoted
+from chunkmill.stores.wrapper import AbsencesNoted, Meter, Written
 from chunkmill.transforms.blocks import ArrayAxes, Halo, array_region, padded_region
 from chunkmill.transforms.function import BlockFunction, block_facts, carried, checked_result
 

@@ -18,7 +18,7 @@ from chunkmill.nodes.api import NodeLocation, open_source, open_target
 from chunkmill.nodes.documents import format_of_store, publish
 from chunkmill.runtime.job import Job, run_job
 from chunkmill.runtime.stage import Stage, TaskResult
-from chunkmill.stores.metered import Meter
+from chunkmill.stores.wrapper import Meter
 
 __all__ = ["SquareReport", "square"]
 

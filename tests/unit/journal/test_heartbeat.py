@@ -21,7 +21,7 @@ from chunkmill.journal.heartbeat import (
     watch,
 )
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.partial_files import origin
+from chunkmill.stores.posix_file import origin
 
 KEY = "journal/running/x"
 

@@ -5,7 +5,7 @@ from support.recording import RecordingStore
 
 from chunkmill.journal.inputs import Listings, StoreKeys, digest_now
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.read_versions import ReadVersions, noting
+from chunkmill.stores.wrapper import ReadVersions, noting
 
 
 class Listing(RecordingStore):

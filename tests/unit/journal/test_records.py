@@ -8,7 +8,7 @@ import pytest
 
 from chunkmill.journal.records import Record, Records
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.metered import Meter, MeteredStore
+from chunkmill.stores.wrapper import Meter, MeteredStore
 
 
 @pytest.mark.parametrize(

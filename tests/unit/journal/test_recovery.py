@@ -67,7 +67,7 @@ def test_what_was_not_listed_stays(journal):
 def test_what_a_killed_client_left_half_written_is_removed_too(tmp_path):
     store = LocalStore(tmp_path)
     store.set("job/0/1-r", b"{}")
-    script = "from chunkmill.stores.partial_files import partial_name; print(partial_name('2-r'))"
+    script = "from chunkmill.stores.posix_file import partial_name; print(partial_name('2-r'))"
     name = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.strip()
     (tmp_path / "job" / "0" / name).write_bytes(b"{")  # of a process that has ended
     clear_journal(store, "job/")

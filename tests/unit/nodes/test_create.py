@@ -10,7 +10,7 @@ from chunkmill.journal.lease import check_no_job, leased
 from chunkmill.nodes import new_array
 from chunkmill.stores import conflicts
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.metered import Meter, MeteredStore
+from chunkmill.stores.wrapper import Meter, MeteredStore
 
 FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
 ABOUT = {"shape": (4,), "dtype": "i4", "chunks": (2,)}

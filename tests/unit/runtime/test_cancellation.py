@@ -17,9 +17,9 @@ from chunkmill.runtime.cancellation import (
     remove_partial_files_near,
     unless_cancelled,
 )
-from chunkmill.stores.guarded import write_guard
 from chunkmill.stores.local import LocalStore
-from chunkmill.stores.partial_files import PARTIAL_SUFFIX
+from chunkmill.stores.posix_file import PARTIAL_SUFFIX
+from chunkmill.stores.wrapper import write_guard
 
 
 def test_a_task_writes_until_its_write_is_abandoned():
@@ -101,7 +101,7 @@ def partial(tmp_path):
 
 @pytest.fixture(autouse=True)
 def all_are_abandoned(monkeypatch):
-    monkeypatch.setattr("chunkmill.stores.partial_files.is_abandoned", lambda _: True)
+    monkeypatch.setattr("chunkmill.stores.posix_file.is_abandoned", lambda _: True)
 
 
 class Arrays:

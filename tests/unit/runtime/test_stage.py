@@ -5,7 +5,7 @@ import pytest
 from chunkmill.runtime import stage as stages
 from chunkmill.runtime.stage import Stage, TaskResult, TaskSpecs, count_tasks, grouped
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.metered import Meter, MeteredStore
+from chunkmill.stores.wrapper import Meter, MeteredStore
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from chunkmill.stores.base import ByteRange
 from chunkmill.stores.capabilities import WritesParts
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.metered import Meter, MeteredStore
 from chunkmill.stores.open import open_store
-from chunkmill.stores.partial_files import PARTIAL_SUFFIX, _place
+from chunkmill.stores.posix_file import PARTIAL_SUFFIX, _place
 from chunkmill.stores.remembered import OverlayStore
+from chunkmill.stores.wrapper import Meter, MeteredStore
 from chunkmill.stores.zip import ZipStore
 
 

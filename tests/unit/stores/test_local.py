@@ -20,10 +20,10 @@ from support.servers import FORK_WARNING
 from support.systems import NEEDS_DESCRIPTORS, NEEDS_FLOCK, NEEDS_FORK, NEEDS_NEW_NAMES, NEEDS_PIPES
 
 from chunkmill.errors import StoreError
-from chunkmill.stores import directory_lock, local, partial_files, posix_file
+from chunkmill.stores import directories, local, posix_file
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.local import LocalStore
-from chunkmill.stores.partial_files import PARTIAL_SUFFIX
+from chunkmill.stores.posix_file import PARTIAL_SUFFIX
 
 pytestmark = FORK_WARNING
 
@@ -313,8 +313,8 @@ def test_folders_deeper_than_the_stack(store, tmp_path, monkeypatch):
     partial = tmp_path / key / f".k.{'0' * 32}{PARTIAL_SUFFIX}"
     partial.touch()
     now = time.time()
-    monkeypatch.setattr(partial_files.time, "time", lambda: now + 3700)
-    monkeypatch.setattr(partial_files, "_now_in", lambda _: now + 3700)
+    monkeypatch.setattr(posix_file.time, "time", lambda: now + 3700)
+    monkeypatch.setattr(posix_file, "_now_in", lambda _: now + 3700)
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(len(inspect.stack(0)) + 100)
     try:
@@ -393,7 +393,7 @@ def count_up(root: str, n: int) -> None:
 def test_processes_count_without_losing(store, tmp_path, monkeypatch, lock):
     """All values are of one length, so that only inode and time tell versions apart."""
     if lock == "file":
-        monkeypatch.setattr(directory_lock.fcntl, "flock", flock_as_on_nfs(directory_lock.fcntl.flock))
+        monkeypatch.setattr(directories.fcntl, "flock", flock_as_on_nfs(directories.fcntl.flock))
     store.set("a/counter", b"%06d" % 0)
     fork = multiprocessing.get_context("fork")
     processes = [fork.Process(target=count_up, args=(str(tmp_path), 150)) for _ in range(4)]
@@ -409,17 +409,17 @@ def test_processes_count_without_losing(store, tmp_path, monkeypatch, lock):
 def test_without_the_lock_counting_loses(store, monkeypatch):
     """So the tests above test something."""
     store.set("a/counter", b"0")
-    monkeypatch.setattr(directory_lock, "CAN_LOCK", False)
+    monkeypatch.setattr(directories, "CAN_LOCK", False)
     _, version = store.get_versioned("a/counter")
-    compare = directory_lock.version_of
+    compare = directories.version_of
 
     def compare_then_another_writes(path):
         found = compare(path)
-        monkeypatch.setattr(directory_lock, "version_of", compare)
+        monkeypatch.setattr(directories, "version_of", compare)
         assert store.set_if("a/counter", b"1 of another", version)
         return found
 
-    monkeypatch.setattr(directory_lock, "version_of", compare_then_another_writes)
+    monkeypatch.setattr(directories, "version_of", compare_then_another_writes)
     assert store.set_if("a/counter", b"1", version)
     assert store.get("a/counter") == b"1"
 
@@ -435,8 +435,8 @@ def flock_as_on_nfs(flock):
 
 def test_where_there_is_no_flock_the_store_says_so(store, monkeypatch):
     """Windows, or Lustre without the mount option: `set_if` still compares, and a lock of the cluster must do the rest."""
-    if directory_lock.CAN_LOCK:
-        monkeypatch.setattr(directory_lock.fcntl, "flock", fails_with(errno.ENOSYS))
+    if directories.CAN_LOCK:
+        monkeypatch.setattr(directories.fcntl, "flock", fails_with(errno.ENOSYS))
     assert not store.compares_versions
     assert store.set_if("a/k", b"1", None)
     assert not store.set_if("a/k", b"2", None)
@@ -449,7 +449,7 @@ def test_where_there_is_no_flock_the_store_says_so(store, monkeypatch):
 def test_a_lock_that_fails_is_an_error(store, monkeypatch):
     store.set("a/k", b"0")
     _, version = store.get_versioned("a/k")
-    monkeypatch.setattr(directory_lock.fcntl, "flock", fails_with(errno.EIO))
+    monkeypatch.setattr(directories.fcntl, "flock", fails_with(errno.EIO))
     for write in (lambda: store.set_if("a/k", b"1", version), lambda: store.set("a/k", b"1")):
         with pytest.raises(StoreError, match=r"flock failed: .*mounted with locks"):
             write()
@@ -460,21 +460,21 @@ def test_a_lock_that_fails_is_an_error(store, monkeypatch):
 @NEEDS_FLOCK
 def test_a_lock_that_fails_with_its_fallback_too(store, monkeypatch, code):
     store.set("a/k", b"0")
-    monkeypatch.setattr(directory_lock.fcntl, "flock", fails_with(code))
+    monkeypatch.setattr(directories.fcntl, "flock", fails_with(code))
     with pytest.raises(StoreError, match="flock failed"):
         store.set("a/k", b"1")
 
 
 def test_a_directory_that_may_be_written_and_not_listed(store, monkeypatch):
     store.set("a/k", b"0")
-    _open = directory_lock._open
+    _open = directories._open
 
     def refused(path, flags):
         if not flags & os.O_CREAT:
             raise PermissionError(errno.EACCES, "Permission denied")
         return _open(path, flags)
 
-    monkeypatch.setattr(directory_lock, "_open", refused)
+    monkeypatch.setattr(directories, "_open", refused)
     store.set("a/k", b"1")
     _, version = store.get_versioned("a/k")
     assert store.set_if("a/k", b"2", version)
@@ -564,7 +564,7 @@ def test_names_that_windows_cannot_hold(store, monkeypatch):
 def test_mounts_that_keep_locks_to_one_machine(tmp_path, monkeypatch, line, reaches):
     root = "36 1 8:1 / / rw - ext4 /dev/root rw\n"
     lines = root + line.format(root=tmp_path) + "\n"
-    monkeypatch.setattr(directory_lock.Path, "read_text", lambda *_: lines)
+    monkeypatch.setattr(directories.Path, "read_text", lambda *_: lines)
     assert LocalStore(tmp_path / "x").compares_versions is reaches
 
 
@@ -576,7 +576,7 @@ def test_set_and_delete_wait_for_set_if(store, tmp_path):
         threading.Thread(target=lambda: (store.set("a/k", b"2"), done.append("set"))),
         threading.Thread(target=lambda: (store.delete("a/x"), done.append("delete"))),
     ]
-    with directory_lock.locked(str(tmp_path / "a")):
+    with directories.locked(str(tmp_path / "a")):
         for thread in threads:
             thread.start()
         time.sleep(0.2)
@@ -606,20 +606,20 @@ def test_of_many_who_create_a_key_one_does(store, monkeypatch, system):
 def test_a_key_that_is_created_while_its_absence_is_checked_stays(store, monkeypatch):
     """Under the lock, since who creates a key does not wait for it."""
     store.set("a/other", b"")
-    compare = directory_lock.version_of
+    compare = directories.version_of
 
     def look_then_another_creates(path):
         found = compare(path)
-        monkeypatch.setattr(directory_lock, "version_of", compare)
+        monkeypatch.setattr(directories, "version_of", compare)
         monkeypatch.setattr(local, "rename_new", rename_new)
-        monkeypatch.setattr(directory_lock, "rename_new", rename_new)
+        monkeypatch.setattr(directories, "rename_new", rename_new)
         assert store.set_if("a/k", b"another's", None)
         return found
 
     rename_new = local.rename_new
-    monkeypatch.setattr(directory_lock, "rename_new", lambda *_: False)
+    monkeypatch.setattr(directories, "rename_new", lambda *_: False)
     monkeypatch.setattr(local, "rename_new", lambda *_: False)  # it was there, and is deleted before the lock is held
-    monkeypatch.setattr(directory_lock, "version_of", look_then_another_creates)
+    monkeypatch.setattr(directories, "version_of", look_then_another_creates)
     assert not store.set_if("a/k", b"mine", None)
     assert store.get("a/k") == b"another's"
     assert files(Path(store._root)) == ["a/k", "a/other"]
@@ -630,11 +630,11 @@ def test_sweep_takes_what_the_dead_left(store, tmp_path):
     store.set("a/k", b"1")
     pid = os.fork()
     if pid == 0:
-        (tmp_path / "a" / partial_files.partial_name("k")).write_bytes(b"half")
+        (tmp_path / "a" / posix_file.partial_name("k")).write_bytes(b"half")
         os._exit(0)
     os.waitpid(pid, 0)
     (left,) = [name for name in files(tmp_path) if name != "a/k"]
-    mine = tmp_path / "a" / partial_files.partial_name("k")
+    mine = tmp_path / "a" / posix_file.partial_name("k")
     mine.write_bytes(b"being written")
     others = tmp_path / "a" / f".k.another_host-1.{'0' * 32}{PARTIAL_SUFFIX}"
     others.write_bytes(b"being written, for all we know")
@@ -649,9 +649,9 @@ def test_sweep_takes_what_the_dead_left(store, tmp_path):
 def test_sweep_takes_the_old_of_other_machines(store, tmp_path, monkeypatch):
     (tmp_path / f".k.another_host-1.{'0' * 32}{PARTIAL_SUFFIX}").write_bytes(b"half")
     now = time.time()
-    monkeypatch.setattr(partial_files.time, "time", lambda: now + 3700)
+    monkeypatch.setattr(posix_file.time, "time", lambda: now + 3700)
     assert store.sweep() == []  # the clock of this machine is fast
-    monkeypatch.setattr(partial_files, "_now_in", lambda _: now + 3700)
+    monkeypatch.setattr(posix_file, "_now_in", lambda _: now + 3700)
     assert len(store.sweep()) == 1
     assert files(tmp_path) == []
 
@@ -795,8 +795,8 @@ class TestWhatAWriteCosts:
 
         for name in self.CALLS:
             monkeypatch.setattr(os, name, counted(name, getattr(os, name)))
-        if directory_lock.CAN_LOCK:
-            monkeypatch.setattr(directory_lock.fcntl, "flock", counted("flock", directory_lock.fcntl.flock))
+        if directories.CAN_LOCK:
+            monkeypatch.setattr(directories.fcntl, "flock", counted("flock", directories.fcntl.flock))
         return made
 
     @NEEDS_FLOCK
@@ -838,11 +838,11 @@ class TestWhatAWriteCosts:
 
 @NEEDS_FORK
 def test_a_child_names_its_partial_files_itself():
-    mine = partial_files.partial_name("k")
+    mine = posix_file.partial_name("k")
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.write(theirs, partial_files.partial_name("k").encode())
+        os.write(theirs, posix_file.partial_name("k").encode())
         os._exit(0)
     os.waitpid(pid, 0)
     name = os.read(ours, 1000).decode()
@@ -851,12 +851,12 @@ def test_a_child_names_its_partial_files_itself():
     assert f"-{pid}." in name
     assert f"-{os.getpid()}." in mine
     assert name.partition(f"-{pid}.")[2][:20] != mine.partition(f"-{os.getpid()}.")[2][:20]
-    assert partial_files.is_abandoned(f"/nowhere/{name}")
-    assert not partial_files.is_abandoned(f"/nowhere/{mine}")
+    assert posix_file.is_abandoned(f"/nowhere/{name}")
+    assert not posix_file.is_abandoned(f"/nowhere/{mine}")
 
 
 def test_partial_files_are_never_named_alike():
-    names = [partial_files.partial_name("k") for _ in range(1000)]
+    names = [posix_file.partial_name("k") for _ in range(1000)]
     assert len(set(names)) == len(names)
     assert max(map(len, names)) < 255
 

@@ -1,4 +1,6 @@
-"""What users give as a place: which store, path and format it names."""
+"""Places and url pipelines: which store, path and format they name."""
+
+from __future__ import annotations
 
 import subprocess
 import sys
@@ -9,7 +11,7 @@ import zarr.storage
 
 from chunkmill.errors import StoreError
 from chunkmill.formats.zarr_v2 import ZarrV2
-from chunkmill.stores.places import is_zarr_python_node, place_of
+from chunkmill.stores.places import UrlPipeline, is_zarr_python_node, parse_url_pipeline, pipeline_url, place_of
 
 
 @pytest.mark.parametrize(
@@ -74,3 +76,93 @@ def test_zarr_python_is_not_imported():
         [sys.executable, "-c", f"{code}; print('zarr' in sys.modules)"], check=False, capture_output=True, text=True
     )
     assert run.stdout.strip() == "False", run.stderr
+
+
+MAIN = ("branch", "main")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("s3://b/x.zarr|zarr3:", UrlPipeline("s3://b/x.zarr", "", "zarr3")),
+        ("s3://b/x.zarr|zarr3:a/b/", UrlPipeline("s3://b/x.zarr", "a/b", "zarr3")),
+        ("file:///x|zarr2:a%20b", UrlPipeline("file:///x", "a b", "zarr2")),
+        ("/data/x.n5|n5:volume/s0", UrlPipeline("/data/x.n5", "volume/s0", "n5")),
+        ("s3://b/x|zarr:a", UrlPipeline("s3://b/x", "a", "zarr")),
+        ("s3://b/x.zip|zip:", UrlPipeline("zip://::s3://b/x.zip")),
+        ("s3://b/x.zip|ZIP:in/side|zarr3:a", UrlPipeline("zip://in/side::s3://b/x.zip", "a", "zarr3")),
+        ("x.zip|zip:y.zip|zip:z", UrlPipeline("zip://z::zip://y.zip::x.zip")),
+        ("https://host/archive.zip|zip", UrlPipeline("zip://::https://host/archive.zip")),
+        ("archive.zip|zip|zarr3", UrlPipeline("zip://::archive.zip", "", "zarr3")),
+        ("file:/path/archive.zip|zip:/inner", UrlPipeline("zip://inner::file:///path/archive.zip")),
+        ("file://LOCALHOST/path|n5", UrlPipeline("file:///path", "", "n5")),
+        ("file:///a%7Cb%20c|zarr3:", UrlPipeline("file:///a|b c", "", "zarr3")),
+        ("memory:x|zarr3", UrlPipeline("memory://x", "", "zarr3")),
+        ("memory:/x|zarr3", UrlPipeline("memory://x", "", "zarr3")),
+        ("C:/x|zarr3:a", UrlPipeline("C:/x", "a", "zarr3")),
+        ("s3://b/r|icechunk:", UrlPipeline("s3://b/r", "", None, MAIN)),
+        ("s3://b/r|icechunk", UrlPipeline("s3://b/r", "", None, MAIN)),
+        ("s3://b/r|icechunk:/a/b", UrlPipeline("s3://b/r", "a/b", None, MAIN)),
+        ("s3://b/r|icechunk://branch.main/", UrlPipeline("s3://b/r", "", None, MAIN)),
+        ("s3://b/r|icechunk://branch.my%2Fbranch/a/", UrlPipeline("s3://b/r", "a", None, ("branch", "my/branch"))),
+        ("s3://b/r|icechunk://tag.v5", UrlPipeline("s3://b/r", "", None, ("tag", "v5"))),
+        ("s3://b/r|icechunk://1CECHNKREP0F1RSTCMT0/a", UrlPipeline("s3://b/r", "a", None, ("snapshot", "1CECHNKREP0F1RSTCMT0"))),
+        ("s3://b/r|icechunk:a/b", UrlPipeline("s3://b/r", "a/b", None, MAIN)),
+        ("s3://b/r|icechunk:@branch.dev/a", UrlPipeline("s3://b/r", "a", None, ("branch", "dev"))),
+        ("s3://b/r|icechunk:@tag.v1.0|zarr3:a", UrlPipeline("s3://b/r", "a", "zarr3", ("tag", "v1.0"))),
+        ("s3://b/r|icechunk:@1CECHNKREP0F1RSTCMT0/a", UrlPipeline("s3://b/r", "a", None, ("snapshot", "1CECHNKREP0F1RSTCMT0"))),
+    ],
+)  # fmt: skip
+def test_what_a_url_pipeline_names(text, expected):
+    assert parse_url_pipeline(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["/data/x.zarr", "s3://b/x", "zip://a::s3://b/x.zip", "/data/a|b", "/data/a|b|c:", "/data/a|", r"C:\a|b", ""],
+)
+def test_other_urls_are_no_pipelines(text):
+    assert parse_url_pipeline(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("s3://b/x|ocdbt:a", "no adapter for 'ocdbt:'; those for icechunk, n5, zarr, zarr2, zarr3, zip"),
+        ("s3://b/x|ocdbt", "no adapter for 'ocdbt:'"),
+        ("/data/x|zarr4:a", "no adapter for 'zarr4:'"),
+        ("s3://b/x|", "no adapter for ':'"),
+        ("s3://b/x|zarr:|zip:", "'zip:' stands after the format 'zarr'"),
+        ("s3://b/x|zarr3:a?b=c", "'zarr3:a[?]b=c': zarr3: has no queries"),
+        ("s3://b/r|icechunk:///a", "'//' is followed by"),
+        ("s3://b/x|zarr3:a|zip:", "'zip:' stands after the format 'zarr3'"),
+        ("s3://b/r|icechunk:a|zip:", "'zip:' stands after an adapter"),
+        ("s3://b/r|icechunk:@", "'@' is followed by"),
+    ],
+)
+def test_what_cannot_be_is_refused(text, reason):
+    with pytest.raises(StoreError, match=reason):
+        parse_url_pipeline(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "file:///data/x.zarr|zarr3:a/b",
+        "file:///data/with%7Cbar%20and%25|n5:a",
+        "s3://b/x.zip|zip:|zarr2:",
+        "s3://b/x.zip|zip:in%20side/|zarr3:a",
+        "s3://b/x.zip|zip:y.zip|zip:z/|zarr3:a",
+        "s3://b/r|icechunk://tag.v1|zarr3:a",
+    ],
+)
+def test_what_is_printed_is_read_again(text):
+    found = parse_url_pipeline(text)
+    assert pipeline_url(found.store_url, found.path, found.format) == text
+
+
+@pytest.mark.parametrize(
+    ("url", "format_"), [("file:///x", "zarr3-draft"), ("simplecache::s3://b/x", "zarr3"), ("dir://a::s3://b", "n5")]
+)
+def test_what_pipelines_cannot_say_is_not_printed(url, format_):
+    assert pipeline_url(url, "a", format_) is None

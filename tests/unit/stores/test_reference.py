@@ -17,8 +17,7 @@ from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.nodes.reference_sets import is_reference_set, open_reference_store
 from chunkmill.stores.base import ByteRange, ByteSpan
-from chunkmill.stores.reference import ReferenceStore
-from chunkmill.stores.reference_targets import Targets, split_url
+from chunkmill.stores.reference import ReferenceStore, Targets, split_url
 
 pytestmark = servers.WARNINGS
 
@@ -345,7 +344,7 @@ def options_of(targets, root):
 
 
 def test_options_by_protocol(monkeypatch):
-    import chunkmill.stores.reference_targets as module
+    import chunkmill.stores.reference as module
 
     monkeypatch.setattr(module, "open_store", lambda root, options: (root, options))
     plain = Targets("/r.json", remote_options={"s3": {"anon": True}, "http": {"headers": {}}, "gcs": {"token": "t"}})

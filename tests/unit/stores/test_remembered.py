@@ -10,8 +10,8 @@ from support.recording import RecordingStore
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.metered import Meter, MeteredStore
 from chunkmill.stores.remembered import OverlayStore, RememberedReads
+from chunkmill.stores.wrapper import Meter, MeteredStore
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import contextlib
 import pytest
 
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.metered import Meter, MeteredStore
 from chunkmill.stores.transactions import (
     changes_taken,
     check_computed_now,
@@ -15,6 +14,7 @@ from chunkmill.stores.transactions import (
     one_commit,
     snapshot_of,
 )
+from chunkmill.stores.wrapper import Meter, MeteredStore
 
 
 class Committing(MemoryStore):

@@ -40,8 +40,7 @@ from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import MOST_AXES, ChunkCoords, ChunkGrid, Overlap, Region
 from chunkmill.runtime.stage import TaskResult
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
-from chunkmill.stores.guarded import guarded
-from chunkmill.stores.metered import Meter, MeteredStore
+from chunkmill.stores.wrapper import Meter, MeteredStore, guarded
 
 __all__ = ["MAX_TILED_AXES", "intermediate_values", "put_in_tiles", "regions", "write_inputs"]
 __all__ += ["write_intermediate_file"]

@@ -36,7 +36,7 @@ from chunkmill.conversion.rechunking.source_chunks import (
 )
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region
 from chunkmill.runtime.stage import TaskResult
-from chunkmill.stores.metered import Meter
+from chunkmill.stores.wrapper import Meter
 
 __all__ = ["BlockBuffer", "SeparateBuffer", "TargetBuffer", "TiledBuffer", "target_buffer", "write_target_block"]
 

@@ -8,7 +8,7 @@ import chunkmill as cm
 from chunkmill.conversion.rechunking.intermediate_files import intermediate_values, write_intermediate_file
 from chunkmill.errors import StoreError
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.metered import Meter
+from chunkmill.stores.wrapper import Meter
 
 
 def spilled(temp_codec, **options):
