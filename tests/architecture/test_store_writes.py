@@ -104,7 +104,7 @@ DELETERS = {
     "journal/records.py": {"Records.delete", "Records.forget"},
     "journal/lease.py": {"_release_briefly"},
     # files of reference sets
-    "scans/records.py": {"Records.keep", "Records.read"},
+    "scans/records.py": {"Records.keep"},
     "references/files.py": {"SetFile.write"},
 }
 MOVERS = {

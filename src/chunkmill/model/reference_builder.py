@@ -179,19 +179,6 @@ class ReferenceBuilder:
         self._resolve_form(form)
         self._pieces.setdefault(form, []).append((_narrow(coords), *columns))
 
-    def add_set(self, references: ReferenceSet) -> None:
-        """Add all of a set."""
-        ids = np.array([self.url_id(url) for url in references.urls] or [0], dtype=np.int64)
-        shift = len(self._blob)
-        self._blob += references.blob
-        for key, (url_id, offset, length) in references.named.items():
-            is_inline = url_id == INLINE
-            self._add_one(key, INLINE if is_inline else int(ids[url_id]), offset + shift * is_inline, length)
-        for (prefix, separator, _), table in references.tables.items():
-            is_inline = np.asarray(table.url_ids) == INLINE
-            columns = np.where(is_inline, INLINE, ids[table.url_ids]), table.offsets + shift * is_inline, table.lengths
-            self.add_table(prefix, separator, table.coords(), *columns)
-
     def build(self) -> ReferenceSet:
         """Return the set; the builder is empty afterwards."""
         tables = {}

@@ -7,27 +7,26 @@ parsed: of a file that was written again there is none. It is a reference set in
 from __future__ import annotations
 
 import json
-import marshal
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+from uuid import uuid4
 
-import cloudpickle
 from numcodecs.zstd import compress, decompress
 
-from chunkmill.errors import ChunkmillError, ScanError
+from chunkmill.errors import ChunkmillError
 from chunkmill.formats.references.json import emit_reference_json, parse_reference_json
 from chunkmill.nodes.api import create_group, open_group
 from chunkmill.scans.hdf5 import stored_whole
 from chunkmill.scans.join import LoadedArray, ParsedFile, with_data
 from chunkmill.scans.parse import CachedFile
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import remove_folder
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.reference import ReferenceStore
+from chunkmill.transforms.function import function_fingerprint
 
 __all__ = ["Records", "fingerprint_of", "is_record", "version_of"]
 
@@ -79,13 +78,6 @@ class Records:
         kept = found.subset(key for key, _ in found.items() if not key.startswith(f"{_LOADED}/"))
         return ParsedFile(url, kept, loaded, digests)
 
-    def read(self, name: str, url: str) -> ParsedFile:
-        """Return a file that has a record; one that is damaged is deleted, so that the same scan makes it again."""
-        if (found := self.get(name, url)) is None:
-            self.store.delete(name)
-            raise ScanError(url=url, reason="its record is damaged, or was deleted while it was read; scan again")
-        return found
-
     def put(self, name: str, parsed: ParsedFile) -> None:
         """Store the record of a file."""
         group = MemoryStore()
@@ -98,16 +90,11 @@ class Records:
         document = emit_reference_json(with_data(parsed.references, added))
         self.store.set(name, bytes(compress(document, _LEVEL)))
 
-    def keep(self, names: Collection[str]) -> None:
+    def keep(self, names: Collection[str | None]) -> None:
         """Delete the records of other files, and of what these were before; what else is there stays."""
         for name in self.store.list_dir(""):
             if is_record(name) and name not in names:
                 self.store.delete(name)
-
-    def discard(self) -> None:
-        """Delete all records, and their folder where nothing else is in it."""
-        self.keep(())
-        remove_folder(self.store, "")
 
 
 def is_record(name: str) -> bool:
@@ -117,17 +104,11 @@ def is_record(name: str) -> bool:
 
 def fingerprint_of(parser: Any, dims: Sequence[str], dropped: tuple[str, ...]) -> str:
     """Return what a record depends on besides its file: parser, its version, the options that it was given."""
-    how = parser
-    if callable(parser):
-        how = [getattr(parser, "__module__", ""), getattr(parser, "__qualname__", ""), _code_of(parser)]
+    try:
+        how = function_fingerprint(parser) if callable(parser) else parser
+    except ValueError:  # what it uses cannot be compared: its records are of this call
+        how = uuid4().hex
     return json.dumps([5, how, [_version(name) for name in _PARSERS], list(dims), dropped])
-
-
-def _code_of(function: Any) -> str:
-    """Return a hash of the code of a function, and of all that it is pickled with."""
-    code = getattr(function, "__code__", None)
-    own = b"" if code is None else marshal.dumps(code)
-    return sha256(own + cloudpickle.dumps(function)).hexdigest()
 
 
 def _version(package: str) -> str | None:

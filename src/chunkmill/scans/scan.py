@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
@@ -20,7 +20,7 @@ from dask.utils import format_time
 from chunkmill.array.threads import in_threads
 from chunkmill.conversion.options import with_options_of
 from chunkmill.display.report import ReportMixin, counted
-from chunkmill.errors import ChunkmillError, MetadataError, ScanError
+from chunkmill.errors import ChunkmillError, ScanError
 from chunkmill.nodes.api import open_source
 from chunkmill.references.files import SetFile, matching_urls
 from chunkmill.references.repository import Repository
@@ -149,23 +149,17 @@ class ScanPlan(ReportMixin):
         else:
             file, replaces = options.repository, None
         found = _scanned(self.urls, dims, options, self.records, progress)
-        try:
-            files: Sequence[ParsedFile] = found.files()
-            gaps: tuple[str, ...] = ()
-            references = files[0].references
-            if dims:
-                whole = joined(files, dims, by_name=options.order == "names", listed=options.places)
-                references, files, gaps = whole.references, whole.files, whole.gaps
-            zarr_format: Literal[3] | None = None if options.repository is None else 3
-            path = "" if options.repository is None else options.repository.path
-            node = open_source(ReferenceStore(references, targets_of(self.urls[0], options.storage_options)))
-            written = write_set(node, path, file, replaces, zarr_format, progress=progress)
-        except (ScanError, MetadataError):  # files that do not agree never will, so that nobody comes back for these
-            if found.records is not None and options.owns_records and replaces is None:
-                found.records.discard()
-            raise
+        files, gaps = found.files, tuple[str, ...]()
+        references = files[0].references
+        if dims:
+            whole = joined(files, dims, by_name=options.order == "names", listed=options.places)
+            references, files, gaps = whole.references, whole.files, whole.gaps
+        zarr_format: Literal[3] | None = None if options.repository is None else 3
+        path = "" if options.repository is None else options.repository.path
+        node = open_source(ReferenceStore(references, targets_of(self.urls[0], options.storage_options)))
+        written = write_set(node, path, file, replaces, zarr_format, progress=progress)
         if found.records is not None and options.owns_records:
-            found.records.keep(set(found.names.values()))
+            found.records.keep(found.names)
         return ScanReport(
             target=written.target,
             n_files=len(files),
@@ -404,7 +398,7 @@ def open_files(
     own = dict(storage_options or {})
     dims = _dims(concat_dim)
     found, places = _placed(urls, dims, own)
-    files = _scanned(found, dims, _Options(own, own), None, None).files()
+    files = _scanned(found, dims, _Options(own, own), None, None).files
     url = _absolute(urls) if isinstance(urls, str) else f"{found[0]}+{len(found) - 1}"
     return ReferenceStore(joined(files, dims, listed=places).references, targets_of(found[0], own), url=url)
 
@@ -439,45 +433,34 @@ def _scanned(
     skipped = {urls[i]: each.reason for i, each in found.items() if isinstance(each, _Skipped)}
     if len(skipped) == len(urls):
         raise ScanError(url=urls[0], reason=f"no file is left: {skipped[urls[0]]}")
-    names = {urls[i]: each for i, each in found.items() if isinstance(each, str)}
-    parsed = {urls[i]: each for i, each in found.items() if isinstance(each, ParsedFile)}
-    left = [url for url in urls if url not in skipped]
-    return _Scanned(left, names, parsed, skipped, result.counts.get("n_parsed", 0), kept)
+    files = [each.file for each in found.values() if isinstance(each, _Found)]
+    names = {each.record for each in found.values() if isinstance(each, _Found)}
+    return _Scanned(files, names, skipped, result.counts.get("n_parsed", 0), kept)
 
 
 @dataclass(frozen=True)
 class _Scanned:
-    """Files that were scanned: by url, the names of their records, and those that have none."""
+    """Files that were scanned, in the order of their urls, and the names of their records; ``None`` of none."""
 
-    urls: Sequence[str]
-    names: Mapping[str, str]
-    parsed: Mapping[str, ParsedFile]
+    files: Sequence[ParsedFile]
+    names: Collection[str | None]
     skipped: Mapping[str, str]
     n_parsed: int
     records: Records | None
 
-    def files(self) -> list[ParsedFile]:
-        """Return the files in the order of their urls."""
 
-        def read(part: slice) -> list[ParsedFile]:
-            return [self._file(url) for url in self.urls[part]]
-
-        parts = [slice(i, i + _RECORDS_A_CALL) for i in range(0, len(self.urls), _RECORDS_A_CALL)]
-        return [each for some in in_threads(read, parts, REQUESTS_AT_ONCE) for each in some]
-
-    def _file(self, url: str) -> ParsedFile:
-        if self.records is None or url not in self.names:
-            return self.parsed[url]
-        return self.records.read(self.names[url], url)
-
-
-_RECORDS_A_CALL = 8
 _LEAST_TASKS = 8  # of a scan of so many files or more
 
 
 @dataclass(frozen=True)
 class _Skipped:
     reason: str
+
+
+@dataclass(frozen=True)
+class _Found:
+    file: ParsedFile
+    record: str | None
 
 
 def _scan_files(common: _Common, numbers: range) -> TaskResult:
@@ -498,8 +481,8 @@ def _scan_file(common: _Common, number: int) -> TaskResult:
     try:
         if common.records is not None and (known := version_of(url, file=file)) is not None:
             name = common.records.name(url, known)
-            if common.records.get(name, url) is not None:
-                return TaskResult({"n_files": 1}, details=[(number, name)])
+            if (known_file := common.records.get(name, url)) is not None:
+                return TaskResult({"n_files": 1}, details=[(number, _Found(known_file, name))])
         references = parse_file(url, options.parser, options.storage_options, options.drop_variables, file=file)
         parsed = parsed_file(url, references, targets_of(url, options.storage_options), common.dims, file)
     except ChunkmillError as error:
@@ -508,7 +491,7 @@ def _scan_file(common: _Common, number: int) -> TaskResult:
         return TaskResult({"n_files": 1}, details=[(number, _Skipped(getattr(error, "reason", str(error))))])
     if common.records is not None and name is not None:
         common.records.put(name, parsed)
-    return TaskResult({"n_files": 1, "n_parsed": 1}, details=[(number, parsed if name is None else name)])
+    return TaskResult({"n_files": 1, "n_parsed": 1}, details=[(number, _Found(parsed, name))])
 
 
 def _dims(concat_dim: Any) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Records of the files of a scan: what is parsed again, what is kept, and the sets that are joined of them."""
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -162,30 +163,29 @@ def test_a_parser_that_was_typed_has_records(tmp_path):
     assert [scanned("parse(url)"), scanned("dict(parse(url))")] == [2, 2]
 
 
-def test_a_record_that_is_damaged_while_it_is_read_is_made_again(tmp_path, monkeypatch):
-    urls = urls_of(tmp_path, 4, 4, 4)
-    cm.scan(urls, tmp_path / "all.parquet", **OPTIONS)
-    before = items(str(tmp_path / "all.parquet"))
-    with monkeypatch.context() as patched:  # there for the task that looks, damaged for the client that reads
-        patched.setattr(
-            scan.Records, "read", lambda self, name, url: (self.store.set(name, b""), READ(self, name, url))[1]
-        )
-        with pytest.raises(cm.ChunkmillError, match="damaged"):
-            cm.scan(urls, tmp_path / "all.parquet", overwrite=True, **OPTIONS)
-    assert items(str(tmp_path / "all.parquet")) == before  # the old set stays until the new one is complete
-    assert cm.scan(urls, tmp_path / "all.parquet", overwrite=True, **OPTIONS).n_parsed >= 1
-    assert items(str(tmp_path / "all.parquet")) == before
-
-
-READ = scan.Records.read
-
-
-def test_files_that_do_not_agree_leave_no_records(tmp_path):
+def test_files_that_do_not_agree_keep_their_records_for_the_next_call(tmp_path):
     urls = urls_of(tmp_path, 2, 2)
-    shorter = lambda url: {**parse(url), **({"w/.zattrs": {}} if "1.txt" in url else {})}  # noqa: E731
+
+    def shorter(url):
+        return {**parse(url), **({"w/.zattrs": {}} if "1.txt" in url else {})}
+
+    options = OPTIONS | {"parser": shorter}
     with pytest.raises(cm.ChunkmillError, match="'w' in "):
-        cm.scan(urls, tmp_path / "all.json", **OPTIONS | {"parser": shorter})
-    assert not (tmp_path / "all.json.scan").exists()
+        cm.scan(urls, tmp_path / "all.json", **options)
     with pytest.raises(cm.ChunkmillError, match="'w' in "):
-        cm.scan(urls, tmp_path / "all.json", records=tmp_path / "mine", **OPTIONS | {"parser": shorter})
-    assert len(list((tmp_path / "mine").iterdir())) == 2
+        cm.scan(urls, tmp_path / "all.json", **options)
+    assert cm.scan(urls[:1], tmp_path / "all.json", **options).n_parsed == 0
+    assert len(list((tmp_path / "all.json.scan").iterdir())) == 1
+
+
+def test_a_parser_that_cannot_be_compared_parses_again(tmp_path):
+    urls = urls_of(tmp_path, 2, 2)
+    lock = threading.Lock()
+
+    def locked(url):
+        with lock:
+            return parse(url)
+
+    for _ in range(2):
+        assert cm.scan(urls, tmp_path / "all.json", overwrite=True, **OPTIONS | {"parser": locked}).n_parsed == 2
+    assert len(list((tmp_path / "all.json.scan").iterdir())) == 2
