@@ -163,14 +163,13 @@ class IcechunkStore(ZarrPythonStore):
                 shared.seen[document] = seen
 
     @contextmanager
-    def changes_taken(self, *, here: bool = False) -> Iterator[Callable[[], SessionChanges | None]]:
-        """Write to a fork of the transaction inside, which returns its changes."""
+    def changes_taken(self) -> Iterator[Callable[[], SessionChanges | None]]:
+        """Write to a fork of the transaction inside, which returns its changes; in its own process there are none."""
         shared = self._shared
-        if not shared.is_fork and not (here and shared.is_open):
+        if not shared.is_fork:
             yield lambda: None
             return
-        base = shared.base if shared.is_fork else shared.packed()[0]
-        fork = TaskFork(shared.token, base or b"")
+        fork = TaskFork(shared.token, shared.base or b"")
         token = FORK.set(fork)
         try:
             yield fork.changes

@@ -83,10 +83,10 @@ class Transacts(Protocol):
     def declare(self, documents: Mapping[str, bytes], key: str) -> None:
         """Take the documents of an array whose chunks, as that of `key`, come first; readers find them once set."""
 
-    def changes_taken(self, *, here: bool) -> AbstractContextManager[TakeChanges]:
+    def changes_taken(self) -> AbstractContextManager[TakeChanges]:
         """Write to a fork inside, and yield what returns its changes then.
 
-        In the transaction's own process only with `here`: else writes go to the transaction, and there are none.
+        In the transaction's own process writes go to the transaction, and there are none.
         """
 
 
@@ -141,10 +141,10 @@ def _no_changes() -> None:
 _NOTHING_TAKEN = nullcontext(_no_changes)  # one for all: each task enters it
 
 
-def changes_taken(store: Store | None, *, here: bool = False) -> AbstractContextManager[TakeChanges]:
+def changes_taken(store: Store | None) -> AbstractContextManager[TakeChanges]:
     """Write as a task of a transaction inside (see `Transacts.changes_taken`); other stores yield no changes."""
     own = None if store is None else find_ability(store, Transacts)
-    return _NOTHING_TAKEN if own is None else own.changes_taken(here=here)
+    return _NOTHING_TAKEN if own is None else own.changes_taken()
 
 
 def joined(changes: Iterable[Changes | None]) -> Changes | None:

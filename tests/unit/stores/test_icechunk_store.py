@@ -118,16 +118,21 @@ def test_copies_of_a_transaction_share_it(store):
     assert copy.get("a/c/0") == b"12"
 
 
-def test_tasks_write_to_forks(store):
+def test_tasks_write_to_forks(store, monkeypatch):
     with store.transaction("two tasks"):
         store.set("a/c/0", b"00")
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr("chunkmill.stores.icechunk_store.LIVE", {})
+            other = pickle.loads(pickle.dumps(store))
         changes = []
         for chunk in (1, 2):
-            with store.changes_taken(here=True) as taken:
-                store.set(f"a/c/{chunk}", b"%d%d" % (chunk, chunk))
-                assert store.get(f"a/c/{chunk}") is not None
-                assert store.get("a/c/0") == b"00"
+            with other.changes_taken() as taken:
+                other.set(f"a/c/{chunk}", b"%d%d" % (chunk, chunk))
+                assert other.get(f"a/c/{chunk}") is not None
+                assert other.get("a/c/0") == b"00"
                 changes.append(taken())
+        with store.changes_taken() as taken:
+            assert taken() is None
         assert store.get("a/c/1") is None
         changes[0].joined(changes[1:]).apply()
         assert store.get("a/c/1") == b"11"
