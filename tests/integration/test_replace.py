@@ -187,7 +187,7 @@ def test_who_is_killed_leaves_a_zip_file_with_the_old_or_the_new(tmp_path, monke
 
 
 def test_a_zip_file_with_a_journal_has_none_to_resume(tmp_path):
-    with pytest.raises(ValueError, match="to a zip file: write it again"):
+    with pytest.raises(ValueError, match="zip files keep nothing"):
         cm.to_store(da.from_array(OLD), tmp_path / "x.zip", resume=True)
 
     def broken(block):

@@ -223,10 +223,8 @@ def to_store(
             raise ValueError("resume=True writes whole arrays and now: leave out region= and compute=False")
         if region is not None and mode == "w":
             raise ValueError("mode='w' replaces an array, and region= writes into one: leave out one of them")
-        if resume and has_transactions(target):
-            raise ValueError("resume=True: nothing is left of an interrupted to_store to Icechunk; convert resumes")
-        if resume and is_archive(target):
-            raise ValueError("resume=True: nothing is left of an interrupted to_store to a zip file: write it again")
+        if resume and (has_transactions(target) or is_archive(target)):
+            raise ValueError("resume=True: Icechunk and zip files keep nothing of an interrupted write: write it again")
         if existing is not None:
             array, is_default = existing, isinstance(codecs, str) and codecs == "default"
             about = {"chunks": chunks, "shards": shards, "codecs": None if is_default else codecs, "format": wanted}
