@@ -164,7 +164,8 @@ class LocalStore(ReplacesDirectories):
 
     def _get(self, key: str, byte_range: ByteRange | None, read: Any = read_part) -> tuple[Any, os.stat_result | None]:
         path = self._path(key)
-        if path.endswith(PARTIAL_SUFFIX) or self._own_link(key) or (fd := self._opened(key, path)) is None:
+        is_link = JOURNAL in key and self._own_link(key)  # without a call for chunks
+        if path.endswith(PARTIAL_SUFFIX) or is_link or (fd := self._opened(key, path)) is None:
             return None, None
         try:
             status = os.fstat(fd)

@@ -255,7 +255,8 @@ def test_the_separator_of_old_nested_stores(tmp_path):
         file.rename(nested)
     document = tmp_path / "a" / ".zarray"
     document.write_text(document.read_text().replace('"dimension_separator": "."', '"x": 1'))
-    assert not cm.open_array(tmp_path, "a")[...].any()
+    with pytest.warns(UserWarning, match="dimension_separator"):
+        assert not cm.open_array(tmp_path, "a")[...].any()
     np.testing.assert_array_equal(cm.open_array(tmp_path, "a", dimension_separator="/")[...], values())
 
 
