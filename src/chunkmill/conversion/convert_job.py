@@ -37,7 +37,7 @@ from chunkmill.conversion.rechunking.job import (
 from chunkmill.conversion.region_option import region_of, whole
 from chunkmill.conversion.target_metadata import ConversionTarget, describe_nodes
 from chunkmill.conversion.target_writer import TargetWriter, stages_of
-from chunkmill.dask_arrays.hazards import canonical_location
+from chunkmill.dask_arrays.hazards import canonical_location, check_not_read
 from chunkmill.errors import JobError
 from chunkmill.formats.base import Format
 from chunkmill.formats.peers import is_specified, readers_text
@@ -48,6 +48,7 @@ from chunkmill.model.inner_layout import inner_layout
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.stored_group import StoredNode
+from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.job import Job
 from chunkmill.runtime.scheduler import check_n_tasks
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, count_tasks
@@ -123,6 +124,9 @@ def plan_job(
 
 def check_apart(source: StoredNode, store: Store, path: str, *, overwrite: bool) -> None:
     """Raise `JobError` where writing the target would change the source, however their urls and paths are written."""
+    if isinstance(source.store, ComputedStore):
+        check_not_read([source.store.values] if overwrite else [], store, path, "overwrite=True")
+        return
     a = canonical_location(source.store.url, source.path)
     b = canonical_location(store.url, path)
     if a == b:

@@ -1,24 +1,28 @@
 """Find the stored arrays that a dask graph reads, to refuse deleting or overwriting them (read-after-write hazards).
 
 Found are the arrays of `read_graph`, ``da.from_array`` and ``da.from_zarr``, and the lazy variables of xarray's engines
-``chunkmill`` and ``zarr``; not those in a graph that was optimised before, which are fused into its tasks.
+``chunkmill`` and ``zarr``. Before a node is deleted, they are also found in tasks of a graph that was optimised before,
+and in functions of users.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import product
+from contextlib import suppress
+from itertools import chain, product
 from typing import Any
 
-from dask._task_spec import convert_legacy_graph
+import cloudpickle
+from dask._task_spec import Alias, DataNode, Task, TaskRef, convert_legacy_graph
 from dask.array import core as da
 from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.layers import ArraySliceDep
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.dask_arrays.blocks import BlockRegions
+from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction, SharedSource
 from chunkmill.dask_arrays.kinds import ExpressionLayer
 from chunkmill.errors import JobError
 from chunkmill.model.grid import DaskChunks, Region
@@ -28,12 +32,14 @@ from chunkmill.stores.base import Store
 __all__ = ["canonical_location", "check_in_place", "check_not_read", "locations_read"]
 
 
-def check_not_read(sources: Iterable[Any], store: Store, path: str) -> None:
-    """Raise `JobError` where `sources` read from the node at `path`, which is about to be deleted."""
+def check_not_read(sources: Iterable[Any], store: Store, path: str, option: str = "mode='w'") -> None:
+    """Raise `JobError` where `sources` read from the node at `path`, which `option` deletes (P6)."""
     target = canonical_location(store.url, path)
+    searched: set[int] = set()
     for source in sources:
-        if inside := sorted(found for found in locations_read(source) if found.startswith(target)):
-            reason = f"mode='w' would delete {inside[0].rstrip('/')}, which the data are read from"
+        found = chain(sorted(locations_read(source)), _locations_in_tasks(source, searched))
+        if (inside := next((each for each in found if each.startswith(target)), None)) is not None:
+            reason = f"{option} would delete {inside.rstrip('/')}, which the data are read from"
             hint = "load or persist() them first, or write elsewhere"
             raise JobError(job=f"write {target.rstrip('/')}", reason=reason, hint=hint)
 
@@ -153,6 +159,53 @@ def _locations(layer: Any) -> Iterator[str]:
         yield from (found for value, index in layer.indices if index is None for found in _location_of(value))
     elif isinstance(layer, MaterializedLayer) and len(layer) == 1:  # from_array: the source has a key of its own
         yield from _location_of(next(iter(layer.values())))
+
+
+def _locations_in_tasks(x: Any, searched: set[int]) -> Iterator[str]:
+    """Yield the locations of the stored arrays that any task of `x` refers to, but for the layers `searched` before.
+
+    Pickle visits what a worker would receive: arguments, fused tasks, and what functions close over.
+    """
+    search = _Search()
+    for layer in x.dask.layers.values() if isinstance(x, da.Array) else ():
+        if id(layer) in searched:
+            continue
+        searched.add(id(layer))
+        for each in layer.mapping.values() if isinstance(layer, MaterializedLayer) else (layer,):
+            with suppress(Exception):  # what cannot be pickled is not searched further
+                search.dump(each)
+            yield from search.found
+            search.found.clear()
+
+
+class _Search(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickler that keeps nothing but the locations of stored arrays."""
+
+    def __init__(self) -> None:
+        super().__init__(_Nowhere(), pickle.HIGHEST_PROTOCOL, buffer_callback=lambda _: None)
+        self.found: set[str] = set()
+
+    def reducer_override(self, value: Any) -> Any:
+        """Note a stored array; look into functions that travel as bytes, and into no keys and slices."""
+        if type(value) in {slice, TaskRef, Alias}:
+            return list, ()
+        if type(value) is Task:  # in a fifth of the time
+            return list, ([value.func, value.args, value.kwargs],)
+        if type(value) is DataNode:
+            return list, ([value.value],)
+        if isinstance(value, (SharedFunction, SharedSource)):
+            return list, ([value.function if isinstance(value, SharedFunction) else value.array],)
+        if isinstance(value, StoredArray) or (
+            type(value).__module__.startswith("zarr.") and hasattr(value, "store_path")
+        ):
+            self.found.update(_location_of(value))
+            return list, ()
+        return super().reducer_override(value)
+
+
+class _Nowhere:
+    def write(self, data: Any) -> int:
+        return len(data)
 
 
 def _location_of(value: Any) -> Iterator[str]:
