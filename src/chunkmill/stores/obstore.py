@@ -392,12 +392,13 @@ class ObstoreStore:
     def set_by_condition(self, key: str, value: bytes, version: str | None) -> bool:
         """Store `value` if the key still has `version`, in one request where the client is ours."""
         client, write_id = self._open(), uuid4().hex
-        try:
-            return self._put_if(client if self._asks_once is None else self._asks_once, key, value, version, write_id)
-        except StoreError as error:
-            if self._asks_once is None or is_unsupported(error):
-                raise
-        return self._put_if(client, key, value, version, write_id)  # what failed may pass
+        if isinstance(self._place, Location):
+            try:
+                return self._put_if(open_client(self._place, repeats=False), key, value, version, write_id)
+            except StoreError as error:
+                if is_unsupported(error):
+                    raise  # what failed otherwise may pass
+        return self._put_if(client, key, value, version, write_id)
 
     def _put_if(self, client: Any, key: str, data: bytes | memoryview, version: str | None, write_id: str) -> bool:
         if (mode := condition_of(version)) is None:
@@ -543,11 +544,6 @@ class ObstoreStore:
             client = open_client(self._place) if isinstance(self._place, Location) else self._place
             self._client = os.getpid(), client
         return self._client[1]
-
-    @property
-    def _asks_once(self) -> Any:
-        """A client that repeats nothing; ``None`` where the client is the user's own."""
-        return open_client(self._place, repeats=False) if isinstance(self._place, Location) else None
 
     @property
     def _has_endpoint(self) -> bool:
