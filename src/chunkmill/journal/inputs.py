@@ -40,7 +40,7 @@ class StoreKeys(NamedTuple):
     def of(cls, array: StoredArray, region: Region, present: Numbers | None = None) -> StoreKeys:
         """Return the store keys of a region; of an array that was listed, those with the numbers `present`."""
         store, layout = uncached(array.store), array.write_layout
-        if present is None:  # one by one: in stores that lie, a region has more keys than memory holds
+        if present is None:  # one by one: a damaged document may claim more keys than memory holds
             coords: Iterable[ChunkCoords] = (overlap.coords for overlap in layout.grid.overlaps(region))
         else:
             coords = map(layout.grid.coords_of, present.tolist())
