@@ -37,7 +37,7 @@ from chunkmill.conversion.rechunking.job import (
 from chunkmill.conversion.region_option import region_of, whole
 from chunkmill.conversion.target_metadata import ConversionTarget, describe_nodes
 from chunkmill.conversion.target_writer import TargetWriter, stages_of
-from chunkmill.dask_arrays.hazards import canonical_location, check_not_read
+from chunkmill.dask_arrays.hazards import check_apart
 from chunkmill.errors import JobError
 from chunkmill.formats.base import Format
 from chunkmill.formats.peers import is_specified, readers_text
@@ -48,14 +48,13 @@ from chunkmill.model.inner_layout import inner_layout
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.stored_group import StoredNode
-from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.job import Job
 from chunkmill.runtime.scheduler import check_n_tasks
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, count_tasks
 from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.base import Store
 
-__all__ = ["check_apart", "plan_job", "region_layout", "shown_node"]
+__all__ = ["plan_job", "region_layout", "shown_node"]
 
 
 _FINE_TASK_BYTES = 16 << 20  # tasks own less only where there would be fewer than the least number of them
@@ -120,24 +119,6 @@ def plan_job(
         not_read_by=readers_text([(p.target.path, p.target.metadata) for p in plans], documents_format.name),
         drawn=_drawn(plans),
     )
-
-
-def check_apart(source: StoredNode, store: Store, path: str, *, overwrite: bool) -> None:
-    """Raise `JobError` where writing the target would change the source, however their urls and paths are written."""
-    if isinstance(source.store, ComputedStore):
-        check_not_read([source.store.values] if overwrite else [], store, path, "overwrite=True")
-        return
-    a = canonical_location(source.store.url, source.path)
-    b = canonical_location(store.url, path)
-    if a == b:
-        reason = f"source and target are the same place, {a}"
-    elif overwrite and a.startswith(b):
-        reason = f"the source, {a}, is inside the target, {b}, and would be deleted with what is there"
-    elif b.startswith(a):
-        reason = f"the target, {b}, is inside the source, {a}, which it would change"
-    else:
-        return
-    raise JobError(job="write the target", reason=reason, hint="give another url or path as the target")
 
 
 _Made = tuple[Settings, TargetWriter, str, int | None]  # with a fingerprint, and the most tasks at once in a process

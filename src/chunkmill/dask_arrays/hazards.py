@@ -27,9 +27,11 @@ from chunkmill.dask_arrays.kinds import ExpressionLayer
 from chunkmill.errors import JobError
 from chunkmill.model.grid import DaskChunks, Region
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.stored_group import StoredNode
+from chunkmill.runtime.computed import ComputedStore
 from chunkmill.stores.base import Store
 
-__all__ = ["canonical_location", "check_in_place", "check_not_read", "locations_read"]
+__all__ = ["canonical_location", "check_apart", "check_in_place", "check_not_read", "locations_read"]
 
 
 def check_not_read(sources: Iterable[Any], store: Store, path: str, option: str = "mode='w'") -> None:
@@ -42,6 +44,24 @@ def check_not_read(sources: Iterable[Any], store: Store, path: str, option: str 
             reason = f"{option} would delete {inside.rstrip('/')}, which the data are read from"
             hint = "load or persist() them first, or write elsewhere"
             raise JobError(job=f"write {target.rstrip('/')}", reason=reason, hint=hint)
+
+
+def check_apart(source: StoredNode, store: Store, path: str, *, overwrite: bool) -> None:
+    """Raise `JobError` where writing the target would change the source, however their urls and paths are written."""
+    if isinstance(source.store, ComputedStore):
+        check_not_read([source.store.values] if overwrite else [], store, path, "overwrite=True")
+        return
+    a = canonical_location(source.store.url, source.path)
+    b = canonical_location(store.url, path)
+    if a == b:
+        reason = f"source and target are the same place, {a}"
+    elif overwrite and a.startswith(b):
+        reason = f"the source, {a}, is inside the target, {b}, and would be deleted with what is there"
+    elif b.startswith(a):
+        reason = f"the target, {b}, is inside the source, {a}, which it would change"
+    else:
+        return
+    raise JobError(job="write the target", reason=reason, hint="give another url or path as the target")
 
 
 def check_in_place(counts: da.Array, chunks: DaskChunks, array: StoredArray, region: Region) -> None:

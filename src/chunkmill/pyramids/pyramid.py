@@ -15,13 +15,14 @@ from typing import Any, Literal, TypedDict, Unpack
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import ChosenAction, choose_action
 from chunkmill.conversion.array_plan import ArrayPlan, see_sources
-from chunkmill.conversion.convert_job import check_apart, region_layout, shown_node
+from chunkmill.conversion.convert_job import region_layout, shown_node
 from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.ome import check_ome
 from chunkmill.conversion.options import by_array, is_keep, with_call, with_options_of
 from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
 from chunkmill.conversion.region_option import RegionOption, region_of, whole
 from chunkmill.conversion.target_writer import TargetWriter
+from chunkmill.dask_arrays.hazards import check_apart
 from chunkmill.errors import JobError, NodeBeingReplaced
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import READ_ONLY

@@ -16,10 +16,10 @@ import numpy as np
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.array_plan import see_sources
-from chunkmill.conversion.convert_job import check_apart
 from chunkmill.conversion.options import is_keep, partial_call, with_options_of
 from chunkmill.conversion.plan import Plan, Report
 from chunkmill.dask_arrays.as_dask import open_or_compute
+from chunkmill.dask_arrays.hazards import check_apart
 from chunkmill.errors import NodeNotFound, UnsupportedFeature
 from chunkmill.formats.base import Format, WritableFormatName
 from chunkmill.model.grid import ChunkGrid
