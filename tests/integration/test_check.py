@@ -17,6 +17,7 @@ from chunkmill.cli.main import main
 from chunkmill.errors import NodeNotFound, StoreError
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.names import JOB_PREFIX
+from chunkmill.journal.records import Record
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.posix_file import PARTIAL_SUFFIX
@@ -356,17 +357,13 @@ class TestJobs:
         assert kinds(cm.check(store)) == ["unfinished"]
         assert kinds(cm.check(store, "g/b")) == []
 
-    @pytest.mark.parametrize("damage", ["flipped", "cut", "absent", "record"])
+    @pytest.mark.parametrize("damage", ["cut", "absent", "record"])
     def test_what_is_not_as_it_was_written(self, damage):
         store = MemoryStore()
         self.cut_off(store)
         record = next(key for key in store.list_prefix("") if key.startswith(JOB_PREFIX) and "/0/" in key)
         key = next(store.list_prefix("g/a/c/"))
-        value = bytearray(store.get(key))
-        value[-1] ^= 1
-        if damage == "flipped":
-            store.set(key, bytes(value))
-        elif damage == "cut":
+        if damage == "cut":
             store.set(key, b"")
         elif damage == "absent":
             store.delete(key)
@@ -382,7 +379,7 @@ class TestJobs:
         filled(store)
         journal = Journal(store, "g/b", "write", "mark")
         journal.begin({})
-        journal.record(0, 1, {}, {})
+        journal.records.put(0, 1, Record({}, {}))
         store.delete(journal.plan_key)
         store.set(".chunkmill-probe-123/4-on-here", b"probe")
         assert kinds(cm.check(store)) == ["leftover", "leftover"]
@@ -394,7 +391,7 @@ class TestJobs:
         filled(store)
         journal = Journal(store, "g/b", "write", "mark")
         journal.begin({})
-        journal.record(0, 1, {}, {})
+        journal.records.put(0, 1, Record({}, {}))
         store.set(journal.plan_key, b"")
         (problem,) = cm.check(store, repair=True).problems
         assert problem.kind == "unfinished"

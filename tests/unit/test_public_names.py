@@ -88,4 +88,9 @@ def test_the_version_is_that_of_the_installed_package():
 def test_no_room_has_the_name_of_a_function():
     """An import of the room would put it in the function's place: ``chunkmill.scan`` was a module then."""
     rooms = {path.stem for path in Path(cm.__file__).parent.iterdir()}
-    assert not rooms & {name for name in cm.__all__ if name != "errors"}
+    assert rooms & {name for name in cm.__all__ if name != "errors"} == {"jobs"}
+
+
+def test_the_room_of_jobs_does_not_take_the_place_of_the_function():
+    script = "import chunkmill\nfrom chunkmill.jobs import stored_jobs\nprint(chunkmill.jobs.__wrapped__ is stored_jobs.jobs)"
+    assert run(script) == "True"

@@ -24,7 +24,7 @@ from chunkmill.formats.base import is_blank
 from chunkmill.journal.commit import roll_forward
 from chunkmill.journal.lease import discard_jobs
 from chunkmill.journal.names import JOB_PREFIX, TAG_PREFIX, run_tag
-from chunkmill.journal.records import Records
+from chunkmill.journal.records import Record, Records
 from chunkmill.journal.recovery import clear_journal
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.model.grid import ChunkCoords
@@ -270,16 +270,16 @@ def _journal_stages(store: Store, found: Inventory) -> list[Stage]:
         for job in (unfinished_jobs(store) if paths else [])
         if job.path in paths and not (job.is_applied or job.is_applying)
     ]
-    specs = [(n, stage, task) for n, (_, records) in enumerate(journals) for stage, task, _ in records.names()]
+    specs = [(n, key) for n, (_, records) in enumerate(journals) for *_, key in records.names()]
     return [Stage("check-journal", _check_record, journals, specs)] if specs else []
 
 
-def _check_record(journals: Sequence[tuple[str, Records]], spec: tuple[int, int, int]) -> TaskResult:
-    number, stage, task = spec
+def _check_record(journals: Sequence[tuple[str, Records]], spec: tuple[int, str]) -> TaskResult:
+    number, key = spec
     path, records = journals[number]
-    record = records.read(stage, task)
+    record = Record.unpack(records.store.get(key))
     if record is None:
-        found = [(records.key(stage, task), "the record is damaged")]
+        found = [(key, "the record is damaged")]
     else:
         found = [] if record.elsewhere else [*record.differences(records.store)]
     hint = "delete it and run the job again, which writes it again"

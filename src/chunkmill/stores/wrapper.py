@@ -337,7 +337,7 @@ class MeteredStore(StoreWrapper):
     >>> meter = Meter()
     >>> MeteredStore(MemoryStore(), meter).set("a", b"123456789")
     >>> meter.n_requests, meter.bytes_written, meter.writes
-    (1, 9, {'a': (9, 3808858755)})
+    (1, 9, {'a': 9})
     """
 
     def __init__(self, store: Store, meter: Meter) -> None:

@@ -15,7 +15,7 @@ FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
 
 @pytest.fixture(params=FORMATS)
 def array(request):
-    return make(MemoryStore(), shape=(6, 4), chunks=(2, 4), format=request.param)[0]
+    return make(MemoryStore(), shape=(6, 4), chunks=(2, 4), format=request.param)[0].stored
 
 
 def change(array, seen):

@@ -21,7 +21,7 @@ def array():
 def write(x, array, calls):
     def prepare():
         calls.append("prepare")
-        return {"documents": b"1"}
+        return {"a/zarr.json": b"1"}
 
     def publish(documents, *, again):
         calls.append((documents, again))
@@ -51,7 +51,7 @@ def test_blocks_on_record_are_not_computed_again(array):
     assert set(computed) == {0, 2, 4, 6} - done
     assert report.n_resumed == len(done)
     assert report.n_keys == 4 - len(done)
-    assert calls == ["prepare", ({"documents": b"1"}, True)]
+    assert calls == ["prepare", ({"a/zarr.json": b"1"}, True)]
     np.testing.assert_array_equal(array[...], np.arange(8))
 
 
@@ -68,4 +68,4 @@ def test_an_array_without_elements():
     array = cm.create_array(MemoryStore(), "a", shape=(0,), dtype="i4", chunks=(2,))
     calls = []
     assert write(da.zeros(0, dtype="i4"), array, calls).n_keys == 0
-    assert calls == ["prepare", ({"documents": b"1"}, False)]
+    assert calls == ["prepare", ({"a/zarr.json": b"1"}, False)]

@@ -84,17 +84,3 @@ def test_objects_of_icechunk_are_stores(repository):
 )  # fmt: skip
 def test_options_of_s3fs_are_translated(options, expected):
     assert _s3_options(options) == expected
-
-
-SECRET = icechunk.s3_credentials(access_key_id="id", secret_access_key="word")
-
-
-@pytest.mark.parametrize(
-    ("authorized", "is_kept"), [({"s3://b/": SECRET}, False), ({"file:///b/": None}, True), (None, True)]
-)
-def test_sessions_with_credentials_are_not_stored_with_a_journal(tmp_path, authorized, is_kept):
-    icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "repository")))
-    options = {"authorize_virtual_chunk_access": icechunk.containers_credentials(authorized)} if authorized else {}
-    store = open_store(f"{tmp_path}/repository|icechunk:", options)
-    with store.transaction("x"):
-        assert (store.kept() is not None) == is_kept
