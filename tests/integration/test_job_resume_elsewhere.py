@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 import xarray as xr
 from click.testing import CliRunner
+from support.recording import FailingStore
 
 import chunkmill as cm
 from chunkmill.cli.main import main
-from chunkmill.errors import JobError
+from chunkmill.errors import ChunkError, JobError
 from chunkmill.runtime import task
 from chunkmill.runtime.worker_memory import Worker
+from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
 SHAPE = (32, 256, 256)
@@ -268,6 +270,28 @@ def test_sources_and_targets_of_other_kinds_resume_without_arguments(tmp_path, m
     monkeypatch.chdir(tmp_path / "elsewhere")
     cm.resume("../all.zarr")
     np.testing.assert_array_equal(cm.open_array("../all.zarr", "t")[...], range(4))
+
+
+@pytest.mark.parametrize("chunks", ["keep", (1, 2, 4)])
+def test_several_files_resume_as_one_array_does(tmp_path, chunks):
+    values = np.arange(960.0).reshape(120, 2, 4)
+    for part in range(4):
+        dataset = xr.Dataset(
+            {"v": (("t", "y", "x"), values[30 * part : 30 * part + 30])}, {"t": range(30 * part, 30 * part + 30)}
+        )
+        dataset.to_netcdf(tmp_path / f"{part}.nc", engine="h5netcdf", encoding={"v": {"chunksizes": (1, 2, 4)}})
+    cm.convert(tmp_path / "*.nc", tmp_path / "one.zarr", concat_dim="t", chunks={"t": 1})
+    left = {}
+    for name, source, along in (("files", tmp_path / "*.nc", "t"), ("array", tmp_path / "one.zarr", None)):
+        dies = FailingStore(LocalStore(tmp_path / f"{name}.zarr"), every=170, times=1)
+        with dask.config.set(scheduler="sync"):
+            with pytest.raises(ChunkError, match="injected failure"):
+                cm.convert(source, dies, concat_dim=along, codecs="zstd", chunks=chunks)
+            report = cm.convert(source, tmp_path / f"{name}.zarr", concat_dim=along, codecs="zstd", chunks=chunks)
+        left[name] = report.n_resumed, report.n_keys
+        np.testing.assert_array_equal(cm.open_array(tmp_path / f"{name}.zarr", "v")[...], values)
+    assert left["files"] == left["array"]
+    assert left["files"][0] > 0
 
 
 def test_what_has_values_that_are_computed_says_which_call_to_repeat(tmp_path, monkeypatch):
