@@ -1,9 +1,13 @@
 """Patterns of access take no more tasks, store keys and bytes than the best peer of the same kind of Dask arrays."""
 
+import numpy as np
 import pytest
 from dask.array import array_expr_enabled
+from support.recording import RecordingStore
 
+import chunkmill as cm
 from benchmarks.patterns import PATTERNS, cost
+from chunkmill.stores.memory import MemoryStore
 
 KINDS = ["dask"] if array_expr_enabled() else ["dask", "dask-array"]
 
@@ -19,3 +23,16 @@ def test_a_pattern_costs_no_more_than_with_the_peer(pattern, kind):
         assert (array_expr_enabled(), pattern) == (True, "misaligned write")
         return
     assert [a <= b for a, b in zip(own, peer, strict=True)] == [True] * 3, (own, peer)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_slice_of_what_is_computed_reads_the_shard_that_it_meets(kind):
+    if kind == "dask-array":
+        pytest.importorskip("dask_array")
+    store = RecordingStore(MemoryStore())
+    array = cm.create_array(store, shape=(500, 500), dtype="f4", chunks=(25, 25), shards=(100, 100))
+    array[...] = values = np.random.default_rng(0).random((500, 500), "f4")
+    store.clear()
+    found = ((array.to_dask(chunked_array_type=kind) + 1) * 2)[10:60, 320:390].compute(scheduler="sync")
+    np.testing.assert_array_equal(found, ((values + 1) * 2)[10:60, 320:390])
+    assert {key for _, key, _ in store.log if key.startswith("c/")} == {"c/0/3"}
