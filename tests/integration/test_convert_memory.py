@@ -209,3 +209,35 @@ def test_arrays_whose_chunks_stay_are_part_of_a_rechunk_s_memory(tmp_path):
     options = {"chunks": {"small": (200, 50)}}
     _, plan = smallest(lambda n: cm.plan_rechunk(source, tmp_path / "c", max_mem=n, **options), 16 << 20)
     assert plan.peak_memory_bytes > array.nbytes
+
+
+@pytest.mark.parametrize(
+    ("blocks", "job"),
+    [
+        pytest.param((300, 400), lambda x, to: cm.plan_pyramid(x, to, chunks=(300, 400)), id="pyramid"),
+        pytest.param((600, 800), lambda x, to: cm.plan_pyramid(x, to, chunks=(100, 100)), id="pyramid, large blocks"),
+        pytest.param((300, 400), lambda x, to: cm.plan_transform(np.negative, x, to), id="transform"),
+        pytest.param(
+            (600, 800), lambda x, to: cm.plan_transform(np.negative, x, to, chunks=(100, 100)), id="transform, large"
+        ),
+    ],
+)
+def test_blocks_of_dask_that_tasks_depend_on_are_counted(tmp_path, blocks, job):
+    noise({"chunks": (300, 400)}, tmp_path / "a")
+    plan = job(cm.open_array(tmp_path / "a").to_dask(chunks=blocks), tmp_path / "b.zarr")
+    tracemalloc.start()
+    plan.run()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < plan.peak_memory_bytes - THREAD_OVERHEAD + (1 << 19)
+
+
+def test_large_chunks_of_the_source_are_part_of_a_pyramid_s_memory(tmp_path):
+    noise({"chunks": (1200, 1600), "codecs": "gzip"}, tmp_path / "a")
+    options = {"chunks": (100, 100), "levels": 2}
+    needed, plan = smallest(lambda n: cm.plan_pyramid(tmp_path / "a", tmp_path / "b", max_mem=n, **options))
+    tracemalloc.start()
+    plan.run()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < needed

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 from typing import NamedTuple
 
 from chunkmill.array.layout import ChunkLayout, ShardedChunks
@@ -22,6 +22,7 @@ from chunkmill.conversion.actions import ChosenAction, group_keys
 from chunkmill.conversion.coarsen import MeasuredAxis, coarsen, meet
 from chunkmill.model.grid import RegularAxis, RunsAxis
 from chunkmill.model.inner_layout import inner_layout
+from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
 from chunkmill.stores.capabilities import WritesParts
 
@@ -33,7 +34,9 @@ __all__ = [
     "estimate_transfers",
     "fit_memory",
     "index_size",
+    "input_bytes",
     "itemsize",
+    "met_bytes",
     "most_encoded",
     "n_decoding",
     "n_encoding",
@@ -55,6 +58,33 @@ def itemsize(array: StoredArray) -> int:
 def chunk_bytes(array: StoredArray, layout: ChunkLayout) -> int:
     """Return the bytes of one chunk's values."""
     return itemsize(array) * prod(layout.regular.shape)  # decoded whole, also where a region has a part of it
+
+
+def met_bytes(array: StoredArray, shape: Sequence[int], *, aligned: bool = True) -> int:
+    """Return the most bytes that the chunks of an array have which a region of that shape meets.
+
+    Parameters
+    ----------
+    aligned
+        Whether regions begin at multiples of the shape.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> a = cm.create_array("memory://doc-met", "a", shape=(12, 12), dtype="u1", chunks=(4, 12)).stored
+    >>> [met_bytes(a, (n, 1)) for n in (2, 4, 6, 12)]
+    [48, 48, 96, 144]
+    """
+    met = itemsize(array)
+    for n, chunk, length in zip(shape, array.read_layout.regular.shape, array.shape, strict=True):
+        first = chunk - (gcd(n, chunk) if aligned else 1)  # elements of the first chunk before the region, at most
+        met *= min(-(-(first + n) // chunk), -(-length // chunk)) * chunk
+    return met
+
+
+def input_bytes(array: StoredArray, shape: Sequence[int], *, aligned: bool = True) -> int:
+    """Return the most bytes of Dask blocks that a task holds whose region has that shape; 0 where values are stored."""
+    return met_bytes(array, shape, aligned=aligned) if isinstance(array.store, ComputedStore) else 0
 
 
 def most_encoded(array: StoredArray, layout: ChunkLayout) -> int:

@@ -12,7 +12,7 @@ Pure integers and names. Not here: what tasks do (`chunkmill.pyramids.tasks`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import lcm, log2, prod
@@ -205,6 +205,7 @@ def divide(
     itemsize: int,
     budget: int,
     n_least: int,
+    inputs: Callable[[Sequence[LevelBlocks]], int] = lambda _: 0,
 ) -> list[list[LevelBlocks]]:
     """Return the levels of each stage; each begins with the level that it reads: the last one of the stage before.
 
@@ -219,6 +220,8 @@ def divide(
     n_least
         Tasks that a stage should have: no further level (beyond the first) where there would be fewer, unless they
         read little.
+    inputs
+        Bytes that a task of a stage holds before it reads.
     """
     stages: list[list[LevelBlocks]] = []
     first = 0
@@ -229,7 +232,7 @@ def divide(
             wider = _nested(shapes, factors, keys, first, last + 1)
             n_tasks = max(prod(wider[-1].n_blocks), 1)
             is_large = prod(wider[0].shape) * itemsize > n_tasks * _FINE_TASK_BYTES
-            if (is_large and n_tasks < n_least) or peak_bytes(wider, itemsize) > budget:
+            if (is_large and n_tasks < n_least) or peak_bytes(wider, itemsize) + inputs(wider) > budget:
                 break
             stage, last = wider, last + 1
         stages.append(stage)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from math import lcm
+from operator import itemgetter
 from typing import Any, Literal, TypedDict, Unpack
 
 from chunkmill.array.stored_array import StoredArray
@@ -47,7 +48,7 @@ from chunkmill.pyramids.image import (
 )
 from chunkmill.pyramids.labels import LabelList, labels_of, with_omero
 from chunkmill.pyramids.levels import LevelBlocks, divide, peak_bytes
-from chunkmill.pyramids.tasks import PyramidWriter
+from chunkmill.pyramids.tasks import PyramidWriter, base_bytes
 from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.job import Job
 from chunkmill.runtime.stage import LEAST_TASKS, count_tasks
@@ -532,12 +533,14 @@ def _blocks(
     Blocks are of whole store keys of the source too, where memory allows, so that each is read once.
     """
     itemsize = base.dtype.itemsize
+    inputs = partial(base_bytes, base)
     budget = worker.max_mem // worker.n_threads - THREAD_OVERHEAD
     keys = [array.write_layout.grid.chunk_shape for array in described.arrays]
     aligned = keys[0]
     if region_of(base) is None:
         aligned = tuple(map(lcm, keys[0], base.write_layout.grid.chunk_shape))
-    for first in (aligned, keys[0]):
+    found: list[tuple[int, Any]] = []
+    for first in dict.fromkeys((aligned, keys[0])):
         stages = divide(
             [level.shape for level in described.shapes],
             [level.factors for level in described.shapes],
@@ -545,10 +548,12 @@ def _blocks(
             itemsize=itemsize,
             budget=budget,
             n_least=max(LEAST_TASKS, 4 * worker.n_threads * worker.n_workers),
+            inputs=inputs,
         )
-        peak = max(peak_bytes(stage, itemsize) for stage in stages)
-        if peak <= min(budget, _MOST_ALIGNED):
+        found.append((max(peak_bytes(stage, itemsize) + inputs(stage) for stage in stages), stages))
+        if found[-1][0] <= min(budget, _MOST_ALIGNED):
             break
+    peak, stages = found[-1] if found[-1][0] <= budget else min(found, key=itemgetter(0))
     needed = (peak + THREAD_OVERHEAD) * worker.n_threads
     if peak > budget:
         reason = f"a worker of {worker.n_threads} threads has {worker.max_mem:,} bytes, and each thread holds whole "

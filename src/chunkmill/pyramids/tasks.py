@@ -24,7 +24,8 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import ChosenAction
 from chunkmill.conversion.array_plan import SeenSource, check_absent, check_sources, check_still_there
 from chunkmill.conversion.convert_tasks import ArrayTransfer, transfer_keys
-from chunkmill.conversion.estimate import TaskMemory
+from chunkmill.conversion.estimate import TaskMemory, chunk_bytes, input_bytes, met_bytes, n_decoding
+from chunkmill.conversion.region_option import region_of
 from chunkmill.conversion.target_writer import TargetWriter
 from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkCoords, Region
@@ -38,7 +39,7 @@ from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.remembered import RememberedReads
 from chunkmill.stores.wrapper import Meter
 
-__all__ = ["LevelStage", "PyramidWriter", "level_inputs", "level_reads", "level_shows", "write_block"]
+__all__ = ["LevelStage", "PyramidWriter", "base_bytes", "level_inputs", "level_reads", "level_shows", "write_block"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,23 @@ def level_shows(stages: Sequence[LevelStage], spec: int) -> str:
     (stage,) = stages
     target = (stage.targets or (stage.copy or stage.source,))[-1]
     return target.first_key(block_region(stage.blocks[-1], stage.coords(spec)))
+
+
+def base_bytes(base: StoredArray, stage: Sequence[LevelBlocks]) -> int:
+    """Return what a task of a stage holds of the base besides its elements.
+
+    These are Dask blocks under all of its block of the last level; and of one block that is read the encoded chunks
+    which go beyond it, and one decoded.
+    """
+    if stage[0].shape != base.shape:  # it reads a level that is stored
+        return 0
+    aligned = region_of(base) is None
+    factors = map(prod, zip(*(level.factors for level in stage[1:]), strict=True))
+    shape = [n * factor for n, factor in zip(stage[-1].block, factors, strict=True)]
+    own = prod(map(min, stage[0].shape, stage[0].block)) * base.dtype.itemsize
+    beyond = max(0, met_bytes(base, stage[0].block, aligned=aligned) - own)
+    decoded = chunk_bytes(base, base.read_layout) * n_decoding(base.read_layout.codecs) if beyond else 0
+    return input_bytes(base, shape, aligned=aligned) + beyond + decoded
 
 
 def write_block(stages: Sequence[LevelStage], spec: int) -> TaskResult:

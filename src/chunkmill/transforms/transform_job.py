@@ -23,6 +23,7 @@ from chunkmill.conversion.convert_job import shown_node
 from chunkmill.conversion.estimate import (
     chunk_bytes,
     index_size,
+    input_bytes,
     itemsize,
     most_encoded,
     n_decoding,
@@ -348,12 +349,15 @@ class TransformRequest:
     def task_bytes(self, shape: Sequence[int]) -> int:
         """Return the bytes that the task of a block of that shape holds: twice what the function takes and returns."""
         wide = [n + before + after for n, (before, after) in zip(shape, self.tasks.halo, strict=True)]
-        taken = returned = opened = 0
-        for source, size in zip(self.tasks.sources, self._read_sizes(shape, wide), strict=True):
+        taken = inputs = returned = opened = 0
+        aligned = not self.tasks.has_halo and self.tasks.source_region is None
+        for source, read in zip(self.tasks.sources, self._read_shapes(shape, wide), strict=True):
             array, layout = source.array, source.array.read_layout
-            taken += size * itemsize(array) * (2 if self.tasks.has_halo else 1)
+            size = prod(read) * itemsize(array)
+            taken += size * (2 if self.tasks.has_halo else 1)
+            inputs += input_bytes(array, read, aligned=aligned)
             held = most_encoded(array, layout) + chunk_bytes(array, layout) * n_decoding(layout.codecs)
-            opened = max(opened, held + size * itemsize(array) * array.store.is_remote)
+            opened = max(opened, held + size * array.store.is_remote)
         for (_, array), axes in zip(self.targets, self.axes, strict=True):
             layout = array.write_layout
             lengths = zip(axes.axes, array.shape, strict=True)
@@ -361,20 +365,20 @@ class TransformRequest:
             returned += size
             encoded = chunk_bytes(array, layout) * n_encoding(layout.codecs)
             opened = max(opened, encoded + size * array.store.is_remote)
-        return 2 * (taken + returned) + opened + THREAD_OVERHEAD
+        return inputs + 2 * (taken + returned) + opened + THREAD_OVERHEAD
 
-    def _read_sizes(self, shape: Sequence[int], wide: Sequence[int]) -> list[int]:
-        """Return the elements that a block of that shape, and of that with its halo, takes from each source."""
+    def _read_shapes(self, shape: Sequence[int], wide: Sequence[int]) -> list[Sequence[int]]:
+        """Return the shape that a block of that shape, and of that with its halo, takes from each source."""
         if self.tasks.source_region is None:
-            each = (source.axes.axes for source in self.tasks.sources)
-            return [prod(wide[axis] for axis in axes if axis is not None) for axes in each]
+            each = ((source.axes.axes, source.array.shape) for source in self.tasks.sources)
+            return [[n if a is None else wide[a] for a, n in zip(*own, strict=True)] for own in each]
         lengths = [*zip(shape, self.space.shape, strict=True)]
         first = tuple(slice(0, min(n, whole)) for n, whole in lengths)
         last = tuple(slice(max(0, whole - n), whole) for n, whole in lengths)
-        sizes = [
-            [prod(cut.stop - cut.start for cut in each.region) for each in self.tasks.reads(r)] for r in (first, last)
+        shapes = [
+            [tuple(cut.stop - cut.start for cut in each.region) for each in self.tasks.reads(r)] for r in (first, last)
         ]
-        return [max(pair) for pair in zip(*sizes, strict=True)]
+        return [max(pair, key=prod) for pair in zip(*shapes, strict=True)]
 
     # ----------------------------------------------------------------------------------------------------------------
 
