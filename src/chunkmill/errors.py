@@ -3,7 +3,6 @@
     ChunkmillError
     ├── NodeNotFound(KeyError,            no such array or group
     │   │            FileNotFoundError)
-    │   └── NodeBeingReplaced             it is gone, and the one that replaces it is not yet there
     ├── NodeExists(FileExistsError)       a node is there already
     ├── MetadataError(ValueError)         a document violates its format
     │   └── UnsupportedFeature            a feature that chunkmill or the format does not have
@@ -44,7 +43,6 @@ __all__ = [
     "MetadataError",
     "NoAnswer",
     "NoWorkers",
-    "NodeBeingReplaced",
     "NodeExists",
     "NodeNotFound",
     "RegionError",
@@ -137,24 +135,6 @@ class NodeNotFound(ChunkmillError, KeyError, FileNotFoundError):
         instead = f"there is {_ARTICLES[self.found]}" if self.found else "there is none"
         hint = f"; {self.hint}" if self.hint else ""
         return f"no {self.wanted} at path {self.path!r} of {self.url}: {instead}{hint}"
-
-
-class NodeBeingReplaced(NodeNotFound):
-    """The node at ``path`` of the store at ``url`` is being replaced: the old one is gone, the new one not yet there.
-
-    In stores that cannot rename. The new one is complete in a staging prefix; ``job`` copies it from there, or died.
-    """
-
-    job: str
-    found = None
-    wanted = "array or group"
-
-    def __init__(self, *, url: str, path: str, job: str, hint: str = "") -> None:
-        ChunkmillError.__init__(self, url=url, path=path, job=job, hint=hint)
-
-    def message(self) -> str:
-        """Return which node, by which job, and what to do."""
-        return f"the node at path {self.path!r} of {self.url} is being replaced by {self.job}; {self.hint}"
 
 
 _ARTICLES = {"array": "an array", "group": "a group", "node": "a node"}

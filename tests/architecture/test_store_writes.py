@@ -23,9 +23,8 @@ NO_STORES = {
 
 WRITERS = {
     # documents that nobody sees: of a staged node, or of one that is being deleted
-    "nodes/replacing.py": {"Replacement.finish", "StagedNode.intent", "check_as_seen"},
+    "nodes/replacing.py": {"Replacement.finish", "StagedNode.finish", "check_as_seen"},
     "nodes/delete.py": {"delete_node", "_described"},
-    "journal/commit.py": {"_apply_copies"},
     # chunks
     "array/chunk_io.py": {"update_chunk", "write_chunk"},
     "array/pending_writes.py": {"_Later.set"},
@@ -51,20 +50,12 @@ WRITERS = {
 CHANGERS = {
     "nodes/documents.py": {"_create_node", "_write", "_write_while_absent", "put_back", "replace"},
     "nodes/consolidated.py": {"refresh_consolidated", "write_consolidated"},
-    "nodes/replacing.py": {"StagedNode.tagged"},
+    "nodes/replacing.py": {"put_all_in_place"},
     "nodes/changes.py": {"_reset"},
-    "journal/commit.py": {
-        "_claim",
-        "_delete_documents",
-        "_roll_forward_further",
-        "_write_documents.write",
-        "decide",
-    },
     "journal/heartbeat.py": {"Heartbeat._beat", "Heartbeat.begin"},
     "journal/journal.py": {"Journal._tag_staged", "Journal.discard", "Journal.finish"},
     "journal/plans.py": {"delete_plan", "end_plan", "store_plan"},
-    "journal/recovery.py": {"_claimed", "clear_journal", "withdraw_published.withdraw"},
-    "checks/check.py": {"_repaired"},
+    "journal/recovery.py": {"clear_journal", "withdraw_published.withdraw"},
     "references/files.py": {"SetFile._put", "SetFile.write"},
 }
 """Module -> functions that compare and swap, by `chunkmill.stores.conflicts`."""
@@ -94,7 +85,7 @@ DELETERS = {
     "transforms/tasks.py": {"_Block._write_keys"},
     # staged nodes, and journals
     "nodes/replacing.py": {"Replacement.discard"},
-    "journal/commit.py": {"_apply_copies", "_delete_staged", "forget_intent"},
+    "journal/commit.py": {"forget_tag"},
     "journal/heartbeat.py": {"Heartbeat.end", "end_dead"},
     "journal/recovery.py": {"clear_listed"},
     "journal/journal.py": {"Journal._forget_commit", "Journal.release"},
@@ -109,7 +100,7 @@ DELETERS = {
 }
 MOVERS = {
     "nodes/replacing.py": {"Replacement.finish"},
-    "journal/commit.py": {"ByRename.apply", "_apply_copies.copy"},
+    "journal/commit.py": {"put_in_place"},
     "references/files.py": {"SetFile.write"},
 }
 

@@ -10,7 +10,7 @@ import xarray as xr
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.errors import JobError, NodeBeingReplaced, NodeNotFound
+from chunkmill.errors import JobError, NodeNotFound
 from chunkmill.journal import heartbeat, journal
 from chunkmill.journal.lease import leased_to_replace
 from chunkmill.journal.names import run_tag

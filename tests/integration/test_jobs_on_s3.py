@@ -6,7 +6,7 @@ from support.recording import FailingStore
 from support.servers import WARNINGS, s3_server  # noqa: F401
 
 import chunkmill as cm
-from chunkmill.errors import ChunkError, JobError, NodeBeingReplaced, StoreError
+from chunkmill.errors import ChunkError, JobError, StoreError
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.capabilities import copy_value

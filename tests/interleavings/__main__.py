@@ -19,7 +19,7 @@ from contextlib import suppress
 from multiprocessing import get_context
 
 from interleavings.exploration import Found, chosen, explore_share, replay
-from interleavings.operations import COPYING_FORMATS, OPERATIONS
+from interleavings.operations import ALL_FORMATS, OPERATIONS
 from interleavings.processes import one_actor_at_a_time
 from interleavings.scenarios import GROUNDS, Scenario
 from interleavings.scheduler import STATES
@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--pair", nargs="+", metavar="OPERATION", choices=list(OPERATIONS), help="one, or both")
     parser.add_argument("--scenarios", type=int, metavar="N", help="of each pair, beginning with those that meet")
     parser.add_argument("--ground", nargs="+", choices=GROUNDS, default=GROUNDS, help="stores in which both begin")
-    parser.add_argument("--format", nargs="+", choices=COPYING_FORMATS, default=COPYING_FORMATS, help="of the nodes")
+    parser.add_argument("--format", nargs="+", choices=ALL_FORMATS, default=ALL_FORMATS, help="of the nodes")
     parser.add_argument("--all", action="store_true", help="print every schedule that fails, not one of each kind")
     parser.add_argument("--replay", metavar="SCHEDULE", help="run one again, and print its steps")
     args = parser.parse_args()

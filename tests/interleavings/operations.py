@@ -20,39 +20,24 @@ import xarray as xr
 from interleavings.snapshot import snapshot
 
 import chunkmill as cm
-from chunkmill.errors import NodeExists, StoreError
+from chunkmill.errors import NodeExists
 from chunkmill.stores.base import Store
-from chunkmill.stores.memory import MemoryStore
 
 __all__ = [
+    "ALL_FORMATS",
     "CONSOLIDATED",
-    "COPYING_FORMATS",
     "FORMATS",
     "MARKS",
     "OPERATIONS",
     "Call",
-    "CopyingStore",
     "Operation",
     "needs_source",
 ]
 
 FORMATS = ("zarr3", "zarr2", "n5")
 CONSOLIDATED = FORMATS[:2]
-COPYING_FORMATS = (*FORMATS, "zarr3-draft")  # below the root, the draft copies whatever the store can
+ALL_FORMATS = (*FORMATS, "zarr3-draft")  # of the draft, a node is stored below two prefixes, and deleted first
 MARKS = {"a": 100, "b": 200}
-
-
-class CopyingStore(MemoryStore):
-    """Cannot rename, as object stores: what is replaced is exchanged by copies."""
-
-    stage = swap_in = can_replace = replace_prefix = pin = None  # type: ignore[assignment]
-
-    def copy(self, source: str, target: str) -> None:
-        """Store the value of one key under another one, as the server does."""
-        value = self.get(source)
-        if value is None:
-            raise StoreError(url=self.url, key=source, reason="it was deleted before it could be copied")
-        self.set(target, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +94,7 @@ class Operation:
     begins: Callable[[Call], Any] | None = None
     makes: bool = False
     paths: tuple[str, ...] = ("g/a", "g/b", "g", "")
-    formats: tuple[str, ...] = COPYING_FORMATS
+    formats: tuple[str, ...] = ALL_FORMATS
 
 
 def _values(mark: int) -> np.ndarray:

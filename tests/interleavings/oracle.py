@@ -1,7 +1,7 @@
 """What may come of two operations that run at the same time: what would come of them one after the other.
 
 An operation that dies has been done, or has not; or its nodes are partly old and partly new, each whole, or one is being
-replaced, and `chunkmill.check` names what is wrong; what is being replaced, it repairs. An operation that is refused
+replaced, and `chunkmill.check` names what is wrong. An operation that is refused
 has not been done. In both cases its repetition must bring what it brings in a serial order: nothing, where the dead one
 was a job whose result was in place. Operations that change visible chunks in place are serial for each element.
 """
@@ -19,11 +19,10 @@ from typing import Any
 from interleavings.processes import anonymous
 from interleavings.scenarios import Scenario
 from interleavings.scheduler import Choose, Outcome, Run, attempt, play
-from interleavings.snapshot import REPLACED, UNREADABLE, Snapshot, snapshot
+from interleavings.snapshot import UNREADABLE, Snapshot, snapshot
 
 import chunkmill as cm
 from chunkmill.journal.names import JOB_PREFIX, PLAN, TAG_PREFIX
-from chunkmill.model.metadata import parents_of
 from chunkmill.nodes.delete import _RECORD as DELETED_NODES
 from chunkmill.stores.memory import MemoryStore
 
@@ -198,14 +197,6 @@ class Oracle:
             checked.kind == "done" and not checked.value.problems
         ):
             yield f"check does not name what is wrong ({checked}): {_differences(views, allowed[0])}"
-        elif _being_replaced(found):  # the dead one had come so far: anybody finishes it
-            repaired = copy.copy(store)
-            checked = attempt(lambda: cm.check(repaired, repair=True))
-            if _being_replaced(self._views(repaired)):
-                yield f"check does not repair what is being replaced ({checked}): {_differences(found, allowed[0])}"
-            else:
-                state = self._state(repaired, orders, unfinished, mortal=mortal, stale=stale)
-                yield from (f"after a repair: {text}" for text in state)
 
     def _without_traces(self, views: Views, allowed: Sequence[Views], unfinished: Sequence[str]) -> Views:
         """Return what is there without the empty groups that operations make which have not come to their ends."""
@@ -280,10 +271,6 @@ class Oracle:
                 again = attempt(lambda: self.scenario.restart(actor, after))
             if "others have changed" in str(again.error):  # told once, before the node as it is now is replaced
                 again = attempt(lambda: self._actions[actor](after))
-            if "others have made or changed a node" in str(again.error):  # one of the two ways out that are told
-                for key in [key for key in after._values if "/intent-" in key]:
-                    after.delete(key)
-                again = attempt(lambda: self._actions[actor](after))
             self._repetitions[known] = again, after
         return self._repetitions[known]
 
@@ -294,12 +281,10 @@ class Oracle:
 def _strange(view: Snapshot, allowed: Sequence[Snapshot], name: str = "nodes", *, stale: bool = False) -> Iterator[str]:
     """Yield the nodes, and elements, that are as in none of what is allowed.
 
-    Reading by `stale` consolidated metadata may be an error, and so may nodes that a dead operation was replacing.
+    Reading by `stale` consolidated metadata may be an error.
     """
     word = "" if name == "nodes" else f" in {name} metadata"
     for path in sorted({path for each in (view, *allowed) for path in each}):
-        if stale and any(view.get(above) == REPLACED for above in (path, *parents_of(path))):
-            continue  # an error says so: neither old nor new
         shown = view.get(path)
         known = [each.get(path) for each in allowed]
         alike = [each[1] for each in known if each is not None and shown is not None and each[0] == shown[0]]
@@ -317,11 +302,7 @@ def _is_over(key: str, value: bytes) -> bool:
     if key.startswith(JOB_PREFIX):
         return (key.endswith(PLAN) and b'"over": true' in value) or key.endswith(DELETED_NODES)
     name = key.rpartition("/")[2]
-    return name.startswith(TAG_PREFIX) and not name.endswith("-applied")  # but for the sign that it will be
-
-
-def _being_replaced(views: Views) -> bool:
-    return any(REPLACED in view.values() for view in views.values())
+    return name.startswith(TAG_PREFIX)
 
 
 def _differences(views: Views, order: Views) -> str:

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from interleavings.operations import (
+    ALL_FORMATS,
     CONSOLIDATED,
-    COPYING_FORMATS,
-    FORMATS,
     MARKS,
     OPERATIONS,
     Call,
-    CopyingStore,
     Operation,
     needs_source,
 )
@@ -27,7 +25,7 @@ from chunkmill.stores.memory import MemoryStore
 
 __all__ = ["GROUNDS", "Scenario", "scenarios"]
 
-GROUNDS = ("bare", "consolidated", "copying", "consolidated-copying")
+GROUNDS = ("bare", "consolidated")
 _ROOT = ("",)
 _MADE = "g/a/1"  # where one at g/a makes a node
 
@@ -50,11 +48,6 @@ class Scenario:
         name, ground, *calls = text.split(",")
         (a, path_a), (b, path_b) = (call.split("@") for call in calls)
         return cls(name, ground, (a, b), (path_a, path_b))
-
-    @property
-    def is_copying(self) -> bool:
-        """Whether the store cannot rename."""
-        return "copying" in self.ground
 
     @property
     def operations(self) -> dict[str, Operation]:
@@ -91,7 +84,7 @@ class Scenario:
         ChunkmillError
             Both cannot begin in one store.
         """
-        store = CopyingStore() if self.is_copying else MemoryStore()
+        store = MemoryStore()
         if "consolidated" in self.ground:
             cm.create_group(store, format=self.format, attributes={"title": "ground"})
         made = set()
@@ -111,22 +104,13 @@ def scenarios(pair: tuple[str, str]) -> Iterator[Scenario]:
     a, b = (OPERATIONS[name] for name in pair)
     seen = set()
     for paths in _meetings(a, b):
-        for ground, name in itertools.product(GROUNDS, COPYING_FORMATS):
-            if name not in _formats_on(ground, a, b):
-                continue
+        for ground, name in itertools.product(GROUNDS, ALL_FORMATS):
             if name in a.formats and name in b.formats and (name in CONSOLIDATED or "consolidated" not in ground):
                 mirrored = (name, ground, paths[::-1])
                 if a is b and mirrored in seen:
                     continue
                 seen.add((name, ground, paths))
                 yield Scenario(name, ground, pair, paths)
-
-
-def _formats_on(ground: str, a: Operation, b: Operation) -> tuple[str, ...]:
-    if "copying" not in ground:
-        return FORMATS
-    # a chunk that is written whole may get into the array that has replaced its own: nothing pins those stores
-    return COPYING_FORMATS if (a.replaces or b.replaces) and not (a.puts_whole or b.puts_whole) else ()
 
 
 def _meetings(a: Operation, b: Operation) -> Iterator[tuple[str, str]]:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import chunkmill as cm
-from chunkmill.errors import ChunkmillError, NodeBeingReplaced, NodeNotFound
+from chunkmill.errors import ChunkmillError, NodeNotFound
 from chunkmill.nodes import opening
 from chunkmill.nodes.group import as_node
 from chunkmill.stores.base import Store
 
-__all__ = ["REPLACED", "UNREADABLE", "Snapshot", "snapshot"]
+__all__ = ["UNREADABLE", "Snapshot", "snapshot"]
 
 Snapshot = Mapping[str, tuple[Any, tuple[Any, ...]]]
 """Path -> what its documents say, and its values; of each view."""
@@ -19,10 +19,6 @@ Snapshot = Mapping[str, tuple[Any, tuple[Any, ...]]]
 
 UNREADABLE = ("unreadable",)
 """Stands for the values of an array with chunks that do not fit its metadata: an error, nothing false."""
-
-
-REPLACED = (("being replaced",), ())
-"""Stands for a node, and all below it, of which an error says that it is being replaced."""
 
 
 def snapshot(store: Store, *, raises: bool = False) -> dict[str, Snapshot]:
@@ -36,19 +32,9 @@ def snapshot(store: Store, *, raises: bool = False) -> dict[str, Snapshot]:
 def _view(store: Store, *, consolidated: bool | None, raises: bool) -> Snapshot:
     found: dict[str, tuple[Any, tuple[Any, ...]]] = {}
 
-    def replaced(_: str, error: ChunkmillError) -> None:
-        if not isinstance(error, NodeBeingReplaced):
-            raise error
-        found[error.path] = REPLACED
-
     try:
-        top = cm.open(store, consolidated=consolidated).stored
-        for node in opening.walk(top, on_error=None if raises else replaced):
+        for node in opening.walk(cm.open(store, consolidated=consolidated).stored):
             found[node.path] = _shown(as_node(node), raises=raises)
-    except NodeBeingReplaced as error:
-        if raises:
-            raise
-        found[error.path] = REPLACED
     except NodeNotFound:
         pass
     except ChunkmillError as error:

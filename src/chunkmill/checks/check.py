@@ -21,7 +21,6 @@ from chunkmill.checks.inventory import Inventory, Problem, job_problem, take_inv
 from chunkmill.display.report import ReportMixin, counted, format_seconds
 from chunkmill.errors import ChunkError, ChunkmillError, DatasetError, JobError
 from chunkmill.formats.base import is_blank
-from chunkmill.journal.commit import roll_forward
 from chunkmill.journal.lease import discard_jobs
 from chunkmill.journal.names import JOB_PREFIX, TAG_PREFIX, run_tag
 from chunkmill.journal.records import Record, Records
@@ -268,7 +267,7 @@ def _journal_stages(store: Store, found: Inventory) -> list[Stage]:
     journals = [
         (job.path, Records(store, job.key.rpartition("/")[0] + "/", job.run))
         for job in (unfinished_jobs(store) if paths else [])
-        if job.path in paths and not (job.is_applied or job.is_applying)
+        if job.path in paths and not job.is_in_place
     ]
     specs = [(n, key) for n, (_, records) in enumerate(journals) for *_, key in records.names()]
     return [Stage("check-journal", _check_record, journals, specs)] if specs else []
@@ -300,12 +299,10 @@ def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
             continue
         problem = job_problem(found.store, job)
         key = next((key for key in (job.key, f"{job.key.rpartition('/')[0]}/") if key in kinds), None)
-        is_decided = job.is_applying or (job.is_applied and job.is_lease)
-        if key is not None and (is_decided or problem.kind == "leftover") and not job.is_running:
-            discard_jobs(found.store, [job])  # which puts the new node in place
+        is_over = job.is_in_place and job.is_lease
+        if key is not None and (is_over or problem.kind == "leftover") and not job.is_running:
+            discard_jobs(found.store, [job])
             done.add((kinds[key], key))
-        elif job.is_applied and not job.is_running:  # nodes belong together; the rest is for its repetition
-            roll_forward(found.store, job.path, job.run)
     for problem in problems:
         is_append = problem in found.dead_appends.values()
         if problem.kind == "leftover" and not is_append and ("leftover", problem.key) not in done:

@@ -16,7 +16,6 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import (
     ChunkmillError,
     MetadataError,
-    NodeBeingReplaced,
     NodeNotFound,
     StoreError,
     UnknownCodec,
@@ -271,8 +270,6 @@ def _add_nodes(found: Inventory, top: StoredNode) -> None:
 
 
 def _report_document(found: Inventory, path: str, error: ChunkmillError) -> None:
-    if isinstance(error, NodeBeingReplaced):  # the job is named
-        return
     cannot = isinstance(error, (UnsupportedFeature, UnknownCodec))
     key = str(getattr(error, "key", "")) or path
     found.problems.append(Problem("unsupported" if cannot else "metadata", path, key, str(error)))
@@ -430,7 +427,7 @@ def job_problem(store: Store, job: UnfinishedJob) -> Problem:
     kind, key = ("running" if job.is_running else "unfinished"), job.key
     state = "is running" if job.is_running else "was interrupted: run it again to resume it"
     state += "" if job.silence is None else f", or its client has died, which is silent for {job.silence:.0f} s"
-    if job.is_lease and not (job.is_running or job.is_applying):
+    if job.is_lease and not job.is_running:
         state = "was interrupted: run it again, or write something else there"
         if any(map(store.size, _entry_keys(job.path))):
             state = "was interrupted when all was written"
@@ -440,12 +437,8 @@ def job_problem(store: Store, job: UnfinishedJob) -> Problem:
         if not (job.is_running or Records(store, job.key.removesuffix(PLAN), "").names()):
             kind, text = "leftover", "the plan of a job is damaged, and no task is on record"
         return Problem(kind, job.path, key, text)
-    if job.is_applied:
+    if job.is_in_place:
         state += "; what it has replaced is gone, and only consolidated metadata may be missing"
-    elif job.is_applying:
-        if job.is_lease and not job.is_running:
-            state = "was interrupted: write there again, or repair this, to finish it"
-        state += "; the new node is complete in a staging prefix, and is being copied there: until then there is none"
     elif job.replaces:
         state += "; the array or group that it replaces is there until it is done"
     return Problem(kind, job.path, key, f"{job.job}, begun {job.began}, {state}")

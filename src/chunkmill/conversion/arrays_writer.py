@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.target_writer import what_is_kept
 from chunkmill.formats.base import Format
 from chunkmill.journal.names import JOB_PREFIX, TAG_PREFIX
 from chunkmill.nodes import placement, replacing
@@ -67,9 +66,9 @@ class ArraysWriter:
         arrays = [new.array(array) for new, array in zip(replacements, self.arrays, strict=True)]
         return replace(self, arrays=arrays, replacements=replacements)
 
-    def keeps_old(self) -> str | None:
-        """Return what to say of nodes that stay until the new ones are complete; ``None`` where they cannot."""
-        return what_is_kept(self.store, [array.path for array in self.arrays], self.format.name)
+    def keeps_old(self) -> bool | None:
+        """Return whether nodes that are there stay until the new ones are complete; ``None`` where there are none."""
+        return replacing.all_keep_old(self.store, [array.path for array in self.arrays], self.format.name)
 
     def prepare(self) -> Mapping[str, bytes]:
         """Make room for every array; return the documents of groups above them where they are staged."""
@@ -108,7 +107,7 @@ class ArraysWriter:
         """
         nodes = self.node_documents()
         if self.replacements:
-            replacing.commit_all(self.replacements, list(nodes.values()), documents)
+            replacing.put_all_in_place(self.replacements, list(nodes.values()), documents)
         else:
             for path in nodes:
                 above = placement.parent_documents(self.store, path, self.format)

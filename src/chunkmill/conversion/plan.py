@@ -385,9 +385,8 @@ class Plan(_Columns):
         if found is None:
             return ""
         if job.overwrite:
-            kept = None if job.keeps_old is None else job.keeps_old()
-            if kept is not None:
-                return f"{found}, which will be replaced when the new one is complete{kept}"
+            if job.keeps_old is not None and job.keeps_old():
+                return f"{found}, which will be replaced when the new one is complete"
             return f"{found}, which will be replaced: it is deleted first, since the store cannot hold both"
         hint = Hint(f"{found} is there already, so that this fails")
         return hint.also("{} replaces it", ("overwrite", True))

@@ -49,7 +49,7 @@ from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, is_empty
 from chunkmill.stores.transactions import has_transactions
 
-__all__ = ["TargetWriter", "stages_of", "what_is_kept"]
+__all__ = ["TargetWriter", "stages_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +117,9 @@ class TargetWriter:
         """Documents seen of the node that is replaced."""
         return {} if self.replacement is None else self.replacement.seen
 
-    def keeps_old(self) -> str | None:
-        """Return what to say of a node that stays until the new ones are complete; ``None`` where it cannot."""
-        return what_is_kept(self.store, [self.path], self.format.name)
+    def keeps_old(self) -> bool | None:
+        """Return whether a node that is there stays until the new ones are complete; ``None`` where there is none."""
+        return replacing.all_keep_old(self.store, [self.path], self.format.name)
 
     def prepare(self) -> Mapping[str, bytes]:
         """Make room, and return the documents of the topmost node and of its parents.
@@ -201,7 +201,7 @@ class TargetWriter:
         ChunkError
             A chunk of a source that was listed as absent has appeared.
         """
-        if self.replacement is None or not self.replacement.is_decided():
+        if self.replacement is None or not self.replacement.is_in_place():
             self._check_sources()
             check_still_absent(self.plans, self.listed)
             check_slices(self.job, self.plans, self.sliced)
@@ -248,14 +248,6 @@ class TargetWriter:
         with refreshed(self.store, self.format, nodes) if self.path else nullcontext():
             publish(self.store, self.format, self.path, top, below=others, again=True)
         return [*below, *top]
-
-
-def what_is_kept(store: Store, paths: Sequence[str], format: str) -> str | None:  # noqa: A002
-    """Return what to say of nodes that stay until the new ones are complete; ``None`` where they cannot."""
-    way = replacing.way_to_keep(store, paths, format)
-    if way is None:
-        return None
-    return ": each of its objects is then copied to its place, and there is none until then" if way == "copy" else ""
 
 
 def stages_of(writer: TargetWriter, run: str, *, fresh: bool, listed: Listed = MappingProxyType({})) -> list[Stage]:

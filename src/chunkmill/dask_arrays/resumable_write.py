@@ -105,7 +105,7 @@ def resumable_write(
     resumes = documents is not None
     if staged is not None and journal.old_prefix is not None:
         target = staged(journal.run, journal.replaced) or target
-    if journal.is_over or (documents is not None and journal.is_decided):
+    if journal.is_over or (documents is not None and journal.is_in_place):
         return _already_done(x, target, journal, documents or {})
     if documents is None:
         target, documents = _prepare(target, staged, journal)

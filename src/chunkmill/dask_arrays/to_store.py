@@ -34,7 +34,7 @@ from chunkmill.nodes.api import NodeLocation, as_node, open_existing, open_targe
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import check_own, format_of_store
 from chunkmill.nodes.new_array import check_options, describe_array, format_above, lengths_by_name
-from chunkmill.nodes.replacing import Replacement, StagedNode
+from chunkmill.nodes.replacing import Replacement
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.machines import sync_other_machines
 from chunkmill.runtime.preflight import check_writers
@@ -45,7 +45,6 @@ from chunkmill.stores.transactions import has_transactions, one_commit
 __all__ = ["to_store"]
 
 Mode = Literal["r", "r+", "a", "w", "w-"]
-AnyReplacement = Replacement | StagedNode | replacing.LaterReplacement
 
 
 class _Options(TypedDict, total=False):
@@ -294,7 +293,7 @@ class _Write:
             check_no_job(store, path)
             return self.into(region, stored=existing)
         if overwrite and not self.compute:
-            later = replacing.replacing_later(store, path, self.array.format)
+            later = replacing.begin_replacement(store, path, self.array.format)
             if later is not None:
                 return self.replacing(later)
         elif overwrite:
@@ -386,7 +385,7 @@ class _Write:
             replacement.array(array), lambda: replacement.above, publish, replacement.old_prefix, replacement.seen
         )
 
-    def replacing(self, replacement: AnyReplacement) -> WriteReport | Delayed:
+    def replacing(self, replacement: Replacement) -> WriteReport | Delayed:
         """Stage the array that replaces the node at its path, and exchange the two when all is written."""
         staged = replacement.array(self.array)
         where = full_region(staged.shape)
@@ -406,17 +405,14 @@ class _Write:
 
 
 def _finish_replacing(
-    counts: Any, *, n_regrouped: int, array: StoredArray, replacement: AnyReplacement, client: Client | None
+    counts: Any, *, n_regrouped: int, array: StoredArray, replacement: Replacement, client: Client | None
 ) -> WriteReport:
     """Replace the old array by the new one: the last step of a write, by the client or in a task of its own."""
     # this machine is synced when the two are exchanged
     sync_other_machines([array.store], client, f"write to {array.path!r} in {array.url}")
     documents = format_of_store(array.store, array.format).emit_array(array.path, array.metadata)
     written = report(array, counts, n_regrouped)
-    if isinstance(replacement, replacing.LaterReplacement):
-        replacement.finish(documents, n_stored=written.n_keys - written.n_empty)
-    else:
-        replacement.finish(documents)
+    replacement.finish(documents)
     return written
 
 

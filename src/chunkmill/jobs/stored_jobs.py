@@ -97,7 +97,7 @@ class StoredJob:
     def discard(self) -> None:
         """Drop a job whose client has died: its lease, its records, its intermediate files and staged values.
 
-        A commit that is decided is finished first. Values that the job wrote under keys of a node that is not visible
+        Values that the job wrote under keys of a node that is not visible
         stay until another one is written there, and `chunkmill.check` names them. Where it is not known whether the
         client is alive, this waits for its heartbeat, some 20 s at most.
 

@@ -9,7 +9,6 @@ Layout, at the root of the target's store, under a name that no format takes for
     .chunkmill-job-<hash of the target's path>/<stage>/             records (`chunkmill.journal.records`)
     .chunkmill-job-<hash of the target's path>/running/<name>       heartbeats (`chunkmill.journal.heartbeat`)
     .chunkmill-job-<hash of the target's path>/new-<run>/           the staging prefix of a node
-    .chunkmill-job-<hash of the target's path>/intent-<run>.json    intent record (`chunkmill.journal.commit`)
 
 A run lasts from the beginning of a job to its end, however often it is interrupted and resumed. Its name is part of
 the names of its records and temporary values, so that tasks of a run that was discarded, which may still be at work
@@ -30,7 +29,7 @@ from chunkmill.array.threads import at_once
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.journal import plans
-from chunkmill.journal.commit import forget_intent, is_decided, roll_forward_plan, roll_forward_recorded
+from chunkmill.journal.commit import forget_tag, is_in_place
 from chunkmill.journal.heartbeat import (
     CHECK_SECONDS,
     Heartbeat,
@@ -157,7 +156,7 @@ class Journal:
         self.old_prefix, self.replaced = plan.old_prefix, plan.replaced
         if not self.is_over:
             end_dead(self.store, self._others())
-            if not self.is_decided:
+            if not self.is_in_place:
                 self._tag_staged()
         return plan.documents
 
@@ -170,7 +169,6 @@ class Journal:
         if Plan().has_client(self.store, self._others()):
             reason = f"the plan at {self.plan_key!r} is damaged, and a client of its job is alive"
             raise JobError(job=self.job, reason=reason, hint="wait until it is done, or stop it")
-        roll_forward_recorded(self.store, self.prefix)
         own = self.fingerprint[:_RUN_OF_PLAN]
         keys = (key for _, _, key in Records(self.store, self.prefix, "").names())
         runs = (key.rpartition("-")[2] for key in keys)
@@ -267,9 +265,9 @@ class Journal:
             self.heartbeat.keep()  # a client that finds no plan deletes what is stored there
 
     @property
-    def is_decided(self) -> bool:
-        """True when the commit of the new node is decided, or applied."""
-        return self.old_prefix is not None and is_decided(self.store, self.path, self.run, self.old_prefix)
+    def is_in_place(self) -> bool:
+        """True when the new node has taken the place of the old one."""
+        return self.old_prefix is not None and is_in_place(self.store, self.run, self.old_prefix)
 
     @contextmanager
     def running(self, says: Callable[[], Mapping[str, Any]] | None = None) -> Iterator[None]:
@@ -337,13 +335,11 @@ class Journal:
         """Delete the journal, the plan first, since records without a plan are ignored; return whether there was one.
 
         Heartbeats of its clients end with it. Where there were others, but for those of a lease, this returns when
-        their tasks must have learned of it. A commit that is decided is rolled forward first.
+        their tasks must have learned of it.
         """
         plan, version = self.store.get_versioned(self.plan_key)
         known = Plan() if plan is None else Plan.parsed(plan) or Plan()
-        if plan is not None and known.is_damaged:
-            roll_forward_recorded(self.store, self.prefix)
-        elif plan is not None and roll_forward_plan(self.store, self.path, known):
+        if known.old_prefix is not None and is_in_place(self.store, known.run, known.old_prefix):
             self._forget_commit(known.old_prefix, known.run)
         others = [] if plan is None or b'"is_lease": true' in plan else self._others()  # as it is packed
         if plan is None or swap(self.store, self.plan_key, None, version):  # else another run has begun since
@@ -366,7 +362,7 @@ class Journal:
             )
         if not plans.is_of_run(value, self.run):
             return
-        forget_intent(self.store, self.path, self.run, self.old_prefix)  # the tag is known by the plan
+        forget_tag(self.store, self.run, self.old_prefix)  # the tag is known by the plan
         self.store.delete(self.plan_key)
         own = self._own_heartbeat()
         if self.heartbeat is not None:
@@ -390,10 +386,10 @@ class Journal:
             create(self.store, f"{staged_prefix(self.path, self.run)}{run_tag(self.run)}", self.run.encode())
 
     def _forget_commit(self, old_prefix: str | None, run: str) -> None:
-        """Delete the records, the intent record, then the tag by which recorded values are found."""
+        """Delete the records of a node that is in place, then the tag by which recorded values are found."""
         if old_prefix is not None:
             Records(self.store, self.prefix, run).delete()
-            forget_intent(self.store, self.path, run, old_prefix)
+            forget_tag(self.store, run, old_prefix)
 
     def _own_heartbeat(self) -> list[str]:
         return [] if self.heartbeat is None else [self.heartbeat.key]

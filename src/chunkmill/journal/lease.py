@@ -13,7 +13,6 @@ from uuid import uuid4
 
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
-from chunkmill.journal.commit import roll_forward
 from chunkmill.journal.heartbeat import HEARTBEAT_SECONDS, alive_briefly, clock
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.names import PLAN, new_run
@@ -33,14 +32,7 @@ __all__ = [
     "leased",
     "leased_briefly",
     "leased_to_replace",
-    "roll_forward_dead",
 ]
-
-
-def roll_forward_dead(store: Store, path: str) -> bool:
-    """Roll the commit of a dead job at `path`, or above, forward; return whether there was one. The job remains."""
-    jobs = jobs_at(store, path, watches=True)
-    return any(roll_forward(store, j.path, j.run) for j in jobs if j.is_applying and not j.is_running)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +82,7 @@ def leased(
     documents
         Those that the caller publishes below the path before it is done: recorded for a client that takes over.
     old_prefix
-        Prefix of the keys of the node that is replaced, where the new one is staged: where the caller has decided the
-        commit and dies, or fails, the next writer rolls forward first.
+        Prefix of the keys of the node that is replaced, where the new one is staged.
     run
         Name of its run, where the new node is written already.
     stays
@@ -116,7 +107,7 @@ def leased(
                 try:
                     yield Lease(journal.run, version is not None, before)
                 except BaseException:
-                    if version is None and not stays() and not _is_decided(journal):
+                    if version is None and not stays() and not _is_in_place(journal):
                         _release(journal)
                     raise  # and what an interrupted writer left is still there: its record stays, too
                 _release(journal, is_taken_over=version is not None)
@@ -204,9 +195,9 @@ def _takes_over(journal: Journal, version: str | None, documents: Mapping[str, b
     return True
 
 
-def _is_decided(journal: Journal) -> bool:
+def _is_in_place(journal: Journal) -> bool:
     try:
-        return journal.is_decided
+        return journal.is_in_place
     except OSError:  # not known: it stays, and the next writer finds out
         return journal.old_prefix is not None
 
@@ -236,9 +227,8 @@ def _dead(
 ) -> tuple[UnfinishedJob, bytes, str | None] | None:
     """Return the interrupted job at the journal's path, its plan and the version of that; ``None`` without one.
 
-    Where its commit was decided, that is rolled forward first, and the job has ended; so has one of which only the
-    journal was left. Another client of the same run, which does the same there, is waited for. `JobError` where another
-    job is running, or does not give way.
+    A job whose node is in place has ended, and so has one of which only the journal was left. Another client of the
+    same run, which does the same there, is waited for. `JobError` where another job is running, or does not give way.
     """
     value, version = journal.store.get_versioned(journal.plan_key)
     if value is None:
@@ -251,7 +241,7 @@ def _dead(
         return None
     if job.is_running or not (job.is_damaged or gives_way(job)):
         raise _refused(journal.store, journal.path, job)
-    if job.is_applying or job.is_applied or job.over:
+    if job.is_in_place or job.over:
         discard_jobs(journal.store, [job])
         return None
     return job, value, version
@@ -286,9 +276,6 @@ def check_no_job(
     pauses, n_pauses = conflicts.PAUSES, 0
     while True:
         jobs = jobs_at(store, *paths, below=below or bool(overwrite), own_run=own_run, watches=True)
-        dead = [job for job in jobs if job.is_lease and job.is_applying and not job.is_running]
-        discard_jobs(store, dead)  # their commits are rolled forward
-        jobs = [job for job in jobs if job not in dead]
         rivals = [job.run for job in jobs if job.is_running and not job.ends_soon]
         gives_up = bool(rivals) and (not waits or min(rivals) < own_run)
         brief = [job.run for job in jobs if job.ends_soon]

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 __all__ = ["JOB_PREFIX", "PLAN", "RUNNING", "STAGED", "TAG_PREFIX", "fingerprint", "journal_prefix", "new_run"]
-__all__ += ["check_own", "placeholder_key", "run_tag", "staged_documents", "staged_prefix"]
+__all__ += ["check_own", "run_tag", "staged_prefix"]
 
 JOB_PREFIX = ".chunkmill-job-"
 """Prefix of the keys of every job's journal, at the root of a store."""
@@ -74,16 +74,6 @@ def new_run() -> str:
 def staged_prefix(path: str, run: str, number: int = 0) -> str:
     """Return the staging prefix of a run of the job at `path`, for the first, or another, node that it replaces."""
     return f"{journal_prefix(path)}{STAGED}{run}{f'-{number}' if number else ''}/"
-
-
-def staged_documents(path: str, run: str) -> str:
-    """Return the prefix below which a run stages the documents of that node, where they are not below its own."""
-    return f"{journal_prefix(path)}documents-{run}/"
-
-
-def placeholder_key(run: str) -> str:
-    """Return the name of the key that keeps a node's folder while a commit of that run is applied by copies."""
-    return f"{run_tag(run)}-applied"
 
 
 _DOCUMENT = re.compile(

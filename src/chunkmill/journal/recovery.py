@@ -1,13 +1,11 @@
 """Roll back: delete what a job that is over has left in its journal, where another one may begin at any moment (P8).
 
 Nothing is deleted by its folder, which may be the next job's by then, but by keys that were listed when the job that
-had them was over: names of runs and heartbeats are parts of them, and are used once. What a write that is computed
-later has staged has no plan yet. It is claimed before it is deleted, by the tag with which that write claims it
-(`chunkmill.nodes.replacing.LaterReplacement`).
+had them was over: names of runs and heartbeats are parts of them, and are used once.
 
 A client that dies while it publishes leaves nodes below a group that is not visible. A job that begins again, with
 another plan, would write chunks of its own under their keys. So the journal names these documents before the first of
-them is written. Not here: roll forward (`chunkmill.journal.commit`), publishing (`chunkmill.nodes.documents`).
+them is written. Not here: publishing (`chunkmill.nodes.documents`).
 """
 
 from __future__ import annotations
@@ -19,10 +17,10 @@ import google_crc32c
 
 from chunkmill.array.threads import BackgroundCalls
 from chunkmill.journal.heartbeat import end_dead
-from chunkmill.journal.names import PLAN, RUNNING, STAGED, check_own, journal_prefix, run_tag
+from chunkmill.journal.names import PLAN, RUNNING, TAG_PREFIX, check_own, journal_prefix
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import delete_keys, remove_empty_folders, remove_folder, sweep_partial_files
-from chunkmill.stores.conflicts import create, swap, update
+from chunkmill.stores.conflicts import swap, update
 
 __all__ = ["clear_journal", "clear_listed", "record_published", "withdraw_published"]
 
@@ -45,31 +43,13 @@ def clear_listed(store: Store, prefix: str, keys: Iterable[str], *, ended: Colle
     """
     keys = [key for key in keys if key != f"{prefix}{PLAN}"]
     others = {key for key in keys if key.startswith(f"{prefix}{RUNNING}") and key not in ended}
-    kept, tags = _claimed(store, prefix, keys)
-    delete_keys(store, [key for key in keys if key not in others and key not in tags and not key.startswith(kept)])
-    delete_keys(store, tags)  # last: until then nobody else claims what is being deleted
+    tags = [key for key in keys if key.rpartition("/")[2].startswith(TAG_PREFIX)]
+    delete_keys(store, tags)  # first: without it, nobody puts in place what is being deleted
+    delete_keys(store, [key for key in keys if key not in others and key not in tags])
     end_dead(store, others)
     sweep_partial_files(store, prefix)  # of clients that were killed while they recorded a task
     remove_empty_folders(store, prefix)
     remove_folder(store, prefix)
-
-
-def _claimed(store: Store, prefix: str, keys: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
-    """Claim what runs have staged; return the prefixes of what those have claimed, and the tags of the rest.
-
-    A claim is an empty tag, by which nothing is committed.
-    """
-    listed, kept, tags = set(keys), [], []
-    start = f"{prefix}{STAGED}"
-    below = (key.removeprefix(start).partition("/") for key in keys if key.startswith(start))
-    for run in sorted({name for name, slash, _ in below if slash and "-" not in name}):  # others have a plan
-        tag = f"{start}{run}/{run_tag(run)}"
-        # a run that is listed with its tag was over by then: it had, or has, a plan
-        if tag in listed or create(store, tag, b""):
-            tags.append(tag)
-        else:
-            kept.append(f"{start}{run}/")
-    return tuple(kept), tags
 
 
 def record_published(store: Store, path: str, top: str, documents: Mapping[str, bytes]) -> None:

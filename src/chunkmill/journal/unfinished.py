@@ -6,22 +6,19 @@ Not here: leases, and the refusal to write where there is a job (`chunkmill.jour
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from chunkmill.array.threads import at_once
-from chunkmill.errors import NodeBeingReplaced
-from chunkmill.hints import Hint
-from chunkmill.journal.commit import is_applying
+from chunkmill.journal.commit import is_in_place
 from chunkmill.journal.heartbeat import age, any_live, heartbeats_below, is_live, silence, stored_beats
-from chunkmill.journal.names import JOB_PREFIX, PLAN, RUNNING, journal_prefix, run_tag
+from chunkmill.journal.names import JOB_PREFIX, PLAN, RUNNING, journal_prefix
 from chunkmill.journal.plans import Plan, is_of_run, watch_client
 from chunkmill.model.metadata import is_within, parents_of
-from chunkmill.stores import conflicts
 from chunkmill.stores.base import ByteSpan, Store
 
-__all__ = ["UnfinishedJob", "described", "jobs_at", "settled", "unfinished_jobs", "with_state"]
+__all__ = ["UnfinishedJob", "described", "jobs_at", "unfinished_jobs", "with_state"]
 
 T = TypeVar("T")
 UNKNOWN_PATH = "?"
@@ -40,17 +37,14 @@ class UnfinishedJob(Plan):
         True when a client that runs it is alive, or not known to be dead (see `chunkmill.journal.heartbeat`).
     silence
         Seconds since its client's last heartbeat, where it is not known whether that client is alive.
-    is_applied
-        True where the commit is applied, and only its traces are left.
-    is_applying
-        True where the commit is decided, and not applied.
+    is_in_place
+        True where its new node has taken the place of the old one, and only its traces are left.
     """
 
     key: str = ""
     is_running: bool = False
     silence: float | None = None
-    is_applied: bool = False
-    is_applying: bool = False
+    is_in_place: bool = False
 
     @property
     def ends_soon(self) -> bool:
@@ -88,9 +82,7 @@ def with_state(store: Store, job: UnfinishedJob) -> UnfinishedJob:
     job = replace(job, is_running=is_running, silence=silence(beats))
     if job.old_prefix is None or job.client:
         return job
-    if is_applying(store, job.path, job.run):
-        return replace(job, is_applying=True)
-    return replace(job, is_applied=store.get(job.old_prefix + run_tag(job.run)) is not None)
+    return replace(job, is_in_place=is_in_place(store, job.run, job.old_prefix))
 
 
 def unfinished_jobs(store: Store, *, own_run: str = "") -> list[UnfinishedJob]:
@@ -147,49 +139,6 @@ def _watched(store: Store, jobs: list[UnfinishedJob], *, watches: bool) -> list[
         watch_client(store, job.key, job)
     paths = [job.path for job in jobs]
     return _found(store, [job.key.removesuffix(PLAN) for job in jobs], paths=paths) if silent else jobs
-
-
-def settled(store: Store, read: Callable[[], tuple[T, Collection[str] | None]]) -> T:
-    """Return what `read` returns, of the old node or of the new one, where a commit is applied at the same time.
-
-    Where a store cannot rename, the documents of the old node are deleted before those of the new one are written. A
-    reader that misses a document looks for the intent record, and waits a moment.
-
-    Parameters
-    ----------
-    read
-        Returns, too, the paths where it misses documents; ``None`` where it has read of two nodes, and has to read
-        again. Without any, no request is made.
-
-    Raises
-    ------
-    NodeBeingReplaced
-        A commit at one of the paths, or above, is decided, and not applied after a moment.
-    """
-    before: Collection[str] | None = None
-    while True:
-        found, missing = read()
-        if missing is None:
-            continue
-        if not missing or missing == before:
-            return found
-        job = _applying(store, missing)
-        if job is not None:
-            hint = "the new node is stored whole below its staging prefix: wait until it is in place"
-            if not job.is_running:
-                hint = Hint("its client died: check the store with {} to finish it", ("repair", True))
-            raise NodeBeingReplaced(url=store.url, path=job.path, job=str(job), hint=hint)
-        before = missing  # a commit may have been applied since they were missed
-
-
-def _applying(store: Store, paths: Iterable[str]) -> UnfinishedJob | None:
-    """Return a job that applies a commit at `paths`, or above, after waiting a moment for its end."""
-    for seconds in (*conflicts.PAUSES, None):
-        job = next((job for job in jobs_at(store, *paths) if job.is_applying), None)
-        if job is None or not job.is_running or seconds is None:
-            return job
-        conflicts.pause(seconds)
-    return None
 
 
 def _found(store: Store, prefixes: Iterable[str], own_run: str = "", *, paths: Collection[str]) -> list[UnfinishedJob]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from chunkmill.errors import NodeBeingReplaced, NodeExists, StoreError
+from chunkmill.errors import NodeExists, StoreError
 from chunkmill.formats.base import Format, parse_json
 from chunkmill.formats.registry import FORMATS
 from chunkmill.model.metadata import is_within, parents_of, same_json
-from chunkmill.nodes.documents import fetch, may_have, node_keys, own_part, present, put_back
+from chunkmill.nodes.documents import fetch, may_have, node_keys, own_part, present
 from chunkmill.stores.base import Store
 from chunkmill.stores.conflicts import update
 
@@ -114,37 +114,29 @@ def forget_consolidated(store: Store, path: str) -> None:
 def write_consolidated(store: Store, documents_format: Format, path: str, collect: Collect) -> None:
     """Write the consolidated metadata of the group at `path` from what `collect` finds below it.
 
-    They are collected again after writing: a node that was made in between is not left out. Where a commit is applied,
-    which `collect` raises, the metadata are restored: they may hold documents of both nodes.
+    They are collected again after writing: a node that was made in between is not left out.
     """
     key = documents_format.consolidated_key(path)
     if key is None:
         documents_format.emit_consolidated(path, collect())  # UnsupportedFeature
         return
-    before: bytes | None = None
     written: bytes | None = None
     documents: Mapping[str, bytes] | None = None
 
     def collected(there: bytes | None) -> bytes | None:
-        nonlocal before, documents
+        nonlocal documents
         found = collect()
         if documents is not None and written is not None and _alike(found, documents):
             return there
-        before = there if written is None else before
         documents = found
         (value,) = documents_format.emit_consolidated(path, found).values()
         return value
 
-    try:
-        for _ in range(_MOST_COLLECTED):
-            known = documents
-            written = update(store, key, collected)
-            if known is not None and documents is known:
-                return
-    except NodeBeingReplaced:
-        if written is not None:
-            put_back(store, key, written, before)
-        raise
+    for _ in range(_MOST_COLLECTED):
+        known = documents
+        written = update(store, key, collected)
+        if known is not None and documents is known:
+            return
     raise StoreError(url=store.url, key=key, reason=f"nodes were made and deleted below it {_MOST_COLLECTED} times")
 
 

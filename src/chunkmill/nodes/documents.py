@@ -23,7 +23,6 @@ from chunkmill.hints import Hint
 from chunkmill.model.metadata import parents_of, same_json
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
-from chunkmill.stores.capabilities import can_rename, uncached
 from chunkmill.stores.conflicts import is_forbidden
 from chunkmill.stores.transactions import declare, has_transactions
 
@@ -43,7 +42,6 @@ __all__ = [
     "first_document",
     "format_of_store",
     "is_reference_folder",
-    "is_torn",
     "may_have",
     "node_keys",
     "own_part",
@@ -504,31 +502,6 @@ def check_free(documents_format: Format, new: Iterable[str], there: Documents) -
 def _of_another_format(documents_format: Format, key: str) -> UnsupportedFeature:
     feature = "nodes in a store of another format, of which both need one document"
     return UnsupportedFeature(format=documents_format.name, feature=feature, key=key, hint="give another url")
-
-
-def is_torn(store: Store, documents_format: Format, paths: Iterable[str], documents: Documents) -> bool:
-    """Return whether nodes without attributes among `documents` were read while a commit of them was applied.
-
-    The document of a node is deleted before its attributes, and written after them. So where it is there after these
-    were missed, they are those of the same node from then on: two requests for each node without, none for others, nor
-    where the store renames.
-    """
-    if len(documents_format.group_keys("")) == 1:
-        return False
-    below = uncached(store)
-    missed = {
-        entry: absent
-        for path in paths
-        for entry, *others in (documents_format.array_keys(path), documents_format.group_keys(path))
-        if documents.get(entry) is not None
-        and (absent := [key for key in others if documents.get(key) is None])
-        and not can_rename(below, documents_format.chunk_prefix(path))
-    }
-    if not missed:
-        return False
-    if len(present(fetch(store, missed))) < len(missed):
-        return True
-    return bool(present(fetch(store, chain.from_iterable(missed.values()))))
 
 
 # Formats whose documents alone tell that there is a node: N5's `attributes.json` may be anybody's.

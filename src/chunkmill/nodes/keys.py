@@ -23,7 +23,6 @@ __all__ = [
     "in_order_of_deletion",
     "is_folder",
     "join_path",
-    "listed_children",
     "node_prefix",
     "node_prefixes",
 ]
@@ -117,20 +116,10 @@ _OURS = ".chunkmill-"  # journals of unfinished jobs: every folder is a group in
 
 def child_names(store: Store, documents_format: Format, path: str) -> set[str]:
     """Return the names of the direct children that listings show."""
-    return listed_children(store, documents_format, path)[0]
-
-
-def listed_children(store: Store, documents_format: Format, path: str) -> tuple[set[str], bool]:
-    """Return the names of the direct children that listings show, and whether a group's document is among the keys."""
     prefixes = documents_format.list_prefixes(path)
-    listed = [(prefix, name) for prefix in prefixes for name in store.list_dir(prefix)]
-    names = {
-        child
-        for prefix, name in listed
-        if not name.startswith(_OURS) and (child := documents_format.child_name(path, prefix, name)) is not None
-    }
-    own = documents_format.group_keys(path)[0]
-    return names, any(prefix + name == own for prefix, name in listed)
+    listed = [(prefix, name) for prefix in prefixes for name in store.list_dir(prefix) if not name.startswith(_OURS)]
+    found = (documents_format.child_name(path, prefix, name) for prefix, name in listed)
+    return {child for child in found if child is not None}
 
 
 def join_path(path: str, name: str) -> str:

@@ -10,8 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain, takewhile
+from itertools import takewhile
 from typing import Any
 
 from chunkmill.array.stored_array import StoredArray
@@ -20,7 +19,7 @@ from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.hints import Hint
 from chunkmill.journal.names import JOB_PREFIX
-from chunkmill.journal.unfinished import settled
+from chunkmill.journal.unfinished import jobs_at
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes.consolidated import write_consolidated
 from chunkmill.nodes.documents import (
@@ -31,14 +30,13 @@ from chunkmill.nodes.documents import (
     fetch_known,
     format_of_store,
     is_reference_folder,
-    is_torn,
     may_have,
     node_keys,
     own_part,
     present,
 )
 from chunkmill.nodes.keys import is_folder
-from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, is_bare, parse_node, with_copy
+from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, parse_node, with_copy
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import after_stored, can_list, documents_demanded, explain_absence, uncached
 from chunkmill.stores.open import BARE_URLS, Url, open_store, without_reference_options
@@ -78,17 +76,10 @@ def open_stored(
     ------
     NodeNotFound
         No format knows a node there.
-    NodeBeingReplaced
-        It is not there for the moment: another one takes its place.
     MetadataError
         There is one and its documents are wrong.
     """
-    node, documents = _find(store, path, format, consolidated=consolidated, read_only=read_only)
-    missing = _missed(store, path, node, documents)
-    if missing is None or missing:
-        again = iter(partial(_find, store, path, format, consolidated=consolidated, read_only=read_only), None)
-        reads = ((found, _missed(store, path, found, read)) for found, read in again)
-        node = settled(store, partial(next, chain([(node, missing)], reads)))
+    node = _find(store, path, format, consolidated=consolidated, read_only=read_only)
     if node is not None:
         return node
     looked = tuple(_candidates(format, path))
@@ -106,8 +97,8 @@ def _explain_missing(store: Store, path: str, formats: Sequence[Format]) -> str:
         at_root = store.list_dir("") if path.strip("/") else listed
     except (OSError, ValueError):
         return f"nothing {looked} answers there"
-    if any(name.startswith(JOB_PREFIX) for name in at_root):
-        return "a job that writes to this store has not ended: it runs, or was interrupted; run it again to resume it"
+    if any(name.startswith(JOB_PREFIX) for name in at_root) and (jobs := jobs_at(store, path.strip("/"), below=True)):
+        return f"a job writes there that {'is running' if jobs[0].is_running else 'was interrupted'}: {jobs[0]}"
     if not listed and path.strip("/"):
         text = "the store has no keys there: is the url right, and the path? Without {} its root is opened"
         return Hint(text, ("path", ...))
@@ -120,22 +111,9 @@ def _explain_missing(store: Store, path: str, formats: Sequence[Format]) -> str:
 _MAX_LISTED = 8
 
 
-def _missed(store: Store, path: str, node: StoredNode | None, documents: Documents) -> list[str] | None:
-    """Return the paths where documents are missed; ``None`` where some are of two nodes (`settled`)."""
-    if node is None or is_bare(node):
-        return [path.strip("/")]
-    return None if is_torn(store, _format_of(node), [node.path], documents) else []
-
-
-def _format_of(node: StoredNode) -> Format:
-    if isinstance(node, StoredGroup):
-        return node.documents
-    return next(each for each in FORMATS if each.name == node.format)
-
-
 def find_stored(store: Store, path: str) -> StoredNode | None:
     """Return the node at `path` by its own documents; ``None`` where no format knows one."""
-    return _find(store, path, None, consolidated=False, read_only=True)[0]
+    return _find(store, path, None, consolidated=False, read_only=True)
 
 
 def check_adapter(adapter: str | None, node: StoredNode) -> None:
@@ -159,8 +137,8 @@ def _find(
     *,
     consolidated: bool | None,
     read_only: bool,
-) -> tuple[StoredNode | None, Documents]:
-    """Return the node at `path`, and the documents that were read.
+) -> StoredNode | None:
+    """Return the node at `path`.
 
     Where requests cost latency, the documents of all formats are asked for at once; else format by format.
     """
@@ -172,7 +150,7 @@ def _find(
         except MetadataError as error:
             raise (error if consolidated is False else _with_copy(store, path, error, documents)) from error
         if array is not None:
-            return array, documents
+            return array
     if store.is_remote:
         keys = {key for each in _candidates(format, path) for key in _opening_keys(each, path, consolidated)}
         documents |= fetch_known(store, keys, unknown, but=documents)
@@ -186,9 +164,9 @@ def _find(
         options: dict[str, Any] = {"consolidated": consolidated, "read_only": read_only, "is_named": format is not None}
         node = _parse(store, at, documents_format, documents, unknown, **options)
         if node is not None:
-            return node, documents
+            return node
     _raise_first(unknown)
-    return None, documents
+    return None
 
 
 def _with_copy(store: Store, path: str, error: MetadataError, documents: Documents) -> MetadataError:
@@ -456,5 +434,5 @@ def _is_implicit(store: Store, documents_format: Format, path: str, documents: D
         return True
     # tensorstore writes no document at the root: a folder with an array right below it is meant as a group
     group = StoredGroup(store, path, GroupMetadata(), documents_format)
-    children = group.opened_children(settles=False).values()
+    children = group.opened_children().values()
     return any(isinstance(each, StoredArray) and each.format == documents_format.name for each in children)

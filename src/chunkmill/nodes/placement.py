@@ -331,7 +331,7 @@ def check_nothing_hidden(store: Store, path: str, documents_format: Format) -> N
     if documents_format.implicit_groups or not can_list(store):
         return
     group = StoredGroup(store, path, GroupMetadata(), documents_format)
-    hidden = group.members(settles=False)
+    hidden = group.members()
     if hidden:
         hint = f"nodes are stored below it ({', '.join(map(repr, list(hidden)[:5]))}), in a folder without a document"
         raise NodeExists(url=store.url, path=path, found="group", hint=hint)

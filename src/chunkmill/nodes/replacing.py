@@ -13,54 +13,39 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Literal
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError, MetadataError
 from chunkmill.formats.base import Format
-from chunkmill.journal.commit import (
-    ByCopies,
-    ByRename,
-    Intent,
-    decide,
-    is_decided,
-    is_tagged,
-    is_undecided,
-    roll_forward,
-)
+from chunkmill.journal.commit import forget_tag, is_in_place, is_tagged, put_in_place
 from chunkmill.journal.lease import check_no_job, discard_jobs, leased_to_replace
-from chunkmill.journal.names import new_run, placeholder_key, run_tag, staged_documents, staged_prefix
+from chunkmill.journal.names import run_tag, staged_prefix
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidated
 from chunkmill.nodes.documents import check_root, create_groups_above, fetch, format_of_store, node_keys, present
-from chunkmill.nodes.keys import documents_below, formats_of, in_order_of_deletion, node_prefix, node_prefixes
+from chunkmill.nodes.keys import node_prefix
 from chunkmill.nodes.opening import array_at, find_stored
 from chunkmill.nodes.placement import add_array, add_group, parent_documents, root_documents
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import can_list, can_rename, can_replace, flush, is_archive, stage, swap_in
+from chunkmill.stores.capabilities import can_rename, can_replace, flush, stage, swap_in
 from chunkmill.stores.conflicts import create
-from chunkmill.stores.transactions import has_transactions, one_commit
+from chunkmill.stores.transactions import one_commit
 
 __all__ = [
-    "LaterReplacement",
     "Replacement",
     "StagedNode",
-    "Way",
+    "all_keep_old",
+    "begin_replacement",
     "check_as_seen",
-    "commit_all",
+    "put_all_in_place",
     "put_array",
     "put_group",
     "replacing",
-    "replacing_later",
     "seen_documents",
     "seen_of",
     "stage_nodes",
-    "way_to_keep",
 ]
-
-Way = Literal["rename", "copy"]
-"""By which a commit is applied: by one rename, or by copies, one a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +119,8 @@ class StagedNode:
         Documents of groups above `path` that do not exist yet, where `finish` is given none.
     seen
         What was seen of the node at `path` (`seen_documents`).
-    apart
-        Staging prefix, where the job is that of another node, and replaces several.
+    journal_path, number
+        Path of another node that the journal is named after, where the job replaces several, and number of this one.
     """
 
     store: Store
@@ -144,7 +129,8 @@ class StagedNode:
     run: str
     above: Mapping[str, bytes] = field(default_factory=dict)
     seen: Mapping[str, str] = field(default_factory=dict)
-    apart: str = ""
+    journal_path: str = ""
+    number: int = 0
 
     @property
     def old_prefix(self) -> str:
@@ -154,42 +140,23 @@ class StagedNode:
     @property
     def staged(self) -> str:
         """Prefix of the keys of the new node until the commit."""
-        return self.apart or staged_prefix(self.path, self.run)
-
-    @property
-    def staged_documents(self) -> str:
-        """Prefix of the documents where the store cannot rename; in the journal that decides when they are deleted."""
-        return f"{self.apart.rstrip('/')}-documents/" if self.apart else staged_documents(self.path, self.run)
+        return staged_prefix(self.journal_path or self.path, self.run, self.number)
 
     def array(self, array: StoredArray) -> StoredArray:
         """Return an array of the new node where its chunks are written."""
         prefix = self.staged + array.prefix.removeprefix(self.old_prefix)
         return StoredArray(array.store, array.path, array.metadata, array.format, prefix)
 
-    def is_decided(self) -> bool:
-        """Return whether the commit is decided: the old node is given up."""
-        return is_decided(self.store, self.path, self.run, self.old_prefix)
-
-    def is_staged(self) -> bool:
-        """Return whether the new node is staged, and the commit not applied."""
-        return is_tagged(self.store, self.staged, self.run)
+    def is_in_place(self) -> bool:
+        """Return whether the new node has taken the place of the old one."""
+        return is_in_place(self.store, self.run, self.old_prefix)
 
     def finish(
-        self,
-        documents: Mapping[str, bytes],
-        *,
-        above: Mapping[str, bytes] | None = None,
-        below: Iterable[str] = (),
-        further: Sequence[tuple[StagedNode, Mapping[str, bytes]]] = (),
+        self, documents: Mapping[str, bytes], *, above: Mapping[str, bytes] | None = None, below: Iterable[str] = ()
     ) -> None:
-        """Commit the new node, and bring consolidated metadata up to date (`Replacement`).
+        """Put the new node in place, and bring consolidated metadata up to date (`Replacement`).
 
         What an earlier run of the job, or another client, has done of it is not done again.
-
-        Parameters
-        ----------
-        further
-            Nodes that are committed with this one, and their documents.
 
         Raises
         ------
@@ -197,118 +164,24 @@ class StagedNode:
             The job has ended, or others have changed the old node.
         """
         documents_format = format_of_store(self.store, self.format)
-        intent = Intent(self._job, self.path, self.run, self.old_prefix, self.staged, ByRename())
-        if not self.is_decided() and not self._was_decided():
-            for new, own in ((self, documents), *further):
-                new.check_old(own)
-            intent = self.intent(documents, above=above, further=[new.tagged(own, above) for new, own in further])
-            if intent.is_recorded:
-                decide(self.store, intent)
-        with _refreshed(self.store, documents_format, [self.path, *(new.path for new, _ in further)], below):
-            unrecorded = intent if self._renames(documents_format) else None
-            roll_forward(self.store, self.path, self.run, intent=unrecorded, job=self._job, old_prefix=self.old_prefix)
-
-    def _was_decided(self) -> bool:
-        """Return whether another client has decided it since one look; `JobError` where the job has ended since."""
-        renames = self._renames(format_of_store(self.store, self.format))
-        is_whole = self.is_staged() or (renames and not self.old_prefix)
-        if is_whole and is_undecided(self.store, self.path, self.run):
-            return False
-        if not self.is_decided():
-            reason = "the job has ended, or was replaced by another one, while this client was at its end"
-            raise JobError(job=self._job, reason=reason)
-        return True
-
-    def tagged(self, documents: Mapping[str, bytes], above: Mapping[str, bytes] | None) -> Intent:
-        """Tag a node that is committed with that of the job, as a journal tags the latter; return its intent."""
-        create(self.store, self.staged + run_tag(self.run), self.run.encode())
-        return self.intent(documents, above=above)
-
-    def intent(
-        self,
-        documents: Mapping[str, bytes],
-        *,
-        above: Mapping[str, bytes] | None = None,
-        further: Iterable[Intent] = (),
-    ) -> Intent:
-        """Stage the documents; return what a commit of the new node does."""
-        documents_format = format_of_store(self.store, self.format)
-        renames = self._renames(documents_format)
-        own = {**self.above, **(above or {}), **documents}
-        own = create_groups_above(self.store, documents_format, self.path, own)
-        own = {**({} if self.path else documents_format.emit_root()), **own}
-        for key, value in own.items():
-            at = self.staged + key.removeprefix(self.old_prefix) if renames else self.staged_documents + key
-            self.store.set(at, value)
-        return Intent(
-            job=self._job,
-            path=self.path,
-            run=self.run,
-            prefix=self.old_prefix,
-            staged=self.staged,
-            way=ByRename() if renames else self._by_copies(documents_format, own),
-            seen=dict(self.seen),
-            new={key: sha256(value).hexdigest() for key, value in documents.items()},
-            further=tuple(further),
-        )
-
-    def _by_copies(self, documents_format: Format, documents: Iterable[str]) -> ByCopies:
-        """Return what is to be copied where, and what of the old node is to be deleted before."""
-        formats = [documents_format, *formats_of(self.store, self.path, self.seen)]
-        prefixes = tuple(dict.fromkeys(prefix for each in formats for prefix in node_prefixes(self.path, each)))
-        old = {key for each in formats for key in node_keys(each, self.path)}
-        old |= {*documents_below(self.store, documents_format, self.path, prefixes)}
-        consolidated = documents_format.consolidated_key(self.path)
-        is_apart = consolidated not in documents_format.group_keys(self.path)
-        return ByCopies(
-            documents=self.staged_documents,
-            new_documents=tuple(reversed(in_order_of_deletion(documents, formats))),
-            old_prefixes=prefixes,
-            old_documents=tuple(in_order_of_deletion(old, formats)),
-            placeholder=documents_format.list_prefixes(self.path)[0] + placeholder_key(self.run),
-            derived=tuple(key for key in documents if key == consolidated and is_apart),
-        )
+        if not self.is_in_place() and is_tagged(self.store, self.staged, self.run):
+            self.check_old(documents)
+            own = {**self.above, **(above or {}), **documents}
+            own = create_groups_above(self.store, documents_format, self.path, own)
+            for key, value in {**({} if self.path else documents_format.emit_root()), **own}.items():
+                self.store.set(self.staged + key.removeprefix(self.old_prefix), value)
+        of_journal = self.journal_path or self.path
+        with _refreshed(self.store, documents_format, [self.path], below):
+            put_in_place(self.store, self._job, of_journal, self.run, old_prefix=self.old_prefix, staged=self.staged)
 
     def check_old(self, documents: Mapping[str, bytes]) -> None:
         """Raise `JobError` where others have changed the old node, once; `documents` are those of the new one."""
         seen_now = f"{self.staged.rstrip('/')}-changed.json"
         check_as_seen(self.store, self.seen, documents, self._job, raised=seen_now)
 
-    def _renames(self, documents_format: Format) -> bool:
-        return _renames(self.store, self.path, documents_format, self.seen)
-
     @property
     def _job(self) -> str:
         return f"replace {self.path!r} in {self.store.url}"
-
-
-@dataclass(frozen=True, slots=True)
-class LaterReplacement:
-    """A node that tasks stage, whose path is leased when they are done; can be pickled."""
-
-    new: StagedNode
-
-    def array(self, array: StoredArray) -> StoredArray:
-        """Return an array of the new node where its chunks are written."""
-        return self.new.array(array)
-
-    def finish(self, documents: Mapping[str, bytes], *, n_stored: int) -> None:
-        """Lease the path, and commit the new node, of which so many chunks are stored.
-
-        Raises
-        ------
-        JobError
-            A job, or another writer, is at work there; or others have deleted what was staged, or changed the old node.
-        """
-        store, path, new = self.new.store, self.new.path, self.new
-        with leased_to_replace(store, path, old_prefix=new.old_prefix, run=new.run):
-            n_there = sum(1 for key in store.list_prefix(new.staged) if key != new.staged + run_tag(new.run))
-            if n_there != n_stored or not new.is_staged():  # another writer deletes what it finds
-                reason = f"of {n_stored} chunks that were staged, {n_there} are there: others have "
-                hint = "what is stored there stays; write it again"
-                job = f"replace {path!r} in {store.url}"
-                raise JobError(job=job, reason=f"{reason}replaced the node since, or repaired the store", hint=hint)
-            new.finish(documents)
 
 
 @contextmanager
@@ -329,11 +202,10 @@ def replacing(
     store: Store,
     path: str,
     format: str,  # noqa: A002
-) -> Iterator[Replacement | StagedNode | None]:
+) -> Iterator[Replacement | None]:
     """Write the node that is to replace the one at `path`, and call its `finish`, inside; a failure keeps the old one.
 
-    ``None`` where there is no node, or it must be deleted first. Where the commit is applied by copies, the path is
-    leased.
+    ``None`` where there is no node, or it must be deleted first.
 
     Raises
     ------
@@ -342,38 +214,17 @@ def replacing(
     JobError
         A job, or another writer, is at work there.
     """
-    replacement = _begun(store, path, format)
-    if replacement is not None:
-        try:
-            yield replacement
-        except BaseException:
+    replacement = begin_replacement(store, path, format)
+    try:
+        yield replacement
+    except BaseException:
+        if replacement is not None:
             with suppress(OSError):  # the first error is raised, not that of the roll back
                 replacement.discard()
-            raise
-        return
-    documents_format = format_of_store(store, format)
-    path = documents_format.normalize_path(path)
-    if way_to_keep(store, [path], format) != "copy":
-        yield None
-        return
-    prefix = StagedNode(store, path, documents_format.name, "").old_prefix
-    with leased_to_replace(store, path, old_prefix=prefix) as own:
-        yield _of_run(store, path, documents_format, own.run)
+        raise
 
 
-def replacing_later(store: Store, path: str, format: str) -> Replacement | LaterReplacement | None:  # noqa: A002
-    """Return the replacement that tasks write and `finish` when they are computed; see `replacing`."""
-    replacement = _begun(store, path, format)
-    if replacement is not None:
-        return replacement
-    documents_format = format_of_store(store, format)
-    path = documents_format.normalize_path(path)
-    if way_to_keep(store, [path], format) != "copy":
-        return None
-    return LaterReplacement(_of_run(store, path, documents_format, new_run()))
-
-
-def _begun(store: Store, path: str, format: str) -> Replacement | None:  # noqa: A002
+def begin_replacement(store: Store, path: str, format: str) -> Replacement | None:  # noqa: A002
     """Prepare to replace the node at `path`; ``None`` where there is none, or it must be deleted first.
 
     Raises
@@ -391,12 +242,6 @@ def _begun(store: Store, path: str, format: str) -> Replacement | None:  # noqa:
         return None
     staged = stage(store, node_prefix(documents_format, path))
     return None if staged is None else Replacement(store, path, documents_format.name, staged, above, seen)
-
-
-def _of_run(store: Store, path: str, documents_format: Format, run: str) -> StagedNode:
-    old, above = _format_at(store, path, documents_format), _above(store, path, documents_format)
-    seen = {} if old is None else seen_documents(store, path, old)
-    return StagedNode(store, path, documents_format.name, run, above, seen)
 
 
 def stage_nodes(
@@ -430,24 +275,23 @@ def stage_nodes(
         for path, each in zip(paths, found, strict=True):
             if each is None:
                 discard_jobs(store, check_no_job(store, path, overwrite=True))
-            elif way_to_replace(store, path, each[0], documents_format) is None:
+            elif not keeps_old(store, path, each[0], documents_format):
                 return None
             seen |= seen_documents(store, path, documents_format) if each is None else each[2]
         above = next(each[1] for each in found if each is not None)
     name = documents_format.name
     return [
-        StagedNode(store, path, name, run, above, seen_of(seen, path), staged_prefix(paths[0], run, i) if i else "")
+        StagedNode(store, path, name, run, above, seen_of(seen, path), paths[0] if i else "", i)
         for i, path in enumerate(paths)
     ]
 
 
-def commit_all(
+def put_all_in_place(
     nodes: Sequence[StagedNode], documents: Sequence[Mapping[str, bytes]], above: Mapping[str, bytes]
 ) -> None:
-    """Commit the nodes of one job together: the intent record of the first one decides for all.
+    """Put the nodes of one job in place, one after the other: the first, which the journal is named after, last.
 
-    The paths of the others are leased before, so that either all are replaced or none. What an earlier run has done is
-    not done again.
+    What an earlier run has done is not done again.
 
     Raises
     ------
@@ -456,22 +300,21 @@ def commit_all(
     """
     first, *others = nodes
     with ExitStack() as held:
-        for new in others:
+        for new, own in zip(others, documents[1:], strict=True):
             held.enter_context(leased_to_replace(new.store, new.path, old_prefix=new.old_prefix, run=new.run))
-        first.finish(documents[0], above=above, further=list(zip(others, documents[1:], strict=True)))
+            if not new.is_in_place():
+                create(new.store, new.staged + run_tag(new.run), new.run.encode())
+            new.finish(own, above=above)
+        first.finish(documents[0], above=above)
+    for new in others:
+        forget_tag(new.store, new.run, new.old_prefix)
 
 
-def way_to_keep(store: Store, paths: Iterable[str], format: str) -> Way | None:  # noqa: A002
-    """Return how a job replaces the nodes at `paths`, which stay until its commit.
-
-    ``None`` where there is no node, or one must be deleted first.
-    """
+def all_keep_old(store: Store, paths: Iterable[str], format: str) -> bool | None:  # noqa: A002
+    """Return whether the nodes at `paths` stay until a job has replaced them; ``None`` where there is none."""
     new = format_of_store(store, format)
     there = {path: old for path in paths if (old := _format_at(store, path, new)) is not None}
-    ways = [way_to_replace(store, path, old, new) for path, old in there.items()]
-    if not ways or None in ways:
-        return None
-    return "copy" if "copy" in ways else "rename"
+    return all(keeps_old(store, path, old, new) for path, old in there.items()) if there else None
 
 
 def _format_at(store: Store, path: str, new: Format) -> Format | None:
@@ -548,16 +391,11 @@ def put_group(
         return add_group(store, path, metadata, format=format, overwrite=overwrite)
 
 
-def way_to_replace(store: Store, path: str, old: Format, new: Format) -> Way | None:
-    """Return how a commit of a node at `path` is applied; ``None``: the store cannot hold both nodes."""
-    if _renames(store, path, new, node_keys(old, path)):
-        return "rename" if can_replace(store, node_prefix(new, path)) else None
-    # the values to copy are found by listing; in a transaction others see the old node until its commit
-    return "copy" if not is_archive(store) and can_list(store) and not has_transactions(store) else None
-
-
-def _renames(store: Store, path: str, new: Format, old_documents: Iterable[str]) -> bool:
-    return _is_below_one_prefix(path, new, old_documents) and can_rename(store, node_prefix(new, path))
+def keeps_old(store: Store, path: str, old: Format, new: Format) -> bool:
+    """Return whether the node at `path` stays until a job has replaced it: the store renames it (P6)."""
+    is_below = _is_below_one_prefix(path, new, node_keys(old, path))
+    prefix = node_prefix(new, path)
+    return is_below and can_rename(store, prefix) and can_replace(store, prefix)
 
 
 def _is_below_one_prefix(path: str, new: Format, old_documents: Iterable[str]) -> bool:

@@ -8,19 +8,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
 from math import prod
 from typing import TypeAlias
 
 from chunkmill.array.stored_array import ReadMissing, StoredArray, check_read_missing
-from chunkmill.errors import ChunkmillError, MetadataError, NodeBeingReplaced, NodeNotFound, UnknownCodec
+from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, UnknownCodec
 from chunkmill.formats.base import Format, ParsedDocument
 from chunkmill.hints import Hint
-from chunkmill.journal.unfinished import settled
 from chunkmill.model.metadata import HIDDEN_ATTRIBUTE, JSON, ArrayMetadata, Attributes, GroupMetadata
-from chunkmill.nodes.documents import Documents, documents_of_zarr, fetch, first_document, is_torn, node_keys, present
-from chunkmill.nodes.keys import child_names, holds_chunks, is_folder, join_path, listed_children
+from chunkmill.nodes.documents import Documents, documents_of_zarr, fetch, first_document, node_keys, present
+from chunkmill.nodes.keys import child_names, holds_chunks, is_folder, join_path
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import limited_to, remembered, uncached
 
@@ -82,21 +80,17 @@ class StoredGroup:
         children = self.opened_children(lambda name: name not in without)
         return {name: node for name, node in children.items() if node is not None}
 
-    def members(
-        self, *, without: Collection[str] = (), on_error: OnError | None = None, settles: bool = True
-    ) -> dict[str, StoredNode]:
+    def members(self, *, without: Collection[str] = (), on_error: OnError | None = None) -> dict[str, StoredNode]:
         """Open every direct child, and folders above nodes (see `chunkmill.Group.members`, `opened_children`)."""
         try:
-            opened = self.opened_children(lambda name: name not in without, settles=settles)
+            opened = self.opened_children(lambda name: name not in without)
             for node in opened.values() if on_error is not None else ():
                 if isinstance(node, StoredArray):
                     node.check_codecs()
-        except ChunkmillError as error:
+        except ChunkmillError:
             if on_error is None:
                 raise
             names = child_names(self.store, self.documents, self.path) - set(without)
-            if isinstance(error, NodeBeingReplaced) and not names:
-                on_error(self.path, error)
             opened = self._open_one_by_one(names, on_error)
         for name in [name for name, node in opened.items() if node is None]:
             try:
@@ -120,35 +114,12 @@ class StoredGroup:
             node = self._group_at(path, is_documented=False)
         return node if node is None else node.with_read_missing(self.read_missing)
 
-    def opened_children(
-        self, accepts: Callable[[str], bool] = lambda _: True, *, settles: bool = True
-    ) -> dict[str, StoredNode | None]:
-        """Open the listed children whose names are accepted; ``None`` for folders that are not nodes.
-
-        Where it `settles`, those that are being replaced are waited for. Writers look for jobs themselves.
-
-        Raises
-        ------
-        NodeBeingReplaced
-            One of them, or the group itself, is being replaced.
-        """
-        read = partial(self._children_now, accepts, settles=settles)
-        return settled(uncached(self.store), read) if settles else read()[0]
-
-    def _children_now(
-        self, accepts: Callable[[str], bool], *, settles: bool
-    ) -> tuple[dict[str, StoredNode | None], list[str] | None]:
-        """Return also the paths where documents are missed (`settled`)."""
-        names, shows_own = listed_children(self.store, self.documents, self.path)
+    def opened_children(self, accepts: Callable[[str], bool] = lambda _: True) -> dict[str, StoredNode | None]:
+        """Open the listed children whose names are accepted; ``None`` for folders that are not nodes."""
+        names = child_names(self.store, self.documents, self.path)
         if not names:
             self._warn_of_unlisted()
-        opened, documents = self._open_listed(filter(accepts, names))
-        paths = [join_path(self.path, name) for name in opened]
-        if settles and is_torn(self.store, self.documents, paths, documents):
-            return opened, None
-        missing = [join_path(self.path, name) for name, node in opened.items() if is_bare(node)]
-        has_own = shows_own or any(fetch(self.store, self.documents.group_keys(self.path)[:1]).values())
-        return opened, missing if has_own else [*missing, self.path]
+        return self._open_listed(filter(accepts, names))
 
     def _warn_of_unlisted(self) -> None:
         """Warn where nothing of the nodes that consolidated metadata name is stored: they are not listed."""
@@ -161,7 +132,7 @@ class StoredGroup:
             )
             warnings.warn(text, UserWarning, stacklevel=3)
 
-    def _open_listed(self, names: Iterable[str]) -> tuple[dict[str, StoredNode | None], Documents]:
+    def _open_listed(self, names: Iterable[str]) -> dict[str, StoredNode | None]:
         paths = {name: join_path(self.path, name) for name in sorted(names)}
         keys = {name: self.documents.array_keys(path) for name, path in paths.items()}
         documents = fetch(self.store, chain.from_iterable(keys.values()))
@@ -175,7 +146,7 @@ class StoredGroup:
         }
         folders = {paths[name]: node for name, node in opened.items() if not isinstance(node, StoredArray)}
         described = self._described_by_zarr(folders)
-        return {name: described.get(paths[name], node) for name, node in opened.items()}, documents
+        return {name: described.get(paths[name], node) for name, node in opened.items()}
 
     def _described_by_zarr(self, folders: Mapping[str, StoredGroup | None]) -> dict[str, StoredNode]:
         """Return the arrays, and groups with attributes, that Zarr's documents make of folders of an N5 tree, by path.
@@ -200,8 +171,6 @@ class StoredGroup:
         for name in sorted(names):
             try:
                 opened[name] = self[name]
-            except NodeBeingReplaced as error:
-                on_error(error.path, error)
             except NodeNotFound:
                 opened[name] = None
             except ChunkmillError as error:
@@ -240,8 +209,6 @@ class StoredGroup:
     def __contains__(self, path: object) -> bool:
         try:
             self[str(path)]
-        except NodeBeingReplaced:
-            raise
         except NodeNotFound:
             return False
         except (MetadataError, UnknownCodec):
@@ -251,22 +218,16 @@ class StoredGroup:
     def __getitem__(self, path: str) -> StoredNode:
         """Open the node at `path` below the group; `NodeNotFound` (a ``KeyError``) when there is none."""
         full = join_path(self.path, self.documents.normalize_path(path))
-        node = settled(uncached(self.store), partial(self._node_now, full))
+        documents = fetch(self.store, node_keys(self.documents, full))
+        node = self.parse_child(full, documents)
+        if not isinstance(node, StoredArray):
+            node = self._described_by_zarr({full: node}).get(full, node)
         if node is None:
             hint = f"the group {self.path!r} has {', '.join(map(repr, self.names()[:20])) or 'no children'}"
             raise NodeNotFound(url=self.url, path=full, hint=hint)
         if isinstance(node, StoredArray):
             node.check_codecs()
         return node
-
-    def _node_now(self, path: str) -> tuple[StoredNode | None, list[str] | None]:
-        documents = fetch(self.store, node_keys(self.documents, path))
-        node = self.parse_child(path, documents)
-        if is_torn(self.store, self.documents, [path], documents):
-            return node, None
-        if not isinstance(node, StoredArray):
-            node = self._described_by_zarr({path: node}).get(path, node)
-        return node, [path] if is_bare(node) else []
 
     def arrays(self, accepts: Callable[[str], bool] = lambda _: True) -> dict[str, StoredArray]:
         """Return the arrays directly below whose names are accepted, by name: others are not opened."""

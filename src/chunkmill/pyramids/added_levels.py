@@ -51,7 +51,7 @@ class AddedLevelsWriter(ArraysWriter):
 
     def check_result(self) -> None:
         """Raise `JobError` where the base was deleted or replaced since the job was planned; nothing is published."""
-        if self.replacement is None or not self.replacement.is_decided():
+        if self.replacement is None or not self.replacement.is_in_place():
             check_sources(self.job, [self.base], [self.seen])
 
     def publish(self, documents: Mapping[str, bytes]) -> list[str]:

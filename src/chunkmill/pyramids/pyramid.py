@@ -24,16 +24,15 @@ from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
 from chunkmill.conversion.region_option import RegionOption, region_of, whole
 from chunkmill.conversion.target_writer import TargetWriter
 from chunkmill.dask_arrays.hazards import check_apart
-from chunkmill.errors import JobError, NodeBeingReplaced
+from chunkmill.errors import JobError
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import READ_ONLY
 from chunkmill.hints import Hint
-from chunkmill.journal.lease import roll_forward_dead
 from chunkmill.journal.names import fingerprint
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.model.multiscales import kept_units
 from chunkmill.model.ome_zarr import OME_VERSIONS
-from chunkmill.nodes.api import open_source, open_target
+from chunkmill.nodes.api import open_target
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.pyramids.added_levels import AddedLevelsWriter
 from chunkmill.pyramids.computed import channel_names, open_image_source
@@ -302,12 +301,7 @@ def pyramid(
     >>> [(level.array.shape, level.scale) for level in image]
     [((8, 8), (0.5, 0.5)), ((4, 4), (1.0, 1.0)), ((2, 2), (2.0, 2.0))]
     """
-    try:
-        plan = plan_pyramid(source, target, **options)
-    except NodeBeingReplaced as error:  # a level of the image, by a run of this that died
-        if not roll_forward_dead(open_source(source, options.get("storage_options")).store, error.path):
-            raise
-        plan = plan_pyramid(source, target, **options)
+    plan = plan_pyramid(source, target, **options)
     return plan.run(resume=resume, progress=progress)
 
 

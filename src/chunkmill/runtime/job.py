@@ -82,7 +82,7 @@ class Job:
         node stays until the new one is complete. Called as ``staged(run, replaced)`` with what the plan says, of a job
         that is resumed; with ``None`` when it begins: returns ``None`` then where the store cannot hold both.
     keeps_old
-        Returns whether the store can hold both now: ``None`` where it cannot, else what is to be said of it.
+        Returns whether a node that is there stays until then; ``None`` where there is none.
     old_prefix
         Of a job that `staged` returned: prefix of the keys of the node that it replaces. It writes below
         `chunkmill.journal.names.staged_prefix`, and `publish` calls
@@ -115,7 +115,7 @@ class Job:
     leases: Callable[[str], AbstractContextManager[object]] = nullcontext
     overwrite: bool | None = False
     staged: Callable[[str, Mapping[str, str] | None], Job | None] | None = None
-    keeps_old: Callable[[], str | None] | None = None
+    keeps_old: Callable[[], bool | None] | None = None
     old_prefix: str | None = None
     replaced: Mapping[str, str] = field(default_factory=dict)
     choices: Mapping[str, Any] = field(default_factory=dict)
@@ -247,7 +247,7 @@ def _run_inside(
     job, journal, documents = job.resumed() if resume else (job, job.journal(), None)
     if job.staged is not None and journal.old_prefix is not None:
         job = job.staged(journal.run, journal.replaced) or job
-    if journal.is_over or (documents is not None and journal.is_decided):
+    if journal.is_over or (documents is not None and journal.is_in_place):
         return _already_done(job, journal, documents or {}, start)
     interrupted, needs = documents is not None, None
     if not scheduler.in_process:

@@ -148,7 +148,7 @@ class TransformWriter:
 
     def check_result(self) -> None:
         """Raise `JobError` where a source was deleted or replaced since the job was planned; nothing is published."""
-        if self.writer.replacement is None or not self.writer.replacement.is_decided():
+        if self.writer.replacement is None or not self.writer.replacement.is_in_place():
             self._check_sources()
 
     def publish(self, documents: Mapping[str, bytes]) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 import chunkmill as cm
-from chunkmill.nodes.keywords import THEIRS, _kinds, explained
+from chunkmill.nodes.keywords import THEIRS, _kinds
 from chunkmill.stores.memory import MemoryStore
 
 DS = xr.Dataset({"t": ("x", np.arange(4.0))})
@@ -101,14 +101,6 @@ def test_a_reader_offers_the_mode(tmp_path):
     with pytest.raises(cm.errors.NodeNotFound) as raised:
         cm.open(tmp_path / "k.zarr", "missing")
     assert "did you mean" not in str(raised.value)
-
-
-def test_a_node_that_is_being_replaced_is_not_called_missing():
-    def read(url, path="", *, mode="r"):
-        raise cm.errors.NodeBeingReplaced(url=url, path=path, job="j", hint="repair=True")
-
-    with pytest.raises(cm.errors.NodeBeingReplaced, match="repair=True"):
-        explained(read)("x", "a")
 
 
 def test_functions_are_still_what_they_were():

@@ -3,11 +3,9 @@
 import pytest
 
 import chunkmill as cm
-from chunkmill.errors import MetadataError, NodeBeingReplaced, NodeNotFound, StoreError
-from chunkmill.nodes.stored_group import StoredGroup, is_bare
+from chunkmill.errors import MetadataError, NodeNotFound, StoreError
+from chunkmill.nodes.stored_group import is_bare
 from chunkmill.stores.memory import MemoryStore
-
-BEING_REPLACED = NodeBeingReplaced(url="memory://x", path="b", job="a job", hint="wait")
 
 
 @pytest.fixture
@@ -16,50 +14,6 @@ def group():
     for name in "abc":
         group.create_array(name, shape=(2,), dtype="i4")
     return group
-
-
-def is_being_replaced(monkeypatch, name):
-    """Let the child `name` be one that others are replacing."""
-    real = StoredGroup.__getitem__
-
-    def getitem(self, path):
-        if path == name:
-            raise BEING_REPLACED
-        return real(self, path)
-
-    def fails(*_, **__):
-        raise BEING_REPLACED
-
-    monkeypatch.setattr(StoredGroup, "__getitem__", getitem)
-    monkeypatch.setattr(StoredGroup, "opened_children", fails)
-
-
-def test_members_hand_over_the_error_of_a_child_that_is_being_replaced(group, monkeypatch):
-    is_being_replaced(monkeypatch, "b")
-    errors = []
-    members = group.members(on_error=lambda path, error: errors.append((path, error)))
-    assert list(members) == ["a", "c"]
-    assert errors == [("b", BEING_REPLACED)]
-
-
-def test_members_raise_the_error_of_a_child_that_is_being_replaced(group, monkeypatch):
-    is_being_replaced(monkeypatch, "b")
-    with pytest.raises(NodeBeingReplaced):
-        group.members()
-
-
-def test_members_hand_over_the_group_s_own_error_where_it_has_no_children(monkeypatch):
-    group, errors = cm.create_group(MemoryStore()), []
-    is_being_replaced(monkeypatch, "")
-    assert group.members(on_error=lambda path, error: errors.append((path, error))) == {}
-    assert errors == [("", BEING_REPLACED)]
-
-
-def test_a_child_that_is_being_replaced_is_neither_in_the_group_nor_absent(group, monkeypatch):
-    is_being_replaced(monkeypatch, "b")
-    assert "a" in group
-    with pytest.raises(NodeBeingReplaced):
-        _ = "b" in group
 
 
 def test_a_path_that_is_no_node_is_not_in_the_group(group):
