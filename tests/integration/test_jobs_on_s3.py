@@ -81,38 +81,6 @@ def test_etags_of_values_are_those_of_listings(store):
     assert read.digest() == digest_of({key: version_now(store, key) for key in ("a/0", "a/1")})
 
 
-@pytest.mark.slow
-def test_what_is_replaced_stays_until_the_new_is_stored_whole(s3_server):  # noqa: F811
-    url = s3_server.new_bucket() + "/root"
-    store, source = open_store(url, s3_server.storage_options), make_source(8)
-    old, new = np.arange(24).reshape(6, 4), cm.open_array(source, "a")[...]
-    cm.to_store(old, store, "a", chunks=(2, 2), format="zarr2")
-    broken = MemoryStore()
-    cm.convert((source, "a"), (broken, "a"), format="zarr3", codecs="gzip")
-    broken.set("a/c/1/1", b"torn")
-    with pytest.raises(ChunkError):
-        cm.convert((broken, "a"), (store, "a"), format="zarr3", codecs="raw", overwrite=True)
-    np.testing.assert_array_equal(cm.open_array(store, "a")[...], old)
-
-    class KeepsOld(FailingStore):
-        def _before(self, method, key, byte_range=None):
-            if (method, key) == ("delete", "a/0.0"):
-                super()._before(method, key, byte_range)
-
-    failing = KeepsOld(store, every=1)
-    with pytest.raises(StoreError):  # when the old one is given up already
-        cm.convert((source, "a"), (failing, "a"), format="zarr3", codecs="raw", overwrite=True, resume=False)
-    with pytest.raises(NodeBeingReplaced, match="repair=True"):
-        cm.open_array(store, "a")
-    assert any("is being copied there" in problem.reason for problem in cm.check(store).problems)
-    cm.convert((source, "a"), (store, "a"), format="zarr3", codecs="raw", overwrite=True)
-    np.testing.assert_array_equal(cm.open_array(store, "a")[...], new)
-    cm.to_store(old, store, "a", mode="w")
-    np.testing.assert_array_equal(cm.open_array(store, "a")[...], old)
-    assert cm.check(store).ok
-    assert not [key for key in store.list_prefix("") if "chunkmill" in key]
-
-
 def test_the_server_copies(s3_server):  # noqa: F811
     store = open_store(s3_server.new_bucket() + "/root", s3_server.storage_options)
     store.set("a/0", b"1")

@@ -80,8 +80,7 @@ def test_jobs_on_azure(azure_server, tmp_path):  # noqa: F811
     assert not [key for key in target.list_prefix("") if "chunkmill" in key]
 
 
-def test_an_array_is_replaced_by_copies(place):
-    """On the server, where that can copy."""
+def test_an_array_is_replaced(place):
     url, options = place
     values = np.arange(1, 25, dtype="i4").reshape(4, 6)
     cm.to_store(values, url, "g/a", chunks=(1, 6), storage_options=options)

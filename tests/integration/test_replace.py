@@ -10,7 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from support.recording import RecordingStore
+from support.recording import DeletingStore, RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkmillError, JobError, NodeExists, NodeNotFound
@@ -28,23 +28,26 @@ def fail(block):
     return block
 
 
-class Copying(MemoryStore):
-    """Cannot rename, as object stores: what is replaced is exchanged by copies."""
-
-    stage = swap_in = can_replace = replace_prefix = None
-
-
-@pytest.fixture(params=["directory", "memory", "copying"])
+@pytest.fixture(params=["directory", "memory", "deleting"])
 def make_store(request, tmp_path):
-    stores = {"directory": lambda: LocalStore(tmp_path / "store"), "memory": MemoryStore, "copying": Copying}
-    return stores[request.param]
+    """Return a function that makes a store, of any kind."""
+    kinds = {"directory": lambda: LocalStore(tmp_path / "store"), "memory": MemoryStore, "deleting": DeletingStore}
+    return kinds[request.param]
+
+
+@pytest.fixture(params=["directory", "memory"])
+def make_keeping(request, tmp_path):
+    """Return a function that makes a store where the old node stays until the new one is complete."""
+    if request.node.callspec.id.endswith("zarr3-draft-below"):
+        pytest.skip("not below one prefix: the old one is deleted first")
+    return MemoryStore if request.param == "memory" else lambda: LocalStore(tmp_path / "store")
 
 
 @pytest.mark.parametrize("path", ["", "g/a"], ids=["root", "below"])
 @pytest.mark.parametrize("fmt", ["zarr2", "zarr3", "n5", "zarr3-draft"])
 class TestReplace:
-    def test_a_source_that_fails_leaves_the_old(self, make_store, fmt, path, tmp_path):
-        store = make_store()
+    def test_a_source_that_fails_leaves_the_old(self, make_keeping, fmt, path, tmp_path):
+        store = make_keeping()
         cm.to_store(OLD, store, path, chunks=(2, 2), format=fmt, attributes={"old": 1})
         before = sorted(store.list_prefix(""))
         with pytest.raises(RuntimeError, match="broken"):
@@ -54,8 +57,8 @@ class TestReplace:
         assert sorted(store.list_prefix("")) == before
         assert {each.name for each in tmp_path.iterdir()} <= {"store"}  # nothing is left beside it
 
-    def test_readers_see_the_old_until_the_new_is_whole(self, make_store, fmt, path):
-        store = make_store()
+    def test_readers_see_the_old_until_the_new_is_whole(self, make_keeping, fmt, path):
+        store = make_keeping()
         cm.to_store(OLD, store, path, chunks=(2, 2), format=fmt)
         seen = []
 
@@ -86,8 +89,8 @@ class TestReplace:
         assert list(cm.open_group(store, path)) == []
 
 
-def test_a_graph_that_is_computed_later(make_store):
-    store = make_store()
+def test_a_graph_that_is_computed_later(make_keeping):
+    store = make_keeping()
     cm.to_store(OLD, store, "a", chunks=(2, 2))
     broken = cm.to_store(NEW.map_blocks(fail, dtype="f8"), store, "a", mode="w", compute=False)
     with pytest.raises(RuntimeError, match="broken"):
@@ -102,25 +105,9 @@ def test_a_graph_that_is_computed_later(make_store):
     assert not [key for key in store.list_prefix("") if "chunkmill" in key]
 
 
-def test_a_graph_whose_values_are_deleted_before_it_ends():
-    store = Copying()
-    cm.to_store(OLD, store, "a", chunks=(2, 2))
-
-    def replaced(block):
-        if block[0, 0] == 3:
-            cm.to_store(OLD + 1, store, "a", chunks=(2, 2), mode="w")
-        return block
-
-    new = da.from_array(np.arange(6.0), chunks=1)[:, None].map_blocks(replaced, dtype="f8", meta=np.empty((0, 0)))
-    with dask.config.set(scheduler="sync"), pytest.raises(JobError, match=r"of 6 chunks .*write it again"):
-        cm.to_store(new + 1, store, "a", mode="w", compute=False).compute()
-    np.testing.assert_array_equal(cm.open_array(store, "a")[...], OLD + 1)
-    assert cm.check(store).ok
-
-
 @pytest.mark.parametrize("how", ["now", "later", "resume", "convert"])
-def test_a_node_that_does_not_open_stays(make_store, how):
-    store, source = make_store(), MemoryStore()
+def test_a_node_that_does_not_open_stays(make_keeping, how):
+    store, source = make_keeping(), MemoryStore()
     cm.to_store(OLD, store, "a", chunks=(2, 2), codecs="gzip")
     cm.to_store(NEW, source, "x", chunks=(2, 3), codecs="gzip")
     store.set("a/zarr.json", b'{"zarr_format": 3, "node_type": "arr')
@@ -207,9 +194,9 @@ def test_a_zip_file_with_a_journal_has_none_to_resume(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["to_store", "resume", "convert", "dataset"])
-def test_what_others_change_meanwhile_is_not_lost(make_store, how):
+def test_what_others_change_meanwhile_is_not_lost(make_keeping, how):
     """A foreign writer asks for no leave."""
-    store, source = make_store(), MemoryStore()
+    store, source = make_keeping(), MemoryStore()
     cm.create_group(store, "g", attributes={"old": 1})
     cm.to_store(NEW, source, "x")
 
@@ -277,7 +264,7 @@ def test_groups_above_that_others_have_deleted_meanwhile_are_made_above(fmt):
 @pytest.mark.parametrize("kind", ["link", "mount point"])
 @pytest.mark.parametrize(("fmt", "path"), [("zarr3", ""), ("n5", "a")])
 def test_a_directory_that_cannot_be_renamed(tmp_path, monkeypatch, kind, fmt, path):
-    """What is there stays until the new node is stored whole, which is then copied into it."""
+    """It stays, and what is in it is deleted first; not what links in it lead to."""
     place = tmp_path / "store" / path
     if kind == "link":
         (tmp_path / "elsewhere").mkdir()
@@ -296,8 +283,7 @@ def test_a_directory_that_cannot_be_renamed(tmp_path, monkeypatch, kind, fmt, pa
     for resume in (False, True):
         with pytest.raises(RuntimeError, match="broken"):
             cm.to_store(NEW.map_blocks(fail, dtype="f8"), store, path, mode="w", format=fmt, resume=resume)
-        assert cm.open_group(store, path).attributes["old"] == 1
-        np.testing.assert_array_equal(cm.open_array(store, f"{path}/old/x".strip("/"))[...], OLD)
+        np.testing.assert_array_equal(cm.open_array(tmp_path / "other", "b")[...], 7)
     cm.to_store(NEW, store, path, mode="w", format=fmt)
     np.testing.assert_array_equal(cm.open_array(store, path)[...], 1)
     assert place.is_symlink() == (kind == "link")

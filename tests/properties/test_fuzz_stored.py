@@ -17,7 +17,7 @@ import dask
 import numpy as np
 import pytest
 from support.mutations import mutate_bytes, mutate_json
-from support.recording import RecordingStore
+from support.recording import DeletingStore, RecordingStore
 from support.small_jobs import journal_keys
 
 import chunkmill as cm
@@ -91,12 +91,6 @@ class Mortal(RecordingStore):
             raise Died
 
 
-class Copying(MemoryStore):
-    """Cannot rename, as object stores."""
-
-    stage = swap_in = can_replace = replace_prefix = None
-
-
 def convert(source, store):
     cm.convert((source, "a"), (store, "b"), format="zarr3", codecs="gzip")
 
@@ -113,7 +107,7 @@ JOBS = {
     "convert": (convert, MemoryStore),
     "rechunk": (rechunk, MemoryStore),
     "replace": (replace, MemoryStore),
-    "replace by copies": (replace, Copying),
+    "replace by deleting": (replace, DeletingStore),
 }
 
 

@@ -21,6 +21,7 @@ from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.wrapper import RecordVersion, has_versions, version_now
 
 __all__ = [
+    "DeletingStore",
     "FailingStore",
     "FarStore",
     "HungryStore",
@@ -30,6 +31,12 @@ __all__ = [
     "SuspendingStore",
     "UnfencedStore",
 ]
+
+
+class DeletingStore(MemoryStore):
+    """Cannot rename, as object stores: what is replaced is deleted first."""
+
+    stage = swap_in = can_replace = replace_prefix = None
 
 
 class _Wrapper:

@@ -25,7 +25,7 @@ from chunkmill.journal.lease import discard_jobs
 from chunkmill.journal.names import JOB_PREFIX, TAG_PREFIX, run_tag
 from chunkmill.journal.records import Record, Records
 from chunkmill.journal.recovery import clear_journal
-from chunkmill.journal.unfinished import unfinished_jobs
+from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.nodes import opening
 from chunkmill.nodes.api import StoreLocation
@@ -261,13 +261,18 @@ def _reason(error: ChunkError) -> str:
 # Records of unfinished jobs
 
 
+def _is_published(store: Store, job: UnfinishedJob) -> bool:
+    """Return whether all documents of a job are stored: what it had staged for itself may be deleted by then."""
+    return bool(job.documents) and all(store.get(key) == value for key, value in job.documents.items())
+
+
 def _journal_stages(store: Store, found: Inventory) -> list[Stage]:
     """Return the stage that compares values that unfinished jobs wrote with their records; none without records."""
     paths = {problem.path for problem in found.problems if problem.kind == "unfinished"}
     journals = [
         (job.path, Records(store, job.key.rpartition("/")[0] + "/", job.run))
         for job in (unfinished_jobs(store) if paths else [])
-        if job.path in paths and not job.is_in_place
+        if job.path in paths and not (job.is_in_place or _is_published(store, job))
     ]
     specs = [(n, key) for n, (_, records) in enumerate(journals) for *_, key in records.names()]
     return [Stage("check-journal", _check_record, journals, specs)] if specs else []
@@ -299,8 +304,7 @@ def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
             continue
         problem = job_problem(found.store, job)
         key = next((key for key in (job.key, f"{job.key.rpartition('/')[0]}/") if key in kinds), None)
-        is_over = job.is_in_place and job.is_lease
-        if key is not None and (is_over or problem.kind == "leftover") and not job.is_running:
+        if key is not None and problem.kind == "leftover" and not job.is_running:
             discard_jobs(found.store, [job])
             done.add((kinds[key], key))
     for problem in problems:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.formats.base import Format
@@ -70,11 +70,11 @@ class ArraysWriter:
         """Return whether nodes that are there stay until the new ones are complete; ``None`` where there are none."""
         return replacing.all_keep_old(self.store, [array.path for array in self.arrays], self.format.name)
 
-    def prepare(self) -> Mapping[str, bytes]:
+    def prepare(self, run: str, again: bool) -> Mapping[str, bytes]:
         """Make room for every array; return the documents of groups above them where they are staged."""
         if self.replacement is not None:
             return self.replacement.above
-        self._make_room("", overwrite=self.overwrite)
+        self._make_room(run, overwrite=self.overwrite, again=again)
         return {}
 
     def check_free(self, run: str) -> None:
@@ -82,10 +82,10 @@ class ArraysWriter:
         if self.replacement is None:
             self._make_room(run, overwrite=False)
 
-    def _make_room(self, run: str, *, overwrite: bool) -> None:
+    def _make_room(self, run: str, *, overwrite: bool, again: bool = False) -> None:
+        options: Any = {"format": self.format.name, "overwrite": overwrite, "run": run, "again": again}
         for array in self.arrays:
-            name = self.format.name
-            placement.create_array(self.store, array.path, array.metadata, format=name, overwrite=overwrite, run=run)
+            placement.create_array(self.store, array.path, array.metadata, **options)
 
     def check_targets(self, *, fresh: bool) -> None:
         """Raise `NodeExists` where others have made a node while this job was interrupted, before writing over it."""

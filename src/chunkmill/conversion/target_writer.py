@@ -121,7 +121,7 @@ class TargetWriter:
         """Return whether a node that is there stays until the new ones are complete; ``None`` where there is none."""
         return replacing.all_keep_old(self.store, [self.path], self.format.name)
 
-    def prepare(self) -> Mapping[str, bytes]:
+    def prepare(self, run: str, again: bool) -> Mapping[str, bytes]:
         """Make room, and return the documents of the topmost node and of its parents.
 
         Raises
@@ -135,19 +135,19 @@ class TargetWriter:
             return {}
         if self.overwrite:
             self._check_sources()
-        return self._make_room()
+        return self._make_room(run, again=again)
 
     def check_free(self, run: str) -> None:
         """Raise `NodeExists` where a node was made at the target since `prepare`; jobs were looked for before."""
         if self.overwrite is False:
-            self._make_room(run)
+            self._make_room(run, has_begun=True)
 
-    def _make_room(self, run: str = "") -> dict[str, bytes]:
+    def _make_room(self, run: str, *, has_begun: bool = False, again: bool = False) -> dict[str, bytes]:
         name, documents = self.format.name, dict[str, bytes]()
         for path, metadata in self._topmost().items():
             # for the others no jobs were looked for
-            options: Any = {"overwrite": bool(self.overwrite), "run": run}
-            options["is_free_of_jobs"] = bool(run) and path == self.path
+            options: Any = {"overwrite": bool(self.overwrite), "run": run, "again": again}
+            options["is_free_of_jobs"] = has_begun and path == self.path
             if isinstance(metadata, GroupMetadata):
                 documents |= placement.create_group(self.store, path, metadata, format=name, **options)[1]
             else:

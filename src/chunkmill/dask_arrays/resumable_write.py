@@ -49,7 +49,8 @@ class WriteTarget:
     Attributes
     ----------
     prepare
-        Clears the path and returns the documents to publish; not called by a write that resumes.
+        Clears the path and returns the documents to publish; not called by a write that resumes. Called with the name
+        of the run where that holds the path, and whether it follows one that was interrupted.
     publish
         Makes the array visible; called as ``publish(documents, again=resumes)`` when all blocks are written. A write
         that resumes may have published these documents before.
@@ -60,7 +61,7 @@ class WriteTarget:
     """
 
     array: StoredArray
-    prepare: Callable[[], Mapping[str, bytes]]
+    prepare: Callable[[str, bool], Mapping[str, bytes]]
     publish: Callable[..., None]
     old_prefix: str | None = None
     replaced: Mapping[str, str] = field(default_factory=dict)
@@ -107,10 +108,10 @@ def resumable_write(
         target = staged(journal.run, journal.replaced) or target
     if journal.is_over or (documents is not None and journal.is_in_place):
         return _already_done(x, target, journal, documents or {})
-    if documents is None:
-        target, documents = _prepare(target, staged, journal)
-    written = target.array
     with hint_of_resuming(journal.job), journal.running():  # before it begins: without a heartbeat it looks interrupted
+        if documents is None:
+            target, documents = _prepare(target, staged, journal)
+        written = target.array
         if not resumes:
             journal.begin(documents)
             _check_begun(journal, check_free)
@@ -141,7 +142,10 @@ def _prepare(target: WriteTarget, staged: Staged | None, journal: Journal) -> tu
     new = None if staged is None else staged(journal.name_run(), None)
     if new is not None:
         target, journal.old_prefix, journal.replaced = new, new.old_prefix, new.replaced
-    return target, dict(target.prepare())
+    if staged is None or new is not None:
+        return target, dict(target.prepare("", False))
+    with journal.reserving() as run:
+        return target, dict(target.prepare(run, bool(journal.interrupted)))
 
 
 def _already_done(x: da.Array, target: WriteTarget, journal: Journal, documents: Mapping[str, bytes]) -> WriteReport:

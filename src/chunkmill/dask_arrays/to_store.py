@@ -328,7 +328,7 @@ class _Write:
         job = f"write to {self.array.path!r} in {self.array.url}"
         with leased(self.array.store, self.array.path, job) as own:
             with placement.consolidating_interrupted(self.array.store, [self.array.path], self.array.format, own):
-                documents = self._make_room(overwrite=overwrite, run=own.run)
+                documents = self._make_room(overwrite=overwrite, run=own.run, again=own.follows_interrupted)
             try:
                 return self.into(where, documents)
             except BaseException:  # what was written would be values of whatever is created there next
@@ -341,9 +341,9 @@ class _Write:
         array = self.array
         publish = partial(placement.publish_and_refresh, array.store, format=array.format, path=array.path)
 
-        def prepare() -> Mapping[str, bytes]:
+        def prepare(run: str, again: bool) -> Mapping[str, bytes]:
             if is_new:
-                return self._make_room(overwrite=overwrite)
+                return self._make_room(overwrite=overwrite, run=run, again=again)
             check_no_job(array.store, array.path)
             return {}
 
@@ -382,7 +382,7 @@ class _Write:
             replacement.finish(own, above=above)
 
         return WriteTarget(
-            replacement.array(array), lambda: replacement.above, publish, replacement.old_prefix, replacement.seen
+            replacement.array(array), lambda *_: replacement.above, publish, replacement.old_prefix, replacement.seen
         )
 
     def replacing(self, replacement: Replacement) -> WriteReport | Delayed:
@@ -396,12 +396,12 @@ class _Write:
         )
         return run([counts], finish, compute=self.compute, arrays=[staged])
 
-    def _make_room(self, *, overwrite: bool, run: str = "", below: bool = False) -> dict[str, bytes]:
+    def _make_room(
+        self, *, overwrite: bool, run: str = "", below: bool = False, again: bool = False
+    ) -> dict[str, bytes]:
         array = self.array
-        form = array.format
-        return placement.create_array(
-            array.store, array.path, array.metadata, format=form, overwrite=overwrite, run=run, below=below
-        )[1]
+        options: Any = {"format": array.format, "overwrite": overwrite, "run": run, "below": below, "again": again}
+        return placement.create_array(array.store, array.path, array.metadata, **options)[1]
 
 
 def _finish_replacing(

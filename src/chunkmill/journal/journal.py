@@ -21,12 +21,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
 from chunkmill.array.threads import at_once
-from chunkmill.errors import JobError
+from chunkmill.errors import JobError, NodeExists
 from chunkmill.hints import Hint
 from chunkmill.journal import plans
 from chunkmill.journal.commit import forget_tag, is_in_place
@@ -93,6 +93,10 @@ class Journal:
         Whether a task may be on record: not in a run that has just begun, where dask repeats none.
     keeps_records
         True when `resume` found a damaged plan, and records of this job: its run begins again with them.
+    is_reserved
+        Whether `reserving` has stored a lease, which `begin` replaces.
+    interrupted
+        Name of the run that was interrupted before: what is stored may be half deleted, or half written.
     """
 
     store: Store
@@ -113,6 +117,8 @@ class Journal:
     other: Plan | None = None
     asks_for_records: bool = True
     keeps_records: bool = False
+    is_reserved: bool = False
+    interrupted: str = ""
 
     @property
     def prefix(self) -> str:
@@ -141,8 +147,7 @@ class Journal:
         if plan.is_damaged:
             self._drop_damaged(value)
             return None
-        if plans.is_dead_creation(plan):
-            plans.delete_plan(self.store, self.plan_key, value)
+        if self._is_lease(plan, value):
             return None
         if plan.over:
             self._forget_commit(plan.old_prefix, plan.run)
@@ -159,6 +164,17 @@ class Journal:
             if not self.is_in_place:
                 self._tag_staged()
         return plan.documents
+
+    def _is_lease(self, plan: Plan, value: bytes) -> bool:
+        """Return whether a client died that had reserved the place and had not begun; `JobError` where it is alive."""
+        if plans.is_dead_creation(plan):
+            plans.delete_plan(self.store, self.plan_key, value)
+            return True
+        if not (plan.is_lease and self._is_ours(plan)):
+            return False
+        self.check_dead()
+        self.interrupted = plan.run
+        return True
 
     def _drop_damaged(self, value: bytes) -> None:
         """Delete a plan that cannot be read, of a client that is not alive; of this job's run keep what is on record.
@@ -228,7 +244,7 @@ class Journal:
         if value is None:
             return None
         self.other = plan = Plan.parsed(value) or Plan()
-        if plan.is_damaged:
+        if plan.is_damaged or (plan.is_lease and self._is_ours(plan)):
             return None
         return self._is_ours(plan) or (None if plan.over else False)
 
@@ -251,6 +267,8 @@ class Journal:
             Another job has begun since: the two would write over each other.
         """
         self.name_run()
+        if replaces is None and (self.is_reserved or self.interrupted):
+            replaces = self._reservation()
         plan = Plan.beginning(
             documents,
             version=_VERSION,
@@ -263,6 +281,34 @@ class Journal:
         self._tag_staged()
         if self.heartbeat is not None:
             self.heartbeat.keep()  # a client that finds no plan deletes what is stored there
+
+    @contextmanager
+    def reserving(self) -> Iterator[str]:
+        """Hold the path, by a lease, while what is replaced is deleted inside, and `begin` goes on from there.
+
+        Yields the name of the run. Where another writer is at work there, nothing stays; an interruption leaves the
+        lease, which names the job to readers and is discarded by its repetition.
+
+        Raises
+        ------
+        JobError
+            Another job has begun since.
+        """
+        lease = replace(self, is_lease=True, is_block_write=True)
+        lease.begin({})
+        self.is_reserved = True
+        try:
+            yield self.run
+        except (JobError, NodeExists):
+            if plans.is_of_run(self.store.get(self.plan_key), self.run):
+                self.discard()
+            raise
+
+    def _reservation(self) -> str | None:
+        """Return the version of the lease that was stored by `reserving`, of this run or the interrupted one."""
+        plan, version = self.store.get_versioned(self.plan_key)
+        known = (Plan() if plan is None else Plan.parsed(plan)) or Plan()
+        return version if known.is_lease and known.run in {self.run, self.interrupted} else None
 
     @property
     def is_in_place(self) -> bool:
@@ -347,6 +393,7 @@ class Journal:
         if others:
             time.sleep(CHECK_SECONDS)
             self.tidy()
+        self.interrupted = known.run
         return plan is not None
 
     def release(self, *, is_taken_over: bool = False) -> None:
@@ -354,7 +401,7 @@ class Journal:
 
         With `is_taken_over`, this run has taken over another one's, which may have left more.
         """
-        if has_folders(self.store) and self.old_prefix is None and not is_taken_over:
+        if has_folders(self.store) and not is_taken_over:
             value, found = self.store.get(self.plan_key), None  # nothing else was stored here, as a rule
         else:
             value, found = at_once(
@@ -362,7 +409,6 @@ class Journal:
             )
         if not plans.is_of_run(value, self.run):
             return
-        forget_tag(self.store, self.run, self.old_prefix)  # the tag is known by the plan
         self.store.delete(self.plan_key)
         own = self._own_heartbeat()
         if self.heartbeat is not None:

@@ -65,7 +65,6 @@ def leased(
     *,
     scope: str = "",
     documents: Mapping[str, bytes] | None = None,
-    old_prefix: str | None = None,
     run: str = "",
     stays: Callable[[], bool] = lambda: False,
 ) -> Iterator[Lease]:
@@ -81,8 +80,6 @@ def leased(
         Lease only what it names (``"append"``): writers of anything else of the node are not refused.
     documents
         Those that the caller publishes below the path before it is done: recorded for a client that takes over.
-    old_prefix
-        Prefix of the keys of the node that is replaced, where the new one is staged.
     run
         Name of its run, where the new node is written already.
     stays
@@ -97,7 +94,6 @@ def leased(
         yield Lease()
         return
     journal = Journal(store, path, job, uuid4().hex, run, is_block_write=True, is_lease=True, scope=scope)
-    journal.old_prefix = old_prefix
     version: str | None = None
     before: dict[str, bytes] = {}
     asks = False
@@ -107,7 +103,7 @@ def leased(
                 try:
                     yield Lease(journal.run, version is not None, before)
                 except BaseException:
-                    if version is None and not stays() and not _is_in_place(journal):
+                    if version is None and not stays():
                         _release(journal)
                     raise  # and what an interrupted writer left is still there: its record stays, too
                 _release(journal, is_taken_over=version is not None)
@@ -116,12 +112,12 @@ def leased(
 
 
 @contextmanager
-def leased_to_replace(store: Store, path: str, *, old_prefix: str | None = None, run: str = "") -> Iterator[Lease]:
+def leased_to_replace(store: Store, path: str, *, run: str = "") -> Iterator[Lease]:
     """Lease the path of a node that is replaced with all below it; interrupted jobs there are discarded.
 
     Parameters, and `JobError` where somebody is at work there, as of `leased`.
     """
-    with leased(store, path, f"replace {path!r} in {store.url}", old_prefix=old_prefix, run=run) as own:
+    with leased(store, path, f"replace {path!r} in {store.url}", run=run) as own:
         discard_jobs(store, check_no_job(store, path, overwrite=True, own_run=own.run, waits=True))
         yield own
 
@@ -193,13 +189,6 @@ def _takes_over(journal: Journal, version: str | None, documents: Mapping[str, b
     except JobError:
         return False
     return True
-
-
-def _is_in_place(journal: Journal) -> bool:
-    try:
-        return journal.is_in_place
-    except OSError:  # not known: it stays, and the next writer finds out
-        return journal.old_prefix is not None
 
 
 def _release(journal: Journal, *, is_taken_over: bool = False) -> None:

@@ -20,7 +20,7 @@ from chunkmill.nodes import opening
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
 from chunkmill.nodes.keys import join_path
-from chunkmill.nodes.opening import as_stored, check_adapter, open_stored, open_target_store
+from chunkmill.nodes.opening import as_stored, check_adapter, check_complete, open_stored, open_target_store
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, uncached
@@ -144,6 +144,7 @@ def open(  # noqa: A001 - the contract's name, as in zarr
             raise
         node = open_stored(open_reference_store(name, storage_options), path, **arguments)
     check_adapter(adapter, node)
+    check_complete(node)
     if read_missing != "fill":
         node = node.with_read_missing(read_missing)
     return Array(node) if isinstance(node, StoredArray) else Group(node)

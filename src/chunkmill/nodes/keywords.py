@@ -139,7 +139,7 @@ def explained(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(*args, **options)
         except NodeNotFound as error:
-            if type(error) is not NodeNotFound or error.found is not None or error.path != args[at]:
+            if error.found is not None or error.path != args[at] or "a job that writes" in str(error):
                 raise
             hint = f"did you mean {way}? The argument after the url is the path"
             raise NodeNotFound(url=error.url, path=error.path, wanted=error.wanted, hint=hint) from None

@@ -19,7 +19,7 @@ from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.hints import Hint
 from chunkmill.journal.names import JOB_PREFIX
-from chunkmill.journal.unfinished import jobs_at
+from chunkmill.journal.unfinished import jobs_at, unfinished_jobs
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes.consolidated import write_consolidated
 from chunkmill.nodes.documents import (
@@ -46,6 +46,7 @@ __all__ = [
     "array_at",
     "as_stored",
     "check_adapter",
+    "check_complete",
     "consolidate",
     "find_stored",
     "open_stored",
@@ -97,8 +98,8 @@ def _explain_missing(store: Store, path: str, formats: Sequence[Format]) -> str:
         at_root = store.list_dir("") if path.strip("/") else listed
     except (OSError, ValueError):
         return f"nothing {looked} answers there"
-    if any(name.startswith(JOB_PREFIX) for name in at_root) and (jobs := jobs_at(store, path.strip("/"), below=True)):
-        return f"a job writes there that {'is running' if jobs[0].is_running else 'was interrupted'}: {jobs[0]}"
+    if (job := writing_job(store, path, at_root)) is not None:
+        return job
     if not listed and path.strip("/"):
         text = "the store has no keys there: is the url right, and the path? Without {} its root is opened"
         return Hint(text, ("path", ...))
@@ -109,6 +110,29 @@ def _explain_missing(store: Store, path: str, formats: Sequence[Format]) -> str:
 
 
 _MAX_LISTED = 8
+
+
+def writing_job(store: Store, path: str, at_root: Iterable[str]) -> str | None:
+    """Return which unfinished job writes at `path`, or in the store, as part of a sentence; ``None`` without one.
+
+    `at_root` lists the root. A job of several nodes is named after one of them.
+    """
+    if not any(name.startswith(JOB_PREFIX) for name in at_root):
+        return None
+    jobs = jobs_at(store, path.strip("/"), below=True)
+    where = "there" if jobs else "to this store"
+    for job in jobs or unfinished_jobs(store):
+        return f"a job that writes {where} {'is running' if job.is_running else 'was interrupted'}: {job}"
+    return None
+
+
+def check_complete(node: StoredNode) -> None:
+    """Raise `NodeNotFound` for a folder that is a group only while a job writes a node there."""
+    if isinstance(node, StoredGroup) and node.is_implicit:
+        for job in jobs_at(uncached(node.store), node.path):
+            if job.path == node.path:
+                hint = f"a job that writes there {'is running' if job.is_running else 'was interrupted'}: {job}"
+                raise NodeNotFound(url=node.url, path=node.path, hint=hint)
 
 
 def find_stored(store: Store, path: str) -> StoredNode | None:

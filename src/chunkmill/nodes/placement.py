@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import at_once
@@ -37,7 +38,7 @@ from chunkmill.nodes.keys import join_path
 from chunkmill.nodes.opening import array_at, find_stored, walk
 from chunkmill.nodes.stored_group import StoredGroup, parse_node
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import can_list, flush, has_folders
+from chunkmill.stores.capabilities import can_list, can_rename, delete_keys, flush, has_folders
 from chunkmill.stores.remembered import RememberedReads
 from chunkmill.stores.transactions import one_commit
 
@@ -67,6 +68,7 @@ def create_array(
     run: str = "",
     below: bool = False,
     is_free_of_jobs: bool = False,
+    again: bool = False,
     emitted: tuple[Format, dict[str, bytes]] | None = None,
 ) -> tuple[StoredArray, dict[str, bytes]]:
     """Make room for an array; return it, with the documents that make it visible once `publish` writes them.
@@ -81,6 +83,8 @@ def create_array(
         Refuse where jobs write nodes below it, too, which make a group of the place.
     is_free_of_jobs
         Whether the caller has looked for jobs that write there.
+    again
+        Whether a writer was interrupted there, which may have deleted or written half of a node.
     emitted
         The array's documents and the format that has emitted them, where they are known; the store's root may ask for
         another one.
@@ -107,6 +111,7 @@ def create_array(
         below=below,
         is_array=True,
         is_free_of_jobs=is_free_of_jobs,
+        again=again,
     )
     return array, {**parents, **documents}
 
@@ -121,6 +126,7 @@ def create_group(
     run: str = "",
     below: bool = False,
     is_free_of_jobs: bool = False,
+    again: bool = False,
 ) -> tuple[StoredGroup, dict[str, bytes]]:
     """Make room for a group; return it, with the documents that make it visible (see `create_array`).
 
@@ -129,9 +135,8 @@ def create_group(
     documents_format = format_of_store(store, format)
     path = documents_format.normalize_path(path)
     documents = documents_format.emit_group(path, metadata)
-    parents = _make_room(
-        store, path, documents_format, overwrite=overwrite, run=run, below=below, is_free_of_jobs=is_free_of_jobs
-    )
+    options: Any = {"overwrite": overwrite, "run": run, "below": below}
+    parents = _make_room(store, path, documents_format, **options, is_free_of_jobs=is_free_of_jobs, again=again)
     return StoredGroup(store, path, metadata, documents_format, read_only=False), {**parents, **documents}
 
 
@@ -271,6 +276,7 @@ def _make_room(
     below: bool = False,
     is_array: bool = False,
     is_free_of_jobs: bool = False,
+    again: bool = False,
 ) -> dict[str, bytes]:
     """Check and clear `path`; return the documents of the parents that it needs and that are not there yet."""
     jobs = partial(check_no_job, store, path, overwrite=overwrite, own_run=run, below=below, waits=bool(run))
@@ -288,8 +294,9 @@ def _make_room(
     if overwrite:
         discard_jobs(store, interrupted)
     _clear(store, seen, path, documents_format, overwrite=overwrite)
-    if interrupted and overwrite:
-        _delete_node(store, path, documents_format)  # their chunks, which no document makes a node of
+    if (interrupted or again) and overwrite:  # their chunks, which no document makes a node of, of whatever format
+        for each in (format_of_store(store, each.name) for each in FORMATS if may_have(each, path)):
+            _delete_node(store, path, each)
     if is_array and not overwrite:
         check_nothing_hidden(seen, path, documents_format)
     return {**parents, **root_documents(store if overwrite else seen, documents_format)}
@@ -394,7 +401,15 @@ def _delete_node(store: Store, path: str, documents_format: Format) -> None:
     for key in node_keys(documents_format, path):
         store.delete(key)
     for prefix in {documents_format.chunk_prefix(path), *documents_format.list_prefixes(path)}:
-        store.delete_prefix(prefix)
+        if prefix and (can_rename(store, prefix) or not has_folders(store)):
+            store.delete_prefix(prefix)
+            continue
+        # the root, where the journal of the writer is, and what else has no new name: a link, or a mount point, stays
+        names = [name for name in store.list_dir(prefix) if prefix or not name.startswith(JOB_PREFIX)]
+        delete_keys(store, [prefix + name for name in names if not name.endswith("/")])
+        for name in names:
+            if name.endswith("/"):
+                store.delete_prefix(prefix + name)
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -299,12 +299,17 @@ def put_all_in_place(
         The job has ended, or others have changed one of the old nodes, or are at work there.
     """
     first, *others = nodes
+    all_written = f"{first.staged.rstrip('/')}-all.json"  # from then on, what is not tagged was in place already
+    is_over = first.is_in_place()
+    if others and not is_over and first.store.get(all_written) is None:
+        for new in others:
+            create(new.store, new.staged + run_tag(new.run), new.run.encode())
+        create(first.store, all_written, b"{}")
     with ExitStack() as held:
         for new, own in zip(others, documents[1:], strict=True):
-            held.enter_context(leased_to_replace(new.store, new.path, old_prefix=new.old_prefix, run=new.run))
-            if not new.is_in_place():
-                create(new.store, new.staged + run_tag(new.run), new.run.encode())
-            new.finish(own, above=above)
+            held.enter_context(leased_to_replace(new.store, new.path, run=new.run))
+            if not is_over:
+                new.finish(own, above=above)
         first.finish(documents[0], above=above)
     for new in others:
         forget_tag(new.store, new.run, new.old_prefix)

@@ -299,9 +299,9 @@ class PyramidWriter:
             return replace(self, documents=documents, levels=tuple(plan.target for plan in documents.plans))
         return replace(self, documents=documents, levels=(self.base, *documents.arrays))
 
-    def prepare(self) -> Mapping[str, bytes]:
+    def prepare(self, run: str, again: bool) -> Mapping[str, bytes]:
         """Make room, and return the documents of the group and of its parents."""
-        return self.documents.prepare()
+        return self.documents.prepare(run, again)
 
     def check_free(self, run: str) -> None:
         """Raise `NodeExists` where a node was made at the target since `prepare`."""

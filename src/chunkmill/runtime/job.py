@@ -59,7 +59,8 @@ class Job:
         Arrays that tasks read and write: workers are checked for their codecs and stores first.
     prepare
         Makes room in the target and returns the documents that `publish` writes. Called when the job begins, not
-        when it is resumed. It may raise (`NodeExists`): nothing is recorded then.
+        when it is resumed, with the name of the run where that holds the target's path, and whether it follows one
+        that was interrupted. It may raise (`NodeExists`): nothing is recorded then.
     stages
         Returns the stages of the run of that name, which stands in the names of all temporary values; called after
         `prepare`, and when the job is resumed.
@@ -106,7 +107,7 @@ class Job:
     fingerprint: str
     sources: Sequence[StoredArray]
     targets: Sequence[StoredArray]
-    prepare: Callable[[], Mapping[str, bytes]]
+    prepare: Callable[[str, bool], Mapping[str, bytes]]
     stages: Callable[[str], Sequence[Stage]]
     publish: Callable[[Mapping[str, bytes]], Iterable[str] | None]
     writes: Sequence[Store] = ()
@@ -260,11 +261,12 @@ def _run_inside(
             journal.check_dead()
             withdraw_published(job.store, job.path)
             interrupted = journal.discard()  # before the values that it records are deleted
-        job, documents = _prepare(job, journal)
     monitor.check()
     try:
         # before it begins: without a heartbeat others take it for interrupted
         with journal.running(monitor.shown), ExitStack() as held:
+            if documents is None:
+                job, documents = _prepare(job, journal)
             held.enter_context(job.leases(journal.name_run()))
             stages = _begun_stages(job, journal, documents, scheduler) if begins else _resumed_stages(job, journal)
             declare_arrays(job.targets)
@@ -311,7 +313,10 @@ def _prepare(job: Job, journal: Journal) -> tuple[Job, dict[str, bytes]]:
     staged = None if job.staged is None else job.staged(journal.name_run(), None)
     if staged is not None:
         job, journal.old_prefix, journal.replaced = staged, staged.old_prefix, staged.replaced
-    return job, dict(job.prepare())
+    if staged is not None or not job.overwrite:
+        return job, dict(job.prepare("", False))
+    with journal.reserving() as run:
+        return job, dict(job.prepare(run, bool(journal.interrupted)))
 
 
 def _begun_stages(job: Job, journal: Journal, documents: Mapping[str, bytes], scheduler: Scheduler) -> Sequence[Stage]:

@@ -102,7 +102,7 @@ class TransformWriter:
         targets = [target._replace(array=array) for array, target in pairs]
         return replace(self, writer=staged, tasks=replace(self.tasks, targets=tuple(targets)))
 
-    def prepare(self) -> Mapping[str, bytes]:
+    def prepare(self, run: str, again: bool) -> Mapping[str, bytes]:
         """Make room for every target.
 
         Raises
@@ -112,7 +112,7 @@ class TransformWriter:
         """
         if self.writer.overwrite:
             self._check_sources()
-        return self.writer.prepare()
+        return self.writer.prepare(run, again)
 
     def check_free(self, run: str) -> None:
         """Raise `NodeExists` where a node was made at a target since `prepare`."""

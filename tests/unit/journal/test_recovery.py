@@ -38,17 +38,6 @@ def test_nothing_is_deleted_where_there_is_a_plan(journal):
     assert sorted(journal.store.list_prefix("")) == before
 
 
-def test_what_a_later_write_has_claimed_since_is_left_alone(journal):
-    """It has no plan while it is stored: its mark is the first sign of it."""
-    note = f"{journal.prefix}new-gone-changed.json"
-    journal.store.set(note, b"{}")
-    keys = list(journal.store.list_prefix(journal.prefix))
-    mark = f"{journal.prefix}new-gone/{run_tag('gone')}"
-    assert journal.store.set_if(mark, b"gone", None)
-    clear_listed(journal.store, journal.prefix, keys)
-    assert sorted(journal.store.list_prefix(journal.prefix)) == sorted([mark, f"{journal.prefix}new-gone/c/0"])
-
-
 def test_who_is_about_to_begin_is_left_alone(journal):
     with journal.running():
         clear_journal(journal.store, journal.prefix)
