@@ -33,6 +33,7 @@ STILL_SMALL = {
     "cli/doctor",
     "dask_arrays/as_dask",
     "hints",
+    "journal/commit",
     "log",
 }  # fmt: skip
 

@@ -56,6 +56,7 @@ CHANGERS = {
     "journal/journal.py": {"Journal._tag_staged", "Journal.discard", "Journal.finish"},
     "journal/plans.py": {"delete_plan", "end_plan", "store_plan"},
     "journal/recovery.py": {"clear_journal", "withdraw_published.withdraw"},
+    "checks/check.py": {"_repaired"},
     "references/files.py": {"SetFile._put", "SetFile.write"},
 }
 """Module -> functions that compare and swap, by `chunkmill.stores.conflicts`."""

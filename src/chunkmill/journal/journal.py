@@ -284,7 +284,7 @@ class Journal:
 
     @contextmanager
     def reserving(self) -> Iterator[str]:
-        """Hold the path, by a lease, while what is replaced is deleted inside, and `begin` goes on from there.
+        """Hold the path, by a lease, while what is replaced is deleted inside, and `begin` replaces that lease.
 
         Yields the name of the run. Where another writer is at work there, nothing stays; an interruption leaves the
         lease, which names the job to readers and is discarded by its repetition.
