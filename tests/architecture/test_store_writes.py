@@ -10,7 +10,7 @@ SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if path.relative_to(PACK
 WRITES = {"set", "set_if", "set_parts"}
 CHANGES = {"create", "swap", "update"}
 DELETES = {"delete", "delete_keys", "delete_listed", "delete_many", "delete_prefix"}
-MOVES = {"copy_value", "replace_prefix", "swap_in"}
+MOVES = {"replace_prefix", "swap_in"}
 NO_STORES = {
     "config",
     "_left_out",

@@ -9,7 +9,6 @@ import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, StoreError
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.stores.base import ByteRange, ByteSpan
-from chunkmill.stores.capabilities import copy_value
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
 from chunkmill.stores.wrapper import GuardedStore, ReadVersions, digest_of, list_versions, noting, version_now
@@ -79,14 +78,3 @@ def test_etags_of_values_are_those_of_listings(store):
     assert list(noting(store, read.record).get_many([ByteSpan("a/0"), ByteSpan("a/1", ByteRange(2, 3))]))[1] == b"234"
     assert read.digest() == digest_of(dict(list_versions(store, "a/")))
     assert read.digest() == digest_of({key: version_now(store, key) for key in ("a/0", "a/1")})
-
-
-def test_the_server_copies(s3_server):  # noqa: F811
-    store = open_store(s3_server.new_bucket() + "/root", s3_server.storage_options)
-    store.set("a/0", b"1")
-    store.set("b/0", b"2")
-    copy_value(store, "a/0", "b/0")
-    assert (store.get("a/0"), store.get("b/0")) == (b"1", b"1")
-    with pytest.raises(StoreError, match="deleted before it could be copied"):
-        copy_value(store, "a/1", "b/0")
-    assert store.get("b/0") == b"1"

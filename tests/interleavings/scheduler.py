@@ -317,11 +317,6 @@ class ActorStore(_Wrapper):
         if not hasattr(below, "copy"):
             self.copy = None
 
-    def copy(self, source: str, target: str) -> None:
-        self._before("get", source)
-        self._before("copy", target)
-        self.below.copy(source, target)
-
     def __reduce__(self) -> Any:
         return MemoryStore, ()  # for checks of other processes, of which there are none
 

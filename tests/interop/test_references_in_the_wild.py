@@ -124,5 +124,5 @@ def test_gdal_json_with_a_trailing_comma(tmp_path):
     path.write_text('{"version": 1, "refs": {".zgroup": "{\\"zarr_format\\":2}", "x/0": ["0.bin", 0, 1]},}')
     with pytest.raises(ValueError):
         fsspec.filesystem("reference", fo=str(path), remote_protocol="file")
-    with pytest.raises(MetadataError, match="Expecting property name|Illegal trailing comma"):
+    with pytest.raises(MetadataError, match=r"Expecting property name|Illegal trailing comma"):
         cm.open(path)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar, cast, runti
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 
 if TYPE_CHECKING:
@@ -49,11 +48,9 @@ __all__ = [
 __all__ += [
     "can_rename",
     "can_replace",
-    "copy_value",
     "has_folders",
     "is_archive",
     "is_link",
-    "links",
     "list_sizes",
     "remove_empty_folders",
     "remove_folder",
@@ -147,14 +144,6 @@ class DeletesMany(Protocol):
 
 
 @runtime_checkable
-class Copies(Protocol):
-    """A store that copies a value on its server."""
-
-    def copy(self, source: str, target: str) -> None:
-        """Store the value of one key under another one."""
-
-
-@runtime_checkable
 class HasFolders(Protocol):
     """A store with folders, which stay when nothing is in them."""
 
@@ -168,9 +157,6 @@ class HasLinks(Protocol):
 
     def is_link(self, prefix: str) -> bool:
         """Return whether the folder of a prefix is a symbolic link."""
-
-    def links(self, prefix: str) -> list[str]:
-        """Return the prefixes below `prefix` whose folders are symbolic links, none below another."""
 
 
 @runtime_checkable
@@ -514,33 +500,6 @@ def is_link(store: Store, prefix: str) -> bool:
     """Return whether the folder of `prefix` is a symbolic link, which `delete_prefix` deletes (``is_link(prefix)``)."""
     own = find_ability(store, HasLinks)
     return own is not None and own.is_link(prefix)
-
-
-def links(store: Store, prefix: str) -> list[str]:
-    """Return the prefixes below `prefix` whose folders are symbolic links, none below another (``links(prefix)``)."""
-    own = find_ability(store, HasLinks)
-    return [] if own is None else own.links(prefix)
-
-
-def copy_value(store: Store, source: str, target: str) -> None:
-    """Store the value of one key under another one: on the server where the store can (``copy(source, target)``).
-
-    Examples
-    --------
-    >>> from chunkmill.stores.memory import MemoryStore
-    >>> store = MemoryStore()
-    >>> store.set("a", b"1")
-    >>> copy_value(store, "a", "b")
-    >>> store.get("b")
-    b'1'
-    """
-    if (own := find_ability(store, Copies)) is not None:
-        own.copy(source, target)
-        return
-    value = store.get(source)
-    if value is None:
-        raise StoreError(url=store.url, key=source, reason="it was deleted before it could be copied")
-    store.set(target, value)
 
 
 def can_replace(store: Store, prefix: str) -> bool:

@@ -204,17 +204,6 @@ class ReplacesDirectories(PinsDirectories):
         """Return whether the directory of a prefix is a symbolic link; the store's own one does not count."""
         return bool(prefix) and os.path.islink(self._directory(prefix))  # noqa: PTH114
 
-    def links(self, prefix: str) -> list[str]:
-        """Return the prefixes below `prefix` whose directories are symbolic links, none below another."""
-        top = self._directory(prefix)
-        found = [
-            os.path.join(above, name)  # noqa: PTH118
-            for above, names, _ in os.walk(top)
-            for name in names
-            if os.path.islink(os.path.join(above, name))  # noqa: PTH114, PTH118
-        ]
-        return sorted(f"{prefix}{os.path.relpath(path, top).replace(os.sep, '/')}/" for path in found)
-
     @contextlib.contextmanager
     def _putting_in_place(self, prefix: str) -> Iterator[None]:
         try:

@@ -7,15 +7,12 @@ are translated by `chunkmill.stores.obstore_clients`.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import os
 import re
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urljoin, urlsplit
 from uuid import uuid4
@@ -168,31 +165,6 @@ def _with_rest(client: Any, key: str, first: bytes, start: int, stop: int, *, me
             future.cancel()
 
 
-def pieces(client: Any, key: str, meta: Any, size: int) -> Iterator[bytes]:
-    """Yield a value of which `meta` tells size and version in order, the requests of the next pieces under way.
-
-    `PreconditionError` when it was replaced in between.
-    """
-    match = {"if_match": meta["e_tag"]} if meta["e_tag"] else {}
-    begins = iter(range(0, meta["size"], size))
-    pool = RUNTIME.pool("pieces")
-    ahead: deque[Future[bytes]] = deque()
-    try:
-        while True:
-            for begin in islice(begins, PIECES_AHEAD - len(ahead)):
-                stop = min(begin + size, meta["size"])
-                ahead.append(pool.submit(lambda span: _get(client, key, span, match)[0], (begin, stop)))
-            if not ahead:
-                return
-            yield ahead.popleft().result()
-    finally:
-        for future in ahead:
-            future.cancel()
-
-
-PIECES_AHEAD = 4
-
-
 def _get(client: Any, key: str, byte_range: Any, match: Any = None, *, most: int | None = None) -> tuple[bytes, Any]:
     """Return bytes and metadata; at most as many bytes as `most`, from servers that send what they like."""
     options: Any = {**(match or {}), **({} if byte_range is None else {"range": byte_range})}
@@ -218,7 +190,6 @@ _MAX_IGNORED = 16 * 2**20  # of a value that is read as a whole for a range of i
 
 
 _ATTEMPTS = 10  # at reading a large value that others replace while it is read
-PUTS = 4  # pieces of a copy under way, besides those that are read
 _PAGE = 1000  # keys of a listing, or deleted by one call
 _WRITE_ID = "chunkmillwrite"
 """Metadata of conditional writes: whose one was whose response was lost. Letters alone: Azure takes no dashes."""
@@ -430,35 +401,6 @@ class ObstoreStore:
             self.delete(key)
         return True
 
-    def copy(self, source: str, target: str) -> None:
-        """Store the value of a key under another one: on the server, but for Azure, which may answer before it is."""
-        check_key(source)
-        self._check_writable(target)
-        if self._kind != "az":
-            with contextlib.suppress(BaseError, OSError):  # S3 copies 5 GiB at most, and some servers nothing
-                obstore.copy(self._open(), source, target)
-                return
-        try:
-            copied = self._call(source, lambda: self._copy_pieces(source, target))
-        except StoreError as error:
-            if not isinstance(error.__cause__, PreconditionError):
-                raise
-            raise StoreError(url=self.url, key=source, reason="it was replaced while it was copied") from error
-        if copied is None:
-            raise StoreError(url=self.url, key=source, reason="it was deleted before it could be copied")
-
-    def _copy_pieces(self, source: str, target: str) -> bool:
-        """Copy a value through this process, which holds some pieces of it at a time."""
-        client = self._open()
-        meta = obstore.head(client, source)
-        if meta["size"] <= PIECE:
-            data = fetch(client, self._kind, source, None, exact=True, url=self.url)[0]
-            obstore.put(client, target, data, use_multipart=False)
-        else:
-            size = part_size(meta["size"])
-            obstore.put(client, target, pieces(client, source, meta, size), chunk_size=size, max_concurrency=PUTS)
-        return True
-
     def delete(self, key: str) -> None:
         """Delete a key."""
         self._check_writable(key)
@@ -567,17 +509,3 @@ class ObstoreStore:
         failed = StoreError(url=self.url, key=key, reason=reason_of(error))
         failed.errno = getattr(error, "errno", None)
         return failed
-
-
-def part_size(n_bytes: int) -> int:
-    """Return the length of the parts of an upload: a service takes 10,000 at most.
-
-    Examples
-    --------
-    >>> part_size(10 * PIECE) == PIECE, part_size(10**12)
-    (True, 100000000)
-    """
-    return max(PIECE, -(-n_bytes // _MOST_PARTS))
-
-
-_MOST_PARTS = 10_000

@@ -22,8 +22,6 @@ from support.systems import NEEDS_FORK
 import chunkmill as cm
 from chunkmill.errors import StoreError
 from chunkmill.stores import conflicts, local, obstore_clients
-from chunkmill.stores import obstore as obstore_fetch
-from chunkmill.stores import obstore as ours
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.obstore import PIECE, ObstoreStore
@@ -309,57 +307,6 @@ def test_a_large_value_that_is_replaced_while_it_is_read(store, monkeypatch):
 
     monkeypatch.setattr(obstore, "get", replacing)
     assert store.get("k") == new
-
-
-@pytest.mark.parametrize("is_replaced", [False, True])
-def test_a_large_value_that_the_server_does_not_copy(store, s3_server, monkeypatch, is_replaced):  # noqa: F811
-    """S3 copies 5 GiB at most. The value was in this process's memory as a whole."""
-    least = 5 << 20  # of a part of an upload
-    for module, name, n in ((obstore_fetch, "PIECE", least), (obstore_fetch, "PIECES_AHEAD", 1), (ours, "PUTS", 1)):
-        monkeypatch.setattr(module, name, n)
-    value = np.random.default_rng(0).bytes(5 * least + 5)
-    store.set("k", value)
-    s3_server.log.clear()
-    get, n_gets, n_ahead = obstore.get, 0, []
-
-    def counting(*args, **kwargs):
-        nonlocal n_gets
-        n_gets += 1
-        if is_replaced and n_gets == 3:
-            obstore.put(args[0], "k", b"new")
-        n_ahead.append(n_gets - len([path for method, path in s3_server.log if "partNumber" in path]))
-        return get(*args, **kwargs)
-
-    monkeypatch.setattr(obstore, "copy", _refuse_copy)
-    monkeypatch.setattr(obstore, "get", counting)
-    if is_replaced:
-        with pytest.raises(StoreError, match=r"'k'.*replaced while it was copied"):
-            store.copy("k", "copy")
-        assert list(store.list_prefix("")) == ["k"]
-        assert [path for method, path in s3_server.log if method == "DELETE" and "uploadId" in path]
-        return
-    store.copy("k", "copy")
-    monkeypatch.undo()
-    assert n_gets == 6
-    assert max(n_ahead) <= 3  # one that is read, one being stored, and one in between
-    assert store.get("copy") == value
-
-
-def test_how_much_of_a_large_copy_is_ahead():
-    client = MemoryStore()
-    obstore.put(client, "k", bytes(range(100)))
-    asked = obstore_fetch.pieces(client, "k", obstore.head(client, "k"), 10)
-    with pytest.MonkeyPatch.context() as patch:
-        begun = []
-        patch.setattr(obstore_fetch, "_get", lambda _, __, span, ___: (begun.append(span), (bytes(10), None))[1])
-        for i in range(1, 11):
-            assert len(next(asked)) == 10
-            assert len(begun) <= i + 3
-    assert list(asked) == []
-
-
-def _refuse_copy(*_):
-    raise obstore.exceptions.GenericError("InvalidRequest: larger than the maximum allowable size")
 
 
 @pytest.mark.parametrize(
