@@ -17,20 +17,18 @@ from chunkmill.config import when_imported
 from chunkmill.xarray import register_accessors
 
 if TYPE_CHECKING:  # for readers of types; at run time each name is imported when it is first used
-    from chunkmill.checks.check import CheckReport, check
-    from chunkmill.checks.inventory import Problem
-    from chunkmill.checks.verify import Difference, VerifyReport, verify
+    from chunkmill.checks.check import check
+    from chunkmill.checks.verify import verify
     from chunkmill.checks.versions import show_versions
     from chunkmill.conversion.convert import convert, plan_convert, plan_rechunk, rechunk
-    from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
+    from chunkmill.conversion.plan import Plan, Report
     from chunkmill.conversion.resume import resume
-    from chunkmill.conversion.suggest import ChunkSuggestion, suggest_chunks
+    from chunkmill.conversion.suggest import suggest_chunks
     from chunkmill.dask_arrays.read import from_store
     from chunkmill.dask_arrays.store import store
     from chunkmill.dask_arrays.to_store import to_store
-    from chunkmill.dask_arrays.write import WriteReport
     from chunkmill.errors import ChunkmillError
-    from chunkmill.jobs.stored_jobs import StoredJob, jobs
+    from chunkmill.jobs.stored_jobs import jobs
     from chunkmill.nodes.api import (
         consolidate,
         create_array,
@@ -43,36 +41,20 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.nodes.array import Array
     from chunkmill.nodes.delete import delete
     from chunkmill.nodes.group import Group
-    from chunkmill.nodes.multiscales import MultiscaleImage, ScaleLevel
     from chunkmill.pyramids.pyramid import plan_pyramid, pyramid
     from chunkmill.references.concat import concat_references
-    from chunkmill.references.write import ReferencesReport, to_references
-    from chunkmill.scans.scan import ScanPlan, ScanReport, plan_scan, scan
+    from chunkmill.references.write import to_references
+    from chunkmill.scans.scan import plan_scan, scan
     from chunkmill.transforms.transform import plan_transform, transform
-    from chunkmill.xarray.write import DatasetReport, write_dataset
+    from chunkmill.xarray.write import write_dataset
     from chunkmill.zarr_python.zarr_store import zarr_store
 
 __all__ = [
     "Array",
-    "CheckReport",
-    "ChunkSuggestion",
     "ChunkmillError",
-    "DatasetReport",
-    "Difference",
     "Group",
-    "JobCounts",
-    "MultiscaleImage",
     "Plan",
-    "PlannedStage",
-    "Problem",
-    "ReferencesReport",
     "Report",
-    "ScaleLevel",
-    "ScanPlan",
-    "ScanReport",
-    "StoredJob",
-    "VerifyReport",
-    "WriteReport",
     "check",
     "concat_references",
     "consolidate",
@@ -112,31 +94,28 @@ __version__ = "0.1.0"  # the one place where it is written
 # Where each public name is defined. They are imported when they are used: what reads an array imports no dask, and
 # `chunkmill --help` and shell completion not even numpy.
 _DEFINED_IN = {
-    "checks.check": ("CheckReport", "check"),
-    "checks.inventory": ("Problem",),
+    "checks.check": ("check",),
     "checks.versions": ("show_versions",),
-    "checks.verify": ("Difference", "VerifyReport", "verify"),
+    "checks.verify": ("verify",),
     "conversion.convert": ("convert", "plan_convert", "plan_rechunk", "rechunk"),
-    "conversion.plan": ("JobCounts", "Plan", "PlannedStage", "Report"),
+    "conversion.plan": ("Plan", "Report"),
     "conversion.resume": ("resume",),
-    "conversion.suggest": ("ChunkSuggestion", "suggest_chunks"),
+    "conversion.suggest": ("suggest_chunks",),
     "dask_arrays.read": ("from_store",),
     "dask_arrays.store": ("store",),
     "dask_arrays.to_store": ("to_store",),
-    "dask_arrays.write": ("WriteReport",),
     "errors": ("ChunkmillError",),
-    "jobs.stored_jobs": ("StoredJob", "jobs"),
+    "jobs.stored_jobs": ("jobs",),
     "nodes.api": ("consolidate", "create_array", "create_arrays", "create_group", "open", "open_array", "open_group"),
     "nodes.array": ("Array",),
     "nodes.delete": ("delete",),
     "nodes.group": ("Group",),
-    "nodes.multiscales": ("MultiscaleImage", "ScaleLevel"),
     "pyramids.pyramid": ("plan_pyramid", "pyramid"),
     "references.concat": ("concat_references",),
-    "references.write": ("ReferencesReport", "to_references"),
-    "scans.scan": ("ScanPlan", "ScanReport", "plan_scan", "scan"),
+    "references.write": ("to_references",),
+    "scans.scan": ("plan_scan", "scan"),
     "transforms.transform": ("plan_transform", "transform"),
-    "xarray.write": ("DatasetReport", "write_dataset"),
+    "xarray.write": ("write_dataset",),
     "zarr_python.zarr_store": ("zarr_store",),
 }
 _MODULES = {name: f"chunkmill.{module}" for module, names in _DEFINED_IN.items() for name in names}

@@ -89,7 +89,7 @@ def test_search_has_the_words_of(query, index):
 def test_each_public_object_has_a_page(site):
     pages = {path.name for path in (site / "api").iterdir() if path.is_dir()}
     assert {*cm.__all__} - {"ChunkmillError"} <= pages
-    for name in ("to_store", "Array", "CheckReport"):
+    for name in ("to_store", "Array", "Plan"):
         html = (site / "api" / name / "index.html").read_text("utf-8")
         assert len(re.findall("<h1", html)) == 1
         assert f'id="chunkmill.{name}"' in html

@@ -17,6 +17,7 @@ START = """
 import numpy as np
 
 import chunkmill as cm
+from chunkmill.dask_arrays.write import WriteReport
 
 x = np.ones((4, 4))
 array = cm.open_array("a.zarr", mode="r+")
@@ -25,12 +26,12 @@ flag = bool(len(group))
 """
 
 RIGHT = """
-report: cm.WriteReport = cm.to_store(x, "a.zarr", format="zarr3", chunks=(2, 2), chunk_key_encoding="/")
+report: WriteReport = cm.to_store(x, "a.zarr", format="zarr3", chunks=(2, 2), chunk_key_encoding="/")
 n: int = cm.to_store(x, ("a.zarr", "b"), mode="w").n_keys
 later = cm.to_store(x, group, "b", compute=False)
 stored: int = cm.to_store(x, array, return_stored=True).ndim
 either = cm.to_store(x, "a.zarr", compute=flag)
-reports: list[cm.WriteReport] = cm.store([x], [array, ("a.zarr", "b")])
+reports: list[WriteReport] = cm.store([x], [array, ("a.zarr", "b")])
 lazily = cm.from_store(array, name="x").ndim
 shape: tuple[int, ...] = array.append(x, axis=1)
 same: cm.Array = array.resize((3, 4)).update_attributes({"units": "K"})
@@ -57,7 +58,7 @@ MISTAKES = [
     'cm.to_store(x, "a.zarr", chnks=(2, 2))',
     'cm.to_store(x, "a.zarr", moed="r")',
     'cm.to_store(x, "a.zarr", mode="x")',
-    'late: cm.WriteReport = cm.to_store(x, "a.zarr", compute=False)',
+    'late: WriteReport = cm.to_store(x, "a.zarr", compute=False)',
     'cm.to_store(x, "a.zarr", return_stored=True).n_keys',
     "cm.store([x], [5])",
     'cm.plan_convert("a.zarr", "b.zarr", format="zar2")',

@@ -34,7 +34,7 @@ def test_type_checkers_see_what_is_imported():
 
 @pytest.mark.slow
 def test_every_name_can_be_the_first_one():
-    for name in ("open_array", "WriteReport", "verify", "write_dataset", "to_references"):
+    for name in ("open_array", "Report", "verify", "write_dataset", "to_references"):
         assert run(f"import chunkmill\nprint(chunkmill.{name}.__name__)") == name
 
 
@@ -86,7 +86,7 @@ def test_the_version_is_that_of_the_installed_package():
 
 
 def test_no_room_has_the_name_of_a_function():
-    """An import of the room would put it in the function's place: ``chunkmill.scan`` was a module then."""
+    """An import of the room would replace the function: ``chunkmill.scan`` was a module then; ``jobs`` is imported first."""
     rooms = {path.stem for path in Path(cm.__file__).parent.iterdir()}
     assert rooms & {name for name in cm.__all__ if name != "errors"} == {"jobs"}
 

@@ -8,7 +8,7 @@ import pytest
 
 import chunkmill as cm
 from chunkmill.errors import StoreError, UnsupportedFeature
-from chunkmill.references.write import describe_referenced, nodes_in_set, strip_containers
+from chunkmill.references.write import ReferencesReport, describe_referenced, nodes_in_set, strip_containers
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -96,7 +96,7 @@ def test_nothing_is_looked_up_before_arguments_are_right(source, tmp_path):
 
 def test_a_report(source, tmp_path):
     report = cm.to_references((source, "a"), tmp_path / "set.parq", progress=False)
-    assert isinstance(report, cm.ReferencesReport)
+    assert isinstance(report, ReferencesReport)
     assert (report.kind, report.source) == ("parquet", f"file://{source}/a")
     assert report.to_dict()["n_references"] == 3
     assert "3 chunks, 24 B" in str(report)
