@@ -118,8 +118,7 @@ def base_bytes(base: StoredArray, stage: Sequence[LevelBlocks]) -> int:
     if stage[0].shape != base.shape:  # it reads a level that is stored
         return 0
     aligned = region_of(base) is None
-    factors = map(prod, zip(*(level.factors for level in stage[1:]), strict=True))
-    shape = [n * factor for n, factor in zip(stage[-1].block, factors, strict=True)]
+    shape = [n * prod(level.factors[axis] for level in stage[1:]) for axis, n in enumerate(stage[-1].block)]
     own = prod(map(min, stage[0].shape, stage[0].block)) * base.dtype.itemsize
     beyond = max(0, met_bytes(base, stage[0].block, aligned=aligned) - own)
     decoded = chunk_bytes(base, base.read_layout) * n_decoding(base.read_layout.codecs) if beyond else 0
