@@ -315,7 +315,7 @@ def block_chunks(array: StoredArray, chunks: Any, region: Region) -> DaskChunks:
     previous = grid.chunk_shape if grid.is_regular else _grid_chunks(array, grid.within(region))
     try:
         normalized = da.normalize_chunks(chunks, shape, dtype=sized(array.dtype), previous_chunks=previous)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, ZeroDivisionError) as error:
         raise RegionError(index=f"chunks={chunks!r}", shape=array.shape, reason=str(error)) from None
     return tuple(tuple(map(int, axis)) for axis in normalized)
 

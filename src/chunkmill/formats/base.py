@@ -335,6 +335,8 @@ def normalize_path(path: str, *, backslash: bool = False) -> str:
     >>> normalize_path("/a//b/")
     'a/b'
     """
+    if not isinstance(path, str):
+        raise TypeError(f"{path!r:.60} is no path of a node: expected text, such as 'a/b'")
     if backslash:
         path = path.replace("\\", "/")
     segments = [segment for segment in path.split("/") if segment]

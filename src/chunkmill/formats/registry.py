@@ -5,6 +5,8 @@ A module of its own: in `base`, which the formats import, it would make a circle
 
 from __future__ import annotations
 
+from typing import Any
+
 from chunkmill.errors import UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.n5 import N5
@@ -26,7 +28,7 @@ _BY_NAME = {known.name: known for known in FORMATS}
 _ALIASES = {"zarr": "zarr3", "zarr-v2": "zarr2", "zarr-v3": "zarr3", "zarr-v3-draft": "zarr3-draft"}
 
 
-def get_format(name: str) -> Format:
+def get_format(name: Any) -> Format:
     """Return the format that users call `name`.
 
     Examples

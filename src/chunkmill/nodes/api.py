@@ -45,6 +45,7 @@ __all__ = [
     "open_source",
     "open_target",
     "open_target_below",
+    "url_and_path",
 ]
 
 
@@ -536,7 +537,7 @@ def open_source(source: NodeLocation, storage_options: Mapping[str, Any] | None 
     """Return the stored node at a url or ``(url, path)``, or of a node; by its documents, not consolidated metadata."""
     if isinstance(source, (Array, Group)):
         return as_stored(source.stored)
-    url, path = _url_and_path(source, "source")
+    url, path = url_and_path(source, "source")
     return as_stored(open(url, path, storage_options=storage_options).stored)
 
 
@@ -548,7 +549,7 @@ def open_target(
     """Return store and path of a url, ``(url, path)``, an Array or a Group; and `format`, or that of a url pipeline."""
     if isinstance(target, (Array, Group)):
         return target.store, target.path, format
-    url, path, format, _ = place_of(*_url_and_path(target, "target"), format)  # noqa: A001
+    url, path, format, _ = place_of(*url_and_path(target, "target"), format)  # noqa: A001
     _check_url(url)
     return open_target_store(url, storage_options), path, format
 
@@ -592,7 +593,7 @@ def open_array_at(place: Any, path: str = "", *, read_missing: ReadMissing = "fi
             hint = f"its arrays are {', '.join(map(repr, list(place.arrays())[:10])) or 'none'}; give one as path"
             raise NodeNotFound(url=place.url, path=place.path, found="group", wanted="array", hint=hint)
         return Group(place.stored.with_read_missing(read_missing)).array(path)
-    url, above = _url_and_path(place, "url")
+    url, above = url_and_path(place, "url")
     _check_url(url)
     return open_array(url, join_path(above, path), read_missing=read_missing, **options)
 
@@ -633,7 +634,8 @@ def open_existing(store: Store, path: str, mode: str, kind: type[N], named: str 
     return node
 
 
-def _url_and_path(place: Any, name: str) -> tuple[Any, str]:
+def url_and_path(place: Any, name: str) -> tuple[Any, str]:
+    """Return url and path of a place given as the argument `name`; `TypeError` for what is none."""
     if not isinstance(place, tuple):
         return place, ""
     if len(place) != 2 or not isinstance(place[1], str):  # noqa: PLR2004

@@ -31,6 +31,7 @@ from chunkmill.model.user_values import plain, spread
 from chunkmill.nodes import documents
 from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.keys import is_folder
+from chunkmill.nodes.new_array import checked_lengths
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import deletes_conditionally, flush, make_durable
 from chunkmill.stores.conflicts import swap, update
@@ -101,14 +102,11 @@ def append(array: StoredArray, values: Any, axis: int) -> StoredArray:
 
 
 def _checked(shape: int | Sequence[int], array: StoredArray) -> tuple[int, ...]:
-    lengths = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    lengths = checked_lengths(shape, "shape")
     if len(lengths) != array.ndim:
         reason = f"{len(lengths)} lengths for {array.ndim} axes"
         raise RegionError(index=Hint("{}", ("shape", shape)), shape=array.shape, reason=reason)
-    if any(isinstance(n, bool) or not hasattr(n, "__index__") or n < 0 for n in lengths):
-        reason = "expected integers that are not negative"
-        raise RegionError(index=Hint("{}", ("shape", shape)), shape=array.shape, reason=reason)
-    return tuple(map(int, lengths))
+    return lengths
 
 
 def _is_lazy(values: Any) -> bool:
@@ -351,6 +349,8 @@ def merged(attributes: Mapping[str, JSON]) -> Change:
     >>> merged({"b": 2})({"a": 1, "b": 1})
     {'a': 1, 'b': 2}
     """
+    if attributes is None:
+        raise TypeError("attributes are a dict, not None")
     check_attributes("", attributes)
     return lambda stored: {**stored, **attributes}
 

@@ -117,6 +117,7 @@ def explained(function: Callable[..., Any]) -> Callable[..., Any]:
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
     kinds = {each.name: found for each in signature.parameters.values() if (found := _kinds(str(each.annotation)))}
     expected = {name: signature.parameters[name].annotation for name in kinds}
+    of_items = {name: found for name in kinds if (found := _kinds(_items(str(expected[name]))))}
     at = names.index("path") if "path" in known else len(names)
     # what writes makes a node of the path: no later error would tell
     writes = function.__name__.startswith(("to_", "write_", "create_"))
@@ -127,9 +128,9 @@ def explained(function: Callable[..., Any]) -> Callable[..., Any]:
             unknown = next(name for name in options if name not in known)
             raise TypeError(_unknown(function.__name__, unknown, options[unknown], names)) from None
         for name, value in (*zip(names, args, strict=False), *options.items()):
-            if name in kinds and not isinstance(value, kinds[name]) and value is not signature.parameters[name].default:
-                found = f"{name}={_shown(value)} is {type(value).__name__}"
-                raise TypeError(f"{function.__name__}(): {found}, where {expected[name]} is expected")
+            is_checked = name in kinds and value is not signature.parameters[name].default
+            if is_checked and (wrong := _mismatch(value, kinds[name], of_items.get(name, ()))) is not None:
+                raise TypeError(f"{function.__name__}(): {name}={wrong}, where {expected[name]} is expected")
         if len(args) <= at or not isinstance(args[at], str) or args[at] not in _MODES or "mode" in options:
             return function(*args, **options)
         way = f"mode={args[at]!r}" if "mode" in known else "overwrite=True"
@@ -161,6 +162,33 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("Mode", "ReadMissing"), (str,)),
 }
 """Types of values by annotations; an argument that has another one, such as `Any`, is not checked."""
+
+
+_LISTED = (list, tuple, set, frozenset)
+
+
+def _is_of(value: Any, kinds: tuple[type, ...]) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bytes)
+
+
+def _mismatch(value: Any, kinds: tuple[type, ...], of_items: tuple[type, ...]) -> str | None:
+    """Return a value that is of no expected type, or has an item of none, as text; else ``None``."""
+    if not _is_of(value, kinds):
+        return f"{_shown(value)} is {type(value).__name__}"
+    is_wrong = of_items and isinstance(value, _LISTED) and not all(_is_of(each, of_items) for each in value)
+    return _shown(value) if is_wrong else None
+
+
+def _items(annotation: str) -> str:
+    """Return the annotation of the items of a collection, empty where there is none; lengths are checked elsewhere.
+
+    Examples
+    --------
+    >>> _items("str | Collection[str | None] | None"), _items("Mapping[str, int]")
+    ('str | None', '')
+    """
+    found = re.search(r"\b(?:Collection|Iterable)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]", annotation)
+    return found[1] if found else ""
 
 
 def _kinds(annotation: str) -> tuple[type, ...]:

@@ -34,6 +34,9 @@ from chunkmill.stores.base import Store
 __all__ = [
     "axis_names",
     "check_shards",
+    "checked_dtype",
+    "checked_lengths",
+    "checked_names",
     "describe_array",
     "describe_arrays",
     "format_above",
@@ -87,12 +90,13 @@ def describe_array(
     if shape is None or dtype is None:
         name = "shape" if shape is None else "dtype"
         raise TypeError(f"{name}= is missing: give it, or an array to take it from (like=)")
-    lengths = _lengths(shape, "shape")
+    lengths = checked_lengths(shape, "shape")
+    dimension_names = checked_names(dimension_names)
     if dimension_names is not None and len(dimension_names) != len(lengths):
         reason = f"{len(dimension_names)} dimension names for {len(lengths)} axes"
         raise RegionError(index=f"dimension_names={list(dimension_names)}", shape=lengths, reason=reason)
     chunks = lengths_by_name(chunks, dimension_names, ("auto",) * len(lengths), "chunks")
-    stored = _dtype(dtype)
+    stored = checked_dtype(dtype)
     if isinstance(codecs, str) and codecs == "default":
         codecs = documents_format.default_codecs
     chain = parse_codecs(codecs, stored, ndim=len(lengths))
@@ -110,7 +114,7 @@ def describe_array(
         chunk_keys=ChunkKeyEncoding("c/", "/", "c"),
         codecs=chain,
         fill_value=scalar_of(fill_value, native),
-        dimension_names=None if dimension_names is None else tuple(dimension_names),
+        dimension_names=dimension_names,
         attributes=dict(attributes or {}),
     )
     adapted = documents_format.adapt(metadata, path.strip("/"))
@@ -227,7 +231,7 @@ def lengths_by_name(option: Any, names: Sequence[str | None] | None, others: Seq
     known = [each for each in names or () if each is not None]
     if unknown := [each for each in option if each not in known]:
         raise unknown_dimensions(name, unknown, known, "the array", "give dimension_names= too, or a shape")
-    return tuple(option.get(each, other) for each, other in zip(names or (), others, strict=True))
+    return tuple(option.get(each, other) for each, other in zip(names or (None,) * len(others), others, strict=True))
 
 
 def axis_names(array: ArrayFacts) -> tuple[str | None, ...]:
@@ -445,14 +449,27 @@ def check_shards(chunks: ChunkGrid, shards: ChunkGrid) -> None:
         raise AlignmentError(expected=f"multiples of chunks {chunks.chunk_shape}", got=got, fix=fix)
 
 
-def _lengths(shape: int | Sequence[int], name: str) -> tuple[int, ...]:
-    asked = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
-    if any(isinstance(n, bool) or not hasattr(n, "__index__") or n < 0 for n in asked):
+def checked_lengths(shape: int | Iterable[int], name: str) -> tuple[int, ...]:
+    """Return a length for each axis; `RegionError` for what is none."""
+    asked = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+    if isinstance(shape, (str, bytes)) or any(
+        isinstance(n, bool) or not hasattr(n, "__index__") or n < 0 for n in asked
+    ):
         raise RegionError(index=f"{name}={shape!r}", shape=(), reason="expected integers that are not negative")
     return tuple(int(n) for n in asked)
 
 
-def _dtype(dtype: Any) -> np.dtype[Any]:
+def checked_names(names: Iterable[str | None] | None) -> tuple[str | None, ...] | None:
+    """Return the names of axes; `TypeError` for what is no list of names."""
+    if names is None:
+        return None
+    found = (names,) if isinstance(names, (str, bytes)) or not isinstance(names, Iterable) else tuple(names)
+    if isinstance(names, str) or not all(each is None or isinstance(each, str) for each in found):
+        raise TypeError(f"dimension_names={names!r:.60}: expected a list with a name, or None, for each axis")
+    return found
+
+
+def checked_dtype(dtype: Any) -> np.dtype[Any]:
     """Return the dtype to store; ``str`` becomes strings of variable length."""
     try:
         asked: np.dtype[Any] = np.dtype(dtype)

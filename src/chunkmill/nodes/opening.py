@@ -298,7 +298,7 @@ def open_target_store(url: Url, storage_options: Mapping[str, Any] | None = None
 def _candidates(format: str | Format | None, path: str) -> Iterator[Format]:  # noqa: A002
     """Yield the formats to look for at `path`, in order; where none can have such a path, the first says why."""
     if format is not None:
-        yield get_format(format) if isinstance(format, str) else format
+        yield get_format(format) if isinstance(format, str) or not hasattr(format, "root_keys") else format
         return
     possible = None
     for possible in (each for each in FORMATS if may_have(each, path)):

@@ -6,9 +6,11 @@ Not here: shapes of levels (`chunkmill.pyramids.levels`), attributes of each con
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import isfinite
+from numbers import Real
 from typing import Any
 
 from chunkmill.array.selection import full_region
@@ -168,17 +170,24 @@ def _names(array: StoredArray, image: Multiscale | None) -> list[str]:
 
 def _by_axis(option: Any, axes: Sequence[Axis], argument: str) -> list[Any]:
     names = [axis.name for axis in axes]
-    if option is None or isinstance(option, (str, int, float)):
-        return [option if axis.type == "space" else None for axis in axes]
     if isinstance(option, Mapping):
-        if unknown := sorted(set(option) - set(names)):
+        if unknown := sorted(set(option) - set(names), key=str):
             msg = f"{argument}={dict(option)!r}: unknown dimensions {unknown}; the array has {list(names)}"
             raise ValueError(msg)
-        return [option.get(name) for name in names]
-    if len(option) != len(names):
-        msg = f"{argument}={option!r}: expected {len(names)}, one for each of the axes {list(names)}"
-        raise ValueError(msg)
-    return list(option)
+        found: list[Any] = [option.get(name) for name in names]
+    elif isinstance(option, Iterable) and not isinstance(option, (str, bytes)):
+        found = list(option)
+        if len(found) != len(names):
+            msg = f"{argument}={option!r}: expected {len(names)}, one for each of the axes {list(names)}"
+            raise ValueError(msg)
+    else:
+        found = [option if axis.type == "space" else None for axis in axes]
+    kinds: Any = str if argument == "units" else Real
+    for each in found:
+        if each is not None and (not isinstance(each, kinds) or (kinds is Real and not isfinite(each))):
+            kind = "a unit" if argument == "units" else "a finite number"
+            raise ValueError(f"{argument}={option!r:.60}: {each!r:.60} is not {kind}")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ documents are of Zarr v3 can write it here. Not here: how chunks are located (`c
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -18,11 +19,12 @@ from chunkmill.hints import Hint
 from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, GroupMetadata
 from chunkmill.model.references import Reference, ReferenceSet
 from chunkmill.nodes import documents
+from chunkmill.nodes.api import url_and_path
 from chunkmill.nodes.delete import delete_node
 from chunkmill.nodes.opening import find_stored, open_target_store
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import Store
-from chunkmill.stores.open import open_plain_store
+from chunkmill.stores.open import is_store, open_plain_store
 from chunkmill.stores.reference import split_url
 from chunkmill.stores.transactions import RefersToChunks, one_commit, referring
 
@@ -52,8 +54,14 @@ class Repository:
     kind = "icechunk"
 
     @classmethod
-    def at(cls, url: Any, path: str, storage_options: Mapping[str, Any] | None, *, overwrite: bool) -> Self | None:
-        """Return the repository at `url`; ``None`` where that is another place."""
+    def at(cls, target: Any, storage_options: Mapping[str, Any] | None, *, overwrite: bool) -> Self | None:
+        """Return the repository that is the target; ``None`` where that is a file or a folder."""
+        url, path = url_and_path(target, "target")
+        if not is_store(url):
+            if not isinstance(url, (str, os.PathLike)):
+                raise TypeError(f"a reference set is written to a url, not to {type(url).__name__}")
+            if "|" not in os.fspath(url):
+                return None
         store = open_target_store(url, storage_options)
         return None if referring(store) is None else cls(store, path, overwrite)
 

@@ -40,7 +40,6 @@ from chunkmill.references.files import SetFile
 from chunkmill.references.locate import ChunkTable, Column, Container, ReferencedArray, key_of, locate_references
 from chunkmill.references.repository import Repository
 from chunkmill.stores.capabilities import LocatesValues, innermost
-from chunkmill.stores.open import is_store
 
 __all__ = [
     "ReferencesReport",
@@ -194,12 +193,11 @@ def to_references(
         msg = f"end_blocks={end_blocks!r}: expected 'inline' or 'refuse'"
         raise ValueError(msg)
     node = open_source(source, storage_options)
-    url, path = target if isinstance(target, tuple) else (target, "")
     options = storage_options if target_storage_options is None else target_storage_options
-    if is_store(url) or "|" in os.fspath(url):
-        repository = Repository.at(url, path, options, overwrite=overwrite)
-        if repository is not None:
-            return write_set(node, path, repository, None, 3, end_blocks=end_blocks, progress=progress)
+    repository = Repository.at(target, options, overwrite=overwrite)
+    url, path = target if isinstance(target, tuple) else (target, "")
+    if repository is not None:
+        return write_set(node, path, repository, None, 3, end_blocks=end_blocks, progress=progress)
     file = SetFile.at(url, options, kind=format, version=version, record_size=record_size)
     replaces = file.check_free(overwrite=overwrite, source=node.url)
     return write_set(node, path, file, replaces, zarr_format, end_blocks=end_blocks, progress=progress)

@@ -32,7 +32,7 @@ from chunkmill.scans.parse import CachedFile, Parser, open_file, parse_file, tar
 from chunkmill.scans.records import Records, fingerprint_of, is_record, version_of
 from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.capabilities import sweep_partial_files
-from chunkmill.stores.open import is_store, open_store
+from chunkmill.stores.open import open_store
 from chunkmill.stores.places import place_of
 from chunkmill.stores.reference import ReferenceStore
 
@@ -176,14 +176,9 @@ class ScanPlan(ReportMixin):
 
 def _repository(target: Any, storage_options: Mapping[str, Any], *, overwrite: bool) -> Repository | None:
     """Return the repository that is the target; ``None`` where that is a file or a folder."""
-    url, path = target if isinstance(target, tuple) else (target, "")
-    found = None
-    if is_store(url) or "|" in os.fspath(url):
-        found = Repository.at(url, path, storage_options, overwrite=overwrite)
+    found = Repository.at(target, storage_options, overwrite=overwrite)
     if found is None and isinstance(target, tuple):
-        raise TypeError(
-            f"a path is for a repository of Icechunk: a set at {os.fspath(url)!r} has its arrays at the root"
-        )
+        raise TypeError(f"a path is for a repository of Icechunk: a set at {target[0]!s} has its arrays at the root")
     return found
 
 
@@ -222,7 +217,7 @@ class _Options:
 
 
 def plan_scan(
-    urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str] | Sequence[Any]],
     target: str | os.PathLike[str] | Any,
     *,
     concat_dim: str | Sequence[str] | None = None,
@@ -302,7 +297,7 @@ def plan_scan(
 
 @with_options_of(plan_scan)
 def scan(
-    urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str] | Sequence[Any]],
     target: str | os.PathLike[str] | Any,
     *,
     progress: bool | str | None = None,
@@ -525,6 +520,8 @@ def _placed(
 def _files(urls: Any, storage_options: Mapping[str, Any] | None) -> list[str]:
     """Return the urls of the files, in order; `ScanError` where there are none."""
     if not isinstance(urls, (str, os.PathLike)):
+        if wrong := [url for url in urls if not isinstance(url, (str, os.PathLike))]:
+            raise TypeError(f"{wrong[0]!r:.60} is no url or path of a file")
         found = [_absolute(os.fspath(url)) for url in urls]
         if not found:
             raise ScanError(url="", reason="the list of files is empty")

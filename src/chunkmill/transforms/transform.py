@@ -27,7 +27,7 @@ from chunkmill.model.inner_layout import inner_layout
 from chunkmill.nodes.api import open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store
-from chunkmill.nodes.new_array import describe_array, format_above
+from chunkmill.nodes.new_array import checked_dtype, checked_lengths, checked_names, describe_array, format_above
 from chunkmill.nodes.opening import array_at
 from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.worker_memory import current_worker
@@ -461,10 +461,10 @@ class DescribedTarget:
         ValueError
             Its shape does not go with the sources'.
         """
-        names, shape = options["dimension_names"], options["shape"]
-        known = {name: i for i, name in enumerate(space.names) if isinstance(name, str)}
+        names, shape = checked_names(options["dimension_names"]), options["shape"]
+        known: dict[Any, int] = {name: i for i, name in enumerate(space.names) if isinstance(name, str)}
         if shape is not None:
-            shape = (shape,) if isinstance(shape, int) else tuple(map(int, shape))
+            shape = checked_lengths(shape, "shape")
         if names is None and (shape is None or len(shape) == len(space.shape)):
             # names that the axes of unnamed blocks have in the first source
             names = tuple(known) if known else first.dimension_names if len(space.shape) == first.ndim else None
@@ -479,7 +479,11 @@ class DescribedTarget:
         else:
             shape = space.shape if shape is None else shape
             axes = tuple(range(len(shape)))
-        expected = tuple(n if axis is None else space.shape[axis] for axis, n in zip(axes, shape, strict=False))
+        expected = tuple(
+            n if axis is None else space.shape[axis]
+            for axis, n in zip(axes, shape, strict=False)
+            if axis is None or axis < len(space.shape)
+        )
         if len(axes) != len(shape) or len(set(axes) - {None}) < len([a for a in axes if a is not None]):
             raise ValueError(f"shape={shape} with dimension_names={names!r}: expected a name for each axis, once")
         if expected != shape or (not known and len(shape) != len(space.shape)):
@@ -523,7 +527,7 @@ def described_targets(
                 f"{path}/"
             ):
                 raise ValueError(f"targets {other.path!r} and {path!r} of {store.url}: one is in the other")
-        options = {**about.options, "dtype": np.dtype(dtype)}
+        options = {**about.options, "dtype": checked_dtype(dtype)}
         if found and (found[0][0].name, found[0][1].store) != (documents_format.name, store):
             before = f"{found[0][1].store.url} ({found[0][0].name})"
             msg = f"the targets of one transform are of one store and format, not {before} and {store.url} "

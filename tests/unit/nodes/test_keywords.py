@@ -143,3 +143,48 @@ def test_values_that_describe_no_array(options, error):
     with pytest.raises((TypeError, ValueError), match=error):
         cm.create_array(store, **{"shape": (2,), "dtype": "i4"} | options)
     assert list(store.list_prefix("")) == []
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """An array and a group with an image."""
+    root = tmp_path_factory.mktemp("places")
+    cm.to_store(np.ones((4, 4)), root / "a")
+    cm.create_group(root / "g")
+    return str(root)
+
+
+OBJECT = object()
+WRONG = [
+    ("from_store", lambda at, v: cm.from_store(f"{at}/a", chunks=v), [0, 1.5, OBJECT]),
+    ("format", lambda at, v: cm.open(f"{at}/a", format=v), [0, -1, [], "zarr4"]),
+    ("include", lambda at, v: cm.convert(f"{at}/a", f"{at}/x", include=v), [[None], b"x", (1, 2)]),
+    ("exclude", lambda at, v: cm.convert(f"{at}/a", f"{at}/x", exclude=v), [[None], b"x", (1, 2)]),
+    ("urls", lambda at, v: cm.scan(v, f"{at}/r.json"), [[None], b"x", [b"x"], (1, 2), [[None]], [["x", 1]]]),
+    ("target of scan", lambda at, v: cm.scan([f"{at}/a.nc"], v), [None, 1.5, [], (1, 2, 3), OBJECT]),
+    ("target", lambda at, v: cm.to_references(f"{at}/a", v), [None, 1.5, [], (1, 2, 3), OBJECT]),
+    ("scale", lambda at, v: cm.pyramid(f"{at}/a", f"{at}/x", scale=v), ["x", OBJECT, b"xy", [None, "1"], {"y": "1"}]),
+    ("translation", lambda at, v: cm.pyramid(f"{at}/a", f"{at}/x", translation=v), ["x", float("nan"), OBJECT]),
+    ("units", lambda at, v: cm.pyramid(f"{at}/a", f"{at}/x", units=v), [0, 1.5, OBJECT, b"xy", [1, 2]]),
+    ("shape", lambda at, v: cm.transform(np.abs, f"{at}/a", f"{at}/x", shape=v), [1.5, "x", (1, 2, 3), [None], OBJECT]),
+    ("dtype", lambda at, v: cm.transform(np.abs, f"{at}/a", f"{at}/x", dtype=v), [0, "x", OBJECT, (1, 2, 3)]),
+    ("names", lambda at, v: cm.transform(np.abs, f"{at}/a", f"{at}/x", dimension_names=v), [True, "yx", 1.5, [1, 2]]),
+    ("attributes", lambda at, v: cm.transform(np.abs, f"{at}/a", f"{at}/x", attributes=v), [1, "x", [], OBJECT]),
+    ("halo", lambda at, v: cm.transform(np.abs, f"{at}/a", f"{at}/x", halo=v), [None, -1, "x", OBJECT]),
+    ("path of delete", lambda at, v: cm.delete(f"{at}/g", v), [None, 1, b"x", OBJECT]),
+    ("path of consolidate", lambda at, v: cm.consolidate(f"{at}/g", v), [None, 1, b"x", OBJECT]),
+    ("resize", lambda at, v: cm.open(f"{at}/a", mode="r+").resize(v), [None, 1.5, "xy", [None, 1], OBJECT, b"xy"]),
+    ("member", lambda at, v: cm.open(f"{at}/g")[v], [None, 0, b"x", OBJECT]),
+    ("attributes", lambda at, v: cm.open(f"{at}/a", mode="r+").update_attributes(v), [None, 1, "x"]),
+    ("names of new", lambda at, v: cm.create_array(f"{at}/n", shape=2, dtype="f4", dimension_names=v), ["x", 1, [1]]),
+]
+
+
+@pytest.mark.parametrize(("call", "value"), [(call, value) for _, call, values in WRONG for value in values])
+def test_a_wrong_value_is_an_error_that_we_raise(places, call, value):
+    """No AttributeError, no IndexError of a library, and nothing from inside one of them."""
+    with pytest.raises((ValueError, TypeError, cm.ChunkmillError)) as raised:
+        call(places, value)
+    last = raised.traceback[-1]
+    assert "chunkmill" in str(last.path)
+    assert "raise " in str(last.statement)
