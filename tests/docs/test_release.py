@@ -1,5 +1,6 @@
 """A release: the version is the same wherever it is said, and what is built can be installed and used."""
 
+import os
 import re
 import subprocess
 import sys
@@ -19,7 +20,9 @@ CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
 
 
 def run(*command, cwd=None):
-    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [str(word) for word in command]
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -193,9 +193,11 @@ def test_a_dataset_of_n5_keeps_its_place(tmp_path, attributes, how):
     source, start = (tmp_path / "d.n5", "crop/all"), (9, 8, 7)
     if how == "convert":
         cm.convert(source, tmp_path / "copy", format="zarr3")
+        assert cm.verify(source, tmp_path / "copy").equal
         source = tmp_path / "copy"
     elif how == "group":
         cm.convert(tmp_path / "d.n5", tmp_path / "copy", format="zarr3")
+        assert cm.verify(tmp_path / "d.n5", tmp_path / "copy").equal
         source = tmp_path / "copy", "crop/all"
     elif how == "region":
         cm.rechunk(source, tmp_path / "copy.n5", chunks=(2, 2, 2), region=np.s_[2:6])

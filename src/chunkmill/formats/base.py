@@ -6,6 +6,7 @@ Bytes in, dataclasses out. A format never sees a store, a codec object or dask. 
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from json.encoder import encode_basestring
@@ -196,6 +197,10 @@ def parse_json(key: str, value: bytes) -> dict[str, JSON]:
 
     Bare ``NaN`` and ``Infinity`` are read (xarray and netCDF-C write them) though never written.
     """
+    if value.count(b"[") + value.count(b"{") > _MAX_DEPTH and _is_deep(value):
+        got = f"lists or objects in one another, more than {_MAX_DEPTH} deep"
+        hint = "take them out of the document by other means"
+        raise MetadataError(key=key, field="document", got=got, expected="what Python can copy and send", hint=hint)
     if isinstance(value, ParsedDocument):
         return dict(value.parsed)
     try:
@@ -206,6 +211,22 @@ def parse_json(key: str, value: bytes) -> dict[str, JSON]:
     if not isinstance(document, dict):
         raise MetadataError(key=key, field="document", got=type(document).__name__, expected="a JSON object")
     return document
+
+
+_MAX_DEPTH = 128  # where a document is read: pickle fails at some hundred (P13)
+_MAX_DEPTH_GIVEN = 100  # of attributes, which documents hold in others
+_BETWEEN_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[^][{}]+')
+
+
+def _is_deep(value: bytes) -> bool:
+    """Return whether JSON text has more lists and objects in one another than are read."""
+    brackets = _BETWEEN_BRACKETS.sub(b"", value)
+    for _ in range(_MAX_DEPTH):
+        inner = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if inner in (b"", brackets):  # all is closed, or never will be
+            return False
+        brackets = inner
+    return True
 
 
 def is_blank(value: bytes) -> bool:
@@ -270,17 +291,24 @@ def check_attributes(path: str, attributes: Mapping[str, Any] | None) -> None:
         raise TypeError(f"attributes are a dict, not {type(attributes).__name__}")
     wrong = {name: value for name, value in (attributes or {}).items() if not _is_json({name: value})}
     if wrong:
-        expected = "finite numbers, text, true, false, null, and lists and dicts of them"
+        expected = "finite numbers, text, true, false, null, and lists and dicts of them, at most 100 deep"
         hint = "give NaN and infinities as texts"
         raise MetadataError(key=path, field="attributes", got=wrong, expected=expected, hint=hint)
 
 
 def _is_json(value: Any) -> bool:
     try:
-        _indented(value)
+        return len(_indented(value)) < _MAX_DEPTH_GIVEN or not _is_nested(value, _MAX_DEPTH_GIVEN)
     except (TypeError, ValueError, RecursionError):
         return False
-    return True
+
+
+def _is_nested(value: Any, depth: int) -> bool:
+    """Return whether lists and dicts in one another are deeper than `depth`."""
+    if not isinstance(value, (dict, list, tuple)):
+        return False
+    members = value.values() if isinstance(value, dict) else value
+    return depth < 0 or any(_is_nested(each, depth - 1) for each in members)
 
 
 def _indented(value: Any, end: str = "\n") -> str:
