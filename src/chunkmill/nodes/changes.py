@@ -8,7 +8,7 @@ the array are refused.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -31,7 +31,6 @@ from chunkmill.model.user_values import plain, spread
 from chunkmill.nodes import documents
 from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.keys import is_folder
-from chunkmill.nodes.new_array import checked_lengths
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import deletes_conditionally, flush, make_durable
 from chunkmill.stores.conflicts import swap, update
@@ -102,11 +101,16 @@ def append(array: StoredArray, values: Any, axis: int) -> StoredArray:
 
 
 def _checked(shape: int | Sequence[int], array: StoredArray) -> tuple[int, ...]:
-    lengths = checked_lengths(shape, "shape")
+    lengths = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+    if isinstance(shape, (str, bytes)) or any(
+        isinstance(n, bool) or not hasattr(n, "__index__") or n < 0 for n in lengths
+    ):
+        reason = "expected integers that are not negative"
+        raise RegionError(index=Hint("{}", ("shape", shape)), shape=array.shape, reason=reason)
     if len(lengths) != array.ndim:
         reason = f"{len(lengths)} lengths for {array.ndim} axes"
         raise RegionError(index=Hint("{}", ("shape", shape)), shape=array.shape, reason=reason)
-    return lengths
+    return tuple(map(int, lengths))
 
 
 def _is_lazy(values: Any) -> bool:
