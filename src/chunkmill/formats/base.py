@@ -214,7 +214,7 @@ def parse_json(key: str, value: bytes) -> dict[str, JSON]:
 
 
 _MAX_DEPTH = 128  # where a document is read: pickle fails at some hundred (P13)
-_MAX_DEPTH_GIVEN = 100  # of attributes, which documents hold in others
+_MAX_DEPTH_OF_ATTRIBUTES = 100  # of attributes, which documents hold in others
 _BETWEEN_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[^][{}]+')
 
 
@@ -298,7 +298,7 @@ def check_attributes(path: str, attributes: Mapping[str, Any] | None) -> None:
 
 def _is_json(value: Any) -> bool:
     try:
-        return len(_indented(value)) < _MAX_DEPTH_GIVEN or not _is_nested(value, _MAX_DEPTH_GIVEN)
+        return len(_indented(value)) < _MAX_DEPTH_OF_ATTRIBUTES or not _is_nested(value, _MAX_DEPTH_OF_ATTRIBUTES)
     except (TypeError, ValueError, RecursionError):
         return False
 
@@ -364,7 +364,7 @@ def normalize_path(path: str, *, backslash: bool = False) -> str:
     'a/b'
     """
     if not isinstance(path, str):
-        raise TypeError(f"{path!r:.60} is no path of a node: expected text, such as 'a/b'")
+        raise TypeError(f"{path!r:.60} is not a path of a node: expected text, such as 'a/b'")
     if backslash:
         path = path.replace("\\", "/")
     segments = [segment for segment in path.split("/") if segment]

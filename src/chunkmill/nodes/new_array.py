@@ -460,7 +460,7 @@ def checked_lengths(shape: int | Iterable[int], name: str) -> tuple[int, ...]:
 
 
 def checked_names(names: Iterable[str | None] | None) -> tuple[str | None, ...] | None:
-    """Return the names of axes; `TypeError` for what is no list of names."""
+    """Return the names of axes; `TypeError` for anything but a list of names."""
     if names is None:
         return None
     found = (names,) if isinstance(names, (str, bytes)) or not isinstance(names, Iterable) else tuple(names)

@@ -521,7 +521,7 @@ def _files(urls: Any, storage_options: Mapping[str, Any] | None) -> list[str]:
     """Return the urls of the files, in order; `ScanError` where there are none."""
     if not isinstance(urls, (str, os.PathLike)):
         if wrong := [url for url in urls if not isinstance(url, (str, os.PathLike))]:
-            raise TypeError(f"{wrong[0]!r:.60} is no url or path of a file")
+            raise TypeError(f"{wrong[0]!r:.60} is not a url or path of a file")
         found = [_absolute(os.fspath(url)) for url in urls]
         if not found:
             raise ScanError(url="", reason="the list of files is empty")
