@@ -20,7 +20,7 @@ def put(store, number):
     return TaskResult.of(meter, n_keys=1, peak_x=number)
 
 
-def make_job(store, *, n=5, mark="plan", prepare=lambda: {"zarr.json": b"there"}, n_stages=1, function=put):
+def make_job(store, *, n=5, mark="plan", prepare=lambda *_: {"zarr.json": b"there"}, n_stages=1, function=put):
     def publish(documents):
         for key, value in documents.items():
             store.set(key, value)

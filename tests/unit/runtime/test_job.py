@@ -96,7 +96,7 @@ def test_resume_skips_what_is_on_record(store):
     n_recorded = len(Records(store, journal_prefix("a/b"), "").names())
     prepared = []
     recording = RecordingStore(store)
-    result = run_job(make_job(recording, prepare=lambda: prepared.append(1) or {}))
+    result = run_job(make_job(recording, prepare=lambda *_: prepared.append(1) or {}))
     assert result.n_resumed == n_recorded
     assert result.counts["n_keys"] == 5 - n_recorded
     assert not prepared
@@ -161,7 +161,7 @@ def test_what_is_on_record_is_forgotten_before_it_is_deleted(store):
         run_job(make_job(FailingStore(store, every=4, methods=["set"])))
     assert Records(store, journal_prefix("a/b"), "").names()
 
-    def prepare():
+    def prepare(*_):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -235,7 +235,7 @@ def test_a_job_that_another_process_ended_leaves_nothing(store):
 
 
 def test_nothing_is_on_record_when_there_is_no_room(store):
-    def prepare():
+    def prepare(*_):
         raise FileExistsError
 
     with pytest.raises(FileExistsError):
