@@ -82,7 +82,7 @@ class Far:
         self.target = Target(f"{service.url}/target", itertools.count())
         cm.create_group(f"{service.url}/g", storage_options=self.options)
         cm.to_store(
-            self.x, f"{service.url}/g", "a", codecs="raw", dimension_names="zyx", storage_options=self.options
+            self.x, f"{service.url}/g", "a", codecs="raw", dimension_names=list("zyx"), storage_options=self.options
         )  # fmt: skip
         np.testing.assert_array_equal(self.array()[...], self.values)
 

@@ -48,7 +48,7 @@ def square(source: NodeLocation, target: NodeLocation, *, resume: bool = True) -
     store, path, _ = open_target(target)
     new = opening.array_at(store, path, array.metadata, array.format)
 
-    def prepare() -> Mapping[str, bytes]:
+    def prepare(run: str, again: bool) -> Mapping[str, bytes]:
         return placement.create_array(store, path, array.metadata, format=array.format)[1]
 
     def stages(_run: str) -> list[Stage]:

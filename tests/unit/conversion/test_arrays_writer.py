@@ -25,7 +25,7 @@ def writer(store, *paths, format_="zarr2", overwrite=False):
 def test_groups_above_are_made_with_the_arrays(format_):
     store = MemoryStore()
     own = writer(store, "g/a", "h/b", format_=format_)
-    assert own.prepare() == {}
+    assert own.prepare("", again=False) == {}
     assert not list(store.list_prefix(""))
     own.publish({})
     own.publish({})  # again, where a client died after it
@@ -55,7 +55,7 @@ def test_what_is_there_is_refused_and_nothing_is_written():
     cm.to_store(np.arange(3), store, "b", format="zarr2")
     before = sorted(store.list_prefix(""))
     with pytest.raises(NodeExists):
-        writer(store, "a", "b").prepare()
+        writer(store, "a", "b").prepare("", again=False)
     with pytest.raises(NodeExists):
         writer(store, "b").check_targets(fresh=False)
     assert sorted(store.list_prefix("")) == before

@@ -60,7 +60,7 @@ def test_documents_are_published_once_and_again(source):
     target = MemoryStore()
     writer = pickle.loads(pickle.dumps(writer_of(cm.plan_convert(source, target, format="zarr3"))))
     target = writer.store
-    documents = writer.prepare()
+    documents = writer.prepare("", again=False)
     with pytest.raises(NodeNotFound):
         cm.open_group(target)
     written = writer.publish(documents)
@@ -72,11 +72,11 @@ def test_documents_are_published_once_and_again(source):
 def test_a_node_is_in_the_way(source):
     cm.create_group(target := MemoryStore(), "x")
     with pytest.raises(NodeExists):
-        writer_of(cm.plan_convert(source, target, format="zarr3")).prepare()
+        writer_of(cm.plan_convert(source, target, format="zarr3")).prepare("", again=False)
 
 
 def test_an_existing_array_is_left_as_it_is(source):
     target = cm.create_array(MemoryStore(), shape=(12, 12), dtype="i4", chunks=(12, 12))
     writer = writer_of(cm.plan_rechunk((source, "x"), target, chunks=None))
-    assert writer.prepare() == {}
+    assert writer.prepare("", again=False) == {}
     assert writer.publish({}) == []

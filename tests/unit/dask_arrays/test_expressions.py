@@ -112,7 +112,9 @@ def test_transposes_and_parts_go_below_the_store(array, kind):
 def far_array():
     far = FarStore()
     values = np.arange(48 * 40 * 4).reshape(48, 40, 4)
-    a = cm.create_array(far.below, "v", shape=values.shape, dtype=values.dtype, chunks=(4, 4, 2), dimension_names="zyx")
+    a = cm.create_array(
+        far.below, "v", shape=values.shape, dtype=values.dtype, chunks=(4, 4, 2), dimension_names=list("zyx")
+    )
     a[...] = values
     return far, values
 

@@ -19,7 +19,7 @@ def array():
 
 
 def write(x, array, calls):
-    def prepare():
+    def prepare(run, again):
         calls.append("prepare")
         return {"a/zarr.json": b"1"}
 

@@ -22,7 +22,7 @@ def test_a_task_writes_its_chunks_and_counts_them():
     assert sum(result.counts["action_rechunk"] for result in results) == 6
     assert sum(result.counts["action_absent"] for result in results) == 3
     assert sum(result.counts["n_elements_owned"] for result in results) == values.size
-    plan.job.publish(plan.job.prepare())
+    plan.job.publish(plan.job.prepare("", again=False))
     np.testing.assert_array_equal(cm.open_array(target)[...], values)
     assert {key for result in results for key in result.writes} == {f"c/{i}/{j}" for i in (1, 2) for j in range(3)}
 
