@@ -130,7 +130,7 @@ class StoredGroup:
                 f"consolidated metadata name nodes below {self.path or '/'!r} of which nothing is stored, such as "
                 f"{below[0]!r} ({len(below):,} in all): they are left out; consolidated=True takes them"
             )
-            warnings.warn(text, UserWarning, stacklevel=3)
+            warnings.warn(text, UserWarning, stacklevel=2)  # one place, whatever lists: it is shown once
 
     def _open_listed(self, names: Iterable[str]) -> dict[str, StoredNode | None]:
         paths = {name: join_path(self.path, name) for name in sorted(names)}
