@@ -87,6 +87,10 @@ def place(request, tmp_path):
     return request.param(request, tmp_path)
 
 
+LOCK_ALONE = pytest.mark.filterwarnings("ignore:.* compares no versions:UserWarning")  # S3 by s3fs
+
+
+@LOCK_ALONE
 def test_everywhere(place, tmp_path):
     near = tmp_path / "near"
     cm.to_store(VALUES, place, "g/a", chunks=(2, 2))
@@ -123,6 +127,7 @@ def other_process():
         yield pool
 
 
+@LOCK_ALONE
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in IN_MEMORY], ids=lambda kind: kind.__name__)
 def test_tasks_that_other_processes_run(kind, request, tmp_path, other_process):

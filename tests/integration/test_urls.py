@@ -81,14 +81,14 @@ def test_s3_sharded_reads_by_range(s3_server):  # noqa: F811
     url = f"{s3_server.new_bucket()}/x"
     options = {"storage_options": s3_server.storage_options}
     cm.to_store(
-        da.from_array(values((64, 64)), chunks=32), url, chunks=(8, 8), shards=(64, 64), codecs="raw", **options
+        da.from_array(values((512, 512)), chunks=256), url, chunks=(64, 64), shards=(512, 512), codecs="raw", **options
     )
     array = cm.open_array(url, **options)
     s3_server.log.clear()
-    np.testing.assert_array_equal(array[0:16, 8:16], values((64, 64))[0:16, 8:16])
+    np.testing.assert_array_equal(array[0:128, 64:128], values((512, 512))[0:128, 64:128])
     assert len([line for line in s3_server.log if line[0] == "GET"]) == 3
     s3_server.log.clear()
-    np.testing.assert_array_equal(array[...], values((64, 64)))
+    np.testing.assert_array_equal(array[...], values((512, 512)))
     assert len([line for line in s3_server.log if line[0] == "GET"]) == 1
 
 
@@ -209,10 +209,10 @@ def test_http_consolidated_without_listing(http_server):  # noqa: F811
 
 
 def test_http_shards_by_range(http_server):  # noqa: F811
-    cm.to_store(values((64, 64)), http_server.folder / "x", chunks=(8, 8), shards=(64, 64), codecs="raw")
+    cm.to_store(values((512, 512)), http_server.folder / "x", chunks=(64, 64), shards=(512, 512), codecs="raw")
     array = cm.open_array(f"{http_server.url}/x")
     http_server.log.clear()
-    np.testing.assert_array_equal(array[0:16, 8:16], values((64, 64))[0:16, 8:16])
+    np.testing.assert_array_equal(array[0:128, 64:128], values((512, 512))[0:128, 64:128])
     ranges = [header for _, path, header in http_server.log if path == "x/c/0/0"]
     assert len([header for header in ranges if header]) == 3
     assert json.dumps(ranges)
