@@ -55,7 +55,7 @@ No link is followed at such a name or below it (P13): a store from elsewhere may
 
 
 def _is_intent(key: str) -> bool:
-    """Return whether a key is a plan or an intent record, which must never be found empty after a crash."""
+    """Return whether a key is a plan, which must never be found empty after a crash."""
     return key.endswith(".json") and JOURNAL in key
 
 
@@ -79,7 +79,7 @@ class LocalStore(ReplacesDirectories):
     fsync
         Whether every write and deletion returns only when it would outlive a crash of the machine (much slower); as
         users have set it when ``None``. Without, that holds for the content of what replaces an existing value after a
-        comparison, and of plans and intent records: a crash leaves the old or the new one, never an empty file.
+        comparison, and of plans: a crash leaves the old or the new one, never an empty file.
 
     Examples
     --------
