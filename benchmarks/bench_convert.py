@@ -246,7 +246,7 @@ def by_zarr(case: Case, source: Path, target: Path) -> dict[str, float]:
 def publish(case: Case, source: Path, target: Path) -> None:
     """Make an empty array of the same metadata."""
     job = case.plan(source, target).job
-    job.publish(job.prepare())
+    job.publish(job.prepare("", again=False))
 
 
 CONTENDERS: dict[str, Callable[[Case, Path, Path], dict[str, float]]] = {

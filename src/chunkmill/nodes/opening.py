@@ -19,7 +19,7 @@ from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.hints import Hint
 from chunkmill.journal.names import JOB_PREFIX
-from chunkmill.journal.unfinished import jobs_at, unfinished_jobs
+from chunkmill.journal.unfinished import UnfinishedJob, jobs_at, unfinished_jobs
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes.consolidated import write_consolidated
 from chunkmill.nodes.documents import (
@@ -122,8 +122,14 @@ def writing_job(store: Store, path: str, at_root: Iterable[str]) -> str | None:
     jobs = jobs_at(store, path.strip("/"), below=True)
     where = "there" if jobs else "to this store"
     for job in jobs or unfinished_jobs(store):
-        return f"a job that writes {where} {'is running' if job.is_running else 'was interrupted'}: {job}"
+        return _unfinished(job, where)
     return None
+
+
+def _unfinished(job: UnfinishedJob, where: str) -> str:
+    if job.is_running:
+        return f"a job that writes {where} is running: {job}"
+    return f"a job that writes {where} was interrupted: {job}; run it again to resume it"
 
 
 def check_complete(node: StoredNode) -> None:
@@ -131,8 +137,7 @@ def check_complete(node: StoredNode) -> None:
     if isinstance(node, StoredGroup) and node.is_implicit:
         for job in jobs_at(uncached(node.store), node.path):
             if job.path == node.path:
-                hint = f"a job that writes there {'is running' if job.is_running else 'was interrupted'}: {job}"
-                raise NodeNotFound(url=node.url, path=node.path, hint=hint)
+                raise NodeNotFound(url=node.url, path=node.path, hint=_unfinished(job, "there"))
 
 
 def find_stored(store: Store, path: str) -> StoredNode | None:
