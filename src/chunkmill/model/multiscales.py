@@ -256,6 +256,7 @@ def parse_level(
     *,
     path: str = "",
     is_n5: bool = True,
+    warns: bool = True,
 ) -> Multiscale | None:
     """Return the image of one level that the attributes of an array describe; ``None`` where they describe none.
 
@@ -267,6 +268,8 @@ def parse_level(
         Of the array: the name of a level tells its factors where nothing else does.
     is_n5
         Whether the array is of N5; in other formats nothing tells the order of axes of ``resolution`` and ``offset``.
+    warns
+        ``False`` where all attributes are kept as they are, whatever they mean.
 
     Examples
     --------
@@ -277,7 +280,8 @@ def parse_level(
     voxels = _voxels(known, n_axes, names)
     if voxels is None and is_n5 and _factors(attributes, n_axes) is not None:
         voxels = _Voxels(_n5_axes(n_axes, None, names), (1.0,) * n_axes, None, "n5")
-    _warn_of_unread(attributes, None if voxels is None else voxels.version, path)
+    if warns:
+        _warn_of_unread(attributes, None if voxels is None else voxels.version, path)
     if voxels is None:
         return None
     level = _placed("", voxels, voxels.offset, _factors_of(attributes, voxels, path.rpartition("/")[2], None))
