@@ -1,6 +1,7 @@
 """Jobs that replace a node: what was there stays until the new one is whole, wherever the job dies."""
 
 import itertools
+import json
 import re
 from pathlib import Path
 
@@ -12,12 +13,16 @@ from support.recording import DeletingStore, RecordingStore, _Wrapper
 
 import chunkmill as cm
 from chunkmill.errors import ChunkmillError, JobError, NodeNotFound, StoreError
-from chunkmill.journal import heartbeat, journal
+from chunkmill.journal import heartbeat, journal, plans, unfinished
 from chunkmill.stores import posix_file
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
 OLD, NEW = np.arange(20).reshape(4, 5), np.arange(24).reshape(4, 6) + 100
+
+
+CLIENTS = [0]
+"""All that have been, of which the last one is alive."""
 
 
 class Died(BaseException):
@@ -37,6 +42,7 @@ class Dying(_Wrapper):
         if method in {"set", "set_if", "delete", "delete_prefix", "replace_prefix"}:
             self.n_left -= 1
         if self.n_left < 0:
+            CLIENTS.append(len(CLIENTS))
             raise Died
 
     def can_replace(self, prefix):
@@ -61,8 +67,14 @@ class Unable(_Wrapper):
 
 @pytest.fixture(autouse=True)
 def everybody_who_died_is_dead(monkeypatch):
-    """Heartbeats of this process are taken for those of one that has ended."""
-    monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
+    """Heartbeats tell by which client they are: one that repeats what a dead one began is alive itself."""
+
+    def beat(*_):
+        return json.dumps({"client": CLIENTS[-1]}).encode()
+
+    monkeypatch.setattr(heartbeat, "_heartbeat", beat)
+    for module in (heartbeat, plans, unfinished):
+        monkeypatch.setattr(module, "is_live", lambda found: found == beat())
     monkeypatch.setattr(journal, "CHECK_SECONDS", 0.0)
     with dask.config.set(scheduler="sync"):
         yield

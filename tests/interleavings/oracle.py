@@ -1,7 +1,7 @@
 """What may come of two operations that run at the same time: what would come of them one after the other.
 
 An operation that dies has been done, or has not; or its nodes are partly old and partly new, each whole, or one is being
-replaced, and `chunkmill.check` names what is wrong. An operation that is refused
+replaced, which is absent where it is deleted first, and `chunkmill.check` names what is wrong. An operation that is refused
 has not been done. In both cases its repetition must bring what it brings in a serial order: nothing, where the dead one
 was a job whose result was in place. Operations that change visible chunks in place are serial for each element.
 """
@@ -23,6 +23,7 @@ from interleavings.snapshot import UNREADABLE, Snapshot, snapshot
 
 import chunkmill as cm
 from chunkmill.journal.names import JOB_PREFIX, PLAN, TAG_PREFIX
+from chunkmill.model.metadata import is_within
 from chunkmill.nodes.delete import _RECORD as DELETED_NODES
 from chunkmill.stores.memory import MemoryStore
 
@@ -151,7 +152,8 @@ class Oracle:
         store = copy.copy(run.store)
         unfinished = [actor for actor, outcome in run.outcomes.items() if outcome.kind != "done"]
         mortal = any(outcome.kind == "died" for outcome in run.outcomes.values())
-        state = list(self._state(store, orders, unfinished, mortal=mortal))
+        died = [actor for actor, outcome in run.outcomes.items() if outcome.kind == "died"]
+        state = list(self._state(store, orders, unfinished, mortal=mortal, deleted=self._deleted_by(died)))
         yield from state
         if not state:
             yield from self._repeated(store, orders, run.outcomes)
@@ -174,22 +176,32 @@ class Oracle:
         *,
         mortal: bool,
         stale: Sequence[str] = (),
+        deleted: Sequence[str] = (),
     ) -> Iterator[str]:
         """Yield what is in the store that no serial order leaves there.
 
-        An operation that died may leave nodes of different orders, and consolidated metadata of `stale` ones, if check
-        names it.
+        An operation that died may leave nodes of different orders, consolidated metadata of `stale` ones, and none at
+        the paths at which they are `deleted` first, if check names it.
         """
         allowed = [self._serial(order).views for order in orders]
         found = self._views(store)
         views = self._without_traces(found, allowed, unfinished)
         if any(self._is_whole(self._without_traces(found, [each], unfinished), each, allowed) for each in allowed):
             return
+        gone = [
+            {
+                name: {p: s for p, s in view.items() if not any(is_within(p, each) for each in deleted)}
+                for name, view in each_order.items()
+            }
+            for each_order in (allowed if deleted else ())
+        ]
         older = {"consolidated": [self._serial(order).views for order in stale]}
         strange = [
             text
             for name, view in views.items()
-            for text in _strange(view, [each[name] for each in (*allowed, *older.get(name, ()))], name, stale=mortal)
+            for text in _strange(
+                view, [each[name] for each in (*allowed, *gone, *older.get(name, ()))], name, stale=mortal
+            )
         ]
         if strange or not mortal:
             yield from strange or [f"nodes of different orders: {_differences(views, allowed[0])}"]
@@ -197,6 +209,16 @@ class Oracle:
             checked.kind == "done" and not checked.value.problems
         ):
             yield f"check does not name what is wrong ({checked}): {_differences(views, allowed[0])}"
+
+    def _deleted_by(self, died: Sequence[str]) -> list[str]:
+        """Return the paths of nodes that one that died may have deleted, to replace them."""
+        paths = dict(zip("ab", self.scenario.paths, strict=True))
+        is_deleted_first = self.scenario.format == "zarr3-draft"  # below the root, in two prefixes
+        return [
+            paths[actor]
+            for actor in died
+            if is_deleted_first and paths[actor] and self.scenario.operations[actor].replaces
+        ]
 
     def _without_traces(self, views: Views, allowed: Sequence[Views], unfinished: Sequence[str]) -> Views:
         """Return what is there without the empty groups that operations make which have not come to their ends."""

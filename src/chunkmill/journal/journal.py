@@ -174,6 +174,7 @@ class Journal:
             return False
         self.check_dead()
         self.interrupted = plan.run
+        self._reserve()  # from now on what holds the path is of this run, which does not refuse itself
         return True
 
     def _drop_damaged(self, value: bytes) -> None:
@@ -294,15 +295,18 @@ class Journal:
         JobError
             Another job has begun since.
         """
-        lease = replace(self, is_lease=True, is_block_write=True)
-        lease.begin({})
-        self.is_reserved = True
+        self._reserve()
         try:
             yield self.run
         except (JobError, NodeExists):
             if plans.is_of_run(self.store.get(self.plan_key), self.run):
                 self.discard()
             raise
+
+    def _reserve(self) -> None:
+        self.name_run()
+        replace(self, is_lease=True, is_block_write=True).begin({})
+        self.is_reserved = True
 
     def _reservation(self) -> str | None:
         """Return the version of the lease that was stored by `reserving`, of this run or the interrupted one."""

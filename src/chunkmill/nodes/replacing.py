@@ -269,12 +269,12 @@ def stage_nodes(
     seen: dict[str, str] = dict(replaced or {})
     above: Mapping[str, bytes] = MappingProxyType({})
     if replaced is None:
-        found = [_to_replace(store, path, documents_format) for path in paths]
+        found = [_to_replace(store, path, documents_format, run) for path in paths]
         if all(each is None for each in found):
             return None
         for path, each in zip(paths, found, strict=True):
             if each is None:
-                discard_jobs(store, check_no_job(store, path, overwrite=True))
+                discard_jobs(store, check_no_job(store, path, overwrite=True, own_run=run))
             elif not keeps_old(store, path, each[0], documents_format):
                 return None
             seen |= seen_documents(store, path, documents_format) if each is None else each[2]
@@ -334,7 +334,7 @@ def _format_at(store: Store, path: str, new: Format) -> Format | None:
 
 
 def _to_replace(
-    store: Store, path: str, documents_format: Format
+    store: Store, path: str, documents_format: Format, run: str = ""
 ) -> tuple[Format, dict[str, bytes], dict[str, str]] | None:
     """Return the format of the node at `path`, documents of parents that it needs, and what was seen of it.
 
@@ -344,7 +344,7 @@ def _to_replace(
     old = _format_at(store, path, documents_format)
     if old is None:
         return None
-    discard_jobs(store, check_no_job(store, path, overwrite=True))
+    discard_jobs(store, check_no_job(store, path, overwrite=True, own_run=run))
     return old, _above(store, path, documents_format), seen_documents(store, path, old)
 
 
