@@ -5,7 +5,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from support.recording import FailingStore, RecordingStore
+from support.recording import DeletingStore, FailingStore, RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, NodeExists, StoreError
@@ -274,3 +274,32 @@ def test_a_conversion_does_not_take_a_group_that_is_being_created_for_its_own(mo
     assert len(refused) == 1
     assert cm.open_group(store, "g").attributes == {"made": 1}
     assert list(cm.open_group(store, "g")) == []
+
+
+def test_what_is_deleted_for_a_later_write_is_leased():
+    """A writer that began in between stored values that were deleted with the old ones."""
+    held = []
+
+    class Watched(DeletingStore):
+        def delete_prefix(self, prefix):
+            held.extend(job.path for job in unfinished_jobs(self) if prefix == "g/a/" and job.is_running)
+            super().delete_prefix(prefix)
+
+    store = Watched()
+    x = da.from_array(VALUES, (2, 2))
+    cm.to_store(x, store, "g/a")
+    later = cm.to_store(x + 1, store, "g/a", mode="w", compute=False)
+    assert held == ["g/a"]
+    later.compute(scheduler="sync")
+    np.testing.assert_array_equal(cm.open_array(store, "g/a")[...], VALUES + 1)
+    assert not unfinished_jobs(store)
+
+
+def test_a_later_write_stores_no_values_where_a_job_has_begun_since():
+    store = MemoryStore()
+    later = cm.to_store(da.from_array(VALUES, (2, 2)), store, "g/a", compute=False)
+    interrupt(store)
+    before = content(store)
+    with pytest.raises(JobError, match="a job that writes there was interrupted"):
+        later.compute(scheduler="sync")
+    assert content(store) == before

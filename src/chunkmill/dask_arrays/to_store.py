@@ -6,7 +6,7 @@ Not here: many at once (`chunkmill.dask_arrays.store`), the graphs (`chunkmill.d
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypedDict, Unpack, overload
@@ -27,7 +27,7 @@ from chunkmill.dask_arrays.store import checked_values, stored_values, write_reg
 from chunkmill.dask_arrays.write import WriteReport, check_source, report, run, write_graph
 from chunkmill.formats.base import WritableFormatName, check_attributes
 from chunkmill.formats.registry import get_format
-from chunkmill.journal.lease import check_no_job, discard_block_write, leased
+from chunkmill.journal.lease import Lease, check_no_job, discard_block_write, leased
 from chunkmill.model.grid import Region
 from chunkmill.nodes import opening, placement, replacing
 from chunkmill.nodes.api import NodeLocation, as_node, open_existing, open_target_below
@@ -162,8 +162,8 @@ def to_store(
         back under `lock` and a version check.
     mode
         ``"w-"``: create, fail if there is a node; ``"w"``: replace; ``"r+"``: write into the existing array;
-        ``"a"``: that, or create. What is replaced can be read until all is written; object stores then copy each
-        value to its place, while there is no array.
+        ``"a"``: that, or create. What is replaced can be read until all is written; in object stores and zip files
+        it is deleted first.
     lock
         ``"auto"``: a lock of this process, or of the cluster when run on one; ``None``: none, the version check alone
         guards; else a context manager.
@@ -323,9 +323,13 @@ class _Write:
     def new(self, *, overwrite: bool) -> WriteReport | Delayed:
         """Write a new array, whose path is leased until then, unless it is computed later."""
         where = full_region(self.array.shape)
-        if not self.compute:
-            return self.into(where, self._make_room(overwrite=overwrite))
         job = f"write to {self.array.path!r} in {self.array.url}"
+        if not self.compute:
+            # held while the old node is deleted: else the values of a writer that begins then are deleted, too
+            held = leased(self.array.store, self.array.path, job) if overwrite else nullcontext(Lease())
+            with held as own:
+                documents = self._make_room(overwrite=overwrite, run=own.run, again=own.follows_interrupted)
+            return self.into(where, documents)
         with leased(self.array.store, self.array.path, job) as own:
             with placement.consolidating_interrupted(self.array.store, [self.array.path], self.array.format, own):
                 documents = self._make_room(overwrite=overwrite, run=own.run, again=own.follows_interrupted)

@@ -31,6 +31,7 @@ from chunkmill.dask_arrays.read import Source, read_graph
 from chunkmill.dask_arrays.regroup import AssembledBlock
 from chunkmill.errors import NodeExists
 from chunkmill.journal.journal import Journal
+from chunkmill.journal.lease import check_no_job
 from chunkmill.journal.records import Record
 from chunkmill.model.grid import ChunkGrid, Overlap, Region
 from chunkmill.model.user_values import block_as_dtype, checked_block
@@ -260,6 +261,7 @@ class _FreePath:
         if any(array.store.size(key) is not None for key in self._keys):
             hint = "it was made after this write was planned, and no further value is written there; plan it again"
             raise NodeExists(url=array.store.url, path=array.path, found="node", hint=hint)
+        check_no_job(array.store, array.path)  # whose chunks have the same keys
         self._until = asked + CHECK_INTERVAL
 
 
