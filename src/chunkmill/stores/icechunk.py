@@ -156,7 +156,10 @@ def _storage(icechunk: Any, url: str, options: dict[str, Any]) -> Any:
         container = {"container": split.netloc, "prefix": split.path.strip("/")}
         return icechunk.azure_storage(**container, **options)
     if "://" not in url or split.scheme in {"file", "local"}:
-        return icechunk.local_filesystem_storage(path_of_url(url.partition("://")[2]) if "://" in url else url)
+        folder = path_of_url(url.partition("://")[2]) if "://" in url else url
+        if os.path.isfile(folder):  # noqa: PTH113 - which Icechunk panics at
+            raise ValueError("there is a file, and a repository is a folder")
+        return icechunk.local_filesystem_storage(folder)
     raise ValueError(f"Icechunk has no storage for {split.scheme}://; it has s3, gs, az and files")
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -89,14 +90,31 @@ class Place:
     def read(self) -> Any:
         """Return a session for reading."""
         version = {"snapshot_id" if self.kind == "snapshot" else self.kind: self.name}
-        return self.repository.readonly_session(**version)
+        with self._named_in_errors():
+            return self.repository.readonly_session(**version)
 
     def write(self) -> Any:
         """Return a session for a commit."""
         if self.kind != "branch":
             reason = f"a {self.kind} of a repository of Icechunk never changes: name a branch to write to"
             raise StoreError(url=self.url, key="", reason=reason)
-        return self.repository.writable_session(self.name)
+        with self._named_in_errors():
+            return self.repository.writable_session(self.name)
+
+    def make(self) -> Place:
+        """Make the repository, and return where it is now."""
+        with self._named_in_errors():
+            return replace(self, repository=self.create(), create=None)  # type: ignore[misc]
+
+    @contextmanager
+    def _named_in_errors(self) -> Iterator[None]:
+        icechunk: Any = import_module("icechunk")
+        try:
+            yield
+        except icechunk.IcechunkError as error:
+            cause = str(error).strip().splitlines()[0]
+            reason = f"the {self.kind} {self.name!r} of the repository cannot be opened: {cause}"
+            raise StoreError(url=self.url, key="", reason=reason) from error
 
 
 @dataclass(eq=False)
@@ -157,7 +175,7 @@ class Transaction:
     def begin(self) -> None:
         """Begin a transaction on what is committed now; make the repository where it is to be made."""
         if self.place.repository is None and self.place.create is not None:
-            self.place = replace(self.place, repository=self.place.create(), create=None)
+            self.place = self.place.make()
         self.use(self.place.write())
 
     def end(self, message: str) -> None:

@@ -192,6 +192,13 @@ class IcechunkStore(ZarrPythonStore):
         below = fork.store if fork is not None and key in fork.keys else shared.store
         return await self._asked_of(below, key, byte_request)
 
+    @staticmethod
+    async def _asked_of(below: Any, key: str, byte_request: Any) -> bytes | None:
+        found = await ZarrPythonStore._asked_of(below, key, byte_request)  # noqa: SLF001 - of its base class
+        if found is None and _DOCUMENT.fullmatch(key):
+            await below.exists(key)  # raises where the snapshot cannot be read, which `get` takes for no such document
+        return found
+
     async def _exists(self, key: str) -> bool:
         if _ZARR_3_KEY.fullmatch(key) is None:
             return False

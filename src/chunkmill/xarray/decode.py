@@ -10,7 +10,8 @@ the attribute ``_FillValue``, floats in base64, and the fill value is only the v
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numcodecs
@@ -22,6 +23,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.expressions import NamedValues, read_expression
 from chunkmill.dask_arrays.from_array import array_inside
 from chunkmill.dask_arrays.kinds import kind_of, makes_expressions
+from chunkmill.errors import ChunkmillError, DatasetError
 from chunkmill.formats.cf_fill_value import decode_fill_value
 from chunkmill.formats.chains import kind
 from chunkmill.formats.n5 import zarr_chain
@@ -30,7 +32,7 @@ from chunkmill.formats.zarr_v2 import emit_chain
 from chunkmill.model.grid import ChunkGrid, RegularAxis
 from chunkmill.model.metadata import JSON, NamedConfig
 
-__all__ = ["array_encoding", "decode", "decoded_attributes"]
+__all__ = ["applied", "array_encoding", "decode", "decoded_attributes"]
 
 _RELATED = frozenset({"coordinates", *conventions.CF_RELATED_DATA})
 _DECODED = _RELATED | {
@@ -47,7 +49,17 @@ def decode(source: AbstractDataStore, decoders: Mapping[str, Any]) -> Dataset:
     variables, attributes = source.load()  # type: ignore[no-untyped-call]
     plain = _undecoded(variables, decoders) | _undecodable(variables, decoders)
     rest = {name: variable for name, variable in variables.items() if name not in plain}
-    decoded, attributes, coordinates = conventions.decode_cf_variables(rest, attributes, **decoders)
+    try:
+        decoded, attributes, coordinates = conventions.decode_cf_variables(rest, attributes, **decoders)
+    except ChunkmillError:
+        raise
+    except Exception as error:
+        for name, variable in rest.items():
+            _decode_alone(name, variable, decoders)
+        reason = f"xarray cannot decode it: {error}"
+        raise DatasetError(variable="", url="", reason=reason, hint="decode_cf=False opens it undecoded") from error
+    for name in rest.keys() & decoded.keys():
+        _name_in_errors(name, rest[name], decoded[name])
     data: dict[Any, Any] = {}
     coords: dict[Any, Any] = {}
     for name in variables:
@@ -59,6 +71,61 @@ def decode(source: AbstractDataStore, decoders: Mapping[str, Any]) -> Dataset:
     dataset = Dataset(data, coords=Coordinates(coords, indexes={}), attrs=attributes)
     dataset.set_close(source.close)
     return dataset
+
+
+def _decode_alone(name: Any, variable: Variable, decoders: Mapping[str, Any]) -> None:
+    """Raise the error of decoding one variable, if it cannot be decoded."""
+    try:
+        conventions.decode_cf_variables({name: variable.copy(deep=False)}, {}, **decoders)
+    except ChunkmillError:
+        raise
+    except Exception as error:
+        raise _NamedDecoding.of(name, variable).error(error) from error
+
+
+def _name_in_errors(name: Any, raw: Variable, decoded: Variable) -> None:
+    """Let the functions that decode values lazily name the variable in their errors."""
+    data: Any = decoded._data  # noqa: SLF001 - `data` would read what is lazy
+    named = None
+    while data is not None:
+        if callable(function := getattr(data, "func", None)):
+            named = named or _NamedDecoding.of(name, raw)
+            data.func = replace(named, function=function)
+        data = getattr(data, "array", None)
+
+
+def applied(attributes: Mapping[Any, Any]) -> str:
+    """Return the CF attributes among `attributes` as text for an error."""
+    found = [f"{key}={value!r:.60}" for key, value in attributes.items() if key in _DECODED or key == "units"]
+    return f" by {', '.join(found)}" if found else ""
+
+
+@dataclass(frozen=True)
+class _NamedDecoding:
+    """A function of xarray that decodes values, whose errors are a `DatasetError` of the variable."""
+
+    name: str
+    url: str
+    attributes: str
+    function: Callable[[Any], Any] | None = None
+
+    @classmethod
+    def of(cls, name: Any, raw: Variable) -> _NamedDecoding:
+        data: Any = raw._data  # noqa: SLF001 - `data` would read what is lazy
+        while hasattr(data, "array"):
+            data = data.array
+        return cls(str(name), getattr(data, "url", ""), applied(raw.attrs))
+
+    def __call__(self, values: Any) -> Any:
+        try:
+            return self.function(values)  # type: ignore[misc]
+        except Exception as error:
+            raise self.error(error) from error
+
+    def error(self, error: Exception) -> DatasetError:
+        reason = f"xarray cannot decode it{self.attributes}: {error}"
+        hint = f"decode_cf=False opens it undecoded, drop_variables=[{self.name!r}] leaves it out"
+        return DatasetError(variable=self.name, url=self.url, reason=reason, hint=hint)
 
 
 class ExpressionVariable(Variable):

@@ -35,8 +35,17 @@ from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import JSON, ArrayMetadata
 from chunkmill.model.user_values import as_dtype
 from chunkmill.nodes.new_array import describe_array, with_chunk_keys
+from chunkmill.xarray.decode import applied
 
-__all__ = ["NewVariable", "describe_variable", "encode_cf", "json_attributes", "missing_text", "with_lowered"]
+__all__ = [
+    "ENCODING_FAULTS",
+    "NewVariable",
+    "describe_variable",
+    "encode_cf",
+    "json_attributes",
+    "missing_text",
+    "with_lowered",
+]
 
 K = TypeVar("K")
 
@@ -56,6 +65,14 @@ _STORAGE = frozenset(
 _GRIDS = frozenset({"chunks", "shards", "preferred_chunks"})
 _CODECS = frozenset({"codecs", "compressors", "filters", "serializer"})
 _IGNORED = frozenset({"source", "original_shape", "preferred_chunks", "coordinates"})  # as xarray does
+ENCODING_FAULTS = (
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    LookupError,
+    AttributeError,
+    NotImplementedError,
+)  # of xarray
 _REFUSALS = (UnsupportedFeature, UnknownCodec, AlignmentError, RegionError, MetadataError)
 
 
@@ -102,10 +119,14 @@ def describe_variable(
     try:
         with np.errstate(all="ignore"):  # what becomes other numbers is refused
             encoded = _encoded(documents_format, name, variable, url)
-    except (ValueError, TypeError, OverflowError, NotImplementedError) as error:
+    except ENCODING_FAULTS as error:
         if isinstance(error, ChunkmillError):
             raise
-        raise DatasetError(variable=name, url=url, reason=f"xarray cannot encode it: {error}") from error
+        raise DatasetError(
+            variable=name,
+            url=url,
+            reason=f"xarray cannot encode it{applied(variable.encoding | variable.attrs)}: {error}",
+        ) from error
     encoding = {key: value for key, value in encoded.encoding.items() if key not in _IGNORED}
     if encoding.get("_FillValue", 0) is None:  # no marker, not even NaN; xarray's coders leave the key in the encoding
         del encoding["_FillValue"]

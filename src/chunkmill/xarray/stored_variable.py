@@ -26,11 +26,12 @@ from chunkmill.array.staleness import read_published
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
 from chunkmill.dask_arrays.kinds import as_kind
-from chunkmill.errors import DatasetError
+from chunkmill.errors import ChunkmillError, DatasetError
 from chunkmill.model.dtypes import integer_range
 from chunkmill.model.grid import Region
 from chunkmill.xarray.backend import dimension_names, open_variable
-from chunkmill.xarray.new_variable import encode_cf, missing_text
+from chunkmill.xarray.decode import applied
+from chunkmill.xarray.new_variable import ENCODING_FAULTS, encode_cf, missing_text
 
 __all__ = ["StoredVariable", "find_region", "match_dims", "stored_sizes"]
 
@@ -93,8 +94,8 @@ class StoredVariable:
         decoding = {} if like is None else _decoding(name, variable, like, array.url)
         try:
             encoding = conventions.decode_cf_variable(name, variable, **decoding).encoding
-        except (ValueError, OverflowError, TypeError) as error:
-            reason = f"its attributes cannot be decoded: {error}"
+        except ENCODING_FAULTS as error:
+            reason = f"its attributes cannot be decoded{applied(variable.attrs)}: {error}"
             raise DatasetError(variable=name, url=array.url, reason=reason) from error
         kept = {key: value for key, value in encoding.items() if key not in _STORAGE}
         return cls(name, array.url, variable.dims, array.dtype, dict(variable.attrs), kept, decoding)
@@ -113,23 +114,29 @@ class StoredVariable:
             lazy: Any = data
             return lazy.map_blocks(self.encode, dtype=self.dtype, meta=np.empty((0,) * data.ndim, self.dtype))
         values = np.asarray(data)
-        if self.dtype.kind in "TUSO":
-            return self.text(values)
         try:
+            if self.dtype.kind in "TUSO":
+                return self.text(values)
             if values.dtype.kind == "O" and "units" not in self.encoding:
                 dims = tuple(f"dim_{i}" for i in range(values.ndim))
                 values = ensure_dtype_not_object(Variable(dims, values), name=self.name).to_numpy()
             with np.errstate(all="ignore"):
                 encoded = self._numbers(values).compute(scheduler="synchronous")
-        except (ValueError, OverflowError, TypeError) as error:
+            return self.checked(values, encoded)
+        except ENCODING_FAULTS as error:
+            if isinstance(error, ChunkmillError):
+                raise
             raise self._inexact(error) from error
-        return self.checked(values, encoded)
 
     def decode(self, elements: NDArray[Any]) -> NDArray[Any]:
         """Return the decoded values of `elements`."""
         dims = self.dims if elements.ndim == len(self.dims) else tuple(f"dim_{i}" for i in range(elements.ndim))
         raw = Variable(dims, elements, dict(self.attributes))
-        return conventions.decode_cf_variable(self.name, raw, **self.decoding).to_numpy()
+        try:
+            return conventions.decode_cf_variable(self.name, raw, **self.decoding).to_numpy()
+        except ENCODING_FAULTS as error:
+            reason = f"its elements cannot be decoded{applied(self.attributes)}: {error}"
+            raise DatasetError(variable=self.name, url=self.url, reason=reason) from error
 
     def _numbers(self, values: NDArray[Any]) -> Any:
         """Return encoded values, of dask: then xarray does not change units for those that do not fit them."""
@@ -160,7 +167,7 @@ class StoredVariable:
             if not isinstance(marker, wanted):
                 raise missing_text(self.name, self.url)
             plain[missing] = marker
-        if other := next((v for v in plain.flat if not isinstance(v, wanted)), None):
+        if (other := next((v for v in plain.flat if not isinstance(v, wanted)), None)) is not None:
             reason = f"the store holds {wanted.__name__}, got {other!r:.60} of {type(other).__name__}"
             raise DatasetError(variable=self.name, url=self.url, reason=reason)
         elements = plain.astype(self.dtype)
@@ -227,7 +234,7 @@ class StoredVariable:
         least, most = (n + step * bool(n == marker) for n, step in zip(limits, (1, -1), strict=True))
         try:
             ends = tuple(self.decode(np.array([least, most], self.dtype)))
-        except (ValueError, OverflowError, TypeError):  # no dates so far away
+        except DatasetError:  # no dates so far away
             return ()
         return ends if ends[0] < ends[1] else ()
 
@@ -405,7 +412,11 @@ def _locate(dataset: Dataset, dim: Hashable, arrays: Mapping[str, StoredArray], 
     if not index.is_unique:
         reason = f"its values in the store are not unique: {index[index.duplicated()][0]!s} is there more than once"
         raise DatasetError(variable=str(dim), url=url, reason=reason, hint=f"pass region={{{dim!r}: slice(…)}}")
-    at = index.get_indexer(pd.Index(dataset[dim].to_numpy()))
+    try:
+        at = index.get_indexer(pd.Index(dataset[dim].to_numpy()))
+    except TypeError as error:  # of dates of another calendar
+        reason = f"its values are not of the kind of those in the store: {error}"
+        raise DatasetError(variable=str(dim), url=url, reason=reason, hint="convert them first") from error
     if (at < 0).any():
         missing = dataset[dim].to_numpy()[at < 0]
         reason = f"{len(missing)} values are not in the store: {missing[0]!s}"

@@ -26,7 +26,7 @@ from chunkmill.nodes.opening import array_at
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import Store
 from chunkmill.xarray.backend import dimension_names
-from chunkmill.xarray.new_variable import describe_variable, json_attributes, with_lowered
+from chunkmill.xarray.new_variable import ENCODING_FAULTS, describe_variable, json_attributes, with_lowered
 from chunkmill.xarray.publication import Growth, UnfinishedAppend, merged_attributes, resized
 from chunkmill.xarray.stored_variable import StoredVariable, find_region, match_dims, stored_sizes
 
@@ -196,7 +196,7 @@ def _labelled(dataset: Dataset, path: str, encoding: Mapping[str, Any], url: str
             raise TypeError(f"encoding[{name!r}]={own!r:.60}: expected a mapping, {{'dtype': …}}")
     try:
         variables, attributes = conventions.encode_dataset_coordinates(dataset)
-    except ValueError as error:
+    except ENCODING_FAULTS as error:
         raise DatasetError(variable="", url=url, reason=f"xarray cannot encode its coordinates: {error}") from error
     return LabelledGroup(path, dataset, variables, attributes, dict(encoding))
 

@@ -1,5 +1,7 @@
 """Repositories of Icechunk, opened by url."""
 
+from pathlib import Path
+
 import icechunk
 import numpy as np
 import pytest
@@ -46,11 +48,37 @@ def test_file_urls(repository):
         ("{place}/nothing|icechunk:", "cannot be opened"),
         ("ftp://host/x|icechunk:", "no storage for ftp://"),
         ("{place}|icechunk:a", "names the node 'a'"),
+        (__file__ + "|icechunk:", "there is a file"),
     ],
 )
 def test_what_is_not_there_is_one_error(repository, url, reason):
     with pytest.raises(StoreError, match=reason):
         open_store(url.format(place=repository[0]))
+
+
+def test_a_branch_that_was_deleted_is_named(repository):
+    place, _ = repository
+    store = open_store(f"{place}|icechunk:@branch.old")
+    icechunk.Repository.open(icechunk.local_filesystem_storage(place)).delete_branch("old")
+    with pytest.raises(StoreError, match="the branch 'old' of the repository cannot be opened"):
+        store.set("a/c/0", b"1234")
+
+
+def test_a_repository_that_cannot_be_made_is_one_error(tmp_path):
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "other").write_bytes(b"1")
+    store = open_store(f"{tmp_path}/r|icechunk:", creates=True)
+    with pytest.raises(StoreError, match="clean prefixes"):
+        store.set("zarr.json", b"{}")
+
+
+def test_a_snapshot_that_cannot_be_read_is_not_an_absent_node(repository):
+    place, _ = repository
+    for snapshot in Path(place, "snapshots").iterdir():
+        snapshot.write_bytes(b"garbage")
+    store = open_store(f"{place}|icechunk:")
+    with pytest.raises(StoreError):
+        store.get("a/zarr.json")
 
 
 def test_objects_of_icechunk_are_stores(repository):

@@ -8,6 +8,7 @@ from xarray.backends.common import AbstractDataStore
 from xarray.backends.store import StoreBackendEntrypoint
 
 import chunkmill as cm
+from chunkmill.errors import ChunkError, DatasetError
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.decode import _undecoded, array_encoding, decode, decoded_attributes
 
@@ -133,3 +134,44 @@ def test_an_encoded_marker_is_decoded():
 
 def test_axes_of_n5_are_not_an_attribute():
     assert "axes" not in decoded_attributes(array("n5").stored, masked=False)
+
+
+WRONG = {
+    "units": ({"units": "furlongs since 2000-01-01"}, "i4"),
+    "date": ({"units": "days since yesterday"}, "i4"),
+    "calendar": ({"units": "days since 2000-01-01", "calendar": 5}, "i4"),
+    "far": ({"units": "days since 2000-01-01", "calendar": "noleap", "scale_factor": 1e18}, "i4"),
+    "duration": ({"units": "days", "dtype": "timedelta64[zz]"}, "i4"),
+    "text as factor": ({"scale_factor": "two"}, "i4"),
+    "list as factor": ({"scale_factor": [2.0, 3.0]}, "i4"),
+    "dict as offset": ({"add_offset": {"a": 1}}, "i4"),
+    "dict as marker": ({"missing_value": {"a": 1}}, "i4"),
+    "number as coordinates": ({"coordinates": 5}, "i4"),
+    "list as bounds": ({"bounds": ["b"], "units": "days since 2000-01-01"}, "i4"),
+    "characters": ({"_Encoding": "nonsense"}, "S2"),
+}
+
+
+@pytest.mark.parametrize("chunks", [None, {}])
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_attributes_are_one_error_that_names_the_variable(name, chunks):
+    attributes, dtype = WRONG[name]
+    url = f"memory://wrong-{name}-{chunks is None}"
+    wrong = {"shape": (4,), "dtype": dtype, "chunks": (2,), "dimension_names": ["x"], "attributes": attributes}
+    cm.create_array(url, "v", **wrong)[...] = np.arange(4).astype(dtype)
+    cm.create_array(url, "good", shape=(4,), dtype="i4", chunks=(2,), dimension_names=["x"])
+    with pytest.raises(DatasetError, match=r"variable 'v' in memory://wrong.* by .*drop_variables=\['v'\]"):
+        xr.open_dataset(url, engine="chunkmill", chunks=chunks).load(scheduler="sync" if chunks is not None else None)
+    with pytest.raises(DatasetError, match="variable 'v'"):
+        xr.open_datatree(url, engine="chunkmill").load()
+    assert "v" in xr.open_dataset(url, engine="chunkmill", decode_cf=False).load()
+    assert "v" not in xr.open_dataset(url, engine="chunkmill", drop_variables=["v"]).load()
+
+
+def test_a_chunk_that_fails_is_not_an_error_of_decoding():
+    store = MemoryStore()
+    one = {"shape": (4,), "dtype": "i4", "chunks": (2,), "codecs": "gzip", "dimension_names": ["x"]}
+    cm.create_array(store, "v", **one, attributes={"scale_factor": 2.0, "units": "days since 2000-01-01"})[...] = 1
+    store.set("v/c/0", b"not gzip")
+    with pytest.raises(ChunkError):
+        xr.open_dataset(store, engine="chunkmill").load()

@@ -133,3 +133,21 @@ def test_lazy_values_stay_lazy():
     encoded = encode_cf(xr.Variable("x", da.ones(4, chunks=2), encoding={"scale_factor": 0.5}), "v")
     assert isinstance(encoded.data, da.Array)
     assert encoded.data.compute(scheduler="sync").tolist() == [2] * 4
+
+
+@pytest.mark.parametrize(
+    ("values", "encoding"),
+    [
+        (np.array(["2000-01-03"], "M8[ns]"), {"units": "furlongs since 2000-01-01"}),
+        (np.array(["2000-01-03"], "M8[ns]"), {"units": "days since 2000-01-01", "calendar": 5}),
+        (np.array([5], "m8[s]").astype("m8[ns]"), {"units": 3}),
+        (np.array([5], "m8[s]").astype("m8[ns]"), {"units": "furlongs"}),
+        (np.array([1.5]), {"scale_factor": "two"}),
+        (np.array([1.5]), {"dtype": "nonsense"}),
+        (np.array(["a"]), {"_Encoding": "nonsense", "dtype": "S1"}),
+    ],
+    ids=str,
+)
+def test_encodings_that_xarray_cannot_apply_are_named(values, encoding):
+    with pytest.raises(DatasetError, match=f"variable 'v'.* by .*{next(iter(encoding))}="):
+        described(values, strict=True, **encoding)

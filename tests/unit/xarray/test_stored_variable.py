@@ -1,5 +1,6 @@
 """Variables against existing arrays."""
 
+import cftime
 import dask.array as da
 import numpy as np
 import pytest
@@ -109,3 +110,38 @@ def test_regions(arrays):
 def test_regions_that_cannot_be_found(arrays, coordinates, region, message):
     with pytest.raises(DatasetError, match=message):
         find_region(xr.Dataset(coords={"t": coordinates}), region, arrays, "")
+
+
+def dates(calendar, year=2000):
+    return np.array([cftime.datetime(year, 1, 1 + day, calendar=calendar) for day in range(2)], object)
+
+
+@pytest.mark.parametrize(
+    ("array", "values"),
+    [
+        (stored(dtype="M8[ns]"), np.arange(2)),
+        (stored(dtype="m8[s]"), np.array([0.5, 1.5])),
+        (stored(dtype="str", values=("a", "b")), np.arange(2)),
+        (stored(dtype="i4"), np.array(["a", "b"])),
+        (stored(dtype="i4"), np.array([{}, {}], object)),
+        (stored(units="days since 2000-01-01", calendar="noleap"), dates("360_day")),
+        (stored(units="days since 2000-01-01"), np.array([*dates("noleap")[:1], "a"], object)),
+    ],
+    ids=str,
+)
+def test_values_of_another_kind_are_one_error(array, values):
+    with pytest.raises(DatasetError, match="variable 't'"):
+        variable(array, xr.Variable("t", values)).encode(values)
+
+
+def test_dates_of_another_calendar_are_not_located():
+    array = stored(values=(0, 1), units="days since 2000-01-01", calendar="noleap")
+    dataset = xr.Dataset({"v": ("t", [1, 2])}, {"t": xr.Variable("t", dates("360_day"))})
+    with pytest.raises(DatasetError, match="not of the kind of those in the store"):
+        find_region(dataset, "auto", {"t": array}, "memory://")
+
+
+def test_elements_out_of_the_range_of_dates_are_one_error():
+    array = stored(dtype="i8", units="days since 2000-01-01", calendar="noleap")
+    with pytest.raises(DatasetError, match="cannot be decoded by units='days since 2000-01-01', calendar='noleap'"):
+        variable(array, xr.Variable("t", dates("noleap"))).decode(np.array([0, 2**60]))
