@@ -54,10 +54,16 @@ def decode(source: AbstractDataStore, decoders: Mapping[str, Any]) -> Dataset:
     except ChunkmillError:
         raise
     except Exception as error:
+        conventions.decode_cf_variables({}, {}, **decoders)  # raises where it has no such argument
+        named = None
         for name, variable in rest.items():
             _decode_alone(name, variable, decoders)
-        reason = f"xarray cannot decode it: {error}"
-        raise DatasetError(variable="", url="", reason=reason, hint="decode_cf=False opens it undecoded") from error
+            named = _NamedDecoding.of(name, variable)
+        if named is None:
+            raise
+        reason = f"xarray cannot decode its variables together: {error}"
+        hint = "decode_cf=False opens it undecoded"
+        raise DatasetError(variable="", url=named.url, reason=reason, hint=hint) from error
     for name in rest.keys() & decoded.keys():
         _name_in_errors(name, rest[name], decoded[name])
     data: dict[Any, Any] = {}

@@ -175,3 +175,8 @@ def test_a_chunk_that_fails_is_not_an_error_of_decoding():
     store.set("v/c/0", b"not gzip")
     with pytest.raises(ChunkError):
         xr.open_dataset(store, engine="chunkmill").load()
+
+
+def test_an_argument_that_xarray_does_not_have_is_no_error_of_a_variable():
+    with pytest.raises(TypeError, match="gruop"):
+        decode(Variables(DECODED), {"gruop": "a"})
