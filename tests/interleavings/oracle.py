@@ -164,6 +164,7 @@ class Oracle:
             if self.scenario.operations[actor].name == "reader" and run.outcomes[actor].kind == "done":
                 begins = [other.upper()] if self.scenario.operations[other].begins is not None else []
                 allowed = [self._serial(order).views for order in ("", *begins, other)]
+                allowed += _without(allowed, self._deleted_by([other]))
                 for name, seen in self._without_traces(run.outcomes[actor].value, allowed, [other]).items():
                     strange = _strange(seen, [each[name] for each in allowed])
                     yield from (f"the reader saw {text}" for text in strange)
@@ -188,13 +189,7 @@ class Oracle:
         views = self._without_traces(found, allowed, unfinished)
         if any(self._is_whole(self._without_traces(found, [each], unfinished), each, allowed) for each in allowed):
             return
-        gone = [
-            {
-                name: {p: s for p, s in view.items() if not any(is_within(p, each) for each in deleted)}
-                for name, view in each_order.items()
-            }
-            for each_order in (allowed if deleted else ())
-        ]
+        gone = _without(allowed, deleted)
         older = {"consolidated": [self._serial(order).views for order in stale]}
         strange = [
             text
@@ -210,13 +205,13 @@ class Oracle:
         ):
             yield f"check does not name what is wrong ({checked}): {_differences(views, allowed[0])}"
 
-    def _deleted_by(self, died: Sequence[str]) -> list[str]:
-        """Return the paths of nodes that one that died may have deleted, to replace them."""
+    def _deleted_by(self, actors: Sequence[str]) -> list[str]:
+        """Return the paths at which these delete a node before there is the new one."""
         paths = dict(zip("ab", self.scenario.paths, strict=True))
         is_deleted_first = self.scenario.format == "zarr3-draft"  # below the root, in two prefixes
         return [
             paths[actor]
-            for actor in died
+            for actor in actors
             if is_deleted_first and paths[actor] and self.scenario.operations[actor].replaces
         ]
 
@@ -325,6 +320,18 @@ def _is_over(key: str, value: bytes) -> bool:
         return (key.endswith(PLAN) and b'"over": true' in value) or key.endswith(DELETED_NODES)
     name = key.rpartition("/")[2]
     return name.startswith(TAG_PREFIX)
+
+
+def _without(orders: Sequence[Views], paths: Sequence[str]) -> list[Views]:
+    """Return the views without the nodes at some paths and all below them; nothing where there are no paths."""
+
+    def stays(path: str) -> bool:
+        return not any(is_within(path, each) for each in paths)
+
+    return [
+        {name: {path: shown for path, shown in view.items() if stays(path)} for name, view in views.items()}
+        for views in (orders if paths else ())
+    ]
 
 
 def _differences(views: Views, order: Views) -> str:
