@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 WITHOUT_POSIX = """
-import os, shutil, signal, sys, time
+import multiprocessing.popen_fork, os, shutil, signal, sys, time
 import dask.array, distributed, xarray, pytest  # which have their own ways on Windows
 try:
     import trio  # has as well: hypothesis imports it where it is installed
@@ -31,6 +31,7 @@ UNKNOWN_TO_WINDOWS = {
 for module, names in UNKNOWN_TO_WINDOWS.items():
     for name in names.split():
         vars(module).pop(name, None)
+multiprocessing.popen_fork.Popen.kill = multiprocessing.popen_fork.Popen.terminate  # as on Windows
 os.supports_fd.discard(os.utime)
 shutil._use_fd_functions = False  # as it finds out when it is imported
 from chunkmill.stores import posix_file
