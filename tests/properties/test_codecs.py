@@ -68,9 +68,6 @@ def chains(draw, shape, dtype, depth=2):
     else:
         serializer = NamedConfig("bytes", {"endian": draw(st.sampled_from(["little", "big"]))})
     compressors = list(parse_codecs(draw(st.lists(COMPRESSORS, max_size=2)), np.dtype("u1"))[1:])
-    if draw(st.integers(0, 3)) == 0:
-        inside = [{"name": codec.name, "configuration": dict(codec.configuration)} for codec in compressors]
-        compressors = [NamedConfig("conditional", {"codecs": inside})]
     return [*filters, serializer, *compressors]
 
 
