@@ -1,0 +1,53 @@
+"""Code lines and files of each room: figures that only shrink."""
+
+from pathlib import Path
+
+from support.code_lines import code_lines
+
+PACKAGE = Path(__file__).parents[2] / "src" / "chunkmill"
+
+MOST = {  # room: (code lines, files that hold code)
+    "array": (1786, 12),
+    "checks": (1206, 5),
+    "cli": (1257, 6),
+    "codecs": (2691, 18),
+    "conversion": (4983, 24),
+    "dask_arrays": (2663, 15),
+    "display": (380, 3),
+    "face": (514, 5),
+    "formats": (3659, 19),
+    "jobs": (104, 1),
+    "journal": (1144, 10),
+    "model": (2414, 10),
+    "nodes": (3528, 16),
+    "pyramids": (1576, 8),
+    "references": (949, 5),
+    "runtime": (2306, 14),
+    "scans": (1563, 7),
+    "stores": (5597, 23),
+    "transforms": (1444, 5),
+    "xarray": (2274, 10),
+    "zarr_python": (280, 3),
+}
+"""A room that has become smaller gets its new figures here; none is ever raised."""
+
+
+def counted():
+    rooms = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        room = path.relative_to(PACKAGE).parts[0] if path.parent != PACKAGE else "face"
+        n_lines, n_files = rooms.get(room, (0, 0))
+        own = code_lines(path.read_text("utf-8"))
+        rooms[room] = n_lines + own, n_files + (own > 0)
+    return rooms
+
+
+def test_no_room_grows():
+    rooms = counted()
+    assert len(rooms) > 15
+    over = {
+        room: (now, MOST.get(room, (0, 0)))
+        for room, now in rooms.items()
+        if any(map(int.__gt__, now, MOST.get(room, (0, 0))))
+    }
+    assert not over, "code lines and files now, and at most"
