@@ -127,7 +127,7 @@ def dates(calendar, year=2000):
         (stored(units="days since 2000-01-01", calendar="noleap"), dates("360_day")),
         (stored(units="days since 2000-01-01"), np.array([*dates("noleap")[:1], "a"], object)),
     ],
-    ids=str,
+    ids=["numbers for times", "parts of seconds", "numbers for texts", "texts", "objects", "360_day", "mixed"],
 )
 def test_values_of_another_kind_are_one_error(array, values):
     with pytest.raises(DatasetError, match="variable 't'"):
