@@ -264,24 +264,17 @@ class FsspecStore:
 
     def list_prefix(self, prefix: str) -> Iterator[str]:
         """Yield every key that starts with `prefix`."""
-        check_prefix(prefix)
-        opened = self._open()
-        if opened.service.is_http:
-            for name in self.list_dir(prefix):
-                yield from self.list_prefix(prefix + name) if name.endswith("/") else [prefix + name]
-            return
-        opened.fs.invalidate_cache()  # or others' changes stay unseen
-        paths: Iterable[str] = self._blocking(prefix, lambda: opened.find(opened.path(prefix))) or ()
-        yield from (prefix + name for name in opened.names_below(prefix, paths))
+        yield from (key for key, _ in self.list_sizes(prefix))
 
     def list_sizes(self, prefix: str) -> Iterator[tuple[str, int | None]]:
         """Yield every key that starts with `prefix` with its size, ``None`` where the service's listing has none."""
         check_prefix(prefix)
         opened = self._open()
         if opened.service.is_http:
-            yield from ((key, None) for key in self.list_prefix(prefix))
+            for name in self.list_dir(prefix):
+                yield from self.list_sizes(prefix + name) if name.endswith("/") else [(prefix + name, None)]
             return
-        opened.fs.invalidate_cache()
+        opened.fs.invalidate_cache()  # or others' changes stay unseen
         found: Mapping[str, Any] = self._blocking(prefix, lambda: opened.find(opened.path(prefix))) or {}
         for path, info in found.items():
             yield from ((prefix + name, info.get("size")) for name in opened.names_below(prefix, [path]))

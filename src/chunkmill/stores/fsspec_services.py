@@ -34,6 +34,9 @@ __all__ = [
 
 ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
+N_ATTEMPTS = 5
+"""How often a value is put: one more for each folder that another process makes at the same time."""
+
 Fetched = tuple[bytes, str | None]
 
 ARCHIVE_PROTOCOLS = frozenset({"zip", "libarchive"})  # those that decompress, and tell sizes before
@@ -114,14 +117,20 @@ class Service:
         return len((await self.fetch(path, None))[0]) if size is None else size
 
     async def put(self, path: str, value: bytes) -> bool:
-        """Store a value; return true."""
-        try:
-            await self._run("pipe_file", path, value)
-        except FileNotFoundError:
-            if self.is_async:  # no directories in object stores: what is missing stays so
-                raise
-            await self._run("makedirs", path.rpartition("/")[0], exist_ok=True)
-            await self._run("pipe_file", path, value)
+        """Store a value; return true. Others may make and remove the same folders at the same time."""
+        for n_left in reversed(range(N_ATTEMPTS)):
+            try:
+                await self._run("pipe_file", path, value)
+                break
+            except FileNotFoundError:
+                if self.is_async or not n_left:  # no directories in object stores: what is missing stays so
+                    raise
+            self.fs.invalidate_cache()
+            try:
+                await self._run("makedirs", path.rpartition("/")[0], exist_ok=True)
+            except Exception:  # what it is where another made one of them first, each filesystem says in its own way
+                if n_left == 1:
+                    raise
         return True
 
     async def put_if(self, path: str, value: bytes | None, version: str | None) -> bool:

@@ -89,3 +89,34 @@ def test_a_folder_that_cannot_be_listed_is_an_error():
         list(store.list_sizes("c/"))
     assert list(store.list_prefix("c/0/")) == ["c/0/0"]
     assert open_filesystem("memory://root", {}, Half).fs.find("/root/c") == ["/root/c/0/0"]  # its own
+
+
+class Contended(MemoryFileSystem):
+    """Another process makes the same folders, one before each call, or may make them where this one may not."""
+
+    store, pseudo_dirs, is_allowed = {}, [""], True
+
+    def pipe_file(self, path, value, mode="overwrite", **options):
+        if not self.isdir(path.rpartition("/")[0]):
+            raise FileNotFoundError(path)
+        super().pipe_file(path, value, mode, **options)
+
+    def makedirs(self, path, exist_ok=False):
+        if not self.is_allowed:
+            raise PermissionError(path)
+        names = self._strip_protocol(path).split("/")
+        folders = ["/".join(names[:n]) for n in range(2, len(names) + 1)]
+        if missing := [folder for folder in folders if not self.isdir(folder)]:
+            self.pseudo_dirs.append(missing[0])
+            raise FileExistsError(missing[0])
+
+
+def test_folders_that_another_process_makes_at_the_same_time(monkeypatch):
+    """Two processes that wrote to a new place: one was told that it does not exist."""
+    store = FsspecStore("memory://contended", {}, Contended)
+    store.set("own/0/k", b"1")
+    assert store.set_if("own/1/k", b"2", None)
+    assert [store.get(f"own/{i}/k") for i in (0, 1)] == [b"1", b"2"]
+    monkeypatch.setattr(Contended, "is_allowed", False)
+    with pytest.raises(StoreError, match="PermissionError"):
+        store.set("other/k", b"1")
