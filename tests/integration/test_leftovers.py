@@ -1,8 +1,9 @@
-"""What a killed replacement leaves is removed, in the store and next to it (P8) (P8)."""
+"""What a killed replacement leaves is removed, in the store and next to it (P8)."""
 
 import subprocess
 import sys
 
+import dask.array as da
 import numpy as np
 import pytest
 from support.systems import NEEDS_NEW_NAMES
@@ -95,3 +96,19 @@ def test_a_new_node_that_is_complete_stays_for_a_day(tmp_path, monkeypatch):
     monkeypatch.setattr(posix_file, "_now_in", lambda _: now)
     cm.check(tmp_path / "s.zarr", repair=True)
     assert not left.exists()
+
+
+REFUSED = {
+    "convert": lambda source, target: cm.convert(source, target),
+    "to_store": lambda _, target: cm.to_store(da.ones(4, chunks=2), target, "a", resume=True),
+}
+
+
+@pytest.mark.parametrize("call", REFUSED)
+def test_a_job_that_is_refused_leaves_no_folder(tmp_path, call):
+    source, target = tmp_path / "s.zarr", tmp_path / "t.zarr"
+    for each in (source, target):
+        cm.create_array(each, "a", shape=(4,), dtype="i4", chunks=(2,))
+    with pytest.raises(cm.errors.NodeExists):
+        REFUSED[call](source, target)
+    assert sorted(path.name for path in target.iterdir()) == ["a", "zarr.json"]

@@ -26,7 +26,7 @@ from typing import Any
 from uuid import uuid4
 
 from chunkmill.array.threads import at_once
-from chunkmill.errors import JobError, NodeExists
+from chunkmill.errors import ChunkmillError, JobError, NodeExists
 from chunkmill.hints import Hint
 from chunkmill.journal import plans
 from chunkmill.journal.commit import forget_tag, is_in_place
@@ -202,10 +202,6 @@ class Journal:
         self.run = self.run or f"{new_run()}{self.fingerprint[:_RUN_OF_PLAN]}"
         return self.run
 
-    def documents(self, plan: bytes) -> dict[str, bytes]:
-        """Return the documents that a stored plan holds."""
-        return (Plan.parsed(plan) or Plan()).documents
-
     def check_dead(self) -> None:
         """Raise `JobError` where a client is at work on a job at the target, which is not to be discarded then."""
         if (value := plans.awaited(self.store, self.plan_key)) is None:
@@ -323,8 +319,12 @@ class Journal:
     def running(self, says: Callable[[], Mapping[str, Any]] | None = None) -> Iterator[None]:
         """Run tasks inside, after `resume` or `begin`: they may write until this ends or the job is discarded."""
         self.heartbeat = Heartbeat(self.store, f"{self.prefix}{RUNNING}{uuid4().hex[:8]}", self.job)
-        with self.heartbeat.running(says):
-            yield
+        try:
+            with self.heartbeat.running(says):
+                yield
+        except ChunkmillError:  # nothing had begun, or others have ended it
+            clear_journal(self.store, self.prefix)
+            raise
 
     def is_joined(self) -> bool:
         """Return whether another client has resumed this run: one that died may have made what is there."""
@@ -379,7 +379,7 @@ class Journal:
         remove_folder(self.store, self.prefix)
         if others:
             time.sleep(CHECK_SECONDS)
-            self.tidy()
+            clear_journal(self.store, self.prefix)
 
     def discard(self) -> bool:
         """Delete the journal, the plan first, since records without a plan are ignored; return whether there was one.
@@ -396,7 +396,7 @@ class Journal:
             clear_journal(self.store, self.prefix, ended=others)
         if others:
             time.sleep(CHECK_SECONDS)
-            self.tidy()
+            clear_journal(self.store, self.prefix)
         self.interrupted = known.run
         return plan is not None
 
@@ -425,10 +425,6 @@ class Journal:
         remove_folder(self.store, f"{self.prefix}{RUNNING}")
         if not remove_folder(self.store, self.prefix):
             clear_journal(self.store, self.prefix)
-
-    def tidy(self) -> None:
-        """Delete the records of tasks that ended after their job, which another process had joined and ended."""
-        clear_journal(self.store, self.prefix)
 
     def _tag_staged(self) -> None:
         """Tag what is staged as this run's: nothing else is committed, and that once."""

@@ -16,7 +16,7 @@ from chunkmill.hints import Hint
 from chunkmill.journal.heartbeat import HEARTBEAT_SECONDS, alive_briefly, clock
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.names import PLAN, new_run
-from chunkmill.journal.plans import is_of_run, watch_client
+from chunkmill.journal.plans import Plan, is_of_run, watch_client
 from chunkmill.journal.unfinished import UnfinishedJob, described, jobs_at, with_state
 from chunkmill.model.metadata import is_within
 from chunkmill.stores import conflicts
@@ -150,7 +150,7 @@ def leased_briefly(store: Store, path: str, job: str) -> Iterator[Lease]:
                 raise JobError(job=job, reason="it took so long that another writer took over", hint="try again")
 
         try:
-            before = {} if dead is None else journal.documents(dead)
+            before = {} if dead is None else (Plan.parsed(dead) or Plan()).documents
             yield Lease(journal.run, dead is not None, before, check)
         except BaseException:
             with suppress(OSError, JobError):
@@ -167,7 +167,7 @@ def _begun_instead(journal: Journal) -> bytes | None:
     dead: bytes | None = None
     version: str | None = None
     while True:
-        if _takes_over(journal, version, {} if dead is None else journal.documents(dead), waits=False):
+        if _takes_over(journal, version, {} if dead is None else (Plan.parsed(dead) or Plan()).documents, waits=False):
             return dead
         found = _dead(journal, lambda job: job.is_lease)
         dead, version = (None, None) if found is None else found[1:]
@@ -207,8 +207,8 @@ def _interrupted(journal: Journal) -> tuple[str | None, dict[str, bytes], bool]:
     found = _dead(journal, lambda job: job.is_block_write)
     if found is None:
         return None, {}, False
-    job, value, version = found
-    return version, journal.documents(value) if job.is_lease else {}, not job.is_lease
+    job, _, version = found
+    return version, job.documents if job.is_lease else {}, not job.is_lease
 
 
 def _dead(

@@ -262,45 +262,41 @@ def _run_inside(
             withdraw_published(job.store, job.path)
             interrupted = journal.discard()  # before the values that it records are deleted
     monitor.check()
-    try:
-        # before it begins: without a heartbeat others take it for interrupted
-        with journal.running(monitor.shown), ExitStack() as held:
-            if documents is None:
-                job, documents = _prepare(job, journal)
-            held.enter_context(job.leases(journal.name_run()))
-            stages = _begun_stages(job, journal, documents, scheduler) if begins else _resumed_stages(job, journal)
-            declare_arrays(job.targets)
-            recorded = journal.records.names() if journal.keeps_records or not begins else []
-            monitor.begin(journal.run, journal.heartbeat, resumes=not begins)
-            if not job.store.compares_versions:
-                LOG.warning("%s: the store cannot compare versions, and guards what writers share by a lock", job.name)
-            stores = (job.store, *job.writes, *(source.store for source in job.sources))
-            with remove_partial_files(job.targets, after_death=interrupted), stores_watched(job.name, stores, monitor):
-                results = run_stages(
-                    stages,
-                    name=job.name,
-                    scheduler=scheduler,
-                    needs=needs,
-                    journal=journal,
-                    done=[(stage, task) for stage, task, _ in recorded],
-                    progress=progress,
-                    monitor=monitor,
-                    tasks_at_once=job.tasks_at_once,
-                )
-            check = job.check_result or _nothing
-            look = partial(job.store.get_versioned, journal.plan_key)
-            *_, plan = at_once(job.store, lambda: journal.check(now=True), check, look)
-            make_durable(job.store)  # the chunks before their documents, and those before the journal goes
-            written = job.publish(documents)
-            commit()
-            make_durable(job.store)
-            if interrupted:
-                remove_partial_files_near(job.store, written or ())
-            held.close()  # while the same job can still be resumed
-            journal.finish(plan)
-    except JobError:
-        journal.tidy()
-        raise
+    # before it begins: without a heartbeat others take it for interrupted
+    with journal.running(monitor.shown), ExitStack() as held:
+        if documents is None:
+            job, documents = _prepare(job, journal)
+        held.enter_context(job.leases(journal.name_run()))
+        stages = _begun_stages(job, journal, documents, scheduler) if begins else _resumed_stages(job, journal)
+        declare_arrays(job.targets)
+        recorded = journal.records.names() if journal.keeps_records or not begins else []
+        monitor.begin(journal.run, journal.heartbeat, resumes=not begins)
+        if not job.store.compares_versions:
+            LOG.warning("%s: the store cannot compare versions, and guards what writers share by a lock", job.name)
+        stores = (job.store, *job.writes, *(source.store for source in job.sources))
+        with remove_partial_files(job.targets, after_death=interrupted), stores_watched(job.name, stores, monitor):
+            results = run_stages(
+                stages,
+                name=job.name,
+                scheduler=scheduler,
+                needs=needs,
+                journal=journal,
+                done=[(stage, task) for stage, task, _ in recorded],
+                progress=progress,
+                monitor=monitor,
+                tasks_at_once=job.tasks_at_once,
+            )
+        check = job.check_result or _nothing
+        look = partial(job.store.get_versioned, journal.plan_key)
+        *_, plan = at_once(job.store, lambda: journal.check(now=True), check, look)
+        make_durable(job.store)  # the chunks before their documents, and those before the journal goes
+        written = job.publish(documents)
+        commit()
+        make_durable(job.store)
+        if interrupted:
+            remove_partial_files_near(job.store, written or ())
+        held.close()  # while the same job can still be resumed
+        journal.finish(plan)
     flush(job.store)
     return JobResult(tuple(results), time.perf_counter() - start)
 
