@@ -99,7 +99,7 @@ def test_a_new_node_that_is_complete_stays_for_a_day(tmp_path, monkeypatch):
 
 
 REFUSED = {
-    "convert": lambda source, target: cm.convert(source, target),
+    "convert": cm.convert,
     "to_store": lambda _, target: cm.to_store(da.ones(4, chunks=2), target, "a", resume=True),
 }
 
