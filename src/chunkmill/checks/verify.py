@@ -492,7 +492,6 @@ def verify(
     seed: int = 0,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
-    storage_options_b: Mapping[str, Any] | None = None,
     progress: bool | str | None = None,
 ) -> VerifyReport:
     """Compare two arrays or groups, chunk by chunk, in parallel on the current dask scheduler.
@@ -515,8 +514,6 @@ def verify(
         Seed of the random choice of the sample.
     storage_options, target_storage_options : dict, optional
         Options for the filesystems of `a` and of `b`, as in fsspec; `b` uses those of `a` by default.
-    storage_options_b : dict, optional
-        Older name of `target_storage_options`.
     progress : bool or str, optional
         Show a bar, as in `Plan.run`.
 
@@ -545,8 +542,7 @@ def verify(
     True
     """
     first = open_or_compute(a, storage_options)
-    options = (each for each in (target_storage_options, storage_options_b, storage_options) if each is not None)
-    second = open_or_compute(b, next(options, None))
+    second = open_or_compute(b, storage_options if target_storage_options is None else target_storage_options)
     arrays = [] if region is None else [each for each in walk(first) if isinstance(each, StoredArray)]
     crop = cropping_of_images(region, first, arrays)
     return compare(first, second, crop=crop, sample=sample, seed=seed, progress=progress)

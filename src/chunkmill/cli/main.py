@@ -1,9 +1,8 @@
 """Commands of ``chunkmill``: each calls one public function and prints its result.
 
-Also available as ``dask chunkmill …``, by the entry point ``dask_cli``. Not here: the commands
-that write a node again (`chunkmill.cli.convert`) or make reference sets (`chunkmill.cli.references`), arguments and
-options (`chunkmill.cli.options`). Names of `chunkmill` are imported when they are used, and so is all that imports
-dask: help texts, completion and errors of usage do not wait for it.
+Also available as ``dask chunkmill …``, by the entry point ``dask_cli``. Not here: arguments and options
+(`chunkmill.cli.parameters`, `chunkmill.cli.options`). Names of `chunkmill` are imported when they are used, and so is
+all that imports dask: help texts, completion and errors of usage do not wait for it.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from copy import copy
 from typing import Any
@@ -19,27 +17,22 @@ from typing import Any
 import click
 
 import chunkmill as cm
-from chunkmill.cli.convert import convert, pyramid, rechunk
-from chunkmill.cli.doctor import doctor
 from chunkmill.cli.options import (
     CONSOLIDATED,
-    JSON_FLAG,
-    KEY_VALUE,
-    PLACE,
-    errors_shown,
-    examples,
+    JSON,
+    command,
+    is_json,
+    job_options,
+    path_option,
     plain,
-    region_option,
     run_options,
+    run_plan,
     say,
-    scheduled,
+    say_json,
     show,
-    storage_option,
-    store_options,
     viewed,
-    viewed_options,
 )
-from chunkmill.cli.references import refs, scan
+from chunkmill.cli.parameters import KEY_VALUE, PLACE, options_of
 from chunkmill.errors import JobError
 
 __all__ = ["main"]
@@ -75,16 +68,15 @@ def main() -> None:
     """
 
 
-@main.command(
-    short_help="Describe an array or a group.",
-    epilog=examples(
-        "chunkmill info volume.n5 --path s0",
-        "chunkmill info -r weather.zarr",
-        "chunkmill info --missing --json archive.zarr",
-    ),
-)
-@click.argument("url", type=PLACE)
-@viewed_options
+# --------------------------------------------------------------------------------------------------------------------
+# Look at stores
+
+_node = options_of("open", "url", only=["path", "storage_options"])
+
+
+@command(main, "Describe an array or a group.")
+@_node
+@CONSOLIDATED
 @click.option(
     "--missing",
     is_flag=True,
@@ -93,66 +85,53 @@ def main() -> None:
 @click.option(
     "-r", "--recursive", is_flag=True, help="Dimensions, variables and attributes of all below, like ncdump -h."
 )
-def info(
-    url: str,
-    path: str,
-    storage_options: Mapping[str, Any] | None,
-    *,
-    as_json: bool,
-    consolidated: bool | None,
-    missing: bool,
-    recursive: bool,
-) -> None:
+@JSON
+def info(*, missing: bool, recursive: bool, **place: Any) -> None:
     """Describe the array or group at URL: metadata, codecs, chunk sizes, attributes.
 
     With --missing also what is stored of it: absent chunks, bytes, and the compression ratio: decoded bytes divided
     by stored bytes.
+
+    Example commands:
+      chunkmill info volume.n5 --path s0
+      chunkmill info -r weather.zarr
+      chunkmill info --missing --json archive.zarr
     """
     from chunkmill.cli.node_facts import describe, facts_text, headers  # noqa: PLC0415 - slow to import
     from chunkmill.nodes.opening import walk_openable  # noqa: PLC0415
 
-    with errors_shown():
-        node = cm.open(url, path, storage_options=storage_options, consolidated=consolidated)
-        if recursive and not as_json:
-            say(headers(node.stored))
-            return
-        if recursive:
-            found = [plain(describe(below, count=missing)) for below in walk_openable(node.stored)]
-            say(json.dumps(found, indent=2, allow_nan=False))
-            return
-        facts = describe(node.stored, count=missing)
-    say(json.dumps(plain(facts), indent=2, allow_nan=False) if as_json else facts_text(facts))
+    node = cm.open(**place).stored
+    if recursive and is_json():
+        say_json([describe(below, count=missing) for below in walk_openable(node)])
+    elif recursive:
+        say(headers(node))
+    else:
+        facts = describe(node, count=missing)
+        say_json(facts) if is_json() else say(facts_text(facts))
 
 
-@main.command(
-    short_help="Draw the tree of nodes below a group.",
-    epilog=examples("chunkmill ls s3://bucket/archive.zarr --option anon=true", "chunkmill ls --long data.n5"),
-)
-@click.argument("url", type=PLACE)
-@viewed_options
+@command(main, "Draw the tree of nodes below a group.")
+@_node
+@CONSOLIDATED
 @click.option("-l", "--long", "as_table", is_flag=True, help="A table of the arrays: shapes, chunks, bytes, codecs.")
-def ls(
-    url: str,
-    path: str,
-    storage_options: Mapping[str, Any] | None,
-    *,
-    as_json: bool,
-    consolidated: bool | None,
-    as_table: bool,
-) -> None:
-    """Draw the tree of nodes at and below URL. `ls` and `tree` are the same command."""
-    from chunkmill.cli.node_facts import describe, listing  # noqa: PLC0415 - slow to import
-    from chunkmill.nodes import opening  # noqa: PLC0415
+@JSON
+def ls(*, as_table: bool, **place: Any) -> None:
+    """Draw the tree of nodes at and below URL. `ls` and `tree` are the same command.
 
-    with errors_shown():
-        node = cm.open(url, path, storage_options=storage_options, consolidated=consolidated)
-        if as_json:
-            nodes = [plain(describe(below)) for below in opening.walk_openable(node.stored)]
-            click.echo(json.dumps(nodes, indent=2, allow_nan=False))
-        elif as_table:
-            say(listing(node.stored))
-        else:
-            say(node.tree() if isinstance(node, cm.Group) else repr(node))
+    Example commands:
+      chunkmill ls s3://bucket/archive.zarr --option anon=true
+      chunkmill ls --long data.n5
+    """
+    from chunkmill.cli.node_facts import describe, listing  # noqa: PLC0415 - slow to import
+    from chunkmill.nodes.opening import walk_openable  # noqa: PLC0415
+
+    node = cm.open(**place)
+    if is_json():
+        say_json([describe(below) for below in walk_openable(node.stored)])
+    elif as_table:
+        say(listing(node.stored))
+    else:
+        say(node.tree() if isinstance(node, cm.Group) else repr(node))
 
 
 _tree = copy(ls)  # with a name of its own in help texts
@@ -160,75 +139,183 @@ _tree.name = "tree"
 main.add_command(_tree)
 
 
-@main.command(
-    short_help="Print or change attributes.",
-    epilog=examples(
-        "chunkmill attrs archive.zarr --path t2m",
-        "chunkmill attrs archive.zarr --path t2m --set units=K --set valid_range=[180,340] --unset comment",
-    ),
-)
-@click.argument("url", type=PLACE)
-@store_options
+@command(main, "Print or change attributes.")
+@_node
 @click.option(
     "--set", "to_set", multiple=True, type=KEY_VALUE, help="Attribute to set; JSON, or text (repeatable): units=K."
 )
 @click.option("--unset", multiple=True, help="Name of an attribute to delete (repeatable).")
-def attrs(
-    url: str,
-    path: str,
-    storage_options: Mapping[str, Any] | None,
-    *,
-    as_json: bool,
-    to_set: tuple[tuple[str, Any], ...],
-    unset: tuple[str, ...],
-) -> None:
+@JSON
+def attrs(*, to_set: tuple[tuple[str, Any], ...], unset: tuple[str, ...], **place: Any) -> None:
     """Print the user attributes of the array or group at URL, after changing them.
 
     Attributes that are not named are kept, those that another process sets at the same time included. Consolidated
     metadata are updated.
+
+    Example commands:
+      chunkmill attrs archive.zarr --path t2m
+      chunkmill attrs archive.zarr --path t2m --set units=K --set valid_range=[180,340] --unset comment
     """
     values = dict(to_set)
     if both := sorted(values.keys() & set(unset)):
         raise click.UsageError(f"--set and --unset name the same attributes: {', '.join(both)}")
-    with errors_shown():
-        node = cm.open(url, path, storage_options=storage_options, mode="r+" if values or unset else "r")
-        if missing := sorted(set(unset) - node.attributes.keys()):
-            raise click.UsageError(f"--unset names {missing}, where the attributes are {sorted(node.attributes)[:20]}")
-        if unset:
-            node.del_attributes(*unset)
-        if values:
-            node.update_attributes(values)
-        shown = plain(dict(node.attributes))
-    if as_json:
-        say(json.dumps(shown, indent=2, allow_nan=False))
+    node = cm.open(**place, mode="r+" if values or unset else "r")
+    if missing := sorted(set(unset) - node.attributes.keys()):
+        raise click.UsageError(f"--unset names {missing}, where the attributes are {sorted(node.attributes)[:20]}")
+    if unset:
+        node.del_attributes(*unset)
+    if values:
+        node.update_attributes(values)
+    shown = plain(dict(node.attributes))
+    if is_json():
+        say_json(shown)
     else:
         for name, value in shown.items():
             say(f"{name} = {json.dumps(value, ensure_ascii=False)}")
 
 
-@main.command(
-    short_help="List unfinished jobs of a store.",
-    epilog=examples("chunkmill jobs s3://bucket/archive.zarr", "chunkmill jobs --watch archive.zarr"),
+@command(main, "Compare two arrays or groups.")
+@options_of("verify", "a", "b", target_storage_options="--option-b")
+@path_option("--path-a", "A")
+@path_option("--path-b", "B")
+@CONSOLIDATED
+@run_options
+def verify(*, a: str, b: str, path_a: str, path_b: str, consolidated: bool | None, **options: Any) -> None:
+    """Compare two arrays or groups bit for bit, whatever chunks and codecs hold them; exit code 1 when they differ.
+
+    --consolidated is of A.
+
+    Example commands:
+      chunkmill verify volume.n5 volume.zarr
+      chunkmill verify a.zarr b.zarr --sample 0.01
+    """
+    first = viewed((a, path_a), consolidated, options["storage_options"])
+    report = cm.verify(first, (b, path_b), **options)
+    show(report)
+    sys.exit(0 if report.equal else 1)
+
+
+@command(main, "Find damaged chunks and leftovers.")
+@options_of("check", "url")
+@run_options
+def check(**options: Any) -> None:
+    """Decode everything at and below URL; list torn, short and corrupt chunks, orphans, leftovers, unfinished jobs.
+
+    Exit code 1 when something is wrong and was not repaired.
+
+    Example commands:
+      chunkmill check archive.zarr
+      chunkmill check --repair --json s3://bucket/archive.zarr
+    """
+    report = cm.check(**options)
+    show(report)
+    sys.exit(0 if report.ok else 1)
+
+
+@command(main, "Examine versions, a store, a cluster.")
+@click.argument("url", type=PLACE, required=False)
+@options_of("open", only=["storage_options"])
+@run_options
+def doctor(**options: Any) -> None:
+    """Print versions, and what is slow or unsafe about the store at URL and the workers of a cluster, and why.
+
+    A scratch key is written to the store and deleted again: it shows whether conditional writes are refused as they
+    must be, and how long a request takes. Exit code 1 when something was found.
+
+    Example commands:
+      chunkmill doctor
+      chunkmill doctor s3://bucket/archive.zarr --scheduler tcp://host:8786 --json
+    """
+    from chunkmill.checks.doctor import doctor as examine  # noqa: PLC0415 - slow to import
+
+    report = examine(**options)
+    show(report)
+    sys.exit(0 if report.ok else 1)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Jobs
+
+
+@command(main, "Convert to another format.")
+@options_of("plan_convert", "source", "target")
+@job_options
+def convert(*, source: str, path: str, **options: Any) -> None:
+    """Convert the array or group SOURCE, with everything below it, to another format at TARGET.
+
+    Chunks are copied without decoding wherever their bytes mean the same in the target. The target appears when it is
+    complete; an interrupted job resumes when the command is run again.
+
+    Example commands:
+      chunkmill convert volume.n5 volume.zarr --format zarr3 --shards 512,512,512
+      chunkmill convert scan.n5 scan.zarr --ome 0.5
+      chunkmill convert 'data/*.nc' all.zarr --concat time --chunks time=720
+      chunkmill convert old.zarr new.zarr --dry-run --json
+      chunkmill convert s3://b/x.zarr s3://b/x.n5 --format n5 --scheduler tcp://10.0.0.1:8786
+    """
+    run_plan(cm.plan_convert, (source, path), **options)
+
+
+@command(main, "Write with other chunks.")
+@options_of("plan_rechunk", "source", "target")
+@job_options
+def rechunk(*, source: str, path: str, **options: Any) -> None:
+    """Write the array SOURCE, or every array of a group, with other chunks to TARGET, within a bound on memory.
+
+    Each element is read and written once; where few target chunks fit in memory at a time, it also passes through
+    intermediate files, which are deleted when the job is done.
+
+    Example commands:
+      chunkmill rechunk maps.zarr series.zarr --path t2m --chunks=-1,32,32 --max-mem 2GiB
+      chunkmill rechunk maps.zarr series.zarr --chunks time=-1,lat=32,lon=32 --dry-run
+    """
+    run_plan(cm.plan_rechunk, (source, path), **options)
+
+
+@command(main, "Make levels of lower resolution.")
+@options_of("plan_pyramid", "source", "target")
+@click.option(
+    "--join", multiple=True, help="Path of a further array in SOURCE, joined along a new axis c (repeatable)."
 )
-@click.argument("url", type=PLACE)
-@storage_option("--option", "storage_options", "")
-@JSON_FLAG
+@job_options
+def pyramid(*, source: str, path: str, join: tuple[str, ...], **options: Any) -> None:
+    """Write the array SOURCE, or the finest level of an image, and its reductions as the levels of TARGET.
+
+    Without TARGET, the reductions are written to the group of SOURCE, an array whose name ends with 0. Each element is
+    read once. The levels appear when all are complete; an interrupted job resumes when the command is run again.
+
+    Example commands:
+      chunkmill pyramid scan.n5 image.zarr --path volume/s0 --format zarr3 --shards 512,512,512
+      chunkmill pyramid volume.zarr --path scan/0
+      chunkmill pyramid labels.zarr labels-pyramid.zarr --method mode --factors 1,2,2 --levels 5
+      chunkmill pyramid scan.n5 image.zarr --factors isotropic --scale z=40,y=4,x=4 --units nanometer
+      chunkmill pyramid scan.n5 image.zarr --path c0/s0 --join c1/s0 --channels dapi,gfp --format zarr3
+    """
+    arrays = [(source, each) for each in (path, *join)]
+    run_plan(cm.plan_pyramid, arrays if join else arrays[0], **options)
+
+
+@command(main, "List unfinished jobs of a store.")
+@options_of("jobs", "url")
 @click.option("--watch", is_flag=True, help="List them again every 10 seconds, until none is left.")
 @click.option("--discard", is_flag=True, help="Drop those whose clients have died, with what is on record.")
-def jobs(url: str, storage_options: Mapping[str, Any] | None, *, as_json: bool, watch: bool, discard: bool) -> None:
+@JSON
+def jobs(*, watch: bool, discard: bool, **place: Any) -> None:
     """List the jobs that write to the store at URL and have not ended, of any process.
 
     A job is running while its client is alive. An interrupted one resumes when it is run again. With --discard, the
     client of a job that is silent is watched for some 20 seconds first; jobs that are running stay.
+
+    Example commands:
+      chunkmill jobs s3://bucket/archive.zarr
+      chunkmill jobs --watch archive.zarr
     """
-    with errors_shown():
-        found = cm.jobs(url, storage_options=storage_options)
-        for job in found if discard else ():
-            with suppress(JobError):  # it is running, and is listed
-                job.discard()
-        found = cm.jobs(url, storage_options=storage_options) if discard else found
-    if as_json:
-        say(json.dumps([job.to_dict() for job in found], indent=2))
+    for job in cm.jobs(**place) if discard else ():
+        with suppress(JobError):  # it is running, and is listed
+            job.discard()
+    found = cm.jobs(**place)
+    if is_json():
+        say_json([job.to_dict() for job in found])
         return
     while found:
         for job in found:
@@ -236,98 +323,119 @@ def jobs(url: str, storage_options: Mapping[str, Any] | None, *, as_json: bool, 
         if not watch:
             return
         time.sleep(_WATCH_SECONDS)
-        with errors_shown():
-            found = cm.jobs(url, storage_options=storage_options)
+        found = cm.jobs(**place)
     say("no unfinished jobs")
 
 
 _WATCH_SECONDS = 10.0  # heartbeats tell no more often
 
 
-@main.command(
-    short_help="Resume an unfinished job of a store.",
-    epilog=examples("chunkmill resume s3://bucket/archive.zarr", "chunkmill resume archive.zarr --path t2m"),
-)
-@click.argument("url", type=PLACE)
-@click.option("--path", help="Path of the node that the job writes, where there are several jobs.")
-@storage_option("--option", "storage_options", "")
-@storage_option("--source-option", "source_storage_options", " of the source; those of the target by default")
+@command(main, "Resume an unfinished job of a store.")
+@options_of("resume", "url")
 @run_options
-def resume(url: str, path: str | None, *, scheduler: str, progress: bool | None, as_json: bool, **options: Any) -> None:
+def resume(**options: Any) -> None:
     """Resume the unfinished convert, rechunk or pyramid that writes to the store at URL, with its own arguments.
 
     What is done stays done. The workers may be others than those that began it.
+
+    Example commands:
+      chunkmill resume s3://bucket/archive.zarr
+      chunkmill resume archive.zarr --path t2m
     """
-    with scheduled(scheduler, progress=progress):
-        report = cm.resume(url, path, **options)
-    show(report, as_json=as_json)
+    show(cm.resume(**options))
 
 
-for command in (convert, rechunk, pyramid, refs, scan, doctor):
-    main.add_command(command)
+# --------------------------------------------------------------------------------------------------------------------
+# Reference sets
 
 
-@main.command(
-    short_help="Compare two arrays or groups.",
-    epilog=examples("chunkmill verify volume.n5 volume.zarr", "chunkmill verify a.zarr b.zarr --sample 0.01"),
-)
-@click.argument("a", type=PLACE)
-@click.argument("b", type=PLACE)
-@click.option("--path-a", default="", help="Path of the node inside A.")
-@click.option("--path-b", default="", help="Path of the node inside B.")
-@region_option("Compare B with this region of A")
-@CONSOLIDATED
-@click.option("--sample", type=click.FloatRange(0, 1, min_open=True), help="Compare this share of the blocks only.")
-@storage_option("--option", "storage_options", " of A (and of B)")
-@storage_option("--option-b", "storage_options_b", " of B")
+@main.group(short_help="Reference sets: write, join and describe them.")
+def refs() -> None:
+    """Write, join and describe reference sets: byte ranges of other files that read as Zarr, as kerchunk makes them.
+
+    Any command that reads a store also reads a set: the path of its JSON file, or of its parquet folder.
+    """
+
+
+@command(refs, "Write references to the bytes of a store.")
+@options_of("to_references", "source", "target", format="--kind")
+@path_option("--path", "the source")
+@path_option("--target-path", "the set; xarray only finds arrays in groups")
 @run_options
-def verify(
-    a: str,
-    b: str,
-    *,
-    path_a: str,
-    path_b: str,
-    consolidated: bool | None,
-    scheduler: str,
-    progress: bool | None,
-    as_json: bool,
-    **options: Any,
-) -> None:
-    """Compare two arrays or groups bit for bit, whatever chunks and codecs hold them; exit code 1 when they differ.
+def make(*, source: str, path: str, target: str, target_path: str, **options: Any) -> None:
+    """Write a reference set over the array or group SOURCE to TARGET: no data is copied.
 
-    --consolidated is of A.
+    Readers of kerchunk's sets read it as Zarr. It is valid until somebody writes to the source.
+
+    Example commands:
+      chunkmill refs make archive.zarr archive.json
+      chunkmill refs make volume.n5 volume.parquet --path s0 --target-path s0
+      chunkmill refs make set.json set.parquet
     """
-    with scheduled(scheduler, progress=progress):
-        first = viewed((a, path_a), consolidated, options["storage_options"])
-        report = cm.verify(first, (b, path_b), **options)
-    show(report, as_json=as_json)
-    sys.exit(0 if report.equal else 1)
+    show(cm.to_references((source, path), (target, target_path), **options))
 
 
-@main.command(
-    short_help="Find damaged chunks and leftovers.",
-    epilog=examples("chunkmill check archive.zarr", "chunkmill check --repair --json s3://bucket/archive.zarr"),
+@command(refs, "Join sets along a dimension.")
+@options_of("concat_references", "sets", without=["target"], format="--kind")
+@click.argument("target", type=PLACE)
+@click.option("--dry-run", is_flag=True, help="Describe the set without writing it.")
+@JSON
+def combine(*, sets: tuple[str, ...], target: str, dry_run: bool, **options: Any) -> None:
+    """Join reference SETS along a dimension, in their order, and write the result to TARGET.
+
+    They must agree in everything but the length of that dimension; otherwise nothing is written, and all arrays that
+    differ are listed.
+
+    Example commands:
+      chunkmill refs combine monday.json tuesday.json week.json --dim time
+      chunkmill refs combine 2024-*.json 2024.parquet --dim time
+    """
+    _show_set(cm.concat_references(sets, target=None if dry_run else target, **options).store)
+
+
+@command(refs, "Describe a set.", "info")
+@options_of("open", "url", only=["storage_options"])
+@JSON
+def describe_references(*, url: str, storage_options: Any) -> None:
+    """Describe the reference set at URL: its arrays, how many references it has and where they point.
+
+    The whole set is read. `chunkmill info` and `ls` describe its arrays, as in any store.
+
+    Example commands:
+      chunkmill refs info archive.json
+      chunkmill refs info s3://bucket/set.parquet --json
+    """
+    from chunkmill.nodes.reference_sets import open_reference_store  # noqa: PLC0415 - slow to import
+
+    _show_set(open_reference_store(url, storage_options))
+
+
+def _show_set(store: Any) -> None:
+    from chunkmill.cli.node_facts import describe_set, set_text  # noqa: PLC0415 - slow to import
+
+    facts = describe_set(store)
+    say_json(facts) if is_json() else say(set_text(facts))
+
+
+@command(main, "Scan netCDF and HDF5 files to a reference set.")
+@options_of("plan_scan", "urls", "target")
+@click.option(
+    "--no-records", is_flag=True, help="Keep no records: a scan that is interrupted begins again from its first file."
 )
-@click.argument("url", type=PLACE)
-@click.option("--path", default="", help="Path of the node inside the store.")
-@storage_option("--option", "storage_options", "")
-@click.option("--repair", is_flag=True, help="Remove leftovers, write metadata that are stale or missing.")
+@click.option("--dry-run", is_flag=True, help="Show the plan alone.")
 @run_options
-def check(
-    url: str,
-    path: str,
-    storage_options: Mapping[str, Any] | None,
-    *,
-    repair: bool,
-    scheduler: str,
-    progress: bool | None,
-    as_json: bool,
-) -> None:
-    """Decode everything at and below URL; list torn, short and corrupt chunks, orphans, leftovers, unfinished jobs.
+def scan(*, urls: tuple[str, ...], no_records: bool, dry_run: bool, **options: Any) -> None:
+    """Scan files at URLS, one task a file, to one reference set at TARGET, which opens like any store.
 
-    Exit code 1 when something is wrong and was not repaired.
+    No data is copied. URLS are several, a pattern in quotes, or a .txt file with a url in each line. After an
+    interruption, the same command parses only files without a record.
+
+    Example commands:
+      chunkmill scan data/2026-*.nc 2026.json --concat time
+      chunkmill scan 's3://bucket/*.nc' all.parquet --concat time --option anon=true --overwrite
+      chunkmill scan files.txt all.parquet --concat time --on-error skip --dry-run
     """
-    with scheduled(scheduler, progress=progress):
-        report = cm.check(url, path, repair=repair, storage_options=storage_options)
-    show(report, as_json=as_json)
-    sys.exit(0 if report.ok else 1)
+    if no_records:
+        options["records"] = False
+    plan = cm.plan_scan(urls[0] if len(urls) == 1 else urls, **options)
+    show(plan if dry_run else plan.run())

@@ -6,11 +6,10 @@ Not here: commands (`chunkmill.cli.main`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -20,16 +19,18 @@ from chunkmill.cli.options import plain
 from chunkmill.display.array import codecs_text, shape_text
 from chunkmill.display.report import format_bytes, report_text
 from chunkmill.errors import ChunkmillError
+from chunkmill.formats.references.chunk_numbers import split_by_array
+from chunkmill.model.references import INLINE
 from chunkmill.nodes import opening
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.capabilities import HoldsReferences, innermost, list_sizes
 from chunkmill.stores.places import pipeline_url
+from chunkmill.stores.reference import ReferenceStore
 
-__all__ = ["describe", "facts_text", "headers", "listing", "stored"]
+__all__ = ["describe", "describe_set", "facts_text", "headers", "listing", "set_text", "stored"]
 
 _MAX_CHILDREN = 50  # named by `info`
-_CONCURRENT = 16  # sizes asked for at once
 _BATCH = 256  # shards whose indexes are read together
 
 
@@ -72,51 +73,44 @@ def headers(node: StoredNode) -> str:
     attributes:
       title = "all"
     """
+    broken: list[str] = []
+    arrays: dict[str, list[StoredArray]] = {}
+    groups: dict[str, Mapping[str, Any]] = {}
+    for each in opening.walk(node, on_error=lambda path, error: broken.append(f"  {path}: {error}")):
+        if isinstance(each, StoredArray):
+            arrays.setdefault(each.path.rpartition("/")[0], []).append(each)
+        else:
+            groups[each.path] = each.attributes
     if isinstance(node, StoredArray):
         return "\n".join(_header_lines([node], {}))
-    broken: list[str] = []
-    below = list(opening.walk(node, on_error=lambda path, error: broken.append(f"{path}: {error}")))
     parts: list[str] = []
-    for group in below:
-        if not isinstance(group, StoredArray):
-            own = [
-                each for each in below if isinstance(each, StoredArray) and each.path.rpartition("/")[0] == group.path
-            ]
-            if parts:
-                parts.append(f"group: {group.path}")
-            indent = "" if group is below[0] else "  "
-            parts += [indent + line for line in _header_lines(own, group.attributes)]
-    return "\n".join([*parts, *(["cannot be opened:"] if broken else []), *(f"  {line}" for line in broken)])
+    for path, attributes in groups.items():
+        indent = "" if path == node.path else "  "
+        parts += [f"group: {path}"] if indent else []
+        parts += [indent + line for line in _header_lines(arrays.get(path, ()), attributes)]
+    return "\n".join([*parts, *(["cannot be opened:"] if broken else []), *broken])
 
 
-def _header_lines(arrays: Iterable[StoredArray], attributes: Mapping[str, Any]) -> Iterator[str]:
-    arrays = list(arrays)
+def _header_lines(arrays: Collection[StoredArray], attributes: Mapping[str, Any]) -> Iterator[str]:
     sizes: dict[str, int] = {}
+    shown = []
     for array in arrays:
-        for name, size in zip(array.dimension_names or (), array.shape, strict=False):
-            if name is not None:
-                sizes.setdefault(name, size)
+        axes = []
+        for name, size in zip(array.dimension_names or (None,) * array.ndim, array.shape, strict=True):
+            known = size if name is None else sizes.setdefault(name, size)
+            axes.append(str(size) if name is None else name if known == size else f"{name}={size}")
+        shown.append(f"  {array.dtype} {array.path.rpartition('/')[2] or '/'}({', '.join(axes)})")
+        shown += _attribute_lines(array.attributes, "    ")
     if sizes:
-        yield "dimensions:"
-        yield from (f"  {name} = {size}" for name, size in sizes.items())
-    if arrays:
-        yield "variables:"
-    for array in arrays:
-        names = array.dimension_names or (None,) * array.ndim
-        axes = [
-            name if name is not None and sizes[name] == size else f"{name}={size}" if name is not None else str(size)
-            for name, size in zip(names, array.shape, strict=True)
-        ]
-        yield f"  {array.dtype} {array.path.rpartition('/')[2] or '/'}({', '.join(axes)})"
-        yield from _attribute_lines(array.attributes, "    ")
+        yield from ("dimensions:", *(f"  {name} = {size}" for name, size in sizes.items()))
+    if shown:
+        yield from ("variables:", *shown)
     if attributes:
-        yield "attributes:"
-        yield from _attribute_lines(attributes, "  ")
+        yield from ("attributes:", *_attribute_lines(attributes, "  "))
 
 
-def _attribute_lines(attributes: Mapping[str, Any], indent: str) -> Iterator[str]:
-    for name, value in attributes.items():
-        yield f"{indent}{name} = {json.dumps(plain(value), ensure_ascii=False)}"
+def _attribute_lines(attributes: Mapping[str, Any], indent: str) -> list[str]:
+    return [f"{indent}{name} = {json.dumps(plain(v), ensure_ascii=False)}" for name, v in attributes.items()]
 
 
 def _kind(node: StoredNode) -> str:
@@ -169,32 +163,27 @@ def _array_facts(array: StoredArray) -> dict[str, Any]:
 def stored(array: StoredArray) -> dict[str, Any]:
     """Count absent chunks and stored bytes of an array: one listing, and the index of each shard that is stored."""
     grid = array.write_layout.grid
-    sizes = {key: size for key, size in list_sizes(array.store, array.prefix) if _is_chunk(array, key)}
-    unknown = [key for key, size in sizes.items() if size is None]
-    with ThreadPoolExecutor(_CONCURRENT if array.store.is_remote else 1) as pool:
-        sizes |= zip(unknown, pool.map(array.store.size, unknown), strict=True)
+    sizes = {}
+    for key, size in list_sizes(array.store, array.prefix):
+        coords = array.coords_of_key(key)
+        if coords is not None and all(i < n for i, n in zip(coords, grid.grid_shape, strict=True)):
+            sizes[grid.number_of(coords)] = array.store.size(key) if size is None else size
     n_bytes = sum(size or 0 for size in sizes.values())
-    counts: dict[str, Any] = {"missing_store_keys": grid.n_chunks - len(sizes)} if array.shards else {}
-    counts["missing_chunks"] = _missing_inner_chunks(array, sizes) if array.shards else grid.n_chunks - len(sizes)
+    n_missing = grid.n_chunks - len(sizes)
+    counts: dict[str, Any] = {"missing_store_keys": n_missing} if array.shards else {}
+    counts["missing_chunks"] = _missing_inner_chunks(array, iter(sizes)) if array.shards else n_missing
     ratio = round(array.nbytes / n_bytes, 2) if n_bytes else None
     return counts | {"stored_bytes": n_bytes, "compression_ratio": ratio}
 
 
-def _missing_inner_chunks(array: StoredArray, keys: Iterable[str]) -> int | None:
-    """Return how many chunks are absent, by the shards under `keys`; ``None`` if their indexes cannot be read alone."""
-    layout, grid, decode = array.read_layout, array.write_layout.grid, array.metadata.chunk_keys.decode
-    if layout is array.write_layout:
+def _missing_inner_chunks(array: StoredArray, shards: Iterator[int]) -> int | None:
+    """Return how many chunks are absent, by the shards with these numbers; ``None`` if no index can be read alone."""
+    if array.read_layout is array.write_layout:
         return None
-    numbers = (grid.number_of(decode(key[len(array.prefix) :], array.ndim) or ()) for key in keys)
-    n_missing = layout.grid.n_chunks
-    while batch := list(islice(numbers, _BATCH)):
+    n_missing = array.read_layout.grid.n_chunks
+    while batch := list(islice(shards, _BATCH)):
         n_missing -= len(chunks_in_shards(array, np.array(batch, np.int64)))
     return n_missing
-
-
-def _is_chunk(array: StoredArray, key: str) -> bool:
-    coords = array.metadata.chunk_keys.decode(key[len(array.prefix) :], array.ndim)
-    return coords is not None and all(i < n for i, n in zip(coords, array.write_layout.grid.grid_shape, strict=True))
 
 
 def _stored_below(group: StoredGroup) -> dict[str, Any]:
@@ -213,32 +202,21 @@ def _stored_below(group: StoredGroup) -> dict[str, Any]:
 def facts_text(facts: Mapping[str, Any]) -> str:
     """Return the facts of `describe` as text."""
     where = f"{facts['url']}/{facts['path']}" if facts["path"] else facts["url"]
-    rows = [
-        (name.replace("_", " "), line)
-        for name, value in facts.items()
-        if name not in {"kind", "url", "path"} and value is not None
-        for line in [_SHOWN.get(name, str)(value)]
-        if line
-    ]
-    return report_text(f"{facts['kind']} {where}", [one for name, text in rows for one in _indented(name, text)])
+    rows: list[tuple[str, str]] = []
+    for name, value in facts.items():
+        if name not in {"kind", "url", "path"} and value is not None:
+            lines = _shown(name, value).splitlines()
+            rows += zip([name.replace("_", " "), *[""] * len(lines)], lines, strict=False)
+    return report_text(f"{facts['kind']} {where}", rows)
 
 
-def _indented(name: str, text: str) -> Iterator[tuple[str, str]]:
-    first, *rest = text.splitlines()
-    yield name, first
-    yield from (("", line) for line in rest)
-
-
-def _bytes_text(n_bytes: int) -> str:
-    return format_bytes(n_bytes) if n_bytes < 1 << 10 else f"{format_bytes(n_bytes)} ({n_bytes:,} B)"
-
-
-def _codecs(chain: list[dict[str, Any]]) -> str:
-    return "\n".join(_codec(codec) for codec in chain)
-
-
-def _codec(codec: Mapping[str, Any]) -> str:
-    return f"{codec['name']} {json.dumps(plain(codec['configuration']))}" if codec["configuration"] else codec["name"]
+def _shown(name: str, value: Any) -> str:
+    if name in _SHOWN:
+        return _SHOWN[name](value)
+    if isinstance(value, int):
+        exact = f" ({value:,} B)" if value >= 1 << 10 else ""
+        return f"{format_bytes(value)}{exact}" if name.endswith("bytes") else f"{value:,}"
+    return shape_text(value) if isinstance(value, tuple) else str(value)
 
 
 def _attributes(attributes: Mapping[str, Any]) -> str:
@@ -250,12 +228,8 @@ def _children(names: list[str]) -> str:
     return ", ".join(names[:_MAX_CHILDREN]) + more or "none"
 
 
-def _names(names: tuple[str | None, ...]) -> str:
-    return ", ".join(name or "?" for name in names)
-
-
-def _levels(rows: list[Mapping[str, Any]]) -> str:
-    return "\n".join(_level(row) for row in rows)
+def _codec(codec: Mapping[str, Any]) -> str:
+    return f"{codec['name']} {json.dumps(plain(codec['configuration']))}" if codec["configuration"] else codec["name"]
 
 
 def _level(row: Mapping[str, Any]) -> str:
@@ -266,20 +240,11 @@ def _level(row: Mapping[str, Any]) -> str:
 
 _SHOWN: Mapping[str, Callable[[Any], str]] = {
     "attributes": _attributes,
-    "bytes": _bytes_text,
-    "children": _children,
     "cannot_be_opened": _attributes,
-    "chunks": shape_text,
-    "chunk_bytes": _bytes_text,
-    "codecs": _codecs,
-    "dimension_names": _names,
-    "levels": _levels,
-    "missing_chunks": "{:,}".format,
-    "missing_store_keys": "{:,}".format,
-    "n_chunks": "{:,}".format,
-    "n_store_keys": "{:,}".format,
-    "store_key_bytes": _bytes_text,
-    "stored_bytes": _bytes_text,
+    "children": _children,
+    "codecs": lambda chain: "\n".join(map(_codec, chain)),
+    "dimension_names": lambda names: ", ".join(name or "?" for name in names),
+    "levels": lambda rows: "\n".join(map(_level, rows)),
 }
 
 
@@ -302,3 +267,60 @@ def listing(node: StoredNode) -> str:
     ]
     facts = [("cannot be opened", f"{path}: {error}") for path, error in unsupported]
     return report_text(f"{_kind(node)} {node.url} ({node.format})", facts, [[head, *rows]])
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Reference sets
+
+_COLUMNS = ("n_chunks", "n_references", "n_inline", "n_absent")
+_FEW = 3  # targets shown
+
+
+def describe_set(store: Any) -> dict[str, Any]:
+    """Return the facts of a set, which is read as a whole."""
+    from chunkmill.references.files import in_memory  # noqa: PLC0415 - other nodes need no dask
+
+    store = cast("ReferenceStore", innermost(store))
+    references = in_memory(store.references)
+    documents, arrays, rows = split_by_array(references)
+    found = []
+    bytes_referenced = bytes_inline = 0
+    used: set[int] = set()
+    for path, array in arrays.items():
+        own = rows.get(path)
+        n_rows = n_inline = 0
+        if own is not None:
+            is_inline = own.url_ids == INLINE
+            n_rows, n_inline = len(own.numbers), int(is_inline.sum())
+            bytes_inline += int(own.lengths[is_inline].sum(dtype=np.int64))
+            lengths = own.lengths[~is_inline]
+            bytes_referenced += int(lengths[lengths > 0].sum(dtype=np.int64))
+            used.update(np.unique(own.url_ids[~is_inline]).tolist())
+        counts = (array.n_chunks, n_rows - n_inline, n_inline, array.n_chunks - n_rows)
+        found.append({"path": path} | dict(zip(_COLUMNS, counts, strict=True)))
+    return {
+        "url": store.url,
+        "layout": "json" if references is store.references else "parquet",
+        "n_documents": len(documents),
+        "n_references": sum(each["n_references"] for each in found),
+        "n_inline": sum(each["n_inline"] for each in found),
+        "bytes_referenced": bytes_referenced,  # without references to whole files, whose sizes are not in the set
+        "bytes_inline": bytes_inline,
+        "n_targets": len(used),
+        "targets": [str(references.urls[number]) for number in sorted(used)[:_FEW]],
+        "arrays": found,
+    }
+
+
+def set_text(facts: Mapping[str, Any]) -> str:
+    """Return the facts of `describe_set` as text."""
+    more = ", …" if facts["n_targets"] > _FEW else ""
+    rows = [
+        ("layout", facts["layout"]),
+        ("references", f"{facts['n_references']:,} ({format_bytes(facts['bytes_referenced'])})"),
+        ("inline", f"{facts['n_inline']:,} ({format_bytes(facts['bytes_inline'])})"),
+        ("targets", f"{facts['n_targets']:,}{': ' if facts['targets'] else ''}{', '.join(facts['targets'])}{more}"),
+    ]
+    arrays = [(a["path"] or "/", *(f"{a[name]:,}" for name in _COLUMNS)) for a in facts["arrays"]]
+    table = [("array", "chunks", "references", "inline", "absent"), *arrays]
+    return report_text(f"reference set {facts['url']}", rows, [table])

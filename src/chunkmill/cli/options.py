@@ -1,7 +1,7 @@
-"""Types of arguments, common options, scheduler, output and errors of all commands.
+"""Options that no public function has, and what all commands share: scheduler, output, errors.
 
-Not here: the commands (`chunkmill.cli.main`, `chunkmill.cli.convert`), descriptions of nodes
-(`chunkmill.cli.node_facts`). Nothing imported here imports dask: help texts and errors of usage would wait for it.
+Not here: options made from signatures (`chunkmill.cli.parameters`), the commands (`chunkmill.cli.main`), descriptions
+of nodes (`chunkmill.cli.node_facts`). Nothing imported here imports dask: help texts and errors of usage would wait.
 """
 
 from __future__ import annotations
@@ -10,200 +10,57 @@ import json
 import socket
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
+from inspect import cleandoc
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import click
 import numpy as np
-from click.shell_completion import CompletionItem
 
 import chunkmill as cm
+from chunkmill.cli.parameters import Command, Text, options_of
 from chunkmill.display.report import printable
 from chunkmill.errors import ChunkmillError, JobError, NoAnswer, NoWorkers
-from chunkmill.formats import registry as formats
 from chunkmill.hints import Hint
 
 __all__ = [
-    "CODECS",
     "CONSOLIDATED",
-    "FORMATS",
-    "JSON_FLAG",
-    "JSON_VALUE",
-    "KEY_VALUE",
-    "NAMES",
-    "PLACE",
-    "SHAPE",
-    "Command",
-    "concat_option",
+    "JSON",
+    "command",
     "errors_shown",
-    "examples",
+    "is_json",
     "job_options",
+    "path_option",
     "plain",
-    "region_option",
     "run_options",
+    "run_plan",
     "say",
+    "say_json",
     "scheduled",
     "show",
-    "storage_option",
-    "store_options",
     "viewed",
-    "viewed_options",
     "with_options",
 ]
 
 INTERRUPTED = 130  # as shells have it: 128 + SIGINT
 
-Command = Callable[..., Any]
 
-if TYPE_CHECKING:
-    ParamType = click.ParamType[Any]
-else:
-    ParamType = click.ParamType  # generic from click 8.4 on only
+def _kept_option(*flags: str, **settings: Any) -> Callable[[Command], Command]:
+    """Return an option that is kept for what runs the command, which is not an argument of its function."""
 
-FORMATS = click.Choice(sorted(known.name for known in formats.FORMATS if known.name not in formats.READ_ONLY))
+    def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        ctx.meta[f"chunkmill.{param.name}"] = value
 
-
-class _Shape(ParamType):
-    """A chunk shape, lengths by dimension (``time=-1,lat=32``), ``"keep"`` or ``"none"`` (``None``)."""
-
-    name = "shape"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str) or value == "keep" or value[-1:] in "bB":  # a size such as 16MiB
-            return value
-        if value == "none":
-            return None
-        items = [item.strip() for item in value.strip("()[] ").split(",") if item.strip()]
-        try:
-            if any("=" in item for item in items):
-                return {name.strip(): _length(length.strip()) for name, length in (i.rsplit("=", 1) for i in items)}
-            return tuple(map(int, items))
-        except ValueError:
-            self.fail(f"{value!r} is not a shape: write it as 1,512,512, as time=-1,lat=32, or 16MiB", param, ctx)
+    return click.option(*flags, expose_value=False, callback=keep, **settings)
 
 
-def _length(text: str) -> int | str:
-    return text if text == "auto" else int(text)
-
-
-class _Codecs(ParamType):
-    """A name, or JSON."""
-
-    name = "codecs"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")):
-            return value
-        try:
-            chain = json.loads(value)
-        except ValueError as error:
-            self.fail(f"not JSON: {error}", param, ctx)
-        return chain if isinstance(chain, list) else [chain]
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
-        return _starting(("keep", "portable", "default", "zstd", "blosc", "gzip", "raw"), incomplete)
-
-
-class _Memory(ParamType):
-    """Bytes as text."""
-
-    name = "memory"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from dask.utils import parse_bytes  # noqa: PLC0415 - slow to import
-
-        try:
-            return parse_bytes(value)
-        except ValueError:
-            self.fail(f"{value!r} is not a number of bytes: write it as 2GiB", param, ctx)
-
-
-class _KeyValue(ParamType):
-    """``KEY=VALUE``; the value is JSON where it can be."""
-
-    name = "key=value"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        name, separator, text = value.partition("=")
-        if not separator:
-            self.fail(f"{value!r} is not KEY=VALUE", param, ctx)
-        try:
-            return name, json.loads(text)
-        except ValueError:
-            return name, text
-
-
-class _Scheduler(ParamType):
-    """One of dask's schedulers, or the address of a cluster's."""
-
-    name = "scheduler"
-    known = ("threads", "processes", "synchronous")
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value not in self.known and "://" not in value:
-            self.fail(
-                f"{value!r} is neither one of {', '.join(self.known)} nor an address such as tcp://host:8786",
-                param,
-                ctx,
-            )
-        return value
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
-        return _starting((*self.known, "tcp://"), incomplete)
-
-
-class _Names(ParamType):
-    """Names with commas between; an empty one is none."""
-
-    name = "names"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
-        return tuple(name.strip() or None for name in value.split(",")) if isinstance(value, str) else value
-
-
-class _Json(ParamType):
-    """JSON where it can be, else text."""
-
-    name = "json"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
-        try:
-            return json.loads(value)
-        except ValueError:
-            return value
-
-
-def _starting(words: Sequence[str], incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(word) for word in words if word.startswith(incomplete)]
-
-
-SHAPE, CODECS, KEY_VALUE, _MEMORY = _Shape(), _Codecs(), _KeyValue(), _Memory()
-NAMES, JSON_VALUE = _Names(), _Json()
-PLACE = click.Path()  # or a url; shells complete paths
-
-
-def _as_dict(_: click.Context, __: click.Parameter, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
-    return dict(pairs) or None
-
-
-def storage_option(flag: str, name: str, of: str) -> Callable[[Command], Command]:
-    """Return a repeatable option that collects a dict of ``storage_options``."""
-    text = f"Option of the filesystem{of}, as in fsspec (repeatable): anon=true."
-    return click.option(flag, name, multiple=True, type=KEY_VALUE, callback=_as_dict, help=text)
-
-
-def concat_option(text: str) -> Callable[[Command], Command]:
-    """Return a repeatable option that collects the names of dimensions; ``None`` without any."""
-
-    def names(_: click.Context, __: click.Parameter, values: Sequence[str]) -> list[str] | None:
-        return list(values) or None
-
-    return click.option("--concat", "concat_dim", multiple=True, callback=names, help=f"{text} (repeatable).")
+def _kept(name: str) -> Any:
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(f"chunkmill.{name}")
 
 
 def _all(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -215,63 +72,47 @@ def _all(*options: Callable[[Command], Command]) -> Callable[[Command], Command]
     return decorate
 
 
-_QUIET, _VERBOSE = "chunkmill.quiet", "chunkmill.verbose"
+def path_option(flag: str, of: str) -> Callable[[Command], Command]:
+    """Return the option of the path of a node inside a store."""
+    return click.option(flag, default="", help=f"Path of the node inside {of}.")
 
 
-def _kept(name: str) -> Callable[[click.Context, click.Parameter, bool], None]:
-    """Return a callback that keeps a flag for the output of the command, which is not an argument of it."""
-
-    def keep(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-        ctx.meta[name] = ctx.meta.get(name, False) or value
-
-    return keep
+def _scheduler(text: str) -> str:
+    if text not in _SCHEDULERS and "://" not in text:
+        raise ValueError(text)
+    return text
 
 
-def _is_set(name: str) -> bool:
-    context = click.get_current_context(silent=True)
-    return context is not None and bool(context.meta.get(name))
-
-
-CONSOLIDATED = click.option(
-    "--consolidated/--no-consolidated",
-    default=None,
-    help="Use consolidated metadata alone, or ignore them; by default they answer for what is not stored.",
+_SCHEDULERS = ("threads", "processes", "synchronous")
+_SCHEDULER = Text(
+    "scheduler",
+    _scheduler,
+    wrong=f"is neither one of {', '.join(_SCHEDULERS)} nor an address such as tcp://host:8786",
+    words=(*_SCHEDULERS, "tcp://"),
 )
 
-JSON_FLAG = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+CONSOLIDATED = options_of("open", only=["consolidated"])
 
-store_options = _all(
-    click.option("--path", default="", help="Path of the node inside the store."),
-    storage_option("--option", "storage_options", ""),
-    JSON_FLAG,
-)
-
-viewed_options = _all(CONSOLIDATED, store_options)
+JSON = _kept_option("--json", is_flag=True, help="Print JSON.")
 
 run_options = _all(
-    click.option(
+    _kept_option(
         "--scheduler",
-        type=_Scheduler(),
+        type=_SCHEDULER,
         default="threads",
         show_default=True,
         help="Where tasks run: threads, processes, or the address of a Dask cluster's scheduler, tcp://host:8786.",
     ),
-    click.option("--progress/--no-progress", default=None, help="Show bars; by default in a terminal only."),
-    click.option(
-        "-q", "--quiet", is_flag=True, expose_value=False, callback=_kept(_QUIET), help="Print errors and nothing else."
-    ),
-    click.option(
-        "-v", "--verbose", is_flag=True, expose_value=False, callback=_kept(_VERBOSE), help="Print a plan in full."
-    ),
-    JSON_FLAG,
+    _kept_option("--progress/--no-progress", default=None, help="Show bars; by default in a terminal only."),
+    _kept_option("-q", "--quiet", is_flag=True, help="Print errors and nothing else."),
+    _kept_option("-v", "--verbose", is_flag=True, help="Print a plan in full."),
+    JSON,
 )
 
-whole_job_options = _all(
+job_options = _all(
     CONSOLIDATED,
-    click.option("--path", default="", help="Path of the node inside the source."),
-    click.option("--target-path", default="", help="Path of the node inside the target."),
-    click.option("--max-mem", type=_MEMORY, help="Memory that the tasks of one worker may hold, such as 2GiB."),
-    click.option("--overwrite", is_flag=True, help="Replace what is at the target."),
+    path_option("--path", "the source"),
+    path_option("--target-path", "the target"),
     click.option(
         "--resume/--restart",
         default=True,
@@ -279,25 +120,39 @@ whole_job_options = _all(
         help="Resume an unfinished job of the same plan, or discard it.",
     ),
     click.option("--dry-run", is_flag=True, help="Print the plan and write nothing."),
-    storage_option("--option", "storage_options", " of the source (and of the target)"),
-    storage_option("--target-option", "target_storage_options", " of the target"),
     run_options,
 )
 
-job_options = _all(
-    whole_job_options,
-    click.option("--temp", help="Store for temporary files that all workers reach; next to the target by default."),
-)
 
+def command(group: click.Group, short_help: str, name: str | None = None) -> Callable[[Command], click.Command]:
+    """Return a decorator that adds a command to a group: on the scheduler that is asked for, with its errors shown."""
 
-def examples(*lines: str) -> str:
-    """Return examples for the end of a help text; the first character keeps click from wrapping them."""
-    return "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)])
+    def decorate(function: Command) -> click.Command:
+        @wraps(function)
+        def run(**options: Any) -> None:
+            with errors_shown(), scheduled(_kept("scheduler"), progress=_kept("progress")):
+                function(**options)
+
+        # the first character keeps click from wrapping a paragraph
+        text = cleandoc(function.__doc__ or "").replace("\n\nExample", "\n\n\b\nExample")
+        return group.command(name, short_help=short_help, help=text)(run)
+
+    return decorate
 
 
 def say(text: str, **style: Any) -> None:
     """Print a text; control characters in names and attributes are shown as escapes, not sent to the terminal."""
     click.secho("\n".join(map(printable, text.split("\n"))), **style)
+
+
+def say_json(value: Any) -> None:
+    """Print a value as JSON."""
+    say(json.dumps(plain(value), indent=2, allow_nan=False))
+
+
+def is_json() -> bool:
+    """Return whether JSON is asked for."""
+    return bool(_kept("json"))
 
 
 def plain(value: Any) -> Any:
@@ -321,29 +176,37 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
-def show(result: Any, *, as_json: bool, **remarks: str) -> None:
+def show(result: Any, **remarks: str) -> None:
     """Print a plan or a report, as text or as JSON, and remarks on it that are not empty; nothing with ``--quiet``."""
-    if _is_set(_QUIET):
+    if _kept("quiet"):
         return
-    if as_json:
-        say(json.dumps(plain(result.to_dict() | remarks), indent=2, allow_nan=False))
+    if is_json():
+        say_json(result.to_dict() | remarks)
         return
-    say(result.explain() if _is_set(_VERBOSE) and hasattr(result, "explain") else str(result))
+    say(result.explain() if _kept("verbose") and hasattr(result, "explain") else str(result))
     for name, remark in remarks.items():
         if remark:
             say(f"{name.replace('_', ' ')}: {remark}", fg="yellow")
 
 
-def run_plan(plan_function: Callable[..., Any], source: Any, target: Any, options: dict[str, Any]) -> None:
+def run_plan(
+    planner: Callable[..., Any],
+    source: Any,
+    *,
+    target: str | None,
+    target_path: str,
+    consolidated: bool | None,
+    resume: bool,
+    dry_run: bool,
+    **options: Any,
+) -> None:
     """Plan a job, and run it, or print the plan with what is at the target."""
-    resume, dry_run, as_json = options.pop("resume"), options.pop("dry_run"), options.pop("as_json")
-    consolidated = options.pop("consolidated")
-    with scheduled(options.pop("scheduler"), progress=options.pop("progress")):
-        plan = plan_function(viewed(source, consolidated, options["storage_options"]), target, **options)
-        if dry_run:
-            show(plan, as_json=as_json, at_target=with_options(plan.at_target(resume=resume)))
-        else:
-            show(plan.run(resume=resume), as_json=as_json)
+    where = None if target is None else (target, target_path)
+    plan = planner(viewed(source, consolidated, options["storage_options"]), where, **options)
+    if dry_run:
+        show(plan, at_target=with_options(plan.at_target(resume=resume)))
+    else:
+        show(plan.run(resume=resume))
 
 
 def viewed(source: Any, consolidated: bool | None, storage_options: Mapping[str, Any] | None) -> Any:
@@ -363,7 +226,7 @@ def with_options(text: str) -> str:
 def _as_option(name: str, value: Any) -> str | None:
     """Write an argument as an option of the command that runs; ``None``: it has none for it."""
     parameters = click.get_current_context().command.params
-    option = next((p for p in parameters if isinstance(p, click.Option) and p.name in {name, f"{name}_"}), None)
+    option = next((p for p in parameters if isinstance(p, click.Option) and p.name == name), None)
     if option is None:
         return None
     flag = option.opts[0]
@@ -389,32 +252,29 @@ def errors_shown() -> Iterator[None]:
     except KeyboardInterrupt:
         click.secho("interrupted; run the command again to resume an unfinished job", fg="yellow", err=True)
         sys.exit(INTERRUPTED)
-    except click.exceptions.Exit:
-        raise
-    except (ChunkmillError, RuntimeError, ValueError, TypeError, OSError, ImportError) as error:
+    except Exception as error:
+        of_cluster = type(error).__module__.startswith("distributed.")  # no workers, or killed ones
+        if isinstance(error, click.exceptions.Exit) or not (of_cluster or isinstance(error, _SHOWN)):
+            raise
         message = error.rendered(_as_option) if isinstance(error, ChunkmillError) else str(error)
         say("; ".join((f"{type(error).__name__}: {message}", *getattr(error, "__notes__", ()))), fg="red", err=True)
         sys.exit(3)
-    except Exception as error:
-        if not type(error).__module__.startswith("distributed."):  # of the cluster: no workers, or killed ones
-            raise
-        click.secho(f"{type(error).__name__}: {error}", fg="red", err=True)
-        sys.exit(3)
+
+
+_SHOWN = (ChunkmillError, RuntimeError, ValueError, TypeError, OSError, ImportError)
 
 
 @contextmanager
-def scheduled(scheduler: str, *, progress: bool | None) -> Iterator[None]:
-    """Run the commands of a `with` block on a scheduler, with or without progress bars; print errors."""
+def scheduled(scheduler: str | None, *, progress: bool | None) -> Iterator[None]:
+    """Run the commands of a `with` block on a scheduler, if there is any, with or without progress bars."""
+    if scheduler is None:
+        yield
+        return
     import dask  # noqa: PLC0415 - slow to import
 
-    with errors_shown(), ExitStack() as stack:
-        progress = False if _is_set(_QUIET) else progress
-        if progress is not None:
-            stack.enter_context(dask.config.set({"chunkmill.progress": progress}))
-        if "://" in scheduler:
-            stack.enter_context(_connected(scheduler))
-        else:
-            stack.enter_context(dask.config.set(scheduler=scheduler))
+    progress = False if _kept("quiet") else progress
+    bars = {} if progress is None else {"chunkmill.progress": progress}
+    with dask.config.set(bars), _connected(scheduler) if "://" in scheduler else dask.config.set(scheduler=scheduler):
         yield
 
 
@@ -440,34 +300,3 @@ def _connected(address: str) -> Any:
 
 _PATIENCE = 10.0  # seconds
 _PORT = 8786  # Dask's own, where the address names none
-
-
-class _Region(ParamType):
-    """Slices (``0:10,...``), or ranges by dimension (``time=0:10,lat=5:``)."""
-
-    name = "region"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        items = [item.strip() for item in value.strip("()[] ").split(",") if item.strip()]
-        try:
-            if any("=" in item for item in items):
-                named = [item.rsplit("=", 1) for item in items]
-                return {name.strip(): _slice(text) for name, text in named}
-            return tuple(... if item == "..." else _slice(item) for item in items)
-        except ValueError:
-            msg = f"{value!r} is not a region: write it as 0:10,20:30 (start:stop for each axis) or time=0:10,lat=5:"
-            self.fail(msg, param, ctx)
-
-
-def _slice(text: str) -> slice:
-    start, stop = text.split(":")
-    return slice(int(start) if start.strip() else None, int(stop) if stop.strip() else None)
-
-
-def region_option(text: str) -> Callable[[Command], Command]:
-    """Return the option, with the beginning of its help."""
-    return click.option(
-        "--region", type=_Region(), help=f"{text}, such as 0:10,20:30, or by dimension, time=0:10,lat=5:."
-    )

@@ -93,18 +93,18 @@ def plan_convert(
     target
         As in `open`, ``(url, path)``, or a Group, as in `plan_rechunk`. There must be no node, unless `overwrite`.
     format
-        ``"zarr2"``, ``"zarr3"``, ``"zarr3-draft"`` or ``"n5"``. ``None``: the format that a url pipeline names, or
-        that of the group in which the target is; ``"zarr3"`` in a new store.
+        Format of the target: ``"zarr2"``, ``"zarr3"``, ``"zarr3-draft"`` or ``"n5"``. ``None``: the format that a url
+        pipeline names, or that of the group in which the target is; ``"zarr3"`` in a new store.
     chunks, shards
-        ``"keep"``; ``None`` (shards: none); a chunk shape (in a group, arrays of another rank keep theirs); lengths by
-        dimension, ``{"time": -1, "lat": 32}``, for every array that has it (``-1``: all of the axis; ``"auto"``), where
-        coordinates of one dimension and their bounds get one chunk, unless they are larger than 16 MiB; by path below
-        the source, ``{"a/b": (64, 64), "c": "keep", "d": {"time": 10}}``; a callable of the Array. Shards are kept
-        where the format has them; elsewhere their chunks get keys of their own.
+        Shape of chunks, and of shards: ``"keep"``; ``None`` (shards: none); a shape (in a group, arrays of another rank
+        keep theirs); lengths by dimension, ``{"time": -1, "lat": 32}``, for every array that has it (``-1``: all of the
+        axis; ``"auto"``), where coordinates of one dimension and their bounds get one chunk, unless they are larger
+        than 16 MiB; by path below the source, ``{"a/b": (64, 64), "c": "keep", "d": {"time": 10}}``; a callable of the
+        Array. Shards are kept where the format has them; elsewhere their chunks get keys of their own.
     codecs
-        ``"keep"``: the chain as near as the format can express it, and ``"portable"`` where chunks are encoded again by
-        codecs that the format does not specify (numcodecs' in Zarr v3); ``"portable"``: the same where zarr-python,
-        TensorStore and zarrs all read it, else one that they read; or as in `create_array`.
+        Codecs of the target. ``"keep"``: the chain as near as the format can express it, and ``"portable"`` where
+        chunks are encoded again by codecs that the format does not specify (numcodecs' in Zarr v3); ``"portable"``: the
+        same where zarr-python, TensorStore and zarrs all read it, else one that they read; or as in `create_array`.
     max_mem
         Largest memory of the tasks of one worker in bytes, all its threads together, or as text (``"2 GiB"``). When
         ``None``, arrays whose chunks change get ``chunkmill.max-mem`` of dask's config, or a share of the worker's
@@ -135,12 +135,12 @@ def plan_convert(
     chunk_key_encoding
         As in `create_array`; kept, where the format has it, when ``None``.
     ome
-        ``"0.4"`` (Zarr v2), ``"0.5"`` or ``"0.6"`` (Zarr v3): describe the multiscale images in the source by that
-        version of OME-Zarr, whether N5-viewer's, BigDataViewer's, COSEM's or OME-Zarr's attributes describe them there;
+        Describe the multiscale images in the source by this version of OME-Zarr: ``"0.4"`` (Zarr v2), ``"0.5"`` or
+        ``"0.6"`` (Zarr v3), whether N5-viewer's, BigDataViewer's, COSEM's or OME-Zarr's attributes describe them there;
         levels keep their names. ``None``: attributes stay as they are.
     concat_dim
-        `source` is several netCDF or HDF5 files (a pattern, or a list) that follow one another along this dimension, or
-        these: they are scanned first, as by `scan`.
+        Dimension along which the netCDF or HDF5 files of `source` (a pattern, or a list) follow one another, or
+        several: the files are scanned first, as by `scan`.
     storage_options, target_storage_options
         For the filesystems, as in fsspec; the target's default to the source's.
 
@@ -322,12 +322,12 @@ def plan_rechunk(
         mapping by path below the group to shapes, ``"keep"`` or mappings by dimension, or a callable of the Array that
         returns one of these.
     shards
-        Likewise; ``"keep"``: the source's, which must be multiples of the chunks; ``None``: no shards.
+        Shape of shards, likewise; ``"keep"``: the source's, which must be multiples of the chunks; ``None``: no shards.
     format
-        The source's, when ``None`` (``"zarr3"`` where that is for reading only).
+        Format of the target; the source's when ``None`` (``"zarr3"`` where that is for reading only).
     codecs
-        ``"keep"``: the source's chain, the inner one where shards come or go, if the format specifies it; or as in
-        `chunkmill.create_array`.
+        Codecs of the target; ``"keep"``: the source's chain, the inner one where shards come or go, if the format
+        specifies it; or as in `chunkmill.create_array`.
     max_mem
         Largest memory of the tasks of one worker in bytes, all its threads together, on top of the interpreter and its
         libraries; or as text (``"256 MiB"``). When ``None``, ``chunkmill.max-mem`` in dask's config, or else a third of
@@ -338,7 +338,7 @@ def plan_rechunk(
     temp_codec
         Codec of intermediate files: ``"lz4"`` where bytes cost more than time.
     strategy
-        ``"direct"`` or ``"spill"``, instead of the one that is estimated to be faster.
+        Strategy, ``"direct"`` or ``"spill"``, instead of the one that is estimated to be faster.
     overwrite
         Replace what is at the target: it stays until the new one is stored whole, of which object stores then copy each
         value to its place.

@@ -40,7 +40,7 @@ def resume(
     url
         Of the store that the job writes, as in `open`.
     path
-        Of the node that it writes, where there are several such jobs.
+        Path of the node that the job writes, where there are several jobs.
     storage_options
         For the filesystem of the target, as in fsspec.
     source_storage_options

@@ -80,8 +80,8 @@ def open(  # noqa: A001 - the contract's name, as in zarr
     storage_options
         Options of the filesystem, as in fsspec.
     consolidated
-        ``None``: use consolidated metadata where a store has them: of remote stores alone, of others for documents that
-        are not stored. ``True``: require them, and use them alone. ``False``: ignore them.
+        Whether consolidated metadata are used. ``None``: where a store has them: of remote stores alone, of others for
+        documents that are not stored. ``True``: require them, and use them alone. ``False``: ignore them.
     dimension_separator
         Separator in the chunk keys of Zarr v2, for old nested stores whose metadata do not name it.
     read_missing
@@ -322,7 +322,7 @@ def create_array(
     attributes
         User attributes; JSON-serialisable.
     chunk_key_encoding
-        Separator in chunk keys, ``"/"`` or ``"."`` (nested keys of Zarr v2 are OME-Zarr 0.4's layout), or Zarr v3's
+        Separator in chunk keys: ``"/"`` or ``"."`` (nested keys of Zarr v2 are OME-Zarr 0.4's layout), or Zarr v3's
         ``{"name": "v2", "separator": "."}``; the format's own when ``None``.
     storage_options
         Options of the filesystem, as in fsspec.

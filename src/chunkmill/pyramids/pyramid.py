@@ -131,29 +131,29 @@ def plan_pyramid(
     levels
         Number of levels, the first included; ``None``: until one chunk holds the last, or as `factors` lists.
     method
-        ``"mean"`` (integers rounded half to even), ``"median"``, ``"min"``, ``"max"``, ``"mode"`` (labels) or
-        ``"stride"``, as TensorStore's downsample driver defines them; or a function of an array and ``axis=`` that can
-        be imported by name.
+        Reduction from each level to the next: ``"mean"`` (integers rounded half to even), ``"median"``, ``"min"``,
+        ``"max"``, ``"mode"`` (labels) or ``"stride"``, as TensorStore's downsample driver defines them; or a function
+        of an array and ``axis=`` that can be imported by name.
     format
-        ``"zarr2"``, ``"zarr3"``, ``"n5"``, ``"zarr3-draft"``; the source's when ``None``.
+        Format of the target: ``"zarr2"``, ``"zarr3"``, ``"n5"``, ``"zarr3-draft"``; the source's when ``None``.
     chunks, shards, codecs
-        Of all levels, as in `chunkmill.plan_convert`.
+        As in `chunkmill.plan_convert`, for all levels.
     scale, units
         Length of a voxel, and its unit: by axis, or a dict by dimension name; a single one is that of the axes of
         space. The source's metadata by default. Units may be names or symbols: ``"micrometer"``, ``"um"``, ``"µm"``.
     translation
         Position of the centre of the first voxel, like `scale`; the source's by default, moved by `region`.
     region
-        Slices, or a dict of ranges by dimension: the part of the source to take, as in `chunkmill.plan_convert`.
+        Only this region of the source: slices, or a dict of ranges by dimension, as in `chunkmill.plan_convert`.
     name
-        Of the image; the source's, or the last part of the target's path or url by default.
+        Name of the image; the source's, or the last part of the target's path or url by default.
     channels
         Name of each channel, written as ``omero`` of OME-Zarr with a colour and a window of values for each; ``True``:
         numbers; a dict: members of ``omero``, which take the place of the default ones; ``None``: what the source has;
         ``False``: not the names of coordinates either. The window is from the 0.1st to the 99.9th percentile of the
         coarsest level: at most 16 Mi values of a channel are read for it, once they are written.
     label_of
-        The group of an image in OME-Zarr: the source has the labels of its voxels. They are written to the group
+        Image whose voxels the source labels: its group in OME-Zarr. The labels are written to the group
         ``labels/<name>`` below the image, whose format, voxels, units and factors they have; by the method ``"mode"``,
         unless you choose another than ``"mean"``.
     ome
@@ -164,7 +164,7 @@ def plan_pyramid(
     overwrite
         Replace what is at the target.
     allow
-        Losses that are allowed where the format cannot hold something, as in `chunkmill.plan_convert`.
+        As in `chunkmill.plan_convert`.
     storage_options, target_storage_options
         For the filesystems, as in fsspec; the target's default to the source's.
 

@@ -142,8 +142,8 @@ def to_references(
     version : int
         Version of a JSON set: 1, or 0 for the flat dict.
     format : str, optional
-        ``"json"``: one file, compressed if its name ends with ``.gz`` or ``.zst``; ``"parquet"``: a folder. ``None``:
-        JSON if the name contains ``.json``, else parquet.
+        Kind of set: ``"json"``, one file, compressed if its name ends with ``.gz`` or ``.zst``; ``"parquet"``, a
+        folder. ``None``: JSON if the name contains ``.json``, else parquet.
     record_size : int
         References in one parquet file.
     zarr_format : int, optional
@@ -152,8 +152,8 @@ def to_references(
         to the fill value as missing; in v3 and N5 those equal to the attribute ``_FillValue``. The set's fill value is
         chosen accordingly, and is undefined where nothing stands for missing elements. Absent chunks read the same.)
     end_blocks : str
-        N5 truncates blocks at the ends of axes, Zarr does not. ``"inline"``: they are decoded, padded, encoded again
-        and stored in the set. ``"refuse"``: they are an error.
+        Treatment of blocks that N5 truncates at the ends of axes, and Zarr does not. ``"inline"``: they are decoded,
+        padded, encoded again and stored in the set. ``"refuse"``: they are an error.
     overwrite : bool
         Replace the reference set that is at the target. A file, and a folder of a local disk or in memory, is the old
         set until the new one is whole; in other stores a folder's old set is deleted when the ranges are known.

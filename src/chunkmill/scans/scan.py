@@ -325,16 +325,17 @@ def scan(
         order in `urls`. Times in other units are written in those of the first file, with their bounds; each keeps its
         date. Other calendars are an error.
     parser : str or callable
-        ``"auto"``: by the first bytes of each file; a name (``"hdf5"``, ``"netcdf3"``, ``"fits"``, ``"tiff"``,
-        ``"grib"``, ``"dmrpp"``); or a function from a url to a reference set or a ``ManifestStore``.
+        Kind of the files: ``"auto"``, by the first bytes of each; a name (``"hdf5"``, ``"netcdf3"``, ``"fits"``,
+        ``"tiff"``, ``"grib"``, ``"dmrpp"``); or a function from a url to a reference set or a ``ManifestStore``.
     order : str
-        ``"values"``: in the order of the values of the coordinate `concat_dim`, which must not overlap; ``"names"``: in
-        the order of the urls. Along several dimensions, files with equal values of a coordinate are at one place along
-        it, and one of the dimensions may be without a coordinate: along that one the order is that of the urls.
+        Order of the files: ``"values"``, that of the values of the coordinate `concat_dim`, which must not overlap;
+        ``"names"``, that of the urls. Along several dimensions, files with equal values of a coordinate are at one
+        place along it, and one of the dimensions may be without a coordinate: along that one the order is that of the
+        urls.
     drop_variables : str or sequence of str
         Names of variables to leave out, in every file and group.
     on_error : str
-        ``"skip"``: leave files out that cannot be parsed, and list them in the report.
+        Treatment of files that cannot be parsed. ``"skip"``: leave them out, and list them in the report.
     overwrite : bool
         As in `to_references`. With ``overwrite=True``, the same call brings a set up to date: it parses only files that
         are new or were written again, by their versions.

@@ -181,12 +181,13 @@ class TestFewStored:
         assert [each.kind for each in compare(a.stored, b.stored, progress=False).differences] == ["unreadable"]
 
 
-@pytest.mark.parametrize("name", ["target_storage_options", "storage_options_b"])
-def test_options_of_the_second_by_either_name(monkeypatch, name):
+def test_options_of_the_second(monkeypatch):
     opened = []
     monkeypatch.setattr(
         "chunkmill.checks.verify.open_or_compute", lambda node, options: opened.append((node, options)) or array([1])
     )
     cm.create_array("memory://verify-options", shape=(2,), dtype="i4", overwrite=True)
-    cm.verify("memory://verify-options", "memory://verify-options", storage_options={"a": 1}, **{name: {"b": 2}})
+    cm.verify(
+        "memory://verify-options", "memory://verify-options", storage_options={"a": 1}, target_storage_options={"b": 2}
+    )
     assert [options for _, options in opened] == [{"a": 1}, {"b": 2}]

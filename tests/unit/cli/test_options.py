@@ -1,24 +1,13 @@
-"""Arguments of commands: parsed, completed, written back in hints; errors and output for terminals."""
-
-from functools import partial
+"""Arguments of commands: made from signatures, parsed, completed, written back in hints; errors and output."""
 
 import click
 import dask
 import pytest
 from click.testing import CliRunner
 
-from chunkmill.cli.options import (
-    CODECS,
-    SHAPE,
-    errors_shown,
-    examples,
-    job_options,
-    say,
-    scheduled,
-    show,
-    storage_option,
-    with_options,
-)
+from chunkmill.cli.main import main
+from chunkmill.cli.options import JSON, command, errors_shown, job_options, say, scheduled, show, with_options
+from chunkmill.cli.parameters import TYPES, options_of
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 
@@ -28,7 +17,7 @@ from chunkmill.hints import Hint
     [("1,512", (1, 512)), ("(1, 512)", (1, 512)), ("[-1]", (-1,)), ("none", None), ("keep", "keep"), (" 7 ", (7,))],
 )
 def test_shapes(text, shape):
-    assert SHAPE.convert(text, None, None) == shape
+    assert TYPES["chunks"].convert(text, None, None) == shape
 
 
 @pytest.mark.parametrize(
@@ -36,41 +25,68 @@ def test_shapes(text, shape):
     [("time=-1,lat=32", {"time": -1, "lat": 32}), (" x = auto", {"x": "auto"}), ("a=b=3", {"a=b": 3})],
 )
 def test_lengths_by_dimension(text, lengths):
-    assert SHAPE.convert(text, None, None) == lengths
+    assert TYPES["chunks"].convert(text, None, None) == lengths
 
 
 @pytest.mark.parametrize("text", ["a", "1,2.5", "1 2", "time=x", "1,lat=2", "time="])
 def test_texts_that_are_no_shapes(text):
     with pytest.raises(click.BadParameter, match="not a shape"):
-        SHAPE.convert(text, None, None)
+        TYPES["chunks"].convert(text, None, None)
 
 
 def test_codecs():
-    assert CODECS.convert("zstd", None, None) == "zstd"
-    assert CODECS.convert('{"name": "gzip"}', None, None) == [{"name": "gzip"}]
-    assert CODECS.convert('[{"name": "gzip"}]', None, None) == [{"name": "gzip"}]
+    assert TYPES["codecs"].convert("zstd", None, None) == "zstd"
+    assert TYPES["codecs"].convert('{"name": "gzip"}', None, None) == [{"name": "gzip"}]
+    assert TYPES["codecs"].convert('[{"name": "gzip"}]', None, None) == [{"name": "gzip"}]
     with pytest.raises(click.BadParameter, match="not JSON"):
-        CODECS.convert("[", None, None)
-    assert [item.value for item in CODECS.shell_complete(None, None, "z")] == ["zstd"]
-
-
-def command(function, *decorators):
-    if not hasattr(function, "__dict__"):
-        function = partial(function)  # which takes attributes, as click wants
-    for decorator in reversed(decorators):
-        function = decorator(function)
-    return click.command("command")(function)
+        TYPES["codecs"].convert("[", None, None)
+    assert [item.value for item in TYPES["codecs"].shell_complete(None, None, "z")] == ["zstd"]
 
 
 def run(function, *args, decorators=(), code=0):
-    result = CliRunner().invoke(command(function, *decorators), args)
+    def called(**options):
+        """Call the function."""
+        function(**options)
+
+    for decorator in reversed(decorators):
+        called = decorator(called)
+    result = CliRunner().invoke(command(click.Group("group"), "Call.")(called), args)
     assert result.exit_code == code, result.output
     return result
 
 
+def walked(group, words=()):
+    for name, each in group.commands.items():
+        yield from walked(each, (*words, name)) if isinstance(each, click.Group) else [((*words, name), each)]
+
+
+COMMANDS = dict(walked(main))
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_option_says_what_it_is_for(words):
+    options = [option for option in COMMANDS[words].params if isinstance(option, click.Option)]
+    assert options
+    for option in options:
+        assert len(option.help.split()) > 1, option.name
+        assert not set(option.help) & set("`{"), option.help
+
+
+def test_options_are_those_of_the_signature():
+    """Types by annotations, defaults and texts as they are documented, also where that is elsewhere."""
+    found = {option.name: option for option in main.commands["rechunk"].params}
+    assert found["chunks"].required
+    assert found["strategy"].type.choices == ("direct", "spill")
+    assert found["exclude"].multiple
+    assert found["overwrite"].is_flag
+    assert found["include"].help.startswith("Patterns of paths")
+    assert found["shards"].default == "keep"
+    assert main.commands["pyramid"].params[1].required is False
+
+
 def test_options_of_filesystems_are_json_where_they_can_be():
     seen = {}
-    option = storage_option("--option", "storage_options", "")
+    option = options_of("open", only=["storage_options"])
     run(seen.update, "--option", "anon=true", "--option", "key=abc", "--option", "n=5", decorators=[option])
     assert seen == {"storage_options": {"anon": True, "key": "abc", "n": 5}}
     run(seen.update, decorators=[option])
@@ -79,11 +95,11 @@ def test_options_of_filesystems_are_json_where_they_can_be():
 
 
 def test_options_of_jobs():
-    seen = {}
-    run(seen.update, "--max-mem", "2GiB", "--restart", "--scheduler", "tcp://h:1", decorators=[job_options])
-    assert (seen["max_mem"], seen["resume"], seen["scheduler"]) == (2 << 30, False, "tcp://h:1")
-    assert "--max-mem" in run(seen.update, "--max-mem", "much", decorators=[job_options], code=2).output
-    assert "is neither one of" in run(seen.update, "--scheduler", "x", decorators=[job_options], code=2).output
+    seen, decorators = {}, [options_of("plan_convert", "source", "target"), job_options]
+    run(seen.update, "a", "b", "--max-mem", "2GiB", "--restart", "--scheduler", "synchronous", decorators=decorators)
+    assert (seen["max_mem"], seen["resume"], "scheduler" in seen) == (2 << 30, False, False)
+    assert "--max-mem" in run(seen.update, "a", "b", "--max-mem", "much", decorators=decorators, code=2).output
+    assert "is neither one of" in run(seen.update, "a", "b", "--scheduler", "x", decorators=decorators, code=2).output
 
 
 def test_hints_name_options():
@@ -91,7 +107,8 @@ def test_hints_name_options():
         say(with_options(Hint("give {}, or {}", ("resume", False), ("overwrite", True))))
         say(with_options("as it is"))
 
-    assert run(function, decorators=[job_options]).output == "give --restart, or --overwrite\nas it is\n"
+    overwrite = options_of("plan_convert", only=["overwrite"])
+    assert run(function, decorators=[overwrite, job_options]).output == "give --restart, or --overwrite\nas it is\n"
 
 
 def test_control_characters_do_not_reach_the_terminal():
@@ -109,8 +126,9 @@ def test_results_as_text_and_as_json():
         def to_dict(self):
             return {"n": 1}
 
-    assert run(lambda: show(Report(), as_json=False, at_target="", other="x")).output == "report: done\nother: x\n"
-    assert run(lambda: show(Report(), as_json=True, at_target="y")).output == '{\n  "n": 1,\n  "at_target": "y"\n}\n'
+    assert run(lambda: show(Report(), at_target="", other="x")).output == "report: done\nother: x\n"
+    as_json = run(lambda: show(Report(), at_target="y"), "--json", decorators=[JSON])
+    assert as_json.output == '{\n  "n": 1,\n  "at_target": "y"\n}\n'
 
 
 def test_errors_end_with_their_own_codes():
@@ -146,18 +164,18 @@ def test_nobody_listens():
 
 
 def test_examples_are_not_wrapped():
-    assert examples("chunkmill ls x") == "\b\nExample:\n  chunkmill ls x"
-    assert examples("a", "b").splitlines()[1] == "Examples:"
+    shown = CliRunner().invoke(main, ["convert", "--help"]).output
+    assert (
+        "  Example commands:\n    chunkmill convert volume.n5 volume.zarr --format zarr3 --shards 512,512,512\n"
+        in shown
+    )
 
 
 @pytest.mark.parametrize(
     ("flag", "said"), [("--quiet", ""), ("--verbose", "data/variable_5"), (None, "plan.explain()")]
 )
 def test_quiet_prints_nothing_and_verbose_the_whole_plan(flag, said, tmp_path):
-    from click.testing import CliRunner
-
     import chunkmill as cm
-    from chunkmill.cli.main import main
 
     for number in range(6):
         cm.create_array(tmp_path / "g", f"data/variable_{number}", shape=(4, 4), dtype="f8", chunks=(1, 4))

@@ -1,0 +1,283 @@
+"""Make the arguments and options of commands from the signatures of public functions.
+
+A parameter becomes the option of its name: the annotation gives the type, the first sentence of the parameter's
+documentation the help text. Both are read from the source, since importing it would import dask, for which help texts
+and completion do not wait. Not here: options that no function has (`chunkmill.cli.options`).
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+from click.shell_completion import CompletionItem
+
+import chunkmill as cm
+from chunkmill.formats import registry as formats
+
+__all__ = ["KEY_VALUE", "PLACE", "TYPES", "Command", "Text", "options_of"]
+
+Command = Callable[..., Any]
+
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType  # generic from click 8.4 on only
+
+
+class Text(ParamType):
+    """Type of a value that a function reads from text, where it raises `ValueError` for what it cannot read.
+
+    Parameters
+    ----------
+    name
+        Of the type, in help texts.
+    parse
+        Function from text to value.
+    written
+        Examples of texts.
+    wrong
+        What a text that cannot be read is; ``None``: no text of this type, and how one is written.
+    words
+        Texts that shells complete.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parse: Callable[[str], Any],
+        written: str = "",
+        wrong: str | None = None,
+        words: Collection[str] = (),
+    ) -> None:
+        self.name, self.parse, self.written, self.words = name, parse, written, words
+        self.wrong = f"is not a {name}: write it as {written}" if wrong is None else wrong
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value that a text stands for."""
+        try:
+            return self.parse(value) if isinstance(value, str) else value
+        except ValueError:
+            self.fail(f"{value!r} {self.wrong}", param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        """Return the words that begin like a text."""
+        return [CompletionItem(word) for word in self.words if word.startswith(incomplete)]
+
+
+class _Literal(click.Choice):  # type: ignore[type-arg] # generic from click 8.2 on only
+    """One of the values of a ``Literal``, written as text."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self.values = {"none" if value is None else str(value): value for value in values}
+        super().__init__(list(self.values))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return self.values[super().convert(str(value), param, ctx)]
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Values as text
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.strip("()[] ").split(",") if item.strip()]
+
+
+def _by_name(items: Sequence[str], value: Callable[[str], Any]) -> dict[str, Any]:
+    return {name.strip(): value(text.strip()) for name, text in (item.rsplit("=", 1) for item in items)}
+
+
+def _shape(text: str) -> Any:
+    if text == "keep" or text[-1:] in "bB":  # a size such as 16MiB
+        return text
+    items = _items(text)
+    if any("=" in item for item in items):
+        return _by_name(items, lambda length: length if length == "auto" else int(length))
+    return None if text == "none" else tuple(map(int, items))
+
+
+def _by_axis(number: type[int | float]) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:
+        if text == "isotropic":
+            return text
+        items = text.split(",")
+        if any("=" in item for item in items):
+            return _by_name(items, number)
+        return number(text) if len(items) == 1 else tuple(map(number, items))
+
+    return parse
+
+
+def _region(text: str) -> Any:
+    items = _items(text)
+    if any("=" in item for item in items):
+        return _by_name(items, _slice)
+    return tuple(... if item == "..." else _slice(item) for item in items)
+
+
+def _slice(text: str) -> slice:
+    start, stop = text.split(":")
+    return slice(int(start) if start.strip() else None, int(stop) if stop.strip() else None)
+
+
+def _names(text: str) -> tuple[str | None, ...]:
+    return tuple(name.strip() or None for name in text.split(","))
+
+
+def _codecs(text: str) -> Any:
+    if not text.lstrip().startswith(("[", "{")):
+        return text
+    chain = json.loads(text)
+    return chain if isinstance(chain, list) else [chain]
+
+
+def _n_bytes(text: str) -> int:
+    from dask.utils import parse_bytes  # noqa: PLC0415 - slow to import
+
+    return int(parse_bytes(text))
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _key_value(text: str) -> tuple[str, Any]:
+    name, value = text.split("=", 1)
+    return name, _json(value)
+
+
+_AXIS = "is not by axis: write it as 1,2,2, or as y=2,x=2"
+_SHAPE = Text("shape", _shape, "1,512,512, time=-1,lat=32 or 16MiB")
+_SCALE = Text("by axis", _by_axis(float), "40,4,4 or z=40,y=4,x=4", _AXIS)
+_CODECS = ("keep", "portable", "default", "zstd", "blosc", "gzip", "raw")
+KEY_VALUE = Text("key=value", _key_value, "anon=true", "is not KEY=VALUE")
+PLACE = click.Path()  # or a url; shells complete paths
+
+TYPES: Mapping[str, ParamType] = {
+    "chunks": _SHAPE,
+    "shards": _SHAPE,
+    "codecs": Text("codecs", _codecs, "zstd or JSON", "is not JSON", _CODECS),
+    "region": Text("region", _region, "0:10,20:30 (start:stop for each axis) or time=0:10,lat=5:"),
+    "dimension_names": Text("names", _names, "time,lat,lon"),
+    "channels": Text("names", _names, "dapi,gfp"),
+    "fill_value": Text("json", _json, '-1 or "NaN"'),
+    "factors": Text("by axis", _by_axis(int), "2, 1,2,2, y=2,x=2 or isotropic", _AXIS),
+    "scale": _SCALE,
+    "translation": _SCALE,
+    "allow": click.Choice(["fill_value", "codecs", "dimension_names", "attributes", "coordinate_systems"]),
+    "max_mem": Text("memory", _n_bytes, "2GiB", "is not a number of bytes: write it as 2GiB"),
+    "sample": click.FloatRange(0, 1, min_open=True),
+    "method": click.Choice(["mean", "median", "min", "max", "mode", "stride"]),
+    "label_of": PLACE,
+    "records": PLACE,
+    "WritableFormatName": click.Choice(sorted(f.name for f in formats.FORMATS if f.name not in formats.READ_ONLY)),
+}
+"""Types by name of parameter, or by annotation, where the annotation alone does not say how a value is written."""
+
+_FLAGS = {
+    "storage_options": "--option",
+    "target_storage_options": "--target-option",
+    "source_storage_options": "--source-option",
+    "concat_dim": "--concat",
+    "drop_variables": "--drop",
+}
+"""Options that are not named like their parameters."""
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Options
+
+
+def options_of(
+    function: str, *arguments: str, only: Collection[str] | None = None, without: Collection[str] = (), **flags: str
+) -> Callable[[Command], Command]:
+    """Return a decorator that gives a command the parameters of a public function.
+
+    Parameters
+    ----------
+    function
+        Name of the function.
+    *arguments
+        Parameters that are places, given without the name of an option.
+    only, without
+        Parameters that become options, where others do not; those that do not.
+    **flags
+        Options of parameters that have another name in this command.
+    """
+    parameters, texts = _described(function)
+    chosen = [name for name in parameters if name not in {*arguments, *without, "progress"}]
+
+    def decorate(command: Command) -> Command:
+        for name in reversed(chosen if only is None else [*only]):
+            flag = flags.get(name, _FLAGS.get(name, f"--{name.replace('_', '-')}"))
+            command = _option(name, flag, *parameters[name], _sentence(name, texts))(command)
+        for name in reversed(arguments):
+            annotation, default = parameters[name]
+            n_args = -1 if re.search(r"(Iterable|Sequence)\[", annotation) else 1
+            command = click.argument(name, type=PLACE, nargs=n_args, required=default is ...)(command)
+        return command
+
+    return decorate
+
+
+def _option(name: str, flag: str, annotation: str, default: Any, text: str) -> Callable[[Command], Command]:
+    """Return the option of a parameter; `default` is ``...`` where it must be given."""
+    if "storage_options" in name:
+        of = f" of the {name.partition('_')[0]}" * (name != "storage_options")
+        collect: Any = lambda _, __, pairs: dict(pairs) or None  # noqa: E731
+        text = f"Option of the filesystem{of}, as in fsspec, such as anon=true (repeatable)."
+        return click.option(flag, name, multiple=True, type=KEY_VALUE, callback=collect, help=text)
+    if annotation == "bool":
+        return click.option(flag, name, is_flag=True, default=default, help=f"{text}.")
+    if annotation == "bool | None":
+        return click.option(f"{flag}/--no-{flag[2:]}", name, default=default, help=f"{text}.")
+    literal = re.search(r"Literal\[([^\]]*)\]", annotation)
+    kind: Any = TYPES.get(name, TYPES.get(annotation.partition(" ")[0]))
+    if kind is None and literal is not None:
+        values = ast.literal_eval(f"({literal[1]},)")
+        kind = _Literal([*values, None] if "| None" in annotation and default is not None else values)
+    elif kind is None:
+        kind = float if "float" in annotation else int if annotation.startswith("int") else str
+    if written := getattr(kind, "written", ""):
+        text += f", such as {written}"
+    if re.match(r"(str \| )?(Collection|Sequence)\[str\]", annotation) and kind is not TYPES["channels"]:
+        several: Any = lambda _, __, values: list(values) or default  # noqa: E731
+        return click.option(flag, name, type=kind, multiple=True, callback=several, help=f"{text} (repeatable).")
+    unless = {"required": True} if default is ... else {"default": default, "show_default": default is not None}
+    return click.option(flag, name, type=kind, help=f"{text}.", **unless)
+
+
+@cache
+def _described(function: str) -> tuple[dict[str, tuple[str, Any]], dict[str, str]]:
+    """Return annotation and default of each parameter of a public function, and the texts on them."""
+    module = Path(cm.__file__).parent.joinpath(*cm._MODULES[function].split(".")[1:])  # noqa: SLF001
+    source = module.with_suffix(".py").read_text("utf-8").partition(f"\ndef {function}(")[2]
+    body = re.split(r"\n(?=[\w@#])", source, maxsplit=1)[0]  # up to the next line that is not indented
+    node = cast("ast.FunctionDef", ast.parse(f"def {function}({body}").body[0])
+    names = [*node.args.args, *node.args.kwonlyargs]
+    values = [*node.args.defaults, *node.args.kw_defaults]
+    parameters = {
+        each.arg: (ast.unparse(cast("ast.expr", each.annotation)), ... if value is None else ast.literal_eval(value))
+        for each, value in zip(names, [None] * (len(names) - len(values)) + values, strict=True)
+    }
+    section = (ast.get_docstring(node) or "").partition("Parameters\n----------\n")[2].partition("\n\n")[0]
+    found = re.findall(r"^(\S.*)((?:\n    .*)+)", section, re.MULTILINE)
+    return parameters, {name: text for head, text in found for name in head.partition(" : ")[0].split(", ")}
+
+
+def _sentence(name: str, texts: Mapping[str, str]) -> str:
+    """Return the first sentence on a parameter, or what is before a colon or semicolon, without quotes."""
+    text = " ".join(texts[name].split())
+    if same := re.match(r"As in `(?:chunkmill\.)?(\w+)`", text):
+        return _sentence(name, _described(same[1])[1])
+    return re.sub(r"[`\"]", "", re.split(r"[.;:](?:\s|$)", text)[0])
