@@ -23,6 +23,7 @@ from chunkmill.errors import ChunkmillError
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region, RegularAxis, RunsAxis
 from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.capabilities import can_list, uncached
+from chunkmill.stores.wrapper import ListedStore
 
 __all__ = [
     "NO_BLOCKS",
@@ -35,6 +36,7 @@ __all__ = [
     "list_chunks_if_sparse",
     "list_present",
     "list_present_if_sparse",
+    "listed_only",
     "recently_listed",
     "touch",
 ]
@@ -293,3 +295,10 @@ def _axis_spans(used: Numbers, old: RegularAxis | RunsAxis, new: RegularAxis | R
     spans = [(new.index(start), new.index(stop - 1) + 1) for start, stop in bounds]
     first, stop = np.array(spans, np.int64).reshape(-1, 2).T
     return first, stop
+
+
+def listed_only(array: StoredArray, present: Numbers) -> StoredArray:
+    """Return the array over a store that asks for no store key but those with the numbers `present`."""
+    layout = array.write_layout
+    keys = {layout.locator.key(layout.grid.coords_of(number)) for number in present.tolist()}
+    return array.with_store(ListedStore(array.store, keys))

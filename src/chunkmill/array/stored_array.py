@@ -21,10 +21,21 @@ from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.model.inner_layout import inner_grid
 from chunkmill.model.metadata import JSON, ArrayMetadata, Attributes, NamedConfig
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import n_publications
+from chunkmill.stores.capabilities import n_publications, uncached
 from chunkmill.stores.transactions import snapshot_of
+from chunkmill.stores.wrapper import ListedStore, Meter, MeteredStore, guarded, listed_keys
 
-__all__ = ["CHECK_INTERVAL", "ArrayFacts", "LastSeen", "ReadMissing", "StoredArray", "check_read_missing", "chunk_step"]
+__all__ = [
+    "CHECK_INTERVAL",
+    "ArrayFacts",
+    "LastSeen",
+    "ReadMissing",
+    "StoredArray",
+    "check_read_missing",
+    "chunk_step",
+    "metered",
+    "metered_source",
+]
 
 CHECK_INTERVAL = 1.0
 """Seconds after which tasks read the metadata of an array again, to see whether it was replaced."""
@@ -335,3 +346,20 @@ class chunk_step:  # noqa: N801 - reads as the statement it is
             )
         key = self.layout.locator.key(self.coords)
         raise ChunkError(url=self.array.url, key=key, coords=self.coords, step=step, reason=reason) from error
+
+
+def metered(array: StoredArray, meter: Meter) -> StoredArray:
+    """Return the array over a store that counts requests and bytes, and asks the task's guard before it writes."""
+    store = array.store if listed_keys(array.store) is None else uncached(array.store)
+    return _listed(array, MeteredStore(guarded(store), meter))
+
+
+def metered_source(array: StoredArray, meter: Meter) -> StoredArray:
+    """Return the array over a store that counts requests and bytes, and records the versions of what is read."""
+    return _listed(array, MeteredStore(meter.read_from(uncached(array.store)), meter))
+
+
+def _listed(array: StoredArray, store: Store) -> StoredArray:
+    _ = array.write_layout  # built now, once, and shared
+    listed = listed_keys(array.store)
+    return array.with_store(store if listed is None else ListedStore(store, listed))  # not asked for: not counted

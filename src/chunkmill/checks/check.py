@@ -123,7 +123,7 @@ def check_store(
     start = time.perf_counter()
     found = take_inventory(store, path)
     specs = [(i, rows) for i, array in enumerate(found.arrays) for rows in _groups(array, found.chunks[i])]
-    stage = Stage("check", _check_keys, tuple(found.arrays), specs, _key_reads, _key_shows)
+    stage = Stage("check", _check_keys, tuple(found.arrays), specs, _key_shows)
     stages = [stage, *_journal_stages(store, found)]
     results = run_once(stages, name="check", arrays=found.arrays, title=f"check {store.url}", progress=progress)
     details = [problem for result in results for problem in result.details]
@@ -154,13 +154,6 @@ def _groups(array: StoredArray, coords: NDArray[np.int64]) -> Iterator[NDArray[n
 
 # --------------------------------------------------------------------------------------------------------------------
 # One task
-
-
-def _key_reads(
-    arrays: Sequence[StoredArray], spec: tuple[int, NDArray[np.int64]]
-) -> Iterator[tuple[StoredArray, list[str]]]:
-    array = arrays[spec[0]]
-    yield array, [array.write_layout.locator.key(tuple(row)) for row in spec[1].tolist()]
 
 
 def _key_shows(arrays: Sequence[StoredArray], spec: tuple[int, NDArray[np.int64]]) -> str:

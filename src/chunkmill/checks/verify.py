@@ -16,9 +16,8 @@ from dask.utils import format_bytes
 from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import read_region
-from chunkmill.array.other_stores import metered
 from chunkmill.array.present_keys import Numbers, list_chunks_if_sparse, touch
-from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.stored_array import StoredArray, metered
 from chunkmill.conversion.estimate import itemsize
 from chunkmill.conversion.ome import cropping_of_images
 from chunkmill.conversion.rechunking.plan import Limits, Side, choose_rechunk_strategy
@@ -227,7 +226,7 @@ def compare(
     if not pairs and not differences:
         differences.append(Difference("", "no arrays", "there are no arrays on either side: no value was compared"))
     specs = _specs(stored, sample, seed)
-    stage = Stage("verify", _compare_block, tuple(pairs), specs, _block_reads, _block_shows, inputs=_block_inputs)
+    stage = Stage("verify", _compare_block, tuple(pairs), specs, _block_shows, inputs=_block_inputs)
     arrays = (array for pair in pairs for array in (pair.a, pair.b))
     (result,) = run_once([stage], name="verify", arrays=arrays, title=title, progress=progress)
     values = sorted(result.details, key=lambda difference: (difference.path, difference.region or ()))
@@ -449,11 +448,6 @@ def _grid(array: StoredArray) -> ChunkGrid:
 
 def _same_kind(a: StoredArray, b: StoredArray) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype
-
-
-def _block_reads(pairs: Sequence[_Pair], spec: tuple[int, int]) -> Iterator[tuple[StoredArray, list[str]]]:
-    pair, region = pairs[spec[0]], pairs[spec[0]].region(spec[1])
-    yield from ((array, array.keys(region)) for array in (pair.a, pair.b))
 
 
 def _block_inputs(pairs: Sequence[_Pair], spec: tuple[int, int]) -> Iterator[StoreKeys]:

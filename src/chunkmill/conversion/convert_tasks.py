@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import decode_chunk, encode_chunk
 from chunkmill.array.layout import ChunkLayout, ShardedChunks
-from chunkmill.array.other_stores import listed_only, metered, metered_source
-from chunkmill.array.present_keys import Numbers, chunks_in_shards, count_in, touch
+from chunkmill.array.present_keys import Numbers, chunks_in_shards, count_in, listed_only, touch
 from chunkmill.array.selection import region_shape
-from chunkmill.array.stored_array import StoredArray, chunk_step
+from chunkmill.array.stored_array import StoredArray, chunk_step, metered, metered_source
 from chunkmill.array.threads import BackgroundCalls
 from chunkmill.codecs.base import Buffer, ChunkSpec
 from chunkmill.codecs.bytes import buffer_size, byte_view
@@ -37,7 +36,7 @@ from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.runtime.stage import TaskResult
 from chunkmill.stores.wrapper import Meter, MeteredStore
 
-__all__ = ["ArrayTransfer", "covered", "transfer_group", "transfer_inputs", "transfer_keys", "transfer_reads"]
+__all__ = ["ArrayTransfer", "covered", "transfer_group", "transfer_inputs", "transfer_keys"]
 __all__ += ["transfer_share", "transfer_shows"]
 
 _CRC32C = Crc32c()
@@ -145,12 +144,6 @@ def _touched(transfer: ArrayTransfer, grid: ChunkGrid) -> list[int] | None:
     source = transfer.source.write_layout if transfer.action.name == "copy" else transfer.source.read_layout
     touched = touch(transfer.present, source.grid, grid)
     return None if touched is None else cast("list[int]", touched.numbers.tolist())
-
-
-def transfer_reads(transfers: Sequence[ArrayTransfer], spec: tuple[int, int]) -> Iterator[Any]:
-    """Yield the source, and the store keys of it that the task of `spec` reads."""
-    source = transfers[spec[0]].source
-    yield source, source.keys(_region(transfers, spec))
 
 
 def transfer_inputs(transfers: Sequence[ArrayTransfer], spec: tuple[Any, ...]) -> Iterator[StoreKeys]:

@@ -17,7 +17,6 @@ from chunkmill.conversion.convert_tasks import (
     ArrayTransfer,
     transfer_group,
     transfer_inputs,
-    transfer_reads,
     transfer_share,
     transfer_shows,
 )
@@ -278,7 +277,6 @@ def stages_of(writer: TargetWriter, run: str, *, fresh: bool, listed: Listed = M
                 transfer_group,
                 transfers,
                 specs,
-                transfer_reads,
                 transfer_shows,
                 transfer_share,
                 narrow=narrowed(touched),

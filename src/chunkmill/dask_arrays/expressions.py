@@ -22,14 +22,13 @@ from dask.array import array_expr_enabled
 from dask.array.slicing import _slice_1d
 from numpy.typing import NDArray
 
-from chunkmill.array.other_stores import begun_bytes
 from chunkmill.array.pending_writes import MAX_BEGUN_BYTES
 from chunkmill.array.selection import full_region
 from chunkmill.array.staleness import read_published
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions, ReorderedRegions, SharedFunction, stored_index
 from chunkmill.dask_arrays.kinds import ArrayKind, check_kind
-from chunkmill.dask_arrays.read import ReadTasks, ReadValues, block_chunks, read_graph, run_length
+from chunkmill.dask_arrays.read import ReadTasks, ReadValues, begun_bytes, block_chunks, read_graph, run_length
 from chunkmill.dask_arrays.regroup import aligned_chunks
 from chunkmill.model.grid import ChunkGrid, DaskChunks, Region
 

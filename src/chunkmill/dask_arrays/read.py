@@ -30,15 +30,12 @@ from dask.blockwise import Blockwise, BlockwiseDep, blockwise, blockwise_token
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask.utils import parse_bytes
 
-from chunkmill.array.chunk_io import read_region
-from chunkmill.array.other_stores import begun_bytes, begun_reads, held_references, without_references
 from chunkmill.array.pending_writes import MAX_BEGUN_BYTES, BegunReads, with_begun_reads
 from chunkmill.array.selection import full_region, region_shape
 from chunkmill.array.staleness import check_unchanged, read_published
 from chunkmill.array.stored_array import ReadMissing, StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
 from chunkmill.dask_arrays.kinds import ArrayKind
-from chunkmill.dask_arrays.reference_subsets import SubsetRegions, begin_subset, read_subset
 from chunkmill.errors import RegionError
 from chunkmill.formats.base import FormatName
 from chunkmill.model.grid import ChunkGrid, DaskChunks, Region
@@ -51,6 +48,8 @@ __all__ = [
     "ReadValues",
     "Source",
     "SourceArray",
+    "begun_bytes",
+    "begun_reads",
     "block_chunks",
     "from_store",
     "read_block",
@@ -143,7 +142,6 @@ def read_graph(
     """Return `region` of `array`, by default the whole array, as a dask array (for `chunks` see `Array.to_dask`).
 
     The array is inlined in the layer's tasks: with a task of its own, dask would visit every key at the first slice.
-    From a reference set in memory, each task receives only the references that it needs.
     """
     region = full_region(array.shape) if region is None else region
     dask_chunks = block_chunks(array, chunks, region)
@@ -246,14 +244,8 @@ class ReadTasks(NamedTuple):
     ) -> ReadTasks:
         """Return those for blocks that divide the region, or for `cuts` inside it."""
         start = tuple(cut.start for cut in region)
-        if held_references(array) is None:
-            read, begin = partial(read_block, array, values=values), partial(begun_reads, array)
-            return cls(array, region, BlockRegions(chunks, start, cuts), read, begin)
-        sent = without_references(array)
-        regions = SubsetRegions(array, chunks, start, cuts)
-        if values is read_published:  # sets of references hold documents, but what tasks receive of them does not
-            values = read_region
-        return cls(array, region, regions, partial(read_subset, sent, values=values), partial(begin_subset, sent))
+        read, begin = partial(read_block, array, values=values), partial(begun_reads, array)
+        return cls(array, region, BlockRegions(chunks, start, cuts), read, begin)
 
     def in_runs(self, name: str) -> HighLevelGraph | None:
         """Return a graph whose blocks begin their requests together; ``None`` where that is of no use."""
@@ -271,6 +263,17 @@ def _shown(array: StoredArray) -> dict[str, Any]:
     block and computing with it would be two tasks.
     """
     return {"url": array.url, "path": array.path, "format": array.format}
+
+
+def begun_reads(array: StoredArray, regions: Iterable[Region]) -> BegunReads:
+    """Return the reads of all store keys of `regions`, under way."""
+    keys = [key for region in regions for key in array.keys(region)]
+    return BegunReads(array.store, keys, value_bytes=begun_bytes(array))
+
+
+def begun_bytes(array: StoredArray) -> int:
+    """Return the size to expect of a value: that of its elements, since the codecs tell no other."""
+    return array.dtype.itemsize * prod(array.write_layout.grid.chunk_shape)
 
 
 def read_block(

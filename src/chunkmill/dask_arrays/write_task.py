@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import puts_at_once, write_overlap
 from chunkmill.array.local_locks import LockFactory
-from chunkmill.array.other_stores import held_references, metered
 from chunkmill.array.pending_writes import PendingWrites, with_pending_writes
 from chunkmill.array.selection import region_shape
 from chunkmill.array.staleness import check_still_there, read_published, written_to
-from chunkmill.array.stored_array import CHECK_INTERVAL, StoredArray, chunk_step
+from chunkmill.array.stored_array import CHECK_INTERVAL, StoredArray, chunk_step, metered
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.dask_arrays.read import Source, read_graph
 from chunkmill.dask_arrays.regroup import AssembledBlock
@@ -360,7 +359,7 @@ def as_encoded(x: da.Array, source: Source, array: StoredArray, region: Region) 
     ]
     if facts[0] != facts[1] or not own.chunk_grid.is_regular or source.array.format != array.format:
         return None
-    if source.array.read_missing == "error" or held_references(source.array) is not None:
+    if source.array.read_missing == "error":
         return None
     keys = [(own.chunk_grid, source.region), (wanted.chunk_grid, region)]
     if keys[0][0].chunk_shape != keys[1][0].chunk_shape or not all(grid.aligned(cut) for grid, cut in keys):

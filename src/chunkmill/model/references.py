@@ -12,15 +12,19 @@ Not here: JSON and parquet (`chunkmill.formats`), fetching (`chunkmill.stores.re
 from __future__ import annotations
 
 import hashlib
+import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, overload
 from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
+from chunkmill.errors import MetadataError
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import ChunkKeyEncoding
 
@@ -32,6 +36,7 @@ __all__ = [
     "ReferenceTable",
     "References",
     "UrlTable",
+    "one_in_process",
     "split_key",
     "url_of_key",
 ]
@@ -81,9 +86,6 @@ class References(Protocol):
 
     def list_dir(self, prefix: str) -> list[str]:
         """Return the sorted names directly below `prefix`; those with more below them end with ``/``."""
-
-    def subset(self, keys: Iterable[str]) -> ReferenceSet:
-        """Return a set that holds only those of `keys` that there are."""
 
 
 def split_key(key: str) -> tuple[str, str, str] | None:
@@ -212,6 +214,9 @@ class ReferenceSet:
         Every other key: (url id, offset, length).
     blob
         All inline bytes, one after the other.
+    file
+        Url of the file that the set was read from, and what reads it again: these pickle instead of the set. ``None``:
+        it is in memory alone.
 
     Examples
     --------
@@ -227,27 +232,19 @@ class ReferenceSet:
     tables: Mapping[KeyForm, ReferenceTable]
     named: Mapping[str, tuple[int, int, int]]
     blob: bytes
-    _sorted_names: list[str] | None = field(default=None, repr=False)
     _fingerprint: str | None = field(default=None, repr=False)
+    file: tuple[str, Callable[[], ReferenceSet | None]] | None = field(default=None, repr=False)
+    _sorted_names: list[str] | None = field(default=None, repr=False)
 
-    def __getstate__(self) -> tuple[Any, ...]:
-        return self.urls, dict(self.tables), dict(self.named), self.blob, self._fingerprint
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.urls, self.tables, self.named, self.blob, self._fingerprint = state
-        self._sorted_names = None
+    def __reduce__(self) -> tuple[Any, ...]:
+        own = partial(ReferenceSet, self.urls, dict(self.tables), dict(self.named), self.blob, self.fingerprint)
+        return one_in_process, (self.fingerprint, *(self.file or ("", own)))
 
     def __len__(self) -> int:
         return len(self.named) + sum(map(len, self.tables.values()))
 
     def __contains__(self, key: str) -> bool:
         return self._entry(key) is not None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the columns and the inline data take; dict entries and urls are estimated."""
-        columns = sum(column.nbytes for table in self.tables.values() for column in table.columns)
-        return columns + len(self.blob) + 300 * len(self.named) + sum(80 + len(url or "") for url in self.urls)
 
     @property
     def fingerprint(self) -> str:
@@ -331,7 +328,7 @@ class ReferenceSet:
         return self._sorted_names
 
     def subset(self, keys: Iterable[str]) -> ReferenceSet:
-        """Return a set of only those of `keys` that there are: what a task is sent.
+        """Return a set of only those of `keys` that there are.
 
         Examples
         --------
@@ -342,21 +339,8 @@ class ReferenceSet:
         >>> len(builder.build().subset(["x/7", "x/8"]))
         2
         """
-        ids: dict[int, int] = {}
-        named: dict[str, tuple[int, int, int]] = {}
-        parts: list[bytes] = []
-        n_inline = 0
-        for key in keys:
-            if (entry := self._entry(key)) is None:
-                continue
-            url_id, offset, length = entry
-            if url_id == INLINE:
-                parts.append(self.blob[offset : offset + length])
-                named[key] = (INLINE, n_inline, length)
-                n_inline += length
-            else:
-                named[key] = (ids.setdefault(url_id, len(ids)), offset, length)
-        return ReferenceSet(tuple(self.urls[i] for i in ids), {}, named, b"".join(parts))
+        named = {key: entry for key in keys if (entry := self._entry(key)) is not None}
+        return ReferenceSet(self.urls, {}, named, self.blob)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -453,3 +437,23 @@ class UrlTable(Sequence[str | None]):
             url = self._parts[part][number - self._starts[part]]
             self._last = number, url
         return url
+
+
+_MAX_SETS = 8
+
+_sets: OrderedDict[tuple[str, str], References] = OrderedDict()
+_sets_lock = threading.Lock()
+
+
+def one_in_process(fingerprint: str, source: str, read: Callable[[], References | None]) -> References:
+    """Return the set that was pickled: the one of this process, where there is one, else what `read` returns (P9)."""
+    with _sets_lock:
+        if (found := _sets.pop((source, fingerprint), None)) is None:
+            found = read()
+        if found is None or found.fingerprint != fingerprint:
+            got = "nothing" if found is None else "another set"
+            raise MetadataError(key=source, field="document", got=got, expected="no change since it was opened")
+        _sets[source, fingerprint] = found
+        while len(_sets) > _MAX_SETS:
+            _sets.popitem(last=False)
+    return found

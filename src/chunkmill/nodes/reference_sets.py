@@ -11,6 +11,7 @@ import json
 import os
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -111,29 +112,41 @@ def is_reference_set(url: str | os.PathLike[str], storage_options: Mapping[str, 
     url = os.fspath(url)
     if url in BARE_URLS:
         return True
-    if ".json" in url.rsplit("/", 1)[-1]:
-        head = _read_head(url, options)
-        if head is not None:
-            return _is_reference_head(head)
+    if ".json" in url.rsplit("/", 1)[-1] and (head := _read_head(url, options)) is not None:
+        return _is_reference_head(head)
     return is_reference_root(open_store(url, options).get(ROOT_KEY))
 
 
 def is_reference_file(url: str, storage_options: Mapping[str, Any]) -> bool:
     """Return whether the file at `url` is a reference set; at most one request, and one for its size."""
-    head = None if url in BARE_URLS else _read_head(url.rstrip("/"), storage_options)
-    return url in BARE_URLS or (head is not None and _is_reference_head(head))
+    return url in BARE_URLS or _is_reference_head(_read_head(url.rstrip("/"), storage_options) or b"")
 
 
 def _open_file(
     location: str, options: Mapping[str, Any], own: Mapping[str, Any], overrides: Any
 ) -> ReferenceStore | None:
     store, key = _file(location, options)
+    shown = location if "::" in location else f"{store.url.removesuffix('/')}/{key}"
+    references = _read_set(store, key, shown, overrides)
+    return None if references is None else _json_store(references, Targets(shown, **own, set_options=options))
+
+
+def _read_set(store: Store, key: str, shown: str, overrides: Any) -> ReferenceSet | None:
     if (document := store.get(key)) is None:
         return None
-    shown = location if "::" in location else f"{store.url.removesuffix('/')}/{key}"
-    document = _decompressed(shown, document)
+    try:
+        if document.startswith(_GZIP):
+            document = gzip.decompress(document)
+        elif document.startswith(_ZSTD):
+            document = bytes(decompress(document))
+    except (OSError, EOFError, RuntimeError, ValueError) as error:
+        raise MetadataError(
+            key=shown, field="document", got=str(error), expected="JSON, in gzip or zstd or not"
+        ) from None
     references = parse_reference_json(document, source=shown, template_overrides=overrides)
-    return _json_store(references, Targets(shown, **own, set_options=options))
+    if "memory://" not in shown:  # of one process
+        references.file = shown, partial(_read_set, store, key, shown, overrides)
+    return references
 
 
 def _json_store(references: ReferenceSet, targets: Targets) -> ReferenceStore:
@@ -159,16 +172,3 @@ def _read_head(url: str, options: Mapping[str, Any]) -> bytes | None:
 
 def _is_reference_head(head: bytes) -> bool:
     return head.startswith((_GZIP, _ZSTD)) or is_reference_json(head)
-
-
-def _decompressed(url: str, document: bytes) -> bytes:
-    try:
-        if document.startswith(_GZIP):
-            return gzip.decompress(document)
-        if document.startswith(_ZSTD):
-            return bytes(decompress(document))
-    except (OSError, EOFError, RuntimeError, ValueError) as error:
-        raise MetadataError(
-            key=url, field="document", got=str(error), expected="JSON, or that in gzip or zstd"
-        ) from None
-    return document

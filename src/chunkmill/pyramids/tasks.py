@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import read_region, write_region
-from chunkmill.array.other_stores import metered, metered_source
 from chunkmill.array.selection import region_shape
-from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.stored_array import StoredArray, metered, metered_source
 from chunkmill.conversion.actions import ChosenAction
 from chunkmill.conversion.array_plan import SeenSource, check_absent, check_sources, check_still_there
 from chunkmill.conversion.convert_tasks import ArrayTransfer, transfer_keys
@@ -39,7 +38,7 @@ from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.remembered import RememberedReads
 from chunkmill.stores.wrapper import Meter
 
-__all__ = ["LevelStage", "PyramidWriter", "base_bytes", "level_inputs", "level_reads", "level_shows", "write_block"]
+__all__ = ["LevelStage", "PyramidWriter", "base_bytes", "level_inputs", "level_shows", "write_block"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +87,6 @@ class LevelStage:
     def coords(self, number: int) -> ChunkCoords:
         """Return the block of a task in the last level."""
         return tuple(int(i) for i in np.unravel_index(number, self.blocks[-1].n_blocks))
-
-
-def level_reads(stages: Sequence[LevelStage], spec: int) -> Iterator[tuple[StoredArray, list[str]]]:
-    """Yield the store keys of the source that the task of `spec` reads."""
-    (stage,) = stages
-    yield stage.source, stage.source.keys(region_above(stage.blocks, 0, stage.coords(spec)))
 
 
 def level_inputs(stages: Sequence[LevelStage], spec: int) -> Iterator[StoreKeys]:
@@ -334,9 +327,7 @@ class PyramidWriter:
             begins, ends = first if copies else first + 1, first + len(targets)
             name = f"level {ends}" if begins == ends else f"levels {begins} to {ends}"
             specs = range(tasks_of(blocks))
-            stages.append(
-                Stage(name, write_block, (level,), specs, level_reads, level_shows, _share, inputs=level_inputs)
-            )
+            stages.append(Stage(name, write_block, (level,), specs, level_shows, _share, inputs=level_inputs))
             first += len(blocks) - 1
         return stages
 

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import decode_chunk
 from chunkmill.array.layout import ShardedChunks, build_layouts
-from chunkmill.array.other_stores import metered
 from chunkmill.array.present_keys import chunks_in_shard
 from chunkmill.array.selection import region_shape
-from chunkmill.array.stored_array import StoredArray, chunk_step
+from chunkmill.array.stored_array import StoredArray, chunk_step, metered
 from chunkmill.codecs.n5_block import parse_header
 from chunkmill.errors import ChunkError, JobError, StoreError, UnsupportedFeature
 from chunkmill.hints import Hint
@@ -81,7 +80,7 @@ def locate_references(
     """
     listed = [_list_keys(each.array) for each in referenced]
     specs = [spec for which, each in enumerate(referenced) for spec in _specs(which, each, listed[which])]
-    stage = Stage("references", locate_chunks, tuple(referenced), specs, _task_reads, _task_shows)
+    stage = Stage("references", locate_chunks, tuple(referenced), specs, _task_shows)
     arrays = (each.array for each in referenced)
     (result,) = run_once([stage], name="to_references", arrays=arrays, progress=progress)
     found: list[list[ChunkTable]] = [[] for _ in referenced]
@@ -174,11 +173,6 @@ def locate_chunks(referenced: Sequence[ReferencedArray], spec: _Spec) -> TaskRes
     lookup = _Lookup(referenced[which], array, numbers, coords, None if sizes is None else sizes.tolist(), meter)
     table = _LOCATE[referenced[which].container](lookup)
     return TaskResult(meter.counts() | {"n_keys": len(numbers)}, {}, [(which, int(numbers[0]), table)])
-
-
-def _task_reads(referenced: Sequence[ReferencedArray], spec: _Spec) -> Iterator[tuple[StoredArray, list[str]]]:
-    array = referenced[spec[0]].array
-    yield array, [key_of(array, number) for number in spec[1].numbers.tolist()]
 
 
 def _task_shows(referenced: Sequence[ReferencedArray], spec: _Spec) -> str:

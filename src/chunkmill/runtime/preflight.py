@@ -26,10 +26,10 @@ from distributed.protocol.pickle import dumps  # what a script defines, by value
 from distributed.worker import get_worker
 
 from chunkmill.array.layout import build_layouts
-from chunkmill.array.other_stores import held_references, without_references
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError
 from chunkmill.formats.registry import get_format
+from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.runtime.cluster_tasks import answered, await_workers, cluster_facts, scheduler_needed
 from chunkmill.runtime.computed import values_left_out
 from chunkmill.runtime.scheduler import Scheduler
@@ -62,7 +62,7 @@ class Needs:
     versions
         Package -> the client's version.
     arrays
-        Arrays whose codecs the worker must be able to build.
+        Metadata of arrays whose codecs the worker must be able to build.
     reads
         Store, key, and the hash of the value that the client read there.
     writes
@@ -71,7 +71,7 @@ class Needs:
 
     job: str
     versions: Mapping[str, str]
-    arrays: tuple[StoredArray, ...] = ()
+    arrays: tuple[ArrayMetadata, ...] = ()
     reads: tuple[tuple[Store, str, str], ...] = ()
     writes: tuple[Store, ...] = ()
 
@@ -84,15 +84,12 @@ def describe_needs(
     The first of several arrays with the same codecs, and of several sources in one store, represents the others.
     """
     sources, targets = list(sources), list(targets)
-    kinds = {
-        (repr(array.codecs), str(array.dtype), array.url): without_references(array) for array in (*sources, *targets)
-    }
+    kinds = {(repr(array.codecs), str(array.dtype)): array.metadata for array in (*sources, *targets)}
     reads = []
     for array in {id(array.store): array for array in reversed(sources)}.values():
         for key in get_format(array.format).array_keys(array.path):
             if (value := array.store.get(key)) is not None:
-                held = held_references(array)  # a set that travels with the tasks: the one reference that is checked
-                reads.append((held.subset([key]) if held else array.store, key, sha256(value).hexdigest()))
+                reads.append((array.store, key, sha256(value).hexdigest()))
                 break
     written = {store.url: store for store in (*(array.store for array in targets), *writes)}
     return Needs(job, _versions(), tuple(kinds.values()), tuple(reads), tuple(written.values()))
@@ -256,8 +253,8 @@ def _check(needs: bytes, probe: str, dask_worker: Any = None) -> tuple[str, str 
 def _lacks(needs: bytes, probe_key: str) -> str | None:
     try:
         wanted: Needs = pickle.loads(needs)  # noqa: S301 - made by the client
-        for array in wanted.arrays:
-            build_layouts(array.metadata, "")  # an array builds its codecs when they are asked for first
+        for metadata in wanted.arrays:
+            build_layouts(metadata, "")  # an array builds its codecs when they are asked for first
     except Exception as error:  # noqa: BLE001 - a missing package or codec may raise anything
         return _failed(error)
     if wrong := _wrong_versions(wanted.versions):

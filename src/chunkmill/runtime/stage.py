@@ -13,7 +13,6 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from chunkmill.journal.inputs import Inputs
-from chunkmill.runtime.reference_shipping import Reads
 from chunkmill.stores.base import Store
 from chunkmill.stores.wrapper import Meter
 
@@ -160,9 +159,6 @@ class Stage:
     tasks
         The specs: small, picklable, in the same order in every run of the plan (the journal knows them by number).
         `TaskSpecs`, where they are not listed: those of one array have the same share.
-    reads
-        Arrays, and the store keys of each, that the task of a spec reads: it is sent the references of these alone.
-        ``None``: reference sets are sent whole.
     shows
         The store key shown for the task of a spec: the first that it deals with.
     share
@@ -183,7 +179,6 @@ class Stage:
     function: Callable[[Any, Any], TaskResult]
     common: Any
     tasks: Sequence[Any]
-    reads: Reads | None = None
     shows: Callable[[Any, Any], str] | None = None
     share: Callable[[Any, Any], float] | None = None
     narrow: Callable[[Sequence[Any]], Sequence[Any]] | None = None

@@ -26,7 +26,6 @@ from chunkmill.runtime.computed import BlockInputs
 from chunkmill.runtime.machines import run_and_say_where, sync_other_machines
 from chunkmill.runtime.preflight import Needs, check_client_workers, check_scheduler, describe_needs
 from chunkmill.runtime.progress import JobMonitor, JobProgress
-from chunkmill.runtime.reference_shipping import ReferenceSender
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, count_tasks, tasks_to_run
 from chunkmill.runtime.task import AtOnce, LocalStage, PackedStage, add_counts, run_task
@@ -184,13 +183,11 @@ def _tasks_running(
         own = replace(here, in_client=True)
         yield lambda tasks, take: scheduler.run(stage.name, run_task, own, tasks, take, blocks=blocks)
         return
-    sender = None if stage.reads is None else ReferenceSender(stage.reads, stage.common)
-    packed = PackedStage.of(here, needs, sender)
+    packed = PackedStage.of(here, needs)
     attempt = None if journal is None else journal.heartbeat
     with scheduler.span(name or stage.name), _ending(attempt, scheduler.client) as end:
 
         def run(tasks: Iterable[Any], on_result: Callable[[Any], None]) -> None:
-            tasks = sender.with_references(tasks) if sender else tasks
             check, waiting = (None, None) if monitor is None else (monitor.check, monitor.wait_for)
             more: dict[str, Any] = {"shown": stage.show, "blocks": blocks, "before_cancel": end}
             more |= {"check": check, "waiting": waiting}

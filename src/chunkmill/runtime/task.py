@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import uuid4
 
 from distributed.protocol.pickle import dumps
@@ -23,7 +23,6 @@ from chunkmill.journal.records import Record
 from chunkmill.runtime.cancellation import unless_cancelled
 from chunkmill.runtime.computed import values_left_out
 from chunkmill.runtime.preflight import Needs, check_process
-from chunkmill.runtime.reference_shipping import ReferenceSender, TaskReferences, references_in_scope
 from chunkmill.runtime.stage import TaskResult
 from chunkmill.runtime.worker_memory import peak_memory
 from chunkmill.stores.base import Store
@@ -107,11 +106,10 @@ class PackedStage:
     needs: bytes
 
     @classmethod
-    def of(cls, stage: LocalStage, needs: Needs | None, sender: ReferenceSender | None) -> PackedStage:
-        """Pack a stage; with a sender of references, without those."""
+    def of(cls, stage: LocalStage, needs: Needs | None) -> PackedStage:
+        """Pack a stage."""
         with values_left_out():
-            packed = sender.pack(stage) if sender else dumps(stage)
-            return cls(uuid4().hex, zlib.compress(packed), dumps(needs))
+            return cls(uuid4().hex, zlib.compress(dumps(stage)), dumps(needs))
 
     def open(self) -> LocalStage:
         """Unpack the stage, once in this process, and check the process then."""
@@ -125,8 +123,6 @@ class PackedStage:
         return opened
 
 
-_SharedStage: TypeAlias = LocalStage | PackedStage
-
 _OPENED: OrderedDict[str, LocalStage] = OrderedDict()
 _OPENED_LOCK = threading.Lock()
 _NOTHING = nullcontext()
@@ -134,7 +130,7 @@ _MAX_OPENED = 8  # stages of jobs that run at the same time
 
 
 def run_task(
-    shared: _SharedStage, index: int, specs: Sequence[Any], references: Sequence[TaskReferences] = ()
+    shared: LocalStage | PackedStage, index: int, specs: Sequence[Any]
 ) -> tuple[dict[str, int], list[Any], Changes | None]:
     """Run a group of specs: the function of every task in the graph of a stage."""
     stage = shared.open()
@@ -143,8 +139,7 @@ def run_task(
         return recorded | {"n_repeated": 1}, [], None
     attempt = None if journal is None else journal.heartbeat
     check = _NOTHING if attempt is None else unless_cancelled(attempt.key, attempt.check)
-    in_scope = references_in_scope(references) if references else _NOTHING
-    with check, stage.at_once or _NOTHING, in_scope, changes_taken(None if journal is None else journal.store) as taken:
+    with check, stage.at_once or _NOTHING, changes_taken(None if journal is None else journal.store) as taken:
         done = [stage.function(stage.common, spec) for spec in specs]
         counts: dict[str, int] = {}
         for result in done:

@@ -249,9 +249,6 @@ class HoldsReferences(Protocol):
     targets: Any
     is_remote: bool
 
-    def subset(self, keys: Iterable[str]) -> Store:
-        """Return a store of only those of `keys` that the set has."""
-
 
 # --- asking for them
 

@@ -41,8 +41,7 @@ class ReferenceStore:
     A key is absent only when the set does not have it. A target that is missing, too short, or that may not be opened
     raises `StoreError` naming url, offset and length.
 
-    It pickles with the set when that is held in memory (`subset` cuts out what a task needs), and to what opens it
-    again when it is lazy.
+    It pickles to what opens the set again, where that was read from a file; with the set where it was made in memory.
 
     Parameters
     ----------
@@ -84,13 +83,6 @@ class ReferenceStore:
 
     def __dask_tokenize__(self) -> tuple[str | None, ...]:
         return "chunkmill.ReferenceStore", self.url, self.references.fingerprint, *self.targets.identity
-
-    def subset(self, keys: Iterable[str]) -> ReferenceStore:
-        """Return a store of only those of `keys` that there are: some tens of bytes a key when pickled.
-
-        Sets held in memory are sent to tasks so; a lazy set is sent whole, since that is its url.
-        """
-        return ReferenceStore(self.references.subset(keys), self.targets, url=self.url)
 
     def locate(self, key: str) -> Reference | None:
         """Return where the bytes of a value are, by a url that means the same in another set, or the bytes."""

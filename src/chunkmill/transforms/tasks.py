@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import read_region, write_region
-from chunkmill.array.other_stores import metered, metered_source
 from chunkmill.array.selection import region_shape
-from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.stored_array import StoredArray, metered, metered_source
 from chunkmill.conversion.array_plan import SeenSource, check_absent, check_still_there
 from chunkmill.errors import TransformError
 from chunkmill.journal.inputs import StoreKeys
@@ -32,7 +31,7 @@ from chunkmill.transforms.blocks import ArrayAxes, Halo, array_region, padded_re
 from chunkmill.transforms.function import BlockFunction, block_facts, carried, checked_result
 
 __all__ = ["Boundary", "SourceRegion", "TransformSource", "TransformTarget", "TransformTasks"]
-__all__ += ["block_inputs", "block_reads", "block_share", "block_shows", "sampled_dtypes", "write_block"]
+__all__ += ["block_inputs", "block_share", "block_shows", "sampled_dtypes", "write_block"]
 
 Boundary: TypeAlias = Literal["reflect", "nearest", "none"] | float
 """What a block gets beyond the ends of an array; a number stands for itself."""
@@ -169,12 +168,6 @@ def _shown(region: Region) -> str:
     '[0:4, 2:6]'
     """
     return f"[{', '.join(f'{cut.start}:{cut.stop}' for cut in region)}]"
-
-
-def block_reads(tasks: TransformTasks, spec: tuple[int, int]) -> Iterator[tuple[StoredArray, list[str]]]:
-    """Yield the store keys of each source that the task of `spec` reads."""
-    for source, read in zip(tasks.sources, tasks.reads(tasks.region(spec[1])), strict=True):
-        yield source.array, source.array.keys(read.inside)
 
 
 def block_inputs(tasks: TransformTasks, spec: tuple[int, int]) -> Iterator[StoreKeys]:

@@ -9,8 +9,7 @@ from typing import Any
 from chunkmill.squaring.plan import plan_tasks
 
 from chunkmill.array.chunk_io import read_region, write_chunk
-from chunkmill.array.other_stores import metered
-from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.stored_array import StoredArray, metered
 from chunkmill.display.report import ReportMixin
 from chunkmill.journal.names import fingerprint
 from chunkmill.nodes import opening, placement

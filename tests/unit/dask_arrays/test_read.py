@@ -6,7 +6,7 @@ import pytest
 
 import chunkmill as cm
 from chunkmill.array.selection import full_region
-from chunkmill.dask_arrays.read import block_chunks, read_block, read_graph, sized
+from chunkmill.dask_arrays.read import begun_bytes, begun_reads, block_chunks, read_block, read_graph, sized
 from chunkmill.errors import RegionError
 from chunkmill.stores.memory import MemoryStore
 
@@ -72,3 +72,12 @@ def test_a_task_reads_its_region():
 def test_sizes_of_strings_are_known():
     assert sized(np.dtype(np.dtypes.StringDType())).itemsize == 16
     assert sized(np.dtype("i4")) == np.dtype("i4")
+
+
+def test_all_store_keys_of_the_regions_are_requested():
+    array = cm.create_array(MemoryStore(), shape=(10, 10), dtype="u2", chunks=(2, 2), shards=(4, 4))
+    array[...] = 1
+    reads = begun_reads(array.stored, [np.s_[0:4, 0:8], np.s_[8:10, 8:10]])
+    assert all(reads.take(f"c/{key}") not in {None, (None,)} for key in ("0/0", "0/1", "2/2"))
+    assert reads.take("c/1/1") is None
+    assert begun_bytes(array.stored) == 32

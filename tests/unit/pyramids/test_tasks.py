@@ -6,7 +6,7 @@ import pytest
 import chunkmill as cm
 from chunkmill.nodes.array import Array
 from chunkmill.pyramids.levels import divide
-from chunkmill.pyramids.tasks import LevelStage, level_reads, level_shows, write_block
+from chunkmill.pyramids.tasks import LevelStage, level_inputs, level_shows, write_block
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -40,11 +40,11 @@ def test_absent_keys_are_deleted_where_something_was(stage):
 
 
 def test_what_a_task_reads_and_shows(stage):
-    ((array, keys),) = level_reads([stage], 1)
-    assert array is stage.source
-    assert keys == ["base/c/4"]
+    (read,) = level_inputs([stage], 1)
+    assert read.store is stage.source.store
+    assert list(read.keys) == ["base/c/4"]
     assert level_shows([stage], 1) == "l1/c/1"
-    assert [keys for _, keys in level_reads([stage], 0)] == [[f"base/c/{i}" for i in range(4)]]
+    assert [list(each.keys) for each in level_inputs([stage], 0)] == [[f"base/c/{i}" for i in range(4)]]
 
 
 def test_a_task_does_the_same_twice(stage):

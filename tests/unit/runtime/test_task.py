@@ -3,10 +3,8 @@
 import pickle
 import sys
 
-import pytest
 from support.small_jobs import put
 
-from chunkmill.runtime.reference_shipping import ReferenceSender
 from chunkmill.runtime.task import LocalStage, PackedStage, run_task
 from chunkmill.stores.memory import MemoryStore
 
@@ -17,15 +15,14 @@ def test_specs_are_summed_up():
 
 
 def test_a_packed_stage_is_opened_once():
-    packed = PackedStage.of(LocalStage(len, "abc", None, 7), None, None)
+    packed = PackedStage.of(LocalStage(len, "abc", None, 7), None)
     there = pickle.loads(pickle.dumps(packed))
     assert there.open() is there.open()
     assert (there.open().number, there.open().common) == (7, "abc")
     assert there.open().open() is there.open()
 
 
-@pytest.mark.parametrize("sends_references", [False, True])
-def test_what_a_script_defines_is_packed_by_value(monkeypatch, sends_references):
+def test_what_a_script_defines_is_packed_by_value(monkeypatch):
     """Workers have another ``__main__``: a store or a codec of a notebook was not found there."""
 
     class Codec:
@@ -33,7 +30,6 @@ def test_what_a_script_defines_is_packed_by_value(monkeypatch, sends_references)
 
     Codec.__module__, Codec.__qualname__ = "__main__", "CodecOfScript"
     monkeypatch.setattr(sys.modules["__main__"], "CodecOfScript", Codec, raising=False)
-    sender = ReferenceSender(lambda *_: [], None) if sends_references else None
-    packed = PackedStage.of(LocalStage(len, Codec(), None, 0), None, sender)
+    packed = PackedStage.of(LocalStage(len, Codec(), None, 0), None)
     monkeypatch.delattr(sys.modules["__main__"], "CodecOfScript")
     assert packed.open().common.level == 7

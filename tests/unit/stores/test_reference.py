@@ -3,6 +3,7 @@
 import json
 import pickle
 import threading
+from collections import OrderedDict
 from pathlib import Path
 
 import fsspec
@@ -175,17 +176,6 @@ def test_many_threads(target):
     for thread in threads:
         thread.join()
     assert not wrong
-
-
-def test_a_task_is_sent_its_spans_and_no_more(target):
-    """Of ten thousand references, a task of two gets a kilobyte."""
-    store = store_of({f"x/{i}.0": [f"{target}", i % 100, 4] for i in range(10_000)})
-    part = pickle.dumps(store.subset(["x/7.0", "x/8.0"]))
-    assert len(part) < 1500
-    assert len(pickle.dumps(store)) > 10_000
-    again = pickle.loads(part)
-    assert again.get("x/7.0") == DATA[7:11]
-    assert again.get("x/9.0") is None
 
 
 def test_equal_sets_have_equal_tokens(target):
@@ -486,7 +476,58 @@ def test_open_json_and_parquet(tmp_path, target):
         assert is_reference_set(tmp_path / name) is (name != "noname")  # has no name to be looked into by
     lazy = open_reference_store(tmp_path / "refs.json.d")
     assert len(pickle.dumps(lazy)) < 2000
-    assert lazy.subset(["x/0"]).get("x/0") == DATA[5:10]
+    assert pickle.loads(pickle.dumps(lazy)).get("x/0") == DATA[5:10]
+
+
+@pytest.fixture
+def another_process(monkeypatch):
+    """Unpickle as a process does that has no set yet, and count the sets that it parses."""
+    parsed = []
+
+    def parse(*args, **options):
+        parsed.append(options)
+        return parse_reference_json(*args, **options)
+
+    monkeypatch.setattr("chunkmill.model.references._sets", OrderedDict())
+    monkeypatch.setattr("chunkmill.nodes.reference_sets.parse_reference_json", parse)
+    return parsed
+
+
+def test_a_set_of_a_file_is_opened_by_its_url_once_in_a_process(tmp_path, target, another_process):
+    refs = {f"x/{i}": [str(target), i % 100, 4] for i in range(10_000)}
+    (tmp_path / "refs.json").write_text(json.dumps(refs))
+    sent = pickle.dumps(open_reference_store(tmp_path / "refs.json"))
+    assert len(sent) < 2000
+    another_process.clear()
+    stores = [pickle.loads(sent) for _ in range(3)]
+    assert all(store.get("x/7") == DATA[7:11] for store in stores)
+    assert len(another_process) == 1
+    assert len(pickle.dumps(stores[0])) < 2000
+
+
+@pytest.mark.parametrize("now", [None, "{}"], ids=["gone", "another"])
+def test_a_set_that_changed_before_a_worker_opens_it_is_an_error(tmp_path, target, another_process, now):
+    path = tmp_path / "refs.json"
+    path.write_text(json.dumps({"x/0": [str(target), 5, 5]}))
+    sent = pickle.dumps(open_reference_store(path))
+    path.unlink() if now is None else path.write_text(now)
+    with pytest.raises(MetadataError, match=r"refs\.json.*no change since it was opened"):
+        pickle.loads(sent)
+
+
+@pytest.mark.usefixtures("another_process")
+def test_a_set_in_memory_alone_travels(target):
+    refs = {"x/0": [str(target), 5, 5]}
+    fsspec.filesystem("memory").pipe("/travels/refs.json", json.dumps(refs).encode())
+    for store in (
+        store_of(refs),
+        open_reference_store("reference://", {"fo": refs}),
+        open_reference_store("memory://travels/refs.json"),
+    ):
+        sent = pickle.dumps(store)
+        fsspec.filesystem("memory").store.clear()
+        assert pickle.loads(sent).get("x/0") == DATA[5:10]
+        fsspec.filesystem("memory").pipe("/travels/refs.json", json.dumps(refs).encode())
 
 
 def test_what_is_no_reference_set(tmp_path):

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.array.other_stores import metered_source
 from chunkmill.array.present_keys import touch
 from chunkmill.array.selection import region_shape
-from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.stored_array import StoredArray, metered_source
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.elements import copy_rows
 from chunkmill.conversion.rechunking.plan import RechunkPlan

@@ -48,9 +48,7 @@ from chunkmill.conversion.rechunking.source_chunks import (
     ArrayRechunk,
     Slices,
     spill_inputs,
-    spill_reads,
     spill_shows,
-    write_reads,
     write_shows,
 )
 from chunkmill.conversion.rechunking.target_chunks import write_target_block
@@ -192,7 +190,6 @@ def rechunk_stages(
         write_intermediate_file,
         common,
         TaskSpecs.counted(files),
-        spill_reads,
         spill_shows,
         _share(into_files, plans),
         narrow=narrowed(filled),
@@ -204,7 +201,6 @@ def rechunk_stages(
         write_target_block,
         common,
         TaskSpecs.counted(blocks),
-        write_reads,
         write_shows,
         _share({i: plan.writes for i, plan in grids.items()}, plans),
         narrow=narrowed(written),

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import check_missing, decode_chunk
 from chunkmill.array.layout import ChunkLayout
-from chunkmill.array.other_stores import listed_only
-from chunkmill.array.present_keys import Numbers
+from chunkmill.array.present_keys import Numbers, listed_only
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray, chunk_step
 from chunkmill.codecs.axes import Transpose
@@ -44,11 +43,9 @@ __all__ = [
     "sliced_axes",
     "source_values",
     "spill_inputs",
-    "spill_reads",
     "spill_shows",
     "unshifted",
     "within",
-    "write_reads",
     "write_shows",
 ]
 
@@ -344,21 +341,6 @@ class _WholeChunks:
     def decode(self, overlap: Overlap, data: bytes) -> NDArray[Any]:
         chunk = decode_chunk(self._array, self.layout, overlap.coords, data)
         return chunk[within(overlap.in_chunk)]  # type: ignore[no-any-return]
-
-
-def spill_reads(rechunks: Sequence[ArrayRechunk], spec: tuple[int, int]) -> Iterator[tuple[StoredArray, list[str]]]:
-    """Yield the store keys of the source that go into one intermediate file."""
-    rechunk = rechunks[spec[0]]
-    region = rechunk.plan.files.region(rechunk.plan.files.coords_of(spec[1]))
-    yield rechunk.source, rechunk.source.keys(region)
-
-
-def write_reads(rechunks: Sequence[ArrayRechunk], spec: tuple[int, int]) -> Iterator[tuple[StoredArray, list[str]]]:
-    """Yield the store keys of the source that the task of a block reads: none, when it reads intermediate files."""
-    rechunk = rechunks[spec[0]]
-    if rechunk.plan.reads is None:
-        region = rechunk.plan.writes.region(rechunk.plan.writes.coords_of(spec[1]))
-        yield rechunk.source, rechunk.source.keys(region)
 
 
 def spill_inputs(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, ...]) -> Iterator[StoreKeys]:

@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import write_chunk
-from chunkmill.array.other_stores import metered, metered_source
 from chunkmill.array.present_keys import count_in, touch
 from chunkmill.array.selection import region_shape
-from chunkmill.array.stored_array import StoredArray, chunk_step
+from chunkmill.array.stored_array import StoredArray, chunk_step, metered, metered_source
 from chunkmill.array.threads import BackgroundCalls
 from chunkmill.conversion.rechunking.intermediate_files import (
     MAX_TILED_AXES,

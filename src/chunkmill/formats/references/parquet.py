@@ -18,8 +18,9 @@ import itertools
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,13 +37,12 @@ from chunkmill.formats.references.chunk_numbers import (
     split_by_array,
 )
 from chunkmill.model.reference_builder import ReferenceBuilder
-from chunkmill.model.references import INLINE, WHOLE, Reference, ReferenceSet
+from chunkmill.model.references import INLINE, WHOLE, Reference, ReferenceSet, one_in_process
 
 __all__ = ["ParquetReferences", "RecordTable", "emit_reference_parquet", "import_pyarrow", "parse_records"]
 
 _MAX_ROWS = 4_000_000  # of record tables kept by one set in one process: about 100 MB
 _MAX_FILES = 100_000  # asked for one by one where a set is listed or loaded
-_MAX_SETS = 8  # kept by one process between the tasks that unpickle them
 _BASE64 = b"base64:"
 
 
@@ -217,7 +217,8 @@ class ParquetReferences:
         self._loading: dict[str, threading.Lock] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self._read, self._source, self.fingerprint)
+        key = f"{self._source}/{ROOT_KEY}"
+        return one_in_process, (self.fingerprint, key, partial(ParquetReferences, self._read, self._source))
 
     def locate(self, key: str) -> Reference | None:
         """Return where the bytes of `key` are; ``None`` when the set has no such key."""
@@ -255,18 +256,6 @@ class ParquetReferences:
                 head, slash, _ = key[len(prefix) :].partition("/")
                 names.add(head + slash)
         return sorted(names)
-
-    def subset(self, keys: Iterable[str]) -> ReferenceSet:
-        """Return a set that holds only those of `keys` that there are; reads the record files that they are in."""
-        builder = ReferenceBuilder(self._source)
-        for key in keys:
-            if (reference := self.locate(key)) is None:
-                continue
-            if reference.data is not None:
-                builder.add_data(key, reference.data)
-            else:
-                builder.add(key, reference.url, reference.offset, reference.length)
-        return builder.build()
 
     def load(self) -> ReferenceSet:
         """Return the set with all its references, in memory; reads every record file."""
@@ -368,27 +357,6 @@ def _parse_root(key: str, value: bytes) -> tuple[dict[str, bytes], int]:
         else:
             raise MetadataError(key=key, field=f"metadata[{name!r}]", got=member, expected="an object or its text")
     return documents, size
-
-
-_opened: OrderedDict[tuple[str, str], ParquetReferences] = OrderedDict()
-_opened_lock = threading.Lock()
-
-
-def _reopen(read: Callable[[str], bytes | None], source: str, fingerprint: str) -> ParquetReferences:
-    """Return the set that was pickled: the one of this process, where there is one."""
-    with _opened_lock:
-        if (known := _opened.get((source, fingerprint))) is not None:
-            _opened.move_to_end((source, fingerprint))
-            return known
-    opened = ParquetReferences(read, source)
-    if opened.fingerprint != fingerprint:
-        key = f"{source}/{ROOT_KEY}"
-        raise MetadataError(key=key, field="document", got="another version", expected="no change since it was opened")
-    with _opened_lock:
-        opened = _opened.setdefault((source, fingerprint), opened)
-        while len(_opened) > _MAX_SETS:
-            _opened.popitem(last=False)
-    return opened
 
 
 # --------------------------------------------------------------------------------------------------------------------

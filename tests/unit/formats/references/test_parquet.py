@@ -318,9 +318,9 @@ def test_it_pickles_to_what_opens_it():
     assert all(copy.locate("x/1") == Reference("u", 1, 1) for copy in copies)
     assert Files.log == [".zmetadata", "x/refs.0.parq"]
     Files.files[".zmetadata"] = Files.files[".zmetadata"].replace(b"[4]", b"[3]")
-    import chunkmill.formats.references.parquet as module
+    from chunkmill.model import references as sets
 
-    module._opened.clear()  # another worker
+    sets._sets.clear()  # another worker
     with pytest.raises(MetadataError, match="no change since it was opened"):
         pickle.loads(data)
 
@@ -374,8 +374,6 @@ def test_what_is_written_is_read_again():
     assert {key: again.locate(key) for key in expected} == expected
     assert sorted(again.keys()) == sorted(expected)
     assert dict(again.load().items()) == expected
-    part = again.subset(["x/0.0", "x/1.2", "absent"])
-    assert dict(part.items()) == {key: expected[key] for key in ("x/0.0", "x/1.2")}
 
 
 @pytest.mark.parametrize(
