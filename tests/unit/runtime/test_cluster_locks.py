@@ -1,19 +1,15 @@
-"""Locks of a cluster, without one: what is meant, who is remembered, whose leases end."""
+"""Locks of a cluster, without one: what is meant, and which keys are remembered."""
 
-import asyncio
 import threading
-from types import SimpleNamespace
 
 import dask
 import pytest
 from dask.utils import SerializableLock
 from support.recording import UnfencedStore
 
-from chunkmill.array.local_locks import stripe
 from chunkmill.errors import StoreError
 from chunkmill.runtime import cluster_locks
 from chunkmill.runtime.cluster_locks import (
-    ReleaseDeadHolders,
     UserLock,
     automatic_lock,
     check_guarded,
@@ -83,34 +79,3 @@ def test_unguarded_writes_are_refused(scheduler, lock, reason):
         with pytest.raises(StoreError, match=reason) as caught:
             check_guarded(store, "a", lock)
     assert "whole chunks (shards)" in str(caught.value)
-
-
-class Scheduler:
-    """As much of the cluster's scheduler as the plugin asks for."""
-
-    def __init__(self, leases, workers):
-        self.handlers = {}
-        self.workers = workers
-        self.extensions = {"semaphores": self}
-        self.leases = leases
-
-    def release(self, name, lease_id):
-        self.leases[name].remove(lease_id)
-
-
-def test_leases_of_the_dead_end():
-    name = f"chunkmill-{stripe('a')}"
-    scheduler = Scheduler({name: ["tcp://dead|x|1", "tcp://alive|y|2"], "other": ["tcp://dead|z|3"]}, {"tcp://alive"})
-    plugin = ReleaseDeadHolders()
-    asyncio.run(plugin.start(scheduler))
-    plugin.remove_worker(scheduler, "tcp://dead")
-    assert scheduler.leases == {name: ["tcp://alive|y|2"], "other": ["tcp://dead|z|3"]}
-    scheduler.leases[name].append("tcp://gone|x|4")
-    assert scheduler.handlers["chunkmill_lock_holders"](name) == ["tcp://alive|y|2"]
-    assert plugin.holders("unknown") == []
-
-
-def test_a_lease_names_its_worker_and_task():
-    worker = SimpleNamespace(active_threads={threading.get_ident(): "a|b"})
-    assert cluster_locks._task_key(worker) == "a/b"
-    assert cluster_locks._task_key(SimpleNamespace(active_threads={})) == "none"
