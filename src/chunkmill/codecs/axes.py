@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.codecs.base import ChunkSpec
-from chunkmill.model.metadata import JSON, NamedConfig
+from chunkmill.codecs.base import ChunkSpec, Configured
+from chunkmill.model.metadata import JSON
 
 __all__ = ["Reshape", "Squeeze", "Transpose"]
 
 
 @dataclass(frozen=True, slots=True)
-class Transpose:
+class Transpose(Configured):
     """Permute the axes. Copies nothing: what comes next reads through the strides."""
 
     order: tuple[int, ...]
@@ -38,13 +38,7 @@ class Transpose:
             return cls(tuple(axes if order == "C" else reversed(axes)))
         if not isinstance(order, list | tuple) or not all(type(axis) is int for axis in order):
             raise ValueError(f"order is {order!r}, expected a list of axes")
-        codec = cls(tuple(order))
-        codec.spec_after(spec)
-        return codec
-
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        return NamedConfig(self.name, {"order": list(self.order)})
+        return cls(tuple(order))
 
     def spec_after(self, spec: ChunkSpec) -> ChunkSpec:
         """Permute the shape."""
@@ -64,7 +58,7 @@ class Transpose:
 
 
 @dataclass(frozen=True, slots=True)
-class Reshape:
+class Reshape(Configured):
     """Give the chunk another shape.
 
     Attributes
@@ -78,7 +72,7 @@ class Reshape:
     name: str = "reshape"
 
     @classmethod
-    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Reshape:
+    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Reshape:  # noqa: ARG003
         """Build the codec from ``{"shape": [[0, 1], 10, -1]}``."""
         shape = configuration.get("shape")
         if set(configuration) != {"shape"} or not isinstance(shape, list | tuple):
@@ -89,12 +83,7 @@ class Reshape:
             raise ValueError(f"the axes {listed} are not in increasing order")
         if codec.shape.count(-1) > 1:
             raise ValueError("-1 stands for more than one length")
-        codec.spec_after(spec)
         return codec
-
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        return NamedConfig(self.name, {"shape": [list(n) if isinstance(n, tuple) else n for n in self.shape]})
 
     def spec_after(self, spec: ChunkSpec) -> ChunkSpec:
         """Return `spec` with the encoded shape; raises where that would have another number of elements."""
@@ -131,7 +120,7 @@ class Reshape:
 
 
 @dataclass(frozen=True, slots=True)
-class Squeeze:
+class Squeeze(Configured):
     """Leave out the axes of length 1."""
 
     name: str = "zarrs.squeeze"
@@ -142,10 +131,6 @@ class Squeeze:
         if configuration:
             raise ValueError(f"unknown members {sorted(configuration)}")
         return cls()
-
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        return NamedConfig(self.name)
 
     def spec_after(self, spec: ChunkSpec) -> ChunkSpec:
         """Return `spec` without axes of length 1; a chunk of one element keeps one axis, as in zarrs."""

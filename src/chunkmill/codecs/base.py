@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from chunkmill.model.metadata import JSON, NamedConfig
 
 __all__ = [
     "ArrayArrayCodec",
@@ -26,6 +28,8 @@ __all__ = [
     "ChunkSpec",
     "Codec",
     "CodecFactory",
+    "Compressor",
+    "Configured",
     "DecodesInto",
     "DecompressesInto",
     "Memo",
@@ -111,14 +115,41 @@ class CodecFactory(Protocol):
         """Build the codec for chunks like `spec`; a bad configuration raises `ValueError`."""
 
 
+class Configured:
+    """A codec whose configuration is what it was built from, or all its fields that are not ``None``."""
+
+    __slots__ = ()
+
+    def config(self) -> NamedConfig:
+        """Name the codec as data."""
+        this: Any = self
+        known = {each.name: getattr(this, each.name) for each in fields(this) if each.name != "name"}
+        content = known.get("configuration", {name: _as_lists(v) for name, v in known.items() if v is not None})
+        return NamedConfig(this.name, dict(content))
+
+
+def _as_lists(value: JSON) -> JSON:
+    return [_as_lists(each) for each in value] if isinstance(value, tuple) else value
+
+
+class Compressor(Configured):
+    """A codec of bytes whose output has no size that is known before."""
+
+    __slots__ = ()
+
+    def encoded_size(self, n_bytes: int) -> int | None:  # noqa: ARG002 - BytesBytesCodec
+        """Return ``None``: it varies."""
+        return None
+
+
 class DecodesInto(ABC):
     """Serializer that can decode into an array of the caller's."""
 
     __slots__ = ()
 
     @abstractmethod
-    def decode_into(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any]) -> NDArray[Any]:
-        """Fill `out`, of ``spec.shape``, and return it."""
+    def decode(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Undo `encode`: fill `out`, of ``spec.shape``, and return it; or another array if that is faster."""
 
 
 class DecompressesInto(ABC):
@@ -127,8 +158,8 @@ class DecompressesInto(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def decode_into(self, data: Buffer, out: NDArray[np.uint8]) -> Buffer:
-        """Undo `encode`, yielding at most ``out.nbytes``: return `out`, or another buffer if that is faster."""
+    def decode(self, data: Buffer, max_bytes: int, out: NDArray[np.uint8] | None = None) -> Buffer:
+        """Undo `encode`: fill `out`, of `max_bytes`, and return it; or another buffer if that is faster."""
 
 
 class Memo:

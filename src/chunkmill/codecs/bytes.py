@@ -15,16 +15,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.codecs.base import Buffer, ChunkSpec, DecodesInto
+from chunkmill.codecs.base import Buffer, ChunkSpec, Configured, DecodesInto
 from chunkmill.codecs.elements import copy_rows, in_c_order
 from chunkmill.model.dtypes import cleared, is_small, n_bits
-from chunkmill.model.metadata import JSON, NamedConfig
+from chunkmill.model.metadata import JSON
 
 __all__ = ["BytesCodec", "as_native", "buffer_size", "byte_view", "check_claim", "integer", "is_own"]
 
 
 @dataclass(frozen=True, slots=True)
-class BytesCodec(DecodesInto):
+class BytesCodec(Configured, DecodesInto):
     """Raw elements.
 
     Attributes
@@ -60,13 +60,6 @@ class BytesCodec(DecodesInto):
             raise ValueError(f"endian is required for {spec.dtype}")
         return cls(endian, descr)
 
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        configuration: dict[str, JSON] = {} if self.endian is None else {"endian": self.endian}
-        if self.dtype is not None:
-            configuration["dtype"] = self.dtype
-        return NamedConfig(self.name, configuration)
-
     def encoded_size(self, spec: ChunkSpec) -> int:
         """Return the number of elements times their size."""
         return prod(spec.shape) * self._stored(spec.dtype).itemsize
@@ -92,20 +85,18 @@ class BytesCodec(DecodesInto):
             chunk = chunk.astype(stored, order="C")
         return in_c_order(chunk).reshape(-1).view(np.uint8)
 
-    def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
+    def decode(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Return a view of `data`, in native byte order, or a copy; wrong lengths raise."""
-        native = as_native(self._view(data, spec), spec.dtype, is_own=is_own(data))
+        stored = self._view(data, spec)
+        if out is not None and spec.dtype.kind not in _MAY_HOLD_TEXT and not is_small(spec.dtype):
+            copy_rows(out, stored)
+            return out
+        native = as_native(stored, spec.dtype, is_own=is_own(data))
         if is_small(native.dtype):
             native = cleared(native)
         if native.dtype.kind in _MAY_HOLD_TEXT:
             _check_text(native)
         return native
-
-    def decode_into(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any]) -> NDArray[Any]:
-        """Decode into `out`, in native byte order; wrong lengths raise."""
-        checked = spec.dtype.kind in _MAY_HOLD_TEXT or is_small(spec.dtype)
-        copy_rows(out, self.decode(data, spec) if checked else self._view(data, spec))
-        return out
 
     def _view(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
         """Return the elements in the byte order that they are stored in."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.codecs.base import ChunkSpec
+from chunkmill.codecs.base import ChunkSpec, Configured
 from chunkmill.codecs.bytes import integer
 from chunkmill.model.dtypes import (
     DType,
@@ -28,7 +28,6 @@ from chunkmill.model.dtypes import (
     n_bits,
 )
 from chunkmill.model.dtypes import parse_v3 as parse_dtype
-from chunkmill.model.fill_values import parse_v3
 from chunkmill.model.fill_values import parse_v3 as parse_scalar
 from chunkmill.model.metadata import JSON, NamedConfig
 
@@ -36,26 +35,20 @@ __all__ = ["OUT_OF_RANGE", "ROUNDINGS", "BitRound", "CastValue", "ScaleOffset", 
 
 
 @dataclass(frozen=True, slots=True)
-class BitRound:
+class BitRound(Configured):
     """Round floats to `keepbits` bits of their mantissa, integers to as many from the first that is set."""
 
     keepbits: int
     name: str = "bitround"
 
     @classmethod
-    def from_named(cls, name: str, configuration: Mapping[str, JSON], spec: ChunkSpec) -> BitRound:
+    def from_named(cls, name: str, configuration: Mapping[str, JSON], spec: ChunkSpec) -> BitRound:  # noqa: ARG003
         """Build the codec from ``{"keepbits": 3}``."""
         if set(configuration) != {"keepbits"}:
             raise ValueError(f"got the members {sorted(configuration)}, expected 'keepbits'")
         # numcodecs allows 0, the registry does not
         low = 1 if name == "bitround" else 0
-        codec = cls(integer(configuration, "keepbits", 0, low, 1 << 10), name)
-        codec.spec_after(spec)
-        return codec
-
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        return NamedConfig(self.name, {"keepbits": self.keepbits})
+        return cls(integer(configuration, "keepbits", 0, low, 1 << 10), name)
 
     def spec_after(self, spec: ChunkSpec) -> ChunkSpec:
         """Return `spec`; raises where the dtype holds no numbers."""
@@ -124,7 +117,7 @@ _EXACT_BITS = 32  # a product of two integers of so many bits fits int64
 
 
 @dataclass(frozen=True, slots=True)
-class ScaleOffset:
+class ScaleOffset(Configured):
     """Subtract `offset` and multiply by `scale`, both as the JSON of a fill value of the dtype."""
 
     offset: JSON = 0
@@ -132,17 +125,11 @@ class ScaleOffset:
     name: str = "scale_offset"
 
     @classmethod
-    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> ScaleOffset:
+    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> ScaleOffset:  # noqa: ARG003
         """Build the codec from ``{"offset": 5, "scale": 0.1}``."""
         if unknown := set(configuration) - {"offset", "scale"}:
             raise ValueError(f"unknown members {sorted(unknown)}")
-        codec = cls(configuration.get("offset", 0), configuration.get("scale", 1))
-        codec.spec_after(spec)
-        return codec
-
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        return NamedConfig(self.name, {"offset": self.offset, "scale": self.scale})
+        return cls(configuration.get("offset", 0), configuration.get("scale", 1))
 
     def spec_after(self, spec: ChunkSpec) -> ChunkSpec:
         """Return `spec` with the fill value encoded; raises where the dtype or that value cannot be."""
@@ -187,8 +174,8 @@ class ScaleOffset:
     def _scalars(self, dtype: np.dtype[Any]) -> tuple[Any, Any]:
         if integer_range(dtype) is None and float_range(dtype) is None:
             raise ValueError(f"scale_offset needs real numbers, not {dtype}")
-        offset = parse_v3(self.offset, dtype, key="codecs", field="offset") if self.offset != 0 else _zero(dtype)
-        return offset, parse_v3(self.scale, dtype, key="codecs", field="scale")
+        offset = parse_scalar(self.offset, dtype, key="codecs", field="offset") if self.offset != 0 else _zero(dtype)
+        return offset, parse_scalar(self.scale, dtype, key="codecs", field="scale")
 
 
 def _zero(dtype: np.dtype[Any]) -> Any:
@@ -429,7 +416,7 @@ class CastValue:
     name: str = "cast_value"
 
     @classmethod
-    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> CastValue:
+    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> CastValue:  # noqa: ARG003
         """Build the codec from ``{"data_type": "uint8", "rounding": "nearest-even", …}``."""
         if unknown := set(configuration) - {"data_type", "rounding", "out_of_range", "scalar_map"}:
             raise ValueError(f"unknown members {sorted(unknown)}")
@@ -441,9 +428,7 @@ class CastValue:
         mapping = configuration.get("scalar_map") or {}
         if not isinstance(mapping, Mapping) or set(mapping) - {"encode", "decode"}:
             raise ValueError(f"scalar_map is {mapping!r:.80}, expected lists 'encode' and 'decode'")
-        codec = cls(dtype, rounding, beyond, dict(mapping))
-        codec.spec_after(spec)
-        return codec
+        return cls(dtype, rounding, beyond, dict(mapping))
 
     def config(self) -> NamedConfig:
         """Name the codec as data."""

@@ -21,7 +21,7 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from chunkmill.codecs.base import Buffer, ChunkSpec, DecompressesInto
+from chunkmill.codecs.base import Buffer, ChunkSpec, Compressor, DecompressesInto
 from chunkmill.codecs.blosc_snappy import is_snappy, unsnapped
 from chunkmill.codecs.bytes import buffer_size, byte_view, check_claim, integer
 from chunkmill.model.metadata import JSON, NamedConfig
@@ -33,7 +33,7 @@ _ZLIB, _GZIP = 15, 31  # zlib's wbits: which container stands around the deflate
 
 
 @dataclass(frozen=True, slots=True)
-class Gzip:
+class Gzip(Compressor):
     """Deflate in gzip's or zlib's container.
 
     Level 1 is written by igzip: five to ten times faster than zlib, and within 3 % of its size; the other levels
@@ -41,46 +41,30 @@ class Gzip:
     """
 
     level: int
-    container: Literal["gzip", "zlib"] = "gzip"
     name: str = "gzip"
 
     @classmethod
-    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Gzip:  # noqa: ARG003
+    def from_named(cls, name: str, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Gzip:  # noqa: ARG003
         """Build the codec from ``{"level": 0..9}``; -1 is zlib's default, as N5 writes it."""
-        return cls(integer(configuration, "level", 1, -1, 9))
+        return cls(integer(configuration, "level", 1, -1, 9), name)
 
-    @classmethod
-    def from_numcodecs_gzip(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Gzip:
-        """Build ``numcodecs.gzip``: the same under another name."""
-        return cls(cls.from_config(configuration, spec).level, name="numcodecs.gzip")
-
-    @classmethod
-    def from_numcodecs_zlib(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Gzip:
-        """Build ``numcodecs.zlib``."""
-        return cls(cls.from_config(configuration, spec).level, "zlib", "numcodecs.zlib")
-
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        return NamedConfig(self.name, {"level": self.level})
-
-    def encoded_size(self, n_bytes: int) -> None:  # noqa: ARG002
-        """Return ``None``."""
-        return
+    @property
+    def _wbits(self) -> int:
+        return _ZLIB if self.name == "numcodecs.zlib" else _GZIP
 
     def encode(self, data: Buffer) -> bytes:
         """Compress into one member without a time stamp.
 
         Equal data give equal bytes, but not always at level 1: in threads, one in 10^5 of igzip's is a byte longer.
         """
-        wbits = _GZIP if self.container == "gzip" else _ZLIB
         if self.level == 1:
             # igzip's level 2 takes the time of its level 1 and comes near the size of zlib's level 1
-            return isal_zlib.compress(data, 2, wbits)
-        return zlib.compress(byte_view(data), self.level, wbits)
+            return isal_zlib.compress(data, 2, self._wbits)
+        return zlib.compress(byte_view(data), self.level, self._wbits)
 
     def decode(self, data: Buffer, max_bytes: int) -> Buffer:
         """Decompress; several gzip members are joined (RFC 1952, 2.2)."""
-        wbits = _GZIP if self.container == "gzip" else _ZLIB
+        wbits = self._wbits
         if wbits == _GZIP and (out := _gunzip(byte_view(data), max_bytes)) is not None:
             return out
         try:
@@ -93,7 +77,7 @@ class Gzip:
 
 
 @dataclass(frozen=True, slots=True)
-class Blosc(DecompressesInto):
+class Blosc(Compressor, DecompressesInto):
     """c-blosc 1 frames."""
 
     cname: str
@@ -104,7 +88,7 @@ class Blosc(DecompressesInto):
     name: str = "blosc"
 
     @classmethod
-    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Blosc:
+    def from_named(cls, name: str, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Blosc:
         """Build the codec; what the configuration lacks is numcodecs' default, and the typesize the dtype's."""
         cname = configuration.get("cname", "lz4")
         if not isinstance(cname, str):
@@ -121,29 +105,14 @@ class Blosc(DecompressesInto):
         if shuffle not in _SHUFFLES:
             raise ValueError(f"shuffle is {shuffle!r}, expected one of {', '.join(_SHUFFLES)}")
         clevel = integer(configuration, "clevel", 5, 0, 9)
-        return cls(cname, clevel, shuffle, typesize, integer(configuration, "blocksize", 0, 0, 1 << 31))
-
-    @classmethod
-    def from_numcodecs(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Blosc:
-        """Build ``numcodecs.blosc``: the same under another name, its shuffle a number."""
-        c = cls.from_config(configuration, spec)
-        return cls(c.cname, c.clevel, c.shuffle, c.typesize, c.blocksize, "numcodecs.blosc")
+        return cls(cname, clevel, shuffle, typesize, integer(configuration, "blocksize", 0, 0, 1 << 31), name)
 
     def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        numbered = self.name == "numcodecs.blosc"
-        configuration = {
-            "cname": self.cname,
-            "clevel": self.clevel,
-            "shuffle": _SHUFFLES.index(self.shuffle) if numbered else self.shuffle,
-            "typesize": self.typesize,
-            "blocksize": self.blocksize,
-        }
-        return NamedConfig(self.name, configuration)
-
-    def encoded_size(self, n_bytes: int) -> None:  # noqa: ARG002
-        """Return ``None``."""
-        return
+        """Name the codec as data; numcodecs' shuffle is a number."""
+        found = Compressor.config(self)
+        if self.name == "blosc":
+            return found
+        return NamedConfig(self.name, {**found.configuration, "shuffle": _SHUFFLES.index(self.shuffle)})
 
     def encode(self, data: Buffer) -> bytes:
         """Compress into one frame; at most 2 GiB."""
@@ -154,15 +123,8 @@ class Blosc(DecompressesInto):
             data, cname, self.clevel, shuffle, self.blocksize, self.typesize
         )
 
-    def decode(self, data: Buffer, max_bytes: int) -> Buffer:
-        """Decompress; the header's sizes are checked first."""
-        return self._decode(data, max_bytes, None)
-
-    def decode_into(self, data: Buffer, out: NDArray[np.uint8]) -> Buffer:
-        """Decompress into `out` where the header states its size."""
-        return self._decode(data, out.nbytes, out)
-
-    def _decode(self, data: Buffer, max_bytes: int, out: NDArray[np.uint8] | None) -> Buffer:
+    def decode(self, data: Buffer, max_bytes: int, out: NDArray[np.uint8] | None = None) -> Buffer:
+        """Decompress, into `out` where the header states its size; the header's sizes are checked first."""
         size = buffer_size(data)
         if size < _BLOSC_HEADER:
             raise ValueError(f"{size} bytes cannot hold a blosc header of {_BLOSC_HEADER}")
@@ -181,7 +143,7 @@ class Blosc(DecompressesInto):
 
 
 @dataclass(frozen=True, slots=True)
-class Lz4:
+class Lz4(Compressor):
     """numcodecs' lz4: the size in four bytes, little endian, and one raw lz4 block."""
 
     acceleration: int
@@ -191,14 +153,6 @@ class Lz4:
     def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Lz4:  # noqa: ARG003
         """Build the codec from ``{"acceleration": 1}``."""
         return cls(integer(configuration, "acceleration", 1, -(1 << 31), (1 << 31) - 1))
-
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        return NamedConfig(self.name, {"acceleration": self.acceleration})
-
-    def encoded_size(self, n_bytes: int) -> None:  # noqa: ARG002
-        """Return ``None``."""
-        return
 
     def encode(self, data: Buffer) -> bytes:
         """Compress; at most 2 GiB."""
@@ -224,7 +178,7 @@ class Lz4:
 
 
 @dataclass(frozen=True, slots=True)
-class Bzip2:
+class Bzip2(Compressor):
     """bzip2 streams."""
 
     level: int
@@ -234,14 +188,6 @@ class Bzip2:
     def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Bzip2:  # noqa: ARG003
         """Build the codec from ``{"level": 1..9}``."""
         return cls(integer(configuration, "level", 1, 1, 9))
-
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        return NamedConfig(self.name, {"level": self.level})
-
-    def encoded_size(self, n_bytes: int) -> None:  # noqa: ARG002
-        """Return ``None``."""
-        return
 
     def encode(self, data: Buffer) -> bytes:
         """Compress into one stream."""
@@ -253,7 +199,7 @@ class Bzip2:
 
 
 @dataclass(frozen=True, slots=True)
-class Lzma:
+class Lzma(Compressor):
     """xz, lzma or raw streams, by the numbers of Python's `lzma`."""
 
     format: int
@@ -281,10 +227,6 @@ class Lzma:
         """Name the codec as data."""
         configuration = {"format": self.format, "check": self.check, "preset": self.preset, "filters": self.filters}
         return NamedConfig(self.name, configuration)
-
-    def encoded_size(self, n_bytes: int) -> None:  # noqa: ARG002
-        """Return ``None``."""
-        return
 
     def encode(self, data: Buffer) -> bytes:
         """Compress into one stream."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import google_crc32c
 import numpy as np
 
-from chunkmill.codecs.base import Buffer, ChunkSpec
+from chunkmill.codecs.base import Buffer, ChunkSpec, Configured
 from chunkmill.codecs.bytes import byte_view
-from chunkmill.model.metadata import JSON, NamedConfig
+from chunkmill.model.metadata import JSON
 
 __all__ = ["Crc32c"]
 
@@ -22,7 +22,7 @@ _SIZE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Crc32c:
+class Crc32c(Configured):
     """Append and verify a checksum."""
 
     name: str = "crc32c"
@@ -33,10 +33,6 @@ class Crc32c:
         if configuration:
             raise ValueError(f"unknown members {sorted(configuration)}")
         return cls()
-
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        return NamedConfig(self.name)
 
     def encoded_size(self, n_bytes: int) -> int:
         """Return four more."""

@@ -2,10 +2,14 @@
 
 Bytes <-> one chunk; knows nothing of keys or attributes.json. N5 says block where we say chunk.
 
+The `n5_default` serializer holds such blocks as chunks of a Zarr v3 array, in N5's order of axes; datasets of N5 itself
+are turned round by their format instead.
+
 Spec: N5 README 4.0.0, "Chunks are stored in the following binary format"; big-endian; dimensions fastest axis first, so
-that the payload is in C order of the reversed shape. The README names ``lz4`` and its one parameter; N5 for Java writes
-what lz4-java's ``LZ4BlockOutputStream`` makes: frames of ``LZ4Block``, a token, three little-endian 32-bit numbers
-(compressed size, raw size, checksum), data; closed by a frame of no data. Zarr's lz4 is ``numcodecs.lz4``.
+that the payload is in C order of the reversed shape; zarr-extensions, codecs/n5_default. The README names ``lz4`` and
+its one parameter; N5 for Java writes what lz4-java's ``LZ4BlockOutputStream`` makes: frames of ``LZ4Block``, a token,
+three little-endian 32-bit numbers (compressed size, raw size, checksum), data; closed by a frame of no data. Zarr's lz4
+is ``numcodecs.lz4``.
 Checked against: tests/golden/n5 (written by z5py 3.0.2, tensorstore 0.1.86, zarr-python 2.18.7, pyn5 1.1.1, lz4-java
 1.8.0).
 """
@@ -14,7 +18,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from math import prod
 from typing import Any, ClassVar
@@ -24,12 +28,13 @@ from numcodecs.lz4 import compress, decompress
 from numpy.typing import NDArray
 from xxhash import xxh32_intdigest
 
-from chunkmill.codecs.base import Buffer, ChunkSpec, DecodesInto, fill_array
+from chunkmill.codecs.base import Buffer, ChunkSpec, Compressor, Configured, DecodesInto, fill_array
 from chunkmill.codecs.bytes import byte_view
-from chunkmill.codecs.pipeline import BuildPipeline, CodecPipeline
+from chunkmill.codecs.pipeline import BuildInner, CodecPipeline
 from chunkmill.model.metadata import JSON, NamedConfig
 
-__all__ = ["DEFAULT_BLOCK_SIZE", "MAX_BLOCK_SIZE", "MIN_BLOCK_SIZE", "N5Block", "N5Lz4", "parse_header", "write_header"]
+__all__ = ["DEFAULT_BLOCK_SIZE", "MAX_BLOCK_SIZE", "MIN_BLOCK_SIZE", "N5Block", "N5Default", "N5Lz4"]
+__all__ += ["parse_header", "write_header"]
 
 _START = struct.Struct(">HH")  # mode, number of dimensions
 _COUNT = struct.Struct(">I")
@@ -92,7 +97,7 @@ def parse_header(data: Buffer, limit: tuple[int, ...]) -> tuple[tuple[int, ...],
 
 
 @dataclass(frozen=True, slots=True)
-class N5Block(DecodesInto):
+class N5Block(Configured, DecodesInto):
     """The serializer of N5: header, then the chunk through `payload`.
 
     Blocks at the end of an axis are truncated by some writers and padded by others; the header says which. A block
@@ -105,17 +110,9 @@ class N5Block(DecodesInto):
     configuration: Mapping[str, JSON] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def from_config(cls, build_pipeline: BuildPipeline, configuration: Mapping[str, Any], spec: ChunkSpec) -> N5Block:
-        """Build the codec, its ``codecs`` by `build_pipeline` (the registry's)."""
-        codecs = configuration.get("codecs")
-        if not isinstance(codecs, Sequence) or not all(isinstance(codec, Mapping) for codec in codecs):
-            raise ValueError(f"n5_block needs a list of codecs, got {codecs!r}")
-        chain = [NamedConfig(codec["name"], codec.get("configuration", {})) for codec in codecs]
-        return cls(build_pipeline(chain, spec), dict(configuration))
-
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        return NamedConfig(self.name, dict(self.configuration))
+    def from_config(cls, build: BuildInner, configuration: Mapping[str, Any], spec: ChunkSpec) -> N5Block:
+        """Build the codec, its ``codecs`` by `build` (the registry's)."""
+        return cls(build(configuration.get("codecs"), spec), dict(configuration))
 
     def encoded_size(self, spec: ChunkSpec) -> int | None:
         """Return the size of header and payload, or ``None`` when the payload is compressed."""
@@ -127,17 +124,8 @@ class N5Block(DecodesInto):
         parts: list[Any] = [write_header(spec.shape), self.payload.encode(chunk, spec)]
         return b"".join(parts)
 
-    def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
+    def decode(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Return the chunk, of ``spec.shape``; a smaller block is followed by fill values."""
-        return self._decode(data, spec, None)
-
-    def decode_into(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any]) -> NDArray[Any]:
-        """Decode into `out`."""
-        if (chunk := self._decode(data, spec, out)) is not out:
-            out[...] = chunk
-        return out
-
-    def _decode(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any] | None) -> NDArray[Any]:
         view, whole = byte_view(data), _whole_header(spec.shape)
         # nearly all blocks: parsing the header takes as long as swapping 64 KiB
         if whole is not None and view[: len(whole)] == whole:
@@ -148,6 +136,68 @@ class N5Block(DecodesInto):
         block = self.payload.decode(view[offset:], ChunkSpec(shape, spec.dtype, spec.fill_value))
         chunk = fill_array(spec)
         chunk[tuple(map(slice, shape))] = block
+        return chunk
+
+
+_MAX_CODECS = 3  # a transpose, bytes and one compressor
+_DTYPES = "iuf"
+_MAX_LONGER_BYTES = 1 << 24  # of a block that is longer than its chunk, as those padded at the end of an axis are
+
+
+@dataclass(frozen=True, slots=True)
+class N5Default(Configured):
+    """Header and payload of an N5 block of the default mode."""
+
+    payload: CodecPipeline
+    name: ClassVar[str] = "n5_default"
+    # what `config` gives back: the chain as it was named
+    configuration: Mapping[str, JSON] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def from_config(cls, build: BuildInner, configuration: Mapping[str, Any], spec: ChunkSpec) -> N5Default:
+        """Build the codec, its ``codecs`` by `build` (the registry's)."""
+        codecs = configuration.get("codecs")
+        if set(configuration) != {"codecs"} or not isinstance(codecs, Sequence) or len(codecs) > _MAX_CODECS:
+            raise ValueError("expected 'codecs': a transpose, bytes and at most one compressor")
+        payload = build(codecs, spec)
+        order = list(range(len(spec.shape)))[::-1]
+        names = [codec.name for codec in payload.filters]
+        if names != ["transpose"] or list(getattr(payload.filters[0], "order", ())) != order:
+            raise ValueError(f"the first of the codecs must be a transpose of order {order}")
+        if payload.serializer.name != "bytes" or getattr(payload.serializer, "endian", None) not in {"big", None}:
+            raise ValueError("the second of the codecs must be bytes, big endian")
+        built: Any = (*payload.filters, payload.serializer, *payload.compressors)
+        return cls(payload, configuration={"codecs": [asdict(each.config()) for each in built]})
+
+    def encoded_size(self, spec: ChunkSpec) -> int | None:
+        """Return the size of header and payload, or ``None`` when the payload is compressed."""
+        if spec.dtype.kind not in _DTYPES or spec.dtype.name == "float16" or not spec.shape:
+            raise ValueError(f"N5 has no arrays of {len(spec.shape)} axes of {spec.dtype}")
+        size = self.payload.encoded_size(spec)
+        return None if size is None else size + len(write_header(spec.shape))
+
+    def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> bytes:
+        """Return header and payload."""
+        parts: list[Any] = [write_header(spec.shape[::-1]), self.payload.encode(chunk, spec)]
+        return b"".join(parts)
+
+    def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
+        """Return the chunk: a block that is shorter is followed by fill values, one that is longer is cropped."""
+        view = byte_view(data)
+        if bytes(view[:2]) not in {b"", b"\0\0"}:
+            raise ValueError(f"block mode {int.from_bytes(view[:2], 'big')}, expected 0 (default)")
+        longest = tuple(max(length, _MAX_LONGER_BYTES) for length in spec.shape)
+        turned, offset = parse_header(view, longest[::-1])
+        shape = turned[::-1]
+        n_bytes = prod(shape) * spec.dtype.itemsize
+        if n_bytes > max(prod(spec.shape) * spec.dtype.itemsize, _MAX_LONGER_BYTES):
+            raise ValueError(f"a block of shape {shape} for a chunk of {spec.shape}")
+        if shape == spec.shape:
+            return self.payload.decode(view[offset:], spec)
+        block = self.payload.decode(view[offset:], ChunkSpec(shape, spec.dtype, spec.fill_value))
+        chunk = fill_array(spec)
+        common = tuple(slice(min(one, other)) for one, other in zip(shape, spec.shape, strict=True))
+        chunk[common] = block[common]
         return chunk
 
 
@@ -165,7 +215,7 @@ _CHECKSUM_MASK = 0x0FFFFFFF  # lz4-java drops the highest nibble (StreamingXXHas
 
 
 @dataclass(frozen=True, slots=True)
-class N5Lz4:
+class N5Lz4(Compressor):
     """Write lz4-java's block stream, frames of `block_size` raw bytes; read it and its two rivals.
 
     Without the magic the data are zarr-python 2's (numcodecs: raw size as 4 bytes, then one LZ4 block) or z5's (one
@@ -198,10 +248,6 @@ class N5Lz4:
     def config(self) -> NamedConfig:
         """Name the codec as data."""
         return NamedConfig(self.name, {"blockSize": self.block_size})
-
-    def encoded_size(self, n_bytes: int) -> None:  # noqa: ARG002 - it varies
-        """Return ``None``: the size depends on the data."""
-        return
 
     def encode(self, data: Buffer) -> bytes:
         """Return `data` as lz4-java's block stream."""

@@ -4,7 +4,7 @@ Names are ``numcodecs.<id>``, configurations numcodecs' own without the id. Spec
 Third parties' come by numcodecs' registry and its entry points; or by the entry points ``zarr.codecs``, under a name of
 their own in Zarr v3, where the class that they lead to is one of numcodecs'.
 Not here: compressors, which need bounds of their own (`chunkmill.codecs.compressors`), and the codecs of objects
-(`chunkmill.codecs.vlen`, `chunkmill.codecs.vlen`).
+(`chunkmill.codecs.vlen`).
 
 numcodecs sees buffers, and views them as the dtype of its configuration: a delta of ``i8`` over ``M8`` is common.
 Chunks are in native byte order here, so the codecs are built with native dtypes; the byte order of storage belongs to
@@ -19,16 +19,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.codecs.base import Buffer, ChunkSpec, Memo
+from chunkmill.codecs.base import Buffer, ChunkSpec, Configured, Memo
 from chunkmill.codecs.bytes import buffer_size, byte_view
 from chunkmill.codecs.zfp import ZFP_HEADER, longest_stream
 from chunkmill.errors import UnknownCodec, UnsupportedFeature
-from chunkmill.model.metadata import JSON, NamedConfig
+from chunkmill.model.metadata import JSON
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PREFIX",
     "Categorize",
+    "InNumcodecs",
     "NumcodecsBytes",
     "NumcodecsFilter",
     "NumcodecsNumbers",
@@ -146,11 +147,32 @@ def native_dtype(value: JSON, fallback: np.dtype[Any]) -> np.dtype[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class NumcodecsFilter(Memo):
-    """`delta`, `fixedscaleoffset`, `quantize`, `astype`, `packbits`, and filters of third parties."""
+class InNumcodecs(Memo, Configured):
+    """A codec that runs in numcodecs, whose configuration it has."""
 
     name: str
     configuration: Mapping[str, JSON] = field(hash=False)
+
+    @classmethod
+    def from_named(cls, name: str, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Self:  # noqa: ARG003
+        """Build the codec; fails where the configuration is wrong, or the package is missing."""
+        found = cls(name, dict(configuration))
+        found.codec()
+        return found
+
+    def codec(self) -> Any:
+        """Return the object of numcodecs."""
+        if (codec := self.recall()) is None:
+            self.remember(codec := build_numcodecs(self.name, self._native()))
+        return codec
+
+    def _native(self) -> Mapping[str, JSON]:
+        return self.configuration
+
+
+@dataclass(frozen=True, slots=True)
+class NumcodecsFilter(InNumcodecs):
+    """`delta`, `fixedscaleoffset`, `quantize`, `astype`, `packbits`, and filters of third parties."""
 
     @classmethod
     def from_named(cls, name: str, configuration: Mapping[str, JSON], spec: ChunkSpec) -> NumcodecsFilter:
@@ -159,14 +181,7 @@ class NumcodecsFilter(Memo):
             before, after = keys
             decoded = configuration.get(before) or spec.dtype.str
             configuration = {**configuration, before: decoded, after: configuration.get(after) or decoded}
-        codec = cls(name, dict(configuration))
-        codec._codec()  # fails where the configuration is wrong
-        codec.spec_after(spec)
-        return codec
-
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        return NamedConfig(self.name, dict(self.configuration))
+        return super(NumcodecsFilter, cls).from_named(name, configuration, spec)
 
     def spec_after(self, spec: ChunkSpec) -> ChunkSpec:
         """Return the spec with the encoded dtype; bits are packed into a flat chunk."""
@@ -186,11 +201,11 @@ class NumcodecsFilter(Memo):
 
     def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> NDArray[Any]:
         """Run numcodecs' encode over the flat chunk."""
-        return self._run(self._codec().encode, chunk, self._decoded(spec), self.spec_after(spec))
+        return self._run(self.codec().encode, chunk, self._decoded(spec), self.spec_after(spec))
 
     def decode(self, chunk: NDArray[Any], spec: ChunkSpec) -> NDArray[Any]:
         """Run numcodecs' decode over the flat chunk."""
-        return self._run(self._codec().decode, chunk, self.spec_after(spec).dtype, spec)
+        return self._run(self.codec().decode, chunk, self.spec_after(spec).dtype, spec)
 
     def _run(self, function: Any, chunk: NDArray[Any], dtype: np.dtype[Any], result: ChunkSpec) -> NDArray[Any]:
         flat = np.ascontiguousarray(chunk).reshape(-1).view(dtype)
@@ -207,17 +222,14 @@ class NumcodecsFilter(Memo):
         keys = _TYPED.get(_codec_id(self.name))
         return spec.dtype if keys is None else native_dtype(self.configuration.get(keys[0]), spec.dtype)
 
-    def _codec(self) -> Any:
-        if (codec := self.recall()) is None:
-            configuration = dict(self.configuration)
-            for key in _TYPED.get(_codec_id(self.name), ()):
-                configuration[key] = native_dtype(configuration[key], np.dtype(np.uint8)).str
-            self.remember(codec := build_numcodecs(self.name, configuration))
-        return codec
+    def _native(self) -> Mapping[str, JSON]:
+        typed = _TYPED.get(_codec_id(self.name), ())
+        own = {key: native_dtype(self.configuration[key], np.dtype(np.uint8)).str for key in typed}
+        return {**self.configuration, **own}
 
 
 @dataclass(frozen=True, slots=True)
-class Categorize:
+class Categorize(Configured):
     """`categorize`: strings as numbers of labels, from 1 on; 0 is the empty string and every unknown one."""
 
     labels: tuple[str, ...]
@@ -232,13 +244,7 @@ class Categorize:
         if not isinstance(labels, list | tuple) or not all(isinstance(label, str) for label in labels):
             raise ValueError(f"labels are {labels!r}, expected strings")
         dtype = configuration.get("dtype") or ("|O" if spec.dtype.kind == "T" else spec.dtype.str)
-        codec = cls(tuple(labels), str(dtype), str(configuration.get("astype") or "|u1"))
-        codec.spec_after(spec)
-        return codec
-
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        return NamedConfig(self.name, {"labels": list(self.labels), "dtype": self.dtype, "astype": self.astype})
+        return cls(tuple(labels), str(dtype), str(configuration.get("astype") or "|u1"))
 
     def spec_after(self, spec: ChunkSpec) -> ChunkSpec:
         """Return the spec with the labels' dtype."""
@@ -265,24 +271,15 @@ class Categorize:
 
 
 @dataclass(frozen=True, slots=True)
-class NumcodecsBytes(Memo):
+class NumcodecsBytes(InNumcodecs):
     """Checksums, `shuffle`, `base64`, and bytes -> bytes codecs of third parties."""
-
-    name: str
-    configuration: Mapping[str, JSON] = field(hash=False)
 
     @classmethod
     def from_named(cls, name: str, configuration: Mapping[str, JSON], spec: ChunkSpec) -> NumcodecsBytes:
         """Build the codec; a shuffle that does not say its element size has the dtype's."""
         if _codec_id(name) == "shuffle" and configuration.get("elementsize") is None:
             configuration = {**configuration, "elementsize": max(spec.dtype.itemsize, 1)}
-        codec = cls(name, dict(configuration))
-        codec._codec()  # fails where the configuration is wrong
-        return codec
-
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        return NamedConfig(self.name, dict(self.configuration))
+        return super(NumcodecsBytes, cls).from_named(name, configuration, spec)
 
     def encoded_size(self, n_bytes: int) -> int | None:
         """Return the size where the id tells it."""
@@ -295,7 +292,7 @@ class NumcodecsBytes(Memo):
 
     def encode(self, data: Buffer) -> Buffer:
         """Run numcodecs' encode over flat bytes."""
-        return self._codec().encode(_flat(data))  # type: ignore[no-any-return]
+        return self.codec().encode(_flat(data))  # type: ignore[no-any-return]
 
     def decode(self, data: Buffer, max_bytes: int) -> Buffer:
         """Run numcodecs' decode; what the codecs of third parties allocate is up to them."""
@@ -305,7 +302,7 @@ class NumcodecsBytes(Memo):
         if self.name == "numcodecs.base64":  # numcodecs would pass over whatever is none
             out: Buffer = base64.b64decode(byte_view(data), validate=True)
         else:
-            out = self._codec().decode(_flat(data))
+            out = self.codec().decode(_flat(data))
         if isinstance(out, np.ndarray) and out.dtype.hasobject:
             # kerchunk's fill_hdf_strings; zarr-python 3 turns the objects into text, None into "None"
             raise ValueError(f"{self.name} returned Python objects ({out.dtype}), expected bytes")
@@ -313,34 +310,14 @@ class NumcodecsBytes(Memo):
             raise ValueError(f"{size} bytes, expected at most {max_bytes}")
         return out
 
-    def _codec(self) -> Any:
-        if (codec := self.recall()) is None:
-            self.remember(codec := build_numcodecs(self.name, self.configuration))
-        return codec
-
 
 def _flat(data: Buffer) -> NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
-class NumcodecsNumbers(Memo):
+class NumcodecsNumbers(InNumcodecs):
     """`pcodec` and `zfpy`: serializers of numbers that compress."""
-
-    name: str
-    configuration: Mapping[str, JSON] = field(hash=False)
-
-    @classmethod
-    def from_named(cls, name: str, configuration: Mapping[str, JSON], spec: ChunkSpec) -> NumcodecsNumbers:
-        """Build the codec."""
-        codec = cls(name, dict(configuration))
-        codec._codec()  # fails where the configuration is wrong, or the package is missing
-        codec.encoded_size(spec)
-        return codec
-
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        return NamedConfig(self.name, dict(self.configuration))
 
     def encoded_size(self, spec: ChunkSpec) -> None:
         """Return ``None``; raises where the dtype holds no numbers."""
@@ -349,16 +326,11 @@ class NumcodecsNumbers(Memo):
 
     def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> Buffer:  # noqa: ARG002
         """Run numcodecs' encode."""
-        return self._codec().encode(np.ascontiguousarray(chunk))  # type: ignore[no-any-return]
+        return self.codec().encode(np.ascontiguousarray(chunk))  # type: ignore[no-any-return]
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
         """Decode into an array of the expected size; a stream of more or fewer numbers raises."""
         return (_unpco if self.name == "numcodecs.pcodec" else _unzfp)(data, spec)
-
-    def _codec(self) -> Any:
-        if (codec := self.recall()) is None:
-            self.remember(codec := build_numcodecs(self.name, self.configuration))
-        return codec
 
 
 def _unpco(data: Buffer, spec: ChunkSpec) -> NDArray[Any]:

@@ -14,10 +14,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.codecs.base import Buffer, ChunkSpec
+from chunkmill.codecs.base import Buffer, ChunkSpec, Configured
 from chunkmill.codecs.bytes import buffer_size
 from chunkmill.model.dtypes import complex_part, integer_range, is_small, n_bits, with_byte_order
-from chunkmill.model.metadata import JSON, NamedConfig
+from chunkmill.model.metadata import JSON
 
 __all__ = ["PackBits"]
 
@@ -28,7 +28,7 @@ _BLOCK = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
-class PackBits:
+class PackBits(Configured):
     """Bits `first_bit` to `last_bit` of each element, without gaps; those left out are zero, or the sign bit."""
 
     padding_encoding: Padding = "none"
@@ -37,7 +37,7 @@ class PackBits:
     name: str = "packbits"
 
     @classmethod
-    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> PackBits:
+    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> PackBits:  # noqa: ARG003
         """Build the codec."""
         if unknown := set(configuration) - {"padding_encoding", "first_bit", "last_bit"}:
             raise ValueError(f"unknown members {sorted(unknown)}")
@@ -47,16 +47,7 @@ class PackBits:
         bits = configuration.get("first_bit"), configuration.get("last_bit")
         if not all(bit is None or type(bit) is int for bit in bits):
             raise ValueError(f"first_bit and last_bit are {bits}, expected integers")
-        codec = cls(padding, *bits)
-        codec.encoded_size(spec)
-        return codec
-
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        configuration: dict[str, JSON] = {"padding_encoding": self.padding_encoding}
-        bits = {"first_bit": self.first_bit, "last_bit": self.last_bit}
-        configuration |= {name: bit for name, bit in bits.items() if bit is not None}
-        return NamedConfig(self.name, configuration)
+        return cls(padding, *bits)
 
     def encoded_size(self, spec: ChunkSpec) -> int:
         """Return the number of bytes; raises where the dtype has no such bits."""

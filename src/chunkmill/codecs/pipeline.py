@@ -5,7 +5,7 @@ Spec: Zarr v3 core, "Codecs"; every other format is parsed into such a chain.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
@@ -26,9 +26,9 @@ from chunkmill.codecs.base import (
 from chunkmill.codecs.bytes import BytesCodec, as_native, buffer_size, is_own
 from chunkmill.codecs.elements import copy_rows
 from chunkmill.errors import ChunkmillError, CodecError
-from chunkmill.model.metadata import NamedConfig
+from chunkmill.model.metadata import JSON
 
-__all__ = ["MAX_CHUNK_BYTES", "BuildPipeline", "CodecPipeline"]
+__all__ = ["MAX_CHUNK_BYTES", "BuildInner", "CodecPipeline"]
 
 # A chunk is decoded in memory at once; metadata that asks for more than this is a mistake or an attack.
 MAX_CHUNK_BYTES = 1 << 36
@@ -113,14 +113,14 @@ class CodecPipeline(Memo):
             for codec, limit in plan.decompressors:
                 if out is not None and codec is plan.in_place and out.flags.c_contiguous:
                     target = out.reshape(-1).view(np.uint8)
-                    data = plan.in_place.decode_into(data, target)
+                    data = plan.in_place.decode(data, limit, target)
                 else:
                     data = codec.decode(data, limit)
             codec = self.serializer
             if plan.stored is not None and buffer_size(data) == plan.n_bytes:
                 return out if data is target and out is not None else _elements(data, plan.stored, spec, out)
             if out is not None and not plan.unfilters and isinstance(codec, DecodesInto):
-                return codec.decode_into(data, spec, out)
+                return codec.decode(data, spec, out)
             chunk = codec.decode(data, plan.specs[-1])
             for codec, before in plan.unfilters:
                 chunk = codec.decode(chunk, before)
@@ -176,8 +176,8 @@ def _elements(data: Buffer, stored: np.dtype[Any], spec: ChunkSpec, out: NDArray
     return out
 
 
-BuildPipeline: TypeAlias = Callable[[Sequence[NamedConfig], ChunkSpec], CodecPipeline]
-"""Builder of the chains inside of codecs: the registry's function, which knows every codec by name."""
+BuildInner: TypeAlias = Callable[[JSON, ChunkSpec], CodecPipeline]
+"""Builder of the chains inside of codecs, from a list in JSON: the registry's, which knows every codec by name."""
 
 
 def _reason(error: Exception) -> str:

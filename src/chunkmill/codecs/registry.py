@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
@@ -180,16 +181,22 @@ def sharded(
     >>> sharded([NamedConfig("bytes")], (2, 2)).configuration["chunk_shape"]
     [2, 2]
     """
-    index = [NamedConfig("bytes", {"endian": "little"}), NamedConfig("crc32c")]
     return NamedConfig(
         "sharding_indexed",
         {
             "chunk_shape": [int(length) for length in inner_shape],
-            "codecs": [_as_json(codec) for codec in chain],
-            "index_codecs": [_as_json(codec) for codec in index],
+            "codecs": [asdict(codec) for codec in chain],
+            "index_codecs": [asdict(parse_named_config(codec)) for codec in INDEX_CODECS],
             "index_location": index_location,
         },
     )
+
+
+def _build_inner(codecs: JSON, spec: ChunkSpec) -> CodecPipeline:
+    """Build the chain inside of a codec."""
+    if not isinstance(codecs, list | tuple):
+        raise ValueError(f"codecs are {codecs!r:.200}, expected a list")  # noqa: TRY004 - CodecFactory
+    return build_pipeline([parse_named_config(codec) for codec in codecs], spec)
 
 
 def _factory(module: str, name: str, *first: Any) -> CodecFactory:
@@ -218,18 +225,18 @@ _FILTERS: dict[str, CodecFactory] = {
 _SERIALIZERS: dict[str, CodecFactory] = {
     "bytes": _factory("bytes", "BytesCodec.from_config"),
     "endian": _factory("bytes", "BytesCodec.from_config"),  # its name before mid-2023
-    "vlen-utf8": _factory("vlen", "VlenUtf8.from_config"),
-    "vlen-bytes": _factory("vlen", "VlenBytes.from_config"),
-    "sharding_indexed": _factory("sharding", "ShardingIndexed.from_config", build_pipeline, parse_named_config),
+    "sharding_indexed": _factory("sharding", "ShardingIndexed.from_config", _build_inner),
     "packbits": _factory("packbits", "PackBits.from_config"),
     "zfp": _factory("zfp", "Zfp.from_config"),
-    "n5_block": _factory("n5_block", "N5Block.from_config", build_pipeline),
-    "n5_default": _factory("n5_default", "N5Default.from_config", build_pipeline),
-    "numcodecs.vlen-utf8": _factory("vlen", "VlenUtf8.from_config"),
-    "numcodecs.vlen-bytes": _factory("vlen", "VlenBytes.from_config"),
+    "n5_block": _factory("n5_block", "N5Block.from_config", _build_inner),
+    "n5_default": _factory("n5_block", "N5Default.from_config", _build_inner),
+    **{
+        prefix + name: _factory("vlen", "Vlen.from_named", name)
+        for prefix in ("", PREFIX)
+        for name in ("vlen-utf8", "vlen-bytes")
+    },
     "numcodecs.vlen-array": _factory("vlen", "VlenArray.from_config"),
-    "numcodecs.json2": _factory("vlen", "JsonValues.from_config"),
-    "numcodecs.msgpack2": _factory("vlen", "MsgpackValues.from_config"),
+    **{name: _factory("vlen", "ListedValues.from_named", name) for name in ("numcodecs.json2", "numcodecs.msgpack2")},
     **{
         name: _factory("numcodecs", "NumcodecsNumbers.from_named", name)
         for name in ("numcodecs.pcodec", "numcodecs.zfpy")
@@ -237,14 +244,10 @@ _SERIALIZERS: dict[str, CodecFactory] = {
 }
 _COMPRESSORS: dict[str, CodecFactory] = {
     "crc32c": _factory("crc32c", "Crc32c.from_config"),
-    "gzip": _factory("compressors", "Gzip.from_config"),
-    "zstd": _factory("zstd", "Zstd.from_config"),
-    "blosc": _factory("compressors", "Blosc.from_config"),
     "n5_lz4": _factory("n5_block", "N5Lz4.from_config"),
-    "numcodecs.gzip": _factory("compressors", "Gzip.from_numcodecs_gzip"),
-    "numcodecs.zlib": _factory("compressors", "Gzip.from_numcodecs_zlib"),
-    "numcodecs.zstd": _factory("zstd", "Zstd.from_numcodecs"),
-    "numcodecs.blosc": _factory("compressors", "Blosc.from_numcodecs"),
+    **{name: _factory("compressors", "Gzip.from_named", name) for name in ("gzip", "numcodecs.gzip", "numcodecs.zlib")},
+    **{name: _factory("zstd", "Zstd.from_named", name) for name in ("zstd", "numcodecs.zstd")},
+    **{name: _factory("compressors", "Blosc.from_named", name) for name in ("blosc", "numcodecs.blosc")},
     "numcodecs.lz4": _factory("compressors", "Lz4.from_config"),
     "numcodecs.bz2": _factory("compressors", "Bzip2.from_config"),
     "numcodecs.lzma": _factory("compressors", "Lzma.from_config"),
@@ -364,15 +367,10 @@ def _completed_inside(config: NamedConfig, dtype: np.dtype[Any]) -> NamedConfig:
     inner = parse_codecs(config.configuration.get("codecs", "default"), dtype, ndim=len(shape))
     whole = dict(sharded(inner, tuple(shape), config.configuration.get("index_location", "end")).configuration)
     index = config.configuration.get("index_codecs", INDEX_CODECS)
-    whole["index_codecs"] = [_as_json(codec) for codec in parse_codecs(index, np.dtype(np.uint64), ndim=len(shape) + 1)]
+    whole["index_codecs"] = [asdict(codec) for codec in parse_codecs(index, np.dtype(np.uint64), ndim=len(shape) + 1)]
     return NamedConfig(config.name, whole)
 
 
 def _as_named(codec: Any, config: NamedConfig) -> NamedConfig:
     """Return a built codec as data, complete; `config` is what it was built from."""
     return codec.config() if hasattr(codec, "config") else config
-
-
-def _as_json(config: NamedConfig) -> dict[str, JSON]:
-    """Return a codec as it stands in a JSON document."""
-    return {"name": config.name, "configuration": dict(config.configuration)}

@@ -8,7 +8,7 @@ the first byte of the shard, wherever the index is. Not here: which ranges of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Literal, TypeAlias
@@ -16,13 +16,13 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.codecs.base import Buffer, ChunkSpec, DecodesInto, Memo
+from chunkmill.codecs.base import Buffer, ChunkSpec, Configured, DecodesInto, Memo
 from chunkmill.codecs.bytes import buffer_size, byte_view
 from chunkmill.codecs.elements import copy_rows, is_fill
-from chunkmill.codecs.pipeline import BuildPipeline, CodecPipeline
+from chunkmill.codecs.pipeline import BuildInner, CodecPipeline
 from chunkmill.errors import CodecError
 from chunkmill.model.grid import MOST_AXES
-from chunkmill.model.metadata import JSON, NamedConfig
+from chunkmill.model.metadata import JSON
 
 __all__ = ["INDEX_CODECS", "ShardingIndexed"]
 
@@ -42,7 +42,7 @@ class _Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardingIndexed(Memo, DecodesInto):
+class ShardingIndexed(Memo, Configured, DecodesInto):
     """Inner chunks, each through `inner`, and an index through `index`.
 
     Attributes
@@ -72,14 +72,8 @@ class ShardingIndexed(Memo, DecodesInto):
             raise ValueError(f"index_location is {self.index_location!r}, expected 'start' or 'end'")
 
     @classmethod
-    def from_config(
-        cls,
-        build_pipeline: BuildPipeline,
-        parse: Callable[[JSON], NamedConfig],
-        configuration: Mapping[str, Any],
-        spec: ChunkSpec,
-    ) -> ShardingIndexed:
-        """Build the codec, the chains inside, however deep, by `build_pipeline` (the registry's)."""
+    def from_config(cls, build: BuildInner, configuration: Mapping[str, Any], spec: ChunkSpec) -> ShardingIndexed:
+        """Build the codec, the chains inside, however deep, by `build` (the registry's)."""
         if unknown := set(configuration) - {"chunk_shape", "codecs", "index_codecs", "index_location"}:
             raise ValueError(f"unknown members {sorted(unknown)}")
         shape = configuration.get("chunk_shape")
@@ -88,21 +82,14 @@ class ShardingIndexed(Memo, DecodesInto):
         if len(shape) >= MOST_AXES:
             raise ValueError(f"shards of {len(shape)} axes: the index has one more, and numpy's arrays {MOST_AXES}")
         index_spec = ChunkSpec((*(1 for _ in shape), 2), np.dtype(np.uint64), None)
-        codec = cls(
+        return cls(
             tuple(shape),
-            build_pipeline(
-                _chain(parse, configuration, "codecs"), ChunkSpec(tuple(shape), spec.dtype, spec.fill_value)
-            ),
-            build_pipeline(_chain(parse, configuration, "index_codecs"), index_spec),
+            build(configuration.get("codecs"), ChunkSpec(tuple(shape), spec.dtype, spec.fill_value)),
+            # zarr-python takes index_codecs for granted where they are absent
+            build(configuration.get("index_codecs", INDEX_CODECS), index_spec),
             configuration.get("index_location", "end"),
             configuration=dict(configuration),
         )
-        codec.encoded_size(spec)
-        return codec
-
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        return NamedConfig(self.name, dict(self.configuration))
 
     def inner_grid_shape(self, spec: ChunkSpec) -> tuple[int, ...]:
         """Return the number of inner chunks along each axis of a shard like `spec`."""
@@ -163,19 +150,10 @@ class ShardingIndexed(Memo, DecodesInto):
                 entries[coords] = self.inner.encode(inner, inner_spec)
         return self.pack(entries, spec)
 
-    def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
+    def decode(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Decode a whole shard."""
         view, index = self._split(data, spec)  # before anything is allocated
-        return self._decode_into(np.empty(spec.shape, spec.dtype), view, index, spec)
-
-    def decode_into(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any]) -> NDArray[Any]:
-        """Decode a whole shard into `out`, and return it."""
-        view, index = self._split(data, spec)
-        return self._decode_into(out, view, index, spec)
-
-    def _decode_into(
-        self, out: NDArray[Any], view: memoryview, index: Sequence[Sequence[int]], spec: ChunkSpec
-    ) -> NDArray[Any]:
+        out = np.empty(spec.shape, spec.dtype) if out is None else out
         inner_spec, decode = self.inner_spec(spec), self.inner.decode
         if any(offset == _MISSING for offset, _ in index):
             out[...] = np.zeros((), spec.dtype) if spec.fill_value is None else spec.fill_value
@@ -269,11 +247,3 @@ class ShardingIndexed(Memo, DecodesInto):
 
 INDEX_CODECS = ({"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"})
 """Codecs of the index where nothing else is said."""
-
-
-def _chain(parse: Callable[[JSON], NamedConfig], configuration: Mapping[str, JSON], key: str) -> list[NamedConfig]:
-    # zarr-python takes index_codecs for granted where they are absent
-    codecs = configuration.get(key, INDEX_CODECS if key == "index_codecs" else None)
-    if not isinstance(codecs, list | tuple):
-        raise ValueError(f"{key} is {codecs!r}, expected a list of codecs")  # noqa: TRY004 - CodecFactory
-    return [parse(codec) for codec in codecs]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -19,81 +19,52 @@ import numcodecs.vlen
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.codecs.base import Buffer, ChunkSpec, Memo
+from chunkmill.codecs.base import Buffer, ChunkSpec, Configured
 from chunkmill.codecs.bytes import buffer_size, byte_view
-from chunkmill.codecs.numcodecs import build_numcodecs, native_dtype
-from chunkmill.model.metadata import JSON, NamedConfig
+from chunkmill.codecs.numcodecs import InNumcodecs, native_dtype
+from chunkmill.model.metadata import JSON
 
-__all__ = ["JsonValues", "MsgpackValues", "VlenArray", "VlenBytes", "VlenUtf8", "check_count"]
+__all__ = ["ListedValues", "Vlen", "VlenArray", "check_count"]
 
 _WORD = 4  # bytes of a count or length
 
 
 @dataclass(frozen=True, slots=True)
-class VlenUtf8:
-    """Strings as UTF-8, to and from `numpy.dtypes.StringDType` or ``object``, as the spec says."""
+class Vlen(Configured):
+    """Text as UTF-8, to and from `numpy.dtypes.StringDType` or ``object``; or byte strings, in arrays of ``object``."""
 
     name: str = "vlen-utf8"
 
     @classmethod
-    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> VlenUtf8:  # noqa: ARG003
+    def from_named(cls, name: str, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Vlen:  # noqa: ARG003
         """Build the codec; it has nothing to configure."""
-        return cls()
-
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        return NamedConfig(self.name)
+        return cls(name)
 
     def encoded_size(self, spec: ChunkSpec) -> None:
-        """Return ``None``; raises where the dtype holds no strings."""
-        if spec.dtype.kind not in "OT":
-            raise ValueError(f"vlen-utf8 needs variable-length strings, not {spec.dtype}")
+        """Return ``None``; raises where the dtype holds no such values."""
+        if spec.dtype.kind not in ("OT" if self._is_text else "O"):
+            wanted = "variable-length strings" if self._is_text else "objects"
+            raise ValueError(f"{self.name} needs {wanted}, not {spec.dtype}")
 
     def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> Buffer:
-        """Encode strings; ``None`` is taken for an empty one only where it is the fill value."""
-        values = _objects(chunk, spec, str)
-        return numcodecs.vlen.VLenUTF8().encode(values)  # type: ignore[no-any-return]
+        """Encode values; ``None`` is taken for an empty one only where it is the fill value."""
+        values = _objects(chunk, spec, str if self._is_text else bytes)
+        return self._codec().encode(values)  # type: ignore[no-any-return]
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
-        """Decode strings; the count must be the chunk's, and no byte may be left over."""
+        """Decode values; the count must be the chunk's, and no byte may be left over."""
         check_count(data, prod(spec.shape))
-        values = numcodecs.vlen.VLenUTF8().decode(data)
-        if _WORD * (values.size + 1) + len("".join(values.tolist()).encode()) != buffer_size(data):
-            raise ValueError("bytes are left over after the last string")
-        return _as_dtype(values, spec)
+        values = self._codec().decode(data)
+        listed = values.tolist()
+        _check_end(data, len(listed), len("".join(listed).encode()) if self._is_text else sum(map(len, listed)))
+        return values.astype(spec.dtype, copy=False).reshape(spec.shape)  # type: ignore[no-any-return]
 
+    @property
+    def _is_text(self) -> bool:
+        return self.name == "vlen-utf8"
 
-@dataclass(frozen=True, slots=True)
-class VlenBytes:
-    """Byte strings, in arrays of ``object``."""
-
-    name: str = "vlen-bytes"
-
-    @classmethod
-    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> VlenBytes:  # noqa: ARG003
-        """Build the codec; it has nothing to configure."""
-        return cls()
-
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        return NamedConfig(self.name)
-
-    def encoded_size(self, spec: ChunkSpec) -> None:
-        """Return ``None``; raises where the dtype holds no objects."""
-        if spec.dtype.kind != "O":
-            raise ValueError(f"vlen-bytes needs objects, not {spec.dtype}")
-
-    def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> Buffer:
-        """Encode byte strings; ``None`` is taken for an empty one only where it is the fill value."""
-        return numcodecs.vlen.VLenBytes().encode(_objects(chunk, spec, bytes))  # type: ignore[no-any-return]
-
-    def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
-        """Decode byte strings; the count must be the chunk's, and no byte may be left over."""
-        check_count(data, prod(spec.shape))
-        values = numcodecs.vlen.VLenBytes().decode(data)
-        if _WORD * (values.size + 1) + sum(map(len, values.tolist())) != buffer_size(data):
-            raise ValueError("bytes are left over after the last value")
-        return _as_dtype(values, spec)
+    def _codec(self) -> Any:
+        return numcodecs.vlen.VLenUTF8() if self._is_text else numcodecs.vlen.VLenBytes()
 
 
 def check_count(data: Buffer, expected: int) -> None:
@@ -116,39 +87,34 @@ def _objects(chunk: NDArray[Any], spec: ChunkSpec, kind: type) -> NDArray[Any]:
     return values if values.flags.writeable else values.copy()  # numcodecs takes no read-only memory
 
 
-def _as_dtype(values: NDArray[Any], spec: ChunkSpec) -> NDArray[Any]:
-    """Return flat objects in the shape and dtype of `spec`."""
-    return values.astype(spec.dtype, copy=False).reshape(spec.shape)
+def _check_end(data: Buffer, n_values: int, n_bytes: int) -> None:
+    if _WORD * (n_values + 1) + n_bytes != buffer_size(data):
+        raise ValueError("bytes are left over after the last value")
 
 
-def _object_dtype(name: str, spec: ChunkSpec) -> None:
+def _check_objects(name: str, spec: ChunkSpec) -> None:
     if spec.dtype.kind not in "OT":
         raise ValueError(f"{name} needs objects, not {spec.dtype}")
 
 
 @dataclass(frozen=True, slots=True)
-class VlenArray:
+class VlenArray(Configured):
     """`vlen-array`: one-dimensional arrays of one dtype and of any length."""
 
     dtype: str
     name: str = "numcodecs.vlen-array"
 
     @classmethod
-    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> VlenArray:
+    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> VlenArray:  # noqa: ARG003
         """Build the codec from ``{"dtype": "<i4"}``."""
-        _object_dtype("numcodecs.vlen-array", spec)
         dtype = configuration.get("dtype")
         if native_dtype(dtype, np.dtype(object)).hasobject:
             raise ValueError("vlen-array needs a dtype")
         return cls(str(dtype))
 
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        return NamedConfig(self.name, {"dtype": self.dtype})
-
     def encoded_size(self, spec: ChunkSpec) -> None:
         """Return ``None``; raises where the dtype holds no objects."""
-        _object_dtype(self.name, spec)
+        _check_objects(self.name, spec)
 
     def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> Buffer:
         """Encode arrays; ``None``, and the 0 of numpy's zeros, are empty ones where they are the fill value."""
@@ -162,8 +128,7 @@ class VlenArray:
         """Decode arrays; the count must be the chunk's, and no byte may be left over."""
         check_count(data, prod(spec.shape))
         values = numcodecs.vlen.VLenArray(self.dtype).decode(data)
-        if 4 * (values.size + 1) + sum(value.nbytes for value in values) != buffer_size(data):
-            raise ValueError("bytes are left over after the last array")
+        _check_end(data, values.size, sum(value.nbytes for value in values))
         native = np.dtype(self.dtype).newbyteorder("=")
         for index, value in enumerate(values):
             values[index] = value.astype(native, copy=False)
@@ -171,80 +136,29 @@ class VlenArray:
 
 
 @dataclass(frozen=True, slots=True)
-class JsonValues(Memo):
-    """`json2`: objects as one JSON list, followed by their dtype and shape."""
-
-    configuration: Mapping[str, JSON] = field(hash=False)
-    name: str = "numcodecs.json2"
-
-    @classmethod
-    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> JsonValues:
-        """Build the codec."""
-        _object_dtype("numcodecs.json2", spec)
-        codec = cls(dict(configuration))
-        codec._codec()
-        return codec
-
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        return NamedConfig(self.name, dict(self.configuration))
+class ListedValues(InNumcodecs):
+    """`json2` and `msgpack2`: objects as one list, followed by their dtype and shape."""
 
     def encoded_size(self, spec: ChunkSpec) -> None:
         """Return ``None``; raises where the dtype holds no objects."""
-        _object_dtype(self.name, spec)
+        _check_objects(self.name, spec)
 
     def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> Buffer:  # noqa: ARG002
-        """Run numcodecs' encode."""
-        return self._codec().encode(chunk.astype(object))  # type: ignore[no-any-return]
+        """Run numcodecs' encode; a chunk without axes is a list of one in msgpack, which numcodecs cannot."""
+        values = chunk.astype(object)
+        return self.codec().encode(np.atleast_1d(values) if self._is_msgpack else values)  # type: ignore[no-any-return]
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
         """Decode a list of as many values as the chunk has."""
-        encoding = str(self.configuration.get("encoding", "utf-8"))
-        strict = bool(self.configuration.get("strict", True))
-        return _unlist(json.loads(bytes(data).decode(encoding), strict=strict), spec)
+        get = self.configuration.get
+        if self._is_msgpack:
+            return _unlist(importlib.import_module("msgpack").unpackb(bytes(data), raw=bool(get("raw", False))), spec)
+        text = bytes(data).decode(str(get("encoding", "utf-8")))
+        return _unlist(json.loads(text, strict=bool(get("strict", True))), spec)
 
-    def _codec(self) -> Any:
-        if (codec := self.recall()) is None:
-            self.remember(codec := build_numcodecs(self.name, self.configuration))
-        return codec
-
-
-@dataclass(frozen=True, slots=True)
-class MsgpackValues(Memo):
-    """`msgpack2`: the same in msgpack."""
-
-    configuration: Mapping[str, JSON] = field(hash=False)
-    name: str = "numcodecs.msgpack2"
-
-    @classmethod
-    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> MsgpackValues:
-        """Build the codec."""
-        _object_dtype("numcodecs.msgpack2", spec)
-        codec = cls(dict(configuration))
-        codec._codec()
-        return codec
-
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        return NamedConfig(self.name, dict(self.configuration))
-
-    def encoded_size(self, spec: ChunkSpec) -> None:
-        """Return ``None``; raises where the dtype holds no objects."""
-        _object_dtype(self.name, spec)
-
-    def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> Buffer:  # noqa: ARG002
-        """Run numcodecs' encode; a chunk without axes is written as a list of one, which numcodecs cannot."""
-        return self._codec().encode(np.atleast_1d(chunk.astype(object)))  # type: ignore[no-any-return]
-
-    def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
-        """Decode a list of as many values as the chunk has."""
-        msgpack = importlib.import_module("msgpack")
-        return _unlist(msgpack.unpackb(bytes(data), raw=bool(self.configuration.get("raw", False))), spec)
-
-    def _codec(self) -> Any:
-        if (codec := self.recall()) is None:
-            self.remember(codec := build_numcodecs(self.name, self.configuration))
-        return codec
+    @property
+    def _is_msgpack(self) -> bool:
+        return self.name == "numcodecs.msgpack2"
 
 
 def _unlist(items: Any, spec: ChunkSpec) -> NDArray[Any]:

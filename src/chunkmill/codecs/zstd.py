@@ -20,15 +20,15 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from chunkmill.codecs.base import Buffer, ChunkSpec, DecompressesInto
+from chunkmill.codecs.base import Buffer, ChunkSpec, Compressor, DecompressesInto
 from chunkmill.codecs.bytes import buffer_size, byte_view, check_claim, integer
-from chunkmill.model.metadata import JSON, NamedConfig
+from chunkmill.model.metadata import JSON
 
 __all__ = ["Zstd"]
 
 
 @dataclass(frozen=True, slots=True)
-class Zstd(DecompressesInto):
+class Zstd(Compressor, DecompressesInto):
     """Zstandard frames."""
 
     level: int
@@ -36,26 +36,12 @@ class Zstd(DecompressesInto):
     name: str = "zstd"
 
     @classmethod
-    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Zstd:  # noqa: ARG003
+    def from_named(cls, name: str, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Zstd:  # noqa: ARG003
         """Build the codec from ``{"level": 3, "checksum": false}``; level 0 is the library's default."""
         checksum = configuration.get("checksum", False)
         if not isinstance(checksum, bool):
             raise ValueError(f"checksum is {checksum!r}, expected a boolean")  # noqa: TRY004
-        return cls(integer(configuration, "level", 0, -131072, 22), checksum)
-
-    @classmethod
-    def from_numcodecs(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Zstd:
-        """Build ``numcodecs.zstd``: the same under another name."""
-        codec = cls.from_config(configuration, spec)
-        return cls(codec.level, codec.checksum, "numcodecs.zstd")
-
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        return NamedConfig(self.name, {"level": self.level, "checksum": self.checksum})
-
-    def encoded_size(self, n_bytes: int) -> None:  # noqa: ARG002
-        """Return ``None``."""
-        return
+        return cls(integer(configuration, "level", 0, -131072, 22), checksum, name)
 
     def encode(self, data: Buffer) -> bytes:
         """Compress into one frame that states its size."""
@@ -63,15 +49,8 @@ class Zstd(DecompressesInto):
             return _contexts.compressor(self.level, self.checksum).compress(byte_view(data))
         return _numcodecs_zstd().compress(data, self.level, self.checksum)  # type: ignore[no-any-return]
 
-    def decode(self, data: Buffer, max_bytes: int) -> Buffer:
-        """Decompress one frame or several, whether they state their size or not."""
-        return self._decode(data, max_bytes, None)
-
-    def decode_into(self, data: Buffer, out: NDArray[np.uint8]) -> Buffer:
-        """Decompress into `out` where one large frame states its size."""
-        return self._decode(data, out.nbytes, out)
-
-    def _decode(self, data: Buffer, max_bytes: int, out: NDArray[np.uint8] | None) -> Buffer:
+    def decode(self, data: Buffer, max_bytes: int, out: NDArray[np.uint8] | None = None) -> Buffer:
+        """Decompress one frame or several, whether they state their size or not; into `out` one that is large."""
         if (stated := _stated(data)) > 0:
             check_claim(stated, max_bytes, buffer_size(data), _RATIO)
             try:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import isfinite, prod
 from typing import Any, ClassVar
 
@@ -139,8 +139,7 @@ def _compressor(chain: Sequence[NamedConfig]) -> NamedConfig | None:
 
 def _wrap(compressor: NamedConfig | None) -> tuple[NamedConfig, ...]:
     chain = (_BYTES,) if compressor is None else (_BYTES, compressor)
-    codecs = [{"name": codec.name, "configuration": dict(codec.configuration)} for codec in chain]
-    return (NamedConfig("n5_block", {"codecs": codecs}),)
+    return (NamedConfig("n5_block", {"codecs": [asdict(codec) for codec in chain]}),)
 
 
 def _parse_gzip(parameters: Mapping[str, JSON], _: int) -> NamedConfig:

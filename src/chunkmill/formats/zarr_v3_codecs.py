@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -194,8 +194,8 @@ def _parse_sharding(configuration: Mapping[str, JSON], flight: _Flight) -> dict[
     within = replace(flight, lengths=inner, field=f"{field}.codecs", depth=flight.depth + 1)
     return {
         "chunk_shape": list(inner),
-        "codecs": [_document(codec) for codec in _parse(configuration.get("codecs"), within)],
-        "index_codecs": [_document(codec) for codec in _parse_index(configuration, len(inner), key, field)],
+        "codecs": [asdict(codec) for codec in _parse(configuration.get("codecs"), within)],
+        "index_codecs": [asdict(codec) for codec in _parse_index(configuration, len(inner), key, field)],
         "index_location": location,
     }
 
@@ -211,10 +211,6 @@ def _parse_index(configuration: Mapping[str, JSON], ndim: int, key: str, field: 
         if not fixed and kind(codec.name) is not None:
             raise MetadataError(key=key, field=field, got=codec.name, expected="codecs whose output has a fixed size")
     return chain
-
-
-def _document(codec: NamedConfig) -> dict[str, JSON]:
-    return {"name": codec.name, "configuration": dict(codec.configuration)}
 
 
 def byte_order_of(chain: Sequence[NamedConfig]) -> ByteOrder:
@@ -264,7 +260,7 @@ def for_peers(chain: Sequence[NamedConfig]) -> tuple[NamedConfig, ...]:
         elif codec.name == "sharding_indexed":
             for member in ("codecs", "index_codecs"):
                 inner = [named(item, key="", field=member) for item in configuration.get(member, [])]
-                configuration[member] = [_document(each) for each in for_peers(inner)]
+                configuration[member] = [asdict(each) for each in for_peers(inner)]
         result.append(NamedConfig(codec.name, configuration))
     return tuple(result)
 
@@ -288,4 +284,4 @@ def emit_chain(chain: Sequence[NamedConfig], *, key: str) -> list[JSON]:
         for inner in ("codecs", "index_codecs"):
             items = codec.configuration.get(inner, []) if codec.name == "sharding_indexed" else []
             emit_chain([named(item, key=key, field=inner) for item in items], key=key)
-    return [_document(codec) for codec in chain]
+    return [asdict(codec) for codec in chain]

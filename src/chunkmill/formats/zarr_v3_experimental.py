@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import ClassVar, NoReturn
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
@@ -236,10 +236,9 @@ def _parse_transformers(key: str, document: Mapping[str, JSON], ndim: int) -> tu
 
 def _in_shards(codecs: tuple[NamedConfig, ...], chunk_shape: tuple[int, ...]) -> tuple[NamedConfig, ...]:
     """Return the codec that packs chunks as the storage transformer did: the index last and without a checksum."""
-    inner = [{"name": codec.name, "configuration": dict(codec.configuration)} for codec in codecs]
     configuration = {
         "chunk_shape": list(chunk_shape),
-        "codecs": inner,
+        "codecs": [asdict(codec) for codec in codecs],
         "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
         "index_location": "end",
     }

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import xxhash
 
-from chunkmill.codecs.base import Buffer, ChunkSpec
+from chunkmill.codecs.base import Buffer, ChunkSpec, Configured
 from chunkmill.codecs.bytes import byte_view
-from chunkmill.model.metadata import JSON, NamedConfig
+from chunkmill.model.metadata import JSON
 
 __all__ = ["Xxh3"]
 
@@ -17,7 +17,7 @@ _SIZE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Xxh3:
+class Xxh3(Configured):
     """Append and verify a checksum."""
 
     name: str = "xxh3"
@@ -28,10 +28,6 @@ class Xxh3:
         if configuration:
             raise ValueError(f"unknown members {sorted(configuration)}")
         return cls()
-
-    def config(self) -> NamedConfig:
-        """Name the codec as data."""
-        return NamedConfig(self.name)
 
     def encoded_size(self, n_bytes: int) -> int:
         """Return eight more."""
