@@ -32,7 +32,7 @@ from distributed import Client, wait
 import chunkmill as cm
 from benchmarks import harness
 from benchmarks.harness import Row
-from chunkmill.runtime.job import run_stages
+from chunkmill.jobs.job import run_stages
 from chunkmill.runtime.stage import Stage, TaskResult, count_tasks
 from chunkmill.stores.local import LocalStore
 

@@ -21,13 +21,13 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.checks.verify import verify
     from chunkmill.checks.versions import show_versions
     from chunkmill.conversion.convert import convert, plan_convert, plan_rechunk, rechunk
-    from chunkmill.conversion.plan import Plan, Report
-    from chunkmill.conversion.resume import resume
     from chunkmill.conversion.suggest import suggest_chunks
     from chunkmill.dask_arrays.read import from_store
     from chunkmill.dask_arrays.store import store
     from chunkmill.dask_arrays.to_store import to_store
     from chunkmill.errors import ChunkmillError
+    from chunkmill.jobs.plan import Plan, Report
+    from chunkmill.jobs.resume import resume
     from chunkmill.jobs.stored_jobs import jobs
     from chunkmill.nodes.api import (
         consolidate,
@@ -98,13 +98,13 @@ _DEFINED_IN = {
     "checks.versions": ("show_versions",),
     "checks.verify": ("verify",),
     "conversion.convert": ("convert", "plan_convert", "plan_rechunk", "rechunk"),
-    "conversion.plan": ("Plan", "Report"),
-    "conversion.resume": ("resume",),
     "conversion.suggest": ("suggest_chunks",),
     "dask_arrays.read": ("from_store",),
     "dask_arrays.store": ("store",),
     "dask_arrays.to_store": ("to_store",),
     "errors": ("ChunkmillError",),
+    "jobs.plan": ("Plan", "Report"),
+    "jobs.resume": ("resume",),
     "jobs.stored_jobs": ("jobs",),
     "nodes.api": ("consolidate", "create_array", "create_arrays", "create_group", "open", "open_array", "open_group"),
     "nodes.array": ("Array",),

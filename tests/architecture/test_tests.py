@@ -18,6 +18,7 @@ WITHOUT_TESTS_OF_THEIR_NAME = {
     "dask_arrays": 1,
     "errors": 1,
     "formats": 11,
+    "jobs": 2,
     "model": 4,
     "nodes": 6,
     "pyramids": 1,

@@ -63,23 +63,6 @@ def source(tmp_path):
     return array
 
 
-@pytest.mark.parametrize(("strategy", "way"), [("direct", "resume"), ("spill", "call")])
-def test_a_killed_job_resumes_on_workers_that_hold_no_task_of_it(source, tmp_path, strategy, way):
-    target = tmp_path / "target.zarr"
-    arguments = f"chunks=(64, 8, 8), strategy={strategy!r}"
-    killed(tmp_path, f"cm.rechunk({str(tmp_path / 'source.zarr')!r}, Slow({str(target)!r}), {arguments})", 2)
-    (left,) = cm.jobs(target)
-    assert left.state == "interrupted"
-    with cluster_of(2, 2, {"chunkmill.max-mem": "4 MiB"}):
-        if way == "call":
-            report = cm.rechunk(source, target, chunks=(64, 8, 8), strategy=strategy)
-        else:
-            report = cm.resume(target)
-    assert report.n_resumed >= 2
-    assert np.array_equal(cm.open_array(target)[...], source[...])
-    assert not cm.jobs(target)
-
-
 def test_a_killed_job_resumes_on_fewer_and_larger_workers_by_the_same_call(source, tmp_path):
     """Worker processes that lost their client and their scheduler write nothing over what the next run has written."""
     target = tmp_path / "target.zarr"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from chunkmill.jobs.job import Job
 from chunkmill.journal.names import JOB_PREFIX
-from chunkmill.runtime.job import Job
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.stores.posix_file import origin
 from chunkmill.stores.wrapper import Meter, MeteredStore

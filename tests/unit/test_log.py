@@ -8,8 +8,8 @@ import pytest
 from support.small_jobs import make_job, put
 
 import chunkmill as cm
+from chunkmill.jobs.job import run_job
 from chunkmill.log import LOG, without_secrets
-from chunkmill.runtime.job import run_job
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.wrapper import GuardedStore
 

@@ -22,12 +22,10 @@ from chunkmill.conversion.options import (
     chosen_paths,
     is_keep,
     names_by_array,
-    with_call,
     with_fill_value,
     with_names,
     with_options_of,
 )
-from chunkmill.conversion.plan import Plan, Report
 from chunkmill.conversion.rechunking.job import Settings
 from chunkmill.conversion.region_option import RegionOption, shown_regions
 from chunkmill.conversion.target_metadata import (
@@ -40,6 +38,8 @@ from chunkmill.errors import AlignmentError
 from chunkmill.formats.base import Format, WritableFormatName
 from chunkmill.formats.registry import READ_ONLY
 from chunkmill.hints import Hint
+from chunkmill.jobs.call import with_call
+from chunkmill.jobs.plan import Plan, Report
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes.api import as_node, open_source, open_target
 from chunkmill.nodes.array import Array

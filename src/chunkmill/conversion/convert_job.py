@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import RegionLayout, chain_text, choose_action, n_groups
-from chunkmill.conversion.array_plan import ArrayPlan, SeenSource, estimated_counts, see_sources
+from chunkmill.conversion.array_plan import ArrayPlan, estimated_counts
 from chunkmill.conversion.estimate import (
     MOST_STORING,
     TransferEstimate,
@@ -26,12 +26,10 @@ from chunkmill.conversion.estimate import (
     task_memory,
     thread_overheads,
 )
-from chunkmill.conversion.plan import Plan, PlannedStage
 from chunkmill.conversion.rechunking.job import (
     Settings,
     estimate_rechunk,
     explain_strategy,
-    plan_array_parts,
     plan_array_rechunk,
 )
 from chunkmill.conversion.region_option import region_of, whole
@@ -42,13 +40,15 @@ from chunkmill.errors import JobError
 from chunkmill.formats.base import Format
 from chunkmill.formats.peers import is_specified, readers_text
 from chunkmill.hints import Hint
+from chunkmill.jobs.job import Job
+from chunkmill.jobs.plan import Plan, PlannedStage
+from chunkmill.jobs.sources import SeenSource, see_sources
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.names import JOB_PREFIX, fingerprint
 from chunkmill.model.inner_layout import inner_layout
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.stored_group import StoredNode
-from chunkmill.runtime.job import Job
 from chunkmill.runtime.scheduler import check_n_tasks
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, count_tasks
 from chunkmill.runtime.worker_memory import Worker
@@ -275,14 +275,10 @@ class JobRequest:
         if not at_once and settings.max_mem is None:
             at_once = 2 * limit // need  # not more than is in use before dask writes values to disk
         if not at_once:
-            try:
-                writer, at_once = _in_parts(writer, begun, replace(settings.worker, max_mem=limit))
-            except JobError as error:
-                reason = f"a task of the unfinished job holds {need:,} bytes, planned with max_mem "
-                reason += f"{begun.worker.max_mem:,}, and max_mem is {limit:,} now; in parts, {error.reason}"
-                hint = error.hint if isinstance(error.hint, Hint) else Hint("give workers of more memory")
-                again = hint.also("{} begins again", ("resume", False))
-                raise JobError(job=self.name, reason=reason, hint=again) from None
+            reason = f"a task of the unfinished job holds {need:,} bytes, planned with max_mem "
+            reason += f"{begun.worker.max_mem:,}, and max_mem is {limit:,} now"
+            hint = Hint("give {} or more, or workers of more memory", ("max_mem", need))
+            raise JobError(job=self.name, reason=reason, hint=hint.also("{} begins again", ("resume", False)))
         return begun, writer, plan_hash, at_once if at_once < settings.worker.n_threads else None
 
     def _choices(self, settings: Settings) -> dict[str, Any]:
@@ -320,45 +316,7 @@ def _by_path(values: Mapping[str, Any]) -> str:
 
 def _task_bytes(plan: ArrayPlan, n_threads: int) -> int:
     """Return the memory of one task of an array that was planned for workers of that many threads."""
-    if plan.parts is not None:
-        return plan.parts.peak_bytes
     return plan.memory.n_bytes if plan.rechunk is None else -(-plan.rechunk.estimate.peak_bytes // n_threads)
-
-
-def _in_parts(writer: TargetWriter, begun: Settings, worker: Worker) -> tuple[TargetWriter, int]:
-    """Return the writer of a job that was begun, with tasks that such workers hold, and how many of them at once.
-
-    Tasks that hold too much are done in parts, and with fewer requests under way.
-
-    Raises
-    ------
-    JobError
-        Not even the smallest parts of one task at a time fit.
-    """
-
-    def fitted(plan: ArrayPlan, settings: Settings) -> ArrayPlan:
-        budget = settings.worker.max_mem // settings.worker.n_threads
-        if _task_bytes(plan, begun.worker.n_threads) <= budget:
-            return plan
-        if plan.rechunk is not None:
-            return replace(plan, parts=plan_array_parts(plan.source, plan.target, plan.rechunk, settings))
-        for overhead in thread_overheads(plan.source, plan.target):
-            action = fit_memory(plan.source, plan.target, plan.action, budget, overhead)
-            memory = task_memory(plan.source, plan.target, action, budget, overhead)
-            if memory.n_bytes <= budget:
-                return replace(plan, memory=memory, keys_at_once=prod(action.group))
-        raise _too_little(plan.source, budget, memory.n_bytes, 1)
-
-    n_threads = worker.n_threads
-    while True:
-        settings = replace(begun, worker=replace(worker, n_threads=n_threads))
-        try:
-            plans = tuple(fitted(plan, settings) for plan in writer.plans)
-            return replace(writer, plans=plans, ahead_bytes=settings.worker.ahead_bytes), n_threads
-        except JobError:
-            if n_threads == 1:
-                raise
-        n_threads = -(-n_threads // 2)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -484,8 +442,7 @@ def _reason(plan: ArrayPlan) -> str:
     absent = "; absent chunks are written out, since fill values differ" if plan.action.materialize else ""
     if plan.rechunk is None:
         return f"{plan.action.reason}{absent}"
-    parts = f", in parts of {plan.parts.writes.chunk_shape}" if plan.parts else ""
-    return f"{explain_strategy(plan.rechunk)}{parts}{absent}{_replaced_codecs([plan])}"
+    return f"{explain_strategy(plan.rechunk)}{absent}{_replaced_codecs([plan])}"
 
 
 def _replaced_codecs(plans: Sequence[ArrayPlan]) -> str:

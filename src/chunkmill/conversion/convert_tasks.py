@@ -29,8 +29,8 @@ from chunkmill.codecs.crc32c import Crc32c
 from chunkmill.codecs.n5_block import N5Block, parse_header, write_header
 from chunkmill.codecs.sharding import ShardingIndexed
 from chunkmill.conversion.actions import ChosenAction, group_ranges
-from chunkmill.conversion.array_plan import SeenSource, check_absent, check_still_there
 from chunkmill.conversion.estimate import TaskMemory
+from chunkmill.jobs.sources import SeenSource, check_absent, check_still_there
 from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.runtime.stage import TaskResult

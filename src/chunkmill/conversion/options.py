@@ -5,7 +5,6 @@ Not here: the metadata of the target (`chunkmill.conversion.target_metadata`).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -16,7 +15,6 @@ from typing import Any, Literal, ParamSpec, Required, TypedDict, TypeVar, cast
 import numpy as np
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.plan import Plan
 from chunkmill.conversion.region_option import RegionOption
 from chunkmill.errors import AlignmentError, ChunkmillError, RegionError
 from chunkmill.formats.base import WritableFormatName
@@ -25,7 +23,6 @@ from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import ArrayMetadata, parents_of
 from chunkmill.model.user_values import scalar_of
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.group import Group
 from chunkmill.nodes.new_array import axis_names, check_shards, is_size, make_grid, unknown_dimensions
 from chunkmill.nodes.opening import walk, walk_openable
 from chunkmill.nodes.stored_group import StoredNode
@@ -35,7 +32,6 @@ __all__ = [
     "ConvertOptions",
     "JobOptions",
     "RechunkOptions",
-    "argument",
     "by_array",
     "check_fit",
     "chosen",
@@ -44,10 +40,8 @@ __all__ = [
     "grid_of",
     "is_keep",
     "names_by_array",
-    "partial_call",
     "path_below",
     "refuse_chosen",
-    "with_call",
     "with_fill_value",
     "with_names",
     "with_options_of",
@@ -55,113 +49,6 @@ __all__ = [
 
 
 P = ParamSpec("P")
-
-
-def with_call(planner: Callable[P, Plan]) -> Callable[P, Plan]:
-    """Decorate a public planner, so that the plan which a job stores holds the call, for `chunkmill.resume`.
-
-    The target is not stored, whose url `resume` is given, but for ``None``.
-    """
-
-    @wraps(planner)
-    def planned(*args: P.args, **options: P.kwargs) -> Plan:
-        plan = planner(*args, **options)
-        named = signature(planner).bind(*args, **options).arguments
-        named = {name: value for name, value in named.items() if "storage_options" not in name}
-        source, target = named.pop("source"), named.pop("target", None)
-        call: dict[str, Any] = {"function": planner.__name__}
-        try:
-            call["options"] = {name: _storable(value) for name, value in named.items()}
-            call["source"] = _location(source)
-        except TypeError as error:
-            if "options" in call and "source" in plan.job.choices:
-                call["source"] = {"tuple": plan.job.choices["source"]}
-            else:
-                call["missing"] = str(error)
-        if target is None:
-            call["target"] = None
-        return replace(plan, job=replace(plan.job, choices={**plan.job.choices, "call": call}))
-
-    return planned
-
-
-def partial_call(function: str, source: Any, options: Mapping[str, Any], lacks: str) -> dict[str, Any]:
-    """Return the call of a planner of which a plan cannot hold something: all that it can.
-
-    Parameters
-    ----------
-    options
-        By name: those that JSON cannot hold are named in `lacks`.
-    lacks
-        What is missing.
-
-    Examples
-    --------
-    >>> partial_call("plan_transform", "s3://b/a", {"halo": (1, 2), "params": object}, "the function f")
-    ... # doctest: +NORMALIZE_WHITESPACE
-    {'function': 'plan_transform', 'missing': 'the function f, params', 'options': {'halo': {'tuple': [1, 2]}},
-     'source': 's3://b/a'}
-    """
-    known = {}
-    for name, value in options.items():
-        try:
-            known[name] = _storable(str(value) if isinstance(value, np.dtype) else value)
-        except TypeError:
-            lacks += f", {name}"
-    return {"function": function, "missing": lacks, "options": known, "source": _location(source)}
-
-
-def _location(place: Any, path: str = "") -> Any:
-    """Return plain JSON for a source, which any process finds there; `TypeError` for what has no url."""
-    if isinstance(place, list):
-        return [_location(each) for each in place]
-    if isinstance(place, tuple):
-        return _location(*place)
-    if isinstance(place, (Array, Group)):
-        place, path = place.url, place.path
-    if not isinstance(place, (str, os.PathLike)):
-        raise TypeError(f"a source of type {type(place).__module__.partition('.')[0]}.{type(place).__name__}")
-    url = os.fspath(place)
-    if "://" not in url and "::" not in url:
-        url = os.path.abspath(os.path.expanduser(url))  # noqa: PTH100, PTH111 - a pattern, or followed by `|zip:`
-    return {"tuple": [url, path]} if path else url
-
-
-def _storable(value: Any) -> Any:
-    """Return plain JSON for an argument, which `argument` reads; `TypeError` for what JSON cannot hold."""
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (Array, Group, os.PathLike)):
-        return _location(value)
-    if isinstance(value, slice) or value is ...:
-        return {"slice": None if value is ... else [_storable(each) for each in (value.start, value.stop, value.step)]}
-    if isinstance(value, (tuple, set, frozenset)):
-        return {"tuple": [_storable(each) for each in value]}
-    if isinstance(value, list):
-        return [_storable(each) for each in value]
-    if isinstance(value, Mapping):
-        return {"dict": {str(name): _storable(each) for name, each in value.items()}}
-    raise TypeError(f"{value!r} ({type(value).__name__})")
-
-
-def argument(stored: Any) -> Any:
-    """Return the argument that a stored plan holds.
-
-    Examples
-    --------
-    >>> argument({"tuple": [1, {"slice": [2, 3, None]}]})
-    (1, slice(2, 3, None))
-    """
-    if isinstance(stored, list):
-        return [argument(each) for each in stored]
-    if not isinstance(stored, dict):
-        return stored
-    ((kind, value),) = stored.items()
-    if kind == "dict":
-        return {name: argument(each) for name, each in value.items()}
-    if kind == "tuple":
-        return tuple(argument(each) for each in value)
-    return ... if value is None else slice(*value)
 
 
 class JobOptions(TypedDict, total=False):

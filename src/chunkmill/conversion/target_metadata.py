@@ -18,7 +18,6 @@ from chunkmill.array.layout import build_layouts
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.registry import default_serializer, parse_codecs, sharded
 from chunkmill.conversion.actions import choose_action, same_fill
-from chunkmill.conversion.array_plan import check_groups
 from chunkmill.conversion.options import ByDimension, check_fit, chosen, grid_of, is_keep, refuse_chosen
 from chunkmill.errors import ChunkmillError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
@@ -26,6 +25,7 @@ from chunkmill.formats.cf_fill_value import decode_fill_value, encode_fill_value
 from chunkmill.formats.peers import is_specified, portable_chain
 from chunkmill.formats.registry import get_format
 from chunkmill.hints import Hint
+from chunkmill.jobs.sources import check_groups
 from chunkmill.model.fill_values import zero
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.inner_layout import InnerLayout, inner_layout

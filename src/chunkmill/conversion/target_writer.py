@@ -1,6 +1,6 @@
 """Run a conversion that is planned: make room in the target, build the stages of tasks, publish the documents.
 
-Not here: planning (`chunkmill.conversion.convert_job`), running stages (`chunkmill.runtime.job`).
+Not here: planning (`chunkmill.conversion.convert_job`), running stages (`chunkmill.jobs.job`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from chunkmill.array.present_keys import Numbers, TouchedBlocks
-from chunkmill.conversion.array_plan import ArrayPlan, check_sources
+from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.convert_tasks import (
     ArrayTransfer,
     transfer_group,
@@ -35,6 +35,7 @@ from chunkmill.conversion.source_listing import (
     touched_blocks,
 )
 from chunkmill.formats.base import Format
+from chunkmill.jobs.sources import check_sources
 from chunkmill.journal.names import JOB_PREFIX, TAG_PREFIX
 from chunkmill.journal.recovery import record_published
 from chunkmill.model.grid import ChunkGrid

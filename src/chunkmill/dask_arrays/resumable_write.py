@@ -2,7 +2,7 @@
 
 A record is stored for each block that was written, and only blocks without one are computed. Counts are fetched as they
 are computed: no worker holds results that would be computed again, with everything they depend on, if it died.
-Not here: the records (`chunkmill.journal.journal`), conversions (`chunkmill.runtime.job`).
+Not here: the records (`chunkmill.journal.journal`), conversions (`chunkmill.jobs.job`).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def resumable_write(
     ----------
     staged
         Returns, for the name of a run, the staged target, while the array that is replaced stays until all is written
-        (see `chunkmill.runtime.job.Job`).
+        (see `chunkmill.jobs.job.Job`).
     check_free
         Called with the name of the run when the write has begun: raises `NodeExists` where a node was made since
         `prepare`, whose chunks it would write over.

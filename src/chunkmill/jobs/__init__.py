@@ -1,1 +1,1 @@
-"""Jobs: what is stored of those that have not ended."""
+"""Jobs: plan, run, resume and list them."""

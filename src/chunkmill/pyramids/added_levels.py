@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.array_plan import SeenSource, check_sources
 from chunkmill.conversion.arrays_writer import ArraysWriter
+from chunkmill.jobs.sources import SeenSource, check_sources
 from chunkmill.model.metadata import same_json
 from chunkmill.model.multiscales import Multiscale
 from chunkmill.nodes.group import as_node

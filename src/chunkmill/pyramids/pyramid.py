@@ -10,17 +10,15 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from math import lcm
-from operator import itemgetter
 from typing import Any, Literal, TypedDict, Unpack
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import ChosenAction, choose_action
-from chunkmill.conversion.array_plan import ArrayPlan, see_sources
+from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.convert_job import region_layout, shown_node
 from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.ome import check_ome
-from chunkmill.conversion.options import by_array, is_keep, with_call, with_options_of
-from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
+from chunkmill.conversion.options import by_array, is_keep, with_options_of
 from chunkmill.conversion.region_option import RegionOption, region_of, whole
 from chunkmill.conversion.target_writer import TargetWriter
 from chunkmill.dask_arrays.hazards import check_apart
@@ -28,6 +26,10 @@ from chunkmill.errors import JobError
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import READ_ONLY
 from chunkmill.hints import Hint
+from chunkmill.jobs.call import with_call
+from chunkmill.jobs.job import Job
+from chunkmill.jobs.plan import JobCounts, Plan, PlannedStage, Report
+from chunkmill.jobs.sources import see_sources
 from chunkmill.journal.names import fingerprint
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.model.multiscales import kept_units
@@ -49,7 +51,6 @@ from chunkmill.pyramids.labels import LabelList, labels_of, with_omero
 from chunkmill.pyramids.levels import LevelBlocks, divide, peak_bytes
 from chunkmill.pyramids.tasks import PyramidWriter, base_bytes
 from chunkmill.runtime.computed import ComputedStore
-from chunkmill.runtime.job import Job
 from chunkmill.runtime.stage import LEAST_TASKS, count_tasks
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD, Worker, current_worker
 
@@ -301,8 +302,7 @@ def pyramid(
     >>> [(level.array.shape, level.scale) for level in image]
     [((8, 8), (0.5, 0.5)), ((4, 4), (1.0, 1.0)), ((2, 2), (2.0, 2.0))]
     """
-    plan = plan_pyramid(source, target, **options)
-    return plan.run(resume=resume, progress=progress)
+    return plan_pyramid(source, target, **options).run(resume=resume, progress=progress)
 
 
 _VERSION = 1  # of what the journal's numbers mean
@@ -547,7 +547,7 @@ def _blocks(
         found.append((max(peak_bytes(stage, itemsize) + inputs(stage) for stage in stages), stages))
         if found[-1][0] <= min(budget, _MOST_ALIGNED):
             break
-    peak, stages = found[-1] if found[-1][0] <= budget else min(found, key=itemgetter(0))
+    peak, stages = found[-1] if found[-1][0] <= budget else min(found, key=lambda each: each[0])
     needed = (peak + THREAD_OVERHEAD) * worker.n_threads
     if peak > budget:
         reason = f"a worker of {worker.n_threads} threads has {worker.max_mem:,} bytes, and each thread holds whole "

@@ -3,7 +3,7 @@
 A task reads a region of one level once, and writes whole store keys of the levels below it. The first level is copied
 along the way where the target has one of its own: encoded bytes move unopened where they mean the same in the target.
 Absent chunks stay absent at every level. Not here: the division into blocks (`chunkmill.pyramids.levels`), running
-stages (`chunkmill.runtime.job`).
+stages (`chunkmill.jobs.job`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from chunkmill.array.chunk_io import read_region, write_region
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray, metered, metered_source
 from chunkmill.conversion.actions import ChosenAction
-from chunkmill.conversion.array_plan import SeenSource, check_absent, check_sources, check_still_there
 from chunkmill.conversion.convert_tasks import ArrayTransfer, transfer_keys
 from chunkmill.conversion.estimate import TaskMemory, chunk_bytes, input_bytes, met_bytes, n_decoding
 from chunkmill.conversion.region_option import region_of
 from chunkmill.conversion.target_writer import TargetWriter
+from chunkmill.jobs.sources import SeenSource, check_absent, check_sources, check_still_there
 from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkCoords, Region
 from chunkmill.model.multiscales import Multiscale

@@ -1,7 +1,7 @@
 """State and progress of a running job: counted by the thread that runs it, shown as bars, read by other threads.
 
 No bar is shown where there is neither a terminal nor a notebook (``dask.config``: ``chunkmill.progress`` is ``"auto"``,
-``True`` or ``False``). Not here: running jobs (`chunkmill.runtime.job`).
+``True`` or ``False``). Not here: running jobs (`chunkmill.jobs.job`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Run many tasks of one kind on the scheduler that dask is set to, and receive their results as they come.
 
 There is no scheduler of its own here: plain dicts of `dask._task_spec.Task` go to dask's ``get``, some thousands at a
-time, and as many calls to a Client's ``map``. Not here: what the tasks are (`chunkmill.runtime.job`).
+time, and as many calls to a Client's ``map``. Not here: what the tasks are (`chunkmill.jobs.job`).
 """
 
 from __future__ import annotations

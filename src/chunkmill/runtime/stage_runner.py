@@ -1,7 +1,7 @@
 """Run stages of tasks one after the other on the scheduler that dask is set to; the client is the barrier between them.
 
 When a job is resumed, tasks on record are run again where their values are not as recorded, or their inputs have
-changed. Not here: begin and end of the journal (`chunkmill.runtime.job`), what a task does.
+changed. Not here: begin and end of the journal (`chunkmill.jobs.job`), what a task does.
 """
 
 from __future__ import annotations

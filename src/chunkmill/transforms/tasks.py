@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from chunkmill.array.chunk_io import read_region, write_region
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray, metered, metered_source
-from chunkmill.conversion.array_plan import SeenSource, check_absent, check_still_there
 from chunkmill.errors import TransformError
+from chunkmill.jobs.sources import SeenSource, check_absent, check_still_there
 from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.runtime.stage import MAX_TASK_BYTES, TaskResult

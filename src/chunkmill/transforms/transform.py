@@ -15,13 +15,14 @@ from typing import Any, Self, TypedDict, Unpack
 import numpy as np
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.array_plan import see_sources
-from chunkmill.conversion.options import is_keep, partial_call, with_options_of
-from chunkmill.conversion.plan import Plan, Report
+from chunkmill.conversion.options import is_keep, with_options_of
 from chunkmill.dask_arrays.as_dask import open_or_compute
 from chunkmill.dask_arrays.hazards import check_apart
 from chunkmill.errors import NodeNotFound, UnsupportedFeature
 from chunkmill.formats.base import Format, WritableFormatName
+from chunkmill.jobs.call import partial_call
+from chunkmill.jobs.plan import Plan, Report
+from chunkmill.jobs.sources import see_sources
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.inner_layout import inner_layout
 from chunkmill.nodes.api import open_target

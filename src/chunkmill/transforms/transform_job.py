@@ -16,7 +16,6 @@ from typing import Any
 from dask.utils import format_bytes
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.array_plan import check_sources
 from chunkmill.conversion.arrays_writer import ArraysWriter
 from chunkmill.conversion.coarsen import Axis, coarsen
 from chunkmill.conversion.convert_job import shown_node
@@ -31,15 +30,16 @@ from chunkmill.conversion.estimate import (
     sampled_bytes,
     stored_bytes,
 )
-from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
 from chunkmill.errors import AlignmentError, JobError
 from chunkmill.formats.base import Format
 from chunkmill.formats.peers import readers_text
 from chunkmill.hints import Hint
+from chunkmill.jobs.job import Job
+from chunkmill.jobs.plan import JobCounts, Plan, PlannedStage
+from chunkmill.jobs.sources import check_sources
 from chunkmill.journal.lease import leased
 from chunkmill.journal.names import fingerprint
 from chunkmill.model.grid import ChunkGrid, RegularAxis
-from chunkmill.runtime.job import Job
 from chunkmill.runtime.scheduler import check_n_tasks
 from chunkmill.runtime.stage import Stage, TaskSpecs, count_tasks
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD, Worker
@@ -215,7 +215,6 @@ class TransformRequest:
         by_format: dict[str, list[Any]] = {}
         for documents_format, array in self.targets:
             by_format.setdefault(documents_format.name, []).append((array.path, array.metadata))
-        not_read = [text for name, known in by_format.items() if (text := readers_text(known, name))]
         return Plan(
             operation="transform",
             source=", ".join(map(shown_node, arrays)),
@@ -229,7 +228,7 @@ class TransformRequest:
                 *map(_row, ["source"] * len(arrays), arrays),
                 *(_row("target", array) for _, array in self.targets),
             ],
-            not_read_by="; ".join(not_read),
+            not_read_by="; ".join(filter(None, (readers_text(known, name) for name, known in by_format.items()))),
             drawn=(arrays[0], self.targets[0][1]),
         )
 

@@ -11,11 +11,11 @@ from chunkmill.squaring.plan import plan_tasks
 from chunkmill.array.chunk_io import read_region, write_chunk
 from chunkmill.array.stored_array import StoredArray, metered
 from chunkmill.display.report import ReportMixin
+from chunkmill.jobs.job import Job, run_job
 from chunkmill.journal.names import fingerprint
 from chunkmill.nodes import opening, placement
 from chunkmill.nodes.api import NodeLocation, open_source, open_target
 from chunkmill.nodes.documents import format_of_store, publish
-from chunkmill.runtime.job import Job, run_job
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.stores.wrapper import Meter
 

@@ -4,7 +4,7 @@ import dask
 import pytest
 from support.small_jobs import make_job
 
-from chunkmill.runtime.job import run_job
+from chunkmill.jobs.job import run_job
 from chunkmill.runtime.progress import JobProgress
 from chunkmill.stores.memory import MemoryStore
 

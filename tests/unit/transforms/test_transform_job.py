@@ -9,8 +9,8 @@ import pytest
 from scipy import ndimage
 
 import chunkmill as cm
-from chunkmill.conversion.options import argument
 from chunkmill.errors import AlignmentError, JobError, TransformError
+from chunkmill.jobs.call import argument
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore

@@ -23,9 +23,9 @@ from chunkmill.codecs.axes import Transpose
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.bytes import BytesCodec
 from chunkmill.codecs.pipeline import CodecPipeline
-from chunkmill.conversion.array_plan import SeenSource, check_absent, check_still_there
 from chunkmill.conversion.rechunking.plan import Parts, RechunkPlan
 from chunkmill.conversion.rechunking.strategies import LEAST_SLICE
+from chunkmill.jobs.sources import SeenSource, check_absent, check_still_there
 from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region, RegularAxis
 from chunkmill.stores.base import ByteRange, ByteSpan, Store

@@ -3,8 +3,8 @@
 import pytest
 
 import chunkmill as cm
-from chunkmill.conversion import plan as plan_text
-from chunkmill.conversion.plan import (
+from chunkmill.jobs import plan as plan_text
+from chunkmill.jobs.plan import (
     JobCounts,
     PlannedStage,
     array_rows,

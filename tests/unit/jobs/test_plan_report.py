@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 from support.small_jobs import make_job
 
-from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
-from chunkmill.runtime.job import JobResult
+from chunkmill.jobs import plan as plan_module
+from chunkmill.jobs.job import JobResult
+from chunkmill.jobs.plan import JobCounts, Plan, PlannedStage
 from chunkmill.runtime.stage_runner import StageResult
 from chunkmill.stores.memory import MemoryStore
 
@@ -47,7 +48,7 @@ def test_a_plan_shows_itself(store):
 
 def test_a_plan_is_drawn_when_somebody_looks_at_it(store, monkeypatch):
     calls = []
-    monkeypatch.setattr("chunkmill.conversion.plan.array_grid_svg", lambda array: calls.append(array) or f"<{array}/>")
+    monkeypatch.setattr(plan_module, "array_grid_svg", lambda array: calls.append(array) or f"<{array}/>")
     plan = replace(make_plan(store), drawn=("before", "after"))
     assert (repr(plan), calls) == (repr(make_plan(store)), [])
     assert "<before/>" in plan._repr_html_()

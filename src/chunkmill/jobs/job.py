@@ -3,7 +3,7 @@
 A job is a few stages, one after the other: the client is the barrier between them, so that nothing of a stage that is
 done is kept alive or computed again. A stage is a function over many small task specs, and what they share. Not here:
 what a task does (`chunkmill.conversion.convert_job`, `chunkmill.conversion.rechunking.job`), plans
-(`chunkmill.conversion.plan`).
+(`chunkmill.jobs.plan`).
 """
 
 from __future__ import annotations

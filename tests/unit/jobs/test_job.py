@@ -8,13 +8,13 @@ from support.recording import FailingStore, RecordingStore
 from support.small_jobs import journal_keys, make_job, put
 
 from chunkmill.errors import JobError, StoreError
+from chunkmill.jobs.job import Job, run_job
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.names import JOB_PREFIX, journal_prefix
 from chunkmill.journal.records import Records
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.runtime import stage as stages
 from chunkmill.runtime import task as stage_task
-from chunkmill.runtime.job import Job, run_job
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.stage_runner import StageResult, run_stages
 from chunkmill.stores.memory import MemoryStore

@@ -1,6 +1,6 @@
 """Plans and reports of conversions and rechunks: the same columns, first estimated, then measured.
 
-Not here: making plans (`chunkmill.conversion.convert_job`), running them (`chunkmill.runtime.job`).
+Not here: making plans (`chunkmill.conversion.convert_job`), running them (`chunkmill.jobs.job`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from chunkmill.display.report import (
 )
 from chunkmill.errors import MetadataError, NodeNotFound
 from chunkmill.hints import Hint
+from chunkmill.jobs.job import Job, JobResult, run_job
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.placement import has_no_documents
 from chunkmill.nodes.stored_group import StoredGroup
-from chunkmill.runtime.job import Job, JobResult, run_job
 
 __all__ = [
     "JobCounts",

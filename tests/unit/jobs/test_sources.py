@@ -5,8 +5,8 @@ from support.rechunks import make
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.conversion.array_plan import check_absent, check_sources, see_sources
 from chunkmill.errors import ChunkError, JobError
+from chunkmill.jobs.sources import check_absent, check_sources, see_sources
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 

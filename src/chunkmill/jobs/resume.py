@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from chunkmill.conversion.options import argument
-from chunkmill.conversion.plan import Plan, Report
 from chunkmill.errors import JobError
+from chunkmill.jobs.call import argument
+from chunkmill.jobs.plan import Plan, Report
 from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs
 from chunkmill.nodes.api import Url, open_array, open_group
 from chunkmill.stores.open import open_plain_store

@@ -3,9 +3,9 @@
 import pytest
 
 import chunkmill as cm
-from chunkmill.conversion.plan import JobCounts, PlannedStage
 from chunkmill.display.array import array_grid_svg
-from chunkmill.runtime.job import JobResult
+from chunkmill.jobs.job import JobResult
+from chunkmill.jobs.plan import JobCounts, PlannedStage
 from chunkmill.runtime.stage_runner import StageResult
 from chunkmill.stores.memory import MemoryStore
 
