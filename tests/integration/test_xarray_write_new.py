@@ -1,9 +1,11 @@
 """Datasets written to new stores: round trips, encodings, and what a format cannot hold."""
 
 import json
+import re
 import warnings
 from pathlib import Path
 
+import cftime
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -316,6 +318,53 @@ def test_indexes_of_several_levels_are_an_error_of_ours():
     ds = xr.Dataset(coords=xr.Coordinates.from_pandas_multiindex(index, "x"))
     with pytest.raises(DatasetError, match=r"'x'.*MultiIndex.*reset_index"):
         write_dataset(ds, MemoryStore())
+
+
+def days(*others):
+    return np.array([cftime.datetime(2000, 1, 1, calendar="noleap"), *others], object)
+
+
+UNFIT = {
+    "dates, None": (days(None), {}, "NoneType"),
+    "dates, NaN": (days(np.nan), {}, "float"),
+    "dates, text": (days("x"), {}, "str"),
+    "dates of two calendars": (
+        days(cftime.datetime(2000, 1, 1, calendar="360_day")),
+        {},
+        "different calendars|360_day",
+    ),
+    "calendar": (days(*days()), {"calendar": 5, "units": "days since 2000-01-01", "dtype": "i4"}, "calendar.*5"),
+    "text as integers": (np.array(["a", "b"]), {"dtype": "i4"}, "int32|i4"),
+    "texts as integers": (np.array(["a", "b"], object), {"dtype": "i4"}, "int32|i4"),
+    "numbers, text": (np.array([1, "b"], object), {}, "str"),
+    "text, number": (np.array(["a", 1], object), {}, "int"),
+    "bytes, text": (np.array([b"a", "b"], object), {}, "bytes"),
+    "bytes, None": (np.array([b"a", None], object), {}, "missing"),
+    "void as integers": (np.zeros(2, "V3"), {"dtype": "i4"}, "int32|i4"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*:xarray.SerializationWarning")
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize(("values", "encoding", "said"), UNFIT.values(), ids=UNFIT)
+def test_blocks_that_cannot_be_encoded_name_variable_block_and_way_out(values, encoding, said, lazy):
+    ds, store = xr.Dataset({"v": ("x", values)}), MemoryStore()
+    with pytest.raises(DatasetError, match=rf"'v'.*({said})") as caught:
+        write_dataset(ds.chunk(x=1) if lazy else ds, store, encoding={"v": encoding})
+    assert caught.value.hint or "got" in caught.value.reason
+    if lazy and "calendar" not in encoding:
+        assert re.search(r"in block \([01],\)", caught.value.reason)
+    assert not [key for key in store.list_prefix("") if key.startswith("v/")]
+
+
+def test_characters_of_dask_stay_lazy_and_keep_their_text():
+    computed = []
+    text = da.from_array(np.array(["a", "ü", "b"]), chunks=1).map_blocks(lambda b: computed.append(0) or b, dtype="U1")
+    store = MemoryStore()
+    later = write_dataset(xr.Dataset({"v": ("x", text)}), store, encoding={"v": {"dtype": "S1"}}, compute=False)
+    assert len(computed) <= 3
+    later.compute()
+    assert xr.open_dataset(store, engine="chunkmill").v.to_numpy().tolist() == ["a", "ü", "b"]
 
 
 def test_mixed_objects_are_an_error_of_ours():

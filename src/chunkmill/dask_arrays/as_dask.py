@@ -14,7 +14,7 @@ from dask.array import core as da
 from dask.base import is_dask_collection
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.dask_arrays.kinds import is_dask_array, lowered, lowered_together
+from chunkmill.dask_arrays.kinds import is_dask_array, lowered_together
 from chunkmill.dask_arrays.read import read_graph, sized
 from chunkmill.errors import UnsupportedFeature
 from chunkmill.model.user_values import masked, plain
@@ -52,7 +52,7 @@ def as_dask(x: Any) -> da.Array:
     if isinstance(x, Array):
         return read_graph(x.stored)
     if is_dask_array(x):
-        x = lowered(x)
+        (x,) = lowered_together([x])
         if isinstance(x._meta, np.ma.MaskedArray):  # noqa: SLF001 - dask's name for it
             raise masked()
         return x  # type: ignore[no-any-return]

@@ -124,17 +124,21 @@ def _axis(lengths: Sequence[int]) -> RegularAxis | RunsAxis:
     return RunsAxis(sum(lengths), runs)
 
 
-def with_checked_blocks(x: da.Array) -> da.Array:
-    """Return `x`, whose blocks are checked before anything is computed from them."""
+def with_checked_blocks(x: da.Array, convert: Any = None, dtype: Any = None) -> da.Array:
+    """Return `x`, whose blocks are checked before anything is computed from them.
+
+    `convert` is called with each block and its index, and returns its elements in `dtype`.
+    """
     regions, index = BlockRegions(x.chunks), tuple(range(x.ndim))
-    check: Any = SharedFunction(partial(_checked, regions.grid))
-    meta = x._meta  # noqa: SLF001 - dask's name for it
-    return blockwise(check, index, x, index, regions, index, dtype=x.dtype, meta=meta, align_arrays=False)  # type: ignore[no-any-return]
+    check: Any = SharedFunction(partial(_checked, regions.grid, convert))
+    meta = x._meta if dtype is None else x._meta.astype(dtype)  # noqa: SLF001 - dask's name for it
+    return blockwise(check, index, x, index, regions, index, dtype=meta.dtype, meta=meta, align_arrays=False)  # type: ignore[no-any-return]
 
 
-def _checked(grid: ChunkGrid, block: Any, within: Region) -> NDArray[Any]:
+def _checked(grid: ChunkGrid, convert: Any, block: Any, within: Region) -> NDArray[Any]:
     index = tuple(axis.index(cut.start) for axis, cut in zip(grid.axes, within, strict=True))
-    return checked_block(block, index, tuple(cut.stop - cut.start for cut in within))
+    values = checked_block(block, index, tuple(cut.stop - cut.start for cut in within))
+    return values if convert is None else convert(values, index)
 
 
 class SharedFunction:

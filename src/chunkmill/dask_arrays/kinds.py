@@ -1,8 +1,8 @@
 """The three kinds of Dask arrays: of dask.array, the same with query planning, and of the package dask-array.
 
 The last two are expressions, which their own optimizers rewrite. Graphs of chunkmill's are those of `dask.array.core`:
-`lowered` makes such an array of each kind, and `as_kind` the reverse. Not here: the expression that reads a stored
-array (`chunkmill.dask_arrays.expressions`).
+`lowered_together` makes such arrays of each kind, and `as_kind` the reverse. Not here: the expression that reads a
+stored array (`chunkmill.dask_arrays.expressions`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ __all__ = [
     "check_kind",
     "is_dask_array",
     "kind_of",
-    "lowered",
     "lowered_together",
 ]
 
@@ -87,18 +86,11 @@ def _is_expression(x: Any) -> bool:
     return not isinstance(x, core.Array) and is_dask_collection(x) and hasattr(x, "expr") and hasattr(x, "numblocks")
 
 
-def lowered(x: Any) -> Any:
-    """Return a Dask array of any kind as one of `dask.array.core`, and other values as they are; nothing is computed.
-
-    An expression is optimized as its own library does it. Then slices and rechunks have reached what is read.
-    """
-    return lowered_together([x])[0]
-
-
 def lowered_together(values: Sequence[Any]) -> list[Any]:
-    """Return what `lowered` does for each of several values that are computed together.
+    """Return Dask arrays of any kind as those of `dask.array.core`, and other values as they are; nothing is computed.
 
-    Expressions are optimized together, so that what several of them need is read once.
+    Expressions are optimized as their own library does it, and together, so that what several of them need is read
+    once. Then slices and rechunks have reached what is read.
     """
     result = list(values)
     for kind in _KINDS:

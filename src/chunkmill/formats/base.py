@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import reprlib
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from json.encoder import encode_basestring
@@ -31,6 +32,7 @@ __all__ = [
     "emit_json",
     "get_member",
     "is_blank",
+    "is_json",
     "normalize_path",
     "parse_json",
     "split_dimension_names",
@@ -214,7 +216,6 @@ def parse_json(key: str, value: bytes) -> dict[str, JSON]:
 
 
 _MAX_DEPTH = 128  # where a document is read: pickle fails at some hundred (P13)
-_MAX_DEPTH_OF_ATTRIBUTES = 100  # of attributes, which documents hold in others
 _BETWEEN_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[^][{}]+')
 
 
@@ -289,26 +290,21 @@ def check_attributes(path: str, attributes: Mapping[str, Any] | None) -> None:
     """Raise `MetadataError` where JSON cannot hold the attributes given for the node at `path`, else return nothing."""
     if not isinstance(attributes, (Mapping, type(None))):
         raise TypeError(f"attributes are a dict, not {type(attributes).__name__}")
-    wrong = {name: value for name, value in (attributes or {}).items() if not _is_json({name: value})}
+    wrong = {name: value for name, value in (attributes or {}).items() if not is_json({name: value})}
     if wrong:
         expected = "finite numbers, text, true, false, null, and lists and dicts of them, at most 100 deep"
         hint = "give NaN and infinities as texts"
-        raise MetadataError(key=path, field="attributes", got=wrong, expected=expected, hint=hint)
+        # not `repr`, which fails for deep values
+        raise MetadataError(key=path, field="attributes", got=reprlib.repr(wrong), expected=expected, hint=hint)
 
 
-def _is_json(value: Any) -> bool:
-    try:
-        return len(_indented(value)) < _MAX_DEPTH_OF_ATTRIBUTES or not _is_nested(value, _MAX_DEPTH_OF_ATTRIBUTES)
-    except (TypeError, ValueError, RecursionError):
-        return False
-
-
-def _is_nested(value: Any, depth: int) -> bool:
-    """Return whether lists and dicts in one another are deeper than `depth`."""
-    if not isinstance(value, (dict, list, tuple)):
-        return False
-    members = value.values() if isinstance(value, dict) else value
-    return depth < 0 or any(_is_nested(each, depth - 1) for each in members)
+def is_json(value: Any, depth: int = 100) -> bool:
+    """Return whether JSON holds `value` as it is, with lists and dicts in one another at most `depth` deep."""
+    if isinstance(value, dict):
+        return depth >= 0 and all(isinstance(name, str) and is_json(each, depth - 1) for name, each in value.items())
+    if isinstance(value, (list, tuple)):
+        return depth >= 0 and all(is_json(each, depth - 1) for each in value)
+    return value is None or (isfinite(value) if isinstance(value, float) else isinstance(value, (str, int)))
 
 
 def _indented(value: Any, end: str = "\n") -> str:

@@ -216,9 +216,10 @@ def _text(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         names = ", ".join(sorted(kind.__name__ for kind in strange))
         hint = "fill what is missing; for bytes give codecs=['vlen-bytes'], for numbers x.astype(dtype)"
         raise UnsupportedFeature(format="", feature=f"{names} among strings", hint=hint)
+    cast = array.astype(dtype)
     if dtype.kind != "T":
-        _check_width(array, dtype)
-    return array.astype(dtype)
+        _check_width(array, cast)
+    return cast
 
 
 def _unfit(array: NDArray[Any], dtype: np.dtype[Any], reason: str = "") -> UnsupportedFeature:
@@ -232,15 +233,14 @@ def is_text(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "TSU"
 
 
-def _check_width(values: NDArray[Any], dtype: np.dtype[Any]) -> None:
-    width = dtype.itemsize // (4 if dtype.kind == "U" else 1)
-    if values.dtype.kind == "O":
-        lengths = np.array([len(each) for each in values.flat], np.intp)
-    else:
-        lengths = np.strings.str_len(values).reshape(-1)
-    if lengths.size and int(lengths.max()) > width:
-        longest = str(values.reshape(-1)[int(lengths.argmax())])
-        feature = f"{lengths.max()} characters, as {longest!r:.80} has, in elements of {dtype}"
+def _check_width(values: NDArray[Any], cast: NDArray[Any]) -> None:
+    """Raise `UnsupportedFeature` where elements of fixed width lack characters, or zeros at the end, of the values."""
+    is_object = values.dtype.kind == "O"
+    lengths = np.array([*map(len, values.flat)], np.intp) if is_object else np.strings.str_len(values).reshape(-1)
+    cut = np.where(np.strings.str_len(cast).reshape(-1) != lengths, lengths, 0)
+    if cut.any():
+        longest = str(values.reshape(-1)[int(cut.argmax())])
+        feature = f"{cut.max()} characters, as {longest!r:.80} has, in elements of {cast.dtype}"
         hint = "cut them before, or write to an array of dtype str, whose strings are of any length"
         raise UnsupportedFeature(format="chunkmill", feature=feature, hint=hint)
 

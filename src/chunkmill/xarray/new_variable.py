@@ -7,19 +7,18 @@ of xarray's zarr engine. Not here: variables that are stored already (`chunkmill
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
-from numpy.typing import NDArray
 from xarray import Variable, coders, conventions
 from xarray.backends.common import ensure_dtype_not_object
 from xarray.coding import strings, variables
 
-from chunkmill.dask_arrays.kinds import lowered, lowered_together
+from chunkmill.dask_arrays.kinds import lowered_together
 from chunkmill.errors import (
     AlignmentError,
     ChunkmillError,
@@ -29,7 +28,7 @@ from chunkmill.errors import (
     UnknownCodec,
     UnsupportedFeature,
 )
-from chunkmill.formats.base import Format
+from chunkmill.formats.base import Format, is_json
 from chunkmill.formats.cf_fill_value import encode_fill_value
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import JSON, ArrayMetadata
@@ -43,7 +42,6 @@ __all__ = [
     "describe_variable",
     "encode_cf",
     "json_attributes",
-    "missing_text",
     "with_lowered",
 ]
 
@@ -78,11 +76,11 @@ _REFUSALS = (UnsupportedFeature, UnknownCodec, AlignmentError, RegionError, Meta
 
 @dataclass(frozen=True, slots=True)
 class NewVariable:
-    """A variable to be stored: its encoded data (of numpy or dask) and the metadata of its array."""
+    """Metadata of the array of a new variable; `is_encoded`: whether it holds other elements than the variable."""
 
-    data: Any
     metadata: ArrayMetadata
     write_empty: bool | None
+    is_encoded: bool
 
 
 def describe_variable(
@@ -94,7 +92,7 @@ def describe_variable(
     url: str = "",
     chunk_key_encoding: Any = None,
 ) -> NewVariable:
-    """Encode a variable and build the metadata of its array.
+    """Build the metadata of the array of a variable: its values are encoded as those metadata say.
 
     Parameters
     ----------
@@ -118,7 +116,7 @@ def describe_variable(
     _check_markers(name, variable, url)
     try:
         with np.errstate(all="ignore"):  # what becomes other numbers is refused
-            encoded = _encoded(documents_format, name, variable, url)
+            encoded = _described(documents_format, name, variable, url)
     except ENCODING_FAULTS as error:
         if isinstance(error, ChunkmillError):
             raise
@@ -126,6 +124,7 @@ def describe_variable(
             variable=name,
             url=url,
             reason=f"xarray cannot encode it{applied(variable.encoding | variable.attrs)}: {error}",
+            hint=f"convert the values first, or leave them out with drop_vars({name!r})",
         ) from error
     encoding = {key: value for key, value in encoded.encoding.items() if key not in _IGNORED}
     if encoding.get("_FillValue", 0) is None:  # no marker, not even NaN; xarray's coders leave the key in the encoding
@@ -159,7 +158,8 @@ def describe_variable(
         if not documents_format.masks_fill_value and "fill_value" not in asked:
             fill_value = _default_fill(documents_format.name, encoded.dtype)
         metadata = describe(wanted, fill_value)
-    return NewVariable(lowered(encoded.data), metadata, storage.get("write_empty_chunks"))
+    is_encoded = encoded.dtype.kind == "O" or encoded._data is not variable._data  # noqa: SLF001 - `data` would read it
+    return NewVariable(metadata, storage.get("write_empty_chunks"), is_encoded)
 
 
 def _kept(own: Mapping[Any, Any], asked: Mapping[str, Any]) -> dict[Any, Any]:
@@ -241,34 +241,21 @@ def json_attributes(attributes: Mapping[Any, Any], name: str, url: str) -> dict[
     >>> json_attributes({"valid_range": np.array([0, 5], "i2")}, "t", "memory://")
     {'valid_range': [0, 5]}
     """
-    converted, wrong = {}, []
+    converted = {}
     for key, value in attributes.items():
         plain = value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
         if key == "missing_value" and isinstance(plain, float) and math.isnan(plain):
             continue  # NaN is missing without a marker
-        if not isinstance(key, str) or not _is_json(plain):
-            wrong.append(f"{key!r}: {value!r:.60}")
         converted[key] = plain
-    if wrong:
-        hint = "JSON holds finite numbers, text, true, false, null, and lists and dicts of them"
-        raise DatasetError(
-            variable=name, url=url, reason=f"attributes that JSON cannot hold: {'; '.join(wrong)}", hint=hint
-        )
+    if wrong := [f"{key!r}: {reprlib.repr(value)}" for key, value in converted.items() if not is_json({key: value})]:
+        hint = "JSON holds finite numbers, text, true, false, null, and lists and dicts of them, at most 100 deep"
+        reason = f"attributes that JSON cannot hold: {'; '.join(wrong)}"
+        raise DatasetError(variable=name, url=url, reason=reason, hint=hint)
     return converted
 
 
-def _is_json(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return all(isinstance(key, str) and _is_json(item) for key, item in value.items())
-    if isinstance(value, (list, tuple)):
-        return all(map(_is_json, value))
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return value is None or isinstance(value, (str, int, bool))
-
-
-def _encoded(documents_format: Format, name: str, variable: Variable, url: str) -> Variable:
-    """Return the variable encoded, with a dtype that arrays can have."""
+def _described(documents_format: Format, name: str, variable: Variable, url: str) -> Variable:
+    """Return a variable with the attributes, encoding and dtype of its array, but not with all its elements."""
     encoding = dict(variable.encoding)
     wanted = encoding.get("dtype")
     of_any_length = wanted is str or wanted is object or isinstance(wanted, np.dtypes.StringDType)
@@ -283,15 +270,37 @@ def _encoded(documents_format: Format, name: str, variable: Variable, url: str) 
         encoding["dtype"] = _text_dtype(variable, wanted)
         if encoding["dtype"] is None:
             del encoding["dtype"]
-    variable = variable.copy(deep=False)
-    variable.encoding = encoding
-    encoded = encode_cf(variable, name)
+    encoded = encode_cf(Variable(variable.dims, variable._data, variable.attrs, encoding, fastpath=True), name)  # noqa: SLF001
     if not documents_format.has_bool:  # stored as int8 with an attribute, as in netCDF
         encoded = variables.BooleanCoder().encode(encoded, name=name)
-    encoded = _strings(_without_objects(encoded, name, url), name, url)
-    if of_any_length and encoded.dtype.kind == "U":
-        encoded = encoded.copy(deep=False, data=encoded.data.astype(np.dtypes.StringDType()))
-    return encoded
+    return _with_known_dtype(encoded, name, of_any_length=of_any_length)
+
+
+def _with_known_dtype(variable: Variable, name: str, *, of_any_length: bool) -> Variable:
+    """Return a variable with a dtype of arrays for text and for Python's objects; of dask by the first of them."""
+    known, lazy, is_char = variable, variable.chunks is not None, variable.encoding.get("dtype") == "S1"
+    if lazy and (variable.dtype.kind == "O" or is_char):
+        known = variable[tuple(slice(0, min(axis[0], _SAMPLED)) for axis in variable.chunks or ())]
+        known = Variable(known.dims, known.to_numpy(), known.attrs, known.encoding)
+    if known.dtype.kind == "O" and not (lazy and pd.isna(known.to_numpy()).all()):
+        known = ensure_dtype_not_object(known, name=name)
+    if is_char:
+        known = _STRINGS.encode(known, name=name)
+    dtype = known.dtype
+    of_bytes = strings.check_vlen_dtype(dtype) is bytes  # type: ignore[no-untyped-call]
+    if dtype.kind == "T" or (dtype.kind == "O" and not of_bytes) or (of_any_length and dtype.kind == "U"):
+        dtype = np.dtype(np.dtypes.StringDType())
+    elif lazy and is_char and variable.dtype.kind != "S":
+        dtype = np.dtype(object)
+    elif of_bytes and not lazy and not any(value.endswith(b"\0") for value in known.to_numpy().flat):
+        dtype = np.asarray(known.to_numpy(), np.bytes_).dtype  # numpy strips trailing zeros as padding
+    data: Any = variable._data  # noqa: SLF001 - `data` would read it
+    if dtype != variable.dtype:
+        data = variable.data.astype(dtype) if lazy else np.broadcast_to(np.zeros((), dtype), variable.shape)
+    return Variable(variable.dims, data, known.attrs, known.encoding, fastpath=True)
+
+
+_SAMPLED = 16  # elements along each axis of the first block
 
 
 def _text_dtype(variable: Variable, wanted: Any) -> Any:
@@ -337,83 +346,6 @@ def _check_markers(name: str, variable: Variable, url: str) -> None:
             raise DatasetError(variable=name, url=url, reason=reason, hint=hint) from None
 
 
-def missing_text(name: str, url: str) -> DatasetError:
-    """Return the error of missing values among texts: no format has any."""
-    hint = f"fill them, ds[{name!r}].fillna(''), or say by which text: encoding={{{name!r}: {{'_FillValue': '-'}}}}"
-    reason = "values are missing among texts, for which no format has a place"
-    return DatasetError(variable=name, url=url, reason=reason, hint=hint)
-
-
-def _without_objects(variable: Variable, name: str, url: str) -> Variable:
-    """Return Python's objects as elements of arrays; of dask by the first ones, others are converted by its tasks."""
-    if variable.dtype.kind != "O":
-        return variable
-    lazy = variable.chunks is not None
-    marker = variable.attrs.get("_FillValue")
-    known = variable[tuple(slice(0, min(axis[0], _SAMPLED)) for axis in variable.chunks or ())] if lazy else variable
-    sample = known.to_numpy()
-    kinds = {type(value) for value in sample[~pd.isna(sample)].flat}
-    if kinds and all(issubclass(kind, (str, bytes)) for kind in kinds):
-        if pd.isna(sample).any() and not isinstance(marker, (str, bytes)):
-            raise missing_text(name, url)
-    elif lazy and not kinds:
-        kinds = {str}
-    if not lazy:
-        return ensure_dtype_not_object(variable, name=name)
-    dtype = ensure_dtype_not_object(Variable(variable.dims, sample), name=name).dtype if kinds != {str} else _OF_TEXT
-    convert: Any = partial(_block_without_objects, dtype=dtype, marker=marker, name=name, url=url)
-    data = variable.data.map_blocks(convert, dtype=dtype, meta=np.empty((0,) * variable.ndim, dtype))
-    return variable.copy(deep=False, data=data)
-
-
-_SAMPLED = 16  # elements along each axis of the first block
-_OF_TEXT = strings.create_vlen_dtype(str)  # type: ignore[no-untyped-call]
-
-
-def _block_without_objects(block: Any, *, dtype: np.dtype[Any], marker: Any, name: str, url: str) -> Any:
-    if dtype.kind != "O":
-        dims = tuple(f"dim_{i}" for i in range(block.ndim))
-        block = ensure_dtype_not_object(Variable(dims, block), name=name).to_numpy()
-        return as_dtype(block, dtype)
-    if (missing := pd.isna(block)).any():
-        if not isinstance(marker, (str, bytes)):
-            raise missing_text(name, url)
-        block = np.where(missing, marker, block)
-    return block
-
-
-def _strings(variable: Variable, name: str, url: str) -> Variable:
-    """Return strings as ``StringDType`` or of fixed width, and bytes of fixed width unless that truncates them."""
-    kind = _vlen_kind(variable)
-    if kind is bytes and variable.chunks is None:
-        if not any(value.endswith(b"\0") for value in variable.to_numpy().ravel()):
-            return strings.ensure_fixed_length_bytes(variable)
-        return variable  # numpy strips trailing zeros as padding
-    if variable.dtype.kind == "T" or kind is str:
-        if variable.encoding.get("dtype") == "S1":
-            return _STRINGS.encode(variable, name=name)
-        data = variable.data
-        lazy = hasattr(data, "map_blocks")
-        convert: Any = partial(_as_text, name=name, url=url)
-        data = data.map_blocks(convert, dtype=np.dtypes.StringDType()) if lazy else convert(variable.to_numpy())
-        return variable.copy(deep=False, data=data)
-    if kind is bytes:
-        return variable
-    return _STRINGS.encode(variable, name=name)
-
-
-def _vlen_kind(variable: Variable) -> Any:
-    """Return the type of the objects, ``str`` or ``bytes``, where xarray says it in the dtype; else ``None``."""
-    return strings.check_vlen_dtype(variable.dtype)  # type: ignore[no-untyped-call]
-
-
-def _as_text(block: Any, *, name: str, url: str) -> NDArray[Any]:
-    values = block.astype(object)
-    if pd.isna(values).any():
-        raise missing_text(name, url)
-    return as_dtype(values, np.dtype(np.dtypes.StringDType()))
-
-
 def _pop_fill_value(name: str, attributes: dict[str, Any], storage: dict[str, Any], dtype: np.dtype[Any]) -> Any:
     """Remove the array's fill value from attributes or encoding and return it; encode the attribute ``_FillValue``."""
     if get_format(name).masks_fill_value:
@@ -441,7 +373,6 @@ def _describe(
     *,
     name: str,
 ) -> ArrayMetadata:
-    of_bytes = _vlen_kind(variable) is bytes
     shards = storage.get("shards")
     metadata = describe_array(
         documents_format,
@@ -450,7 +381,7 @@ def _describe(
         dtype=variable.dtype,
         chunks=_chunks(variable, storage.get("chunks"), shards),
         shards=shards,
-        codecs=_codecs(documents_format, storage, of_bytes=of_bytes),
+        codecs=_codecs(documents_format, storage, of_bytes=variable.dtype.kind == "O"),
         fill_value=fill_value,
         dimension_names=[str(dim) for dim in variable.dims],
         attributes=attributes,

@@ -24,14 +24,15 @@ from chunkmill.array.chunk_io import read_region
 from chunkmill.array.selection import region_shape
 from chunkmill.array.staleness import read_published
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
+from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction, with_checked_blocks
 from chunkmill.dask_arrays.kinds import as_kind
-from chunkmill.errors import ChunkmillError, DatasetError
+from chunkmill.errors import DatasetError
 from chunkmill.model.dtypes import integer_range
 from chunkmill.model.grid import Region
+from chunkmill.model.user_values import as_dtype, scalar_of
 from chunkmill.xarray.backend import dimension_names, open_variable
 from chunkmill.xarray.decode import applied
-from chunkmill.xarray.new_variable import ENCODING_FAULTS, encode_cf, missing_text
+from chunkmill.xarray.new_variable import ENCODING_FAULTS, encode_cf
 
 __all__ = ["StoredVariable", "find_region", "match_dims", "stored_sizes"]
 
@@ -83,10 +84,8 @@ class StoredVariable:
             The store holds times, and `like` numbers that do not say the same units.
         """
         variable = open_variable(name, array)
-        if array.dtype.kind in "iuf":  # decoding times would read the first
-            variable = Variable(
-                variable.dims, np.zeros((1,) * array.ndim, array.dtype), variable.attrs, variable.encoding
-            )
+        nothing = np.full((1,) * array.ndim, scalar_of(None, array.dtype), array.dtype)  # decoding would read the first
+        variable = Variable(variable.dims, nothing, variable.attrs, variable.encoding, fastpath=True)
         if "units" not in variable.attrs:
             owners = (each.attributes for each in (among or {}).values())
             owner = next((its for its in owners if name in {its.get("bounds"), its.get("climatology")}), {})
@@ -96,12 +95,19 @@ class StoredVariable:
             encoding = conventions.decode_cf_variable(name, variable, **decoding).encoding
         except ENCODING_FAULTS as error:
             reason = f"its attributes cannot be decoded{applied(variable.attrs)}: {error}"
-            raise DatasetError(variable=name, url=array.url, reason=reason) from error
+            hint = "give others in its attributes or encoding="
+            raise DatasetError(variable=name, url=array.url, reason=reason, hint=hint) from error
         kept = {key: value for key, value in encoding.items() if key not in _STORAGE}
         return cls(name, array.url, variable.dims, array.dtype, dict(variable.attrs), kept, decoding)
 
-    def encode(self, data: Any) -> Any:
-        """Return the elements for `data`, checked to decode to them: of numpy at once, of dask in its tasks.
+    def encoded(self, variable: Variable) -> Any:
+        """Return the elements for a variable, as `encode`: of numpy at once, of dask by one task for each block."""
+        if variable.chunks is None:
+            return self.encode(variable.to_numpy())
+        return with_checked_blocks(variable.data, self.encode, self.dtype)
+
+    def encode(self, values: NDArray[Any], block: tuple[int, ...] | None = None) -> NDArray[Any]:
+        """Return the elements for `values`, or for those of a block, checked to decode to them.
 
         Raises
         ------
@@ -110,13 +116,9 @@ class StoredVariable:
             too long, missing values without a marker. Floats are rounded to the stored precision, as by packing or a
             smaller dtype.
         """
-        if isinstance(data, da.Array):
-            lazy: Any = data
-            return lazy.map_blocks(self.encode, dtype=self.dtype, meta=np.empty((0,) * data.ndim, self.dtype))
-        values = np.asarray(data)
         try:
             if self.dtype.kind in "TUSO":
-                return self.text(values)
+                return self._text(values)
             if values.dtype.kind == "O" and "units" not in self.encoding:
                 dims = tuple(f"dim_{i}" for i in range(values.ndim))
                 values = ensure_dtype_not_object(Variable(dims, values), name=self.name).to_numpy()
@@ -124,9 +126,10 @@ class StoredVariable:
                 encoded = self._numbers(values).compute(scheduler="synchronous")
             return self.checked(values, encoded)
         except ENCODING_FAULTS as error:
-            if isinstance(error, ChunkmillError):
-                raise
-            raise self._inexact(error) from error
+            known = error if isinstance(error, DatasetError) else self._inexact(error)
+            if block is not None:
+                known.extend_reason(f", in block {block} of the dask array")
+            raise known from (None if known is error else error)
 
     def decode(self, elements: NDArray[Any]) -> NDArray[Any]:
         """Return the decoded values of `elements`."""
@@ -158,26 +161,26 @@ class StoredVariable:
             raise self._not_held(values[wrong], self.decode(elements)[wrong], elements[wrong])
         return elements
 
-    def text(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return text or bytes as elements; `DatasetError` where the stored width would truncate them."""
+    def _text(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return text or bytes as elements; an error where the stored width would truncate them."""
         plain = values.astype(object)
-        wanted = bytes if self.dtype.kind in "SO" else str
         if (missing := pd.isna(plain)).any():
             marker = self.encoding.get("_FillValue")
-            if not isinstance(marker, wanted):
-                raise missing_text(self.name, self.url)
+            if not isinstance(marker, (str, bytes)):
+                way = f"fill them, ds[{self.name!r}].fillna(''), or say by which text"
+                hint = f"{way}: encoding={{{self.name!r}: {{'_FillValue': '-'}}}}"
+                reason = "values are missing among texts, for which no format has a place"
+                raise DatasetError(variable=self.name, url=self.url, reason=reason, hint=hint)
             plain[missing] = marker
-        if (other := next((v for v in plain.flat if not isinstance(v, wanted)), None)) is not None:
+        wanted: type = bytes if self.dtype.kind in "SO" else str
+        if self.dtype.kind == "S" or (self.dtype.kind == "O" and "_Encoding" in self.encoding):
+            code = self.encoding.get("_Encoding", "ascii")
+            encode = np.vectorize(lambda each: each.encode(code) if isinstance(each, str) else each, otypes=[object])
+            plain = encode(plain)
+        if (other := next((each for each in plain.flat if not isinstance(each, wanted)), None)) is not None:
             reason = f"the store holds {wanted.__name__}, got {other!r:.60} of {type(other).__name__}"
             raise DatasetError(variable=self.name, url=self.url, reason=reason)
-        elements = plain.astype(self.dtype)
-        cut = elements.astype(object) != plain
-        if cut.any():
-            longest = max(map(len, plain[cut]))
-            reason = f"values of up to {longest} characters, but the store holds {self.dtype}: {plain[cut][0]!r:.60}"
-            hint = "write the variable to a new array with encoding={…: {'dtype': str}}, text of any length"
-            raise DatasetError(variable=self.name, url=self.url, reason=reason, hint=hint)
-        return elements
+        return as_dtype(plain, self.dtype)
 
     def _differs(self, values: NDArray[Any], back: NDArray[Any], elements: NDArray[Any]) -> NDArray[np.bool_]:
         """Return where decoded elements differ from the values by more than the rounding of their encoding."""
@@ -239,12 +242,14 @@ class StoredVariable:
         return ends if ends[0] < ends[1] else ()
 
     def _inexact(self, error: Exception) -> DatasetError:
-        """Return the error for values between whole units, with the units that xarray suggests."""
-        found = _UNITS.search(str(error))
-        if found is None:
-            return DatasetError(variable=self.name, url=self.url, reason=f"not storable as {self.stored_as}: {error}")
-        reason = f"the values are not whole {self.stored_as}; {found[1]!r} would hold them"
-        hint = f"write the variable to a new array with encoding={{{self.name!r}: {{'units': {found[1]!r}}}}}"
+        """Return the error of values that are not of the kind stored, or between whole units: xarray suggests some."""
+        reason = f"not storable as {self.stored_as}: {getattr(error, 'feature', error)}"
+        hint = (
+            getattr(error, "hint", "") or f"convert the values first, or leave them out with drop_vars({self.name!r})"
+        )
+        if (found := _UNITS.search(str(error))) is not None:
+            reason = f"the values are not whole {self.stored_as}; {found[1]!r} would hold them"
+            hint = f"write the variable to a new array with encoding={{{self.name!r}: {{'units': {found[1]!r}}}}}"
         return DatasetError(variable=self.name, url=self.url, reason=reason, hint=hint)
 
     @property

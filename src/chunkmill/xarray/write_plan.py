@@ -132,15 +132,12 @@ class DatasetPlan:
         if change := _dtype_change(variable.encoding.get("dtype"), array.dtype):
             self.dtypes[array.path] = change
         self.nodes[array.path] = self.documents_format.emit_array(array.path, new.metadata)
-        data = new.data
-        if variable.dtype.kind in "iufcbmM" and data is not variable._data:  # noqa: SLF001 - `data` would read it
-            before = with_checked_blocks(variable.data) if variable.chunks is not None else variable.to_numpy()
-            data = StoredVariable.of(name, array, variable).encode(before)  # as an append does: checked to be the same
+        data = StoredVariable.of(name, array, variable).encoded(variable) if new.is_encoded else variable.data
         self.variables.append(VariablePlan(array.path, array, full_region(array.shape), data, new.write_empty))
 
     def add_group(self, labelled: LabelledGroup) -> None:
         """Plan a new group."""
-        metadata = GroupMetadata(json_attributes(labelled.attributes, "", self.store.url))
+        metadata = GroupMetadata(json_attributes(labelled.attributes, "", join(self.store.url, labelled.path)))
         self.nodes[labelled.path] = self.documents_format.emit_group(labelled.path, metadata)
 
 
@@ -320,7 +317,7 @@ def plan_existing(
             except UnsupportedFeature as error:
                 refused[join(labelled.path, name)] = error
         if group is not None and adds and not target.partial:
-            added = json_attributes(labelled.attributes, "", group.url)
+            added = json_attributes(labelled.attributes, "", join(group.url, group.path))
             if merged_attributes(group.attributes, added) != dict(group.attributes):
                 plan.attributes[group.path] = added
     _raise_all(root.documents, refused)
@@ -419,16 +416,15 @@ def _plan_known(plan: DatasetPlan, target: _WriteTarget, name: str, variable: Va
         raise DatasetError(
             variable=name, url=array.url, reason=reason, hint="region= writes a region, append_dim= appends"
         )
-    data = with_checked_blocks(variable.data) if variable.chunks is not None else variable.to_numpy()
     if _is_fixed(target, name, stored):
-        stored.compare(data, array, region)
+        stored.compare(with_checked_blocks(variable.data) if variable.chunks else variable.to_numpy(), array, region)
         plan.unchanged.append(array.path)
         return
     if target.append_dim in stored.dims:
         shape = tuple(max(n, cut.stop) for n, cut in zip(array.shape, region, strict=True))
         plan.growth.append(Growth(array.path, target.stored[name].metadata, array.shape, shape))
         array = replace(array, metadata=resized(array.metadata, shape))
-    plan.variables.append(VariablePlan(array.path, array, region, stored.encode(data), stored=target.stored[name]))
+    plan.variables.append(VariablePlan(array.path, array, region, stored.encoded(variable), stored=target.stored[name]))
 
 
 def _is_fixed(target: _WriteTarget, name: str, stored: StoredVariable) -> bool:

@@ -18,7 +18,7 @@ from dask.array import array_expr_enabled, core
 from support.recording import FarStore
 
 import chunkmill as cm
-from chunkmill.dask_arrays.kinds import as_kind, check_kind, is_dask_array, kind_of, lowered
+from chunkmill.dask_arrays.kinds import as_kind, check_kind, is_dask_array, kind_of, lowered_together
 from chunkmill.errors import DatasetError, JobError
 from chunkmill.stores.memory import MemoryStore
 
@@ -51,13 +51,13 @@ def test_a_kind_whose_package_is_not_installed_says_which(monkeypatch):
 
 def test_lowered_is_of_the_same_values_and_blocks_and_computes_nothing(x, kind):
     with dask.config.set(scheduler=lambda *_, **__: pytest.fail("computed")):
-        y = lowered(x)
+        (y,) = lowered_together([x])
     assert isinstance(y, core.Array)
     assert (y.chunks, y.dtype, y.shape) == (x.chunks, x.dtype, x.shape)
     np.testing.assert_array_equal(dask.compute(y)[0], VALUES + 1)
     np.testing.assert_array_equal(as_kind(y, kind).compute(), VALUES + 1)
     assert kind_of(as_kind(y, kind)) == kind
-    assert lowered(VALUES) is VALUES
+    assert lowered_together([VALUES])[0] is VALUES
 
 
 # --------------------------------------------------------------------------------------------------------------------

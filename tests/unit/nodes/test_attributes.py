@@ -140,10 +140,21 @@ def test_brackets_in_texts_are_not_nested(tmp_path):
     assert cm.open(tmp_path).attributes == attributes
 
 
-def test_attributes_that_no_reader_could_send_are_not_written(tmp_path):
+def nested(depth):
     deep = []
-    for _ in range(120):
+    for _ in range(depth):
         deep = [deep]
+    return deep
+
+
+AROUND = {}
+AROUND["again"] = [AROUND]
+
+
+@pytest.mark.parametrize(
+    "value", [nested(120), nested(5000), AROUND, {1: 2}], ids=["deep", "deeper", "in itself", "a number as name"]
+)
+def test_attributes_that_no_reader_could_send_are_not_written(tmp_path, value):
     with pytest.raises(cm.errors.MetadataError, match="100 deep"):
-        cm.create_array(tmp_path / "a", shape=2, dtype="f4", attributes={"deep": deep})
+        cm.create_array(tmp_path / "a", shape=2, dtype="f4", attributes={"deep": value})
     assert not (tmp_path / "a").exists()
