@@ -41,6 +41,7 @@ names: list[str] = [*group.keys(), *(name for name, _ in group.items())]
 plan: cm.Plan = cm.plan_convert("a.zarr", "b.zarr", format="zarr2", chunks={"x": -1}, max_mem="1 GiB", include=["a*"])
 done: cm.Report = cm.rechunk("a.zarr", "c.zarr", chunks=(-1, 2), strategy="spill", region={"x": slice(0, 9)})
 part: cm.Plan = cm.plan_convert("a.zarr", "b.zarr", format="n5", region=(slice(0, 9), ...))
+again: cm.Report = cm.convert("a.zarr", "b.zarr", format="n5", resume=False, progress=False)
 result: cm.Report = plan.run()
 new = cm.create_array("d.zarr", shape=(4,), dtype="i4", format="n5")
 cm.delete("d.zarr")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 import dask
 
@@ -15,8 +15,6 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.convert_job import plan_job
 from chunkmill.conversion.ome import OmeImages, check_ome, cropped_group, cropping_of_images, names_of_axes, with_place
 from chunkmill.conversion.options import (
-    ConvertOptions,
-    RechunkOptions,
     by_array,
     chosen_arrays,
     chosen_paths,
@@ -232,7 +230,7 @@ def convert(
     *,
     resume: bool = True,
     progress: bool | str | None = None,
-    **options: Unpack[ConvertOptions],
+    **options: Any,
 ) -> Report:
     """Convert an array, or a group with everything below it, to another format: `plan_convert`, and run.
 
@@ -437,7 +435,7 @@ def rechunk(
     *,
     resume: bool = True,
     progress: bool | str | None = None,
-    **options: Unpack[RechunkOptions],
+    **options: Any,
 ) -> Report:
     """Give an array, or every array of a group, other chunks: `plan_rechunk`, and run.
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import wraps
 from inspect import Parameter, signature
-from typing import Any, Literal, ParamSpec, Required, TypedDict, TypeVar, cast
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import numpy as np
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.region_option import RegionOption
 from chunkmill.errors import AlignmentError, ChunkmillError, RegionError
-from chunkmill.formats.base import WritableFormatName
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import ArrayMetadata, parents_of
@@ -29,9 +26,6 @@ from chunkmill.nodes.stored_group import StoredNode
 
 __all__ = [
     "ByDimension",
-    "ConvertOptions",
-    "JobOptions",
-    "RechunkOptions",
     "by_array",
     "check_fit",
     "chosen",
@@ -49,65 +43,32 @@ __all__ = [
 
 
 P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
 
 
-class JobOptions(TypedDict, total=False):
-    """Keyword arguments that plans of conversions and of rechunks share; see `chunkmill.plan_convert`."""
+class Runs(Protocol[P, R_co]):
+    """Function that takes the arguments of a planner, and `resume` and `progress` of `Plan.run`.
 
-    shards: Any
-    codecs: Any
-    max_mem: int | str | None
-    temp: Any
-    overwrite: bool
-    include: str | Collection[str] | None
-    exclude: str | Collection[str]
-    region: RegionOption
-    chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None
-    storage_options: Mapping[str, Any] | None
-    target_storage_options: Mapping[str, Any] | None
+    Type checkers find wrong arguments of the planner in calls that leave those two out.
+    """
+
+    @overload
+    def __call__(self, *args: P.args, **options: P.kwargs) -> R_co: ...
+    @overload
+    def __call__(self, *args: Any, resume: bool, **options: Any) -> R_co: ...
+    @overload
+    def __call__(self, *args: Any, progress: bool | str | None, **options: Any) -> R_co: ...
 
 
-class ConvertOptions(JobOptions, total=False):
-    """Keyword arguments of `chunkmill.plan_convert`."""
+def with_options_of(planner: Callable[P, Any]) -> Callable[[Callable[..., R_co]], Runs[P, R_co]]:
+    """Decorate a function that takes the options of `planner`: its signature shows them."""
 
-    format: WritableFormatName | None
-    chunks: Any
-    allow: Collection[str]
-    dimension_names: Sequence[str | None] | Mapping[str, Sequence[str | None]] | None
-    fill_value: Any
-    ome: Literal["0.4", "0.5", "0.6"] | None
-    concat_dim: str | Sequence[str] | None
-
-
-class RechunkOptions(JobOptions, total=False):
-    """Keyword arguments of `chunkmill.plan_rechunk`."""
-
-    chunks: Required[Any]
-    format: WritableFormatName | None
-    temp_codec: Literal["raw", "lz4"]
-    strategy: Literal["direct", "spill"] | None
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def with_options_of(planner: Callable[..., Any]) -> Callable[[F], F]:
-    """Decorate a function that takes the options of `planner`: its signature shows them, its errors name it."""
-
-    def decorate(function: F) -> F:
+    def decorate(function: Callable[..., R_co]) -> Runs[P, R_co]:
         own = signature(function)
         named = [each for each in own.parameters.values() if each.kind is Parameter.KEYWORD_ONLY]
         shown = own.replace(parameters=[*signature(planner).parameters.values(), *named])
-
-        @wraps(function)
-        def checked(*args: Any, **options: Any) -> Any:
-            for name in options:
-                if name not in shown.parameters:
-                    raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}")
-            return function(*args, **options)
-
-        checked.__signature__ = shown  # type: ignore[attr-defined]
-        return cast("F", checked)
+        function.__signature__ = shown  # type: ignore[attr-defined]
+        return function
 
     return decorate
 

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, overload
+from typing import Any
 
 from dask.array import core as da
 from dask.delayed import Delayed
@@ -22,7 +22,7 @@ from chunkmill.dask_arrays.expressions import read_array
 from chunkmill.dask_arrays.joined_regions import join_regions
 from chunkmill.dask_arrays.kinds import ArrayKind, as_kind, check_kind, kind_of
 from chunkmill.dask_arrays.read import read_graph
-from chunkmill.dask_arrays.write import WriteReport, joined_write_graph, report, run, write_graph
+from chunkmill.dask_arrays.write import WriteReport, joined_write_graph, report, returning, run, write_graph
 from chunkmill.errors import RegionError
 from chunkmill.journal.lease import check_no_job
 from chunkmill.model.grid import Region
@@ -36,58 +36,7 @@ from chunkmill.stores.transactions import has_transactions, one_commit
 __all__ = ["checked_values", "store", "stored_values", "write_region_of"]
 
 
-@overload
-def store(
-    sources: Any,
-    targets: NodeLocation | Sequence[NodeLocation],
-    *,
-    regions: Any = None,
-    lock: Any = "auto",
-    compute: Literal[True] = True,
-    return_stored: Literal[False] = False,
-    write_empty_chunks: bool = False,
-) -> list[WriteReport]: ...
-
-
-@overload
-def store(
-    sources: Any,
-    targets: NodeLocation | Sequence[NodeLocation],
-    *,
-    regions: Any = None,
-    lock: Any = "auto",
-    compute: Literal[False],
-    return_stored: Literal[False] = False,
-    write_empty_chunks: bool = False,
-) -> Delayed: ...
-
-
-@overload
-def store(
-    sources: Any,
-    targets: NodeLocation | Sequence[NodeLocation],
-    *,
-    regions: Any = None,
-    lock: Any = "auto",
-    compute: bool = True,
-    return_stored: Literal[True],
-    write_empty_chunks: bool = False,
-) -> list[da.Array]: ...
-
-
-@overload
-def store(
-    sources: Any,
-    targets: NodeLocation | Sequence[NodeLocation],
-    *,
-    regions: Any = None,
-    lock: Any = "auto",
-    compute: bool,
-    return_stored: bool = False,
-    write_empty_chunks: bool = False,
-) -> list[WriteReport] | Delayed | list[da.Array]: ...
-
-
+@returning(list[WriteReport], list[da.Array])
 def store(
     sources: Any,
     targets: NodeLocation | Sequence[NodeLocation],

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import Any, Literal
 
 from dask.array import core as da
 from dask.delayed import Delayed
@@ -24,7 +24,7 @@ from chunkmill.dask_arrays.hazards import check_not_read
 from chunkmill.dask_arrays.kinds import kind_of
 from chunkmill.dask_arrays.resumable_write import WriteTarget, resumable_write
 from chunkmill.dask_arrays.store import checked_values, stored_values, write_region_of
-from chunkmill.dask_arrays.write import WriteReport, check_source, report, run, write_graph
+from chunkmill.dask_arrays.write import WriteReport, check_source, report, returning, run, write_graph
 from chunkmill.formats.base import WritableFormatName, check_attributes
 from chunkmill.formats.registry import get_format
 from chunkmill.journal.lease import Lease, check_no_job, discard_block_write, leased
@@ -47,73 +47,7 @@ __all__ = ["to_store"]
 Mode = Literal["r", "r+", "a", "w", "w-"]
 
 
-class _Options(TypedDict, total=False):
-    """Arguments of `to_store` that its result does not depend on."""
-
-    format: WritableFormatName | None
-    chunks: Any
-    shards: Any
-    codecs: Any
-    region: Any
-    mode: Mode
-    fill_value: Any
-    dimension_names: Sequence[str | None] | None
-    attributes: Mapping[str, Any] | None
-    chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None
-    lock: Any
-    resume: bool
-    write_empty_chunks: bool
-    storage_options: Mapping[str, Any] | None
-
-
-@overload
-def to_store(
-    x: Any,
-    url: NodeLocation,
-    path: str = "",
-    *,
-    compute: Literal[True] = True,
-    return_stored: Literal[False] = False,
-    **options: Unpack[_Options],
-) -> WriteReport: ...
-
-
-@overload
-def to_store(
-    x: Any,
-    url: NodeLocation,
-    path: str = "",
-    *,
-    compute: Literal[False],
-    return_stored: Literal[False] = False,
-    **options: Unpack[_Options],
-) -> Delayed: ...
-
-
-@overload
-def to_store(
-    x: Any,
-    url: NodeLocation,
-    path: str = "",
-    *,
-    compute: bool = True,
-    return_stored: Literal[True],
-    **options: Unpack[_Options],
-) -> da.Array: ...
-
-
-@overload
-def to_store(
-    x: Any,
-    url: NodeLocation,
-    path: str = "",
-    *,
-    compute: bool,
-    return_stored: bool = False,
-    **options: Unpack[_Options],
-) -> WriteReport | Delayed | da.Array: ...
-
-
+@returning(WriteReport, da.Array)
 def to_store(
     x: Any,
     url: NodeLocation,

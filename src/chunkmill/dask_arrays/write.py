@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 from uuid import uuid4
 
 import numpy as np
@@ -64,6 +64,7 @@ __all__ = [
     "check_source",
     "joined_write_graph",
     "report",
+    "returning",
     "run",
     "write_appended",
     "write_blocks",
@@ -71,6 +72,28 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+P = ParamSpec("P")
+Report_co = TypeVar("Report_co", covariant=True)
+Stored_co = TypeVar("Stored_co", covariant=True)
+
+
+class _Writes(Protocol[P, Report_co, Stored_co]):
+    """Function whose result depends on `compute` and `return_stored`; calls without both have its other types."""
+
+    @overload
+    def __call__(self, *args: Any, return_stored: Literal[True], **options: Any) -> Stored_co: ...
+    @overload
+    def __call__(self, *args: Any, compute: Literal[False], **options: Any) -> Delayed: ...
+    @overload
+    def __call__(self, *args: P.args, **options: P.kwargs) -> Report_co: ...
+
+
+def returning(
+    report: type[Report_co],  # noqa: ARG001 - for type checkers
+    stored: type[Stored_co],  # noqa: ARG001
+) -> Callable[[Callable[P, Any]], _Writes[P, Report_co, Stored_co]]:
+    """Decorate a public function that writes: type checkers learn what it returns."""
+    return lambda function: cast("Any", function)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

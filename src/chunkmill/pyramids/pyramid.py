@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from math import lcm
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import ChosenAction, choose_action
@@ -55,31 +55,6 @@ from chunkmill.runtime.stage import LEAST_TASKS, count_tasks
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD, Worker, current_worker
 
 __all__ = ["plan_levels_job", "plan_pyramid", "pyramid"]
-
-
-class PyramidOptions(TypedDict, total=False):
-    """Keyword arguments of `plan_pyramid`."""
-
-    factors: Any
-    levels: int | None
-    method: Method | Reduction
-    format: WritableFormatName | None
-    chunks: Any
-    shards: Any
-    codecs: Any
-    scale: Any
-    units: Any
-    translation: Any
-    region: RegionOption
-    name: str | None
-    channels: Sequence[str] | Mapping[str, Any] | bool | None
-    label_of: Any
-    ome: Literal["auto", "0.4", "0.5", "0.6"] | None
-    max_mem: int | str | None
-    overwrite: bool
-    allow: Collection[str]
-    storage_options: Mapping[str, Any] | None
-    target_storage_options: Mapping[str, Any] | None
 
 
 @with_call
@@ -268,7 +243,7 @@ def pyramid(
     *,
     resume: bool = True,
     progress: bool | str | None = None,
-    **options: Unpack[PyramidOptions],
+    **options: Any,
 ) -> Report:
     """Make a multiscale pyramid of an array: `plan_pyramid`, and run.
 

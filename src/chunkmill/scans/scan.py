@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal
 
 import fsspec
 from dask.utils import format_time
@@ -186,20 +186,6 @@ def _target(url: str, options: _Options) -> SetFile:
     return SetFile.at(url, options.target_storage_options, kind=None, version=1, record_size=10_000)
 
 
-class ScanOptions(TypedDict, total=False):
-    """Keyword arguments of `chunkmill.plan_scan`."""
-
-    concat_dim: str | Sequence[str] | None
-    parser: Parser
-    order: Literal["values", "names"]
-    drop_variables: str | Sequence[str]
-    on_error: Literal["raise", "skip"]
-    overwrite: bool
-    records: str | os.PathLike[str] | Literal[False] | None
-    storage_options: Mapping[str, Any] | None
-    target_storage_options: Mapping[str, Any] | None
-
-
 @dataclass(frozen=True)
 class _Options:
     """Of `scan`; the options of filesystems may hold secrets."""
@@ -301,7 +287,7 @@ def scan(
     target: str | os.PathLike[str] | Any,
     *,
     progress: bool | str | None = None,
-    **options: Unpack[ScanOptions],
+    **options: Any,
 ) -> ScanReport:
     """Scan netCDF and HDF5 files to a reference set, which opens like any store; no data is copied.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Self
 
 import numpy as np
 
@@ -38,32 +38,7 @@ from chunkmill.transforms.function import BlockFunction, shown_function
 from chunkmill.transforms.tasks import Boundary, SourceRegion, TransformSource, TransformTasks, sampled_dtypes
 from chunkmill.transforms.transform_job import TransformRequest
 
-__all__ = ["DescribedTarget", "TransformOptions", "described_targets", "plan_transform", "target_options", "transform"]
-
-
-class TransformOptions(TypedDict, total=False):
-    """Keyword arguments of `plan_transform`."""
-
-    halo: Any
-    boundary: Any
-    source_region: SourceRegion | None
-    params: Mapping[str, Any] | None
-    fingerprint: str | None
-    block: Any
-    shape: Any
-    dtype: Any
-    chunks: Any
-    shards: Any
-    codecs: Any
-    format: Any
-    fill_value: Any
-    dimension_names: Any
-    attributes: Any
-    skip_absent: bool
-    max_mem: int | str | None
-    overwrite: bool
-    storage_options: Mapping[str, Any] | None
-    target_storage_options: Mapping[str, Any] | None
+__all__ = ["DescribedTarget", "described_targets", "plan_transform", "target_options", "transform"]
 
 
 def plan_transform(
@@ -261,7 +236,7 @@ def transform(
     *,
     resume: bool = True,
     progress: bool | str | None = None,
-    **options: Unpack[TransformOptions],
+    **options: Any,
 ) -> Report:
     """Apply a function to stored arrays, block by block: `plan_transform`, and run.
 

@@ -1,8 +1,5 @@
 """What reading and writing take, and what they return: urls, pairs, arrays, groups, stores; values written read again."""
 
-import inspect
-from typing import get_overloads
-
 import dask
 import dask.array as da
 import numpy as np
@@ -11,7 +8,6 @@ import pytest
 import xarray as xr
 
 import chunkmill as cm
-from chunkmill.dask_arrays import to_store as writing
 from chunkmill.errors import JobError, NodeNotFound, StoreError
 from chunkmill.stores.memory import MemoryStore
 
@@ -159,13 +155,3 @@ def test_a_deleted_target_is_an_error_when_it_is_read_again():
         stored.compute()
     with pytest.raises(JobError, match="which the data are read from"):
         cm.to_store(cm.from_store(make(store)), store, "g/a", mode="w")
-
-
-@pytest.mark.parametrize("function", [cm.to_store, cm.store])
-def test_overloads_have_the_arguments_of_the_function(function):
-    own = set(inspect.signature(function).parameters)
-    shared = set(writing._Options.__annotations__) if function is cm.to_store else set()
-    overloads = get_overloads(inspect.unwrap(function))
-    assert len(overloads) == 4
-    for each in overloads:
-        assert (set(inspect.signature(each).parameters) - {"options"}) | shared == own
