@@ -16,7 +16,7 @@
     ├── ScanError(ValueError)             a file that references cannot describe
     ├── TransformError(RuntimeError)      the user's function failed for a block of a transform
     └── JobError(RuntimeError)            a whole-store job that cannot begin or resume
-    NoAnswer(UserWarning)                 a scheduler or a store does not answer; a warning
+    NoAnswer(UserWarning)                 a scheduler does not answer; a warning
     NoWorkers(UserWarning)                tasks wait for a worker; a warning
     KeysLeft(UserWarning)                 keys that belong to no node were not deleted; a warning
 
@@ -403,7 +403,7 @@ class KeysLeft(UserWarning):
 
 
 class NoAnswer(UserWarning):
-    """A scheduler, the workers or a store have not answered for a while; a warning, since they are waited for."""
+    """A scheduler or workers have not answered for a while; a warning, since they are waited for."""
 
 
 class NoWorkers(UserWarning):

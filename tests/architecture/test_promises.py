@@ -21,7 +21,7 @@ GUARDS = [  # rooms and modules that do nothing but keep a promise
             "nodes/replacing",
             "runtime/cancellation",
             "runtime/cluster_locks",
-            "runtime/machines",
+            "runtime/cluster_tasks",
             "runtime/worker_memory",
             "stores/conflicts",
             "xarray/publication",

@@ -25,8 +25,8 @@ import chunkmill as cm
 from chunkmill.cli.main import main
 from chunkmill.errors import NoAnswer
 from chunkmill.runtime import cluster_tasks
-from chunkmill.runtime.progress import JobMonitor
 from chunkmill.runtime.scheduler import Scheduler
+from chunkmill.runtime.stage_runner import JobMonitor
 from chunkmill.runtime.worker_memory import Worker, current_worker
 
 VALUES = np.arange(64.0).reshape(8, 8)
@@ -211,7 +211,7 @@ def test_a_scheduler_that_does_not_answer_is_named_and_the_job_goes_on_with_it(t
         if when == "before":
             os.kill(scheduler.pid, signal.SIGSTOP)
         job = pool.submit(plan.run)
-        while when == "at work" and not (monitors and monitors[0].status().stage == "convert"):
+        while when == "at work" and not (monitors and monitors[0].shown()["stage"] == "convert"):
             time.sleep(0.01)
         told.clear()  # of workers that took long to import the package
         os.kill(scheduler.pid, signal.SIGSTOP)
@@ -219,7 +219,7 @@ def test_a_scheduler_that_does_not_answer_is_named_and_the_job_goes_on_with_it(t
             time.sleep(0.05)
         assert not job.done()
         if when == "at work":
-            assert "has not answered for" in str(monitors[0].status())
+            assert "has not answered for" in monitors[0].shown()["waits_for"]
         os.kill(scheduler.pid, signal.SIGCONT)
         assert job.result(timeout=60).n_keys == 100
     assert "has not answered for" in str(told[0].message)

@@ -10,7 +10,7 @@ __all__ = ["on_other_machines"]
 _PRELOAD = """
 import os
 
-from chunkmill.runtime import machines
+from chunkmill.runtime import cluster_tasks as machines
 from chunkmill.stores import local, posix_file
 
 

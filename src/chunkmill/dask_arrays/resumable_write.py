@@ -32,8 +32,7 @@ from chunkmill.runtime.cancellation import (
     remove_partial_files,
     remove_partial_files_near,
 )
-from chunkmill.runtime.cluster_tasks import RunningTasks, scheduler_needed
-from chunkmill.runtime.machines import sync_other_machines
+from chunkmill.runtime.cluster_tasks import RunningTasks, scheduler_needed, sync_other_machines
 from chunkmill.runtime.scheduler import Scheduler, optimised
 from chunkmill.stores.capabilities import make_durable
 

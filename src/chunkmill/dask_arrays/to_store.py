@@ -36,7 +36,7 @@ from chunkmill.nodes.documents import check_own, format_of_store
 from chunkmill.nodes.new_array import check_options, describe_array, format_above, lengths_by_name
 from chunkmill.nodes.replacing import Replacement
 from chunkmill.runtime.cluster_locks import lock_factory
-from chunkmill.runtime.machines import sync_other_machines
+from chunkmill.runtime.cluster_tasks import sync_other_machines
 from chunkmill.runtime.preflight import check_writers
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.capabilities import is_archive

@@ -53,8 +53,7 @@ from chunkmill.model.grid import MOST_AXES, DaskChunks, Region
 from chunkmill.nodes.documents import declare_arrays
 from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files
 from chunkmill.runtime.cluster_locks import automatic_lock, check_guarded
-from chunkmill.runtime.cluster_tasks import scheduler_needed
-from chunkmill.runtime.machines import sync_other_machines
+from chunkmill.runtime.cluster_tasks import scheduler_needed, sync_other_machines
 from chunkmill.runtime.preflight import check_writers, describe_needs, writes_to
 from chunkmill.runtime.scheduler import Scheduler, optimised
 from chunkmill.stores.transactions import check_computed_now

@@ -29,12 +29,10 @@ from chunkmill.runtime.cancellation import (
     remove_partial_files,
     remove_partial_files_near,
 )
-from chunkmill.runtime.cluster_tasks import stores_watched
 from chunkmill.runtime.preflight import describe_needs
-from chunkmill.runtime.progress import JobMonitor
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, count_tasks
-from chunkmill.runtime.stage_runner import StageResult, check_workers, run_stages
+from chunkmill.runtime.stage_runner import JobMonitor, StageResult, check_workers, run_stages
 from chunkmill.runtime.task import add_counts
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, is_archive, make_durable
@@ -253,7 +251,7 @@ def _run_inside(
     interrupted, needs = documents is not None, None
     if not scheduler.in_process:
         needs = describe_needs(job.name, sources=job.sources, targets=job.targets, writes=(job.store, *job.writes))
-        check_workers(scheduler, needs, job.memory_of_tasks, monitor.wait_for)
+        check_workers(scheduler, needs, monitor.wait_for)
     begins = documents is None
     if documents is None:
         interrupted = journal.keeps_records
@@ -273,8 +271,7 @@ def _run_inside(
         monitor.begin(journal.run, journal.heartbeat, resumes=not begins)
         if not job.store.compares_versions:
             LOG.warning("%s: the store cannot compare versions, and guards what writers share by a lock", job.name)
-        stores = (job.store, *job.writes, *(source.store for source in job.sources))
-        with remove_partial_files(job.targets, after_death=interrupted), stores_watched(job.name, stores, monitor):
+        with remove_partial_files(job.targets, after_death=interrupted):
             results = run_stages(
                 stages,
                 name=job.name,

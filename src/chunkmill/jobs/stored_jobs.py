@@ -52,7 +52,7 @@ class StoredJob:
     client
         Host and process that run it.
     waits_for
-        What it waits for where no worker takes tasks, or a store does not answer.
+        What it waits for where no worker takes tasks, or the scheduler does not answer.
     silent_seconds
         Seconds since its client's last heartbeat, where it is not known whether that client is alive.
     """

@@ -1,7 +1,12 @@
-"""Wait for a scheduler, its workers and their tasks, and for stores, without waiting silently for what cannot come."""
+"""Wait for a scheduler, its workers and their tasks, never silently for what cannot come; sync what was written.
+
+Not here: which tasks there are (`chunkmill.runtime.scheduler`), what a store does to sync
+(`chunkmill.stores.capabilities.make_durable`).
+"""
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
 import warnings
@@ -11,19 +16,20 @@ from concurrent.futures import Future as Answer
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
-from types import MappingProxyType
 from typing import Any, TypeVar
 
-import dask
 from dask.utils import format_bytes
 from distributed import Client, Future
 from distributed.comm.core import CommClosedError
+from distributed.protocol.pickle import dumps
 from distributed.scheduler import KilledWorker, NoValidWorkerError
+from distributed.worker import get_worker
 
 from chunkmill.errors import ChunkmillError, JobError, NoAnswer, NoWorkers
 from chunkmill.log import LOG
-from chunkmill.runtime.progress import JobMonitor
 from chunkmill.stores.base import Store
+from chunkmill.stores.capabilities import can_sync, make_durable
+from chunkmill.stores.posix_file import origin
 
 __all__ = [
     "RunningTasks",
@@ -31,9 +37,10 @@ __all__ = [
     "await_workers",
     "cluster_facts",
     "is_connected",
+    "run_and_say_where",
     "scheduler_needed",
-    "stores_watched",
-    "warn_of_memory",
+    "sync_other_machines",
+    "worker_name",
 ]
 
 T = TypeVar("T")
@@ -49,7 +56,7 @@ _MOST_SECONDS = 5.0  # that a pause lasts, since a progress bar is to move
 _PAUSED_SECONDS = 15.0  # with paused workers alone: they resume when values are on disk, or never
 _ALONE_SECONDS = 25.0  # without a worker before that is reported: nannies need some seconds to restart theirs
 _NOTICED_SECONDS = 2.0  # after which a client knows that the connection of a request that failed is closed
-_SILENT_SECONDS = 15.0  # without an answer of a scheduler or a store before that is reported
+_SILENT_SECONDS = 15.0  # without an answer of a scheduler before that is reported
 
 
 def answered(
@@ -64,7 +71,7 @@ def answered(
     Parameters
     ----------
     asked
-        Scheduler, worker or store, for the message.
+        Scheduler or worker, for the message.
     check, waiting
         As of `RunningTasks`.
     """
@@ -163,48 +170,6 @@ def _is_lost(client: Client, error: Exception) -> bool:
     while is_connected(client) and time.monotonic() < until:
         time.sleep(_SLEEP)
     return not is_connected(client)
-
-
-@contextmanager
-def stores_watched(name: str, stores: Iterable[Store], monitor: JobMonitor) -> Iterator[None]:
-    """Run a job inside, and say of stores with latency that they do not answer while no task ends.
-
-    Requests that fail are repeated in the stores' clients, on workers too, of which nothing is seen here. So each store
-    is asked for a key that it has not, where tasks have not ended for some seconds.
-    """
-    far = {store.url: store for store in stores if store.is_remote}
-    over = threading.Event()
-    if far:
-        threading.Thread(target=_watch, args=(name, far, monitor, over), name=f"chunkmill: {name}", daemon=True).start()
-    try:
-        yield
-    finally:
-        over.set()
-
-
-def _watch(name: str, stores: Mapping[str, Store], monitor: JobMonitor, over: threading.Event) -> None:
-    asked: dict[str, tuple[Answer[Any], float]] = {}
-    silent: set[str] = set()
-    while not over.wait(_LOOK_SECONDS):
-        now = time.monotonic()
-        for url, (answer, begun) in list(asked.items()):
-            if answer.done():
-                del asked[url]
-                silent.discard(url)
-                monitor.wait_for("", url)
-            elif url not in silent and now - begun >= _SILENT_SECONDS:
-                silent.add(url)
-                text = f"{name}: the store {url} has not answered for {now - begun:.0f} s: requests are repeated for "
-                _say(f"{text}chunkmill.retry-seconds, and its tasks wait", partial(monitor.wait_for, cause=url))
-        if now - monitor.moved >= _LOOK_SECONDS:
-            for url in stores.keys() - asked.keys():
-                answer = Answer()
-                asked[url] = answer, now
-                ask = partial(stores[url].get, _ABSENT)
-                threading.Thread(target=_ask, args=(ask, answer), name=f"chunkmill: ask {url}", daemon=True).start()
-
-
-_ABSENT = ".chunkmill-absent"
 
 
 def await_workers(client: Client, patience: float | None = None) -> None:
@@ -368,32 +333,71 @@ def _used(worker: Mapping[str, Any]) -> int:
     return int(worker.get("metrics", {}).get("memory", 0))
 
 
-def warn_of_memory(
-    client: Client, job: str, memory_of_tasks: int, used: Mapping[str, int] = MappingProxyType({})
-) -> None:
-    """Warn where the memory that processes of workers use, with that of the tasks, is more than pauses a worker.
-
-    `used` is newer than what the scheduler knows: a process grows when it imports what its tasks need.
-    """
-    share = dask.config.get("distributed.worker.memory.pause") or 1.0
-    workers = {
-        address: worker | {"metrics": {"memory": max(_used(worker), used.get(address, 0))}}
-        for address, worker in cluster_facts(client)["workers"].items()
-    }
-    full = {
-        address: worker
-        for address, worker in workers.items()
-        if worker["memory_limit"] and _used(worker) + memory_of_tasks > share * worker["memory_limit"]
-    }
-    if full:
-        msg = (
-            f"{job}: its tasks need {format_bytes(memory_of_tasks)} a worker, and {len(full)} of {len(workers)} "
-            f"workers are paused with that, at {share:.0%} of their limit: they use {_memory_of(full)}"
-        )
-        LOG.warning("%s", msg)
-        warnings.warn(msg, NoWorkers, stacklevel=2)
-
-
 def is_connected(client: Client) -> bool:
     """Return whether a client has its scheduler: what is asked of one that is gone, is waited for until a timeout."""
     return client.status == "running"
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Machines whose workers ran tasks: a client's ``syncfs`` reaches the page cache of its own machine only (P11)
+
+
+def worker_name() -> str | None:
+    """Return the address of the worker that this task runs on; ``None`` outside a cluster."""
+    try:
+        return str(get_worker().address)
+    except ValueError:
+        return None
+
+
+def machine() -> str:
+    """Return what tells this machine from others: its boot, else its name."""
+    host, boot, _ = origin()
+    return boot or host
+
+
+def run_and_say_where(function: Callable[..., Any], *arguments: Any) -> tuple[Any, str, str | None]:
+    """Return what a task's function returns, with the machine and the worker that ran it."""
+    return function(*arguments), machine(), worker_name()
+
+
+def sync_other_machines(
+    stores: Iterable[Store], client: Client | None, job: str, ran: Mapping[str, set[str]] | None = None
+) -> None:
+    """Let one worker of each other host of a cluster make what was written to `stores` survive a crash there.
+
+    Parameters
+    ----------
+    ran
+        Machines that have run the tasks of the job, each with workers that were seen there: only they matter, and a
+        warning names the workers of those that have none by now. ``None`` where that is not known.
+    """
+    here = machine()
+    others = {name: seen for name, seen in (ran or {}).items() if name != here}
+    written = [*filter(can_sync, stores)]
+    if client is None or client.asynchronous or (ran is not None and not others) or not written:
+        return
+    with scheduler_needed(client, job):
+        workers = cluster_facts(client)["workers"]
+        asked = [min(alive) for seen in others.values() if (alive := seen & workers.keys())]
+        hosts = {workers[worker]["host"] for worker in asked}  # further ones: a nanny may have replaced a worker
+        asked += {about["host"]: worker for worker, about in workers.items() if about["host"] not in hosts}.values()
+        # pickled by hand, as a job's tasks are
+        ask = partial(client.run, partial(_sync, dumps(written), here), workers=asked, on_error="return")
+        answers = answered(ask, f"one of {len(asked)} workers that sync") if asked else {}
+    synced = {answer for answer in answers.values() if isinstance(answer, str)}
+    if left := sorted(worker for name, seen in others.items() if name not in synced for worker in seen):
+        msg = (
+            f"{job}: what workers wrote to {written[0].url} that are gone ({', '.join(left)}) was not synced on their "
+            "machines: a crash of those in the next seconds may lose it, unless chunkmill.fsync is true"
+        )
+        LOG.warning("%s%s", msg, "".join(f"; {error!r}" for error in answers.values() if not isinstance(error, str)))
+        warnings.warn(msg, UserWarning, stacklevel=2)
+
+
+def _sync(stores: bytes, client_machine: str) -> str:
+    """Sync pickled stores, unless their client does that, and return the machine."""
+    if (here := machine()) != client_machine:
+        for store in pickle.loads(stores):  # noqa: S301 - made by the client
+            make_durable(store)
+    return here

@@ -147,13 +147,15 @@ _blocks_here: dict[BlockKey, tuple[Any, int]] = {}  # blocks of the tasks that t
 _lock = threading.Lock()
 
 
-def with_blocks(function: Callable[..., Any], keys: Sequence[BlockKey], arguments: Sequence[Any], *blocks: Any) -> Any:
-    """Call a function with `arguments`, and let its stores have the blocks of these keys, in all its threads."""
+def with_blocks(
+    function: Callable[..., Any], shared: Any, keys: Sequence[BlockKey], arguments: Sequence[Any], *blocks: Any
+) -> Any:
+    """Call a function with `shared` and `arguments`; its stores have the blocks of these keys, in all its threads."""
     with _lock:
         for key, block in zip(keys, blocks, strict=True):
             _blocks_here[key] = block, _blocks_here.get(key, (None, 0))[1] + 1
     try:
-        return function(*arguments)
+        return function(shared, *arguments)
     finally:
         with _lock:
             for key in keys:

@@ -23,14 +23,13 @@ from dask._task_spec import Task
 from distributed import Client
 from distributed.comm.core import CommClosedError
 from distributed.protocol.pickle import dumps  # what a script defines, by value: workers do not have it
-from distributed.worker import get_worker
 
 from chunkmill.array.layout import build_layouts
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import ArrayMetadata
-from chunkmill.runtime.cluster_tasks import answered, await_workers, cluster_facts, scheduler_needed
+from chunkmill.runtime.cluster_tasks import answered, await_workers, cluster_facts, scheduler_needed, worker_name
 from chunkmill.runtime.computed import values_left_out
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import Store
@@ -43,7 +42,6 @@ __all__ = [
     "check_scheduler",
     "check_writers",
     "describe_needs",
-    "worker_name",
 ]
 
 _PACKAGES = ("chunkmill", "numcodecs")
@@ -125,18 +123,13 @@ _FIT: dict[tuple[str, int], set[str]] = {}  # scheduler and hash of the needs ->
 
 def check_client_workers(
     client: Client, needs: Needs, *, again: bool = True, waiting: Callable[[str], object] | None = None
-) -> dict[str, int]:
-    """Check the workers of a cluster (unless `again`, the new ones); `JobError` names each that lacks something.
-
-    Return the memory in bytes that the process of each uses, with all that it has imported for that.
-    """
+) -> None:
+    """Check the workers of a cluster (unless `again`, the new ones); `JobError` names each that lacks something."""
     with scheduler_needed(client, needs.job):
-        return _check_workers(client, needs, again, waiting)
+        _check_workers(client, needs, again, waiting)
 
 
-def _check_workers(
-    client: Client, needs: Needs, again: bool, waiting: Callable[[str], object] | None
-) -> dict[str, int]:
+def _check_workers(client: Client, needs: Needs, again: bool, waiting: Callable[[str], object] | None) -> None:
     packed = _packed(needs)
     about = cluster_facts(client, waiting=waiting)
     if not about["workers"]:
@@ -145,7 +138,7 @@ def _check_workers(
     fit = _FIT.setdefault((about["id"], hash(packed)), set())
     workers = [address for address in about["workers"] if again or address not in fit]
     if not workers:
-        return {}
+        return
     with _probing(needs) as probe:
         # pickled by hand: a worker without a package could not unpickle its arguments, and the error not name it
         ask = partial(client.run, partial(_check, packed, probe), workers=workers, on_error="return")
@@ -154,17 +147,16 @@ def _check_workers(
         alive = cluster_facts(client)["workers"]
         answers = {worker: a for worker, a in answers.items() if worker in alive or not isinstance(a, OSError)}
         answers = {worker: a for worker, a in answers.items() if not isinstance(a, CommClosedError)}
-        found = {worker: a if isinstance(a, tuple) else (worker, _failed(a), 0) for worker, a in answers.items()}
-        _raise_lacking(needs, {worker: (name, text) for worker, (name, text, _) in found.items()}, probe)
+        found = {worker: a if isinstance(a, tuple) else (worker, _failed(a)) for worker, a in answers.items()}
+        _raise_lacking(needs, found, probe)
     fit.update(found)
-    return {worker: memory for worker, (*_, memory) in found.items()}
 
 
 def check_scheduler(get: Any, needs: Needs) -> None:
     """Check one process that the local scheduler `get` runs tasks in; its other processes are alike."""
     with _probing(needs) as probe:
         key = f"preflight-{uuid4().hex}"
-        name, text, _ = get({key: Task(key, _check, _packed(needs), probe)}, key)
+        name, text = get({key: Task(key, _check, _packed(needs), probe)}, key)
         _raise_lacking(needs, {name: (name, text)}, probe)
 
 
@@ -180,7 +172,7 @@ def check_process(needs: bytes) -> None:
             raise JobError(job="a job", reason=reason, hint="give every worker the client's packages") from error
         if wanted is not None:
             with _probing(wanted) as probe:
-                name, text, _ = _check(needs, probe)
+                name, text = _check(needs, probe)
                 _raise_lacking(wanted, {worker_name() or name: (name, text)}, probe)
         _process.fit.add(hash(needs))
 
@@ -221,33 +213,27 @@ def _raise_lacking(needs: Needs, found: Mapping[str, tuple[str, str | None]], pr
     kinds: dict[str, list[str]] = {}
     for worker, text in sorted(lacking.items()):
         kinds.setdefault(text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…", []).append(worker)
-    shown = [_kind_of_workers(text, workers) for text, workers in [*kinds.items()][:_MAX_SHOWN]]
+    shown = [
+        f"worker {workers[0]} {text}" + (f" (so do {len(workers) - 1} more)" if workers[1:] else "")
+        for text, workers in [*kinds.items()][:_MAX_SHOWN]
+    ]
     if len(kinds) > _MAX_SHOWN:
         shown.append(f"and {len(kinds) - _MAX_SHOWN} more kinds of workers")
     hint = "give every worker the client's packages, and access to the stores from wherever it runs"
     raise JobError(job=needs.job, reason="; ".join(shown), hint=hint)
 
 
-def _kind_of_workers(text: str, workers: Sequence[str]) -> str:
-    """Say in one line what workers lack that lack the same."""
-    first, *others = workers
-    if not others:
-        return f"worker {first} {text}"
-    named = ", ".join(others[: _MAX_SHOWN - 1]) + (", …" if len(others) >= _MAX_SHOWN else "")
-    return f"worker {first} {text} (so do {len(others)} more: {named})"
-
-
 def _failed(error: Exception) -> str:
     return f"cannot run the tasks: {type(error).__name__}: {error}"
 
 
-def _check(needs: bytes, probe: str, dask_worker: Any = None) -> tuple[str, str | None, int]:
-    """Return a name of this process, a text on what it lacks (``None`` when it meets all needs), and its memory."""
+def _check(needs: bytes, probe: str) -> tuple[str, str | None]:
+    """Return a name of this process, and a text on what it lacks (``None`` when it meets all needs)."""
     name = f"{os.getpid()}-on-{socket.gethostname()}"
     lacks = _lacks(needs, probe + name)
     if lacks is None:
         _process.fit.add(hash(needs))  # its tasks need not check again
-    return name, lacks, 0 if dask_worker is None else dask_worker.monitor.get_process_memory()
+    return name, lacks
 
 
 def _lacks(needs: bytes, probe_key: str) -> str | None:
@@ -270,14 +256,6 @@ def _lacks(needs: bytes, probe_key: str) -> str | None:
     except Exception as error:  # noqa: BLE001 - a store may raise anything
         return f"cannot use a store: {type(error).__name__}: {error}"
     return None
-
-
-def worker_name() -> str | None:
-    """Return the address of the worker that this task runs on; ``None`` outside a cluster."""
-    try:
-        return str(get_worker().address)
-    except ValueError:
-        return None
 
 
 def _versions() -> dict[str, str]:

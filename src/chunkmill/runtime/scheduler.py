@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -168,12 +168,6 @@ class Scheduler:
     Parameters
     ----------
     of_job
-        Inside a task of the client's cluster, run tasks on the thread of that task: they would wait for the thread that
-        it holds. A task that has left its worker's pool (``worker_client``) has the cluster run them.
-
-    Parameters
-    ----------
-    of_job
         Run the tasks of a job: inside a task of the same cluster on the thread of that task. It would hold the thread
         that they need, and a hundred jobs that left theirs would all be at work at once. Where the task has left its
         thread by itself (``worker_client``), on the cluster.
@@ -260,14 +254,49 @@ class Scheduler:
             _run_on_client(running, calls, tasks, on_result, before_cancel=before_cancel)
             return
         watched = _Watched(function) if self.in_process else function
-        wave = _Wave(name, watched, shared, blocks)
         try:
-            for batch in _batches(tasks):
-                _run_locally(self, wave, batch, on_result)
+            self._run_locally(name, watched, shared, tasks, on_result, blocks=blocks)
         except BaseException:
             if isinstance(watched, _Watched):
                 watched.stop()
             raise
+
+    def _run_locally(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        shared: Any,
+        tasks: Iterable[tuple[Any, ...]],
+        on_result: Callable[[Any], None],
+        *,
+        blocks: BlockInputs | None,
+    ) -> None:
+        token = uuid4().hex  # an effect: never the same twice
+        common_key = f"{name}-common-{token}"
+        reference = TaskRef(common_key)
+        get = getattr(self.get, "func", self.get)
+        takes_callbacks = get.__module__ in {"dask.local", "dask.threaded", "dask.multiprocessing"}
+        n_tasks = 0
+        for batch in _batches(tasks):
+            calls = {(f"{name}-{token}", number): arguments for number, arguments in enumerate(batch, n_tasks)}
+            n_tasks += len(batch)
+            graph: Graph = {common_key: DataNode(common_key, shared)}
+            if blocks is None:
+                graph |= {key: Task(key, function, reference, *arguments) for key, arguments in calls.items()}
+            else:
+                graph |= _with_inputs(blocks, batch, calls, function=function, shared=reference)
+
+            def posttask(key: Any, result: Any, *_: Any, own: Collection[Any] = calls) -> None:
+                if key in own:  # dask calls it for every computation of the process, those of other jobs among them
+                    on_result(result)
+
+            if takes_callbacks:
+                # given to this computation alone: of callbacks that are registered, a computation that begins takes all
+                # there are, and one that begins at the same time in another thread gets none
+                self.compute(graph, [*calls], callbacks=[*Callback.active, (None, None, None, posttask, None)])
+            else:
+                with Callback(posttask=posttask):
+                    self.compute(graph, [*calls])
 
 
 class _Watched:
@@ -297,31 +326,6 @@ class _Watched:
         with self._changed:
             self._stopped = True
             self._changed.wait_for(lambda: self._n_running == 0)
-
-
-class _Wave:
-    """Makes the graphs of one run. Keys are ``(name-<token>, number)``."""
-
-    def __init__(self, name: str, function: Callable[..., Any], shared: Any, blocks: BlockInputs | None) -> None:
-        token = uuid4().hex  # an effect: never the same twice
-        self._name, self._function = f"{name}-{token}", function
-        self._common_key = f"{name}-common-{token}"
-        self._shared, self._blocks = shared, blocks
-        self._n_tasks = 0
-
-    def graph(self, tasks: Sequence[tuple[Any, ...]]) -> tuple[Graph, list[Any]]:
-        """Return the graph that calls the function for each of `tasks`, and the keys of the calls."""
-        keys: list[Any] = [(self._name, number) for number in range(self._n_tasks, self._n_tasks + len(tasks))]
-        self._n_tasks += len(tasks)
-        graph: Graph = {self._common_key: DataNode(self._common_key, self._shared)}
-        reference = TaskRef(self._common_key)
-        if self._blocks is None:
-            for key, arguments in zip(keys, tasks, strict=True):
-                graph[key] = Task(key, self._function, reference, *arguments)
-            return graph, keys
-        function = partial(_called_with_blocks, self._function)
-        calls = dict(zip(keys, tasks, strict=True))
-        return graph | _with_inputs(self._blocks, tasks, calls, function=function, shared=reference), keys
 
 
 class _Calls:
@@ -361,8 +365,8 @@ class _Calls:
         self._n_tasks += len(tasks)
         packed = [pickle.dumps(arguments) for arguments in tasks]
         if self._blocks is not None:
-            function, calls = call_packed_with_blocks, dict(zip(keys, packed, strict=True))
-            own = {"function": function, "shared": self._packed, "client": self._client}
+            calls = {key: (arguments,) for key, arguments in zip(keys, packed, strict=True)}
+            own = {"function": call_packed, "shared": self._packed, "client": self._client}
             graph = _with_inputs(self._blocks, tasks, calls, **own)
             running: list[Future[bytes]] = self._client.get(graph, keys, sync=False)
             return running
@@ -393,46 +397,15 @@ def _with_inputs(
     needed = [*dict.fromkeys(chain.from_iterable(inputs))]
     graph = optimised(blocks.graph, needed, client) if needed else {}
     for (key, each), own in zip(calls.items(), inputs, strict=True):
-        graph[key] = Task(key, function, shared, DataNode(None, own), DataNode(None, each), *map(TaskRef, own))
+        data = DataNode(None, own), DataNode(None, each)
+        graph[key] = Task(key, partial(with_blocks, function), shared, *data, *map(TaskRef, own))
     return graph
-
-
-def _called_with_blocks(
-    function: Callable[..., Any], shared: Any, keys: Sequence[Any], arguments: Sequence[Any], *blocks: Any
-) -> Any:
-    return with_blocks(function, keys, (shared, *arguments), *blocks)
-
-
-def call_packed_with_blocks(packed: bytes, keys: Sequence[Any], arguments: bytes, *blocks: Any) -> bytes:
-    """Call a function as `call_packed` does, and let its stores have the blocks of these keys."""
-    result: bytes = with_blocks(call_packed, keys, (packed, arguments), *blocks)
-    return result
 
 
 def call_packed(packed: bytes, arguments: bytes) -> bytes:
     """Call a function with what its calls share and with `arguments`, where a cluster's task runs."""
     function, shared = pickle.loads(packed)  # noqa: S301 - made by the client
     return pickle.dumps(function(shared, *pickle.loads(arguments)))  # noqa: S301
-
-
-def _run_locally(
-    scheduler: Scheduler, wave: _Wave, tasks: Sequence[tuple[Any, ...]], on_result: Callable[[Any], None]
-) -> None:
-    graph, keys = wave.graph(tasks)
-    own = set(keys)
-
-    def posttask(key: Any, result: Any, *_: Any) -> None:
-        if key in own:  # dask calls it for every computation of the process, those of other jobs among them
-            on_result(result)
-
-    get = getattr(scheduler.get, "func", scheduler.get)
-    if get.__module__ in {"dask.local", "dask.threaded", "dask.multiprocessing"}:
-        # given to this computation alone: of callbacks that are registered, a computation that begins takes all there
-        # are, and one that begins at the same time in another thread gets none
-        scheduler.compute(graph, keys, callbacks=[*Callback.active, (None, None, None, posttask, None)])
-    else:
-        with Callback(posttask=posttask):
-            scheduler.compute(graph, keys)
 
 
 def _run_on_client(

@@ -1,7 +1,7 @@
 """Run stages of tasks one after the other on the scheduler that dask is set to; the client is the barrier between them.
 
 When a job is resumed, tasks on record are run again where their values are not as recorded, or their inputs have
-changed. Not here: begin and end of the journal (`chunkmill.jobs.job`), what a task does.
+changed. Progress is shown as bars. Not here: begin and end of the journal (`chunkmill.jobs.job`), what a task does.
 """
 
 from __future__ import annotations
@@ -11,28 +11,34 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, Self
 
+from dask.utils import format_bytes
 from distributed import Client
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
+from rich.text import Text
 
 from chunkmill.array.stored_array import StoredArray
+from chunkmill.config import setting
+from chunkmill.errors import JobCancelled
 from chunkmill.journal.heartbeat import Heartbeat
 from chunkmill.journal.inputs import Listings, digest_now
 from chunkmill.journal.journal import Journal
 from chunkmill.log import LOG
 from chunkmill.runtime.cancellation import abandon
-from chunkmill.runtime.cluster_tasks import scheduler_needed, warn_of_memory
+from chunkmill.runtime.cluster_tasks import run_and_say_where, scheduler_needed, sync_other_machines
 from chunkmill.runtime.computed import BlockInputs
-from chunkmill.runtime.machines import run_and_say_where, sync_other_machines
 from chunkmill.runtime.preflight import Needs, check_client_workers, check_scheduler, describe_needs
-from chunkmill.runtime.progress import JobMonitor, JobProgress
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, count_tasks, tasks_to_run
 from chunkmill.runtime.task import AtOnce, LocalStage, PackedStage, add_counts, run_task
 from chunkmill.runtime.worker_memory import peak_memory
 from chunkmill.stores.transactions import Changes
 
-__all__ = ["StageResult", "check_workers", "run_once", "run_stages"]
+__all__ = ["JobMonitor", "JobProgress", "StageResult", "check_workers", "run_once", "run_stages"]
 
 
 def _resumed(journal: Journal, stage: Stage, number: int, on_record: Collection[int], *, redone: bool) -> set[int]:
@@ -93,14 +99,10 @@ def run_once(
     return run_stages(stages, name=title, scheduler=scheduler, needs=needs, progress=progress)
 
 
-def check_workers(
-    scheduler: Scheduler, needs: Needs, memory_of_tasks: int = 0, waiting: Callable[[str], object] | None = None
-) -> None:
-    """Check that the workers have what they need; `JobError` says which lacks what. Warn where memory is short."""
+def check_workers(scheduler: Scheduler, needs: Needs, waiting: Callable[[str], object] | None = None) -> None:
+    """Check that the workers have what they need; `JobError` says which lacks what."""
     if scheduler.client is not None:
-        used = check_client_workers(scheduler.client, needs, waiting=waiting)
-        if memory_of_tasks:
-            warn_of_memory(scheduler.client, needs.job, memory_of_tasks, used)
+        check_client_workers(scheduler.client, needs, waiting=waiting)
     else:
         check_scheduler(scheduler.get, needs)
 
@@ -233,3 +235,136 @@ class _Total:
         self.details.extend(details)
         self.bars.advance(counts)
         self.n_run += 1
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Progress: counted by the thread that runs a job, shown as bars, read by other threads
+
+
+class JobMonitor:
+    """Counts of a running job, and the wish that it stop."""
+
+    def __init__(self, job: str) -> None:
+        self.job = job
+        self.run = ""
+        self.is_cancelled = False
+        self._attempt: Heartbeat | None = None
+        self._begun = self._stage_begun = time.perf_counter()
+        self._stage, self._n_resumed, self._n_done, self._n_tasks, self._n_bytes = "", 0, 0, 0, 0
+        self._waits_for = ""
+
+    def cancel(self) -> None:
+        """Make the job stop: tasks at work before they write another key, the others do not begin."""
+        self.is_cancelled = True
+        if self._attempt is not None:
+            self._attempt.end()
+
+    def check(self) -> None:
+        """Raise `JobCancelled` where the job is to stop."""
+        if self.is_cancelled:
+            raise JobCancelled(job=self.job, reason="it was cancelled", hint="the same plan resumes it")
+
+    def begin(self, run: str, attempt: Heartbeat | None, *, resumes: bool) -> None:
+        """Begin, or resume, a run of that name."""
+        self.run, self._attempt = run, attempt
+        self.check()  # cancelled just before
+        LOG.info("%s: %s", self.job, "resumes an interrupted run" if resumes else "begins")
+
+    def begin_stage(self, name: str, n_tasks: int, n_done: int) -> None:
+        """Begin a stage of `n_tasks`, of which `n_done` were done by an earlier run."""
+        self.check()
+        self._stage, self._n_resumed, self._n_done, self._n_tasks = name, n_done, n_done, n_tasks
+        self._stage_begun = time.perf_counter()
+        LOG.info("%s: stage %s begins: %d tasks", self.job, name, n_tasks)
+
+    def wait_for(self, text: str) -> None:
+        """Say what the job waits for; nothing where that has ended."""
+        self._waits_for = text
+
+    def advance(self, counts: Mapping[str, int]) -> None:
+        """Count a task that has ended."""
+        self.check()
+        self._n_done += 1
+        self._n_bytes += counts.get("bytes_read", 0) + counts.get("bytes_written", 0)
+
+    def shown(self) -> dict[str, Any]:
+        """Return what the heartbeats of the job tell other processes; the time left is that of the stage at work."""
+        now, n_here = time.perf_counter(), self._n_done - self._n_resumed
+        return {
+            "stage": self._stage,
+            "n_tasks_done": self._n_done,
+            "n_tasks": self._n_tasks,
+            "n_bytes": self._n_bytes,
+            "seconds": now - self._begun,
+            "seconds_left": (self._n_tasks - self._n_done) * (now - self._stage_begun) / n_here if n_here else None,
+            "waits_for": self._waits_for,
+        }
+
+
+class _Throughput(ProgressColumn):
+    """Bytes read and written, and bytes per second since the bar began."""
+
+    def render(self, task: Task) -> Text:
+        n_bytes = task.fields["n_bytes"]
+        seconds = task.finished_time if task.finished else task.elapsed
+        speed = f" {format_bytes(n_bytes / seconds)}/s" if seconds else ""
+        return Text(f"{format_bytes(n_bytes)}{speed}", style="progress.download")
+
+
+class JobProgress:
+    """Progress bars of one job, one a stage; a context manager.
+
+    Parameters
+    ----------
+    show
+        ``None``: as configured; ``"auto"`` shows bars in a terminal and in a notebook only.
+    monitor
+        Hears the same.
+    """
+
+    def __init__(self, show: bool | str | None = None, monitor: JobMonitor | None = None) -> None:
+        if show is None:
+            show = setting("progress")
+        console = Console(stderr=True)
+        if show == "auto":
+            # rich draws in notebooks through ipywidgets, and complains where there are none
+            show = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
+        whole = Column(no_wrap=True)
+        self._progress = Progress(
+            TextColumn("{task.description}", table_column=whole),
+            BarColumn(bar_width=12),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f} tasks", table_column=whole),
+            _Throughput(table_column=whole),
+            TimeElapsedColumn(table_column=whole),
+            TextColumn("left", table_column=whole),
+            TimeRemainingColumn(table_column=whole),
+            console=console,
+            disable=not show,
+        )
+        self._monitor = monitor
+        self._bar: Any = None
+        self._n_bytes = 0
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def begin(self, name: str, n_tasks: int, n_done: int) -> None:
+        """Begin a stage of `n_tasks`, of which `n_done` were done by an earlier run."""
+        self._n_bytes = 0
+        self._bar = self._progress.add_task(name, total=n_tasks, n_bytes=0)
+        if self._monitor is not None:
+            self._monitor.begin_stage(name, n_tasks, n_done)
+        if n_done:
+            self._progress.update(self._bar, completed=n_done)
+
+    def advance(self, counts: Mapping[str, int]) -> None:
+        """Advance the bar by a task, with its counts."""
+        self._n_bytes += counts.get("bytes_read", 0) + counts.get("bytes_written", 0)
+        if not self._progress.disable:  # 8 µs a task, also of bars that are not shown
+            self._progress.update(self._bar, advance=1, n_bytes=self._n_bytes)
+        if self._monitor is not None:
+            self._monitor.advance(counts)

@@ -38,7 +38,7 @@ from chunkmill.nodes.new_array import format_above
 from chunkmill.nodes.opening import open_target_store
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.runtime.cluster_locks import check_guarded, lock_factory
-from chunkmill.runtime.machines import sync_other_machines
+from chunkmill.runtime.cluster_tasks import sync_other_machines
 from chunkmill.runtime.preflight import check_writers
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store

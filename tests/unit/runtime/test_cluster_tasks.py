@@ -12,10 +12,8 @@ from distributed import Client, LocalCluster, SchedulerPlugin
 from chunkmill.errors import JobError, NoAnswer, NoWorkers
 from chunkmill.runtime import cluster_tasks
 from chunkmill.runtime import scheduler as scheduling
-from chunkmill.runtime.cluster_tasks import RunningTasks, answered, stores_watched
-from chunkmill.runtime.progress import JobMonitor
+from chunkmill.runtime.cluster_tasks import RunningTasks, answered
 from chunkmill.runtime.scheduler import Scheduler
-from chunkmill.stores.memory import MemoryStore
 
 
 @pytest.fixture
@@ -196,18 +194,6 @@ def test_paused_workers_are_named_with_their_memory(monkeypatch):
     assert said[-1] == ""
 
 
-def test_memory_that_pauses_workers_is_told_before_a_job_begins():
-    with pytest.warns(NoWorkers, match=r"tasks need 20.00 MiB a worker, and 1 of 1 workers .* at 80% .* 190.00 MiB of"):
-        cluster_tasks.warn_of_memory(PausedCluster(), "job", 20 << 20)
-
-
-def test_memory_of_what_a_check_imports_is_told_before_a_job_begins():
-    """A new worker has not imported what its tasks need when the scheduler last heard of its memory."""
-    client = PausedCluster()
-    with pytest.warns(NoWorkers, match=r"195.00 MiB of"):
-        cluster_tasks.warn_of_memory(client, "job", 20 << 20, {"tcp://y:2": 195 << 20})
-
-
 @pytest.fixture
 def impatient(monkeypatch):
     monkeypatch.setattr(cluster_tasks, "_LOOK_SECONDS", 0.02)
@@ -236,37 +222,3 @@ def test_waiting_for_an_answer_ends_with_the_job():
         answered(lambda: time.sleep(30), "the scheduler", check=check)
     with pytest.raises(TimeoutError, match="its own"):
         answered(lambda: (_ for _ in ()).throw(TimeoutError("its own")), "the scheduler")
-
-
-class Silent(MemoryStore):
-    """A store far away whose client repeats requests."""
-
-    is_remote = True
-
-    def __init__(self):
-        super().__init__()
-        self.may_answer = threading.Event()
-
-    def get(self, key, byte_range=None):
-        self.may_answer.wait(30)
-        return super().get(key, byte_range)
-
-
-def until(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-@pytest.mark.usefixtures("impatient")
-def test_a_store_that_only_repeats_requests_is_named_in_the_status():
-    store, monitor = Silent(), JobMonitor("convert")
-    with warnings.catch_warnings(record=True) as told, stores_watched("convert", [store, MemoryStore()], monitor):
-        warnings.simplefilter("always")
-        until(lambda: monitor.status().waits_for)
-        assert f"the store {store.url} has not answered for" in str(monitor.status())
-        assert "retry-seconds" in monitor.shown()["waits_for"]
-        store.may_answer.set()
-        until(lambda: not monitor.status().waits_for)
-    assert [each.category for each in told] == [NoAnswer]

@@ -7,7 +7,7 @@ from support.clusters import cluster_of
 from support.machines import on_other_machines
 
 import chunkmill as cm
-from chunkmill.runtime.machines import machine, sync_other_machines
+from chunkmill.runtime.cluster_tasks import machine, sync_other_machines
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 

@@ -89,7 +89,7 @@ def test_a_store_of_one_process_is_found_out_from_here():
     needs = describe_needs("put it", writes=[MemoryStore()])
 
     def elsewhere(graph, key):
-        return "a-worker", None, 0
+        return "a-worker", None
 
     with pytest.raises(JobError, match=r"worker a-worker writes to a memory-store://.* of its own"):
         check_scheduler(elsewhere, needs)
@@ -99,7 +99,7 @@ def test_workers_that_lack_the_same_have_one_line():
     """Each worker had its own, of 900 characters where a codec was missing."""
     needs = describe_needs("put it")
     found = {f"w{i}": (f"w{i}", "lacks it") for i in range(7)} | {"x": ("x", "fails: " + 900 * "y")}
-    told = r"worker w0 lacks it \(so do 6 more: w1, w2, w3, w4, …\); worker x fails: y{293}…"
+    told = r"worker w0 lacks it \(so do 6 more\); worker x fails: y{293}…"
     with pytest.raises(JobError, match=told):
         preflight._raise_lacking(needs, found, "probe/")
 
@@ -130,7 +130,7 @@ def test_a_worker_that_died_is_left_out(dies):
             return {"id": "s", "workers": ["b"] if dies and self.n_asked > 1 else ["a", "b"]}
 
         def run(self, function, workers, on_error):
-            return {"a": OSError("Timed out trying to connect"), "b": ("b", None, 0)}
+            return {"a": OSError("Timed out trying to connect"), "b": ("b", None)}
 
     if dies:
         check_client_workers(Client(), describe_needs("put it"))

@@ -5,7 +5,7 @@ import pytest
 from support.small_jobs import make_job
 
 from chunkmill.jobs.job import run_job
-from chunkmill.runtime.progress import JobProgress
+from chunkmill.runtime.stage_runner import JobProgress
 from chunkmill.stores.memory import MemoryStore
 
 

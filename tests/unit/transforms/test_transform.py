@@ -15,7 +15,7 @@ from scipy import ndimage
 
 import chunkmill as cm
 from chunkmill.errors import JobCancelled, NodeNotFound, TransformError
-from chunkmill.runtime.progress import JobMonitor
+from chunkmill.runtime.stage_runner import JobMonitor
 from chunkmill.stores.memory import MemoryStore
 
 
