@@ -24,7 +24,7 @@ MOST = {  # room: (code lines, files that hold code)
     "references": (945, 5),
     "runtime": (1721, 10),
     "scans": (1553, 7),
-    "stores": (5594, 23),
+    "stores": (5324, 21),
     "transforms": (1417, 5),
     "xarray": (2219, 10),
     "zarr_python": (280, 3),

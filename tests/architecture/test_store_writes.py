@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "chunkmill"
 SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] != "stores")
 WRITES = {"set", "set_if", "set_parts"}
 CHANGES = {"create", "swap", "update"}
-DELETES = {"delete", "delete_keys", "delete_listed", "delete_many", "delete_prefix"}
+DELETES = {"delete", "delete_listed", "delete_many", "delete_prefix"}
 MOVES = {"replace_prefix", "swap_in"}
 NO_STORES = {
     "config",

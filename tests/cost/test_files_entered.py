@@ -15,7 +15,7 @@ MOST = {
     "read": 17,
     "open_array": 21,  # 20 before urls named paths and formats, too (stores/places)
     "to_store": 69,  # one of them only on a slow machine
-    "rechunk": 91,  # and 2 fewer before jobs could be one commit of Icechunk (stores/transactions)
+    "rechunk": 91,  # and 2 fewer before jobs could be one commit of Icechunk
     "convert": 85,
 }  # aims: 20, 50, 65, 60; figures that only shrink
 PACKAGE = str(Path(cm.__file__).parent)

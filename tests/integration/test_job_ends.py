@@ -14,7 +14,6 @@ from chunkmill.errors import JobError, NodeNotFound
 from chunkmill.journal import heartbeat, journal
 from chunkmill.journal.lease import leased_to_replace
 from chunkmill.stores import conflicts
-from chunkmill.stores.capabilities import Renames
 from chunkmill.stores.memory import MemoryStore
 
 OLD, NEW = np.arange(20).reshape(4, 5), np.arange(20).reshape(4, 5) + 100
@@ -30,8 +29,6 @@ class Meanwhile(RecordingStore):
     def __init__(self, below, when, act=None):
         super().__init__(below)
         self.when, self.act, self.done = when, act, False
-        if isinstance(below, Renames):
-            self.can_replace, self.replace_prefix = below.can_replace, below.replace_prefix
 
     def _before(self, method, key, byte_range=None):
         if self.act is None and (self.done or self.when(method, key)):

@@ -35,8 +35,6 @@ class Dying(_Wrapper):
     def __init__(self, below, n):
         super().__init__(below)
         self.n_left = n
-        if below.replace_prefix is None:
-            self.can_replace = self.replace_prefix = None
 
     def _before(self, method, key, byte_range=None):
         if method in {"set", "set_if", "delete", "delete_prefix", "replace_prefix"}:

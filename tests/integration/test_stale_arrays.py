@@ -17,6 +17,7 @@ from chunkmill.array.scattered import read_outer, read_points
 from chunkmill.array.selection import full_region
 from chunkmill.array.staleness import unchanged_while_written
 from chunkmill.errors import StoreError
+from chunkmill.stores.base import Store
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
@@ -115,7 +116,7 @@ def test_a_write_that_had_looked_before(place, layout, change, values):
 
 
 class Unpinned(MemoryStore):
-    pin = None
+    pin = Store.pin
 
 
 CHANGED = {

@@ -311,11 +311,6 @@ class ActorStore(_Wrapper):
         self._scheduler = scheduler
         self._actor = actor
         self._place = place
-        for name in ("stage", "swap_in", "can_replace", "replace_prefix", "pin"):
-            if getattr(below, name, None) is None:  # it cannot rename
-                setattr(self, name, None)
-        if not hasattr(below, "copy"):
-            self.copy = None
 
     def __reduce__(self) -> Any:
         return MemoryStore, ()  # for checks of other processes, of which there are none
@@ -336,14 +331,16 @@ class ActorStore(_Wrapper):
         self._before("get", key, byte_range)
         return self.below.get_noting(key, byte_range, note)
 
-    get_many_noting = None  # one after the other, in the order that a task asks
+    get_many_noting = Store.get_many_noting  # one after the other, in the order that a task asks
 
     def pin(self, prefix: str) -> ActorStore:
         self._before("pin", prefix)
         return ActorStore(self.below.pin(prefix), self._scheduler, self._actor, self._place)
 
-    def stage(self, prefix: str) -> ActorStore:
-        return ActorStore(self.below.stage(prefix), self._scheduler, self._actor, f"(staged by {self._actor})/")
+    def stage(self, prefix: str) -> ActorStore | None:
+        staged = self.below.stage(prefix)
+        place = f"(staged by {self._actor})/"
+        return None if staged is None else ActorStore(staged, self._scheduler, self._actor, place)
 
     def can_replace(self, prefix: str) -> bool:
         self._before("list_prefix", prefix)

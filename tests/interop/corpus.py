@@ -19,7 +19,6 @@ import chunkmill as cm
 from chunkmill.formats.registry import get_format
 from chunkmill.nodes import placement
 from chunkmill.nodes.array import Array
-from chunkmill.stores.capabilities import flush
 from chunkmill.stores.open import open_store
 
 __all__ = ["BY_NAME", "GOLDENS", "UNWRITTEN", "Expected", "Golden", "copy", "distinct"]
@@ -163,7 +162,7 @@ def copy(golden: Golden, folder: Path) -> Path:
         array, documents = placement.create_array(store, expected.path, node.metadata, format=golden.format)
         placement.publish_and_refresh(store, documents, golden.format, expected.path)
         Array(array)[...] = node[...]
-        flush(store)
+        store.flush()
     if "consolidated" in golden.name:
         cm.consolidate(store)
     return target

@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import ByteRange, ByteSpan, Store
+from chunkmill.stores.base import ByteRange, ByteSpan, RecordVersion, Store
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.wrapper import RecordVersion, has_versions, version_now
+from chunkmill.stores.wrapper import StoreWrapper
 
 __all__ = [
     "DeletingStore",
@@ -36,18 +36,11 @@ __all__ = [
 class DeletingStore(MemoryStore):
     """Cannot rename, as object stores: what is replaced is deleted first."""
 
-    stage = swap_in = can_replace = replace_prefix = None
+    stage, can_rename, can_replace = Store.stage, Store.can_rename, Store.can_replace
 
 
-class _Wrapper:
+class _Wrapper(StoreWrapper):
     """Every method passes through `_before`, one call a request: `get_many` counts as one ``get`` a span."""
-
-    def __init__(self, below: Store) -> None:
-        self.below = below
-        self.url = below.url
-        self.is_remote = below.is_remote
-        self.replaces_atomically = getattr(below, "replaces_atomically", True)
-        self.compares_versions = below.compares_versions
 
     def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:
         raise NotImplementedError
@@ -67,10 +60,10 @@ class _Wrapper:
 
     @property
     def has_versions(self) -> bool:
-        return has_versions(self.below)
+        return self.below.has_versions
 
     def get_noting(self, key: str, byte_range: ByteRange | None, note: RecordVersion) -> bytes | None:
-        version = version_now(self.below, key)
+        version = self.below.version(key)
         value = self.get(key, byte_range)
         if value is not None:
             note(key, version or "none")
@@ -78,7 +71,7 @@ class _Wrapper:
 
     def get_many_noting(self, spans: Iterable[ByteSpan | None], note: RecordVersion) -> Iterator[bytes | None]:
         asked = list(spans)
-        versions = {span: version_now(self.below, span.key) for span in asked if span is not None}
+        versions = {span: self.below.version(span.key) for span in asked if span is not None}
         for span, value in zip(asked, self.get_many(asked), strict=True):
             if span is not None and value is not None:
                 note(span.key, versions[span] or "none")
@@ -86,7 +79,7 @@ class _Wrapper:
 
     def version(self, key: str) -> str | None:
         self._before("version", key)
-        return version_now(self.below, key)
+        return self.below.version(key)
 
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
         self._before("set", key)

@@ -8,7 +8,6 @@ Not here: documents and paths (`chunkmill.nodes.opening`), dask (`chunkmill.dask
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import islice
 from math import prod
 from typing import Any, cast
@@ -27,7 +26,6 @@ from chunkmill.errors import ChunkError, RegionError
 from chunkmill.log import LOG
 from chunkmill.model.grid import ChunkCoords, Overlap, Region
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan
-from chunkmill.stores.capabilities import deletes_conditionally, get_writable
 
 __all__ = ["check_missing", "decode_chunk", "encode_chunk", "read_chunk", "read_chunks"]
 __all__ += ["read_region", "write_chunk", "write_region"]
@@ -133,7 +131,7 @@ def read_chunk(
     """Read `part` of one chunk of `layout`; the array may be read-only."""
     with chunk_step(array, layout, coords, "get"):
         (span,) = layout.locator.locate(array.store, [coords])
-        get = partial(get_writable, array.store) if layout.is_plain else array.store.get
+        get = array.store.get_writable if layout.is_plain else array.store.get
         data = None if span is None else get(span.key, span.byte_range)
     if data is None:
         check_missing(array, layout, coords)
@@ -271,7 +269,7 @@ def update_chunk(
     """
     layout, coords = array.write_layout, overlap.coords
     key = layout.locator.key(coords)
-    deletes = deletes_conditionally(array.store)
+    deletes = array.store.deletes_conditionally
     contended = not array.store.compares_versions  # where versions cannot be checked, the lock is all there is
     seen: str | None = "nothing yet"
     n_refused = 0

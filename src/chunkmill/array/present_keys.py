@@ -22,7 +22,6 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import ChunkmillError
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region, RegularAxis, RunsAxis
 from chunkmill.stores.base import REQUESTS_AT_ONCE
-from chunkmill.stores.capabilities import can_list, uncached
 from chunkmill.stores.wrapper import ListedStore
 
 __all__ = [
@@ -57,7 +56,7 @@ def list_present_if_sparse(array: StoredArray) -> Numbers | None:
     A few keys, spread over the grid, are asked for first: no array is listed of which more than half of them exist.
     """
     grid = array.write_layout.grid
-    if not _FEW_KEYS < grid.n_chunks < 1 << 63 or not can_list(array.store):
+    if not _FEW_KEYS < grid.n_chunks < 1 << 63 or not array.store.can_list:
         return None
     keys = [array.write_layout.locator.key(grid.coords_of(_spread(i, grid.n_chunks))) for i in range(_N_PROBED)]
     if array.store.is_remote:
@@ -104,8 +103,8 @@ def recently_listed(array: StoredArray, *, again: bool = False) -> Numbers | Non
     again
         List now.
     """
-    store, n_keys = uncached(array.store), array.write_layout.grid.n_chunks
-    if not can_list(store) or n_keys > (_MOST_REMOTE if store.is_remote else _MOST_KEYS):
+    store, n_keys = array.store.uncached, array.write_layout.grid.n_chunks
+    if not store.can_list or n_keys > (_MOST_REMOTE if store.is_remote else _MOST_KEYS):
         return None
     place, began = (store.url, array.prefix), time.monotonic()
     until, shape, present = _LISTED.get(place, (0.0, (), None))

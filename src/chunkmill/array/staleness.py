@@ -29,9 +29,8 @@ from chunkmill.formats.base import Format
 from chunkmill.formats.registry import format_as_opened, get_format
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.model.metadata import ArrayMetadata, parents_of
-from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
-from chunkmill.stores.capabilities import can_list, innermost, is_empty, n_publications, pinned, uncached
-from chunkmill.stores.wrapper import AsksAboutChunks, has_versions, version_now
+from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store, n_publications
+from chunkmill.stores.wrapper import AsksAboutChunks
 
 __all__ = [
     "as_it_is_now",
@@ -71,7 +70,7 @@ def check_unchanged(array: StoredArray, *, may_grow: bool) -> None:
 def unchanged_while_written(array: A) -> Iterator[A]:
     """Return the array to write to inside; `StoreError` where it was deleted or replaced in the store.
 
-    Where the store can pin what is stored (`chunkmill.stores.capabilities.pinned`), no value gets into an array that
+    Where the store can pin what is stored (`chunkmill.stores.base.Store.pin`), no value gets into an array that
     has replaced this one, or to where it was deleted. In other stores, and at the root, whose folder stays, it may,
     until the document is looked at again: a second later at most, or before a part of a chunk is written, in remote
     stores only when another writer has changed that chunk.
@@ -118,9 +117,9 @@ def _pinned(array: StoredArray, *, may_grow: bool) -> Store:
     seen, begun, n = array.last_seen, time.monotonic(), n_publications()
     store, version = None if seen.tree is None else seen.tree(), _version_at_root(array)
     is_known = seen.tree_seen == (n, version) and begun < seen.tree_valid_until and version != ""
-    if store is not None and innermost(store) is array.store and is_known:  # not one that counts or fails in between
+    if store is not None and store.innermost is array.store and is_known:  # not one that counts or fails in between
         return store
-    store = pinned(array.store, array.prefix)
+    store = array.store.pin(array.prefix)
     if store is array.store:
         check_unchanged(array, may_grow=may_grow)
         return store
@@ -137,10 +136,10 @@ def _version_at_root(array: StoredArray) -> str | None:
     """
     if array.prefix:
         return None
-    store, documents_format = uncached(array.store), get_format(array.format)
-    if not documents_format.node_keys_known or not has_versions(store):
+    store, documents_format = array.store.uncached, get_format(array.format)
+    if not documents_format.node_keys_known or not store.has_versions:
         return ""
-    return version_now(store, documents_format.array_keys(array.path)[0]) or ""
+    return store.version(documents_format.array_keys(array.path)[0]) or ""
 
 
 _PINNED: deque[Store] = deque(maxlen=16)  # each holds a directory open
@@ -151,7 +150,7 @@ def check_after_writing(arrays: Iterable[StoredArray]) -> None:
 
     One request for each when all is stored: `unchanged_while_written` leaves a second in which they had not looked.
     """
-    if loose := [array for array in arrays if not array.prefix or pinned(array.store, array.prefix) is array.store]:
+    if loose := [array for array in arrays if not array.prefix or array.store.pin(array.prefix) is array.store]:
         with BackgroundCalls(min(len(loose), REQUESTS_AT_ONCE)) as calls:
             for array in loose:
                 calls.call(partial(_compare, array, may_grow=False))
@@ -186,10 +185,10 @@ def warn_of_nested_chunks(array: StoredArray) -> None:
 
     Writers of Zarr v2 that knew no ``dimension_separator`` have stored arrays so.
     """
-    keys, store = array.metadata.chunk_keys, uncached(array.store)
-    if keys.prefix or keys.separator != "." or array.ndim <= 1 or not can_list(store):
+    keys, store = array.metadata.chunk_keys, array.store.uncached
+    if keys.prefix or keys.separator != "." or array.ndim <= 1 or not store.can_list:
         return
-    if not is_empty(store, f"{array.prefix}0/"):
+    if not store.is_empty(f"{array.prefix}0/"):
         warnings.warn(
             f"array {array.path!r} in {array.url} has chunks under keys such as '0/0', which are not read, since its "
             'document says 0.0: add "dimension_separator": "/" to it',
@@ -230,7 +229,7 @@ def _compare(array: StoredArray, *, may_grow: bool) -> None:
 
 def _documents(array: StoredArray) -> tuple[Format, str, dict[str, bytes]]:
     """Return the format, the key of the array's document, and the documents that exist."""
-    store = uncached(array.store)
+    store = array.store.uncached
     documents_format = format_as_opened(array.format, array.stored_metadata)
     if not documents_format.node_keys_known:
         root = {key: value for key in documents_format.root_keys() if (value := store.get(key)) is not None}
@@ -256,7 +255,7 @@ def by_consolidated_metadata(store: Store, documents_format: Format, path: str, 
 
     Nothing where the node was deleted: nothing else of it is stored, but groups above it are documented.
     """
-    store = uncached(store)
+    store = store.uncached
     for group in parents_of(path):
         above = documents_format.consolidated_key(group)
         value = None if above is None else store.get(above)
@@ -264,7 +263,7 @@ def by_consolidated_metadata(store: Store, documents_format: Format, path: str, 
         if found is None or key not in found:
             continue
         alone = store.get(documents_format.group_keys(group)[0]) is None
-        if alone or (can_list(store) and store.list_dir(documents_format.chunk_prefix(path))):
+        if alone or (store.can_list and store.list_dir(documents_format.chunk_prefix(path))):
             return {key: found[key]}
     return {}
 

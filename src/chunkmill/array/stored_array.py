@@ -20,9 +20,7 @@ from chunkmill.errors import ChunkError, ChunkmillError, CodecError, StoreError
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.model.inner_layout import inner_grid
 from chunkmill.model.metadata import JSON, ArrayMetadata, Attributes, NamedConfig
-from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import n_publications, uncached
-from chunkmill.stores.transactions import snapshot_of
+from chunkmill.stores.base import Store, n_publications
 from chunkmill.stores.wrapper import ListedStore, Meter, MeteredStore, guarded, listed_keys
 
 __all__ = [
@@ -279,7 +277,7 @@ class StoredArray(ArrayFacts):
         return layout.locator.key(layout.grid.first_touched(region))
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        own = self.path, self.format, self.metadata.identity, self.read_missing, snapshot_of(self.store)
+        own = self.path, self.format, self.metadata.identity, self.read_missing, self.store.snapshot
         return "chunkmill.Array", self.url, *own
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -350,13 +348,13 @@ class chunk_step:  # noqa: N801 - reads as the statement it is
 
 def metered(array: StoredArray, meter: Meter) -> StoredArray:
     """Return the array over a store that counts requests and bytes, and asks the task's guard before it writes."""
-    store = array.store if listed_keys(array.store) is None else uncached(array.store)
+    store = array.store if listed_keys(array.store) is None else array.store.uncached
     return _listed(array, MeteredStore(guarded(store), meter))
 
 
 def metered_source(array: StoredArray, meter: Meter) -> StoredArray:
     """Return the array over a store that counts requests and bytes, and records the versions of what is read."""
-    return _listed(array, MeteredStore(meter.read_from(uncached(array.store)), meter))
+    return _listed(array, MeteredStore(meter.read_from(array.store.uncached), meter))
 
 
 def _listed(array: StoredArray, store: Store) -> StoredArray:

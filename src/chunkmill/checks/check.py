@@ -38,7 +38,6 @@ from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, 
 from chunkmill.runtime.stage_runner import run_once
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import ByteSpan, Store
-from chunkmill.stores.capabilities import sweep_partial_files, uncached
 from chunkmill.stores.conflicts import PROBE_PREFIX
 from chunkmill.stores.open import open_plain_store
 from chunkmill.stores.places import place_of
@@ -348,7 +347,7 @@ def _appends_ended(found: Inventory) -> Iterator[tuple[str, str]]:
 def _remove(store: Store, key: str) -> None:
     if key.endswith(PARTIAL_SUFFIX):
         above = key.rpartition("/")[0]
-        sweep_partial_files(store, f"{above}/" if above not in {"", ".."} else "", recursive=above == "..")
+        store.sweep(f"{above}/" if above not in {"", ".."} else "", recursive=above == "..")
     elif key.startswith(JOB_PREFIX) and key.endswith("/"):
         clear_journal(store, key)  # unless a job has begun there since
     elif key.startswith((JOB_PREFIX, PROBE_PREFIX)):
@@ -419,7 +418,7 @@ def check(
         if place.adapter is not None:
             open_node(url, path, storage_options=storage_options)  # or it is not what the url says
         store = _store_of(place.url, storage_options)
-    return check_store(uncached(store), path, repair=repair, progress=progress)
+    return check_store(store.uncached, path, repair=repair, progress=progress)
 
 
 def _store_of(url: StoreLocation, storage_options: Mapping[str, Any] | None) -> Store:

@@ -32,7 +32,6 @@ from chunkmill.nodes.documents import entry_names, fetch, format_of_store, may_h
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import sweep_partial_files, uncached
 from chunkmill.stores.conflicts import PROBE_PREFIX
 from chunkmill.xarray.publication import UnfinishedAppend
 
@@ -50,7 +49,7 @@ def staleness(group: StoredGroup, key: str, nodes: Iterable[StoredNode]) -> tupl
         How they differ, ``None`` where they do not, or where there are none; and those documents of nodes of which more
         is stored that are in consolidated metadata alone. Some writers store no other: then that is nothing missing.
     """
-    store = uncached(group.store)
+    store = group.store.uncached
     value = store.get(key)
     if value is None:
         return None, {}
@@ -86,7 +85,7 @@ def _actual(group: StoredGroup, nodes: Iterable[StoredNode], known: Mapping[str,
     for node in nodes:
         if node.path.startswith(prefix) and node.path != group.path:
             wanted.update(node_keys(group.documents, node.path))
-    return present(fetch(uncached(group.store), sorted(wanted)))
+    return present(fetch(group.store.uncached, sorted(wanted)))
 
 
 def _same(known: Mapping[str, bytes], actual: Mapping[str, bytes], key: str) -> bool:
@@ -487,7 +486,7 @@ def _leftovers(found: Inventory, proofs: Collection[str]) -> None:
     """Find files of writers and jobs that are over; unfinished jobs know by `proofs` that all is in place."""
     store, problems = found.store, found.problems
     reason = "a partial file of a writer that died"
-    partial = sweep_partial_files(store, f"{found.path}/" if found.path else "", remove=False)
+    partial = store.sweep(f"{found.path}/" if found.path else "", remove=False)
     problems.extend(Problem("leftover", "", key, reason) for key in partial)
     if found.path:
         return

@@ -24,7 +24,6 @@ from chunkmill.model.references import INLINE
 from chunkmill.nodes import opening
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
-from chunkmill.stores.capabilities import HoldsReferences, innermost, list_sizes
 from chunkmill.stores.places import pipeline_url
 from chunkmill.stores.reference import ReferenceStore
 
@@ -38,7 +37,7 @@ def describe(node: StoredNode, *, count: bool = False) -> dict[str, Any]:
     """Return the facts of a node; with `count`, also how much of it is stored, which costs a listing."""
     facts: dict[str, Any] = {"kind": _kind(node), "format": node.format, "url": node.url, "path": node.path}
     pipeline = pipeline_url(node.store.url, node.path, node.format)
-    if pipeline is not None and not isinstance(innermost(node.store), HoldsReferences):
+    if pipeline is not None and node.store.innermost.references is None:
         facts["url_pipeline"] = pipeline
     if isinstance(node, StoredArray):
         facts |= _array_facts(node)
@@ -164,7 +163,7 @@ def stored(array: StoredArray) -> dict[str, Any]:
     """Count absent chunks and stored bytes of an array: one listing, and the index of each shard that is stored."""
     grid = array.write_layout.grid
     sizes = {}
-    for key, size in list_sizes(array.store, array.prefix):
+    for key, size in array.store.list_sizes(array.prefix):
         coords = array.coords_of_key(key)
         if coords is not None and all(i < n for i, n in zip(coords, grid.grid_shape, strict=True)):
             sizes[grid.number_of(coords)] = array.store.size(key) if size is None else size
@@ -280,7 +279,7 @@ def describe_set(store: Any) -> dict[str, Any]:
     """Return the facts of a set, which is read as a whole."""
     from chunkmill.references.files import in_memory  # noqa: PLC0415 - other nodes need no dask
 
-    store = cast("ReferenceStore", innermost(store))
+    store = cast("ReferenceStore", store.innermost)
     references = in_memory(store.references)
     documents, arrays, rows = split_by_array(references)
     found = []

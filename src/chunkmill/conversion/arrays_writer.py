@@ -17,7 +17,6 @@ from chunkmill.nodes.consolidated import refreshed
 from chunkmill.nodes.documents import check_own, create_groups_above, publish
 from chunkmill.nodes.replacing import StagedNode
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import flush, is_empty
 
 __all__ = ["ArraysWriter"]
 
@@ -95,7 +94,7 @@ class ArraysWriter:
     def is_fresh(self) -> bool:
         """Return whether there is nothing yet where the arrays are written."""
         besides = (JOB_PREFIX, TAG_PREFIX)
-        return all(is_empty(self.store, array.prefix, besides=besides) for array in self.arrays)
+        return all(self.store.is_empty(array.prefix, besides=besides) for array in self.arrays)
 
     def publish(self, documents: Mapping[str, bytes]) -> list[str]:
         """Write the documents of the arrays, and of groups above them that are missing; return their keys.
@@ -116,7 +115,7 @@ class ArraysWriter:
                 nodes[path] = {**left, **nodes[path]}  # of an array that is the root
             with refreshed(self.store, self.format, nodes):
                 publish(self.store, self.format, "", {}, below=nodes, again=True)
-        flush(self.store)
+        self.store.flush()
         return [key for each in nodes.values() for key in each]
 
     def node_documents(self) -> dict[str, dict[str, bytes]]:

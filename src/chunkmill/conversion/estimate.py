@@ -24,7 +24,6 @@ from chunkmill.model.grid import RegularAxis, RunsAxis
 from chunkmill.model.inner_layout import inner_layout
 from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
-from chunkmill.stores.capabilities import WritesParts
 
 __all__ = [
     "MOST_STORING",
@@ -273,7 +272,7 @@ def _stored_bytes(target: StoredArray) -> int:
         return chunk * target.store.is_remote
     shard = most_encoded(target, target.write_layout)
     index = _INDEX * index_size(target.write_layout)
-    if not isinstance(target.store, WritesParts):  # the chunks, and the shard that they are joined to
+    if not target.store.writes_parts:  # the chunks, and the shard that they are joined to
         return index + shard * (2 + target.store.is_remote)
     # the first is held until all are written; all, where the index stands before them
     return index + (chunk if target.read_layout.locator.sharding.index_location == "end" else shard)

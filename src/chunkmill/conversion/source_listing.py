@@ -23,8 +23,6 @@ from chunkmill.errors import ChunkError, JobError
 from chunkmill.journal.inputs import Listings, StoreKeys, digest_now
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.runtime.stage import TaskSpecs
-from chunkmill.stores.capabilities import uncached
-from chunkmill.stores.wrapper import has_versions
 
 __all__ = [
     "Listed",
@@ -156,8 +154,8 @@ def check_slices(job: str, plans: Sequence[ArrayPlan], seen: Mapping[int, int]) 
 
 def _fingerprint(array: StoredArray, listings: Listings) -> int | None:
     """Return the fingerprint of all store keys; ``None`` where versions are not known, or not by listing."""
-    store = uncached(array.store)
-    if not has_versions(store):
+    store = array.store.uncached
+    if not store.has_versions:
         return None
     if not store.is_remote:
         return digest_now(lambda _, keys: iter((keys,)), None, _batches(array))
@@ -169,7 +167,7 @@ _BATCH = 1 << 14  # keys that are held at once
 
 
 def _batches(array: StoredArray) -> Iterator[StoreKeys]:
-    layout, store = array.write_layout, uncached(array.store)
+    layout, store = array.write_layout, array.store.uncached
     coords = layout.grid.all_coords()
     while keys := [layout.locator.key(each) for each in islice(coords, _BATCH)]:
         yield StoreKeys(store, array.prefix, keys)

@@ -46,8 +46,6 @@ from chunkmill.nodes.documents import check_own, publish
 from chunkmill.nodes.replacing import StagedNode
 from chunkmill.runtime.stage import Stage, TaskSpecs
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import flush, is_empty
-from chunkmill.stores.transactions import has_transactions
 
 __all__ = ["TargetWriter", "stages_of"]
 
@@ -189,7 +187,7 @@ class TargetWriter:
         prefixes = [self.format.chunk_prefix(path) for path in self._topmost()]
         if self.replacement is not None:
             prefixes = [self.replacement.staged]
-        return all(is_empty(self.store, at, besides=(JOB_PREFIX, TAG_PREFIX)) for at in prefixes)
+        return all(self.store.is_empty(at, besides=(JOB_PREFIX, TAG_PREFIX)) for at in prefixes)
 
     def check_result(self) -> None:
         """Check before anything is published that the sources are those that were read.
@@ -212,7 +210,7 @@ class TargetWriter:
         """Write all documents, the topmost last, and consolidated metadata where the format has them."""
         written = [] if self.overwrite is None else self._write_documents(documents)
         if self.overwrite is None:
-            flush(self.store)
+            self.store.flush()
         if self.intermediate is not None:
             self.intermediate.delete_prefix(self.prefix)
         return written
@@ -234,7 +232,7 @@ class TargetWriter:
                 publish(self.store, self.format, self.group, {}, below=nodes, again=True)
             return [*below]
         consolidated = {}
-        has_consolidated = self.format.consolidated_key(self.path) is not None and not has_transactions(self.store)
+        has_consolidated = self.format.consolidated_key(self.path) is not None and not self.store.has_transactions
         if self.path in self.groups and has_consolidated:
             consolidated = self.format.emit_consolidated(self.path, below)
         if self.replacement is not None:

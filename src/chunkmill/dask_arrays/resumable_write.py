@@ -34,7 +34,6 @@ from chunkmill.runtime.cancellation import (
 )
 from chunkmill.runtime.cluster_tasks import RunningTasks, scheduler_needed, sync_other_machines
 from chunkmill.runtime.scheduler import Scheduler, optimised
-from chunkmill.stores.capabilities import make_durable
 
 __all__ = ["WriteTarget", "resumable_write"]
 
@@ -125,10 +124,10 @@ def resumable_write(
         with abandon_on_error([blocks]), remove_partial_files([written], after_death=resumes):
             counts = _compute(blocks, keys, journal)
         journal.check(now=True)
-        make_durable(array.store)
+        array.store.sync()
         sync_other_machines([array.store], Scheduler().client, journal.job)
         target.publish(documents, again=resumes)
-        make_durable(array.store)
+        array.store.sync()
     if resumes:
         remove_partial_files_near(array.store, documents)
     journal.finish()

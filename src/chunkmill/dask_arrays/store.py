@@ -31,7 +31,6 @@ from chunkmill.nodes.group import Group
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.preflight import check_writers
 from chunkmill.stores.base import Store
-from chunkmill.stores.transactions import has_transactions, one_commit
 
 __all__ = ["checked_values", "store", "stored_values", "write_region_of"]
 
@@ -99,7 +98,7 @@ def store(
     values = together_as_dask([checked_values(x) for x in listed])
     with ExitStack() as transactions:
         for each in {id(array.store): array.store for array in arrays}.values():
-            transactions.enter_context(one_commit(each, f"write to {len(arrays)} arrays"))
+            transactions.enter_context(each.transaction(f"write to {len(arrays)} arrays"))
         planned = _planned(values, arrays, wheres, lock=factory, write_empty=write_empty_chunks)
         check_writers(arrays if compute else [])
         finish = partial(_reports, numbers=[p.n_regrouped for p in planned], arrays=arrays)
@@ -113,7 +112,7 @@ def store(
 def _of_one_transaction(arrays: Sequence[StoredArray]) -> list[StoredArray]:
     """Return the arrays, of which those of one repository share its store, and so a commit."""
     stores: list[Store] = []
-    for store in (array.store for array in arrays if has_transactions(array.store)):
+    for store in (array.store for array in arrays if array.store.has_transactions):
         if store not in stores:
             stores.append(store)
     return [

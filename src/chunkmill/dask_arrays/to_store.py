@@ -39,8 +39,6 @@ from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.cluster_tasks import sync_other_machines
 from chunkmill.runtime.preflight import check_writers
 from chunkmill.runtime.scheduler import Scheduler
-from chunkmill.stores.capabilities import is_archive
-from chunkmill.stores.transactions import has_transactions, one_commit
 
 __all__ = ["to_store"]
 
@@ -143,7 +141,7 @@ def to_store(
     """
     url, wanted = as_node(url), format
     target, path, format = open_target_below(url, path, storage_options, format)  # noqa: A001
-    with one_commit(target, f"write {path!r}"):
+    with target.transaction(f"write {path!r}"):
         kind, x = kind_of(x), as_dask(checked_values(x))
         factory = lock_factory(lock)
         if isinstance(url, Array) and mode != "w":
@@ -156,7 +154,7 @@ def to_store(
             raise ValueError("resume=True writes whole arrays and now: leave out region= and compute=False")
         if region is not None and mode == "w":
             raise ValueError("mode='w' replaces an array, and region= writes into one: leave out one of them")
-        if resume and (has_transactions(target) or is_archive(target)):
+        if resume and (target.has_transactions or target.is_archive):
             raise ValueError("resume=True: Icechunk and zip files keep nothing of an interrupted write: write it again")
         if existing is not None:
             array, is_default = existing, isinstance(codecs, str) and codecs == "default"

@@ -56,7 +56,6 @@ from chunkmill.runtime.cluster_locks import automatic_lock, check_guarded
 from chunkmill.runtime.cluster_tasks import scheduler_needed, sync_other_machines
 from chunkmill.runtime.preflight import check_writers, describe_needs, writes_to
 from chunkmill.runtime.scheduler import Scheduler, optimised
-from chunkmill.stores.transactions import check_computed_now
 
 __all__ = [
     "WriteReport",
@@ -331,7 +330,9 @@ def run(
         with abandon_on_error(counts), remove_partial_files(arrays):
             return finish(*map(applied, _computed(counts, arrays)))
     for array in arrays:
-        check_computed_now(array.store)
+        if array.store.commits:
+            msg = f"compute=False: {array.store.url} is committed when this call ends: compute now, or give a session "
+            raise ValueError(msg + "of the repository, and commit it when all is computed")
     finish = partial(_finished, finish)
     name = f"written-{uuid4().hex}"
     optimised = optimize(*counts)

@@ -37,7 +37,7 @@ from chunkmill.model.user_values import block_as_dtype, checked_block
 from chunkmill.runtime.cancellation import unless_cancelled
 from chunkmill.runtime.preflight import check_process
 from chunkmill.runtime.scheduler import worker_task
-from chunkmill.stores.transactions import Changes, changes_taken, joined
+from chunkmill.stores.base import Changes, joined_changes
 from chunkmill.stores.wrapper import Guard, Meter
 
 __all__ = [
@@ -170,7 +170,7 @@ class WriteTask:
         with (
             unless_cancelled(self.name, check) as guard,
             written_to(self.array, self.stored) as array,
-            changes_taken(array.store) as taken,
+            array.store.changes_taken() as taken,
         ):
             if self.journal is not None:
                 counts = self._write_recorded(self.journal, array, block, region, guard).as_block(block.ndim)
@@ -306,7 +306,7 @@ def finished(counts: Counts) -> NDArray[np.int64]:
 
 def with_changes(counts: NDArray[np.int64], parts: Iterable[Counts]) -> NDArray[np.int64] | ChangedCounts:
     """Return counts that were made of those of `parts`, with the changes of all of them, if they have any."""
-    changes = joined(each.changes for each in parts if isinstance(each, ChangedCounts))
+    changes = joined_changes(each.changes for each in parts if isinstance(each, ChangedCounts))
     return counts if changes is None else ChangedCounts(counts, changes)
 
 

@@ -35,8 +35,6 @@ from chunkmill.runtime.stage import Stage, count_tasks
 from chunkmill.runtime.stage_runner import JobMonitor, StageResult, check_workers, run_stages
 from chunkmill.runtime.task import add_counts
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import flush, is_archive, make_durable
-from chunkmill.stores.transactions import has_transactions, one_commit
 
 __all__ = ["Job", "JobResult", "run_job"]
 
@@ -85,7 +83,7 @@ class Job:
     old_prefix
         Of a job that `staged` returned: prefix of the keys of the node that it replaces. It writes below
         `chunkmill.journal.names.staged_prefix`, and `publish` calls
-        `chunkmill.stores.capabilities.replace_prefix`.
+        `chunkmill.stores.base.Store.replace_prefix`.
     choices
         What the planner chose for the workers, for the plan: see `chunkmill.journal.plans.Plan`.
     adopt
@@ -228,7 +226,7 @@ def _run(
     job: Job, scheduler: Scheduler, monitor: JobMonitor, *, resume: bool, progress: bool | str | None
 ) -> JobResult:
     with ExitStack() as transaction:
-        transaction.enter_context(one_commit(job.store, job.name))
+        transaction.enter_context(job.store.transaction(job.name))
         return _run_inside(job, scheduler, monitor, transaction.close, resume=resume, progress=progress)
 
 
@@ -242,7 +240,7 @@ def _run_inside(
     progress: bool | str | None,
 ) -> JobResult:
     start = time.perf_counter()
-    resume = resume and not (has_transactions(job.store) or is_archive(job.store))
+    resume = resume and not (job.store.has_transactions or job.store.is_archive)
     job, journal, documents = job.resumed() if resume else (job, job.journal(), None)
     if job.staged is not None and journal.old_prefix is not None:
         job = job.staged(journal.run, journal.replaced) or job
@@ -286,15 +284,15 @@ def _run_inside(
         check = job.check_result or _nothing
         look = partial(job.store.get_versioned, journal.plan_key)
         *_, plan = at_once(job.store, lambda: journal.check(now=True), check, look)
-        make_durable(job.store)  # the chunks before their documents, and those before the journal goes
+        job.store.sync()  # the chunks before their documents, and those before the journal goes
         written = job.publish(documents)
         commit()
-        make_durable(job.store)
+        job.store.sync()
         if interrupted:
             remove_partial_files_near(job.store, written or ())
         held.close()  # while the same job can still be resumed
         journal.finish(plan)
-    flush(job.store)
+    job.store.flush()
     return JobResult(tuple(results), time.perf_counter() - start)
 
 
@@ -342,7 +340,7 @@ def _already_done(job: Job, journal: Journal, documents: Mapping[str, bytes], st
                 job.check_result()
             job.publish(documents)
         journal.finish()
-        flush(job.store)
+        job.store.flush()
     return JobResult(tuple(results), time.perf_counter() - start)
 
 

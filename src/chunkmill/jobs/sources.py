@@ -24,7 +24,6 @@ from chunkmill.model.grid import ChunkCoords
 from chunkmill.nodes.documents import fetch, format_of_store, present
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
-from chunkmill.stores.capabilities import HoldsReferences, uncached
 from chunkmill.stores.wrapper import listed_keys
 
 __all__ = ["SeenSource", "check_absent", "check_groups", "check_sources", "check_still_there", "see_sources"]
@@ -54,7 +53,7 @@ class SeenSource:
 
     def change(self, array: StoredArray) -> str | None:
         """Return "deleted", "replaced" or "changed", if the array is; attributes may change."""
-        store = uncached(array.store)
+        store = array.store.uncached
         found = {key: store.get_versioned(key) for key in self.documents}
         entry, *_ = found.values() or [(b"", None)]
         if entry[0] is None:
@@ -91,14 +90,14 @@ def see_sources(arrays: Sequence[StoredArray]) -> list[SeenSource]:
     """Read the documents of source arrays, and their versions."""
     formats: dict[tuple[int, str], Format] = {}
     for array in arrays:
-        store = uncached(array.store)
+        store = array.store.uncached
         if (id(store), array.format) not in formats:
             formats[id(store), array.format] = format_of_store(store, array.format)
 
     def see(array: StoredArray) -> SeenSource:
-        store = uncached(array.store)
+        store = array.store.uncached
         documents_format = formats[id(store), array.format]
-        if isinstance(store, HoldsReferences):
+        if store.references is not None:
             return SeenSource(documents_format, {}, {})
         warn_of_nested_chunks(array)
         keys = documents_format.array_keys(array.path)
@@ -131,10 +130,10 @@ def check_groups(groups: Sequence[StoredGroup]) -> None:
     """
     groups = [each for each in groups if not each.is_implicit]
     keys = {each.path: each.documents.group_keys(each.path) for each in groups}
-    found = present(fetch(uncached(groups[0].store), chain.from_iterable(keys.values()))) if groups else {}
+    found = present(fetch(groups[0].store.uncached, chain.from_iterable(keys.values()))) if groups else {}
     for each in groups:
         is_there = any(key in found for key in keys[each.path])
-        if not is_there and uncached(each.store) is not each.store:
+        if not is_there and each.store.uncached is not each.store:
             is_there = bool(by_consolidated_metadata(each.store, each.documents, each.path, keys[each.path][0]))
         if not is_there:
             reason = f"the source group {each.path!r} in {each.store.url} was deleted while it was read"
@@ -167,8 +166,8 @@ def check_absent(array: StoredArray, layout: ChunkLayout, coords: Sequence[Chunk
     store keys are compared with a listing, where the store lists cheaply; those that it names are asked for again.
     Files are asked for again without that, since asking costs no latency.
     """
-    store = uncached(array.store)
-    if not coords or isinstance(store, HoldsReferences):
+    store = array.store.uncached
+    if not coords or store.references is not None:
         return
     named = _named(array, layout, coords)
     suspected = coords if named is None or not store.is_remote else named

@@ -24,7 +24,6 @@ from chunkmill.errors import JobError, StoreError
 from chunkmill.journal import plans
 from chunkmill.journal.names import PLAN, journal_prefix, run_tag
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import replace_prefix
 
 __all__ = ["forget_tag", "is_in_place", "is_tagged", "put_in_place"]
 
@@ -58,7 +57,7 @@ def put_in_place(store: Store, job: str, path: str, run: str, *, old_prefix: str
     try:
         # a client may have died that had moved a new root out of the one that it replaces
         if stands and (is_tagged(store, staged, run) or not old_prefix):
-            replace_prefix(store, old_prefix, staged, run_tag(run))
+            store.replace_prefix(old_prefix, staged, run_tag(run))
     except StoreError as error:
         if error.errno not in {None, errno.ENOENT} or is_tagged(store, staged, run):
             raise

@@ -21,8 +21,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.model.grid import ChunkCoords, Region
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
-from chunkmill.stores.capabilities import uncached
-from chunkmill.stores.wrapper import digest_of, has_versions, list_versions, version_now
+from chunkmill.stores.wrapper import digest_of
 
 __all__ = ["Inputs", "Listings", "StoreKeys", "digest_now", "inputs_of"]
 
@@ -39,7 +38,7 @@ class StoreKeys(NamedTuple):
     @classmethod
     def of(cls, array: StoredArray, region: Region, present: Numbers | None = None) -> StoreKeys:
         """Return the store keys of a region; of an array that was listed, those with the numbers `present`."""
-        store, layout = uncached(array.store), array.write_layout
+        store, layout = array.store.uncached, array.write_layout
         if present is None:  # one by one: a damaged document may claim more keys than memory holds
             coords: Iterable[ChunkCoords] = (overlap.coords for overlap in layout.grid.overlaps(region))
         else:
@@ -61,7 +60,7 @@ def digest_now(inputs: Inputs, common: Any, specs: Iterable[Any], listings: List
     """Return the digest of the versions that some specs would read; ``None`` where a store has no versions."""
     total = 0
     for each in inputs_of(inputs, common, specs):
-        if not has_versions(each.store):
+        if not each.store.has_versions:
             return None
         digest = None if listings is None else listings.digest(each)
         total += _asked(each.store, list(dict.fromkeys(each.keys))) if digest is None else digest
@@ -72,7 +71,7 @@ def _asked(store: Store, keys: Sequence[str]) -> int:
     """Return the digest of some keys, each of which is asked for."""
 
     def ask(part: slice) -> int:
-        found = ((key, version_now(store, key)) for key in keys[part])
+        found = ((key, store.version(key)) for key in keys[part])
         return digest_of({key: version for key, version in found if version is not None})
 
     n_threads = REQUESTS_AT_ONCE if store.is_remote else 1
@@ -104,7 +103,7 @@ class _Listing:
 
     @classmethod
     def of(cls, store: Store, prefix: str) -> _Listing | None:
-        found = list_versions(store, prefix)
+        found = store.list_versions(prefix)
         if found is None:
             return None
         keys, digests = column("Q"), column("Q")

@@ -45,7 +45,6 @@ from chunkmill.journal.records import Records
 from chunkmill.journal.recovery import clear_journal, clear_listed
 from chunkmill.log import LOG
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import has_folders, remove_folder
 from chunkmill.stores.conflicts import create, swap
 
 __all__ = ["Journal"]
@@ -376,7 +375,7 @@ class Journal:
         )
         if plans.is_of_run(plan, self.run):  # and not of one that has begun since
             swap(self.store, self.plan_key, None, version)
-        remove_folder(self.store, self.prefix)
+        self.store.remove_folder(self.prefix)
         if others:
             time.sleep(CHECK_SECONDS)
             clear_journal(self.store, self.prefix)
@@ -405,7 +404,7 @@ class Journal:
 
         With `is_taken_over`, this run has taken over another one's, which may have left more.
         """
-        if has_folders(self.store) and not is_taken_over:
+        if self.store.has_folders and not is_taken_over:
             value, found = self.store.get(self.plan_key), None  # nothing else was stored here, as a rule
         else:
             value, found = at_once(
@@ -422,8 +421,8 @@ class Journal:
             return
         for key in own:
             self.store.delete(key)
-        remove_folder(self.store, f"{self.prefix}{RUNNING}")
-        if not remove_folder(self.store, self.prefix):
+        self.store.remove_folder(f"{self.prefix}{RUNNING}")
+        if not self.store.remove_folder(self.prefix):
             clear_journal(self.store, self.prefix)
 
     def _tag_staged(self) -> None:

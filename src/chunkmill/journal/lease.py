@@ -21,8 +21,6 @@ from chunkmill.journal.unfinished import UnfinishedJob, described, jobs_at, with
 from chunkmill.model.metadata import is_within
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import remove_folder
-from chunkmill.stores.transactions import has_transactions
 
 __all__ = [
     "Lease",
@@ -90,7 +88,7 @@ def leased(
     JobError
         Another writer has the lease.
     """
-    if has_transactions(store):
+    if store.has_transactions:
         yield Lease()
         return
     journal = Journal(store, path, job, uuid4().hex, run, is_block_write=True, is_lease=True, scope=scope)
@@ -134,7 +132,7 @@ def leased_briefly(store: Store, path: str, job: str) -> Iterator[Lease]:
     JobError
         Another writer has the lease, or a job that writes there was interrupted.
     """
-    if has_transactions(store):
+    if store.has_transactions:
         yield Lease()
         return
     # named after all others, it gives way to those that meet it while they wait for its end (`check_no_job`)
@@ -179,7 +177,7 @@ def _release_briefly(journal: Journal, dead: bytes | None) -> None:
         journal.store.set(journal.plan_key, dead)
         return
     journal.store.delete(journal.plan_key)
-    remove_folder(journal.store, journal.prefix)
+    journal.store.remove_folder(journal.prefix)
 
 
 def _takes_over(journal: Journal, version: str | None, documents: Mapping[str, bytes], *, waits: bool) -> bool:

@@ -20,7 +20,6 @@ from typing import Any
 
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store, check_key
-from chunkmill.stores.capabilities import delete_keys
 
 __all__ = ["Record", "Records"]
 
@@ -151,11 +150,11 @@ class Records:
 
     def forget(self, stage: int, tasks: Iterable[int]) -> None:
         """Delete the records of tasks: what they say is not true any more."""
-        delete_keys(self.store, [self.key(stage, task) for task in tasks])
+        self.store.delete_many([self.key(stage, task) for task in tasks])
 
     def delete(self) -> None:
         """Delete the records of the run."""
-        delete_keys(self.store, [key for *_, key in self.names()])
+        self.store.delete_many([key for *_, key in self.names()])
 
     def forget_false(self, stage: int, tasks: Collection[int], files: Store | None = None) -> set[int]:
         """Return those tasks whose values are there as recorded; forget the records of the others.

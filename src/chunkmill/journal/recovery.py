@@ -19,7 +19,6 @@ from chunkmill.array.threads import BackgroundCalls
 from chunkmill.journal.heartbeat import end_dead
 from chunkmill.journal.names import PLAN, RUNNING, TAG_PREFIX, check_own, journal_prefix
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
-from chunkmill.stores.capabilities import delete_keys, remove_empty_folders, remove_folder, sweep_partial_files
 from chunkmill.stores.conflicts import swap, update
 
 __all__ = ["clear_journal", "clear_listed", "record_published", "withdraw_published"]
@@ -44,12 +43,12 @@ def clear_listed(store: Store, prefix: str, keys: Iterable[str], *, ended: Colle
     keys = [key for key in keys if key != f"{prefix}{PLAN}"]
     others = {key for key in keys if key.startswith(f"{prefix}{RUNNING}") and key not in ended}
     tags = [key for key in keys if key.rpartition("/")[2].startswith(TAG_PREFIX)]
-    delete_keys(store, tags)  # first: without it, nobody puts in place what is being deleted
-    delete_keys(store, [key for key in keys if key not in others and key not in tags])
+    store.delete_many(tags)  # first: without it, nobody puts in place what is being deleted
+    store.delete_many([key for key in keys if key not in others and key not in tags])
     end_dead(store, others)
-    sweep_partial_files(store, prefix)  # of clients that were killed while they recorded a task
-    remove_empty_folders(store, prefix)
-    remove_folder(store, prefix)
+    store.sweep(prefix)  # of clients that were killed while they recorded a task
+    store.remove_empty_folders(prefix)
+    store.remove_folder(prefix)
 
 
 def record_published(store: Store, path: str, top: str, documents: Mapping[str, bytes]) -> None:

@@ -23,10 +23,8 @@ from chunkmill.nodes.keys import join_path
 from chunkmill.nodes.opening import as_stored, check_adapter, check_complete, open_stored, open_target_store
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import flush, uncached
 from chunkmill.stores.open import Url, is_store, may_be_reference_file, may_be_scanned, open_plain_store, open_scanned
 from chunkmill.stores.places import is_zarr_python_node, place_of
-from chunkmill.stores.transactions import one_commit
 
 __all__ = [
     "NodeLocation",
@@ -517,10 +515,10 @@ def consolidate(url: Url, path: str = "", *, storage_options: Mapping[str, Any] 
     except MetadataError:
         group = open_group(url, path, storage_options=storage_options, consolidated=False)
         stored = group.stored
-    store = uncached(group.store)
-    with one_commit(store, f"consolidate {path!r}"):
+    store = group.store.uncached
+    with store.transaction(f"consolidate {path!r}"):
         opening.consolidate(store, stored)
-    flush(store)
+    store.flush()
     return open_group(store, group.path, consolidated=True)
 
 
@@ -566,7 +564,7 @@ def open_target_below(
     if not isinstance(target, (Array, Group, tuple)):
         target, path = (target, path), ""
     store, above, format = open_target(target, storage_options, format)  # noqa: A001
-    return uncached(store), join_path(above, path), format
+    return store.uncached, join_path(above, path), format
 
 
 def as_node(place: Any) -> Any:

@@ -28,7 +28,6 @@ from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.user_values import scalar_of, spread
 from chunkmill.nodes.changes import Change, ChangesAttributes, append, changed_array, resize
 from chunkmill.stores.base import Store
-from chunkmill.stores.transactions import one_commit
 
 if TYPE_CHECKING:
     import dask.array
@@ -343,7 +342,7 @@ def _read_from_arrays_in_runs() -> None:
 @contextmanager
 def _written(stored: StoredArray) -> Iterator[StoredArray]:
     """Yield the array to write elements to: one commit, in a store that has commits."""
-    with one_commit(stored.store, f"write to {stored.path!r}"), unchanged_while_written(stored) as array:
+    with stored.store.transaction(f"write to {stored.path!r}"), unchanged_while_written(stored) as array:
         yield array
 
 

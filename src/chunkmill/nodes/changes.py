@@ -32,9 +32,7 @@ from chunkmill.nodes import documents
 from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.keys import is_folder
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
-from chunkmill.stores.capabilities import deletes_conditionally, flush, make_durable
 from chunkmill.stores.conflicts import swap, update
-from chunkmill.stores.transactions import one_commit
 
 __all__ = [
     "Change",
@@ -92,7 +90,7 @@ def append(array: StoredArray, values: Any, axis: int) -> StoredArray:
                 lock=automatic_lock,
                 n_threads=own_threads(),
             )
-        make_durable(array.store)  # the document is synced, and must not outlive the chunks (P11)
+        array.store.sync()  # the document is synced, and must not outlive the chunks (P11)
         return replace(array, metadata=publish_shape(there, stored, longer.shape, array.store))
 
 
@@ -147,7 +145,7 @@ def _at_work(array: StoredArray, what: str) -> Iterator[StoredArray]:
     from chunkmill.journal.lease import check_no_job, leased  # noqa: PLC0415 - opening an array needs no lease
 
     job = f"{what} {array.path!r} in {array.url}"
-    with one_commit(array.store, f"{what} {array.path!r}"), leased(array.store, array.path, job) as own:
+    with array.store.transaction(f"{what} {array.path!r}"), leased(array.store, array.path, job) as own:
         check_no_job(array.store, array.path, own_run=own.run, waits=True)
         yield as_it_is_now(array, may_grow=True)
 
@@ -200,7 +198,7 @@ def publish_shape(array: StoredArray, expected: ArrayMetadata, shape: tuple[int,
 
     seen = documents.change(array.store, documents_format, documents_format.array_keys(array.path), emitted)
     refresh_consolidated(whole, documents_format, [array.path])
-    flush(whole)
+    whole.flush()
     return _resized(_parsed(array, documents_format, seen), shape)
 
 
@@ -330,7 +328,7 @@ def _cropped(array: StoredArray, coords: ChunkCoords, value: bytes, bounds: Chun
     chunk = np.array(decode_chunk(array, layout, coords, None))
     extent: tuple[Any, ...] = (*bounds.extent(coords), ...)
     chunk[extent] = decode_chunk(array, layout, coords, value)[extent]
-    keep = not deletes_conditionally(array.store)
+    keep = not array.store.deletes_conditionally
     data = encode_chunk(array, layout, coords, chunk[layout.grid.extent(coords)], write_empty=keep)
     return None if data is None else memoryview(data).tobytes()  # of no codec it is an array
 
@@ -438,10 +436,10 @@ def _changed(  # noqa: PLR0917 - of this module alone
         changed, new = emit(metadata, dict(change(metadata.attributes)))
         return {key: new.get(key) for key in keys}
 
-    with one_commit(store, f"change attributes of {path!r}"):
+    with store.transaction(f"change attributes of {path!r}"):
         documents.change(store, documents_format, keys, emitted)
         refresh_consolidated(store, documents_format, [path])
-    flush(store)
+    store.flush()
     assert changed is not None  # noqa: S101 - `emitted` was called
     return changed
 

@@ -22,12 +22,10 @@ from chunkmill.nodes.consolidated import forget_consolidated
 from chunkmill.nodes.opening import check_adapter, open_stored, open_target_store, walk
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
-from chunkmill.stores.capabilities import flush, is_link, pinned, sweep_partial_files
 from chunkmill.stores.conflicts import PROBE_PREFIX
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import Url
 from chunkmill.stores.places import place_of
-from chunkmill.stores.transactions import one_commit
 
 __all__ = ["delete", "delete_node"]
 
@@ -83,7 +81,7 @@ def delete_node(store: Store, path: str) -> None:
         open_stored(store, path, consolidated=False, read_only=False)  # there may be nothing, and nobody to refuse
     job = f"delete {path!r} in {store.url}"
     begun: list[str] = []
-    with one_commit(store, job), leased(store, path, job, stays=lambda: bool(begun)) as own:
+    with store.transaction(job), leased(store, path, job, stays=lambda: bool(begun)) as own:
         check_no_job(store, path, own_run=own.run, below=True, waits=True)
         record = f"{journal_prefix(path)}{_RECORD}"
         held = _recorded(store, record) if own.follows_interrupted else {}
@@ -98,7 +96,7 @@ def delete_node(store: Store, path: str) -> None:
         for link in links:
             store.delete_prefix(link)
         for _, node in sorted(nodes.items(), reverse=True):  # what is below first: the group leads to what is left
-            tree = pinned(store, node.prefix) if isinstance(node, StoredArray) else store
+            tree = store.pin(node.prefix) if isinstance(node, StoredArray) else store
             further = _delete_documents(tree, node)
             if isinstance(node, StoredArray):
                 _delete_keys(tree, node.with_store(tree).stored_keys())
@@ -106,7 +104,7 @@ def delete_node(store: Store, path: str) -> None:
             _delete_keys(tree, further)
         forget_consolidated(store, path)  # again: others may have collected documents while these were there
         left = _delete_folders(store, path, nodes.values())
-    flush(store)
+    store.flush()
     if left:
         more = ", …" if len(left) > _MAX_NAMED else ""
         named = ", ".join(map(repr, left[:_MAX_NAMED]))
@@ -155,7 +153,7 @@ def _links(store: Store, path: str, nodes: Iterable[str]) -> tuple[str, ...]:
     for each in nodes:
         names = each.split("/")
         folders.update(folder for n in range(1, len(names) + 1) if len(folder := "/".join(names[:n])) > len(path))
-    return tuple(f"{folder}/" for folder in sorted(folders) if folder and is_link(store, f"{folder}/"))
+    return tuple(f"{folder}/" for folder in sorted(folders) if folder and store.is_link(f"{folder}/"))
 
 
 def _documents(store: Store, nodes: Collection[StoredNode]) -> dict[str, bytes]:
@@ -213,8 +211,8 @@ def _delete_folders(store: Store, path: str, nodes: Collection[StoredNode]) -> l
     left = []
     arrays = [node for node in nodes if isinstance(node, StoredArray)]
     for prefix in _prefixes(path, {_format(store, node) for node in nodes}):
-        sweep_partial_files(store, prefix)
-        tree = pinned(store, prefix)
+        store.sweep(prefix)
+        tree = store.pin(prefix)
         keys = list(_keys(tree, [prefix]))
         # chunks of a client that writes in place, and had looked at the array before, unless there is another node
         if prefix and all(any(array.is_chunk(key) for array in arrays) for key in keys):

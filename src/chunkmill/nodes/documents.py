@@ -24,7 +24,6 @@ from chunkmill.model.metadata import parents_of, same_json
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
 from chunkmill.stores.conflicts import is_forbidden
-from chunkmill.stores.transactions import declare, has_transactions
 
 __all__ = [
     "READ_ONLY_SET",
@@ -266,17 +265,17 @@ def _stays(store: Store, found: Documents, *, yields: bool) -> bool:
 
 
 def declare_arrays(arrays: Iterable[StoredArray]) -> None:
-    """Tell stores that must know arrays before their chunks (`chunkmill.stores.transactions`) of new, and longer ones.
+    """Tell stores that must know arrays before their chunks (`Store.declare`) of new, and longer ones.
 
     Readers find them when their documents are published.
     """
     for array in arrays:
-        if has_transactions(array.store):
+        if array.store.has_transactions:
             documents_format = format_of_store(array.store, array.format)
             documents = documents_format.emit_array(array.path, array.metadata)
             there = documents_format.parse_array(array.path, present(fetch(array.store, documents)))
             if there is None or there.chunk_grid != array.metadata.chunk_grid:
-                declare(array.store, documents, array.write_layout.locator.key((0,) * array.ndim))
+                array.store.declare(documents, array.write_layout.locator.key((0,) * array.ndim))
 
 
 def check_own(store: Store, documents_format: Format, nodes: Mapping[str, Mapping[str, bytes]]) -> None:

@@ -19,7 +19,6 @@ from chunkmill.nodes.changes import Change, ChangesAttributes, changed_group
 from chunkmill.nodes.keys import join_path
 from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import after_stored, uncached
 
 if TYPE_CHECKING:
     from chunkmill.nodes.multiscales import MultiscaleImage
@@ -307,12 +306,12 @@ class Group(ChangesAttributes):
         if not below:
             raise ValueError(f"path={path!r}: expected the path of a node below the group {self.path!r}")
         full = join_path(self.path, below)
-        self.stored = self.stored.with_store(after_stored(self.store, without=f"{full}/"))  # which lists it, too
-        return uncached(self.store), full
+        self.stored = self.stored.with_store(self.store.after_stored(without=f"{full}/"))  # which lists it, too
+        return self.store.uncached, full
 
     def _change_attributes(self, change: Change) -> Self:
         self._check_writable()
-        metadata = changed_group(uncached(self.store), self.path, self.format, change)
+        metadata = changed_group(self.store.uncached, self.path, self.format, change)
         self.stored = replace(self.stored, metadata=metadata)
         return self
 

@@ -38,7 +38,6 @@ from chunkmill.nodes.documents import (
 from chunkmill.nodes.keys import is_folder
 from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, parse_node, with_copy
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import after_stored, can_list, documents_demanded, explain_absence, uncached
 from chunkmill.stores.open import BARE_URLS, Url, open_store, without_reference_options
 from chunkmill.stores.remembered import OverlayStore, RememberedReads
 
@@ -91,7 +90,7 @@ def open_stored(
 def _explain_missing(store: Store, path: str, formats: Sequence[Format]) -> str:
     """Return the hint of `NodeNotFound`: what is stored there instead, and the way out."""
     looked = "of a known format" if len(formats) > 1 else f"of format {formats[0].name!r}"
-    if (why := explain_absence(store)) is not None:
+    if (why := store.explain_absence()) is not None:
         return why
     try:
         listed = store.list_dir(f"{path.strip('/')}/" if path.strip("/") else "")
@@ -135,7 +134,7 @@ def _unfinished(job: UnfinishedJob, where: str) -> str:
 def check_complete(node: StoredNode) -> None:
     """Raise `NodeNotFound` for a folder that is a group only while a job writes a node there."""
     if isinstance(node, StoredGroup) and node.is_implicit:
-        for job in jobs_at(uncached(node.store), node.path):
+        for job in jobs_at(node.store.uncached, node.path):
             if job.path == node.path:
                 raise NodeNotFound(url=node.url, path=node.path, hint=_unfinished(job, "there"))
 
@@ -351,7 +350,7 @@ class _ConsolidatedView:
                     store,
                     documents_format.document_names,
                     is_demanded=is_demanded,
-                    lists_below=not (is_demanded or store.is_remote) and can_list(store),
+                    lists_below=not (is_demanded or store.is_remote) and store.can_list,
                     entries=entry_names(documents_format),
                 )
                 return cls(store, overlay, group, documents_format)
@@ -361,7 +360,7 @@ class _ConsolidatedView:
         """Return the node at `path`: a group lists by consolidated metadata, which may know nodes that are gone."""
         keys = tuple(node_keys(self.documents_format, path))
         own = self.group == path and self.documents_format.consolidated_key(path) in keys
-        if own or documents_demanded(self.overlay):
+        if own or self.overlay.is_demanded:
             documents |= fetch(self.overlay, keys)  # its own, without what it holds of others: that may be long
         node = parse_node(self.overlay, path, self.documents_format, documents, read_only=read_only)
         if node is not None:
@@ -425,10 +424,10 @@ def as_stored(node: StoredNode) -> StoredNode:
     where a local group is opened. They stay in use where the caller demanded them (``consolidated=True``), and where
     the store cannot list.
     """
-    below = uncached(node.store)
-    if isinstance(node, StoredArray) or below is node.store or documents_demanded(node.store) or not can_list(below):
+    below = node.store.uncached
+    if isinstance(node, StoredArray) or below is node.store or node.store.is_demanded or not below.can_list:
         return node
-    view = after_stored(node.store)
+    view = node.store.after_stored()
     try:
         stored = open_stored(below, node.path, format=node.documents, consolidated=False, read_only=node.read_only)
     except NodeNotFound:

@@ -38,9 +38,7 @@ from chunkmill.nodes.keys import join_path
 from chunkmill.nodes.opening import array_at, find_stored, walk
 from chunkmill.nodes.stored_group import StoredGroup, parse_node
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import can_list, can_rename, delete_keys, flush, has_folders
 from chunkmill.stores.remembered import RememberedReads
-from chunkmill.stores.transactions import one_commit
 
 __all__ = [
     "add_array",
@@ -263,7 +261,7 @@ def publish_and_refresh(
         path = documents_format.normalize_path(path)
         with refreshed(store, documents_format, [path], own=False):
             publish(store, documents_format, path, documents, again=again)
-    flush(store)
+    store.flush()
 
 
 def _make_room(
@@ -309,7 +307,7 @@ def seen_at_once(store: Store, path: str, documents_format: Format, *, is_new: b
     is not, since the chunks of an array may stand in it.
     """
     if not store.is_remote:
-        if not (is_new and has_folders(store)):
+        if not (is_new and store.has_folders):
             return store
         seen = RememberedReads(store, listings_answer=True)
         seen.list_dir(f"{path}/" if path else "")
@@ -324,18 +322,18 @@ def seen_at_once(store: Store, path: str, documents_format: Format, *, is_new: b
             places = (path, path.rpartition("/")[0]) if each.empty_groups else ()
             prefixes += [prefix for place in places for prefix in each.list_prefixes(place)]
     listings = [partial(seen.list_dir, prefix) for prefix in dict.fromkeys(prefixes)]
-    at_once(store, lambda: fetch(seen, keys), *(listings if can_list(store) else ()))
+    at_once(store, lambda: fetch(seen, keys), *(listings if store.can_list else ()))
     return seen
 
 
 def _is_empty(store: Store) -> bool:
     """Return whether a store with folders has none but those of jobs: no format has documents there."""
-    return has_folders(store) and all(name.startswith(JOB_PREFIX) for name in store.list_dir(""))
+    return store.has_folders and all(name.startswith(JOB_PREFIX) for name in store.list_dir(""))
 
 
 def check_nothing_hidden(store: Store, path: str, documents_format: Format) -> None:
     """Raise `NodeExists` where nodes are stored below a folder without a document: an array there would hide them."""
-    if documents_format.implicit_groups or not can_list(store):
+    if documents_format.implicit_groups or not store.can_list:
         return
     group = StoredGroup(store, path, GroupMetadata(), documents_format)
     hidden = group.members()
@@ -401,12 +399,12 @@ def _delete_node(store: Store, path: str, documents_format: Format) -> None:
     for key in node_keys(documents_format, path):
         store.delete(key)
     for prefix in {documents_format.chunk_prefix(path), *documents_format.list_prefixes(path)}:
-        if prefix and (can_rename(store, prefix) or not has_folders(store)):
+        if prefix and (store.can_rename(prefix) or not store.has_folders):
             store.delete_prefix(prefix)
             continue
         # the root, where the journal of the writer is, and what else has no new name: a link, or a mount point, stays
         names = [name for name in store.list_dir(prefix) if prefix or not name.startswith(JOB_PREFIX)]
-        delete_keys(store, [prefix + name for name in names if not name.endswith("/")])
+        store.delete_many([prefix + name for name in names if not name.endswith("/")])
         for name in names:
             if name.endswith("/"):
                 store.delete_prefix(prefix + name)
@@ -433,7 +431,7 @@ def add_arrays(store: Store, arrays: Mapping[str, ArrayMetadata], *, format: str
     documents = {each.path: documents_format.emit_array(each.path, each.metadata) for each in made}
     if not documents:
         return {}
-    with one_commit(store, f"create {len(made):,} arrays"):
+    with store.transaction(f"create {len(made):,} arrays"):
         # one reservation for all: a client that begins there, or at a group above, waits for its end
         try:
             with leased_briefly(store, made[0].path, f"create {len(made):,} arrays in {store.url}") as own:
@@ -446,7 +444,7 @@ def add_arrays(store: Store, arrays: Mapping[str, ArrayMetadata], *, format: str
             add_arrays(store, {each.path: each.metadata for each in made[1:]}, format=format)
         for each in suspected:
             add_array(store, each.path, each.metadata, format=format)
-    flush(store)
+    store.flush()
     return dict(zip(arrays, made, strict=True))
 
 

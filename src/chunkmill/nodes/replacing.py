@@ -28,9 +28,7 @@ from chunkmill.nodes.opening import array_at, find_stored
 from chunkmill.nodes.placement import add_array, add_group, parent_documents, root_documents
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import can_rename, can_replace, flush, stage, swap_in
 from chunkmill.stores.conflicts import create
-from chunkmill.stores.transactions import one_commit
 
 __all__ = [
     "Replacement",
@@ -100,7 +98,7 @@ class Replacement:
             for key, value in {**({} if self.path else documents_format.emit_root()), **own}.items():
                 self.staged.set(key.removeprefix(prefix), value)
             with _refreshed(self.store, documents_format, [self.path], below):
-                swap_in(self.store, prefix, self.staged)
+                self.store.swap_in(prefix, self.staged)
 
     def discard(self) -> None:
         """Delete what was written; the old node stays."""
@@ -194,7 +192,7 @@ def _refreshed(store: Store, documents_format: Format, paths: Sequence[str], bel
         yield
     finally:  # whatever is stored then: others may have replaced the node as well
         refresh_consolidated(store, documents_format, [*paths, *below])
-    flush(store)
+    store.flush()
 
 
 @contextmanager
@@ -240,7 +238,7 @@ def begin_replacement(store: Store, path: str, format: str) -> Replacement | Non
     old, above, seen = found
     if not _is_below_one_prefix(path, documents_format, node_keys(old, path)):
         return None
-    staged = stage(store, node_prefix(documents_format, path))
+    staged = store.stage(node_prefix(documents_format, path))
     return None if staged is None else Replacement(store, path, documents_format.name, staged, above, seen)
 
 
@@ -367,7 +365,7 @@ def put_array(
     NodeExists, UnsupportedFeature, JobError
         See `add_array`.
     """
-    with one_commit(store, f"create the array {path!r}"):
+    with store.transaction(f"create the array {path!r}"):
         if overwrite:
             with replacing(store, path, format) as replacement:
                 if replacement is not None:
@@ -386,7 +384,7 @@ def put_group(
     overwrite: bool,
 ) -> StoredGroup:
     """Create a group (see `put_array`)."""
-    with one_commit(store, f"create the group {path!r}"):
+    with store.transaction(f"create the group {path!r}"):
         if overwrite:
             with replacing(store, path, format) as replacement:
                 if replacement is not None:
@@ -400,7 +398,7 @@ def keeps_old(store: Store, path: str, old: Format, new: Format) -> bool:
     """Return whether the node at `path` stays until a job has replaced it: the store renames it (P6)."""
     is_below = _is_below_one_prefix(path, new, node_keys(old, path))
     prefix = node_prefix(new, path)
-    return is_below and can_rename(store, prefix) and can_replace(store, prefix)
+    return is_below and store.can_rename(prefix) and store.can_replace(prefix)
 
 
 def _is_below_one_prefix(path: str, new: Format, old_documents: Iterable[str]) -> bool:

@@ -20,7 +20,6 @@ from chunkmill.model.metadata import HIDDEN_ATTRIBUTE, JSON, ArrayMetadata, Attr
 from chunkmill.nodes.documents import Documents, documents_of_zarr, fetch, first_document, node_keys, present
 from chunkmill.nodes.keys import child_names, holds_chunks, is_folder, join_path
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import limited_to, remembered, uncached
 
 __all__ = ["OnError", "StoredGroup", "StoredNode", "is_bare", "parse_node", "with_copy"]
 
@@ -124,7 +123,7 @@ class StoredGroup:
     def _warn_of_unlisted(self) -> None:
         """Warn where nothing of the nodes that consolidated metadata name is stored: they are not listed."""
         prefix = self.documents.chunk_prefix(self.path)
-        keys = [key.removeprefix(prefix) for key in remembered(self.store, prefix)]
+        keys = [key.removeprefix(prefix) for key in self.store.remembered(prefix)]
         if below := sorted({key.partition("/")[0] for key in keys if "/" in key}):
             text = (
                 f"consolidated metadata name nodes below {self.path or '/'!r} of which nothing is stored, such as "
@@ -269,7 +268,7 @@ def parse_node(
     if array is not None:
         prefix = documents_format.chunk_prefix(path)
         # chunks are not in consolidated metadata, and every task carries its array
-        own = uncached(store)
+        own = store.uncached
         opened = StoredArray(_limited(own, array), path, array, documents_format.name, prefix, read_only=read_only)
         entry = documents_format.array_keys(path)[0]
         opened.last_seen.was_found = own is store or not isinstance(found.get(entry), ParsedDocument)
@@ -279,7 +278,7 @@ def parse_node(
 
 def with_copy(store: Store, error: MetadataError, documents: Mapping[str, bytes]) -> MetadataError:
     """Return the error of an invalid document, with the way out where `store` has another copy of it in memory."""
-    copy = remembered(store, error.key).get(error.key)
+    copy = store.remembered(error.key).get(error.key)
     if type(error) is not MetadataError or error.hint or copy is None or copy == documents.get(error.key):
         return error
     fields = {"key": error.key, "field": error.field, "got": error.got, "expected": error.expected}
@@ -294,7 +293,7 @@ def _limited(store: Store, metadata: ArrayMetadata) -> Store:
     if metadata.dtype.kind in "OT":  # of any length
         return store
     n_bytes = prod(metadata.chunk_grid.chunk_shape) * max(metadata.dtype.itemsize, _WIDEST_ENCODED)
-    return limited_to(store, 2 * n_bytes + _LONGEST_DOCUMENT)
+    return store.limited_to(2 * n_bytes + _LONGEST_DOCUMENT)
 
 
 _WIDEST_ENCODED = 16  # bytes of an element after a codec that widens it

@@ -19,7 +19,6 @@ from chunkmill.nodes.group import as_node
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredNode
 from chunkmill.pyramids.image import emit_levels
-from chunkmill.stores.capabilities import flush
 
 __all__ = ["AddedLevelsWriter"]
 
@@ -58,7 +57,7 @@ class AddedLevelsWriter(ArraysWriter):
         """Write the documents of the levels, then the attributes that name them."""
         written = ArraysWriter.publish(self, documents)
         self._describe()
-        flush(self.store)
+        self.store.flush()
         return written
 
     def _describe(self) -> None:

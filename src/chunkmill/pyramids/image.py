@@ -52,7 +52,6 @@ from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.pyramids.downsample import Method, Reduction
 from chunkmill.pyramids.levels import LevelShape, plan_levels
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import uncached
 
 __all__ = ["BaseImage", "DescribedLevels", "LevelTarget", "describe_base", "describe_levels", "emit_levels"]
 __all__ += ["level_convention", "target_next_to"]
@@ -227,7 +226,7 @@ def target_next_to(image: BaseImage, name: str | None, ome: str | None) -> Level
     documents_format = format_of_store(base.store, base.format)
     check_ome(documents_format, None if ome == "auto" else ome)
     convention = level_convention(documents_format, image.described) if ome == "auto" else ome
-    return LevelTarget(uncached(base.store), above, documents_format, convention, last[:-1], exists=True)
+    return LevelTarget(base.store.uncached, above, documents_format, convention, last[:-1], exists=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,6 @@ from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.pyramids.image import BaseImage, DescribedLevels, LevelTarget, level_convention
 from chunkmill.runtime.computed import ComputedStore
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import uncached
 
 __all__ = ["LabelList", "channel_axis", "labels_of", "with_omero", "with_windows"]
 
@@ -95,7 +94,7 @@ def labels_of(
     if not base.is_scaled:
         base = _with_voxels_of(images[0], base)
     folder = f"{group.path}/labels".lstrip("/")
-    store = uncached(group.store)
+    store = group.store.uncached
     target = LevelTarget(store, f"{folder}/{own}", documents_format, version, "")
     return base, target, LabelList(store, folder, own, version), _factors(images[0], base)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from chunkmill.errors import StoreError
 from chunkmill.formats.references import combine
@@ -19,7 +19,7 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.reference_sets import open_reference_store
 from chunkmill.references.files import SetFile, in_memory, matching_urls
-from chunkmill.stores.capabilities import HoldsReferences, innermost
+from chunkmill.stores.base import Store
 from chunkmill.stores.open import without_reference_options
 from chunkmill.stores.places import place_of
 from chunkmill.stores.reference import ReferenceStore
@@ -111,22 +111,22 @@ def _listed(sets: Any, storage_options: Mapping[str, Any] | None) -> Sequence[An
     return found
 
 
-def _reference_store(each: StoreLocation | Array | Group, storage_options: Mapping[str, Any] | None) -> HoldsReferences:
+def _reference_store(each: StoreLocation | Array | Group, storage_options: Mapping[str, Any] | None) -> Store:
     if isinstance(each, (str, os.PathLike)):
         place = place_of(each)
         if place.path:
             raise ValueError(f"{each!r} names a node: give the url of the reference set")
         return open_reference_store(place.url, storage_options)
-    store = innermost(each.store) if isinstance(each, (Array, Group)) else each
-    if not isinstance(store, HoldsReferences):
+    store = each.store.innermost if isinstance(each, (Array, Group)) else cast("Any", each)
+    if not isinstance(store, Store) or store.references is None:
         msg = f"expected the url of a reference set or a node opened from one, got {each!r:.100}"
         raise TypeError(msg)
     return store
 
 
-def _absolute(store: HoldsReferences) -> ReferenceSet:
+def _absolute(store: Store) -> ReferenceSet:
     """Return the set in memory, with urls that mean the same in another set."""
-    references = in_memory(store.references)
+    references = in_memory(cast("ReferenceSet", store.references))
     urls: list[str | None] = []
     for url in references.urls:
         try:

@@ -26,7 +26,6 @@ from chunkmill.journal.lease import leased
 from chunkmill.journal.names import JOB_PREFIX
 from chunkmill.model.references import References, ReferenceSet
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteRange, Store
-from chunkmill.stores.capabilities import delete_keys, stage, swap_in, sweep_partial_files
 from chunkmill.stores.conflicts import swap
 from chunkmill.stores.open import may_be_reference_file, open_plain_store
 from chunkmill.stores.places import parse_url_pipeline
@@ -153,27 +152,27 @@ class SetFile:
             document = emit_reference_json(references, version=self.version)
             self._put(self.store, self.key, self._compressed(document), replaces)
             folder = self.key[: self.key.rfind("/") + 1]
-            sweep_partial_files(self.store, folder, recursive=False)  # of a writer that was killed
+            self.store.sweep(folder, recursive=False)  # of a writer that was killed
             return
         with leased(self.store, "", f"write the reference set {self.url}"):
             if self._version() != replaces or (replaces is None and self._has_others()):
                 raise self._changed(ROOT_KEY)
-            staged = None if replaces is None else stage(self.store, "")
+            staged = None if replaces is None else self.store.stage("")
             if staged is not None:
                 try:
                     self._write_files(references, staged)
-                    swap_in(self.store, "", staged)
+                    self.store.swap_in("", staged)
                 except BaseException:
                     staged.delete_prefix("")
                     raise
                 return
             if replaces is not None and not swap(self.store, ROOT_KEY, None, replaces):
                 raise self._changed(ROOT_KEY)
-            delete_keys(self.store, list(self._keys()))
+            self.store.delete_many(list(self._keys()))
             try:
                 self._write_files(references, self.store)
             except BaseException:  # what is not a set yet must not look like somebody else's files to the next writer
-                delete_keys(self.store, [key for key in self._keys() if _RECORDS.fullmatch(key.rpartition("/")[2])])
+                self.store.delete_many([key for key in self._keys() if _RECORDS.fullmatch(key.rpartition("/")[2])])
                 raise
 
     def _write_files(self, references: ReferenceSet, store: Store) -> None:

@@ -29,7 +29,6 @@ from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_KEYS, Stage, TaskResult
 from chunkmill.runtime.stage_runner import StageResult, run_once
 from chunkmill.stores.base import ByteRange, ByteSpan
-from chunkmill.stores.capabilities import can_list, list_sizes
 from chunkmill.stores.wrapper import Meter
 
 __all__ = ["ChunkTable", "Column", "Container", "ReferencedArray", "key_of", "locate_references"]
@@ -122,14 +121,14 @@ def _list_keys(array: StoredArray) -> _StoreKeys:
     """
     grid = array.write_layout.grid
     grid_shape, n_keys = grid.grid_shape, grid.n_chunks
-    if not can_list(array.store):
+    if not array.store.can_list:
         if n_keys > _MAX_PROBED:
             reason = f"{n_keys:,} keys would have to be asked for one by one: a web server does not list them"
             hint = "copy the metadata and chunks to a store that lists"
             raise JobError(job=f"references to {array.path!r} in {array.url}", reason=reason, hint=hint)
         return _StoreKeys(np.arange(n_keys), None)
     numbers, sizes = [], []
-    for key, size in list_sizes(array.store, array.prefix):
+    for key, size in array.store.list_sizes(array.prefix):
         coords = array.metadata.chunk_keys.decode(key[len(array.prefix) :], len(grid_shape))
         if coords is None or any(index >= n for index, n in zip(coords, grid_shape, strict=True)):
             continue  # a document, or a chunk that remained when the array was made smaller

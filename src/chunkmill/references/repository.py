@@ -26,7 +26,6 @@ from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import Store
 from chunkmill.stores.open import is_store, open_plain_store
 from chunkmill.stores.reference import split_url
-from chunkmill.stores.transactions import RefersToChunks, one_commit, referring
 
 __all__ = ["Repository"]
 
@@ -63,7 +62,7 @@ class Repository:
             if "|" not in os.fspath(url):
                 return None
         store = open_target_store(url, storage_options)
-        return None if referring(store) is None else cls(store, path, overwrite)
+        return cls(store, path, overwrite) if store.can_refer else None
 
     @property
     def url(self) -> str:
@@ -88,13 +87,12 @@ class Repository:
         UnsupportedFeature
             This version of Icechunk holds no rectilinear grid.
         """
-        target = referring(self.store)
-        if target is None:
+        if not self.store.can_refer:
             raise StoreError(url=self.url, key="", reason="virtual chunks are for repositories of Icechunk")
-        with one_commit(self.store, f"virtual chunks of {self.path!r}"):
+        with self.store.transaction(f"virtual chunks of {self.path!r}"):
             arrays = self._publish(references)
             for path, metadata in arrays.items():
-                self._write_chunks(references, target, path, metadata)
+                self._write_chunks(references, path, metadata)
 
     def _publish(self, references: ReferenceSet) -> dict[str, ArrayMetadata]:
         """Write the documents of all nodes, and return the arrays, with the chunk keys of the set."""
@@ -139,9 +137,7 @@ class Repository:
             return False
         return new is None or not new.attributes or new.attributes == there.metadata.attributes
 
-    def _write_chunks(
-        self, references: ReferenceSet, target: RefersToChunks, path: str, metadata: ArrayMetadata
-    ) -> None:
+    def _write_chunks(self, references: ReferenceSet, path: str, metadata: ArrayMetadata) -> None:
         documents_format = get_format("zarr3")
         seen = datetime.now(UTC) + timedelta(seconds=1)  # Icechunk keeps whole seconds
         waiting: list[tuple[tuple[int, ...], str, int, int]] = []
@@ -154,10 +150,10 @@ class Repository:
                 continue
             waiting.append((coords, reference.url, reference.offset, _length(reference)))
             if len(waiting) == _AT_ONCE:
-                target.refer(path, waiting, seen)
+                self.store.refer(path, waiting, seen)
                 waiting = []
         if waiting:
-            target.refer(path, waiting, seen)
+            self.store.refer(path, waiting, seen)
 
 
 _KEYS = ChunkKeyEncoding("c/", "/", "c")

@@ -39,7 +39,7 @@ from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.references.files import SetFile
 from chunkmill.references.locate import ChunkTable, Column, Container, ReferencedArray, key_of, locate_references
 from chunkmill.references.repository import Repository
-from chunkmill.stores.capabilities import LocatesValues, innermost
+from chunkmill.stores.base import Store
 
 __all__ = [
     "ReferencesReport",
@@ -288,8 +288,8 @@ def _add_chunks(
 
 def _with_urls(urls: UrlTable, array: StoredArray, table: ChunkTable) -> tuple[NDArray[np.int64], ChunkTable]:
     """Add the urls of an array's store keys; return the url of every row, and the table of ranges in those urls."""
-    store = innermost(array.store)
-    if isinstance(store, LocatesValues):
+    store = array.store.innermost
+    if store.locates_values:
         return _in_files(urls, array, store, table)
     used, of_row = table.by_key()
     first = urls.extend(KeyUrls(store.url, array.prefix, array.metadata.chunk_keys, array.write_layout.grid, used))
@@ -297,7 +297,7 @@ def _with_urls(urls: UrlTable, array: StoredArray, table: ChunkTable) -> tuple[N
 
 
 def _in_files(
-    urls: UrlTable, array: StoredArray, store: LocatesValues, table: ChunkTable
+    urls: UrlTable, array: StoredArray, store: Store, table: ChunkTable
 ) -> tuple[NDArray[np.int64], ChunkTable]:
     """Replace ranges of values by ranges of the files that those values are stored in: targets, a zip file."""
     used, of_row = table.by_key()
@@ -500,12 +500,12 @@ def _adapted(metadata: ArrayMetadata, documents_format: Format, path: str) -> Ar
 
 def _check_url(array: StoredArray) -> None:
     """Raise unless the array's store has a url that others can open by fsspec."""
-    store = innermost(array.store)
+    store = array.store.innermost
     protocol = store.url.partition("://")[0]
     hint = ""
     if "|" in store.url:
         hint = "no other reader opens its keys by urls: convert the array to a folder or a bucket first"
-    elif "::" in store.url and not isinstance(store, LocatesValues):
+    elif "::" in store.url and not store.locates_values:
         hint = "members of a remote archive have no urls that all readers open: download it, or unpack it"
     elif protocol not in {*available_protocols(), "reference", "zip"}:
         hint = "the store is in this process's memory, or has no url that others open: write it to a url first"

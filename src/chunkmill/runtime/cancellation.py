@@ -29,7 +29,6 @@ from chunkmill.model.metadata import parents_of
 from chunkmill.runtime.cluster_tasks import cluster_facts, is_connected
 from chunkmill.runtime.scheduler import Scheduler, worker_task
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import sweep_partial_files
 from chunkmill.stores.wrapper import Guard, write_guard
 
 __all__ = [
@@ -158,13 +157,13 @@ def remove_partial_files(arrays: Iterable[StoredArray], *, after_death: bool = F
     yield
     if after_death or before - _workers():
         for array in arrays:
-            sweep_partial_files(array.store, array.prefix)
+            array.store.sweep(array.prefix)
 
 
 def remove_partial_files_near(store: Store, keys: Iterable[str]) -> None:
     """Remove the partial files that an interrupted run left next to `keys`, and next to the folders above them."""
     for prefix in {prefix for key in keys for prefix in map("{}/".format, parents_of(key))}:
-        sweep_partial_files(store, "" if prefix == "/" else prefix, recursive=False)
+        store.sweep("" if prefix == "/" else prefix, recursive=False)
 
 
 def _workers() -> set[str]:

@@ -1,7 +1,7 @@
 """Wait for a scheduler, its workers and their tasks, never silently for what cannot come; sync what was written.
 
 Not here: which tasks there are (`chunkmill.runtime.scheduler`), what a store does to sync
-(`chunkmill.stores.capabilities.make_durable`).
+(`chunkmill.stores.base.Store.sync`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from distributed.worker import get_worker
 from chunkmill.errors import ChunkmillError, JobError, NoAnswer, NoWorkers
 from chunkmill.log import LOG
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import can_sync, make_durable
 from chunkmill.stores.posix_file import origin
 
 __all__ = [
@@ -374,7 +373,7 @@ def sync_other_machines(
     """
     here = machine()
     others = {name: seen for name, seen in (ran or {}).items() if name != here}
-    written = [*filter(can_sync, stores)]
+    written = [store for store in stores if store.can_sync]
     if client is None or client.asynchronous or (ran is not None and not others) or not written:
         return
     with scheduler_needed(client, job):
@@ -399,5 +398,5 @@ def _sync(stores: bytes, client_machine: str) -> str:
     """Sync pickled stores, unless their client does that, and return the machine."""
     if (here := machine()) != client_machine:
         for store in pickle.loads(stores):  # noqa: S301 - made by the client
-            make_durable(store)
+            store.sync()
     return here

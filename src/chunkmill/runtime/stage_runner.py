@@ -36,7 +36,7 @@ from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, count_tasks, tasks_to_run
 from chunkmill.runtime.task import AtOnce, LocalStage, PackedStage, add_counts, run_task
 from chunkmill.runtime.worker_memory import peak_memory
-from chunkmill.stores.transactions import Changes
+from chunkmill.stores.base import Changes
 
 __all__ = ["JobMonitor", "JobProgress", "StageResult", "check_workers", "run_once", "run_stages"]
 

@@ -25,8 +25,7 @@ from chunkmill.runtime.computed import values_left_out
 from chunkmill.runtime.preflight import Needs, check_process
 from chunkmill.runtime.stage import TaskResult
 from chunkmill.runtime.worker_memory import peak_memory
-from chunkmill.stores.base import Store
-from chunkmill.stores.transactions import Changes, changes_taken, has_transactions
+from chunkmill.stores.base import NOTHING_TAKEN, Changes, Store
 
 __all__ = ["AtOnce", "LocalStage", "PackedStage", "add_counts", "run_task"]
 
@@ -84,7 +83,7 @@ class LocalStage:
 
         In a transaction nothing is on record: the changes of a task may be lost with the worker that has them.
         """
-        if self.journal is None or has_transactions(self.journal.store):
+        if self.journal is None or self.journal.store.has_transactions:
             return
         written = {key: size for each in done for key, size in each.writes.items() if size is not None}
         reads = [each.reads for each in done]
@@ -139,7 +138,8 @@ def run_task(
         return recorded | {"n_repeated": 1}, [], None
     attempt = None if journal is None else journal.heartbeat
     check = _NOTHING if attempt is None else unless_cancelled(attempt.key, attempt.check)
-    with check, stage.at_once or _NOTHING, changes_taken(None if journal is None else journal.store) as taken:
+    changes_taken = NOTHING_TAKEN if journal is None else journal.store.changes_taken()
+    with check, stage.at_once or _NOTHING, changes_taken as taken:
         done = [stage.function(stage.common, spec) for spec in specs]
         counts: dict[str, int] = {}
         for result in done:

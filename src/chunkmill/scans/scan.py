@@ -31,7 +31,6 @@ from chunkmill.scans.join import ParsedFile, Place, joined, parsed_file
 from chunkmill.scans.parse import CachedFile, Parser, open_file, parse_file, targets_of
 from chunkmill.scans.records import Records, fingerprint_of, is_record, version_of
 from chunkmill.stores.base import REQUESTS_AT_ONCE
-from chunkmill.stores.capabilities import sweep_partial_files
 from chunkmill.stores.open import open_store
 from chunkmill.stores.places import place_of
 from chunkmill.stores.reference import ReferenceStore
@@ -405,7 +404,7 @@ def _scanned(
     kept = None
     if records is not None:
         store = open_store(records, options.target_storage_options)
-        sweep_partial_files(store)  # of a scan that was killed
+        store.sweep()  # of a scan that was killed
         kept = Records(store, fingerprint_of(options.parser, dims, options.drop_variables))
     n_files = max(1, min(REQUESTS_AT_ONCE, len(urls) // _LEAST_TASKS))
     parts = [range(i, min(i + n_files, len(urls))) for i in range(0, len(urls), n_files)]

@@ -1,19 +1,28 @@
-"""The protocol `Store`: a mapping of keys to bytes, without JSON or arrays.
+# ruff: noqa: ARG002, B027 - what holds for stores without an ability needs no arguments
+"""The class `Store`: a mapping of keys to bytes, without JSON or arrays.
 
 Synchronous on purpose: a task is one chunk, parallelism is the scheduler's; stores with latency fetch many spans at
 once inside `Store.get_many`. A store pickles to what opens it again, never to a connection, and opens nothing before
-its first use in a process (so that forks before and after use both work). Abilities that only some stores have are
-listed in `chunkmill.stores.capabilities`.
+its first use in a process (so that forks before and after use both work).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from chunkmill.config import setting
 from chunkmill.errors import StoreError
+
+if TYPE_CHECKING:
+    from chunkmill.model.references import Reference, References
 
 __all__ = [
     "LISTS_NOTHING",
@@ -23,9 +32,13 @@ __all__ = [
     "REQUESTS_AT_ONCE",
     "ByteRange",
     "ByteSpan",
+    "Changes",
+    "RecordVersion",
     "Store",
+    "TakeChanges",
 ]
-__all__ += ["check_key", "check_prefix", "check_text", "max_requests", "range_bounds"]
+__all__ += ["NOTHING_TAKEN", "check_key", "check_prefix", "check_text", "joined_changes", "max_requests"]
+__all__ += ["n_publications", "range_bounds"]
 
 REQUESTS_AT_ONCE = 16
 """Requests that one caller makes at the same time, in threads of its own, to a store where each request waits."""
@@ -43,7 +56,11 @@ LISTS_NOTHING = (
 )
 
 REPLACED = "all that was stored below {prefix!r} was deleted or replaced since"
-"""Why a store that was pinned (`chunkmill.stores.capabilities.pinned`) refuses to write."""
+"""Why a store that was pinned (`Store.pin`) refuses to write."""
+
+
+RecordVersion = Callable[[str, str], None]
+"""Called with the key of a value that was read, and its version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,27 +82,77 @@ class ByteSpan:
     byte_range: ByteRange | None = None
 
 
-class Store(Protocol):
+class Store(ABC):
     """Keys are ``/``-separated, without a leading slash; values are bytes.
 
     ``None`` for a key means that the store says for certain that there is no such key. Permission errors, network
     errors, short reads, everything else raises (`OSError`, of which `StoreError` is one).
+
+    A store of one's own defines the abstract methods, `url` and `is_remote`. What follows them are abilities that only
+    some stores have, each with what holds for a store without it.
+
+    Attributes
+    ----------
+    url
+        Canonical url of the root: what a lock is named from, what an error names.
+    is_remote
+        True when a request costs latency, so that many at once are faster.
+    replaces_atomically
+        True when a reader gets the old or the new value, whole, while `set` replaces it.
+    can_list
+        True when listings are complete: those of web servers are not, or fail.
+    can_refer
+        True when chunks may be ranges of other files and objects (`refer`).
+    can_sync
+        True when values survive a crash of the machine only after `sync`.
+    deletes_conditionally
+        True when `set_if` is atomic where it deletes, too. Where it is not, a value that others may be changing is
+        replaced by an empty chunk rather than deleted.
+    has_folders
+        True when folders stay when nothing is in them.
+    has_transactions
+        True when what is written is hidden from others until a commit.
+    has_versions
+        True when values come with versions, by `get_noting`, that cost no further request.
+    is_archive
+        True of one file with one writer, to which members are appended. A node there is replaced by deleting it first
+        (P6), and a job that was killed begins again (P7).
+    is_demanded
+        True when the caller asked for the documents that the store holds in memory, stale or not.
+    lists_at_once
+        True when a listing cannot stop at its first key.
+    locates_values
+        True when values are byte ranges of files that others can open (`locate`): an archive, a reference set.
+    references, targets
+        Of a reference set that the store answers from, and what opens the urls in it.
+    writes_parts
+        True when a value need not be in memory as a whole (`set_parts`).
     """
 
     url: str
-    """Canonical url of the root: what a lock is named from, what an error names."""
-
     is_remote: bool
-    """True when a request costs latency, so that many at once are faster."""
-
-    @property
-    def replaces_atomically(self) -> bool:
-        """True when a reader gets the old or the new value, whole, while `set` replaces it."""
+    replaces_atomically: bool = True
+    can_list: bool = True
+    can_refer: bool = False
+    can_sync: bool = False
+    deletes_conditionally: bool = True
+    has_folders: bool = False
+    has_transactions: bool = False
+    has_versions: bool = False
+    is_archive: bool = False
+    is_demanded: bool = False
+    lists_at_once: bool = False
+    locates_values: bool = False
+    writes_parts: bool = False
+    references: References | None = None
+    targets: Any = None
 
     @property
     def compares_versions(self) -> bool:
         """True when `set_if` is atomic against other processes and machines, and against `set` and `delete`."""
+        return False
 
+    @abstractmethod
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it.
 
@@ -94,33 +161,273 @@ class Store(Protocol):
 
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         """Yield the bytes of each span in order (``None`` for ``None``); concurrently where requests cost latency."""
+        for span in spans:
+            yield None if span is None else self.get(span.key, span.byte_range)
 
+    @abstractmethod
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Store a value: whole, or nothing of it becomes visible, where the store `replaces_atomically`."""
 
+    @abstractmethod
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
         """Return a value and the version that `set_if` compares; both ``None`` when the key is absent."""
 
+    @abstractmethod
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store `value` (delete, when ``None``) if the key still has `version` (``None``: is absent).
 
         Return whether it was stored.
         """
 
+    @abstractmethod
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes, without fetching it."""
 
+    @abstractmethod
     def delete(self, key: str) -> None:
         """Delete a key; nothing happens when there is none."""
 
+    @abstractmethod
     def delete_prefix(self, prefix: str) -> None:
         """Delete every key that starts with `prefix`, which is empty or ends with ``/``."""
 
+    @abstractmethod
     def list_prefix(self, prefix: str) -> Iterator[str]:
         """Yield every key that starts with `prefix` (empty, or ending with ``/``), in any order."""
 
     def list_dir(self, prefix: str) -> list[str]:
         """Return the sorted names directly below `prefix`: keys as they are, common prefixes ending with ``/``."""
+        split = (key[len(prefix) :].partition("/") for key in self.list_prefix(prefix))
+        return sorted({name + slash for name, slash, _ in split})
+
+    # --- views of the store
+
+    @property
+    def innermost(self) -> Store:
+        """The store that holds the bytes, below those that count or answer from memory."""
+        return self
+
+    @property
+    def uncached(self) -> Store:
+        """The store without the documents that it answers from memory."""
+        return self
+
+    def after_stored(self, *, without: str | None = None) -> Store:
+        """Return the store such that documents in memory answer for no more than what is not stored.
+
+        Parameters
+        ----------
+        without
+            Prefix of keys that they do not answer for: of what is written or deleted.
+        """
+        return self.uncached
+
+    def remembered(self, prefix: str) -> Mapping[str, bytes]:
+        """Return the documents below `prefix` that the store holds in memory."""
+        return {}
+
+    def limited_to(self, n_bytes: int) -> Store:
+        """Return the store, such that it decompresses no value to more than `n_bytes` (P13).
+
+        A small archive can hold values that decompress to a thousand times its size. Only the reader knows how long a
+        value may be.
+        """
+        return self
+
+    def pin(self, prefix: str) -> Store:
+        """Return a store that writes to what is below `prefix` now, and never to its replacement; where it can."""
+        return self
+
+    # --- reading
+
+    def get_writable(self, key: str, byte_range: ByteRange | None = None) -> bytes | NDArray[np.uint8] | None:
+        """Return a value, or a range of it, as an array of the caller's where that costs no copy."""
+        return self.get(key, byte_range)
+
+    def get_noting(self, key: str, byte_range: ByteRange | None, record: RecordVersion) -> bytes | None:
+        """Return a value, or a range of it, and call `record` with its version."""
+        value, version = self.get_versioned(key)
+        if value is None or version is None:
+            return None
+        record(key, version)
+        return self.cut(key, value, byte_range)
+
+    def get_many_noting(self, spans: Iterable[ByteSpan | None], record: RecordVersion) -> Iterator[bytes | None]:
+        """Yield the bytes of each span in order, and call `record` with the version of each value."""
+        return (None if span is None else self.get_noting(span.key, span.byte_range, record) for span in spans)
+
+    def version(self, key: str) -> str | None:
+        """Return the version of a value; ``None`` when the key is absent."""
+        return self.get_versioned(key)[1]
+
+    def list_versions(self, prefix: str) -> Iterator[tuple[str, str]] | None:
+        """Yield every key that starts with `prefix`, and its version; ``None`` where listings do not tell versions."""
+        return None
+
+    def list_sizes(self, prefix: str) -> Iterator[tuple[str, int | None]]:
+        """Yield every key that starts with `prefix`, with its size where a listing tells it."""
+        return ((key, None) for key in self.list_prefix(prefix))
+
+    def is_empty(self, prefix: str, *, besides: tuple[str, ...] = ()) -> bool:
+        """Return whether nothing is stored below `prefix` but names that begin as `besides` does.
+
+        The first key of a listing tells it: of 10^9 keys no more are listed, unless the store `lists_at_once`.
+        """
+        names = self.list_dir(prefix) if self.lists_at_once else (k[len(prefix) :] for k in self.list_prefix(prefix))
+        return all(name.startswith(besides) for name in names)
+
+    def locate(self, key: str) -> Reference | None:
+        """Return url, offset and length of a value, or its bytes; ``None`` when there is no such key."""
+        return None
+
+    def explain_absence(self) -> str | None:
+        """Return why the store has no keys at all; ``None`` where it does not know."""
+        return None
+
+    def cut(self, key: str, value: bytes, byte_range: ByteRange | None) -> bytes:
+        """Return a range of a value."""
+        if byte_range is None:
+            return value
+        start, stop = range_bounds(byte_range, len(value), url=self.url, key=key)
+        return value[start:stop]
+
+    # --- writing
+
+    def set_parts(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Store the joined parts: whole, or nothing of it becomes visible, also when making a part fails."""
+        self.set(key, b"".join(parts))
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        """Delete keys, of which others may delete some at the same time."""
+        for key in keys:
+            self.delete(key)
+
+    def flush(self) -> None:
+        """Make what was written visible to others now."""
+        _Publications.n += 1
+
+    def sync(self) -> None:
+        """Make all that was written, by any process of this machine, survive a crash (P11)."""
+
+    def sweep(self, prefix: str = "", *, remove: bool = True, recursive: bool = True) -> list[str]:
+        """Delete the files that killed writers left below `prefix`, unless not `remove`; return their keys (P8)."""
+        return []
+
+    # --- folders
+
+    def remove_folder(self, prefix: str) -> bool:
+        """Remove the folder of a prefix if nothing is in it; return whether there is none left."""
+        return True
+
+    def remove_empty_folders(self, prefix: str) -> None:
+        """Remove the folders below a prefix in which nothing is left."""
+        for name in self.list_dir(prefix) if self.has_folders else ():
+            if name.endswith("/"):
+                self.remove_empty_folders(prefix + name)
+                self.remove_folder(prefix + name)
+
+    def is_link(self, prefix: str) -> bool:
+        """Return whether the folder of a prefix is a symbolic link, which `delete_prefix` deletes."""
+        return False
+
+    # --- replacing what is below a prefix, at once (P6)
+
+    def stage(self, prefix: str) -> Store | None:
+        """Return a store for what is to replace all below `prefix`; ``None`` where it cannot hold both."""
+        return None
+
+    def swap_in(self, prefix: str, staged: Any) -> None:
+        """Replace all below `prefix` by what the store from `stage` holds; the old is there until the new is."""
+        raise self._cannot("replace at once", prefix)
+
+    def can_rename(self, prefix: str) -> bool:
+        """Return whether `replace_prefix` can, were something there: a folder may be a link, or a mount point."""
+        return False
+
+    def can_replace(self, prefix: str) -> bool:
+        """Return whether there is something below `prefix` that `replace_prefix` can replace."""
+        return False
+
+    def replace_prefix(self, prefix: str, staged: str, proof: str) -> None:
+        """Replace all below `prefix` by what is below the prefix `staged`.
+
+        Of what is staged, the key `proof` is known by: where it is below `prefix` already, nothing is replaced, so that
+        a repetition does no harm, be it after a death or by another client. Where it is in neither place, or is empty
+        in what is staged, `StoreError`.
+        """
+        raise self._cannot("replace at once", prefix)
+
+    def _cannot(self, what: str, key: str) -> StoreError:
+        return StoreError(url=self.url, key=key, reason=f"{type(self).__name__} cannot {what}")
+
+    # --- transactions: in such a store nothing is visible to others before its commit
+
+    @property
+    def commits(self) -> bool:
+        """True where a transaction ends with a commit; else the caller of all of them makes it."""
+        return False
+
+    @property
+    def snapshot(self) -> str | None:
+        """Name of the state that the store reads for ever; ``None`` where it reads what is there."""
+        return None
+
+    def transaction(self, message: str) -> AbstractContextManager[None]:
+        """Make one commit of all that is written inside, at the end and at once; nothing of it where that fails.
+
+        Inside another transaction of the store, it is part of that.
+        """
+        return nullcontext()
+
+    def declare(self, documents: Mapping[str, bytes], key: str) -> None:
+        """Take the documents of an array whose chunks, as that of `key`, come first; readers find them once set."""
+
+    def changes_taken(self) -> AbstractContextManager[TakeChanges]:
+        """Write to a fork inside, and yield what returns its changes then.
+
+        In the transaction's own process writes go to the transaction, and there are none.
+        """
+        return NOTHING_TAKEN
+
+    def refer(self, path: str, chunks: Sequence[tuple[tuple[int, ...], str, int, int]], seen: datetime) -> None:
+        """Make chunks of the array at `path` virtual: each by its coords, a url, an offset and a length.
+
+        Objects that were changed after `seen` are refused when they are read.
+        """
+        raise self._cannot("hold virtual chunks", path)
+
+
+class Changes(Protocol):
+    """Changes that a task has made in a fork of a transaction; can be pickled."""
+
+    @property
+    def data(self) -> bytes:
+        """The changes as bytes."""
+
+    def joined(self, others: Iterable[Changes]) -> Changes:
+        """Return the changes of several tasks as one."""
+
+    def apply(self) -> None:
+        """Add them to the transaction, which must be of this process."""
+
+
+def joined_changes(changes: Iterable[Changes | None]) -> Changes | None:
+    """Return the changes of several tasks as one; ``None`` where there are none."""
+    found = [each for each in changes if each is not None]
+    return found[0].joined(found[1:]) if len(found) > 1 else found[0] if found else None
+
+
+TakeChanges = Callable[[], Changes | None]
+NOTHING_TAKEN: AbstractContextManager[TakeChanges] = nullcontext(lambda: None)  # one for all: each task enters it
+
+
+class _Publications:
+    n = 0
+
+
+def n_publications() -> int:
+    """Return how often this process has published documents: what it knows of others may be out of date since."""
+    return _Publications.n
 
 
 def max_requests() -> int:

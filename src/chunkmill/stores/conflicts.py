@@ -19,8 +19,8 @@ import random
 import threading
 import time
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Protocol
 from uuid import uuid4
 
 from chunkmill.errors import StoreError
@@ -156,9 +156,10 @@ PROBE_PREFIX = ".chunkmill-probe-"
 """Start of the names of keys that are written to find something out, and deleted again."""
 
 
-class WritesByCondition(Store, Protocol):
+class WritesByCondition(Store):
     """A store that can be asked to write by the service's conditions, whatever the answer of the probe."""
 
+    @abstractmethod
     def set_by_condition(self, key: str, value: bytes, version: str | None) -> bool:
         """Store `value` if the key still has `version`: in one request, of which no failure is repeated."""
 

@@ -56,10 +56,9 @@ _DIRECTORY = getattr(os, "O_DIRECTORY", 0)
 _CAN_PIN = bool(_DIRECTORY) and os.path.isdir(DESCRIPTORS)  # noqa: PTH112 - a chroot may have none
 
 
-class PinsDirectories:
+class PinsDirectories(Store):
     """The method of a store of directories by which one of them is pinned."""
 
-    url: str
     _fsync: bool
     _directory: Callable[[str], str]
 
@@ -74,7 +73,7 @@ class PinsDirectories:
             return self
         tree = type(self)(f"{DESCRIPTORS}/{fd}", fsync=self._fsync)  # type: ignore[call-arg]
         tree.url = f"{self.url}/{prefix}"
-        return _PinnedStore(self, tree, prefix, path, fd)  # type: ignore[arg-type]
+        return _PinnedStore(self, tree, prefix, path, fd)
 
 
 class _PinnedStore(StoreWrapper):

@@ -37,6 +37,7 @@ from chunkmill.stores.base import (
     READ_ONLY,
     ByteRange,
     ByteSpan,
+    Store,
     check_key,
     check_prefix,
     max_requests,
@@ -68,7 +69,7 @@ T = TypeVar("T")
 LOCAL_PROTOCOLS = frozenset({"memory", "file", "local"})
 
 
-class FsspecStore:
+class FsspecStore(Store):
     """The keys below a url that fsspec opens.
 
     Parameters
@@ -96,8 +97,7 @@ class FsspecStore:
     >>> store.delete_prefix("")
     """
 
-    lists_at_once = True
-    compares_versions = False
+    lists_at_once = has_folders = True
 
     def __init__(
         self, url: str, storage_options: Mapping[str, Any] | None = None, filesystem: type[Any] | None = None
@@ -254,11 +254,13 @@ class FsspecStore:
         if not (opened := self._open()).service.is_async:
             self._blocking(prefix, lambda: _remove_directory(opened, opened.path(prefix)))
 
-    def remove_folder(self, prefix: str) -> None:
+    def remove_folder(self, prefix: str) -> bool:
         """Remove the directory of a prefix if it is empty, where there are directories."""
-        if not (opened := self._open()).service.is_async and not self.list_dir(prefix):
-            self._check_writable(prefix.rstrip("/") or "any")
-            self._blocking(prefix, lambda: _remove_directory(opened, opened.path(prefix)))
+        if (opened := self._open()).service.is_async or self.list_dir(prefix):
+            return False
+        self._check_writable(prefix.rstrip("/") or "any")
+        self._blocking(prefix, lambda: _remove_directory(opened, opened.path(prefix)))
+        return True
 
     # --- listing
 

@@ -20,8 +20,7 @@ from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import Store
-from chunkmill.stores.transactions import Changes
+from chunkmill.stores.base import Changes, Store
 
 __all__ = ["FORK", "LIVE", "Place", "SessionChanges", "TaskFork", "Transaction", "commit", "fork_of", "packed"]
 __all__ += ["writable_session_of"]

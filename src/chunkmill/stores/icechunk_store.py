@@ -21,7 +21,6 @@ from typing import Any
 from chunkmill.errors import StoreError
 from chunkmill.stores import icechunk_session as sessions
 from chunkmill.stores.base import ByteRange, ByteSpan, Store, check_key, check_prefix
-from chunkmill.stores.capabilities import make_durable, remove_folder, set_parts, sweep_partial_files
 from chunkmill.stores.icechunk_session import FORK, LIVE, Place, SessionChanges, TaskFork, Transaction
 from chunkmill.stores.zarr_python import ZarrPythonStore
 
@@ -47,7 +46,7 @@ class IcechunkStore(ZarrPythonStore):
         An ``icechunk.Session``, of which the place is only named.
     """
 
-    compares_versions = False
+    has_folders = has_transactions = can_refer = can_sync = True
 
     def __init__(self, place: Place, session: Any = None) -> None:
         is_callers = session is not None
@@ -57,7 +56,7 @@ class IcechunkStore(ZarrPythonStore):
     def _set(self, shared: Transaction) -> None:
         self._shared = shared
         self.url = shared.url
-        self.is_remote = self.can_list = self.replaces_atomically = True
+        self.is_remote = self.can_list = True
         self._is_memory = self._is_elsewhere = False
         self._journal: Store | None = None
 
@@ -290,7 +289,7 @@ class IcechunkStore(ZarrPythonStore):
     def set_parts(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:
         """Store the joined parts."""
         if check_key(key).startswith(_OWN):
-            set_parts(self._side, self._at(key), parts)
+            self._side.set_parts(self._at(key), parts)
         else:
             self.set(key, b"".join(parts))
 
@@ -418,22 +417,22 @@ class IcechunkStore(ZarrPythonStore):
     def _at(self, key: str) -> str:
         return self._shared.place.prefix + key
 
-    def remove_folder(self, prefix: str) -> None:
+    def remove_folder(self, prefix: str) -> bool:
         """Remove the folder of a job's keys if nothing is in it, and that of all jobs."""
         if not prefix or prefix.startswith(_OWN):
             folders = self._at(prefix).strip("/").split("/")
-            for n in range(len(folders), 0, -1):
-                remove_folder(self._side, "/".join(folders[:n]) + "/")
+            return all(self._side.remove_folder("/".join(folders[:n]) + "/") for n in range(len(folders), 0, -1))
+        return True
 
-    def sweep(self, prefix: str, *, remove: bool, recursive: bool) -> list[str]:
+    def sweep(self, prefix: str = "", *, remove: bool = True, recursive: bool = True) -> list[str]:
         """Remove the partial files of killed writers among the keys of jobs."""
         is_own = not prefix or prefix.startswith(_OWN)
-        found = sweep_partial_files(self._side, self._at(prefix), remove=remove, recursive=recursive) if is_own else []
+        found = self._side.sweep(self._at(prefix), remove=remove, recursive=recursive) if is_own else []
         return [key.removeprefix(self._at("")) for key in found]
 
     def sync(self) -> None:
         """Make the keys of jobs survive a crash; Icechunk has written the rest."""
-        make_durable(self._side)
+        self._side.sync()
 
 
 _ONLY_ZARR_3 = (

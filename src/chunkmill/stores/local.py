@@ -16,8 +16,7 @@ from typing import Any
 from chunkmill.config import setting
 from chunkmill.errors import StoreError
 from chunkmill.log import LOG
-from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
-from chunkmill.stores.capabilities import RecordVersion
+from chunkmill.stores.base import ByteRange, RecordVersion, check_key, check_prefix, range_bounds
 from chunkmill.stores.directories import ReplacesDirectories, locked, locks_reach_all, replace_if
 from chunkmill.stores.posix_file import (
     PARTIAL_SUFFIX,
@@ -92,7 +91,7 @@ class LocalStore(ReplacesDirectories):
     """
 
     is_remote = False
-    replaces_atomically = True
+    can_sync = has_folders = has_versions = writes_parts = True
 
     def __init__(self, root: str | os.PathLike[str], *, fsync: bool | None = None) -> None:
         self._root = os.path.abspath(os.path.expanduser(os.fspath(root)))  # noqa: PTH100, PTH111
@@ -140,11 +139,6 @@ class LocalStore(ReplacesDirectories):
         """Return a value, or a range of it, read into an array that is the caller's."""
         is_own = type(self).get is LocalStore.get  # a subclass may answer otherwise
         return self._get(key, byte_range, read_array)[0] if is_own else self.get(key, byte_range)
-
-    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
-        """Yield the bytes of each span, read when asked for: files gain nothing from many requests at once."""
-        for span in spans:
-            yield None if span is None else self.get(span.key, span.byte_range)
 
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
         """Return a value and its version, both of the same open file."""

@@ -6,7 +6,7 @@ import os
 import threading
 import uuid
 import weakref
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from hashlib import sha256
 from typing import Any
 from weakref import WeakValueDictionary
@@ -16,13 +16,10 @@ from chunkmill.stores.base import (
     OTHER_MEMORY,
     REPLACED,
     ByteRange,
-    ByteSpan,
     Store,
     check_key,
     check_prefix,
-    range_bounds,
 )
-from chunkmill.stores.capabilities import RecordVersion
 from chunkmill.stores.wrapper import StoreWrapper
 
 __all__ = [
@@ -31,7 +28,7 @@ __all__ = [
 ]
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """Values in memory, private to this instance, safe among threads.
 
     It pickles by content: the other process gets a copy, to read from; its changes would not come back, so that writing
@@ -50,8 +47,8 @@ class MemoryStore:
     """
 
     is_remote = False
-    replaces_atomically = True
     compares_versions = True
+    has_versions = True
 
     def __init__(self) -> None:
         self._name = uuid.uuid4().hex
@@ -84,15 +81,7 @@ class MemoryStore:
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it."""
         value, _ = self._values.get(check_key(key), (None, 0))
-        if value is None or byte_range is None:
-            return value
-        start, stop = range_bounds(byte_range, len(value), url=self.url, key=key)
-        return value[start:stop]
-
-    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
-        """Yield the bytes of each span in order."""
-        for span in spans:
-            yield None if span is None else self.get(span.key, span.byte_range)
+        return None if value is None else self.cut(key, value, byte_range)
 
     def set(self, key: str, value: bytes | bytearray | memoryview, *, pin: _PinnedStore | None = None) -> None:
         """Store a copy of a value."""
@@ -108,21 +97,6 @@ class MemoryStore:
         if (entry := self._values.get(check_key(key))) is None:
             return None, None
         return entry[0], str(entry[1])
-
-    def get_noting(self, key: str, byte_range: ByteRange | None, record: RecordVersion) -> bytes | None:
-        """Return a value, or a range of it, and record the version."""
-        value, version = self.get_versioned(key)
-        if value is None or version is None:
-            return None
-        record(key, version)
-        if byte_range is None:
-            return value
-        start, stop = range_bounds(byte_range, len(value), url=self.url, key=key)
-        return value[start:stop]
-
-    def version(self, key: str) -> str | None:
-        """Return the number of the write that stored a value."""
-        return self.get_versioned(key)[1]
 
     def set_if(
         self,
@@ -194,6 +168,10 @@ class MemoryStore:
                 self._n_writes += 1
                 self._values[prefix + key] = value, self._n_writes
 
+    def can_rename(self, prefix: str) -> bool:  # noqa: ARG002
+        """Return true."""
+        return True
+
     def can_replace(self, prefix: str) -> bool:
         """Return whether there is something below `prefix` that `replace_prefix` can replace."""
         return bool(self._keys(prefix))
@@ -221,13 +199,6 @@ class MemoryStore:
         with self._lock:
             keys = self._keys(prefix)
         yield from keys
-
-    def list_dir(self, prefix: str) -> list[str]:
-        """Return the sorted names directly below `prefix`."""
-        with self._lock:
-            keys = self._keys(prefix)
-        split = (key[len(prefix) :].partition("/") for key in keys)
-        return sorted({name + slash for name, slash, _ in split})
 
     def _check_home(self, key: str) -> None:
         """Refuse to change what another process will never see."""
@@ -275,7 +246,7 @@ def _check_pin(pin: _PinnedStore | None, key: str) -> None:
 # --- Store over a dictionary of the caller's: ``{store key: bytes}``, as zarr-python takes one
 
 
-class MappingStore:
+class MappingStore(Store):
     """Values of a dictionary; the dictionary is changed by what is written.
 
     It pickles by content: the other process gets a copy to read from, and refuses to write.
@@ -290,7 +261,6 @@ class MappingStore:
     """
 
     is_remote = False
-    replaces_atomically = True
     compares_versions = True
 
     def __init__(self, values: MutableMapping[str, Any]) -> None:
@@ -315,18 +285,7 @@ class MappingStore:
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it."""
         found = self.values.get(check_key(key))
-        if found is None:
-            return None
-        value = _as_bytes(found)
-        if byte_range is None:
-            return value
-        start, stop = range_bounds(byte_range, len(value), url=self.url, key=key)
-        return value[start:stop]
-
-    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
-        """Yield the bytes of each span in order."""
-        for span in spans:
-            yield None if span is None else self.get(span.key, span.byte_range)
+        return None if found is None else self.cut(key, _as_bytes(found), byte_range)
 
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
         """Return a value and a digest of it."""
@@ -374,11 +333,6 @@ class MappingStore:
         with self._lock:
             keys = self._keys(prefix)
         yield from keys
-
-    def list_dir(self, prefix: str) -> list[str]:
-        """Return the sorted names directly below `prefix`."""
-        split = (key[len(prefix) :].partition("/") for key in self.list_prefix(prefix))
-        return sorted({name + slash for name, slash, _ in split})
 
     def _keys(self, prefix: str) -> list[str]:
         check_prefix(prefix)

@@ -11,7 +11,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urljoin, urlsplit
@@ -29,12 +29,12 @@ from chunkmill.stores.base import (
     READ_ONLY,
     ByteRange,
     ByteSpan,
+    RecordVersion,
     check_key,
     check_prefix,
     range_bounds,
 )
-from chunkmill.stores.capabilities import RecordVersion
-from chunkmill.stores.conflicts import compares_versions, create_again, is_unsupported, set_unguarded
+from chunkmill.stores.conflicts import WritesByCondition, compares_versions, create_again, is_unsupported, set_unguarded
 from chunkmill.stores.fsspec_services import digest
 from chunkmill.stores.obstore_clients import (
     FORKED,
@@ -197,7 +197,7 @@ _WRITE_ID = "chunkmillwrite"
 T = TypeVar("T")
 
 
-class ObstoreStore:
+class ObstoreStore(WritesByCondition):
     """The keys below a prefix of a bucket, or below one of obstore's own store objects.
 
     Parameters
@@ -220,14 +220,13 @@ class ObstoreStore:
     (b'789', None, ['c/'])
     """
 
-    replaces_atomically = True
     deletes_conditionally = False
 
     def __init__(self, place: Location | Any) -> None:
         self._place = place
         self._kind, self.url = kind_and_url(place)
         self.is_remote = self._kind != "memory"
-        self.can_list = self._kind != "http"
+        self.can_list = self.has_versions = self._kind != "http"  # those of listings, and of each value
         self._is_elsewhere = False  # memory, of the process that pickled this
         self._client: tuple[int, Any] | None = None
 
@@ -289,11 +288,6 @@ class ObstoreStore:
         if found is not None and record is not None:
             record(key, etag_from(found[1]))
         return None if found is None else found[0]
-
-    @property
-    def has_versions(self) -> bool:
-        """True where the service gives ETags with each value, and in its listings."""
-        return self._kind != "http"
 
     def version(self, key: str) -> str | None:
         """Return the ETag of a value."""
@@ -412,11 +406,11 @@ class ObstoreStore:
         for keys in self._pages(prefix):
             self.delete_many([key for key, _ in keys])
 
-    def delete_many(self, keys: list[str]) -> None:
+    def delete_many(self, keys: Sequence[str]) -> None:
         """Delete keys, many at a time, of which others may delete some; obstore makes a request for each."""
         for start in range(0, len(keys), _PAGE):
             page = keys[start : start + _PAGE]
-            self._call(page[0], functools.partial(self._delete_all, page))
+            self._call(page[0], functools.partial(self._delete_all, list(page)))
 
     def _delete_all(self, keys: list[str]) -> None:
         try:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import check_store, has_store_methods
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MappingStore
 from chunkmill.stores.obstore_clients import location_of, warn_without_obstore
@@ -52,7 +51,7 @@ def open_store(
     StoreError
         The protocol is unknown, or needs a package that is not installed.
     TypeError
-        `url` is an object that is not a store, or a store that is not complete (`check_store`).
+        `url` is an object that is not a store.
 
     Examples
     --------
@@ -103,10 +102,8 @@ def _of_pipeline(pipeline: UrlPipeline, storage_options: Mapping[str, Any] | Non
 
 
 def _of_object(place: Any, storage_options: Mapping[str, Any] | None) -> Store:
-    if has_store_methods(place):
-        store: Store = place
-        check_store(store)
-        return store
+    if isinstance(place, Store):
+        return place
     if is_obstore(place):
         return _of_obstore(place)
     if "icechunk" in sys.modules or "zarr.abc.store" in sys.modules:  # else `place` is an object of neither
@@ -132,7 +129,7 @@ def _of_object(place: Any, storage_options: Mapping[str, Any] | None) -> Store:
 
 def is_store(place: Any) -> bool:
     """Return whether `place` is a store, or an object that `open_store` makes one of; not a url."""
-    is_ours = has_store_methods(place) or isinstance(place, dict)
+    is_ours = isinstance(place, (Store, dict))
     return is_ours or _is_mapper(place) or is_obstore(place) or _is_zarr_python(place)
 
 

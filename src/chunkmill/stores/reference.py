@@ -35,7 +35,7 @@ __all__ = [
 _WINDOW = 512  # spans looked up before their bytes are asked for
 
 
-class ReferenceStore:
+class ReferenceStore(Store):
     """The keys of a reference set.
 
     A key is absent only when the set does not have it. A target that is missing, too short, or that may not be opened
@@ -63,7 +63,9 @@ class ReferenceStore:
     """
 
     replaces_atomically = False  # read-only
-    compares_versions = False
+    locates_values = True
+    references: References
+    targets: Targets
 
     def __init__(self, references: References, targets: Targets | None = None, *, url: str = "") -> None:
         self.references = references
@@ -99,7 +101,7 @@ class ReferenceStore:
         if reference is None:
             return None
         if reference.data is not None:
-            return self._inline(key, reference.data, byte_range)
+            return self.cut(key, reference.data, byte_range)
         root, span = self._target(key, reference, byte_range)
         if _is_empty(span):
             return b""
@@ -144,15 +146,9 @@ class ReferenceStore:
         if reference is None:
             return None
         if reference.data is not None:
-            return self._inline(span.key, reference.data, span.byte_range)
+            return self.cut(span.key, reference.data, span.byte_range)
         root, target = self._target(span.key, reference, span.byte_range)
         return b"" if _is_empty(target) else (span.key, reference, root, target)
-
-    def _inline(self, key: str, data: bytes, byte_range: ByteRange | None) -> bytes:
-        if byte_range is None:
-            return data
-        start, stop = range_bounds(byte_range, len(data), url=self.url, key=key)
-        return data[start:stop]
 
     def _target(self, key: str, reference: Reference, byte_range: ByteRange | None) -> tuple[str, ByteSpan]:
         """Return which bytes of which store answer a range of a reference."""

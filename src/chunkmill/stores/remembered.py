@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import ByteRange, ByteSpan, Store, check_prefix, range_bounds
-from chunkmill.stores.capabilities import uncached
+from chunkmill.stores.base import ByteRange, ByteSpan, Store, check_prefix
 from chunkmill.stores.wrapper import StoreWrapper
 
 __all__ = ["OverlayStore", "RememberedReads"]
@@ -83,9 +82,9 @@ class OverlayStore(StoreWrapper):
     @property
     def uncached(self) -> Store:
         """The store below, without documents held in memory."""
-        return uncached(self.below)
+        return self.below.uncached
 
-    def after_stored(self, *, without: str | None = None) -> OverlayStore:
+    def after_stored(self, *, without: str | None = None) -> Store:
         """Return a store in which the documents answer for no more than what is not in the store below.
 
         Parameters
@@ -93,6 +92,8 @@ class OverlayStore(StoreWrapper):
         without
             Prefix of keys that they do not answer for: of what was deleted.
         """
+        if not self.can_list:
+            return self.uncached
         documents = {k: v for k, v in self._documents.items() if without is None or not k.startswith(without)}
         found = OverlayStore(documents, self.below, self._answers, lists_below=True, entries=self._entries)
         found._reads_below = True
@@ -121,10 +122,7 @@ class OverlayStore(StoreWrapper):
         value = self._documents.get(key)
         if value is not None and self._reads_below and self._has_node_below(key):
             return None
-        if value is None or byte_range is None:
-            return value
-        start, stop = range_bounds(byte_range, len(value), url=self.url, key=key)
-        return value[start:stop]
+        return None if value is None else self.cut(key, value, byte_range)
 
     def _has_node_below(self, key: str) -> bool:
         """Return whether another document below makes a node where `key` is one: the one in memory is out of date."""
@@ -346,7 +344,4 @@ class RememberedReads(StoreWrapper):
         if span in self._values:
             return self._values[span]
         value = self._values[ByteSpan(span.key)]
-        if value is None or span.byte_range is None:
-            return value
-        start, stop = range_bounds(span.byte_range, len(value), url=self.url, key=span.key)
-        return value[start:stop]
+        return None if value is None else self.cut(span.key, value, span.byte_range)

@@ -1,14 +1,11 @@
-# mypy: disable-error-code="type-abstract"
 """Stores that wrap another one: they count, record versions, ask about writes, or know which keys are absent.
 
 `GuardedStore` is for tasks that may outlive their job: a worker that was suspended, or cut from the network, carries on
 where it stopped. It replaces only values that it has seen: between its question and its write nothing can be asked
 again, and there the version decides, where the store compares versions: a value that came in between stays (P3, P10).
 
-A store takes part in versions (P9) by the abilities `ReadsVersioned`, `ReadsManyVersioned` and `ListsVersions`
-(`chunkmill.stores.capabilities`). They are asked of the store itself, not of those below it: a store that wraps another
-one without these methods has no versions. Not here: what is done about a change (`chunkmill.journal.inputs`), and what
-answers guards (`chunkmill.runtime.cancellation`, `chunkmill.array.staleness`).
+Not here: what is done about a change (`chunkmill.journal.inputs`), and what answers guards
+(`chunkmill.runtime.cancellation`, `chunkmill.array.staleness`).
 """
 
 from __future__ import annotations
@@ -18,23 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from chunkmill.errors import StoreError
 from chunkmill.log import LOG
-from chunkmill.stores.base import ByteRange, ByteSpan, Store
-from chunkmill.stores.capabilities import (
-    ListsVersions,
-    ReadsManyVersioned,
-    ReadsVersioned,
-    RecordVersion,
-    has_ability,
-    may_have_versions,
-    set_parts,
-    uncached,
-)
+from chunkmill.stores.base import ByteRange, ByteSpan, RecordVersion, Store
 
 __all__ = [
     "AbsencesNoted",
@@ -49,19 +35,35 @@ __all__ = [
     "Written",
     "digest_of",
     "guarded",
-    "has_versions",
-    "list_versions",
     "listed_keys",
     "noting",
-    "version_now",
     "write_guard",
 ]
 
 
-class StoreWrapper:
+class _PassedOn:
+    """Member of a wrapper that is the one of the store below."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, wrapper: StoreWrapper | None, owner: type) -> Any:
+        return self if wrapper is None else getattr(wrapper.below, self._name)
+
+
+M = TypeVar("M")
+
+
+def _passed_on(_: M) -> M:
+    """Return what passes on to the store below, typed as a member of `Store` is."""
+    return cast("M", _PassedOn())
+
+
+class StoreWrapper(Store):
     """Store that passes every call on to the store `below`.
 
-    Abilities beyond the protocol are found through `below` (`chunkmill.stores.capabilities`).
+    Except those that other calls make up, which a wrapper may have changed: parts are set and arrays read as values,
+    many keys deleted one by one. A wrapper has no versions of what is read, and no documents in memory, but its own.
 
     Examples
     --------
@@ -76,61 +78,34 @@ class StoreWrapper:
         self.url = below.url
         self.is_remote = below.is_remote
 
-    @property
-    def replaces_atomically(self) -> bool:
-        """As the store below; True for a store of one's own that does not say."""
-        return getattr(self.below, "replaces_atomically", True)
+    get = _passed_on(Store.get)
+    get_many = _passed_on(Store.get_many)
+    get_versioned = _passed_on(Store.get_versioned)
+    size = _passed_on(Store.size)
+    set = _passed_on(Store.set)
+    set_if = _passed_on(Store.set_if)
+    delete = _passed_on(Store.delete)
+    delete_prefix = _passed_on(Store.delete_prefix)
+    list_prefix = _passed_on(Store.list_prefix)
+    list_dir = _passed_on(Store.list_dir)
 
-    @property
-    def compares_versions(self) -> bool:
-        """As the store below, which may find out by a request, and is therefore asked each time."""
-        return self.below.compares_versions
 
-    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        """Return a value, or a range of it."""
-        return self.below.get(key, byte_range)
-
-    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
-        """Yield the bytes of each span in order."""
-        return self.below.get_many(spans)
-
-    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
-        """Return a value and its version."""
-        return self.below.get_versioned(key)
-
-    def size(self, key: str) -> int | None:
-        """Return the size of a value in bytes."""
-        return self.below.size(key)
-
-    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """Store a value."""
-        self.below.set(key, value)
-
-    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
-        """Store a value (delete, when ``None``) if the key still has `version`."""
-        return self.below.set_if(key, value, version)
-
-    def delete(self, key: str) -> None:
-        """Delete a key."""
-        self.below.delete(key)
-
-    def delete_prefix(self, prefix: str) -> None:
-        """Delete every key that starts with `prefix`."""
-        self.below.delete_prefix(prefix)
-
-    def list_prefix(self, prefix: str) -> Iterator[str]:
-        """Yield every key that starts with `prefix`."""
-        return self.below.list_prefix(prefix)
-
-    def list_dir(self, prefix: str) -> list[str]:
-        """Return the sorted names directly below `prefix`."""
-        return self.below.list_dir(prefix)
+for _name in (
+    *("innermost", "compares_versions", "replaces_atomically", "can_list", "deletes_conditionally", "is_archive"),
+    *("lists_at_once", "list_sizes", "explain_absence", "flush", "can_sync", "sync", "sweep"),
+    *("has_folders", "remove_folder", "is_link", "stage", "swap_in", "can_rename", "can_replace", "replace_prefix"),
+    *("has_transactions", "commits", "snapshot", "transaction", "declare", "changes_taken"),
+    *("can_refer", "refer"),
+):
+    _member = _PassedOn()
+    _member.__set_name__(StoreWrapper, _name)
+    setattr(StoreWrapper, _name, _member)
 
 
 class ListedStore(StoreWrapper):
     """Wrap `below` for reading values: of keys that are not `listed`, none is asked for.
 
-    Documents are read from the store that `uncached` returns.
+    Documents are read from the `uncached` store.
 
     Examples
     --------
@@ -149,7 +124,7 @@ class ListedStore(StoreWrapper):
     @property
     def uncached(self) -> Store:
         """The store below, without documents held in memory: it asks for every key."""
-        return uncached(self.below)
+        return self.below.uncached
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it."""
@@ -243,34 +218,9 @@ def digest_of(versions: Mapping[str, str]) -> int:
     return sum(int.from_bytes(blake2b(text, digest_size=8).digest(), "big") for text in texts) % 2**64
 
 
-def has_versions(store: Store) -> bool:
-    """Return whether values come with their versions.
-
-    Not in a store of one's own that inherits ``get_noting`` and has a ``get`` of its own, which would not be called.
-    """
-    return may_have_versions(store) and has_ability(store, ReadsVersioned) and _reads_by_it(cast("Any", type(store)))
-
-
-@lru_cache(maxsize=64)
-def _reads_by_it(kind: type) -> bool:
-    """Return whether no class overrides ``get`` below the one that has ``get_noting``, if one has."""
-    readers = [vars(each).keys() & {"get", "get_noting"} for each in kind.__mro__]
-    return not any("get_noting" in each for each in readers) or "get_noting" in next(filter(None, readers))
-
-
 def noting(store: Store, record: RecordVersion) -> Store:
     """Return the store, of those that have versions, such that `record` is called for each value that is read."""
     return _Noting(store, record)
-
-
-def version_now(store: Store, key: str) -> str | None:
-    """Return the version of a value, without reading it; ``None`` when the key is absent."""
-    return cast("ReadsVersioned", store).version(key)
-
-
-def list_versions(store: Store, prefix: str) -> Iterator[tuple[str, str]] | None:
-    """Yield every key that starts with `prefix`, and its version; ``None`` where listings do not tell versions."""
-    return store.list_versions(prefix) if has_ability(store, ListsVersions) else None
 
 
 class _Noting(StoreWrapper):
@@ -280,13 +230,11 @@ class _Noting(StoreWrapper):
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it."""
-        return cast("ReadsVersioned", self.below).get_noting(key, byte_range, self._record)
+        return self.below.get_noting(key, byte_range, self._record)
 
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         """Yield the bytes of each span in order."""
-        if has_ability(self.below, ReadsManyVersioned):
-            return self.below.get_many_noting(spans, self._record)
-        return (None if span is None else self.get(span.key, span.byte_range) for span in spans)
+        return self.below.get_many_noting(spans, self._record)
 
 
 Written = int | None
@@ -312,7 +260,7 @@ class Meter:
 
     def read_from(self, store: Store) -> Store:
         """Return the store, such that the versions of what is read are noted."""
-        if self.reads is None or not has_versions(store):
+        if self.reads is None or not store.has_versions:
             self.reads = None
             return store
         return noting(store, self.reads.record)
@@ -384,7 +332,7 @@ class MeteredStore(StoreWrapper):
                 yield part
                 del part  # before the next one is made, so that it gets the same memory
 
-        set_parts(self.below, key, counted())
+        self.below.set_parts(key, counted())
         self._record(key, size)
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
@@ -507,7 +455,7 @@ class GuardedStore(StoreWrapper):
                 del part  # before the next one is made, so that it gets the same memory
             self._guard(now=True)  # the store publishes the value when there are no more parts
 
-        set_parts(self.below, key, allowed())
+        self.below.set_parts(key, allowed())
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store a value (delete, when ``None``) if the key still has `version`."""

@@ -23,9 +23,9 @@ from chunkmill.stores.base import (
     OTHER_MEMORY,
     ByteRange,
     ByteSpan,
+    Store,
     check_key,
     check_prefix,
-    range_bounds,
 )
 from chunkmill.stores.local import JOURNAL
 from chunkmill.stores.read_ahead import get_ahead
@@ -96,7 +96,7 @@ _READ_ONLY = "the store of zarr-python was opened for reading only"
 _NO_DELETES = "the store deletes nothing, and leases of writers would stay in it: close a ZipStore before it is given"
 
 
-class ZarrPythonStore:
+class ZarrPythonStore(Store):
     """The keys of a store of zarr-python.
 
     Such a store tells no versions: `set_if` compares a digest of the value before it writes, and is atomic against
@@ -116,15 +116,12 @@ class ZarrPythonStore:
     (b'789', None, ['c/'])
     """
 
-    compares_versions = False
-
     def __init__(self, below: Any) -> None:
         self.below_zarr = below
         self.url = _url(below)
         # Icechunk and object stores have requests to wait for; a store in memory answers at once
         self._is_memory = hasattr(below, "_store_dict")
         self.is_remote = not self._is_memory
-        self.replaces_atomically = True
         self.can_list = bool(below.supports_listing)
         self._is_elsewhere = False
 
@@ -155,8 +152,7 @@ class ZarrPythonStore:
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         """Yield the bytes of each span in order; many requests at once where they cost latency."""
         if not self.is_remote:
-            for span in spans:
-                yield None if span is None else self.get(span.key, span.byte_range)
+            yield from super().get_many(spans)
             return
 
         def begin(span: ByteSpan, exact: bool) -> Future[bytes | None]:
@@ -173,7 +169,7 @@ class ZarrPythonStore:
             return await self._ask(key, None)
         if wanted.start < 0:
             data = await self._ask(key, requests.SuffixByteRequest(-wanted.start))
-            return data if data is None or wanted.length is None else self._cut(key, data, wanted)
+            return data if data is None or wanted.length is None else self.cut(key, data, wanted)
         if wanted.length == 0:
             return await self._whole(key, wanted)
         stop = None if wanted.length is None else wanted.start + wanted.length
@@ -208,11 +204,7 @@ class ZarrPythonStore:
     async def _whole(self, key: str, wanted: ByteRange) -> bytes | None:
         """Get all of a value for a range that is empty, short or refused: its size tells what is wrong."""
         value = await self._ask(key, None)
-        return None if value is None else self._cut(key, value, wanted)
-
-    def _cut(self, key: str, value: bytes, wanted: ByteRange) -> bytes:
-        start, stop = range_bounds(wanted, len(value), url=self.url, key=key)
-        return value[start:stop]
+        return None if value is None else self.cut(key, value, wanted)
 
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
         """Return a value and a digest of it."""
@@ -287,9 +279,8 @@ class ZarrPythonStore:
 
     def list_dir(self, prefix: str) -> list[str]:
         """Return the sorted names directly below `prefix`."""
-        split = (key[len(prefix) :].partition("/") for key in self.list_prefix(prefix)) if self._is_memory else None
-        if split is not None:
-            return sorted({name + slash for name, slash, _ in split})
+        if self._is_memory:
+            return super().list_dir(prefix)
         check_prefix(prefix)
         names = self._run(prefix, _gathered(lambda: self.below_zarr.list_dir(prefix.rstrip("/")))) or []
         names = [name.strip("/") for name in names]

@@ -18,14 +18,13 @@ import threading
 import time
 import weakref
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from copy import copy
 from typing import IO, Any, Self, cast
 
 from chunkmill.errors import StoreError
 from chunkmill.model.references import Reference
-from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
-from chunkmill.stores.capabilities import RecordVersion
+from chunkmill.stores.base import ByteRange, RecordVersion, Store, check_key, check_prefix, range_bounds
 from chunkmill.stores.local import JOURNAL
 from chunkmill.stores.posix_file import partial_name, replace, sweep_copies
 
@@ -37,7 +36,7 @@ _MAX_UNLIMITED_BYTES = 2**28  # where the reader says nothing (`limited_to`), of
 _MAX_RATIO = 200  # to what is stored of it; consolidated metadata of alike arrays: 58, indented 95
 
 
-class ZipStore:
+class ZipStore(Store):
     """The members of a zip file.
 
     Of two members of one name the last wins, as archivers mean it. Members with absolute names or ``..`` are not keys.
@@ -63,9 +62,7 @@ class ZipStore:
     """
 
     is_remote = False
-    replaces_atomically = True
-    compares_versions = False
-    is_archive = True
+    has_versions = is_archive = locates_values = True
 
     def __init__(self, path: str | os.PathLike[str], prefix: str = "") -> None:
         self._path = os.path.abspath(os.path.expanduser(os.fspath(path)))  # noqa: PTH100, PTH111
@@ -109,18 +106,16 @@ class ZipStore:
         other._max_member_bytes = min(n_bytes, self._max_member_bytes or n_bytes)  # noqa: SLF001
         return other
 
-    flush = close
+    def flush(self) -> None:
+        """Put what was written in place of the file."""
+        super().flush()
+        self.close()
 
     # --- reading
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a member, or a range of it."""
         return self._get(key, byte_range)[0]
-
-    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
-        """Yield the bytes of each span in order."""
-        for span in spans:
-            yield None if span is None else self.get(span.key, span.byte_range)
 
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
         """Return a member, and its place and checksum in the archive."""
@@ -218,7 +213,7 @@ class ZipStore:
         with self._writing(prefix) as archive:
             archive.remove([name for name in archive.members() if name.startswith(self._prefix + prefix)])
 
-    def sweep(self, prefix: str, *, remove: bool, recursive: bool) -> list[str]:
+    def sweep(self, prefix: str = "", *, remove: bool = True, recursive: bool = True) -> list[str]:
         """Remove the copies of the file that killed writers left next to it, and return their names."""
         found = [] if prefix or not recursive else sweep_copies(self._path, remove=remove)
         return sorted(f"../{os.path.basename(path)}" for path in found)  # noqa: PTH119
@@ -228,11 +223,6 @@ class ZipStore:
     def list_prefix(self, prefix: str) -> Iterator[str]:
         """Yield every key that starts with `prefix`."""
         yield from self._keys(prefix)
-
-    def list_dir(self, prefix: str) -> list[str]:
-        """Return the sorted names directly below `prefix`."""
-        split = (key[len(prefix) :].partition("/") for key in self._keys(prefix))
-        return sorted({name + slash for name, slash, _ in split})
 
     def _keys(self, prefix: str) -> list[str]:
         full = self._prefix + check_prefix(prefix)

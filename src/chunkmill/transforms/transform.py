@@ -32,7 +32,6 @@ from chunkmill.nodes.new_array import checked_dtype, checked_lengths, checked_na
 from chunkmill.nodes.opening import array_at
 from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.worker_memory import current_worker
-from chunkmill.stores.capabilities import uncached
 from chunkmill.transforms.blocks import ArrayAxes, Space, by_axis, halo_by_axis, joined_space
 from chunkmill.transforms.function import BlockFunction, shown_function
 from chunkmill.transforms.tasks import Boundary, SourceRegion, TransformSource, TransformTasks, sampled_dtypes
@@ -330,7 +329,7 @@ def _sources(arrays: Sequence[StoredArray], space: Space, *, by_region: bool) ->
             axes = tuple(space.names.index(name) for name in names if name is not None)
         else:
             axes = tuple(range(array.ndim))
-        read = array.with_store(uncached(array.store))
+        read = array.with_store(array.store.uncached)
         found.append(TransformSource(read, seen, ArrayAxes(array.read_layout.grid, axes, array.dtype.itemsize)))
     return found
 
@@ -495,7 +494,7 @@ def described_targets(
         if isinstance(place, Array):
             raise TypeError("the target is an Array: give its place, (url, path), with overwrite=True to replace it")
         store, path, named = open_target(place, storage_options, about.options["format"])
-        store = stores.setdefault(store.url, uncached(store))
+        store = stores.setdefault(store.url, store.uncached)
         documents_format = format_of_store(store, named or format_above(store, path.strip("/")))
         path = documents_format.normalize_path(path)
         for _, other in found:

@@ -26,8 +26,6 @@ from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.replacing import Replacement, StagedNode
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
-from chunkmill.stores.capabilities import flush
-from chunkmill.stores.transactions import has_transactions
 
 __all__ = [
     "ATTRIBUTE",
@@ -99,7 +97,7 @@ class Publication:
         is_new_root = self.documents_format.group_keys("")[0] in own
         has_consolidated = self.documents_format.consolidated_key("") is not None and self.consolidated is not False
         # every commit of others would conflict with it
-        has_consolidated &= bool(self.consolidated) or not has_transactions(self.store)
+        has_consolidated &= bool(self.consolidated) or not self.store.has_transactions
         if not self.path and has_consolidated:
             every = {key: value for each in (own, *below.values()) for key, value in each.items()}
             own = {**own, **self.documents_format.emit_consolidated("", every)}
@@ -113,7 +111,7 @@ class Publication:
                 publish(above, below=below, again=True)
                 publish({key: own[key] for key in own if key in last})  # of equal ones in Zarr v2 one may be another's
         self._consolidate(is_needed=bool(self.path) and is_new_root and has_consolidated)
-        flush(self.store)
+        self.store.flush()
 
     def add(self, nodes: Mapping[str, Mapping[str, bytes]], attributes: Mapping[str, Attributes]) -> None:
         """Make new arrays and groups visible in the group, and add attributes to groups.
@@ -131,7 +129,7 @@ class Publication:
         if nodes or attributes:
             refresh_consolidated(self.store, self.documents_format, [*nodes, *attributes])
         self._consolidate(is_needed=False)
-        flush(self.store)
+        self.store.flush()
 
     def append(self, dim: str, growth: Sequence[Growth], seen: Mapping[str, UnfinishedAppend]) -> None:
         """Make appended elements visible: all arrays at once to readers that know of unfinished appends."""
@@ -154,7 +152,7 @@ class Publication:
         refresh_consolidated(self.store, self.documents_format, paths, edit=without_attribute)
         self._change_attributes(self.path, _unmarked)
         self._consolidate(is_needed=False)
-        flush(self.store)
+        self.store.flush()
 
     def _pending(self, dim: str, growth: Sequence[Growth]) -> dict[str, UnfinishedAppend]:
         """Return the attribute of each group: of the written one for all arrays, of others for their own."""

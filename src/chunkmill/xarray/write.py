@@ -42,9 +42,7 @@ from chunkmill.runtime.cluster_tasks import sync_other_machines
 from chunkmill.runtime.preflight import check_writers
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
-from chunkmill.stores.capabilities import make_durable
 from chunkmill.stores.places import place_of
-from chunkmill.stores.transactions import one_commit
 from chunkmill.xarray.publication import Publication
 from chunkmill.xarray.reservation import reserved_additions, reserved_group
 from chunkmill.xarray.write_plan import (
@@ -231,7 +229,7 @@ def write_dataset(
     url, path, format, adapter = place_of(url, path, format)  # noqa: A001
     store = open_target_store(url, storage_options)
     with ExitStack() as held:
-        held.enter_context(one_commit(store, f"write a dataset to {path!r}"))
+        held.enter_context(store.transaction(f"write a dataset to {path!r}"))
         groups = labelled_groups(ds, path.strip("/"), encoding, store.url)
         must_exist = region is not None or append_dim is not None
         root = open_existing(store, groups[0].path, "r+" if must_exist else mode, StoredGroup, adapter)
@@ -332,7 +330,7 @@ def _sync(store: Store, *, compute: bool) -> None:
     """Sync the chunks that are appended: the documents that make them visible replace others, and are synced (P11)."""
     client = Scheduler().client if compute else None  # a task of its own cannot ask
     sync_other_machines([store], client, f"append to {store.url}")
-    make_durable(store)
+    store.sync()
 
 
 def _finish(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
+from chunkmill.stores.base import ByteRange, Store, check_key, check_prefix
 
 __all__ = ["SqliteStore"]
 
@@ -16,12 +16,11 @@ _TABLE = "CREATE TABLE IF NOT EXISTS chunks (key TEXT PRIMARY KEY, value BLOB, v
 _PUT = "INSERT OR REPLACE INTO chunks VALUES (?, ?, abs(random()))"
 
 
-class SqliteStore:
+class SqliteStore(Store):
     """Keys and values as rows of a table; every request is a transaction."""
 
     is_remote = False
     compares_versions = True
-    replaces_atomically = True
 
     def __init__(self, path: str) -> None:
         self.path = str(Path(path).absolute())
@@ -44,15 +43,7 @@ class SqliteStore:
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value or a range of it."""
         value, _ = self.get_versioned(key)
-        if value is None or byte_range is None:
-            return value
-        start, stop = range_bounds(byte_range, len(value), url=self.url, key=key)
-        return value[start:stop]
-
-    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
-        """Yield the bytes of each span in order."""
-        for span in spans:
-            yield None if span is None else self.get(span.key, span.byte_range)
+        return None if value is None else self.cut(key, value, byte_range)
 
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Store a value."""
@@ -94,8 +85,3 @@ class SqliteStore:
         """Yield the keys that start with `prefix`."""
         ask = "SELECT key FROM chunks WHERE substr(key, 1, ?) = ?"
         yield from (key for (key,) in self._run((ask, (len(check_prefix(prefix)), prefix)))[0])
-
-    def list_dir(self, prefix: str) -> list[str]:
-        """Return the sorted names directly below `prefix`."""
-        names = (key[len(prefix) :].partition("/") for key in self.list_prefix(prefix))
-        return sorted({name + slash for name, slash, _ in names})

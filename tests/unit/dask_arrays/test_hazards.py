@@ -13,6 +13,7 @@ from chunkmill.array.local_locks import local_lock
 from chunkmill.dask_arrays.hazards import canonical_location, check_not_read, locations_read
 from chunkmill.dask_arrays.write import write_graph
 from chunkmill.errors import JobError
+from chunkmill.stores.base import Store
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -86,7 +87,7 @@ def test_a_search_goes_on_after_a_task_that_cannot_be_pickled(array):
 class DeletesFirst(MemoryStore):
     """As an object store does: nothing is renamed."""
 
-    stage = swap_in = can_replace = replace_prefix = pin = None
+    stage, can_rename, can_replace = Store.stage, Store.can_rename, Store.can_replace
 
 
 @pytest.mark.parametrize("is_optimized", [False, True])

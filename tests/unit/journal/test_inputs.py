@@ -1,5 +1,7 @@
 """Marks of what tasks would read now: the same, asked for key by key and listed."""
 
+from types import SimpleNamespace
+
 import pytest
 from support.recording import RecordingStore
 
@@ -43,6 +45,6 @@ def test_the_mark_is_that_of_what_is_read(store, specs):
 
 
 def test_of_a_store_without_versions_nothing_is_known(store):
-    store.below = object()
+    store.below = SimpleNamespace(has_versions=False)
     assert digest_now(inputs, store, [0]) is None
     assert digest_now(inputs, store, []) == 0

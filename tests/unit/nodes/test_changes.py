@@ -7,7 +7,6 @@ import pytest
 import chunkmill as cm
 from chunkmill.errors import AlignmentError, ChunkError, JobError, RegionError, StoreError
 from chunkmill.journal.lease import leased
-from chunkmill.stores.capabilities import stage, swap_in
 from chunkmill.stores.memory import MemoryStore
 
 TRANSPOSED = [
@@ -259,11 +258,11 @@ def test_an_array_that_replaces_it_meanwhile_gets_nothing(change):
 
         def set_if(self, key, value, version, **pin):
             if self.begun and key.startswith("g/a/") and pin:
-                elsewhere, staged, self.begun = MemoryStore(), stage(self, "g/a/"), False
+                elsewhere, staged, self.begun = MemoryStore(), self.stage("g/a/"), False
                 make(elsewhere)[0][...] = -values  # another writer, who had looked before there was this one
                 for name in elsewhere.list_prefix("g/a/"):
                     staged.set(name.removeprefix("g/a/"), elsewhere.get(name))
-                swap_in(self, "g/a/", staged)
+                self.swap_in("g/a/", staged)
             return super().set_if(key, value, version, **pin)
 
     store = Meanwhile()

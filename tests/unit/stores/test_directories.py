@@ -7,7 +7,6 @@ from support.systems import NEEDS_PINS
 
 from chunkmill.errors import StoreError
 from chunkmill.stores import directories, posix_file
-from chunkmill.stores.capabilities import can_replace, pinned, replace_prefix, stage, swap_in
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -24,11 +23,11 @@ class TestSwap:
     def check(self, store, prefix):
         store.set(f"{prefix}old/0", b"old")
         store.set("other", b"other")
-        staged = stage(store, prefix)
+        staged = store.stage(prefix)
         staged.set("new/0", b"new")
         assert store.get(f"{prefix}old/0") == b"old"
         assert not [key for key in store.list_prefix("") if key.endswith("new/0")]
-        swap_in(store, prefix, staged)
+        store.swap_in(prefix, staged)
         assert store.get(f"{prefix}new/0") == b"new"
         assert store.get(f"{prefix}old/0") is None
         assert store.get("other") == (b"other" if prefix else None)
@@ -43,10 +42,10 @@ class TestSwap:
 
     def test_where_nothing_is_there_any_more(self, local, prefix):
         local.set(f"{prefix}old", b"old")
-        staged = stage(local, prefix)
+        staged = local.stage(prefix)
         staged.set("new", b"new")
         local.delete_prefix(prefix)
-        swap_in(local, prefix, staged)
+        local.swap_in(prefix, staged)
         assert local.get(f"{prefix}new") == b"new"
 
 
@@ -57,23 +56,23 @@ class TestReplacePrefix:
     def check(self, store, prefix):
         store.set(f"{prefix}old/0", b"old")
         store.set("other", b"other")
-        assert can_replace(store, prefix)
+        assert store.can_replace(prefix)
         with pytest.raises(StoreError, match="others have ended this"):
-            replace_prefix(store, prefix, ".job/new/", "mark")
+            store.replace_prefix(prefix, ".job/new/", "mark")
         store.set(".job/new/0/1", b"new")
         with pytest.raises(StoreError, match="others have ended this"):  # of a client that is late
-            replace_prefix(store, prefix, ".job/new/", "mark")
+            store.replace_prefix(prefix, ".job/new/", "mark")
         assert store.get(f"{prefix}old/0") == b"old"
         store.set(".job/new/mark", b"")
         with pytest.raises(StoreError, match="others have ended this"):  # they are deleting it
-            replace_prefix(store, prefix, ".job/new/", "mark")
+            store.replace_prefix(prefix, ".job/new/", "mark")
         assert store.get(f"{prefix}old/0") == b"old"
         store.set(".job/new/mark", b"run")
-        replace_prefix(store, prefix, ".job/new/", "mark")
+        store.replace_prefix(prefix, ".job/new/", "mark")
         mine = {f"{prefix}0/1", f"{prefix}mark"}
         assert set(store.list_prefix("")) == mine | ({"other"} if prefix else set())
         store.set(".job/new/0/1", b"late")
-        replace_prefix(store, prefix, ".job/new/", "mark")  # again: nothing happens
+        store.replace_prefix(prefix, ".job/new/", "mark")  # again: nothing happens
         assert store.get(f"{prefix}0/1") == b"new"
         assert set(store.list_prefix("")) == mine | ({"other"} if prefix else set())
 
@@ -89,7 +88,7 @@ class TestReplacePrefix:
         local.set(".job/new/mark", b"run")
         if prefix:
             local.delete_prefix("g/")
-        replace_prefix(local, prefix, ".job/new/", "mark")
+        local.replace_prefix(prefix, ".job/new/", "mark")
         assert list(local.list_prefix(prefix)) == [f"{prefix}mark"]
 
 
@@ -137,23 +136,15 @@ def test_links_are_told_from_directories(tmp_path):
 def test_what_dead_writers_left(tmp_path, monkeypatch):
     (tmp_path / "store").mkdir()
     store = LocalStore(tmp_path / "store")
-    dead, alive = stage(store, ""), stage(store, "")
+    dead, alive = store.stage(""), store.stage("")
     dead.set("x", b"")
     pid = f"-{os.getpid()}."
     left = next(entry for entry in tmp_path.iterdir() if pid in entry.name)
     left.rename(left.with_name(left.name.replace(pid, "-4194305.")))  # above Linux's largest number of a process
     alive.set("x", b"")
-    stage(store, "")
+    store.stage("")
     assert sum(pid in entry.name for entry in tmp_path.iterdir()) == 1
     assert not [entry for entry in tmp_path.iterdir() if "-4194305." in entry.name]
-
-
-def test_stores_that_cannot():
-    class Plain:
-        url = "plain://"
-
-    assert stage(Plain(), "") is None
-    assert not can_replace(Plain(), "")
 
 
 @pytest.fixture(params=["memory", "local"])
@@ -173,7 +164,7 @@ def _swap(store):
 @pytest.mark.parametrize("change", [_swap, lambda store: store.delete_prefix("a/")], ids=["replaced", "deleted"])
 @pytest.mark.parametrize("store", ["memory", pytest.param("local", marks=NEEDS_PINS)], indirect=True)
 def test_writes_end_with_their_tree(store, change):
-    tree = pinned(store, "a/")
+    tree = store.pin("a/")
     tree.set("a/c/1", b"1")
     version = tree.get_versioned("a/c/1")[1]
     assert tree.set_if("a/c/1", b"2", version)
@@ -197,7 +188,7 @@ def test_writes_end_with_their_tree(store, change):
 
 
 def test_keys_elsewhere_are_those_of_the_store(store):
-    tree = pinned(store, "a/")
+    tree = store.pin("a/")
     tree.set("b", b"new")
     assert store.get("b") == tree.get("b") == b"new"
     assert tree.url == store.url
@@ -207,15 +198,15 @@ def test_keys_elsewhere_are_those_of_the_store(store):
 def test_a_tree_is_deleted_only_where_it_has_its_name(tmp_path):
     store = LocalStore(tmp_path / "s")
     store.set("a/doc", b"old")
-    tree = pinned(store, "a/")
+    tree = store.pin("a/")
     _swap(store)
     tree.delete_prefix("a/")
     assert store.get("a/doc") == b"new"
-    pinned(store, "a/").delete_prefix("a/")
+    store.pin("a/").delete_prefix("a/")
     assert list(store.list_prefix("")) == []
-    pinned(store, "a/").delete_prefix("a/")
+    store.pin("a/").delete_prefix("a/")
 
 
 def test_a_directory_that_is_not_there_is_not_pinned(tmp_path):
     store = LocalStore(tmp_path / "s")
-    assert pinned(store, "a/") is store
+    assert store.pin("a/") is store

@@ -8,7 +8,6 @@ import pytest
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan
-from chunkmill.stores.capabilities import check_store
 from chunkmill.stores.icechunk_session import FORK, Place
 from chunkmill.stores.icechunk_store import IcechunkStore
 from chunkmill.stores.local import LocalStore
@@ -50,10 +49,6 @@ def fail_after(store, change):
 
 def n_commits(repository):
     return len(list(repository.ancestry(branch="main"))) - 1
-
-
-def test_it_is_complete(store):
-    check_store(store)
 
 
 def test_a_transaction_is_one_commit(store, repository):

@@ -2,25 +2,19 @@
 
 import contextlib
 
+import numpy as np
 import pytest
 
+import chunkmill as cm
+from chunkmill.stores.base import joined_changes
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.transactions import (
-    changes_taken,
-    check_computed_now,
-    declare,
-    has_transactions,
-    joined,
-    one_commit,
-    snapshot_of,
-)
 from chunkmill.stores.wrapper import Meter, MeteredStore
 
 
 class Committing(MemoryStore):
     """A store that says what it was asked for."""
 
-    commits = True
+    commits = has_transactions = True
     snapshot = "now"
 
     def __init__(self):
@@ -49,31 +43,33 @@ class Text:
         return Text(self.text + "".join(each.text for each in others))
 
 
-def test_abilities_are_found_through_wrappers():
+def test_wrappers_pass_them_on():
     store = Committing()
     wrapped = MeteredStore(store, Meter())
-    assert has_transactions(wrapped)
-    with one_commit(wrapped, "a job"):
-        declare(wrapped, {"a/zarr.json": b"{}"}, "a/c/0")
+    assert wrapped.has_transactions
+    assert wrapped.commits
+    with wrapped.transaction("a job"):
+        wrapped.declare({"a/zarr.json": b"{}"}, "a/c/0")
     assert store.said == ["a job", ({"a/zarr.json": b"{}"}, "a/c/0"), "committed"]
-    with changes_taken(wrapped) as taken:
+    with wrapped.changes_taken() as taken:
         assert taken() == "changes"
-    assert snapshot_of(wrapped) == "now"
+    assert wrapped.snapshot == "now"
+    array = cm.create_array(MemoryStore(), shape=4, dtype="i4").stored.with_store(store)
     with pytest.raises(ValueError, match="compute=False"):
-        check_computed_now(wrapped)
+        cm.to_store(np.zeros(4), cm.Array(array), region=(slice(0, 4),), compute=False)
 
 
 def test_other_stores_have_none():
     store = MemoryStore()
-    with one_commit(store, "a job"), changes_taken(store) as taken:
-        declare(store, {"a/zarr.json": b"{}"}, "a/c/0")
+    with store.transaction("a job"), store.changes_taken() as taken:
+        store.declare({"a/zarr.json": b"{}"}, "a/c/0")
     assert taken() is None
     assert not list(store.list_prefix(""))
-    assert snapshot_of(store) is None
-    check_computed_now(store)
+    assert store.snapshot is None
+    assert not store.commits
 
 
 def test_changes_are_joined():
-    assert joined([None, None]) is None
-    assert joined([None, Text("a")]).text == "a"
-    assert joined([Text("a"), None, Text("b"), Text("c")]).text == "abc"
+    assert joined_changes([None, None]) is None
+    assert joined_changes([None, Text("a")]).text == "a"
+    assert joined_changes([Text("a"), None, Text("b"), Text("c")]).text == "abc"

@@ -22,7 +22,6 @@ from chunkmill.errors import ChunkError, StoreError
 from chunkmill.stores import posix_file
 from chunkmill.stores import zip as zip_module
 from chunkmill.stores.base import ByteRange
-from chunkmill.stores.capabilities import limited_to
 from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.zip import ZipStore
 
@@ -202,7 +201,7 @@ def test_readers_limit_what_is_decompressed(path, open_limited):
         archive.writestr("k", bytes(10_001))
         archive.writestr("stored", bytes(10_001), zipfile.ZIP_STORED)
         archive.writestr("small", bytes(10_000))
-    store = limited_to(open_limited(path), 10_000)
+    store = open_limited(path).limited_to(10_000)
     for again in (store, pickle.loads(pickle.dumps(store))):
         assert again.get("small") == bytes(10_000)
         with pytest.raises(StoreError, match=r"'k'.*decompresses to 10001 bytes, expected at most 10000"):

@@ -58,7 +58,6 @@ from chunkmill.model.grid import ChunkGrid
 from chunkmill.runtime.stage import MAX_TASK_BYTES, MAX_TASK_KEYS, Stage, TaskSpecs
 from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import innermost, is_archive
 from chunkmill.stores.open import open_plain_store
 
 __all__ = ["Settings", "estimate_rechunk", "explain_strategy", "plan_array_parts", "plan_array_rechunk"]
@@ -91,8 +90,8 @@ class Settings:
 
     def separate_store(self, target: Store) -> Store | None:
         """Return the store for intermediate files, where it is not the target's: of a zip file, its folder."""
-        if self.intermediate is None and is_archive(target):
-            return open_plain_store(innermost(target).url.rpartition("::")[2].rpartition("/")[0])
+        if self.intermediate is None and target.is_archive:
+            return open_plain_store(target.innermost.url.rpartition("::")[2].rpartition("/")[0])
         return self.intermediate
 
 

@@ -1,4 +1,4 @@
-"""What stores of a user's own get: an ability for each method, a default without it, wrappers looked through."""
+"""Abilities of stores: what holds without them, what wrappers pass on, and what a store of one's own must have."""
 
 import zipfile
 
@@ -7,36 +7,34 @@ import pytest
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.stores import capabilities
-from chunkmill.stores.base import ByteRange
-from chunkmill.stores.capabilities import WritesParts
+from chunkmill.errors import StoreError
+from chunkmill.model.reference_builder import ReferenceBuilder
+from chunkmill.stores.base import ByteRange, Store
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
 from chunkmill.stores.posix_file import PARTIAL_SUFFIX, _place
+from chunkmill.stores.reference import ReferenceStore
 from chunkmill.stores.remembered import OverlayStore
 from chunkmill.stores.wrapper import Meter, MeteredStore
 from chunkmill.stores.zip import ZipStore
 
 
-class OwnStore(RecordingStore):
-    """A user's: it wraps nothing that has an ability, inherits none, and has some by their names."""
+class OwnStore(MemoryStore):
+    """A user's, with abilities of its own."""
+
+    writes_parts = True
 
     def __init__(self, can_list=True):
-        super().__init__(MemoryStore())
+        super().__init__()
         self.can_list = can_list
         self.n_flushed = 0
         self.swept = []
 
-    def __getattribute__(self, name):
-        if name == "below":
-            raise AttributeError(name)
-        return super().__getattribute__("below" if name == "held" else name)
-
     def flush(self):
         self.n_flushed += 1
 
-    def sweep(self, prefix, *, remove, recursive):
+    def sweep(self, prefix="", *, remove=True, recursive=True):
         self.swept.append((prefix, remove, recursive))
         return ["a/half-written"]
 
@@ -47,16 +45,7 @@ class OwnStore(RecordingStore):
         yield prefix + "a", 7
 
     def set_parts(self, key, parts):
-        self.held.set(key, b"<" + b"".join(parts) + b">")
-
-    def list_dir(self, prefix):
-        return self.held.list_dir(prefix)
-
-    def get(self, key, byte_range=None):
-        return self.held.get(key, byte_range)
-
-    def get_many(self, spans):
-        return self.held.get_many(spans)
+        self.set(key, b"<" + b"".join(parts) + b">")
 
 
 def wrapped(store):
@@ -67,37 +56,37 @@ def wrapped(store):
 def test_own_abilities(around):
     own = OwnStore()
     store = around(own)
-    capabilities.flush(store)
+    store.flush()
     assert own.n_flushed == 1
-    assert capabilities.sweep_partial_files(store, "a/", remove=False) == ["a/half-written"]
+    assert store.sweep("a/", remove=False) == ["a/half-written"]
     assert own.swept == [("a/", False, True)]
-    assert capabilities.explain_absence(store) == "the tape is not mounted"
-    assert not capabilities.is_archive(store)
-    assert list(capabilities.list_sizes(store, "x/")) == [("x/a", 7)]
-    assert capabilities.can_list(store)
-    assert not capabilities.can_list(around(OwnStore(can_list=False)))
-    assert capabilities.innermost(store) is own
+    assert store.explain_absence() == "the tape is not mounted"
+    assert not store.is_archive
+    assert list(store.list_sizes("x/")) == [("x/a", 7)]
+    assert store.can_list
+    assert not around(OwnStore(can_list=False)).can_list
+    assert store.innermost is own
 
 
 def test_without_abilities():
     store = MemoryStore()
     store.set("a/b", b"value")
-    capabilities.flush(store)
-    assert capabilities.sweep_partial_files(store) == []
-    assert capabilities.explain_absence(store) is None
-    assert not capabilities.is_archive(store)
-    assert capabilities.is_archive(wrapped(ZipStore("x.zip")))
-    assert capabilities.can_list(store)
-    assert list(capabilities.list_sizes(store, "a/")) == [("a/b", None)]
-    assert capabilities.innermost(store) is capabilities.uncached(store) is store
-    capabilities.set_parts(store, "c", iter([b"1", b"2"]))
+    store.flush()
+    assert store.sweep() == []
+    assert store.explain_absence() is None
+    assert not store.is_archive
+    assert wrapped(ZipStore("x.zip")).is_archive
+    assert store.can_list
+    assert list(store.list_sizes("a/")) == [("a/b", None)]
+    assert store.innermost is store.uncached is store
+    store.set_parts("c", iter([b"1", b"2"]))
     assert store.get("c") == b"12"
 
 
 def test_parts():
     own = OwnStore()
-    assert isinstance(own, WritesParts)
-    assert not isinstance(MemoryStore(), WritesParts)
+    assert own.writes_parts
+    assert not MemoryStore().writes_parts
     meter = Meter()
     MeteredStore(own, meter).set_parts("k", iter([b"1", b"2"]))
     assert own.get("k") == b"<12>"
@@ -115,7 +104,7 @@ def test_documents_from_memory_alone_ask_nothing_below():
     store = OverlayStore({"a/.zarray": b"{}"}, below, frozenset({".zarray"}))
     assert list(store.get_many([cm.stores.base.ByteSpan("a/.zarray"), None])) == [b"{}", None]
     assert below.log == []
-    assert capabilities.uncached(store) is below
+    assert store.uncached is below
 
 
 def test_files_below_a_wrapper_are_swept(tmp_path):
@@ -124,8 +113,8 @@ def test_files_below_a_wrapper_are_swept(tmp_path):
     nobody = 2**22 + 1  # above the highest process id
     left = f"a/.b.{_place()}-{nobody}.{'0' * 32}{PARTIAL_SUFFIX}"
     (tmp_path / left).write_bytes(b"half")
-    assert capabilities.sweep_partial_files(wrapped(store), remove=False) == [left]
-    assert capabilities.sweep_partial_files(wrapped(store), "a/") == [left]
+    assert wrapped(store).sweep(remove=False) == [left]
+    assert wrapped(store).sweep("a/") == [left]
     assert not (tmp_path / left).exists()
 
 
@@ -137,7 +126,7 @@ def test_a_zip_file_below_consolidated_metadata_is_flushed(tmp_path):
     group = cm.open_group(ZipStore(tmp_path / "x.zip"), mode="r+")
     assert isinstance(group.store, OverlayStore)
     group.store.set("late", b"")
-    capabilities.flush(group.store)
+    group.store.flush()
     assert "late" in zipfile.ZipFile(tmp_path / "x.zip").namelist()
 
 
@@ -148,23 +137,28 @@ def test_a_store_that_reads_into_no_array_gives_bytes(tmp_path):
         (wrapped(LocalStore(tmp_path)), bytes),
     ):
         store.set("k", b"12345678")
-        found = capabilities.get_writable(store, "k", ByteRange(2, 3))
+        found = store.get_writable("k", ByteRange(2, 3))
         assert isinstance(found, kind)
         assert bytes(found) == b"345"
 
 
-class TestAStoreIsCheckedWhenItIsOpened:
-    def test_a_method_of_every_store_that_is_missing(self):
-        class Short:
-            url, is_remote = "own://", False
-            get = get_many = set = set_if = size = delete = delete_prefix = list_dir = staticmethod(lambda *_: None)
-            get_versioned = staticmethod(lambda key: (None, None))
+def test_a_store_without_a_method_of_every_store_cannot_be_made():
+    class Short(Store):
+        url, is_remote = "own://", False
+        get = get_many = set = set_if = size = delete = delete_prefix = list_dir = get_versioned = print
 
-        with pytest.raises(TypeError, match="it has no list_prefix"):
-            open_store(Short())
+    with pytest.raises(TypeError, match="list_prefix"):
+        Short()
 
-    @pytest.mark.parametrize(
-        "store", [OwnStore(), MemoryStore(), LocalStore("x"), ZipStore("x.zip"), wrapped(OwnStore())]
-    )
-    def test_a_complete_one_is_returned(self, store):
-        assert open_store(store) is store
+
+def test_what_is_no_store_is_refused():
+    with pytest.raises(TypeError, match="a store is named by"):
+        open_store(object())
+    own = OwnStore()
+    assert open_store(own) is own
+
+
+def test_what_a_store_cannot_do_is_an_error():
+    for call in (lambda store: store.swap_in("a/", store), lambda store: store.replace_prefix("a/", "b/", "mark")):
+        with pytest.raises(StoreError, match="ReferenceStore cannot replace at once"):
+            call(wrapped(ReferenceStore(ReferenceBuilder().build())))
