@@ -15,7 +15,7 @@ MOST = {  # room: (code lines, files that hold code)
     "dask_arrays": (2519, 14),
     "display": (380, 3),
     "face": (514, 5),
-    "formats": (3627, 19),
+    "formats": (3441, 17),
     "jobs": (918, 6),
     "journal": (1144, 10),
     "model": (2413, 10),

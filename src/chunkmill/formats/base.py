@@ -1,4 +1,4 @@
-"""Protocol of formats: pure functions between documents and the model.
+"""Common ground of formats: pure functions between documents and the model.
 
 Bytes in, dataclasses out. A format never sees a store, a codec object or dask. Documents are keyed by full store key.
 """
@@ -9,10 +9,11 @@ import json
 import re
 import reprlib
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from json.encoder import encode_basestring
 from math import isfinite, isnan
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata
@@ -23,13 +24,13 @@ __all__ = [
     "Format",
     "FormatName",
     "ParsedDocument",
-    "WithoutConsolidated",
     "WritableFormatName",
     "check_attributes",
     "check_chunk_shape",
     "check_shape",
     "described_once",
     "emit_json",
+    "get_attributes",
     "get_member",
     "is_blank",
     "is_json",
@@ -53,138 +54,138 @@ MAX_SIZE = 2**63 - 1
 """Longest axis, and longest chunk: what every peer's integers hold."""
 
 
-class Format(Protocol):
+class Format(ABC):
     """One storage format, perhaps configured by documents at the root of a store.
 
-    An instance is immutable and picklable.
+    An instance is immutable and picklable. What most formats have in common is said here; one that is not written says
+    nothing of emitting.
     """
+
+    __slots__ = ()
 
     name: ClassVar[str]
     """Name of the format for users: ``"zarr2"``, ``"zarr3"``, ``"zarr3-draft"``, ``"n5"``."""
 
-    default_codecs: ClassVar[str]
+    default_codecs: ClassVar[str] = "default"
     """Meaning of ``codecs="default"``: a compressor that every reader of the format has."""
 
-    masks_fill_value: ClassVar[bool]
+    masks_fill_value: ClassVar[bool] = False
     """Whether xarray takes the fill value for netCDF's ``_FillValue``, that of missing elements, by default."""
 
-    has_xarray_engine: ClassVar[bool]
+    has_xarray_engine: ClassVar[bool] = False
     """``engine="zarr"``, which xarray brings, opens it."""
 
-    has_numcodecs: ClassVar[bool]
+    has_numcodecs: ClassVar[bool] = False
     """Codecs are stored as numcodecs' configurations, filters and one compressor."""
 
-    names_in_axes: ClassVar[bool]
+    names_in_axes: ClassVar[bool] = False
     """Dimension names are read from the attribute ``axes``, fastest axis first."""
 
-    has_bool: ClassVar[bool]
+    has_bool: ClassVar[bool] = True
     """There is a data type for booleans; else xarray's netCDF convention (int8 and an attribute) stores them."""
 
-    has_fill_value: ClassVar[bool]
+    has_fill_value: ClassVar[bool] = True
     """Absent chunks have a fill value of the array's own; else they are zeros."""
 
-    level_metadata: ClassVar[str | None]
+    level_metadata: ClassVar[str | None] = None
     """Convention by which multiscale images are described: a version of OME-Zarr, ``"n5-viewer"``, or ``None``."""
+
+    node_keys_known: ClassVar[bool] = True
+    """The keys of nodes are known before the documents at the root were read."""
+
+    implicit_groups: ClassVar[bool] = False
+    """A prefix with anything below it is a group without any document."""
+
+    empty_groups: ClassVar[bool] = False
+    """An empty folder is a group too, where groups need no document."""
+
+    document_names: ClassVar[frozenset[str]] = frozenset()
+    """Last segments of the keys that are documents: what consolidated metadata answer for."""
+
+    default_chunk_keys: ClassVar[ChunkKeyEncoding]
+    """Chunk key encoding of new arrays."""
 
     def normalize_path(self, path: str) -> str:
         """Return the canonical form of a node's path (no slashes at the ends), or raise `MetadataError`."""
+        return normalize_path(path)
 
     def root_keys(self) -> tuple[str, ...]:
         """Keys of documents at the root of a store that configure the format; none for most."""
+        return ()
 
-    def configured(self, documents: Mapping[str, bytes]) -> Format | None:
+    def configured(self, documents: Mapping[str, bytes]) -> Format | None:  # noqa: ARG002 - of others
         """Return this format as the root documents want it; ``None`` when they say the store is of another one."""
+        return self
 
     def emit_root(self) -> dict[str, bytes]:
         """Return the documents that a new store of this format needs at its root, besides a group's own."""
+        return {}
 
+    @abstractmethod
     def array_keys(self, path: str) -> tuple[str, ...]:
         """Keys of an array's documents, the required one first."""
 
     def group_keys(self, path: str) -> tuple[str, ...]:
         """Keys of a group's documents, the required one first."""
+        return self.array_keys(path)
 
     def chunk_prefix(self, path: str) -> str:
         """Return what stands before the chunk key in the store keys of an array: ``"path/"``, ``"data/path/"``."""
+        return f"{path}/" if path else ""
 
+    def list_prefixes(self, path: str) -> tuple[str, ...]:
+        """Prefixes below which the names of the children of the group at `path` are listed."""
+        return (self.chunk_prefix(path),)
+
+    def child_name(self, path: str, prefix: str, name: str) -> str | None:  # noqa: ARG002 - of others
+        """Return the child that `name`, listed below `prefix`, may be of; ``None`` when it is none."""
+        child = name.removesuffix("/")
+        return None if child in {name, "", ".", ".."} else child
+
+    @abstractmethod
     def parse_array(self, path: str, documents: Mapping[str, bytes]) -> ArrayMetadata | None:
         """Parse the array at `path`; ``None`` when the documents there describe no array.
 
         Raises `MetadataError` where they describe one wrongly.
         """
 
-    def emit_array(self, path: str, metadata: ArrayMetadata) -> dict[str, bytes]:
-        """Return the documents of an array; `UnsupportedFeature` for what the format cannot hold."""
-
+    @abstractmethod
     def parse_group(self, path: str, documents: Mapping[str, bytes]) -> GroupMetadata | None:
         """Parse the group at `path`; ``None`` when there is none by its documents."""
 
-    def emit_group(self, path: str, metadata: GroupMetadata) -> dict[str, bytes]:
-        """Return the documents of a group."""
+    def emit_array(self, path: str, metadata: ArrayMetadata) -> dict[str, bytes]:  # noqa: ARG002
+        """Return the documents of an array; `UnsupportedFeature` for what the format cannot hold."""
+        raise self._read_only()
 
-    def adapt(self, metadata: ArrayMetadata, path: str = "") -> ArrayMetadata:
+    def emit_group(self, path: str, metadata: GroupMetadata) -> dict[str, bytes]:  # noqa: ARG002
+        """Return the documents of a group."""
+        raise self._read_only()
+
+    def adapt(self, metadata: ArrayMetadata, path: str = "") -> ArrayMetadata:  # noqa: ARG002
         """Return a description as this format makes it: its chunk keys, its way to store edges, its codecs.
 
         `metadata` may come from users or from another format, and goes to `path`, which errors name. What would be
         lost raises `UnsupportedFeature`.
         """
+        raise self._read_only()
 
-    def list_prefixes(self, path: str) -> tuple[str, ...]:
-        """Prefixes below which the names of the children of the group at `path` are listed."""
+    def _read_only(self) -> UnsupportedFeature:
+        hint = "it is read only: write 'zarr3', or 'zarr3-draft'"
+        return UnsupportedFeature(format=self.name, feature="writing", hint=hint)
 
-    def child_name(self, path: str, prefix: str, name: str) -> str | None:
-        """Return the child that `name`, listed below `prefix`, may be of; ``None`` when it is none."""
-
-    @property
-    def node_keys_known(self) -> bool:
-        """Return whether the keys of nodes are known before the documents at the root were read."""
-
-    @property
-    def default_chunk_keys(self) -> ChunkKeyEncoding:
-        """Chunk key encoding of new arrays."""
-
-    def consolidated_key(self, path: str) -> str | None:
+    def consolidated_key(self, path: str) -> str | None:  # noqa: ARG002 - of others
         """Return the key of consolidated metadata at the group at `path`; ``None``: the format has none."""
+        return None
 
-    def parse_consolidated(self, path: str, value: bytes) -> dict[str, bytes] | None:
+    def parse_consolidated(self, path: str, value: bytes) -> dict[str, bytes] | None:  # noqa: ARG002 - of others
         """Return the documents in the consolidated metadata at `path`, by full store key; ``None`` without any.
 
         Raises `MetadataError` where they are malformed or lead out of the group.
         """
+        return None
 
-    def emit_consolidated(self, path: str, documents: Mapping[str, bytes]) -> dict[str, bytes]:
+    def emit_consolidated(self, path: str, documents: Mapping[str, bytes]) -> dict[str, bytes]:  # noqa: ARG002
         """Return the documents that hold `documents`, those of the group at `path` and below, consolidated."""
-
-    @property
-    def document_names(self) -> frozenset[str]:
-        """Last segments of the keys that are documents: what consolidated metadata answer for."""
-
-    @property
-    def empty_groups(self) -> bool:
-        """Return whether an empty folder is a group too, where groups need no document."""
-
-    @property
-    def implicit_groups(self) -> bool:
-        """Return whether a prefix with anything below it is a group without any document."""
-
-
-class WithoutConsolidated:
-    """Members of `Format` for formats that have no consolidated metadata, or whose are not used."""
-
-    __slots__ = ()
-
-    name: ClassVar[str]
-
-    def consolidated_key(self, path: str) -> str | None:  # noqa: ARG002 - Format
-        """Return ``None``: there is no such document."""
-        return None
-
-    def parse_consolidated(self, path: str, value: bytes) -> dict[str, bytes] | None:  # noqa: ARG002 - Format
-        """Return ``None``: there is no such document."""
-        return None
-
-    def emit_consolidated(self, path: str, documents: Mapping[str, bytes]) -> dict[str, bytes]:  # noqa: ARG002 - Format
-        """Raise `UnsupportedFeature`."""
         raise UnsupportedFeature(format=self.name, feature="consolidated metadata")
 
 
@@ -380,6 +381,11 @@ def get_member(key: str, document: Mapping[str, JSON], name: str, kind: type[Any
         expected = " or ".join(k.__name__ for k in kinds)
         raise MetadataError(key=key, field=name, got=value, expected=expected)
     return value
+
+
+def get_attributes(key: str, document: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Return the attributes in a document: none where the member is absent."""
+    return dict(get_member(key, {"attributes": {}, **document}, "attributes", dict))
 
 
 def check_shape(value: JSON, *, key: str, field: str = "shape") -> tuple[int, ...]:

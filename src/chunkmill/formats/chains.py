@@ -20,13 +20,17 @@ __all__ = [
     "MAX_TYPESIZE",
     "OBJECT_SERIALIZERS",
     "RESHAPING",
+    "SHUFFLES",
     "Kind",
     "bytes_configuration",
     "canonical",
     "check_arrangement",
     "dtype_after",
+    "emit_blosc",
     "filter_input",
     "kind",
+    "layout_filters",
+    "parse_blosc",
     "reverses_axes",
     "transpose_order",
     "with_defaults",
@@ -82,6 +86,9 @@ _DEFAULTS: Mapping[str, Mapping[str, JSON]] = {  # numcodecs 0.16's
     "zstd": {"level": 0, "checksum": False},
     "blosc": {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "blocksize": 0},
 }
+SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
+"""Names of blosc's shuffles, by number."""
+
 MAX_TYPESIZE = 255
 """The largest of blosc, which takes larger items for bytes."""
 
@@ -146,6 +153,44 @@ def with_defaults(name: str, configuration: Mapping[str, JSON], itemsize: int) -
     if name == "blosc" and "typesize" not in result:
         result["typesize"] = itemsize if 0 < itemsize <= MAX_TYPESIZE else 1
     return result
+
+
+def parse_blosc(configuration: Mapping[str, JSON], itemsize: int, *, key: str) -> dict[str, JSON]:
+    """Return the configuration of blosc from numcodecs', whose shuffle is a number and whose typesize may be null.
+
+    Examples
+    --------
+    >>> parse_blosc({"cname": "zstd", "shuffle": -1}, 4, key="")["shuffle"]
+    'shuffle'
+    """
+    shuffle = configuration.get("shuffle", 1)
+    if type(shuffle) is not int or not -1 <= shuffle < len(SHUFFLES):
+        raise MetadataError(key=key, field="blosc.shuffle", got=shuffle, expected="-1, 0, 1 or 2")
+    if shuffle == -1:  # bits for single bytes, else bytes
+        shuffle = 2 if itemsize == 1 else 1
+    rest = {name: value for name, value in configuration.items() if name != "typesize" or value is not None}
+    return with_defaults("blosc", {**rest, "shuffle": SHUFFLES[shuffle]}, itemsize)
+
+
+def emit_blosc(codec: NamedConfig, *, format_name: str, key: str) -> dict[str, JSON]:
+    """Return numcodecs' configuration of blosc, without the typesize: it steers encoding only, and old ones refuse it.
+
+    Examples
+    --------
+    >>> emit_blosc(NamedConfig("blosc"), format_name="zarr2", key="")
+    {'cname': 'lz4', 'clevel': 5, 'shuffle': 1, 'blocksize': 0}
+    """
+    found = {name: codec.configuration.get(name, default) for name, default in _DEFAULTS["blosc"].items()}
+    if found["shuffle"] not in SHUFFLES:
+        raise UnsupportedFeature(format=format_name, feature=f"blosc with shuffle {found['shuffle']!r}", key=key)
+    return {**found, "shuffle": SHUFFLES.index(found["shuffle"])}
+
+
+def layout_filters(order: JSON, ndim: int, *, key: str, field: str = "order") -> list[NamedConfig]:
+    """Return the filters that make a memory layout: F turns the axes round, then everything is in C order."""
+    if order not in ("C", "F"):  # a tuple: the value may be unhashable
+        raise MetadataError(key=key, field=field, got=order, expected="'C' or 'F'")
+    return [NamedConfig("transpose", {"order": list(range(ndim))[::-1]})] if order == "F" and ndim > 1 else []
 
 
 def bytes_configuration(dtype: DType) -> dict[str, JSON]:

@@ -25,21 +25,20 @@ import numpy as np
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.base import (
     MAX_RANK,
-    WithoutConsolidated,
+    Format,
     check_chunk_shape,
     check_shape,
     emit_json,
     get_member,
-    normalize_path,
     parse_json,
 )
+from chunkmill.formats.chains import SHUFFLES, emit_blosc, parse_blosc
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
 
 __all__ = ["CHUNK_KEYS", "N5", "emit_compression", "n5_chain", "parse_compression", "zarr_chain"]
 
 _HINT = "give codecs= one of raw, gzip, numcodecs.zlib, numcodecs.bz2, numcodecs.lzma, blosc, zstd, n5_lz4"
-_BLOSC_SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
 _XZ_CHECKS = {-1, 4}  # what xz picks, and CRC64, which is what it picks
 _LZ4_BLOCK_SIZE = 1 << 16
 _BYTES = NamedConfig("bytes", {"endian": "big"})
@@ -132,8 +131,8 @@ def _compressor(chain: Sequence[NamedConfig]) -> NamedConfig | None:
     if name in {"numcodecs.gzip", "numcodecs.zstd", "numcodecs.blosc"}:  # the same bytes under two names
         name = name.removeprefix("numcodecs.")
     shuffle = configuration.get("shuffle")
-    if name == "blosc" and type(shuffle) is int and 0 <= shuffle < len(_BLOSC_SHUFFLES):  # numcodecs' spelling
-        configuration["shuffle"] = _BLOSC_SHUFFLES[shuffle]
+    if name == "blosc" and type(shuffle) is int and 0 <= shuffle < len(SHUFFLES):  # numcodecs' spelling
+        configuration["shuffle"] = SHUFFLES[shuffle]
     return NamedConfig(name, configuration)
 
 
@@ -168,17 +167,14 @@ def _parse_zstd(parameters: Mapping[str, JSON], _: int) -> NamedConfig:
 
 def _parse_blosc(parameters: Mapping[str, JSON], itemsize: int) -> NamedConfig:
     cname = parameters.get("cname")
-    shuffle = _parameter(parameters, "shuffle", 1, -1, 2)
-    if shuffle == -1:  # numcodecs: bits for single bytes, else bytes
-        shuffle = 2 if itemsize == 1 else 1
-    configuration = {
+    usable = {
         "cname": cname if isinstance(cname, str) else "lz4",
         "clevel": _parameter(parameters, "clevel", 5, 0, 9),
-        "shuffle": _BLOSC_SHUFFLES[shuffle],
-        "typesize": itemsize,  # n5-blosc compresses with 1, which shuffles nothing; every frame carries its own
+        "shuffle": _parameter(parameters, "shuffle", 1, -1, 2),
         "blocksize": _parameter(parameters, "blocksize", 0, 0, (1 << 31) - 1),
     }
-    return NamedConfig("blosc", configuration)
+    # n5-blosc compresses with a typesize of 1, which shuffles nothing; every frame carries its own
+    return NamedConfig("blosc", parse_blosc(usable, itemsize, key=""))
 
 
 _PARSERS: dict[str, Callable[[Mapping[str, JSON], int], NamedConfig]] = {
@@ -216,7 +212,7 @@ def _emit_compressor(codec: NamedConfig | None) -> dict[str, JSON]:
                 raise UnsupportedFeature(format="n5", feature="zstd with checksums", hint="give checksum: false")
             parameters = {"type": "zstd", "level": get("level", 3)}
         case "blosc":
-            parameters = _emit_blosc(codec)
+            parameters = {"type": "blosc", **emit_blosc(codec, format_name="n5", key="")}
         case _:
             raise UnsupportedFeature(format="n5", feature=f"the codec {codec.name!r}", hint=_HINT)
     return parameters
@@ -228,19 +224,6 @@ def _emit_xz(codec: NamedConfig) -> dict[str, JSON]:
         raise UnsupportedFeature(format="n5", feature=f"lzma as {dict(codec.configuration)}", hint=_HINT)
     preset = get("preset")
     return {"type": "xz", "preset": 6 if preset is None else preset}
-
-
-def _emit_blosc(codec: NamedConfig) -> dict[str, JSON]:
-    get = codec.configuration.get
-    if (shuffle := get("shuffle", "shuffle")) not in _BLOSC_SHUFFLES:
-        raise UnsupportedFeature(format="n5", feature=f"blosc with shuffle {shuffle!r}", hint=_HINT)
-    return {
-        "type": "blosc",
-        "cname": get("cname", "lz4"),
-        "clevel": get("clevel", 5),
-        "shuffle": _BLOSC_SHUFFLES.index(shuffle),
-        "blocksize": get("blocksize", 0),
-    }
 
 
 CHUNK_KEYS = ChunkKeyEncoding("", "/", "0", reverse=True)
@@ -277,7 +260,7 @@ _MAX_BLOCK_BYTES = 1 << 31  # README, "Chunks cannot be larger than 2GB"
 
 
 @dataclass(frozen=True, slots=True)
-class N5(WithoutConsolidated):
+class N5(Format):
     """The N5 format; `version` is what the root of a store says, and what is written there.
 
     Examples
@@ -292,21 +275,13 @@ class N5(WithoutConsolidated):
     version: str = _VERSION
     name: ClassVar[str] = "n5"
     default_codecs: ClassVar[str] = "gzip"
-    masks_fill_value: ClassVar[bool] = False
-    has_xarray_engine: ClassVar[bool] = False
-    has_numcodecs: ClassVar[bool] = False
     names_in_axes: ClassVar[bool] = True
     has_bool: ClassVar[bool] = False
     has_fill_value: ClassVar[bool] = False
     level_metadata: ClassVar[str | None] = "n5-viewer"
     empty_groups: ClassVar[bool] = True
-    node_keys_known: ClassVar[bool] = True
-    document_names: ClassVar[frozenset[str]] = frozenset()
+    implicit_groups: ClassVar[bool] = True
     default_chunk_keys: ClassVar[ChunkKeyEncoding] = CHUNK_KEYS
-
-    def normalize_path(self, path: str) -> str:
-        """Return `path` without superfluous slashes; `MetadataError` for ``.`` and ``..``."""
-        return normalize_path(path)
 
     def root_keys(self) -> tuple[str, ...]:
         """Return the key of the root's attributes: they hold the version."""
@@ -332,28 +307,7 @@ class N5(WithoutConsolidated):
 
     def array_keys(self, path: str) -> tuple[str, ...]:
         """Return the one key; arrays and groups share it."""
-        return (_join(path, "attributes.json"),)
-
-    def group_keys(self, path: str) -> tuple[str, ...]:
-        """Return the one key; arrays and groups share it."""
-        return (_join(path, "attributes.json"),)
-
-    def chunk_prefix(self, path: str) -> str:
-        """Return the array's own directory."""
-        return _join(path, "")
-
-    def list_prefixes(self, path: str) -> tuple[str, ...]:
-        """Return the group's own directory."""
-        return (_join(path, ""),)
-
-    def child_name(self, path: str, prefix: str, name: str) -> str | None:  # noqa: ARG002 - Format
-        """Return the name of a directory; keys are not children."""
-        return name[:-1] or None if name.endswith("/") else None
-
-    @property
-    def implicit_groups(self) -> bool:
-        """Every directory is a group."""
-        return True
+        return (f"{self.chunk_prefix(path)}attributes.json",)
 
     def parse_array(self, path: str, documents: Mapping[str, bytes]) -> ArrayMetadata | None:
         """Parse a dataset; ``None`` when the attributes are absent or a group's."""
@@ -451,10 +405,6 @@ def _parse_json(key: str, value: bytes) -> dict[str, JSON]:
         found = parse_json(key, bare)
     warnings.warn("attributes of N5 hold comments, which JSON has not: they are passed over", UserWarning, stacklevel=2)
     return found
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}/{name}" if path else name
 
 
 def _visible(path: str, attributes: dict[str, JSON]) -> dict[str, JSON]:

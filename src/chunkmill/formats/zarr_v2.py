@@ -20,6 +20,7 @@ import numpy as np
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats import consolidated
 from chunkmill.formats.base import (
+    Format,
     check_chunk_shape,
     check_shape,
     described_once,
@@ -34,8 +35,11 @@ from chunkmill.formats.chains import (
     bytes_configuration,
     check_arrangement,
     dtype_after,
+    emit_blosc,
     filter_input,
     kind,
+    layout_filters,
+    parse_blosc,
     reverses_axes,
     with_defaults,
 )
@@ -45,11 +49,9 @@ from chunkmill.model.dtypes import STRING, DType, byte_order, emit_v2, parse_v2,
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
 
-__all__ = ["ZarrV2", "emit_chain", "parse_chain"]
+__all__ = ["ZarrV2", "decoded", "emit_chain", "parse_chain"]
 
 _FORMAT = "zarr2"
-_SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
-_AUTO_SHUFFLE = -1
 
 # ids whose codec Zarr v3 has under a name of its own, with the parameters that numcodecs takes
 _OWN_NAMES: Mapping[str, frozenset[str]] = {
@@ -84,9 +86,7 @@ def parse_chain(
     >>> [codec.name for codec in parse_chain(codecs, "F", np.dtype("<i4"), 2, key=".zarray")]
     ['transpose', 'numcodecs.delta', 'bytes', 'numcodecs.zlib']
     """
-    chain: list[NamedConfig] = []
-    if order == "F" and ndim > 1:
-        chain.append(NamedConfig("transpose", {"order": list(range(ndim))[::-1]}))
+    chain = layout_filters(order, ndim, key=key)
     serialized = False
     itemsize = dtype.itemsize  # of what the next bytes -> bytes codec is given
     for document in codecs:
@@ -125,19 +125,8 @@ def _parse_codec(document: Mapping[str, JSON], itemsize: int, key: str) -> Named
     if name == "crc32c":  # numcodecs puts the same four bytes in the same place
         configuration = {}
     if name == "blosc":
-        configuration = _parse_blosc(configuration, itemsize, key)
+        configuration = parse_blosc(configuration, itemsize, key=key)
     return NamedConfig(name, with_defaults(name, configuration, itemsize))
-
-
-def _parse_blosc(configuration: Mapping[str, JSON], itemsize: int, key: str) -> dict[str, JSON]:
-    shuffle = configuration.get("shuffle", 1)
-    if type(shuffle) is not int or not _AUTO_SHUFFLE <= shuffle < len(_SHUFFLES):
-        raise MetadataError(key=key, field="blosc.shuffle", got=shuffle, expected="-1, 0, 1 or 2")
-    if shuffle == _AUTO_SHUFFLE:
-        shuffle = 2 if itemsize == 1 else 1
-    # numcodecs 0.16 takes a typesize, and may say that it has none
-    rest = {name: value for name, value in configuration.items() if not (name == "typesize" and value is None)}
-    return {**rest, "shuffle": _SHUFFLES[shuffle]}
 
 
 def _filtered(codec: NamedConfig, dtype: DType, key: str) -> DType:
@@ -202,11 +191,7 @@ def _emit_codec(codec: NamedConfig, key: str) -> dict[str, JSON]:
     if codec.name not in _OWN_NAMES:
         raise UnsupportedFeature(format=_FORMAT, feature=f"codec {codec.name!r}", key=key)
     if codec.name == "blosc":
-        if configuration.get("shuffle") not in _SHUFFLES:
-            raise MetadataError(key=key, field="blosc.shuffle", got=configuration.get("shuffle"), expected="its name")
-        configuration["shuffle"] = _SHUFFLES.index(configuration["shuffle"])
-        # steers encoding only; numcodecs before 0.16 fails on it and takes the item size
-        configuration.pop("typesize", None)
+        configuration = emit_blosc(codec, format_name=_FORMAT, key=key)
     if codec.name == "zstd" and not configuration.get("checksum"):  # numcodecs before 0.13 fails on it
         configuration.pop("checksum", None)
     return {"id": codec.name, **configuration}
@@ -241,7 +226,7 @@ _TEXT_CODECS = {"vlen-utf8", "numcodecs.categorize"}
 
 
 @dataclass(frozen=True, slots=True)
-class ZarrV2:
+class ZarrV2(Format):
     """The Zarr v2 format.
 
     Parameters
@@ -259,17 +244,12 @@ class ZarrV2:
     """
 
     separator_override: Literal[".", "/"] | None = None
-    empty_groups: ClassVar[bool] = False
-    node_keys_known: ClassVar[bool] = True
     name: ClassVar[str] = "zarr2"
-    default_codecs: ClassVar[str] = "default"
     masks_fill_value: ClassVar[bool] = True
     has_xarray_engine: ClassVar[bool] = True
     has_numcodecs: ClassVar[bool] = True
-    names_in_axes: ClassVar[bool] = False
-    has_bool: ClassVar[bool] = True
-    has_fill_value: ClassVar[bool] = True
     level_metadata: ClassVar[str | None] = "0.4"
+    document_names: ClassVar[frozenset[str]] = consolidated.V2_DOCUMENTS
     default_chunk_keys: ClassVar[ChunkKeyEncoding] = ChunkKeyEncoding("", ".", "0")
 
     # ----------------------------------------------------------------------------------------------------------------
@@ -278,18 +258,6 @@ class ZarrV2:
     def normalize_path(self, path: str) -> str:
         r"""Return `path` as the specification normalises it: ``\`` is ``/``, ``.`` and ``..`` are errors."""
         return normalize_path(path, backslash=True)
-
-    def root_keys(self) -> tuple[str, ...]:
-        """Return no keys: the root says nothing about the store."""
-        return ()
-
-    def configured(self, documents: Mapping[str, bytes]) -> ZarrV2:  # noqa: ARG002 - there are none
-        """Return the format as it is."""
-        return self
-
-    def emit_root(self) -> dict[str, bytes]:
-        """Return no documents: a root group has its own."""
-        return {}
 
     def array_keys(self, path: str) -> tuple[str, ...]:
         """Keys of an array's documents, the required one first."""
@@ -301,31 +269,8 @@ class ZarrV2:
         prefix = self.chunk_prefix(path)
         return f"{prefix}.zgroup", f"{prefix}.zattrs"
 
-    def chunk_prefix(self, path: str) -> str:
-        """Return ``"path/"``, or nothing at the root."""
-        return f"{path}/" if path else ""
-
-    def list_prefixes(self, path: str) -> tuple[str, ...]:
-        """Return the one prefix below which children are listed."""
-        return (self.chunk_prefix(path),)
-
-    def child_name(self, path: str, prefix: str, name: str) -> str | None:  # noqa: ARG002 - one prefix for all
-        """Return the name of a sub-prefix: whether a node is there, its documents say."""
-        child = name.removesuffix("/")
-        return None if child in {name, "", ".", ".."} else child
-
-    @property
-    def implicit_groups(self) -> bool:
-        """``False``: a group has a document, though arrays are opened without any above them."""
-        return False
-
     # ----------------------------------------------------------------------------------------------------------------
     # Consolidated metadata
-
-    @property
-    def document_names(self) -> frozenset[str]:
-        """Last segments of the keys of documents."""
-        return consolidated.V2_DOCUMENTS
 
     def consolidated_key(self, path: str) -> str | None:
         """Return the key of ``.zmetadata``."""
@@ -381,18 +326,17 @@ class ZarrV2:
         shape = check_shape(get_member(key, document, "shape", list), key=key)
         chunks = check_chunk_shape(get_member(key, document, "chunks", list), shape, key=key)
         stored = parse_v2(get_member(key, document, "dtype", (str, list)), key=key)
-        codecs = parse_chain(_codecs(key, document), _order(key, document), stored, len(shape), key=key)
-        serializer = _serializer(codecs)
-        dtype = _native(stored, codecs)
+        order = get_member(key, document, "order", str)
+        codecs = parse_chain(_codecs(key, document), order, stored, len(shape), key=key)
         if "fill_value" not in document:
             raise MetadataError(key=key, field="fill_value", got="nothing", expected="a value or null")
-        order_of_storage = dtype if dtype.kind == "T" else stored
+        dtype, fill_value = decoded(stored, codecs, document["fill_value"], key=key)
         metadata = ArrayMetadata(
             dtype=dtype,
             chunk_grid=ChunkGrid.regular(shape, chunks),
             chunk_keys=self._chunk_keys(key, document),
             codecs=codecs,
-            fill_value=fill_values.parse_v2(document["fill_value"], order_of_storage, key=key, serializer=serializer),
+            fill_value=fill_value,
         )
         return metadata, document
 
@@ -478,13 +422,6 @@ def _parse_attributes(key: str, documents: Mapping[str, bytes]) -> dict[str, JSO
     return {} if value is None else parse_json(key, value)
 
 
-def _order(key: str, document: Mapping[str, JSON]) -> str:
-    order: str = get_member(key, document, "order", str)
-    if order not in {"C", "F"}:
-        raise MetadataError(key=key, field="order", got=order, expected="'C' or 'F'")
-    return order
-
-
 def _codecs(key: str, document: Mapping[str, JSON]) -> list[Mapping[str, JSON]]:
     """Return filters and compressor in encode order."""
     filters = document.get("filters") or []  # absent in real files, though required
@@ -494,15 +431,13 @@ def _codecs(key: str, document: Mapping[str, JSON]) -> list[Mapping[str, JSON]]:
     return filters if compressor is None else [*filters, compressor]
 
 
-def _serializer(codecs: tuple[NamedConfig, ...]) -> str:
-    return "vlen-bytes" if any(codec.name == "vlen-bytes" for codec in codecs) else ""
-
-
-def _native(stored: DType, codecs: tuple[NamedConfig, ...]) -> DType:
-    """Return the dtype of the model; ``|O`` is text where its codec holds nothing else."""
-    if stored.kind == "O" and any(codec.name in _TEXT_CODECS for codec in codecs):
-        return STRING
-    return to_native(stored)
+def decoded(stored: DType, codecs: Sequence[NamedConfig], fill_value: JSON, *, key: str) -> tuple[DType, Any]:
+    """Return dtype and fill value of the model; ``|O`` is text where its codec holds nothing else."""
+    names = {codec.name for codec in codecs}
+    is_text = stored.kind == "O" and not names.isdisjoint(_TEXT_CODECS)
+    dtype = STRING if is_text else to_native(stored)
+    serializer = "vlen-bytes" if "vlen-bytes" in names else ""
+    return dtype, fill_values.parse_v2(fill_value, dtype if is_text else stored, key=key, serializer=serializer)
 
 
 def _check_layout(key: str, metadata: ArrayMetadata) -> None:

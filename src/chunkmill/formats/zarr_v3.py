@@ -22,10 +22,12 @@ from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats import consolidated
 from chunkmill.formats.base import (
     MAX_SIZE,
+    Format,
     check_chunk_shape,
     check_shape,
     described_once,
     emit_json,
+    get_attributes,
     get_member,
     normalize_path,
     parse_json,
@@ -34,11 +36,11 @@ from chunkmill.formats.base import (
 from chunkmill.formats.n5 import zarr_chain
 from chunkmill.formats.zarr_v3_codecs import byte_order_of, emit_chain, for_peers, named, parse_chain
 from chunkmill.model import fill_values
-from chunkmill.model.dtypes import emit_v3, parse_v3
+from chunkmill.model.dtypes import DType, emit_v3, parse_v3
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
-from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata, StructName
+from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig, StructName
 
-__all__ = ["ZarrV3"]
+__all__ = ["ZarrV3", "parse_chunk_keys"]
 
 _VERSION = 3
 _ODD = {"consolidated_metadata"}  # zarr-python 3.0 wrote null; the one member that needs no must_understand
@@ -50,7 +52,7 @@ _ARRAY = _GROUP | {
 
 
 @dataclass(frozen=True, slots=True)
-class ZarrV3:
+class ZarrV3(Format):
     """The Zarr v3 format.
 
     Examples
@@ -63,17 +65,10 @@ class ZarrV3:
     ('c/1', '0x7fc12345')
     """
 
-    empty_groups: ClassVar[bool] = False
-    node_keys_known: ClassVar[bool] = True
     name: ClassVar[str] = "zarr3"
-    default_codecs: ClassVar[str] = "default"
-    masks_fill_value: ClassVar[bool] = False
     has_xarray_engine: ClassVar[bool] = True
-    has_numcodecs: ClassVar[bool] = False
-    names_in_axes: ClassVar[bool] = False
-    has_bool: ClassVar[bool] = True
-    has_fill_value: ClassVar[bool] = True
     level_metadata: ClassVar[str | None] = "0.5"
+    document_names: ClassVar[frozenset[str]] = consolidated.V3_DOCUMENTS
     default_chunk_keys: ClassVar[ChunkKeyEncoding] = ChunkKeyEncoding("c/", "/", "c")
 
     # ----------------------------------------------------------------------------------------------------------------
@@ -92,51 +87,17 @@ class ZarrV3:
                 raise MetadataError(key=path, field="path", got=path, expected=expected)
         return normalized
 
-    def root_keys(self) -> tuple[str, ...]:
-        """Return no keys: the root says nothing about the store."""
-        return ()
-
-    def configured(self, documents: Mapping[str, bytes]) -> ZarrV3:  # noqa: ARG002 - there are none
-        """Return the format as it is."""
-        return self
-
-    def emit_root(self) -> dict[str, bytes]:
-        """Return no documents: a root group has its own."""
-        return {}
-
     def array_keys(self, path: str) -> tuple[str, ...]:
         """Key of the one document of a node."""
         return (f"{self.chunk_prefix(path)}zarr.json",)
-
-    def group_keys(self, path: str) -> tuple[str, ...]:
-        """Key of the one document of a node."""
-        return self.array_keys(path)
-
-    def chunk_prefix(self, path: str) -> str:
-        """Return ``"path/"``, or nothing at the root."""
-        return f"{path}/" if path else ""
-
-    def list_prefixes(self, path: str) -> tuple[str, ...]:
-        """Return the one prefix below which children are listed."""
-        return (self.chunk_prefix(path),)
 
     def child_name(self, path: str, prefix: str, name: str) -> str | None:  # noqa: ARG002 - one prefix for all
         """Return the name of a sub-prefix that may be a node: whether it is, its document says."""
         child = name.removesuffix("/")
         return child if child != name and _may_be_node(child) else None
 
-    @property
-    def implicit_groups(self) -> bool:
-        """``False``: the final specification has none, though arrays are opened without any group above them."""
-        return False
-
     # ----------------------------------------------------------------------------------------------------------------
     # Consolidated metadata
-
-    @property
-    def document_names(self) -> frozenset[str]:
-        """Last segments of the keys of documents."""
-        return consolidated.V3_DOCUMENTS
 
     def consolidated_key(self, path: str) -> str | None:
         """Return the key of the group's own document: consolidated metadata are inline."""
@@ -166,7 +127,7 @@ class ZarrV3:
             return None
         _warn_of_reserved(path)
         _check_members(key, document, _GROUP)
-        return GroupMetadata(_attributes(key, document))
+        return GroupMetadata(get_attributes(key, document))
 
     def emit_group(self, path: str, metadata: GroupMetadata) -> dict[str, bytes]:
         """Return ``zarr.json``."""
@@ -203,7 +164,7 @@ class ZarrV3:
         return ArrayMetadata(
             dtype=dtype,
             chunk_grid=grid,
-            chunk_keys=_parse_chunk_keys(key, document),
+            chunk_keys=parse_chunk_keys(key, document),
             codecs=codecs,
             fill_value=fill_values.parse_v3(document.get("fill_value"), dtype, key=key, order=order),
             struct_name=_struct_name(data_type),
@@ -216,10 +177,6 @@ class ZarrV3:
         say.
         """
         codecs = for_peers(zarr_chain(metadata.codecs))
-        value = metadata.fill_value
-        if value is None:
-            serializer = "vlen-bytes" if any(codec.name == "vlen-bytes" for codec in codecs) else ""
-            value = fill_values.zero(metadata.dtype, serializer)
         keys = metadata.chunk_keys if metadata.chunk_keys.prefix in {"c/", "c."} else self.default_chunk_keys
         chosen = setting("struct-name")
         struct_name = metadata.struct_name if chosen == "keep" or metadata.dtype.names is None else chosen
@@ -228,7 +185,7 @@ class ZarrV3:
             chunk_keys=keys,
             codecs=codecs,
             edge_chunks="padded",
-            fill_value=value,
+            fill_value=_defined(metadata.fill_value, metadata.dtype, codecs),
             struct_name=struct_name,
         )
         self.emit_array(path, adapted)
@@ -243,10 +200,7 @@ class ZarrV3:
         if metadata.edge_chunks != "padded":
             raise UnsupportedFeature(format=self.name, feature="truncated chunks at the edge", key=key)
         codecs = emit_chain(metadata.codecs, key=key)
-        value = metadata.fill_value
-        if value is None:
-            serializer = "vlen-bytes" if any(codec.name == "vlen-bytes" for codec in metadata.codecs) else ""
-            value = fill_values.zero(metadata.dtype, serializer)
+        value = _defined(metadata.fill_value, metadata.dtype, metadata.codecs)
         document: dict[str, JSON] = {
             "zarr_format": _VERSION,
             "node_type": "array",
@@ -264,6 +218,12 @@ class ZarrV3:
         documents = {key: emit_json(key, document)}
         self.parse_array(path, documents)  # what cannot be read must not be written
         return documents
+
+
+def _defined(value: Any, dtype: DType, codecs: Sequence[NamedConfig]) -> Any:
+    """Return a fill value; of an undefined one, what absent chunks read as."""
+    serializer = "vlen-bytes" if any(codec.name == "vlen-bytes" for codec in codecs) else ""
+    return fill_values.zero(dtype, serializer) if value is None else value
 
 
 def _struct_name(data_type: JSON) -> StructName:
@@ -320,17 +280,10 @@ def _check_members(key: str, document: Mapping[str, JSON], known: set[str]) -> N
         raise UnsupportedFeature(format=ZarrV3.name, feature="storage transformers", key=key)
 
 
-def _attributes(key: str, document: Mapping[str, JSON]) -> dict[str, JSON]:
-    attributes = document.get("attributes", {})
-    if not isinstance(attributes, dict):
-        raise MetadataError(key=key, field="attributes", got=attributes, expected="an object")
-    return dict(attributes)
-
-
 def _dimension_names(
     key: str, document: Mapping[str, JSON], ndim: int
 ) -> tuple[tuple[str | None, ...] | None, dict[str, JSON]]:
-    attributes = _attributes(key, document)
+    attributes = get_attributes(key, document)
     names = document.get("dimension_names")
     if names is None:
         return split_dimension_names(attributes, ndim)  # xarray's way of v2, in early stores
@@ -432,7 +385,8 @@ def _emit_grid(grid: ChunkGrid) -> JSON:
 # Chunk keys
 
 
-def _parse_chunk_keys(key: str, document: Mapping[str, JSON]) -> ChunkKeyEncoding:
+def parse_chunk_keys(key: str, document: Mapping[str, JSON]) -> ChunkKeyEncoding:
+    """Return the chunk keys of an array document."""
     encoding = named(document.get("chunk_key_encoding"), key=key, field="chunk_key_encoding")
     if encoding.name not in {"default", "v2"}:
         feature = f"chunk key encoding {encoding.name[:80]!r}"

@@ -13,22 +13,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import ClassVar, NoReturn
+from typing import ClassVar
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.base import (
-    WithoutConsolidated,
+    Format,
     check_shape,
+    get_attributes,
     get_member,
-    normalize_path,
     parse_json,
     split_dimension_names,
 )
 from chunkmill.formats.consolidated import own_document
-from chunkmill.formats.zarr_v2 import parse_chain
-from chunkmill.formats.zarr_v3_draft import parse_grid, require_understood
-from chunkmill.model import fill_values
-from chunkmill.model.dtypes import STRING, DType, parse_v2, to_native
+from chunkmill.formats.zarr_v2 import decoded, parse_chain
+from chunkmill.formats.zarr_v3_draft import child_of, parse_grid, require_understood
+from chunkmill.model.dtypes import DType, parse_v2
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
 
@@ -47,7 +46,7 @@ _CONSOLIDATED = "consolidated/"  # meta/root/consolidated/.zmetadata; the group 
 
 
 @dataclass(frozen=True, slots=True)
-class ZarrV3Experimental(WithoutConsolidated):
+class ZarrV3Experimental(Format):
     """The experimental layout; `suffix` ends the keys of metadata.
 
     Examples
@@ -60,21 +59,10 @@ class ZarrV3Experimental(WithoutConsolidated):
     suffix: str = ".json"
     name: ClassVar[str] = "zarr3-experimental"
     default_codecs: ClassVar[str] = "gzip"
-    empty_groups: ClassVar[bool] = False
     masks_fill_value: ClassVar[bool] = True
-    has_xarray_engine: ClassVar[bool] = False
-    has_numcodecs: ClassVar[bool] = False
-    names_in_axes: ClassVar[bool] = False
-    has_bool: ClassVar[bool] = True
-    has_fill_value: ClassVar[bool] = True
-    level_metadata: ClassVar[str | None] = None
+    implicit_groups: ClassVar[bool] = True
     node_keys_known: ClassVar[bool] = False  # their suffix stands in the entry point
-    document_names: ClassVar[frozenset[str]] = frozenset()
     default_chunk_keys: ClassVar[ChunkKeyEncoding] = ChunkKeyEncoding("c", "/", "c0")
-
-    def normalize_path(self, path: str) -> str:
-        """Return `path` without superfluous slashes; `MetadataError` for ``.`` and ``..``."""
-        return normalize_path(path)
 
     def root_keys(self) -> tuple[str, ...]:
         """Return the key of the entry point."""
@@ -99,7 +87,7 @@ class ZarrV3Experimental(WithoutConsolidated):
 
     def emit_root(self) -> dict[str, bytes]:
         """Raise `UnsupportedFeature`: nothing writes this any more."""
-        self._refuse()
+        raise self._read_only()
 
     def array_keys(self, path: str) -> tuple[str, ...]:
         """Return ``meta/root/<path>.array.json``, at the root ``meta/root.array.json``."""
@@ -119,21 +107,9 @@ class ZarrV3Experimental(WithoutConsolidated):
 
     def child_name(self, path: str, prefix: str, name: str) -> str | None:  # noqa: ARG002 - Format
         """Return the node of a document or of a prefix; the prefix of consolidated metadata is none."""
-        for ending in ("/", f".array{self.suffix}", f".group{self.suffix}"):
-            if name.endswith(ending):
-                child = name.removesuffix(ending)
-                consolidated = not path and name == _CONSOLIDATED
-                return None if child in {"", ".", ".."} or consolidated else child
-        return None
-
-    @property
-    def implicit_groups(self) -> bool:
-        """Every ancestor of a node is a group."""
-        return True
-
-    def adapt(self, metadata: ArrayMetadata, path: str = "") -> ArrayMetadata:  # noqa: ARG002 - Format
-        """Raise `UnsupportedFeature`: nothing writes this any more."""
-        self._refuse()
+        is_consolidated = not path and name == _CONSOLIDATED
+        child = child_of(name, self.suffix)
+        return None if is_consolidated or child in {"", ".", ".."} else child
 
     def parse_array(self, path: str, documents: Mapping[str, bytes]) -> ArrayMetadata | None:
         """Parse an array; ``None`` when its document is absent. Unknown members are ignored."""
@@ -144,24 +120,15 @@ class ZarrV3Experimental(WithoutConsolidated):
         require_understood(key, document, self.name)
         grid, keys = parse_grid(key, document)
         stored = _parse_data_type(key, document)
-        filters, attributes = _split_filters(get_member(key, {"attributes": {}, **document}, "attributes", dict))
+        filters, attributes = _split_filters(get_attributes(key, document))
         order = get_member(key, document, "chunk_memory_layout", str)
-        if order not in {"C", "F"}:
-            raise MetadataError(key=key, field="chunk_memory_layout", got=order, expected="'C' or 'F'")
         codecs = parse_chain([*filters, *_parse_compressor(key, document)], order, stored, grid.ndim, key=key)
-        names = {codec.name for codec in codecs}
+        dtype, fill_value = decoded(stored, codecs, get_member(key, document, "fill_value", (object, bool)), key=key)
         chunks_per_shard = _parse_transformers(key, document, grid.ndim)
         if chunks_per_shard is not None:
             codecs = _in_shards(codecs, grid.chunk_shape)
             shards = [n * length for n, length in zip(chunks_per_shard, grid.chunk_shape, strict=True)]
             grid = ChunkGrid.regular(grid.shape, check_shape(shards, key=key, field="storage_transformers"))
-        dtype = STRING if stored.kind == "O" and "vlen-utf8" in names else to_native(stored)
-        fill_value = fill_values.parse_v2(
-            get_member(key, document, "fill_value", (object, bool)),
-            dtype if dtype.kind == "T" else stored,
-            key=key,
-            serializer="vlen-bytes" if "vlen-bytes" in names else "",
-        )
         dimension_names, attributes = split_dimension_names(attributes, grid.ndim)
         return ArrayMetadata(
             dtype=dtype,
@@ -173,24 +140,12 @@ class ZarrV3Experimental(WithoutConsolidated):
             attributes=attributes,
         )
 
-    def emit_array(self, path: str, metadata: ArrayMetadata) -> dict[str, bytes]:  # noqa: ARG002 - Format
-        """Raise `UnsupportedFeature`: nothing writes this any more."""
-        self._refuse()
-
     def parse_group(self, path: str, documents: Mapping[str, bytes]) -> GroupMetadata | None:
         """Parse an explicit group; ``None`` when its document is absent."""
         (key,) = self.group_keys(path)
         if (value := documents.get(key)) is None:
             return None
-        return GroupMetadata(get_member(key, {"attributes": {}, **parse_json(key, value)}, "attributes", dict))
-
-    def emit_group(self, path: str, metadata: GroupMetadata) -> dict[str, bytes]:  # noqa: ARG002 - Format
-        """Raise `UnsupportedFeature`: nothing writes this any more."""
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
-        hint = "it is read only: write 'zarr3', or 'zarr3-draft'"
-        raise UnsupportedFeature(format=self.name, feature="writing", hint=hint)
+        return GroupMetadata(get_attributes(key, parse_json(key, value)))
 
 
 def _below(root: str, path: str) -> str:

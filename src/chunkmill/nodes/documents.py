@@ -17,7 +17,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import BackgroundCalls, at_once
 from chunkmill.errors import ChunkmillError, MetadataError, NodeExists, StoreError, UnsupportedFeature
 from chunkmill.formats.base import Format, is_blank, parse_json
-from chunkmill.formats.references import ROOT_KEY, is_reference_root
+from chunkmill.formats.references.chunk_numbers import ROOT_KEY, is_reference_root
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.hints import Hint
 from chunkmill.model.metadata import parents_of, same_json

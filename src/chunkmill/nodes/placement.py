@@ -14,7 +14,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import at_once
 from chunkmill.errors import MetadataError, NodeExists
 from chunkmill.formats.base import Format
-from chunkmill.formats.references import ROOT_KEY
+from chunkmill.formats.references.chunk_numbers import ROOT_KEY
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.journal.lease import Lease, check_no_job, discard_jobs, leased, leased_briefly
 from chunkmill.journal.names import JOB_PREFIX

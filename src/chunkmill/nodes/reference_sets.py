@@ -18,7 +18,7 @@ from typing import Any
 from numcodecs.zstd import decompress
 
 from chunkmill.errors import MetadataError, NodeNotFound, StoreError
-from chunkmill.formats.references import ROOT_KEY, is_reference_root
+from chunkmill.formats.references.chunk_numbers import ROOT_KEY, is_reference_root
 from chunkmill.formats.references.json import HEAD_BYTES, is_reference_json, parse_reference_json
 from chunkmill.formats.references.parquet import ParquetReferences
 from chunkmill.model.references import ReferenceSet

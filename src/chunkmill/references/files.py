@@ -18,7 +18,7 @@ import fsspec
 from numcodecs.zstd import compress as zstd_compress
 
 from chunkmill.errors import StoreError
-from chunkmill.formats.references import ROOT_KEY, is_reference_root
+from chunkmill.formats.references.chunk_numbers import ROOT_KEY, is_reference_root
 from chunkmill.formats.references.json import HEAD_BYTES, emit_reference_json, is_reference_json
 from chunkmill.formats.references.parquet import ParquetReferences, emit_reference_parquet
 from chunkmill.hints import Hint

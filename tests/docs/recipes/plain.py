@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
-from chunkmill.formats.base import check_chunk_shape, check_shape, emit_json, get_member, normalize_path, parse_json
+from chunkmill.formats.base import Format, check_chunk_shape, check_shape, emit_json, get_member, parse_json
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
 
@@ -20,58 +20,18 @@ _CODECS = (NamedConfig("bytes", {"endian": "little"}),)
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class Plain(Format):
     """A format with one document a node, and nothing that an array could leave out."""
 
     name: ClassVar[str] = "plain"
     default_codecs: ClassVar[str] = "raw"
-    masks_fill_value: ClassVar[bool] = False
-    has_xarray_engine: ClassVar[bool] = False
-    has_numcodecs: ClassVar[bool] = False
-    names_in_axes: ClassVar[bool] = False
     has_bool: ClassVar[bool] = False
     has_fill_value: ClassVar[bool] = False
-    node_keys_known: ClassVar[bool] = True
-    implicit_groups: ClassVar[bool] = False
-    empty_groups: ClassVar[bool] = False
-    document_names: ClassVar[frozenset[str]] = frozenset()
     default_chunk_keys: ClassVar[ChunkKeyEncoding] = ChunkKeyEncoding("", ".", "0")
-
-    def normalize_path(self, path: str) -> str:
-        """Return `path` without slashes at the ends."""
-        return normalize_path(path)
-
-    def root_keys(self) -> tuple[str, ...]:
-        """Return no keys."""
-        return ()
-
-    def configured(self, documents: Mapping[str, bytes]) -> Plain:
-        """Return the format as it is."""
-        return self
-
-    def emit_root(self) -> dict[str, bytes]:
-        """Return no documents."""
-        return {}
 
     def array_keys(self, path: str) -> tuple[str, ...]:
         """Return the one key; arrays and groups share it."""
         return (f"{self.chunk_prefix(path)}plain.json",)
-
-    def group_keys(self, path: str) -> tuple[str, ...]:
-        """Return the one key; arrays and groups share it."""
-        return self.array_keys(path)
-
-    def chunk_prefix(self, path: str) -> str:
-        """Return the node's own folder."""
-        return f"{path}/" if path else ""
-
-    def list_prefixes(self, path: str) -> tuple[str, ...]:
-        """Return the group's own folder."""
-        return (self.chunk_prefix(path),)
-
-    def child_name(self, path: str, prefix: str, name: str) -> str | None:
-        """Return the name of a folder; keys are not children."""
-        return name[:-1] or None if name.endswith("/") else None
 
     def parse_array(self, path: str, documents: Mapping[str, bytes]) -> ArrayMetadata | None:
         """Parse an array; ``None`` without a document, and for a group's."""
@@ -128,15 +88,3 @@ class Plain:
         """Return the document of a group."""
         (key,) = self.group_keys(path)
         return {key: emit_json(key, {"attributes": dict(metadata.attributes)})}
-
-    def consolidated_key(self, path: str) -> str | None:
-        """Return ``None``: there is no such document."""
-        return None
-
-    def parse_consolidated(self, path: str, value: bytes) -> dict[str, bytes] | None:
-        """Return ``None``: there is no such document."""
-        return None
-
-    def emit_consolidated(self, path: str, documents: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Raise `UnsupportedFeature`: there is no such document."""
-        raise UnsupportedFeature(format=self.name, feature="consolidated metadata")

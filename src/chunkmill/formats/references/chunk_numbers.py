@@ -9,19 +9,50 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
-from chunkmill.formats.base import get_member, parse_json
-from chunkmill.formats.references import ROOT_KEY
+from chunkmill.formats.base import check_chunk_shape, check_shape, get_member, parse_json
+from chunkmill.formats.zarr_v3 import parse_chunk_keys
 from chunkmill.model.grid import ChunkCoords, Shape
 from chunkmill.model.metadata import JSON, ChunkKeyEncoding
 from chunkmill.model.references import ReferenceSet, ReferenceTable
 
-__all__ = ["DOCUMENT_NAMES", "ArrayKeys", "ChunkRows", "find_array", "parse_array_keys", "split_by_array"]
+__all__ = [
+    "DOCUMENT_NAMES",
+    "ROOT_KEY",
+    "ArrayKeys",
+    "ChunkRows",
+    "find_array",
+    "is_reference_root",
+    "parse_array_keys",
+    "split_by_array",
+]
+
+
+ROOT_KEY = ".zmetadata"
+
+
+def is_reference_root(document: bytes | None) -> bool:
+    """Return whether a ``.zmetadata`` document is that of a reference set, not of consolidated Zarr metadata.
+
+    Examples
+    --------
+    >>> is_reference_root(b'{"metadata": {}, "record_size": 10000}')
+    True
+    >>> is_reference_root(b'{"metadata": {}, "zarr_consolidated_format": 1}'), is_reference_root(None)
+    (False, False)
+    """
+    if document is None or b'"record_size"' not in document:  # most are long, and need not be parsed for this
+        return False
+    try:
+        members = parse_json(ROOT_KEY, document)
+    except MetadataError:  # reading it as consolidated metadata will say what is wrong
+        return False
+    return "record_size" in members and "metadata" in members
 
 
 DOCUMENT_NAMES = frozenset({".zarray", ".zattrs", ".zgroup", "zarr.json"})
@@ -232,8 +263,9 @@ def parse_array_keys(path: str, documents: Mapping[str, bytes], grid_shape: Shap
     prefix = f"{path}/" if path else ""
     if (value := documents.get(key := f"{prefix}.zarray")) is not None:
         document = parse_json(key, value)
-        separator = document.get("dimension_separator", ".")
-        encoding = ChunkKeyEncoding("", _separator(key, separator), "0")
+        if (separator := document.get("dimension_separator", ".")) not in (".", "/"):  # a tuple: may be unhashable
+            raise MetadataError(key=key, field="dimension_separator", got=separator, expected="'.' or '/'")
+        encoding = ChunkKeyEncoding("", separator, "0")
         own = grid_shape or _grid_shape(key, document.get("shape"), document.get("chunks"))
         return ArrayKeys(path, own, encoding)
     if (value := documents.get(key := f"{prefix}zarr.json")) is not None:
@@ -241,42 +273,17 @@ def parse_array_keys(path: str, documents: Mapping[str, bytes], grid_shape: Shap
         if document.get("node_type") != "array":
             return None
         if grid_shape is not None:
-            return ArrayKeys(path, grid_shape, _encoding(key, document))
+            return ArrayKeys(path, grid_shape, parse_chunk_keys(key, document))
         grid = get_member(key, document, "chunk_grid", dict)
         if grid.get("name") != "regular":
             feature, hint = f"chunk grid {grid.get('name')!r}", "write the set as JSON (a url that ends in .json)"
             raise UnsupportedFeature(format="parquet references", feature=feature, key=key, hint=hint)
         chunk_shape = get_member(key, grid, "configuration", dict).get("chunk_shape")
-        return ArrayKeys(path, _grid_shape(key, document.get("shape"), chunk_shape), _encoding(key, document))
+        return ArrayKeys(path, _grid_shape(key, document.get("shape"), chunk_shape), parse_chunk_keys(key, document))
     return None
 
 
-def _encoding(key: str, document: Mapping[str, JSON]) -> ChunkKeyEncoding:
-    encoding = get_member(key, document, "chunk_key_encoding", (dict, str))
-    if isinstance(encoding, str):
-        encoding = {"name": encoding}
-    name, configuration = encoding.get("name"), encoding.get("configuration") or {}
-    if name not in {"default", "v2"}:
-        raise UnsupportedFeature(format="parquet references", feature=f"chunk key encoding {name!r}", key=key)
-    separator = _separator(key, configuration.get("separator", "/" if name == "default" else "."))
-    if name == "v2":
-        return ChunkKeyEncoding("", separator, "0")
-    return ChunkKeyEncoding(f"c{separator}", separator, "c")
-
-
-def _separator(key: str, separator: JSON) -> Literal[".", "/"]:
-    if separator == ".":
-        return "."
-    if separator == "/":
-        return "/"
-    raise MetadataError(key=key, field="separator of chunk keys", got=separator, expected="'.' or '/'")
-
-
 def _grid_shape(key: str, shape: JSON, chunk_shape: JSON) -> Shape:
-    for name, value in (("shape", shape), ("chunk shape", chunk_shape)):
-        if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
-            raise MetadataError(key=key, field=name, got=value, expected="a list of integers that are not negative")
-    if len(shape) != len(chunk_shape):
-        raise MetadataError(key=key, field="chunk shape", got=chunk_shape, expected=f"{len(shape)} integers")
-    # chunks of length 0 stand on axes of length 0: old zarr-python wrote them
-    return tuple(-(-n // max(chunk, 1)) for n, chunk in zip(shape, chunk_shape, strict=True))
+    sizes = check_shape(shape, key=key)
+    chunks = check_chunk_shape(chunk_shape, sizes, key=key, field="chunk shape")
+    return tuple(-(-n // chunk) for n, chunk in zip(sizes, chunks, strict=True))

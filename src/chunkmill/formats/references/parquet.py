@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from chunkmill.errors import MetadataError
 from chunkmill.formats.base import parse_json
-from chunkmill.formats.references import ROOT_KEY
 from chunkmill.formats.references.chunk_numbers import (
+    ROOT_KEY,
     ArrayKeys,
     ChunkRows,
     find_array,

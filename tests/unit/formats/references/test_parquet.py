@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
-from chunkmill.formats.references import is_reference_root
-from chunkmill.formats.references.chunk_numbers import parse_array_keys
+from chunkmill.formats.references.chunk_numbers import is_reference_root, parse_array_keys
 from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.formats.references.parquet import ParquetReferences, emit_reference_parquet, parse_records
 from chunkmill.model.reference_builder import ReferenceBuilder
