@@ -18,8 +18,8 @@ from chunkmill.xarray import register_accessors
 
 if TYPE_CHECKING:  # for readers of types; at run time each name is imported when it is first used
     from chunkmill.checks.check import check
+    from chunkmill.checks.doctor import show_versions
     from chunkmill.checks.verify import verify
-    from chunkmill.checks.versions import show_versions
     from chunkmill.conversion.convert import convert, plan_convert, plan_rechunk, rechunk
     from chunkmill.conversion.suggest import suggest_chunks
     from chunkmill.dask_arrays.read import from_store
@@ -95,7 +95,7 @@ __version__ = "0.1.0"  # the one place where it is written
 # `chunkmill --help` and shell completion not even numpy.
 _DEFINED_IN = {
     "checks.check": ("check",),
-    "checks.versions": ("show_versions",),
+    "checks.doctor": ("show_versions",),
     "checks.verify": ("verify",),
     "conversion.convert": ("convert", "plan_convert", "plan_rechunk", "rechunk"),
     "conversion.suggest": ("suggest_chunks",),

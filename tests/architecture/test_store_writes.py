@@ -37,10 +37,8 @@ WRITERS = {
     "journal/recovery.py": {"record_published"},
     "runtime/preflight.py": {"_lacks"},
     "checks/doctor.py": {"_are_compared", "_examine_store", "_examine_workers"},
-    # files of reference sets
-    "references/files.py": {"SetFile._write_files"},
-    # chunks that a set holds itself
-    "references/repository.py": {"Repository._write_chunks"},
+    # files of a set, and chunks that a set holds itself
+    "references/files.py": {"SetFile._write_files", "Repository._write_chunks"},
     # records of files, and files of a set that is not one yet
     "scans/records.py": {"Records.put"},
     # versions that stay when a job has ended, in a folder of their own
@@ -95,7 +93,6 @@ DELETERS = {
     "checks/doctor.py": {"_examine_store", "_examine_workers"},
     "journal/records.py": {"Records.delete", "Records.forget"},
     "journal/lease.py": {"_release_briefly"},
-    # files of reference sets
     "scans/records.py": {"Records.keep"},
     "references/files.py": {"SetFile.write"},
 }

@@ -6,8 +6,7 @@ import xarray as xr
 from support.markup import sample_group, text_of
 
 import chunkmill as cm
-from chunkmill.display.array import array_html
-from chunkmill.display.group import group_html
+from chunkmill.display.nodes import array_html, group_html
 
 
 @pytest.fixture

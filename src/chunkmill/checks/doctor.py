@@ -1,41 +1,111 @@
 """Examine an environment, a store and the workers of a cluster, and say what is slow or unsafe, and why.
 
 A store is probed by a scratch key, which is deleted again: whether it can be written, whether conditional writes are
-refused as they must be, how long a request takes. Not here: versions (`chunkmill.checks.versions`), damaged chunks
-(`chunkmill.checks.check`).
+refused as they must be, how long a request takes. Not here: damaged chunks (`chunkmill.checks.check`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import platform
+import re
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 from uuid import uuid4
 
 from distributed import Client, default_client
 
-from chunkmill.checks.versions import environment
-from chunkmill.display.report import Facts, ReportMixin, Table
+from chunkmill.display.report import Facts, ReportMixin, Table, counted, format_seconds
 from chunkmill.errors import ChunkmillError
 from chunkmill.nodes.reference_sets import is_reference_set
 from chunkmill.stores.base import Store
 from chunkmill.stores.conflicts import PROBE_PREFIX
 from chunkmill.stores.open import open_store
 
-__all__ = ["DoctorReport", "Finding", "StoreFacts", "doctor"]
+__all__ = ["DoctorReport", "Finding", "StoreFacts", "doctor", "environment", "show_versions"]
 
 _N_TIMED = 5  # requests
 _SLOW_SECONDS = 0.2  # of a small request
 _ALIKE = ("chunkmill", "numcodecs", "numpy", "dask", "distributed")  # packages that client and workers share bytes by
 _LOCAL = "file://"
+_NAME = re.compile(r"[\w.-]+")
+# how others of the field are installed next to chunkmill: not required, and asked for in reports
+_PEERS = ("zarr", "obstore", "kerchunk", "virtualizarr", "icechunk", "dask-array")
 _BEGIN, _CHANGED = b"probe", b"changed"
+
+
+def environment() -> dict[str, Any]:
+    """Return versions of Python, the system and packages, by name; ``None`` for a package that is not installed.
+
+    Examples
+    --------
+    >>> sorted(environment())
+    ['cpus', 'packages', 'python', 'system']
+    >>> environment()["packages"]["chunkmill"] is not None
+    True
+    """
+    required = [found[0] for each in requires("chunkmill") or () if (found := _NAME.match(each))]
+    names = dict.fromkeys(["chunkmill", "distributed", *required, *_PEERS])
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "packages": {name: _version(name) for name in names},
+    }
+
+
+def show_versions(file: TextIO | None = None, *, as_json: bool = False) -> None:
+    """Print the versions of chunkmill, Python, the system and every package that chunkmill uses, for a report.
+
+    Parameters
+    ----------
+    file
+        A text file to print to. Standard output by default.
+    as_json
+        Print JSON instead of lines.
+
+    Returns
+    -------
+    None
+
+    Raises
+    ------
+    OSError
+        The file cannot be written.
+
+    Examples
+    --------
+    >>> from io import StringIO
+    >>> text = StringIO()
+    >>> show_versions(text)
+    >>> text.getvalue().splitlines()[0].split()[0]
+    'chunkmill'
+    """
+    file = sys.stdout if file is None else file
+    found = environment()
+    if as_json:
+        file.write(json.dumps(found, indent=2) + "\n")
+        return
+    packages = found.pop("packages")
+    rows = {"chunkmill": packages.pop("chunkmill")} | found | packages
+    width = max(map(len, rows))
+    file.writelines(f"{name:{width}}  {'-' if value is None else value}\n" for name, value in rows.items())
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +118,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """Properties of a store that a probe found out; ``None`` where it could not be probed."""
+    """Properties of a store that a probe found out; ``None`` where it was not probed."""
 
     url: str
     kind: str
     writable: bool | None = None
-    replaces_atomically: bool | None = None
     compares_versions: bool | None = None
     read_seconds: float | None = None
 
@@ -75,21 +144,17 @@ class DoctorReport(ReportMixin):
         return not self.findings
 
     def _title(self) -> str:
-        n = len(self.findings)
-        return "doctor: " + ("nothing found" if not n else f"{n} finding" + "s" * (n > 1))
+        return f"doctor: {counted(len(self.findings), 'finding') if self.findings else 'nothing found'}"
 
     def _facts(self) -> Facts:
-        packages = self.environment["packages"]
-        python, system = self.environment["python"], self.environment["system"]
-        yield "chunkmill", f"{packages['chunkmill']} on Python {python}, {system}"
-        yield "packages", ", ".join(f"{name} {found or '-'}" for name, found in packages.items())
+        yield "python", f"{self.environment['python']}, {self.environment['system']}"
+        yield "packages", ", ".join(f"{name} {found or '-'}" for name, found in self.environment["packages"].items())
         if (store := self.store) is not None:
             yield "store", f"{store.url} ({store.kind})"
-            yield "written to", {True: "yes", False: "no", None: "not tried"}[store.writable]
-            yield "values", "replaced at once" if store.replaces_atomically else "seen while they are written"
-            yield "guard", "versions are compared" if store.compares_versions else "a lock only"
+            if store.writable:
+                yield "guard", "versions are compared" if store.compares_versions else "a lock only"
             if store.read_seconds is not None:
-                yield "small request", f"{store.read_seconds * 1e3:.3g} ms to read"
+                yield "small request", format_seconds(store.read_seconds)
         if self.workers:
             yield "workers", f"{len(self.workers)}"
 
@@ -130,9 +195,9 @@ def _examine_store(
     url: Any, storage_options: Mapping[str, Any] | None, findings: list[Finding]
 ) -> tuple[StoreFacts, Store | None]:
     if isinstance(url, (str, os.PathLike)) and is_reference_set(url, storage_options):
-        return StoreFacts(os.fspath(url), "reference set", writable=False), None
+        return StoreFacts(os.fspath(url), "reference set"), None
     store = probed = open_store(url, storage_options)
-    facts = StoreFacts(store.url, type(store).__name__, replaces_atomically=store.replaces_atomically)
+    facts = StoreFacts(store.url, type(store).__name__)
     if store.url.startswith("zip:"):  # a probe would be a member of the file
         return facts, None
     if store.url.startswith(_LOCAL):  # a folder that does not exist is not made: the one above is like it
@@ -144,18 +209,21 @@ def _examine_store(
             warnings.simplefilter("ignore")  # what a probe finds out is said in the report
             compares = probed.compares_versions and _are_compared(probed, key)
             probed.set(key, _BEGIN)
-            facts = replace(facts, writable=probed.get(key) == _BEGIN, compares_versions=compares)
+        facts = replace(facts, writable=probed.get(key) == _BEGIN, compares_versions=compares)
+        findings += _unsafe(compares, store.replaces_atomically)
     except ChunkmillError as error:
         findings.append(Finding("error", f"the store cannot be written: {error}"))
         facts = replace(facts, writable=False)
     try:
-        facts = replace(facts, read_seconds=median(_seconds(partial(probed.get, key)) for _ in range(_N_TIMED)))
+        seconds = median(_seconds(probed, key) for _ in range(_N_TIMED))
+        facts = replace(facts, read_seconds=seconds)
+        if seconds > _SLOW_SECONDS:
+            why = f"a small request takes {format_seconds(seconds)}: run where the data are, or give larger shards"
+            findings.append(Finding("slow", why))
     except ChunkmillError as error:
         findings.append(Finding("error", f"the store cannot be read: {error}"))
     with contextlib.suppress(ChunkmillError):
         probed.delete(key)
-    if facts.writable:
-        findings += _store_findings(facts)
     return facts, store
 
 
@@ -167,20 +235,17 @@ def _are_compared(store: Store, key: str) -> bool:
     return store.set_if(key, _CHANGED, version) and not store.set_if(key, _BEGIN, version)
 
 
-def _store_findings(facts: StoreFacts) -> Iterator[Finding]:
-    if not facts.compares_versions:
+def _unsafe(compares: bool, replaces: bool) -> Iterator[Finding]:
+    if not compares:
         why = "the store does not compare versions: a lock of this process or cluster alone guards parts of chunks, and"
         yield Finding("unsafe", f"{why} documents; write from one of them at a time, or whole store keys")
-    if not facts.replaces_atomically:
+    if not replaces:
         yield Finding("unsafe", "a reader may see a value that is partly written")
-    if facts.read_seconds is not None and facts.read_seconds > _SLOW_SECONDS:
-        why = f"a small request takes {facts.read_seconds * 1e3:.0f} ms: run where the data are, or give larger shards"
-        yield Finding("slow", why)
 
 
-def _seconds(request: Any) -> float:
+def _seconds(store: Store, key: str) -> float:
     begin = perf_counter()
-    request()
+    store.get(key)
     return perf_counter() - begin
 
 
@@ -195,17 +260,19 @@ def _examine_workers(
     try:
         if store is not None:
             store.set(key, _BEGIN)
-    except ChunkmillError:
+    except ChunkmillError:  # a finding already
         store = None
     answers = client.run(_answer, store, key, on_error="return")
-    if store is not None:
-        with contextlib.suppress(ChunkmillError):
+    with contextlib.suppress(ChunkmillError):
+        if store is not None:
             store.delete(key)
-    failed = {address: answer for address, answer in answers.items() if isinstance(answer, Exception)}
-    findings += (Finding("error", f"worker {a}: {type(error).__name__}: {error}") for a, error in failed.items())
-    workers = {address: answer for address, answer in answers.items() if address not in failed}
-    for address, answer in workers.items():
-        findings += _worker_findings(address, answer, here)
+    workers = {}
+    for address, answer in answers.items():
+        if isinstance(answer, Exception):
+            findings.append(Finding("error", f"worker {address}: {type(answer).__name__}: {answer}"))
+        else:
+            workers[address] = answer
+            findings += _worker_findings(address, answer, here)
     return workers
 
 

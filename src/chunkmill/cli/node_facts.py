@@ -16,7 +16,7 @@ import numpy as np
 from chunkmill.array.present_keys import chunks_in_shards
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.cli.options import plain
-from chunkmill.display.array import codecs_text, shape_text
+from chunkmill.display.nodes import codecs_text, shape_text
 from chunkmill.display.report import format_bytes, report_text
 from chunkmill.errors import ChunkmillError
 from chunkmill.formats.references.chunk_numbers import split_by_array

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from dask.utils import format_bytes
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.display.array import array_grid_svg
+from chunkmill.display.nodes import grid_svg
 from chunkmill.display.report import (
     ReportMixin,
     Text,
@@ -470,7 +470,7 @@ class Plan(_Columns):
         return (
             ""
             if self.drawn is None
-            else side_by_side(array_grid_svg(self.drawn[0]), "→", array_grid_svg(self.drawn[1]))
+            else side_by_side(grid_svg(self.drawn[0].chunk_grid), "→", grid_svg(self.drawn[1].chunk_grid))
         )
 
     def _drawing(self) -> str:
@@ -478,7 +478,7 @@ class Plan(_Columns):
 
 
 def _drawn(before: StoredArray, after: StoredArray) -> str:
-    return side_by_side(array_grid_svg(before), "→", array_grid_svg(after))
+    return side_by_side(grid_svg(before.chunk_grid), "→", grid_svg(after.chunk_grid))
 
 
 def _found(job: Job) -> str | None:

@@ -147,7 +147,7 @@ class Array(ArrayFacts, ChangesAttributes):
     @property
     def info(self) -> str:
         """Facts of the array as text: shape, chunks, bytes, data type, fill value, codecs, format, location."""
-        from chunkmill.display.array import array_info  # noqa: PLC0415
+        from chunkmill.display.nodes import array_info  # noqa: PLC0415
 
         return array_info(self.stored)
 
@@ -319,12 +319,12 @@ class Array(ArrayFacts, ChangesAttributes):
         return self
 
     def __repr__(self) -> str:
-        from chunkmill.display.array import array_text  # noqa: PLC0415
+        from chunkmill.display.nodes import array_text  # noqa: PLC0415
 
         return array_text(self.stored)
 
     def _repr_html_(self) -> str:
-        from chunkmill.display.array import array_html  # noqa: PLC0415
+        from chunkmill.display.nodes import array_html  # noqa: PLC0415
 
         return array_html(self.stored)
 

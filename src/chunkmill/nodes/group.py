@@ -1,6 +1,6 @@
 """The public group: what it shows of a stored group, and the nodes that are created and deleted below it.
 
-Not here: how children are opened (`chunkmill.nodes.stored_group`), drawings (`chunkmill.display.group`).
+Not here: how children are opened (`chunkmill.nodes.stored_group`), drawings (`chunkmill.display.nodes`).
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Group(ChangesAttributes):
         └── a
             └── b (4,) int32
         """
-        from chunkmill.display.group import tree_text  # noqa: PLC0415
+        from chunkmill.display.nodes import tree_text  # noqa: PLC0415
 
         return tree_text(self.stored)
 
@@ -316,12 +316,12 @@ class Group(ChangesAttributes):
         return self
 
     def __repr__(self) -> str:
-        from chunkmill.display.group import group_text  # noqa: PLC0415
+        from chunkmill.display.nodes import group_text  # noqa: PLC0415
 
         return group_text(self.stored)
 
     def _repr_html_(self) -> str:
-        from chunkmill.display.group import group_html  # noqa: PLC0415
+        from chunkmill.display.nodes import group_html  # noqa: PLC0415
 
         return group_html(self.stored)
 

@@ -36,9 +36,8 @@ from chunkmill.nodes import opening
 from chunkmill.nodes.api import NodeLocation, open_source
 from chunkmill.nodes.keys import join_path
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
-from chunkmill.references.files import SetFile
+from chunkmill.references.files import Repository, SetFile
 from chunkmill.references.locate import ChunkTable, Column, Container, ReferencedArray, key_of, locate_references
-from chunkmill.references.repository import Repository
 from chunkmill.stores.base import Store
 
 __all__ = [

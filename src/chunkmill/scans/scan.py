@@ -22,8 +22,7 @@ from chunkmill.conversion.options import with_options_of
 from chunkmill.display.report import ReportMixin, counted
 from chunkmill.errors import ChunkmillError, ScanError
 from chunkmill.nodes.api import open_source
-from chunkmill.references.files import SetFile, matching_urls
-from chunkmill.references.repository import Repository
+from chunkmill.references.files import Repository, SetFile, matching_urls
 from chunkmill.references.write import write_set
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.stage_runner import run_once

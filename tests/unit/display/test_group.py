@@ -4,7 +4,7 @@ import pytest
 from support.markup import sample_group, text_of
 
 import chunkmill as cm
-from chunkmill.display.group import group_html
+from chunkmill.display.nodes import group_html
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 import chunkmill as cm
-from chunkmill.display.array import array_grid_svg
+from chunkmill.display.nodes import grid_svg
 from chunkmill.jobs.job import JobResult
 from chunkmill.jobs.plan import JobCounts, PlannedStage
 from chunkmill.runtime.stage_runner import StageResult
@@ -40,7 +40,7 @@ def test_read_amplification_is_that_of_the_elements_read(plan):
 def test_the_drawing_leads_from_the_source_to_the_target():
     cm.create_array(store := MemoryStore(), shape=(8, 6), dtype="i4", chunks=(2, 3))
     plan = cm.plan_rechunk(store, MemoryStore(), chunks=(8, 6))
-    before, after = (array_grid_svg(each) for each in plan.drawn)
+    before, after = (grid_svg(each.chunk_grid) for each in plan.drawn)
     assert before != after
     assert 0 <= plan.drawing.index(before) < plan.drawing.index("→") < plan.drawing.index(after)
 

@@ -8,7 +8,7 @@ import pytest
 import chunkmill as cm
 from chunkmill.stores.base import ByteRange
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.zarr_python.shown import ShownArray
+from chunkmill.zarr_python.view import ShownArray
 
 
 @pytest.mark.parametrize(("format_", "passes"), [("n5", False), ("zarr2", True), ("zarr3", True)])

@@ -7,7 +7,7 @@ import pytest
 from support.markup import sample_group, text_of
 
 import chunkmill as cm
-from chunkmill.display.array import array_html, array_text, attributes_html, codecs_text, grid_svg
+from chunkmill.display.nodes import array_html, array_text, attributes_html, codecs_text, grid_svg
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.model.metadata import NamedConfig
 

@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 import chunkmill as cm
-from chunkmill.checks.versions import environment, extras
+from chunkmill.checks.doctor import environment
 
 PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text("utf-8"))["project"]
 
@@ -16,11 +16,6 @@ def test_every_requirement_is_shown():
     names = {each.partition("[")[0].partition(">")[0].partition("=")[0] for each in PROJECT["dependencies"]}
     assert names <= {name for name, found in packages.items() if found}
     assert {"boto3", "obstore", "pyarrow"} <= packages.keys()
-
-
-def test_extras_are_those_of_the_package():
-    assert {"", "cloud", "parquet"} <= extras().keys()
-    assert "obstore" in extras()["cloud"]
 
 
 def test_lines_and_json():

@@ -1,8 +1,9 @@
-"""Draw an array as text and HTML, and its chunk grid as SVG, as Dask draws it."""
+"""Draw arrays and groups as text and HTML: the chunk grid of an array as Dask draws it, all below a group as a tree."""
 
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from math import prod
@@ -13,6 +14,7 @@ from chunkmill.display.report import (
     LEFT,
     TABLE,
     Text,
+    counted,
     facts_html,
     format_bytes,
     html_text,
@@ -21,34 +23,36 @@ from chunkmill.display.report import (
     side_by_side,
     text_width,
 )
+from chunkmill.errors import ChunkmillError, MetadataError
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import NamedConfig
+from chunkmill.nodes.stored_group import StoredGroup
 
 __all__ = [
-    "array_grid_svg",
     "array_html",
     "array_info",
     "array_text",
     "attributes_html",
     "codecs_text",
-    "dtype_text",
     "grid_svg",
-    "location",
+    "group_html",
+    "group_text",
+    "shape_text",
+    "tree_text",
 ]
 
-__all__ += ["shape_text"]
-
-_MAX_ATTRIBUTE = 200  # letters
 _MAX_ATTRIBUTES = 200
-_MAX_DTYPE = 200  # letters: a structure may have any number of members
+_MAX_TEXT = 200  # letters of an attribute, or of a data type: a structure may have any number of members
 _MAX_EDGES = 80  # letters
+_MAX_NODES = 200  # of a group that are shown: each takes a request or two
+_MAX_DRAWN = 20  # nodes of a group of which arrays are described in full
 
 
 def array_text(array: StoredArray) -> str:
     """Return format, location, shape, dtype, chunks and shards of an array in one line."""
     shards = f" shards={shape_text(array.shards)}" if array.shards else ""
-    what = f"shape={array.shape} {dtype_text(array)} chunks={shape_text(array.chunks)}{shards}"
-    return printable(f"<chunkmill.Array {array.format} {location(array.url, array.path)} {what}>")
+    what = f"shape={array.shape} {_dtype_text(array)} chunks={shape_text(array.chunks)}{shards}"
+    return printable(f"<chunkmill.Array {array.format} {_location(array)} {what}>")
 
 
 def array_info(array: StoredArray) -> Text:
@@ -60,23 +64,16 @@ def array_info(array: StoredArray) -> Text:
     return Text(report_text("array", [*sized, *_array_facts(array)], width=text_width()))
 
 
-def location(url: str, path: str) -> str:
-    """Return the location of a node: the store's url and the path in it."""
-    return f"{url}/{path}" if path else url
+def _location(node: StoredArray | StoredGroup) -> str:
+    return f"{node.url}/{node.path}" if node.path else node.url
 
 
-def dtype_text(array: StoredArray) -> str:
-    """Return the data type as text, shortened where a structure has many members."""
-    return _shortened(str(array.dtype), _MAX_DTYPE)
+def _dtype_text(array: StoredArray) -> str:
+    return _shortened(str(array.dtype))
 
 
-def _shortened(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[:length]}…"
-
-
-def array_grid_svg(array: StoredArray) -> str:
-    """Draw the array's chunks."""
-    return grid_svg(array.chunk_grid)
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
 
 
 def array_html(array: StoredArray) -> str:
@@ -87,7 +84,7 @@ def array_html(array: StoredArray) -> str:
     lines = [
         ["Bytes", format_bytes(array.nbytes), *(_grid_bytes(array, grid.chunk_shape) for _, _, grid in sized)],
         ["Shape", shape_text(array.shape), *(shape_text(shape) for _, shape, _ in sized)],
-        ["Count", _count(array.size, "element"), *(_count(grid.n_chunks, name.lower()) for name, _, grid in sized)],
+        ["Count", counted(array.size, "element"), *(counted(grid.n_chunks, name.lower()) for name, _, grid in sized)],
     ]
     head = "".join(f"<th {LEFT}>{name}</th>" for name in ("", "Array", *(name for name, _, _ in sized)))
     cells = ("".join(f"<td {LEFT}>{html_text(cell)}</td>" for cell in line[1:]) for line in lines)
@@ -95,12 +92,11 @@ def array_html(array: StoredArray) -> str:
     span = f"colspan='{len(sized) + 1}' {LEFT}"
     body += [f"<tr><th {LEFT}>{html_text(k)}</th><td {span}>{html_text(v)}</td></tr>" for k, v in _array_facts(array)]
     table = f"{TABLE}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
-    picture = array_grid_svg(array)
-    return side_by_side(f"{table}{attributes_html(array.attributes)}", picture)
+    return side_by_side(f"{table}{attributes_html(array.attributes)}", grid_svg(array.chunk_grid))
 
 
 def _array_facts(array: StoredArray) -> Iterator[tuple[str, str]]:
-    yield "Data type", dtype_text(array)
+    yield "Data type", _dtype_text(array)
     yield "Fill value", "undefined" if array.fill_value is None else _attribute(str(array.fill_value)) or "''"
     yield "Codecs", codecs_text(array.codecs)
     if array.dimension_names:
@@ -129,10 +125,6 @@ def _codec_text(codec: NamedConfig) -> str:
         return codec.name
     chain = [NamedConfig(c["name"], c.get("configuration", {})) for c in inner if isinstance(c, dict)]
     return f"{codec.name} ({codecs_text(chain)})"
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def shape_text(shape: tuple[Any, ...]) -> str:
@@ -169,7 +161,7 @@ def attributes_html(attributes: Mapping[str, Any]) -> str:
 
 def _attribute(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
-    return _shortened(text, _MAX_ATTRIBUTE)
+    return _shortened(text)
 
 
 _SIDE = 150  # pixels of the longest axis
@@ -198,3 +190,91 @@ def _drawn_lengths(grid: ChunkGrid, axis: int) -> tuple[int, ...]:
     one = grid.axes[axis]
     borders = [one.start(i) for i in range(0, one.n_chunks, -(-one.n_chunks // _MAX_LINES))] + [one.size]
     return tuple(stop - start for start, stop in pairwise(borders))
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Groups
+
+
+def _members(group: StoredGroup) -> Mapping[str, Any]:
+    """Return the children by name; the error of each that cannot be opened."""
+    try:
+        return group.members()
+    except MetadataError:
+        errors: dict[str, ChunkmillError] = {}
+        found = group.members(on_error=lambda path, error: errors.update({path.rpartition("/")[2]: error}))
+        return dict(sorted({**found, **errors}.items()))
+
+
+def group_text(group: StoredGroup) -> str:
+    """Return a description of the group in one line."""
+    return printable(f"<chunkmill.Group {group.format} {_location(group)}>")
+
+
+def tree_text(group: StoredGroup) -> str:
+    """Draw everything below a group."""
+    return "\n".join([printable(f"/{group.path}"), *_branches(group)])
+
+
+def _branches(group: StoredGroup) -> Iterator[str]:
+    todo = [("", deque(_members(group).items()))]  # no recursion: a hierarchy may be deeper than Python's stack
+    while todo:
+        indent, children = todo[-1]
+        if not children:
+            todo.pop()
+            continue
+        name, node = children.popleft()
+        last = not children
+        what = f" {node.shape} {_dtype_text(node)}" if isinstance(node, StoredArray) else ""
+        if isinstance(node, ChunkmillError):
+            what = printable(f" ({node})")
+        yield f"{indent}{'└── ' if last else '├── '}{printable(name)}{what}"
+        if not isinstance(node, StoredArray | ChunkmillError):
+            todo.append((indent + ("    " if last else "│   "), deque(_members(node).items())))
+
+
+def group_html(group: StoredGroup) -> str:
+    """Return the group as a tree that folds: groups open, arrays closed.
+
+    Of many nodes, the first 200; arrays among the first 20 unfold to what `array_html` shows of them.
+    """
+    left = [_MAX_NODES]
+    return f"<div><b>{html_text(group_text(group))}</b>{_below_html(group, left)}</div>"
+
+
+def _below_html(group: StoredGroup, left: list[int]) -> str:
+    """Return attributes and children of a group, both indented below its name."""
+    attributes = attributes_html(group.attributes)
+    indented = f"<div style='padding-left:1.2em'>{attributes}</div>" if attributes else ""
+    return indented + _branch_html(group, left)
+
+
+def _branch_html(group: StoredGroup, left: list[int]) -> str:
+    """Return the children of a group as an HTML list; at most `left` nodes are shown in all."""
+    try:
+        children = _members(group)
+    except (ChunkmillError, OSError) as error:  # a drawing must not fail
+        return f"<ul><li><i>{html_text(f'{type(error).__name__}: {error}')}</i></li></ul>"
+    items = []
+    for n_shown, (name, node) in enumerate(children.items()):
+        if not left[0]:
+            items.append(f"<li><i>… and {len(children) - n_shown:,} more</i></li>")
+            break
+        left[0] -= 1
+        items.append(f"<li>{_leaf_html(name, node, left)}</li>")
+    return f"<ul style='list-style:none;padding-left:1.2em;margin:0'>{''.join(items) or '<li><i>empty</i></li>'}</ul>"
+
+
+def _leaf_html(name: str, node: StoredArray | StoredGroup | ChunkmillError, left: list[int]) -> str:
+    if isinstance(node, ChunkmillError):
+        return f"<b>{html_text(name)}</b> <i>{html_text(f'{type(node).__name__}: {node}')}</i>"
+    if not isinstance(node, StoredArray):
+        return f"<details open><summary><b>{html_text(name)}/</b></summary>{_below_html(node, left)}</details>"
+    names = f"({', '.join(name or '?' for name in node.dimension_names)}) " if node.dimension_names else ""
+    shards = f", shards {shape_text(node.shards)}" if node.shards else ""
+    grid = f"chunks {shape_text(node.chunks)}{shards}"
+    what = f"{names}{shape_text(node.shape)} {_dtype_text(node)}, {grid}, {format_bytes(node.nbytes)}"
+    line = f"<b>{html_text(name)}</b> {html_text(what)}"
+    if left[0] < _MAX_NODES - _MAX_DRAWN:
+        return line
+    return f"<details><summary>{line}</summary>{array_html(node)}</details>"
