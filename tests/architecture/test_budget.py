@@ -18,7 +18,7 @@ MOST = {  # room: (code lines, files that hold code)
     "formats": (3441, 17),
     "jobs": (915, 6),
     "journal": (1137, 10),
-    "model": (2413, 10),
+    "model": (2334, 10),
     "nodes": (3513, 16),
     "pyramids": (1546, 8),
     "references": (926, 4),

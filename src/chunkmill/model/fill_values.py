@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,7 @@ __all__ = [
 ]
 
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_SURROGATE = re.compile("[\ud800-\udfff]")  # which are no characters
 _BITS = re.compile(r"0x[0-9a-fA-F]{1,32}|0b[01]{1,128}", re.ASCII)
 # JSON's own spelling of a number, and not longer than a float64 written out: int() of a million digits takes minutes
 _NUMBER = re.compile(r"-?[0-9]{1,400}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,4})?", re.ASCII)
@@ -147,26 +148,18 @@ def _integer(value: JSON, low: int, high: int, key: str, field: str) -> int:
 
 
 def _text(value: JSON, key: str, field: str) -> str:
-    try:
-        ok = isinstance(value, str) and value.encode() is not None
-    except UnicodeEncodeError:  # a lone surrogate
-        ok = False
-    if not ok:
+    if not isinstance(value, str) or _SURROGATE.search(value):
         raise MetadataError(key=key, field=field, got=value, expected="text")
-    return str(value)
+    return value
 
 
 def _base64(value: JSON, key: str, field: str) -> bytes:
     try:
-        return base64.b64decode(value, validate=True) if isinstance(value, str) else bytes(_octets(value))
-    except ValueError:
+        if isinstance(value, list) and all(type(n) is int for n in value):
+            return bytes(value)
+        return base64.b64decode(value, validate=True)
+    except (TypeError, ValueError):
         raise MetadataError(key=key, field=field, got=value, expected="base64, or a list of bytes") from None
-
-
-def _octets(value: JSON) -> list[int]:
-    if not isinstance(value, list) or not all(type(n) is int for n in value):
-        raise ValueError
-    return value
 
 
 def _as_number(value: JSON) -> JSON:
@@ -187,86 +180,48 @@ def _as_number(value: JSON) -> JSON:
 # One scalar, as both versions have it
 
 
-def _parse_bool(value: JSON, dtype: DType, key: str, field: str) -> Any:
-    if not isinstance(value, bool) and not (type(value) is int and value in {0, 1}):  # some write these
-        raise MetadataError(key=key, field=field, got=value, expected="true or false")
-    return dtype.type(value)
+def _parse(value: JSON, dtype: DType, key: str, field: str) -> Any:
+    """Parse a scalar of a dtype, in the byte order that opaque bytes have."""
+    found: Any
+    if dtype.kind == "T":
+        found = _text(value, key, field)
+    elif complex_part(dtype) is not None:
+        found = _parse_complex(value, dtype, key, field)
+    elif (limits := integer_range(dtype)) is not None:
+        found = dtype.type(_integer(value, *limits, key, field))
+    elif float_range(dtype) is not None:
+        # bits as in v3: a writer of v2 that does it means the same
+        is_bits = isinstance(value, str) and value.startswith("0x")
+        found = (parse_bits if is_bits else parse_float)(value, dtype, key=key, field=field)
+    elif dtype.kind == "b":
+        if not isinstance(value, bool) and not (type(value) is int and value in {0, 1}):  # some write these
+            raise MetadataError(key=key, field=field, got=value, expected="true or false")
+        found = dtype.type(value)
+    elif dtype.kind in "mM":
+        ticks = -(2**63) if value == "NaT" else _integer(value, -(2**63), 2**63 - 1, key, field)
+        found = np.array(ticks, "i8").view(dtype)[()]
+    else:
+        found = _parse_fixed(value, dtype, key, field)
+    return found
 
 
-def _parse_int(value: JSON, dtype: DType, key: str, field: str) -> Any:
-    low, high = integer_range(dtype) or (0, 0)
-    return dtype.type(_integer(value, low, high, key, field))
-
-
-def _parse_small(value: JSON, dtype: DType, key: str, field: str) -> Any:
-    """Parse a scalar of one of ml_dtypes' types, whatever kind numpy takes it for."""
-    if complex_part(dtype) is not None:
-        return _parse_complex(value, dtype, key, field)
-    return (_parse_real if integer_range(dtype) is None else _parse_int)(value, dtype, key, field)
-
-
-def _parse_real(value: JSON, dtype: DType, key: str, field: str) -> Any:
-    if isinstance(value, str) and value.startswith("0x"):  # a writer of v2 that does it means the same
-        return parse_bits(value, dtype, key=key, field=field)
-    return parse_float(value, dtype, key=key, field=field)
+def _parse_fixed(value: JSON, dtype: DType, key: str, field: str) -> Any:
+    """Parse text or bytes of fixed width: shorter ones are common (kerchunk, zarr-python 3), not among opaque bytes."""
+    unit, width = ("characters", dtype.itemsize // 4) if dtype.kind == "U" else ("bytes in base64", dtype.itemsize)
+    content: Any = (_text if dtype.kind == "U" else _base64)(value, key, field)
+    if len(content) > width or (dtype.kind == "V" and len(content) < width):
+        expected = f"{'' if dtype.kind == 'V' else 'at most '}{width} {unit}"
+        raise MetadataError(key=key, field=field, got=value, expected=expected)
+    if dtype.kind == "V":
+        return np.frombuffer(content, dtype).astype(to_native(dtype))[0]
+    return np.array(content, dtype)[()]
 
 
 def _parse_complex(value: JSON, dtype: DType, key: str, field: str) -> Any:
     if not isinstance(value, list) or len(value) != 2:  # noqa: PLR2004 - real and imaginary part
         raise MetadataError(key=key, field=field, got=value, expected="[real, imaginary]")
     part = complex_part(dtype) or dtype
-    pair = np.array([_parse_real(number, part, key, field) for number in value], part)
-    return pair.view(dtype)[0]
-
-
-def _parse_time(value: JSON, dtype: DType, key: str, field: str) -> Any:
-    ticks = -(2**63) if value == "NaT" else _integer(value, -(2**63), 2**63 - 1, key, field)
-    return np.array(ticks, "i8").view(dtype)[()]
-
-
-def _parse_fixed_bytes(value: JSON, dtype: DType, key: str, field: str) -> Any:
-    raw = _base64(value, key, field)
-    if len(raw) > dtype.itemsize:  # shorter is common: kerchunk, zarr-python 3
-        raise MetadataError(key=key, field=field, got=value, expected=f"base64 of at most {dtype.itemsize} bytes")
-    return np.array(raw, dtype)[()]
-
-
-def _parse_fixed_text(value: JSON, dtype: DType, key: str, field: str) -> Any:
-    text = _text(value, key, field)
-    if len(text) > dtype.itemsize // 4:
-        raise MetadataError(key=key, field=field, got=value, expected=f"at most {dtype.itemsize // 4} characters")
-    return np.array(text, dtype)[()]
-
-
-def _parse_void(value: JSON, dtype: DType, key: str, field: str) -> Any:
-    """Parse the bytes of one element, in the byte order that `dtype` has."""
-    raw = _base64(value, key, field)
-    if len(raw) != dtype.itemsize:
-        raise MetadataError(key=key, field=field, got=value, expected=f"base64 of {dtype.itemsize} bytes")
-    return np.frombuffer(raw, dtype).astype(to_native(dtype))[0]
-
-
-def _parse_string(value: JSON, _dtype: DType, key: str, field: str) -> Any:
-    return _text(value, key, field)
-
-
-_PARSE: Mapping[str, Callable[[JSON, DType, str, str], Any]] = {
-    "b": _parse_bool,
-    "i": _parse_int,
-    "u": _parse_int,
-    "f": _parse_real,
-    "c": _parse_complex,
-    "m": _parse_time,
-    "M": _parse_time,
-    "S": _parse_fixed_bytes,
-    "U": _parse_fixed_text,
-    "V": _parse_void,
-    "T": _parse_string,
-}
-
-
-def _parser(dtype: DType) -> Callable[[JSON, DType, str, str], Any]:
-    return _parse_small if is_small(dtype) else _PARSE[dtype.kind]
+    return np.array([_parse(number, part, key, field) for number in value], part).view(dtype)[0]
 
 
 def _emit(fill: Any, dtype: DType, key: str, *, bits: bool) -> JSON:
@@ -325,7 +280,7 @@ def parse_v2(value: JSON, dtype: DType, *, key: str, field: str = "fill_value", 
     is_text = (native.kind in "SUVT" and not is_small(native)) or serializer == "vlen-bytes"
     zeroed = type(value) is int and value == 0 and is_text
     if value is None:  # zarr-python leaves out chunks of nothing but NaT then
-        fill = _parse_time("NaT", native, key, field) if native.kind in "mM" else None
+        fill = _parse("NaT", native, key, field) if native.kind in "mM" else None
     elif zeroed:
         fill = zero(native, serializer)
     elif native.kind == "O":
@@ -334,7 +289,7 @@ def parse_v2(value: JSON, dtype: DType, *, key: str, field: str = "fill_value", 
         fill = _parse_complex([value, 0], native, key, field)
     else:
         in_storage = native.kind == "V" and not is_small(native)
-        fill = _parser(native)(value, dtype if in_storage else native, key, field)
+        fill = _parse(value, dtype if in_storage else native, key, field)
     return fill
 
 
@@ -381,9 +336,9 @@ def parse_v3(value: JSON, dtype: DType, *, key: str, field: str = "fill_value", 
     if dtype.kind == "O":
         return _base64(value, key, field)
     if dtype.fields is None:
-        return _parser(dtype)(value, dtype, key, field)
+        return _parse(value, dtype, key, field)
     if not isinstance(value, dict):
-        return _parse_void(value, with_byte_order(dtype, order), key, field)
+        return _parse_fixed(value, with_byte_order(dtype, order), key, field)
     if set(value) != set(dtype.names or ()):
         raise MetadataError(key=key, field=field, got=value, expected=f"a value for each of {dtype.names}")
     # by bytes: assignment to a field could quiet a NaN

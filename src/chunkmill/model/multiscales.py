@@ -492,33 +492,18 @@ def _numbers(stored: Mapping[str, Any], name: str, n: int | None = None) -> tupl
     return tuple(float(each) for each in value)
 
 
-_PREFIXES = {
-    "": "",
-    "yotta": "Y",
-    "zetta": "Z",
-    "exa": "E",
-    "peta": "P",
-    "tera": "T",
-    "giga": "G",
-    "mega": "M",
-    "kilo": "k",
-    "hecto": "h",
-    "deci": "d",
-    "centi": "c",
-    "milli": "m",
-    "micro": "u",
-    "nano": "n",
-    "pico": "p",
-    "femto": "f",
-    "atto": "a",
-    "zepto": "z",
-    "yocto": "y",
-}
+_PREFIXED = "yotta zetta exa peta tera giga mega kilo hecto deci centi milli micro nano pico femto atto zepto yocto"
+_EXPONENTS = (24, 21, 18, 15, 12, 9, 6, 3, 2, -1, -2, -3, -6, -9, -12, -15, -18, -21, -24)
+_PREFIXES = {"": ("", 0)} | dict(
+    zip(_PREFIXED.split(), zip("YZEPTGMkhdcmunpfazy", _EXPONENTS, strict=True), strict=True)
+)
+"""Name of each decimal prefix -> its symbol and exponent."""
+
 _SYMBOLS = {
     **{
         f"{prefix}{unit}": f"{short}{symbol}"
         for unit, symbol in (("meter", "m"), ("second", "s"))
-        for prefix, short in _PREFIXES.items()
+        for prefix, (short, _) in _PREFIXES.items()
     },
     "angstrom": "Å",
     "foot": "ft",
@@ -584,10 +569,8 @@ def unit_symbol(unit: str | None) -> str:
     return "" if name is None else _SYMBOLS.get(name, name)
 
 
-_EXPONENTS = {"": 0, "h": 2, "d": -1, "c": -2}
-_EXPONENTS |= {symbol: 3 * n for n, symbol in zip(range(8, -9, -1), (*"YZEPTGMk", "", *"munpfazy"), strict=True)}
 _METERS = {
-    **{f"{prefix}meter": float(f"1e{_EXPONENTS[short]}") for prefix, short in _PREFIXES.items()},
+    **{f"{prefix}meter": float(f"1e{exponent}") for prefix, (_, exponent) in _PREFIXES.items()},
     "angstrom": 1e-10,
     "foot": 0.3048,
     "inch": 0.0254,

@@ -9,14 +9,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.hints import Hint
 from chunkmill.model.multiscales import (
-    Affine,
     Axis,
     Children,
     Level,
@@ -250,16 +250,16 @@ def _parse_image(stored: Mapping[str, Any], version: str, children: Children) ->
     n, alternatives = len(axes), _alternatives(stored)
     own_name = _own_name(stored)
     own = tuple(_placement(_to_system(dataset, own_name), n) for dataset in datasets)
-    affines: dict[str, Affine] = {}
+    matrices: dict[str, Matrix] = {}
     system = None
     if alternatives:
         for each in alternatives:
             with suppress(MetadataError):
-                affines |= _reached(each, own_name, n)
+                matrices |= _reached(each, own_name, n)
     # what names no coordinate system is of all levels
     whole = _placement([each for each in _listed_transformations(stored) if each not in alternatives], n)
     own = tuple(_within(level, whole) for level in own)
-    diagonal = {name: found for name, rows in affines.items() if (found := _diagonal(rows, n))}
+    diagonal = {name: found for name, each in matrices.items() if (found := _diagonal(each, n))}
     systems = {name: tuple(_within(level, outer) for level in own) for name, outer in diagonal.items()}
     for name in _systems_of_levels(datasets, own_name):
         with suppress(MetadataError):
@@ -269,6 +269,7 @@ def _parse_image(stored: Mapping[str, Any], version: str, children: Children) ->
     placed = zip(datasets, own if system is None else systems[system], strict=True)
     levels = tuple(Level(dataset["path"], *each) for dataset, each in placed)
     named = stored.get("name") if isinstance(stored.get("name"), str) else None
+    affines = {name: tuple(map(tuple, matrix[:-1].tolist())) for name, matrix in matrices.items()}
     return Multiscale(axes, levels, version, named, stored.get("type"), system, systems, affines, own, stored)
 
 
@@ -307,15 +308,12 @@ def without_levels(stored: Mapping[str, Any]) -> dict[str, Any]:
 def _own_name(stored: Mapping[str, Any]) -> str:
     """Return the name of the levels' own coordinate system, where their transformations lead."""
     if "coordinateSystems" in stored:
-        datasets = [each for each in stored.get("datasets", ()) if isinstance(each, Mapping)]
-        names = [_system(each.get("output")) for each in (*datasets[:1], *_transformations(datasets))]
+        first = next((each for each in stored.get("datasets", ()) if isinstance(each, Mapping)), {})
+        known = [each for each in (first, *_listed_transformations(first)) if isinstance(each, Mapping)]
+        names = [_system(each.get("output")) for each in known]
     else:
         names = [_system(each.get("input")) for each in _alternatives(stored)]
     return next(filter(None, names), "physical")
-
-
-def _transformations(datasets: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return [each for dataset in datasets[:1] for each in dataset.get("coordinateTransformations") or ()]
 
 
 def _listed_transformations(stored: Mapping[str, Any]) -> Sequence[Any]:
@@ -384,87 +382,65 @@ def _axis(stored: Any) -> Axis:
     return Axis(stored["name"], stored.get("type"), canonical_unit(unit if isinstance(unit, str) else None))
 
 
-def _reached(stored: Mapping[str, Any], own: str, n: int) -> dict[str, Affine]:
+def _reached(stored: Mapping[str, Any], own: str, n: int) -> dict[str, Matrix]:
     """Return the system that a transformation connects with the levels' own, and the matrix to it, if there is one."""
     ends = stored.get("input"), stored.get("output")
     if any(isinstance(end, Mapping) and end.get("path") for end in ends):  # a system of labels
         return {}
-    rows = _affine(stored, n)
+    matrix: Any = _matrix(stored, n)
     start, end = map(_system, ends)
-    if rows is not None and end == own and start != own:
-        start, end, rows = own, start, _inverse(rows)
-    return {} if rows is None else {end: rows}
+    if matrix is not None and end == own and start != own:
+        end = start
+        try:
+            matrix = np.linalg.inv(matrix)
+        except np.linalg.LinAlgError:
+            return {}
+    return {} if matrix is None else {end: matrix}
 
 
-def _affine(stored: Mapping[str, Any], n: int) -> Affine | None:
+Matrix: TypeAlias = NDArray[np.float64]
+"""Transformation of points in homogeneous coordinates: the last row is of zeros and a one."""
+
+
+def _matrix(stored: Mapping[str, Any], n: int) -> Matrix | None:
     """Return the matrix of a transformation of points of `n` axes; ``None`` where it is none, or in an array."""
-    kind, rows = stored.get("type"), _unit(n)
+    kind, matrix = stored.get("type"), np.eye(n + 1)
     values = stored.get(kind) if isinstance(kind, str) else None
+    rows = values if isinstance(values, list) else []
     if kind in {"identity", "sequence"}:
         for each in listed({"transformations": [], **stored}, "transformations"):
-            if (step := _affine(each, len(rows))) is None:
+            if (step := _matrix(each, len(matrix) - 1)) is None:
                 return None
-            rows = _composed(step, rows)
-        return rows
-    if kind in {"scale", "translation"}:
-        if not isinstance(values, list) or len(values) != n or not all(map(is_number, values)):
+            matrix = (step[:, :, None] * matrix).sum(axis=1)  # as `@`, but rounded alike by every processor
+    elif kind in {"scale", "translation"}:
+        if len(rows) != n or not all(map(is_number, rows)):
             raise bad_attribute("coordinateTransformations", stored, f"scale or translation by {n} numbers")
-        pairs = list(zip(rows, values, strict=True))
-        scaled = tuple(tuple(each * value for each in row) for row, value in pairs)
-        return scaled if kind == "scale" else tuple((*row[:-1], float(value)) for row, value in pairs)
-    if kind == "mapAxis" and isinstance(values, list) and sorted(values) == list(range(n)):
-        return tuple(rows[each] for each in values)
-    return _matrix(values, n, offset=kind == "affine") if kind in {"affine", "rotation"} else None
+        matrix[range(n), range(n) if kind == "scale" else n] = rows
+    elif kind == "mapAxis" and sorted(rows) == list(range(n)):
+        matrix = matrix[[*rows, n]]
+    else:
+        width = n + (kind == "affine")
+        is_table = all(isinstance(row, list) and len(row) == width and all(map(is_number, row)) for row in rows)
+        if kind not in {"affine", "rotation"} or not rows or not is_table:
+            return None
+        matrix = np.zeros((len(rows) + 1, n + 1))
+        matrix[:-1, :width], matrix[-1, -1] = rows, 1
+    return matrix
 
 
-def _unit(n: int) -> Affine:
-    return tuple(tuple(float(i == j) for j in range(n + 1)) for i in range(n))
-
-
-def _matrix(values: Any, n: int, *, offset: bool) -> Affine | None:
-    rows = [row for row in values if isinstance(row, list)] if isinstance(values, list) else []
-    if (
-        not rows
-        or len(rows) < len(values)
-        or any(len(row) != n + offset or not all(map(is_number, row)) for row in rows)
-    ):
-        return None
-    return tuple((*map(float, row), *(() if offset else (0.0,))) for row in rows)
-
-
-def _composed(outer: Affine, inner: Affine) -> Affine:
-    """Return the matrix that applies `inner`, then `outer`."""
-    columns = tuple(zip(*inner, strict=True))
-    rows = []
-    for *factors, offset in outer:
-        *row, last = [sum(a * b for a, b in zip(factors, column, strict=True)) for column in columns]
-        rows.append((*row, last + offset))
-    return tuple(rows)
-
-
-def _inverse(rows: Affine) -> Affine | None:
-    n = len(rows)
-    if any(len(row) != n + 1 for row in rows):
-        return None
-    try:
-        full = np.linalg.inv(np.array([*rows, (*(0.0,) * n, 1.0)]))
-    except np.linalg.LinAlgError:
-        return None
-    return tuple(tuple(row) for row in full[:-1].tolist())
-
-
-def _diagonal(rows: Affine | None, n: int) -> Placement | None:
+def _diagonal(matrix: Matrix | None, n: int) -> Placement | None:
     """Return a matrix as scale and translation; ``None`` where it is more than that."""
-    if rows is None or len(rows) != n:
+    if matrix is None or matrix.shape != (n + 1, n + 1):
         return None
-    if any(value != 0 for i, row in enumerate(rows) for j, value in enumerate(row[:-1]) if i != j):
+    scale, offset = matrix.diagonal()[:n], matrix[:n, n]
+    if (matrix[:n, :n] != np.diag(scale)).any():
         return None
-    return tuple(row[i] for i, row in enumerate(rows)), tuple(row[-1] for row in rows)
+    return tuple(scale.tolist()), tuple(offset.tolist())
 
 
 def _placement(transformations: Sequence[Any], n: int) -> Placement:
     """Return scale and translation of transformations that follow each other."""
-    found = _diagonal(_affine({"type": "sequence", "transformations": list(transformations)}, n), n)
+    found = _diagonal(_matrix({"type": "sequence", "transformations": list(transformations)}, n), n)
     if found is None:
         raise bad_attribute("coordinateTransformations", transformations, f"scale or translation by {n} numbers")
     return found

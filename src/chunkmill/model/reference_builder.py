@@ -97,15 +97,13 @@ class ReferenceBuilder:
 
     def add(self, key: str, url: str | None, offset: int = 0, length: int | None = None) -> None:
         """Add a byte range of a target, or all of it (``length=None``)."""
-        for name, value in (("offset", offset), ("length", length)):
-            if value is not None and not 0 <= value <= _INT64_MAX:
-                raise self._error(key, value, f"{name} in 0..2**63-1")
-        self._add_one(key, self.url_id(url), offset, WHOLE if length is None else length)
+        if length is not None and length < 0:
+            raise self._error(key, length, "length in 0..2**63-1")
+        self.add_many([key], [self.url_id(url)], [offset], [WHOLE if length is None else length])
 
     def add_data(self, key: str, data: bytes) -> None:
         """Add the bytes of a key themselves."""
-        self._add_one(key, INLINE, len(self._blob), len(data))
-        self._blob += data
+        self.add_many_data([key], [data])
 
     def add_many(self, keys: Sequence[str], url_ids: ArrayLike, offsets: ArrayLike, lengths: ArrayLike) -> None:
         """Add many ranges at once; `url_ids` are of `url_id`, a length of -1 means the whole object.
@@ -208,17 +206,6 @@ class ReferenceBuilder:
                 raise self._error("*", (int(values.min()), int(values.max())), f"{name} in 0..2**63-1")
             narrow.append(_narrow(values))
         return tuple(narrow)
-
-    def _add_one(self, key: str, url_id: int, offset: int, length: int) -> None:
-        if (split := split_key(key)) is None:
-            self._add_named(key, url_id, offset, length)
-            return
-        prefix, separator, text = split
-        form = (prefix, separator, text.count(separator) + 1)
-        loose = self._open_form(form)
-        loose.append((text, url_id, offset, length))
-        if len(loose) >= _LOOSE:
-            self._resolve_form(form)
 
     def _add_named(self, key: str, url_id: int, offset: int, length: int) -> None:
         self._check(key)

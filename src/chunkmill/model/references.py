@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, overload
+from typing import Any, Protocol
 from urllib.parse import quote
 
 import numpy as np
@@ -422,13 +422,7 @@ class UrlTable(Sequence[str | None]):
     def __len__(self) -> int:
         return self._n
 
-    @overload
-    def __getitem__(self, number: int) -> str | None: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[str | None]: ...
-    def __getitem__(self, number: int | slice) -> str | list[str | None] | None:
-        if isinstance(number, slice):
-            return [self[i] for i in range(*number.indices(self._n))]
+    def __getitem__(self, number: Any) -> Any:
         if not 0 <= number < self._n:
             raise IndexError(number)
         last, url = self._last
