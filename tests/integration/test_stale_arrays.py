@@ -229,15 +229,14 @@ def test_values_in_memory_for_a_dataset_that_was_replaced_meanwhile(place, monke
     """They were written into the chunks of the new one, which could not be decoded any more."""
     ds, new = series(8)[["v"]], series(8)[["v"]] + 1
     cm.write_dataset(ds, place, encoding={"v": {"chunks": (2, 4)}})
-    make_plan = write_module._plan
+    check = write_module._check_others
 
-    def plan_before_it_is_replaced(*args, **kwargs):
-        plan = make_plan(*args, **kwargs)
-        monkeypatch.setattr(write_module, "_plan", make_plan)
+    def replaced_when_it_is_planned(*args, **kwargs):
+        check(*args, **kwargs)
+        monkeypatch.setattr(write_module, "_check_others", check)
         cm.write_dataset(new, place, mode="w", encoding={"v": {"chunks": (4, 2)}})
-        return plan
 
-    monkeypatch.setattr(write_module, "_plan", plan_before_it_is_replaced)
+    monkeypatch.setattr(write_module, "_check_others", replaced_when_it_is_planned)
     part = ds.isel(time=slice(0, 4)).drop_vars(["time", "x"])
     with pytest.raises(StoreError, match=r"'v' is not as it was"):
         cm.write_dataset(part, place, region={"time": slice(0, 4)})

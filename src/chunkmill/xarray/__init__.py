@@ -25,15 +25,10 @@ def register_accessors() -> None:
 def _register(xarray: ModuleType) -> None:
     if hasattr(xarray.Dataset, _NAME):
         return
-    xarray.register_dataset_accessor(_NAME)(_dataset)
-    xarray.register_datatree_accessor(_NAME)(_tree)
+    xarray.register_dataset_accessor(_NAME)(_accessor)
+    xarray.register_datatree_accessor(_NAME)(_accessor)
 
 
-def _dataset(data: Any) -> Any:
-    """Return the accessor of a dataset, imported when it is first used."""
-    return import_module("chunkmill.xarray.accessor").DatasetAccessor(data)
-
-
-def _tree(data: Any) -> Any:
-    """Return the accessor of a tree, imported when it is first used."""
-    return import_module("chunkmill.xarray.accessor").TreeAccessor(data)
+def _accessor(data: Any) -> Any:
+    """Return the accessor of a dataset or a tree, imported when it is first used."""
+    return import_module("chunkmill.xarray.write").Accessor(data)

@@ -14,10 +14,8 @@ import asyncio
 import functools
 import os
 import re
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from xarray import Dataset, DataTree, Variable
 from xarray.backends import list_engines
-from xarray.backends.common import AbstractDataStore, BackendArray, BackendEntrypoint
+from xarray.backends.common import BackendArray, BackendEntrypoint
 from xarray.core import indexing
 
 from chunkmill.array.scattered import read_outer, read_points
@@ -48,14 +46,13 @@ from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.open import is_store
 from chunkmill.stores.places import parse_url_pipeline
 from chunkmill.xarray.decode import array_encoding, decode, decoded_attributes
-from chunkmill.xarray.publication import ATTRIBUTE, UnfinishedAppend
+from chunkmill.xarray.publication import UnfinishedAppend
 
 __all__ = [
     "ChunkmillBackendEntrypoint",
-    "GroupVariables",
-    "IndexCoordinates",
     "LazyArray",
     "dimension_names",
+    "group_variables",
     "level_datasets",
     "open_variable",
 ]
@@ -64,57 +61,42 @@ _N5_SUFFIXES, _ZARR_SUFFIXES = (".n5", ".n5.zip"), (".zarr", ".zarr.zip")
 _ROOT_ARRAY = "data"  # name of the variable of a store that is a single array
 
 
-_SMALL_COORDINATE = 1 << 20  # bytes that may be held until the dataset has them
+_SMALL_COORDINATE = 1 << 20  # bytes
 
 
-def _index_coordinates(arrays: Mapping[str, StoredArray]) -> tuple[dict[str, StoredArray], IndexCoordinates | None]:
-    """Return the index coordinates to read concurrently; none in stores without latency."""
-    found = {
+def group_variables(arrays: Mapping[str, StoredArray], masked: bool | None = None) -> dict[str, Variable]:
+    """Return the variables of a group, undecoded; `DatasetError` where a dimension has different lengths in two."""
+    indexes = {
         name: array
         for name, array in arrays.items()
         if array.ndim == 1 and array.store.is_remote and array.nbytes <= _SMALL_COORDINATE
         if dimension_names(name, array) == (name,)
     }
-    return found, IndexCoordinates(tuple(found.values())) if found else None
+    values = {}
+    if indexes:  # one after the other, as xarray reads them, each costs the store's latency
+        with ThreadPoolExecutor(min(len(indexes), REQUESTS_AT_ONCE)) as pool:
+            values = dict(zip(indexes, pool.map(_values, indexes.values()), strict=True))
+    variables = {name: open_variable(name, array, masked, values.get(name)) for name, array in arrays.items()}
+    first: dict[Any, tuple[int, str]] = {}
+    for name, variable in variables.items():
+        for dim, size in zip(variable.dims, variable.shape, strict=True):
+            length, other = first.setdefault(dim, (size, name))
+            if length != size:
+                reason = f"dimension {dim!r} has length {size}, but {length} in {other!r}"
+                hint = f"open a single one with group={arrays[name].path!r}, or drop_variables=[{name!r}]"
+                raise DatasetError(variable=name, url=arrays[name].url, reason=reason, hint=hint)
+    return variables
 
 
-class GroupVariables(AbstractDataStore):
-    """The variables and attributes of one group, undecoded, as xarray takes them from any backend."""
-
-    __slots__ = ("_arrays", "_attributes", "_masked")
-
-    def __init__(
-        self, arrays: Mapping[str, StoredArray], attributes: Mapping[str, Any], masked: bool | None = None
-    ) -> None:
-        self._arrays = arrays
-        self._attributes = attributes
-        self._masked = masked
-
-    def get_variables(self) -> dict[str, Variable]:
-        """Return the variables; `DatasetError` where a dimension has different lengths in two of them."""
-        indexes, coordinates = _index_coordinates(self._arrays)
-        variables = {
-            name: open_variable(name, array, self._masked, coordinates if name in indexes else None)
-            for name, array in self._arrays.items()
-        }
-        first: dict[Any, tuple[int, str]] = {}
-        for name, variable in variables.items():
-            for dim, size in zip(variable.dims, variable.shape, strict=True):
-                length, other = first.setdefault(dim, (size, name))
-                if length != size:
-                    reason = f"dimension {dim!r} has length {size}, but {length} in {other!r}"
-                    hint = f"open a single one with group={self._arrays[name].path!r}, or drop_variables=[{name!r}]"
-                    raise DatasetError(variable=name, url=self._arrays[name].url, reason=reason, hint=hint)
-        return variables
-
-    def get_attrs(self) -> dict[str, Any]:
-        """Return the attributes of the group, without NCZarr's internal ones and the one of an unfinished append."""
-        hidden = {ATTRIBUTE}
-        return {k: v for k, v in self._attributes.items() if k not in hidden and not k.lower().startswith("_nc")}
+def _values(array: StoredArray) -> NDArray[Any] | None:
+    try:
+        return Array(array)[...]  # type: ignore[no-any-return]
+    except (ChunkmillError, OSError):  # raised again where xarray reads them
+        return None
 
 
 def open_variable(
-    name: str, array: StoredArray, masked: bool | None = None, index_coordinates: IndexCoordinates | None = None
+    name: str, array: StoredArray, masked: bool | None = None, values: NDArray[Any] | None = None
 ) -> Variable:
     """Return `array` as a lazy variable, undecoded.
 
@@ -122,8 +104,8 @@ def open_variable(
     ----------
     masked
         Whether the fill value stands for missing elements; ``None``: the convention of the format.
-    index_coordinates
-        Set of index coordinates that `array` belongs to.
+    values
+        Of the array, where they are known.
 
     Examples
     --------
@@ -138,7 +120,7 @@ def open_variable(
     if masked is None:
         masked = get_format(array.format).masks_fill_value
     dims = dimension_names(name, array)
-    data = indexing.LazilyIndexedArray(LazyArray(array, index_coordinates), _whole(array.ndim))
+    data = indexing.LazilyIndexedArray(LazyArray(array, values), _whole(array.ndim))
     attributes = decoded_attributes(array, masked=masked)
     encoding = array_encoding(array, dims, masked=masked)
     return Variable(dims, data, attributes, encoding, fastpath=True)
@@ -240,14 +222,13 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
             "decode_timedelta": decode_timedelta,
         }
         node = _open(filename_or_obj, group, format, consolidated, storage_options, base=base)
-        dropped = _dropped(drop_variables)
+        attributes: Mapping[str, Any] = {}
         if isinstance(node, StoredArray):
             arrays = {node.path.rpartition("/")[2] or _ROOT_ARRAY: node}
-            return decode(GroupVariables(arrays, {}, use_zarr_fill_value_as_mask), decoders)
-        with _way_out():
-            arrays, _ = _split(node.children(without=dropped))
-        arrays = UnfinishedAppend.of(node.metadata.attributes).arrays_before(arrays)
-        return decode(GroupVariables(arrays, node.attributes, use_zarr_fill_value_as_mask), decoders)
+        else:
+            arrays, _ = _children(node, drop_variables, deep=False)
+            arrays, attributes = UnfinishedAppend.of(node.metadata.attributes).arrays_before(arrays), node.attributes
+        return decode(group_variables(arrays, use_zarr_fill_value_as_mask), attributes, decoders)
 
     def open_datatree(  # noqa: D102 - as open_dataset
         self, filename_or_obj: Any, *, drop_variables: str | Iterable[str] | None = None, **kwargs: Any
@@ -277,26 +258,24 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         if isinstance(root, StoredArray):
             hint = f"open_dataset(…, group={root.path!r}) opens it"
             raise DatasetError(variable=root.path, url=root.url, reason="expected a group, got an array", hint=hint)
-        dropped = _dropped(drop_variables)
         datasets: dict[str, Dataset] = {}
         top = "" if (group or "").strip("/") else "/"
         todo = [("", root, UnfinishedAppend("", {}))]
 
         def open_level(arrays: Mapping[str, StoredArray]) -> Dataset:
             # elements of an image that equal the fill value are not missing
-            return decode(GroupVariables(arrays, {}, bool(use_zarr_fill_value_as_mask)), decoders)
+            return decode(group_variables(arrays, bool(use_zarr_fill_value_as_mask)), {}, decoders)
 
         while todo:
             path, node, unfinished = todo.pop(0)
-            with _way_out():
-                arrays, groups = _split(node.members(without=dropped))
+            arrays, groups = _children(node, drop_variables, deep=True)
             unfinished = unfinished.joined(UnfinishedAppend.of(node.metadata.attributes))
             arrays = unfinished.arrays_before(arrays)
 
             levels = level_datasets(node.path, node.attributes, arrays, open_level)
             others = {name: array for name, array in arrays.items() if name not in levels}
             datasets[f"{top}{path}" or "."] = decode(
-                GroupVariables(others, node.attributes, use_zarr_fill_value_as_mask), decoders
+                group_variables(others, use_zarr_fill_value_as_mask), node.attributes, decoders
             )
             for name, dataset in levels.items():
                 datasets[f"{top}{path}/{name}" if path else f"{top}{name}"] = dataset
@@ -335,34 +314,29 @@ def _open(
     return api.open(url, path, base=base, **options).stored
 
 
-@contextmanager
-def _way_out() -> Iterator[None]:
-    """Name `drop_variables` in the error of a node that cannot be opened."""
+def _children(
+    node: StoredGroup, dropped: str | Iterable[str] | None, *, deep: bool
+) -> tuple[dict[str, StoredArray], dict[str, StoredGroup]]:
+    """Return the arrays and the groups in a group, without those to drop."""
+    without = frozenset([dropped] if isinstance(dropped, str) else dropped or ())
     try:
-        yield
+        children = node.members(without=without) if deep else node.children(without=without)
     except (MetadataError, UnknownCodec) as error:
         error.add_note("drop_variables=[…], with the name of the variable, leaves it out")
         raise
-
-
-def _dropped(drop_variables: str | Iterable[str] | None) -> frozenset[str]:
-    return frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables or ())
-
-
-def _split(children: Mapping[str, StoredNode]) -> tuple[dict[str, StoredArray], dict[str, StoredGroup]]:
-    arrays = {name: node for name, node in children.items() if isinstance(node, StoredArray)}
-    return arrays, {name: node for name, node in children.items() if isinstance(node, StoredGroup)}
+    arrays = {name: child for name, child in children.items() if isinstance(child, StoredArray)}
+    return arrays, {name: child for name, child in children.items() if isinstance(child, StoredGroup)}
 
 
 class LazyArray(BackendArray):
     """An `Array` that xarray indexes lazily: only the chunks around a selection are read, when it is loaded."""
 
-    __slots__ = ("array", "dtype", "index_coordinates", "shape")
+    __slots__ = ("array", "dtype", "shape", "values")
 
-    def __init__(self, array: StoredArray, index_coordinates: IndexCoordinates | None = None) -> None:
+    def __init__(self, array: StoredArray, values: NDArray[Any] | None = None) -> None:
         read_from_arrays_in_runs()
         self.array = array
-        self.index_coordinates = index_coordinates
+        self.values = values
         self.shape = array.shape
         self.dtype = array.dtype
 
@@ -379,40 +353,11 @@ class LazyArray(BackendArray):
 
     def _outer(self, key: tuple[Any, ...]) -> NDArray[Any]:
         check_unchanged(self.array, may_grow=True)
-        values = None if self.index_coordinates is None else self.index_coordinates.read(self.array)
-        return read_outer(self.array, key) if values is None else values[key].copy()
+        return read_outer(self.array, key) if self.values is None else self.values[key].copy()
 
     def _points(self, key: tuple[Any, ...]) -> NDArray[Any]:
         check_unchanged(self.array, may_grow=True)
         return read_points(self.array, key)
-
-
-class IndexCoordinates:
-    """Index coordinates of a store with latency: the first read of one reads all of them concurrently.
-
-    When xarray opens a dataset, it reads them one after the other, and the first and last value of times before.
-    """
-
-    def __init__(self, arrays: Sequence[StoredArray]) -> None:
-        self._waiting = arrays
-        self._values: dict[str, NDArray[Any] | None] = {}
-        self._lock = threading.Lock()
-
-    def read(self, array: StoredArray) -> NDArray[Any] | None:
-        """Return the values; ``None`` where reading failed, so that reading `array` itself raises the error."""
-        with self._lock:
-            if self._waiting:
-                arrays, self._waiting = self._waiting, ()
-                with ThreadPoolExecutor(min(len(arrays), REQUESTS_AT_ONCE)) as pool:
-                    self._values = dict(zip((a.path for a in arrays), pool.map(_values, arrays), strict=True))
-            return self._values.get(array.path)
-
-
-def _values(array: StoredArray) -> NDArray[Any] | None:
-    try:
-        return Array(array)[...]  # type: ignore[no-any-return]
-    except (ChunkmillError, OSError):
-        return None
 
 
 class _LazyView:

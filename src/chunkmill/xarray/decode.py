@@ -17,7 +17,6 @@ from typing import Any
 import numcodecs
 import numpy as np
 from xarray import Coordinates, Dataset, Variable, conventions
-from xarray.backends.common import AbstractDataStore
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.expressions import NamedValues, read_expression
@@ -30,7 +29,7 @@ from chunkmill.formats.n5 import zarr_chain
 from chunkmill.formats.registry import get_format
 from chunkmill.formats.zarr_v2 import emit_chain
 from chunkmill.model.grid import ChunkGrid, RegularAxis
-from chunkmill.model.metadata import JSON, NamedConfig
+from chunkmill.model.metadata import HIDDEN_ATTRIBUTE, JSON, NamedConfig
 
 __all__ = ["applied", "array_encoding", "decode", "decoded_attributes"]
 
@@ -41,12 +40,13 @@ _DECODED = _RELATED | {
 _TIMES = frozenset({"days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds"})
 
 
-def decode(source: AbstractDataStore, decoders: Mapping[str, Any]) -> Dataset:
-    """Return the dataset of the variables and attributes that `source` loads, decoded with the options `decoders`.
+def decode(variables: Mapping[str, Variable], attributes: Mapping[str, Any], decoders: Mapping[str, Any]) -> Dataset:
+    """Return the dataset of variables and attributes of a group, decoded with the options `decoders`.
 
-    Equivalent to xarray's ``StoreBackendEntrypoint().open_dataset(source, **decoders)``.
+    Equivalent to xarray's ``StoreBackendEntrypoint().open_dataset(…, **decoders)`` of a store that loads them. NCZarr's
+    internal attributes are left out, and the one that records an unfinished append.
     """
-    variables, attributes = source.load()  # type: ignore[no-untyped-call]
+    attributes = {k: v for k, v in attributes.items() if k != HIDDEN_ATTRIBUTE and not k.lower().startswith("_nc")}
     plain = _undecoded(variables, decoders) | _undecodable(variables, decoders)
     rest = {name: variable for name, variable in variables.items() if name not in plain}
     try:
@@ -74,9 +74,7 @@ def decode(source: AbstractDataStore, decoders: Mapping[str, Any]) -> Dataset:
             lazy, encoding = variable._data, variable.encoding  # noqa: SLF001 - `data` would read what is lazy
             variable = ExpressionVariable(variable.dims, lazy, variable.attrs, encoding, fastpath=True)
         (coords if name in coordinates or variable.dims == (name,) else data)[name] = variable
-    dataset = Dataset(data, coords=Coordinates(coords, indexes={}), attrs=attributes)
-    dataset.set_close(source.close)
-    return dataset
+    return Dataset(data, coords=Coordinates(coords, indexes={}), attrs=attributes)
 
 
 def _decode_alone(name: Any, variable: Variable, decoders: Mapping[str, Any]) -> None:

@@ -10,15 +10,14 @@ import math
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
-from xarray import Variable, coders, conventions
+from xarray import Variable, conventions
 from xarray.backends.common import ensure_dtype_not_object
-from xarray.coding import strings, variables
+from xarray.coding import strings
 
-from chunkmill.dask_arrays.kinds import lowered_together
 from chunkmill.errors import (
     AlignmentError,
     ChunkmillError,
@@ -30,7 +29,6 @@ from chunkmill.errors import (
 )
 from chunkmill.formats.base import Format, is_json
 from chunkmill.formats.cf_fill_value import encode_fill_value
-from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import JSON, ArrayMetadata
 from chunkmill.model.user_values import as_dtype
 from chunkmill.nodes.new_array import describe_array, with_chunk_keys
@@ -40,22 +38,10 @@ __all__ = [
     "ENCODING_FAULTS",
     "NewVariable",
     "describe_variable",
-    "encode_cf",
     "json_attributes",
-    "with_lowered",
 ]
 
-K = TypeVar("K")
 
-_CODERS = (
-    coders.CFDatetimeCoder(),
-    coders.CFTimedeltaCoder(),
-    variables.CFScaleOffsetCoder(),
-    variables.CFMaskCoder(),
-    variables.NativeEnumCoder(),
-    variables.NonStringCoder(),
-    variables.DefaultFillvalueCoder(),
-)
 _STRINGS = strings.EncodedStringCoder()  # type: ignore[no-untyped-call]
 _STORAGE = frozenset(
     {"chunks", "shards", "codecs", "compressors", "filters", "serializer", "fill_value", "write_empty_chunks"}
@@ -141,23 +127,13 @@ def describe_variable(
         raise DatasetError(
             variable=name, url=url, reason=reason, hint="in the order of the dimensions, -1 for a whole axis"
         )
-    attributes = dict(encoded.attrs)
-    fill_value = _pop_fill_value(documents_format.name, attributes, storage, encoded.dtype)
-    attributes = json_attributes(attributes, name, url)
-
-    def describe(wanted: Mapping[str, Any], fill_value: Any) -> ArrayMetadata:
-        described = _describe(documents_format, encoded, wanted, fill_value, attributes, name=name)
-        return with_chunk_keys(described, documents_format, name, chunk_key_encoding)
-
     try:
-        metadata = describe(storage, fill_value)
+        metadata = _describe(documents_format, name, encoded, storage, url=url, keys=chunk_key_encoding)
     except _REFUSALS:
         if not own or not encoding:
             raise
-        wanted = {key: value for key, value in storage.items() if key in asked}
-        if not documents_format.masks_fill_value and "fill_value" not in asked:
-            fill_value = _default_fill(documents_format.name, encoded.dtype)
-        metadata = describe(wanted, fill_value)
+        asked_for = {key: value for key, value in storage.items() if key in asked}
+        metadata = _describe(documents_format, name, encoded, asked_for, url=url, keys=chunk_key_encoding)
     is_encoded = encoded.dtype.kind == "O" or encoded._data is not variable._data  # noqa: SLF001 - `data` would read it
     return NewVariable(metadata, storage.get("write_empty_chunks"), is_encoded)
 
@@ -199,40 +175,6 @@ def _by_axis(name: str, variable: Variable, asked: Mapping[str, Any], url: str) 
     return found
 
 
-def encode_cf(variable: Variable, name: str) -> Variable:
-    """Encode times, packed numbers and missing values by CF, lazily where the data are dask's.
-
-    Examples
-    --------
-    >>> import numpy as np, xarray as xr
-    >>> days = xr.Variable("t", np.array(["2000-01-02"], "M8[ns]"), encoding={"units": "days since 2000-01-01"})
-    >>> encoded = encode_cf(days, "t")
-    >>> encoded.values, encoded.attrs["units"]
-    (array([1]), 'days since 2000-01-01')
-    """
-    conventions.ensure_not_multiindex(variable, name=name)
-    for coder in _CODERS:
-        variable = coder.encode(variable, name=name)
-    for attribute in conventions.CF_RELATED_DATA:
-        if attribute in variable.encoding:
-            variable.attrs[attribute] = variable.encoding.pop(attribute)
-    return with_lowered({name: variable})[name]
-
-
-def with_lowered(variables: Mapping[K, Variable]) -> dict[K, Variable]:
-    """Return the variables with values of `dask.array.core` where they are of another kind of Dask arrays.
-
-    They are optimized together, so that what several of them read is read once. Xarray's coders call its chunk manager,
-    which makes arrays of the kind that is registered.
-    """
-    data = [variable._data for variable in variables.values()]  # noqa: SLF001 - `data` would read what is lazy
-    found = zip(variables.items(), data, lowered_together(data), strict=True)
-    return {
-        name: variable if after is before else variable.copy(deep=False, data=after)
-        for (name, variable), before, after in found
-    }
-
-
 def json_attributes(attributes: Mapping[Any, Any], name: str, url: str) -> dict[str, JSON]:
     """Return attributes as JSON values: arrays as lists, numpy scalars as Python's; `DatasetError` names the others.
 
@@ -270,9 +212,11 @@ def _described(documents_format: Format, name: str, variable: Variable, url: str
         encoding["dtype"] = _text_dtype(variable, wanted)
         if encoding["dtype"] is None:
             del encoding["dtype"]
-    encoded = encode_cf(Variable(variable.dims, variable._data, variable.attrs, encoding, fastpath=True), name)  # noqa: SLF001
-    if not documents_format.has_bool:  # stored as int8 with an attribute, as in netCDF
-        encoded = variables.BooleanCoder().encode(encoded, name=name)
+    plain = Variable(variable.dims, variable._data, variable.attrs, encoding, fastpath=True)  # noqa: SLF001
+    encoded = conventions.encode_cf_variable(plain, name=name)
+    if documents_format.has_bool and encoded.attrs.get("dtype") == "bool" and "dtype" not in plain.attrs:
+        del encoded.attrs["dtype"]  # of int8, as netCDF stores them
+        encoded = Variable(encoded.dims, plain._data, encoded.attrs, encoded.encoding, fastpath=True)  # noqa: SLF001
     return _with_known_dtype(encoded, name, of_any_length=of_any_length)
 
 
@@ -346,49 +290,33 @@ def _check_markers(name: str, variable: Variable, url: str) -> None:
             raise DatasetError(variable=name, url=url, reason=reason, hint=hint) from None
 
 
-def _pop_fill_value(name: str, attributes: dict[str, Any], storage: dict[str, Any], dtype: np.dtype[Any]) -> Any:
-    """Remove the array's fill value from attributes or encoding and return it; encode the attribute ``_FillValue``."""
-    if get_format(name).masks_fill_value:
-        storage.pop("fill_value", None)  # of a format where the fill value does not stand for missing elements
-        return attributes.pop("_FillValue", None)
-    if attributes.get("_FillValue") is not None:
-        attributes["_FillValue"] = encode_fill_value(attributes["_FillValue"], dtype)
-    else:
-        attributes.pop("_FillValue", None)
-    fill_value = storage.pop("fill_value", None)
-    return _default_fill(name, dtype) if fill_value is None else fill_value
-
-
-def _default_fill(name: str, dtype: np.dtype[Any]) -> Any:
-    # as xarray does: elements that were never written are missing, where the dtype has a number for that
-    return math.nan if dtype.kind == "f" and get_format(name).has_fill_value else None
-
-
 def _describe(
-    documents_format: Format,
-    variable: Variable,
-    storage: Mapping[str, Any],
-    fill_value: Any,
-    attributes: Mapping[str, JSON],
-    *,
-    name: str,
+    documents_format: Format, name: str, variable: Variable, storage: Mapping[str, Any], *, url: str, keys: Any
 ) -> ArrayMetadata:
+    attributes, dtype, masks = dict(variable.attrs), variable.dtype, documents_format.masks_fill_value
+    marker, fill_value = attributes.pop("_FillValue", None), storage.get("fill_value")
+    if masks:
+        fill_value = marker
+    elif marker is not None:
+        attributes["_FillValue"] = encode_fill_value(marker, dtype)
+    if not masks and fill_value is None and dtype.kind == "f" and documents_format.has_fill_value:
+        fill_value = math.nan  # as xarray does: what was never written is missing
     shards = storage.get("shards")
     metadata = describe_array(
         documents_format,
         name,
         shape=variable.shape,
-        dtype=variable.dtype,
+        dtype=dtype,
         chunks=_chunks(variable, storage.get("chunks"), shards),
         shards=shards,
-        codecs=_codecs(documents_format, storage, of_bytes=variable.dtype.kind == "O"),
+        codecs=_codecs(documents_format, storage, of_bytes=dtype.kind == "O"),
         fill_value=fill_value,
         dimension_names=[str(dim) for dim in variable.dims],
-        attributes=attributes,
+        attributes=json_attributes(attributes, name, url),
     )
-    if fill_value is None and documents_format.masks_fill_value:
-        return documents_format.adapt(replace(metadata, fill_value=None), name)  # zero would be read as missing
-    return metadata
+    if fill_value is None and masks:  # zero would be read as missing
+        metadata = documents_format.adapt(replace(metadata, fill_value=None), name)
+    return with_chunk_keys(metadata, documents_format, name, keys)
 
 
 def _chunks(variable: Variable, chunks: Any, shards: Any) -> Any:

@@ -7,7 +7,7 @@ anything is written. Not here: new arrays (`chunkmill.xarray.new_variable`).
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,7 +21,6 @@ from xarray import Dataset, Variable, coders, conventions
 from xarray.backends.common import ensure_dtype_not_object
 
 from chunkmill.array.chunk_io import read_region
-from chunkmill.array.selection import region_shape
 from chunkmill.array.staleness import read_published
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction, with_checked_blocks
@@ -32,7 +31,7 @@ from chunkmill.model.grid import Region
 from chunkmill.model.user_values import as_dtype, scalar_of
 from chunkmill.xarray.backend import dimension_names, open_variable
 from chunkmill.xarray.decode import applied
-from chunkmill.xarray.new_variable import ENCODING_FAULTS, encode_cf
+from chunkmill.xarray.new_variable import ENCODING_FAULTS
 
 __all__ = ["StoredVariable", "find_region", "match_dims", "stored_sizes"]
 
@@ -120,8 +119,7 @@ class StoredVariable:
             if self.dtype.kind in "TUSO":
                 return self._text(values)
             if values.dtype.kind == "O" and "units" not in self.encoding:
-                dims = tuple(f"dim_{i}" for i in range(values.ndim))
-                values = ensure_dtype_not_object(Variable(dims, values), name=self.name).to_numpy()
+                values = ensure_dtype_not_object(Variable(self.dims, values), name=self.name).to_numpy()
             with np.errstate(all="ignore"):
                 encoded = self._numbers(values).compute(scheduler="synchronous")
             return self.checked(values, encoded)
@@ -148,7 +146,8 @@ class StoredVariable:
             encoding.pop("dtype", None)  # xarray would warn about the cast, which is checked here
         lazy: Any = da.from_array(values, chunks=-1, name=False)  # type: ignore[no-untyped-call]
         # of the kind that xarray's coders expect
-        return encode_cf(Variable(self.dims, as_kind(lazy, "dask"), {}, encoding), self.name).data
+        variable = Variable(self.dims, as_kind(lazy, "dask"), {}, encoding)
+        return conventions.encode_cf_variable(variable, name=self.name).data
 
     def checked(self, values: NDArray[Any], encoded: NDArray[Any]) -> NDArray[Any]:
         """Return `encoded` as elements, or raise `DatasetError` unless they decode to `values`."""
@@ -184,9 +183,11 @@ class StoredVariable:
 
     def _differs(self, values: NDArray[Any], back: NDArray[Any], elements: NDArray[Any]) -> NDArray[np.bool_]:
         """Return where decoded elements differ from the values by more than the rounding of their encoding."""
-        if values.dtype.kind in "mMO":
+        kinds = values.dtype.kind + back.dtype.kind
+        if set(kinds) & set("mMOTUS"):
+            values, back = (each.astype(object) if each.dtype.kind in "TUS" else each for each in (values, back))
             wrong = _unequal(values, back) & ~(pd.isna(values) & pd.isna(back))
-            if values.dtype.kind in "mM" and self.dtype.kind == "f":
+            if kinds in {"mm", "MM"} and self.dtype.kind == "f":
                 wrong &= ~(np.abs(values - back) <= _FLOAT_TIMES)
             return np.asarray(wrong)
         missing = np.zeros(values.shape, bool)
@@ -261,16 +262,13 @@ class StoredVariable:
 
     def compare(self, data: Any, array: StoredArray, region: Region) -> None:
         """Raise `DatasetError`, with the first differences, unless `region` of `array` holds `data`."""
-        if data.shape != region_shape(region):
-            reason = f"has shape {data.shape}, but {region_shape(region)} in the store"
-            raise DatasetError(variable=self.name, url=self.url, reason=reason)
         find = partial(self._differences, array=array)
         if isinstance(data, da.Array):
             index, regions = tuple(range(data.ndim)), BlockRegions(data.chunks, [cut.start for cut in region])
             blocks: Any = blockwise(  # type: ignore[no-untyped-call]
                 SharedFunction(find),
                 index,
-                data,
+                with_checked_blocks(data),
                 index,
                 regions,
                 index,
@@ -283,14 +281,21 @@ class StoredVariable:
         else:
             found = find(np.asarray(data), region)
         if different := [each for each in found.flat if each is not None]:
-            raise self._different(
-                sum(n for n, _ in different), data.size, [line for _, own in different for line in own]
-            )
+            lines = [line for _, own in different for line in own][:_N_SHOWN]
+            reason = f"{sum(n for n, _ in different)} of {data.size} values differ from those in the store: "
+            hint = f"align the dataset to the store, or leave the variable out with drop_vars({self.name!r})"
+            raise DatasetError(variable=self.name, url=self.url, reason=reason + "; ".join(lines), hint=hint)
 
     def _differences(self, values: NDArray[Any], region: Region, *, array: StoredArray) -> NDArray[Any]:
         """Return one element: how many values of a block differ from those stored, with lines of text on the first."""
         elements = read_published(array, region)
-        wrong = self.unequal(values, elements)
+        try:
+            wanted = self.encode(values)
+            wrong = np.asarray(wanted != elements)
+            if self.dtype.kind not in "TUSO":
+                wrong &= ~(pd.isna(wanted) & pd.isna(elements))
+        except DatasetError:  # values that cannot be stored differ from those that are
+            wrong = self._differs(values, self.decode(elements), elements)
         result = np.full((1,) * wrong.ndim, None, object)
         if wrong.any():
             stored, start = self.decode(elements), [cut.start for cut in region]
@@ -300,23 +305,6 @@ class StoredVariable:
             ]
             result[(0,) * wrong.ndim] = int(wrong.sum()), lines
         return result
-
-    def unequal(self, values: NDArray[Any], elements: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return where `elements` are not the encoded `values`."""
-        try:
-            wanted = self.encode(values)
-        except DatasetError:  # values that cannot be stored differ from those that are
-            return np.asarray(self._decoded_unequal(values, self.decode(elements)))
-        differ = np.asarray(wanted != elements)
-        return differ if self.dtype.kind in "TUSO" else differ & ~(pd.isna(wanted) & pd.isna(elements))
-
-    def _decoded_unequal(self, values: NDArray[Any], back: NDArray[Any]) -> Any:
-        return _unequal(values.astype(object), back.astype(object)) & ~(pd.isna(values) & pd.isna(back))
-
-    def _different(self, n: int, size: int, lines: Sequence[str]) -> DatasetError:
-        reason = f"{n} of {size} values differ from those in the store: {'; '.join(lines[:_N_SHOWN])}"
-        hint = f"align the dataset to the store, or leave the variable out with drop_vars({self.name!r})"
-        return DatasetError(variable=self.name, url=self.url, reason=reason, hint=hint)
 
 
 def _unequal(values: NDArray[Any], back: NDArray[Any]) -> NDArray[np.bool_]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Literal
 
 import numpy as np
@@ -47,15 +47,12 @@ from chunkmill.xarray.publication import Publication
 from chunkmill.xarray.reservation import reserved_additions, reserved_group
 from chunkmill.xarray.write_plan import (
     DatasetPlan,
-    LabelledGroup,
     VariablePlan,
-    check_new_labels,
     labelled_groups,
-    plan_existing,
-    plan_new,
+    plan_write,
 )
 
-__all__ = ["DatasetReport", "write_dataset"]
+__all__ = ["Accessor", "DatasetReport", "write_dataset"]
 
 Mode = Literal["w-", "w", "a", "a-", "r+"]
 
@@ -233,17 +230,19 @@ def write_dataset(
         groups = labelled_groups(ds, path.strip("/"), encoding, store.url)
         must_exist = region is not None or append_dim is not None
         root = open_existing(store, groups[0].path, "r+" if must_exist else mode, StoredGroup, adapter)
-        plan = _plan(
-            groups,
+        path = groups[0].path
+        plan = DatasetPlan(
             store,
-            root,
-            format,
-            mode=mode,
+            path,
+            root.documents if root is not None else format_of_store(store, format or format_above(store, path)),
             region=region,
             append_dim=append_dim,
+            adds=root is None or mode == "a",
             keeps=keeps,
-            keys=chunk_key_encoding,
+            chunk_key_encoding=chunk_key_encoding,
         )
+        plan_write(plan, groups, root)
+        _check_others(plan, root, mode)
         lazy = [planned for planned in plan.variables if _is_lazy(planned)]
         check_writers([planned.array for planned in lazy] if compute else [])
         publication = Publication(store, plan.documents_format, plan.path, consolidated)
@@ -295,35 +294,49 @@ def write_dataset(
         return run([counts for counts, _ in written], finish, compute=compute, arrays=arrays)
 
 
-def _plan(
-    groups: Sequence[LabelledGroup],
-    store: Store,
-    root: StoredGroup | None,
-    format: WritableFormatName | None,  # noqa: A002 - as in write_dataset
-    *,
-    mode: Mode,
-    region: Any,
-    append_dim: Hashable | None,
-    keeps: bool,
-    keys: Any,
-) -> DatasetPlan:
-    """Return the plan of a write into the existing group `root`, or of a new group."""
-    if root is not None:
-        adds = mode == "a"
-        options = {"append_dim": append_dim, "adds": adds, "keeps": keeps, "chunk_key_encoding": keys}
-        plan = plan_existing(groups, root, region=region, **options)
-        paths = [planned.array.path for planned in plan.variables]
-        dead = check_no_job(store, plan.path, *paths, *(path.rpartition("/")[0] for path in paths))
-        if dead or (adds and append_dim is None):  # who published some of these may have died before it did so
-            refresh_consolidated(store, plan.documents_format, (path for path in paths if path not in plan.nodes))
-        if append_dim is not None:
-            check_new_labels(groups, root, append_dim)
-        return plan
-    name = format or format_above(store, groups[0].path)
-    plan = plan_new(groups, store, groups[0].path, format_of_store(store, name), chunk_key_encoding=keys)
+class Accessor:
+    """`Dataset.chunkmill` and `DataTree.chunkmill`: write and append as methods of the data."""
+
+    def __init__(self, data: Dataset | DataTree) -> None:
+        self._data = data
+
+    @wraps(write_dataset, assigned=())
+    def write(self, url: Any, path: str = "", **options: Any) -> DatasetReport | Delayed:
+        """Write the data to the group at `path` of the store at `url`, with the options of `chunkmill.write_dataset`.
+
+        Examples
+        --------
+        >>> import chunkmill, numpy as np, xarray as xr
+        >>> ds = xr.Dataset({"t": ("x", np.arange(6.0))}, coords={"x": np.arange(6)})
+        >>> ds.chunkmill.write("memory://doc-accessor").n_keys
+        2
+        """
+        return write_dataset(self._data, url, path, **options)
+
+    def append(self, url: Any, dim: Hashable, path: str = "", **options: Any) -> DatasetReport | Delayed:
+        """Append the data along `dim` to the group at `path` of the store at `url`, as `chunkmill.write_dataset`.
+
+        Examples
+        --------
+        >>> import chunkmill, numpy as np, xarray as xr
+        >>> ds = xr.Dataset({"t": ("x", np.arange(6.0))}, coords={"x": np.arange(6)})
+        >>> _ = ds.chunkmill.write("memory://doc-accessor-append")
+        >>> ds.assign_coords(x=ds.x + 6).chunkmill.append("memory://doc-accessor-append", "x").n_keys
+        2
+        """
+        return write_dataset(self._data, url, path, append_dim=dim, **options)
+
+
+def _check_others(plan: DatasetPlan, root: StoredGroup | None, mode: Mode) -> None:
+    """Raise `JobError` where jobs write to what is planned, or its data are read from what would be deleted."""
+    store = plan.store
     if mode == "w":
         check_not_read([planned.data for planned in plan.variables], store, plan.path)
-    return plan
+    if root is not None:
+        paths = [planned.array.path for planned in plan.variables]
+        dead = check_no_job(store, plan.path, *paths, *(path.rpartition("/")[0] for path in paths))
+        if dead or (plan.adds and plan.append_dim is None):  # a client that published some may have died before it did
+            refresh_consolidated(store, plan.documents_format, (path for path in paths if path not in plan.nodes))
 
 
 def _sync(store: Store, *, compute: bool) -> None:

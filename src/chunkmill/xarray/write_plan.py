@@ -16,7 +16,7 @@ from xarray import Dataset, DataTree, Variable, conventions
 
 from chunkmill.array.selection import full_region
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.dask_arrays.blocks import with_checked_blocks
+from chunkmill.dask_arrays.kinds import lowered_together
 from chunkmill.errors import DatasetError, NodeExists, NodeNotFound, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.model.grid import Region
@@ -26,7 +26,7 @@ from chunkmill.nodes.opening import array_at
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import Store
 from chunkmill.xarray.backend import dimension_names
-from chunkmill.xarray.new_variable import ENCODING_FAULTS, describe_variable, json_attributes, with_lowered
+from chunkmill.xarray.new_variable import ENCODING_FAULTS, describe_variable, json_attributes
 from chunkmill.xarray.publication import Growth, UnfinishedAppend, merged_attributes, resized
 from chunkmill.xarray.stored_variable import StoredVariable, find_region, match_dims, stored_sizes
 
@@ -34,12 +34,9 @@ __all__ = [
     "DatasetPlan",
     "LabelledGroup",
     "VariablePlan",
-    "check_new_labels",
     "join",
     "labelled_groups",
-    "plan_existing",
-    "plan_new",
-    "stored_arrays",
+    "plan_write",
 ]
 
 _SHOWN = 3
@@ -57,7 +54,7 @@ class LabelledGroup:
 
     path: str
     dataset: Dataset
-    variables: Mapping[Any, Variable]
+    variables: dict[Any, Variable]
     attributes: Mapping[Hashable, Any]
     asked: Mapping[str, Mapping[str, Any]]
 
@@ -102,6 +99,12 @@ class DatasetPlan:
         Arrays that an append makes longer.
     pending
         Path of an existing group -> the unfinished append that is marked there.
+    region, append_dim
+        As in `write_dataset`.
+    adds
+        Whether variables that a group has not are new ones.
+    keeps
+        Stored variables without `append_dim` are left unchanged, and only index coordinates are compared.
     chunk_key_encoding
         Of new arrays.
     dtypes
@@ -111,6 +114,11 @@ class DatasetPlan:
     store: Store
     path: str
     documents_format: Format
+    region: Any = None
+    append_dim: Hashable | None = None
+    adds: bool = True
+    keeps: bool = False
+    chunk_key_encoding: Any = None
     variables: list[VariablePlan] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
     groups: list[str] = field(default_factory=list)
@@ -118,7 +126,6 @@ class DatasetPlan:
     attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
     growth: list[Growth] = field(default_factory=list)
     pending: dict[str, UnfinishedAppend] = field(default_factory=dict)
-    chunk_key_encoding: Any = None
     dtypes: dict[str, str] = field(default_factory=dict)
 
     def add(self, labelled: LabelledGroup, name: str, variable: Variable) -> None:
@@ -135,11 +142,6 @@ class DatasetPlan:
         data = StoredVariable.of(name, array, variable).encoded(variable) if new.is_encoded else variable.data
         self.variables.append(VariablePlan(array.path, array, full_region(array.shape), data, new.write_empty))
 
-    def add_group(self, labelled: LabelledGroup) -> None:
-        """Plan a new group."""
-        metadata = GroupMetadata(json_attributes(labelled.attributes, "", join(self.store.url, labelled.path)))
-        self.nodes[labelled.path] = self.documents_format.emit_group(labelled.path, metadata)
-
 
 def _dtype_change(before: Any, after: np.dtype[Any]) -> str:
     """Return the dtype that numbers were stored in, and that of their array, as text; nothing where they are equal."""
@@ -154,31 +156,32 @@ def _dtype_change(before: Any, after: np.dtype[Any]) -> str:
 def labelled_groups(
     data: Dataset | DataTree, path: str, encoding: Mapping[str, Any] | None, url: str
 ) -> list[LabelledGroup]:
-    """Return the datasets of `data` with their paths, parents first; check their names, and those in `encoding`."""
+    """Return the datasets of `data` with their paths, parents first; check their names, and those in `encoding`.
+
+    Dask arrays in them are of `dask.array.core`, all optimized together.
+    """
     encoding = dict(encoding or {})
     if isinstance(data, Dataset):
-        return _lowered([_labelled(data, path, encoding, url)])
-    if not isinstance(data, DataTree):
-        raise TypeError(
-            f"expected a Dataset or a DataTree, got {type(data).__name__}: call to_dataset() on a DataArray"
-        )
-    groups = [
-        _labelled(node.to_dataset(inherit=node is data), join(path, relative), encoding.pop(node.path, {}), url)
-        for relative, node in data.subtree_with_keys
-    ]
-    if encoding:
-        hint = "the encoding of a tree is a mapping by group ('/' for the root), then by variable"
-        raise DatasetError(variable="", url=url, reason=f"encoding names unknown groups {sorted(encoding)}", hint=hint)
-    return _lowered(groups)
-
-
-def _lowered(groups: Sequence[LabelledGroup]) -> list[LabelledGroup]:
-    """Return the groups with variables of `dask.array.core`, all optimized together."""
-    known = {(i, name): variable for i, group in enumerate(groups) for name, variable in group.variables.items()}
-    found = with_lowered(known)
-    return [
-        replace(group, variables={name: found[i, name] for name in group.variables}) for i, group in enumerate(groups)
-    ]
+        groups = [_labelled(data, path, encoding, url)]
+    elif isinstance(data, DataTree):
+        groups = [
+            _labelled(node.to_dataset(inherit=node is data), join(path, relative), encoding.pop(node.path, {}), url)
+            for relative, node in data.subtree_with_keys
+        ]
+        if encoding:
+            hint = "the encoding of a tree is a mapping by group ('/' for the root), then by variable"
+            reason = f"encoding names unknown groups {sorted(encoding)}"
+            raise DatasetError(variable="", url=url, reason=reason, hint=hint)
+    else:
+        raise TypeError(f"expected a Dataset or a DataTree, got {type(data).__name__}: call to_dataset() on it")
+    before = [variable._data for group in groups for variable in group.variables.values()]  # noqa: SLF001 - `data` reads
+    values = zip(before, lowered_together(before), strict=True)
+    for group in groups:
+        for name, variable in group.variables.items():
+            own, after = next(values)
+            if after is not own:
+                group.variables[name] = variable.copy(deep=False, data=after)
+    return groups
 
 
 def _labelled(dataset: Dataset, path: str, encoding: Mapping[str, Any], url: str) -> LabelledGroup:
@@ -195,7 +198,7 @@ def _labelled(dataset: Dataset, path: str, encoding: Mapping[str, Any], url: str
         variables, attributes = conventions.encode_dataset_coordinates(dataset)
     except ENCODING_FAULTS as error:
         raise DatasetError(variable="", url=url, reason=f"xarray cannot encode its coordinates: {error}") from error
-    return LabelledGroup(path, dataset, variables, attributes, dict(encoding))
+    return LabelledGroup(path, dataset, dict(variables), attributes, dict(encoding))
 
 
 def join(path: str, name: str) -> str:
@@ -203,63 +206,17 @@ def join(path: str, name: str) -> str:
     return "/".join(part for part in (path, name) if part and part != ".")
 
 
-def plan_new(
-    groups: Iterable[LabelledGroup],
-    store: Store,
-    path: str,
-    documents_format: Format,
-    *,
-    chunk_key_encoding: Any = None,
-) -> DatasetPlan:
-    """Encode and describe all variables of a new group.
-
-    Raises
-    ------
-    UnsupportedFeature
-        The format cannot hold some of them: all are named.
-    """
-    plan = DatasetPlan(store, path, documents_format, chunk_key_encoding=chunk_key_encoding)
-    refused: dict[str, UnsupportedFeature] = {}
-    for labelled in groups:
-        plan.groups.append(labelled.path)
-        plan.add_group(labelled)
-        for name, variable in labelled.variables.items():
-            try:
-                plan.add(labelled, name, variable)
-            except UnsupportedFeature as error:
-                refused[join(labelled.path, name)] = error
-    _raise_all(documents_format, refused)
-    return plan
-
-
-def _raise_all(documents_format: Format, refused: Mapping[str, UnsupportedFeature]) -> None:
-    if refused:
-        features = "; ".join(f"{path!r}: {error.feature}" for path, error in refused.items())
-        hint = "nothing was written; leave them out with drop_vars, convert them, or choose another format"
-        raise UnsupportedFeature(format=documents_format.name, feature=f"these variables: {features}", hint=hint)
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Existing groups
-
-
 @dataclass(frozen=True, slots=True)
 class _WriteTarget:
-    """Group to write into, existing or new, and the region of its arrays that is written."""
+    """Group to write into, existing or new (``None``), and the region of its arrays that is written."""
 
     labelled: LabelledGroup
+    group: StoredGroup | None
     arrays: Mapping[str, StoredArray]  # as long as before an append that was interrupted
     stored: Mapping[str, StoredArray]
-    adds: bool
-    keeps: bool
     append_dim: Hashable | None
     cuts: Mapping[Hashable, slice]
     sizes: Mapping[Hashable, int]  # of dimensions, in the store
-
-    @property
-    def partial(self) -> bool:
-        """Only a region of the arrays is written, so that variables outside it are compared."""
-        return self.append_dim is not None or bool(self.cuts)
 
     def region_of(self, dims: Iterable[Hashable], shape: Iterable[int], sizes: Mapping[Hashable, int]) -> Region:
         """Return the region of an array of `shape` that is written; it exceeds the shape along `append_dim`."""
@@ -268,20 +225,15 @@ class _WriteTarget:
             for dim, size in zip(dims, shape, strict=True)
         )
 
+    def is_fixed(self, name: str, dims: tuple[Hashable, ...]) -> bool:
+        """Return whether a variable must not change: it locates the region that is written, or is outside it."""
+        if self.append_dim in dims or (self.append_dim is None and not self.cuts):
+            return False
+        return dims == (name,) or not self.cuts.keys() & set(dims)
 
-def plan_existing(
-    groups: Iterable[LabelledGroup],
-    root: StoredGroup,
-    *,
-    region: Any,
-    append_dim: Hashable | None,
-    adds: bool,
-    keeps: bool = False,
-    chunk_key_encoding: Any = None,
-) -> DatasetPlan:
-    """Compare, encode and check all variables against the existing arrays; with `adds`, describe new ones.
 
-    With `keeps`, stored variables without `append_dim` are left unchanged, and only index coordinates are compared.
+def plan_write(plan: DatasetPlan, groups: Sequence[LabelledGroup], root: StoredGroup | None = None) -> None:
+    """Describe, encode and check all variables: of a new group, or against the arrays of the group `root`.
 
     Raises
     ------
@@ -290,57 +242,49 @@ def plan_existing(
     UnsupportedFeature
         The format cannot hold some new variables: all are named.
     """
-    plan = DatasetPlan(root.store, root.path, root.documents, chunk_key_encoding=chunk_key_encoding)
     refused: dict[str, UnsupportedFeature] = {}
-    groups = tuple(groups)
-    has_dim = any(append_dim in labelled.dataset.dims for labelled in groups)
+    has_dim = any(plan.append_dim in labelled.dataset.dims for labelled in groups)
     for labelled in groups:
-        plan.groups.append(labelled.path)
-        group = _group_at(root, labelled.path, adds=adds)
-        if group is None:
-            plan.add_group(labelled)
-        else:
-            plan.pending[group.path] = UnfinishedAppend.of(group.metadata.attributes)
-        stored = {} if group is None else group.arrays(lambda _: True)
-        arrays = _before_unfinished(root, group, stored)
-        cuts = {} if region is None else find_region(labelled.dataset, region, arrays, root.url)
-        if append_dim is not None:
-            _check_append(labelled, arrays, append_dim, root.url, has_dim=has_dim)
-        target = _WriteTarget(labelled, arrays, stored, adds, keeps, append_dim, cuts, stored_sizes(arrays))
+        target = _target(plan, labelled, root, has_dim=has_dim)
         for name, variable in labelled.variables.items():
             if name in target.arrays:
                 _plan_known(plan, target, name, variable)
                 continue
-            _check_new(target, name, variable, root.url)
+            _check_new(plan, target, name, variable)
             try:
                 plan.add(labelled, name, variable)
             except UnsupportedFeature as error:
                 refused[join(labelled.path, name)] = error
-        if group is not None and adds and not target.partial:
-            added = json_attributes(labelled.attributes, "", join(group.url, group.path))
-            if merged_attributes(group.attributes, added) != dict(group.attributes):
-                plan.attributes[group.path] = added
-    _raise_all(root.documents, refused)
-    grown = [each.path.removeprefix(root.path).strip("/") for each in plan.growth]
-    if append_dim is not None:
-        UnfinishedAppend.of(root.metadata.attributes).check_repeated(str(append_dim), grown, root.url)
-    return plan
+        if plan.append_dim is not None:
+            _check_new_labels(labelled, target.arrays, plan.append_dim, plan.store.url)
+        elif target.group is not None and plan.adds and not target.cuts:
+            added = json_attributes(labelled.attributes, "", join(plan.store.url, labelled.path))
+            if merged_attributes(target.group.attributes, added) != dict(target.group.attributes):
+                plan.attributes[labelled.path] = added
+    if refused:
+        features = "; ".join(f"{path!r}: {error.feature}" for path, error in refused.items())
+        hint = "nothing was written; leave them out with drop_vars, convert them, or choose another format"
+        raise UnsupportedFeature(format=plan.documents_format.name, feature=f"these variables: {features}", hint=hint)
+    if root is not None and plan.append_dim is not None:
+        grown = [each.path.removeprefix(root.path).strip("/") for each in plan.growth]
+        UnfinishedAppend.of(root.metadata.attributes).check_repeated(str(plan.append_dim), grown, root.url)
 
 
-def _before_unfinished(
-    root: StoredGroup, group: StoredGroup | None, arrays: Mapping[str, StoredArray]
-) -> dict[str, StoredArray]:
-    """Return the arrays of a group below `root` as long as before an append that was interrupted."""
-    if group is None:
-        return {}
-    unfinished = UnfinishedAppend.of(root.metadata.attributes).below(group.path.removeprefix(root.path).strip("/"))
-    return unfinished.joined(UnfinishedAppend.of(group.metadata.attributes)).arrays_before(arrays)
-
-
-def stored_arrays(root: StoredGroup, path: str) -> dict[str, StoredArray]:
-    """Return the arrays of the group at `path`, below `root` or itself; none where there is no such group."""
-    group = _group_at(root, path, adds=True)
-    return {} if group is None else _before_unfinished(root, group, group.arrays(lambda _: True))
+def _target(plan: DatasetPlan, labelled: LabelledGroup, root: StoredGroup | None, *, has_dim: bool) -> _WriteTarget:
+    plan.groups.append(labelled.path)
+    group = None if root is None else _group_at(root, labelled.path, adds=plan.adds)
+    arrays = stored = {} if group is None else group.arrays(lambda _: True)
+    if root is None or group is None:
+        metadata = GroupMetadata(json_attributes(labelled.attributes, "", join(plan.store.url, labelled.path)))
+        plan.nodes[labelled.path] = plan.documents_format.emit_group(labelled.path, metadata)
+    else:
+        own = plan.pending[group.path] = UnfinishedAppend.of(group.metadata.attributes)
+        unfinished = UnfinishedAppend.of(root.metadata.attributes).below(group.path.removeprefix(root.path).strip("/"))
+        arrays = unfinished.joined(own).arrays_before(stored)
+    cuts = {} if plan.region is None else find_region(labelled.dataset, plan.region, arrays, plan.store.url)
+    if plan.append_dim is not None:
+        _check_append(labelled, arrays, plan.append_dim, plan.store.url, has_dim=has_dim)
+    return _WriteTarget(labelled, group, arrays, stored, plan.append_dim, cuts, stored_sizes(arrays))
 
 
 def _group_at(root: StoredGroup, path: str, *, adds: bool) -> StoredGroup | None:
@@ -383,9 +327,10 @@ def _check_append(
         raise DatasetError(variable="", url=url, reason=f"lengths of {dim!r} differ in the store: {lengths}", hint=hint)
 
 
-def _check_new(target: _WriteTarget, name: str, variable: Variable, url: str) -> None:
+def _check_new(plan: DatasetPlan, target: _WriteTarget, name: str, variable: Variable) -> None:
     """Raise `DatasetError` unless a variable that is not in the store may be added."""
-    if not target.adds or target.cuts:
+    url = plan.store.url
+    if not plan.adds or target.cuts:
         reason = f"not in the store, which has {', '.join(map(repr, sorted(target.arrays))) or 'no variables'}"
         raise DatasetError(variable=name, url=url, reason=reason, hint="mode='a' adds variables")
     for dim, size in variable.sizes.items():
@@ -405,7 +350,7 @@ def _plan_known(plan: DatasetPlan, target: _WriteTarget, name: str, variable: Va
     if name in target.labelled.asked:
         hint = "leave it out of encoding=, or replace the store with mode='w'"
         raise DatasetError(variable=name, url=array.url, reason="is stored already, with its own encoding", hint=hint)
-    if target.keeps and target.append_dim not in (dims := dimension_names(name, array)) and dims != (name,):
+    if plan.keeps and target.append_dim not in (dims := dimension_names(name, array)) and dims != (name,):
         return
     stored = StoredVariable.of(name, array, variable, target.arrays)
     variable = match_dims(name, variable, stored)
@@ -416,8 +361,8 @@ def _plan_known(plan: DatasetPlan, target: _WriteTarget, name: str, variable: Va
         raise DatasetError(
             variable=name, url=array.url, reason=reason, hint="region= writes a region, append_dim= appends"
         )
-    if _is_fixed(target, name, stored):
-        stored.compare(with_checked_blocks(variable.data) if variable.chunks else variable.to_numpy(), array, region)
+    if target.is_fixed(name, stored.dims):
+        stored.compare(variable.data, array, region)
         plan.unchanged.append(array.path)
         return
     if target.append_dim in stored.dims:
@@ -427,36 +372,25 @@ def _plan_known(plan: DatasetPlan, target: _WriteTarget, name: str, variable: Va
     plan.variables.append(VariablePlan(array.path, array, region, stored.encoded(variable), stored=target.stored[name]))
 
 
-def _is_fixed(target: _WriteTarget, name: str, stored: StoredVariable) -> bool:
-    """Return whether a variable must not change: it locates the region that is written, or is outside it."""
-    if not target.partial or target.append_dim in stored.dims:
-        return False
-    return stored.dims == (name,) or not target.cuts.keys() & set(stored.dims)
-
-
-def check_new_labels(groups: Iterable[LabelledGroup], root: StoredGroup, dim: Hashable) -> None:
+def _check_new_labels(labelled: LabelledGroup, arrays: Mapping[str, StoredArray], dim: Hashable, url: str) -> None:
     """Raise `DatasetError` where labels along `dim` are stored already, with the first of them and the way out.
 
     Labels are those of the index coordinate, as they are stored: in its units and dtype.
     """
     name = str(dim)
-    for labelled in groups:
-        array = stored_arrays(root, labelled.path).get(name)
-        if array is None or name not in labelled.variables or dimension_names(name, array) != (dim,):
-            continue
-        variable = labelled.variables[name]
-        if variable.dims != (dim,) or not variable.size or not array.size:
-            continue
-        new = StoredVariable.of(name, array, variable).encode(variable.to_numpy())
-        repeated = _are_in(new, Array(array)[...])
-        if repeated.any():
-            labels = labelled.dataset[dim].to_numpy()[repeated]
-            shown = ", ".join(map(str, labels[:_SHOWN])) + (", …" if len(labels) > _SHOWN else "")
-            reason = f"append_dim={dim!r}: {len(labels)} of {len(repeated)} labels are stored already: {shown}"
-            hint = (
-                f"leave them out, ds.sel({name}=~ds[{name!r}].isin(stored[{name!r}])), or overwrite them: region='auto'"
-            )
-            raise DatasetError(variable=name, url=root.url, reason=reason, hint=hint)
+    array, variable = arrays.get(name), labelled.variables.get(name)
+    if array is None or variable is None or dimension_names(name, array) != (dim,) or variable.dims != (dim,):
+        return
+    if not variable.size or not array.size:
+        return
+    new = StoredVariable.of(name, array, variable).encode(variable.to_numpy())
+    repeated = _are_in(new, Array(array)[...])
+    if repeated.any():
+        labels = labelled.dataset[dim].to_numpy()[repeated]
+        shown = ", ".join(map(str, labels[:_SHOWN])) + (", …" if len(labels) > _SHOWN else "")
+        reason = f"append_dim={dim!r}: {len(labels)} of {len(repeated)} labels are stored already: {shown}"
+        hint = f"leave them out, ds.sel({name}=~ds[{name!r}].isin(stored[{name!r}])), or overwrite them: region='auto'"
+        raise DatasetError(variable=name, url=url, reason=reason, hint=hint)
 
 
 def _are_in(labels: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool]:

@@ -54,7 +54,7 @@ def test_variables_that_others_name_are_decoded():
 def test_the_dataset_is_that_of_xarray(mask_and_scale):
     source = Variables({name.replace(" ", "_"): variable for name, variable in (PLAIN | DECODED).items()})
     options = {"mask_and_scale": mask_and_scale, "decode_timedelta": True}  # left open, older xarray warns
-    ours = decode(source, options)
+    ours = decode(source.get_variables(), source.get_attrs(), options)
     theirs = StoreBackendEntrypoint().open_dataset(source, **options)
     xr.testing.assert_identical(ours, theirs)
     assert {name: repr(v.encoding) for name, v in ours.variables.items()} == {
@@ -179,4 +179,4 @@ def test_a_chunk_that_fails_is_not_an_error_of_decoding():
 
 def test_an_argument_that_xarray_does_not_have_is_no_error_of_a_variable():
     with pytest.raises(TypeError, match="gruop"):
-        decode(Variables(DECODED), {"gruop": "a"})
+        decode(dict(DECODED), {}, {"gruop": "a"})

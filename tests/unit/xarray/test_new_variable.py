@@ -9,7 +9,7 @@ import xarray as xr
 
 from chunkmill.errors import DatasetError, UnsupportedFeature
 from chunkmill.formats.registry import get_format
-from chunkmill.xarray.new_variable import describe_variable, encode_cf, json_attributes
+from chunkmill.xarray.new_variable import describe_variable, json_attributes
 
 
 def described(values, fmt="zarr3", *, strict=False, attributes=None, **encoding):
@@ -131,12 +131,6 @@ def test_attributes_as_json():
     for wrong in ({"a": np.inf}, {"a": object()}, {1: "a"}, {"a": {2: 3}}, {"a": around}, {"a": deep}):
         with pytest.raises(DatasetError, match="JSON"):
             json_attributes(wrong, "v", "")
-
-
-def test_lazy_values_stay_lazy():
-    encoded = encode_cf(xr.Variable("x", da.ones(4, chunks=2), encoding={"scale_factor": 0.5}), "v")
-    assert isinstance(encoded.data, da.Array)
-    assert encoded.data.compute(scheduler="sync").tolist() == [2] * 4
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import chunkmill as cm
 from chunkmill.errors import DatasetError, UnsupportedFeature
 from chunkmill.formats.registry import get_format
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.xarray.write_plan import join, labelled_groups, plan_existing, plan_new
+from chunkmill.xarray.write_plan import DatasetPlan, join, labelled_groups, plan_write
 
 SMALL = xr.Dataset({"v": (("t", "x"), np.ones((3, 2))), "m": ("x", [1, 2])}, coords={"t": [0, 1, 2]}, attrs={"a": 1})
 
@@ -42,7 +42,8 @@ def test_arguments_that_are_refused(data, encoding, error, message):
 
 def test_a_new_group_is_described_and_nothing_written():
     store = RecordingStore(MemoryStore())
-    plan = plan_new(labelled_groups(SMALL, "g", None, ""), store, "g", get_format("zarr3"))
+    plan = DatasetPlan(store, "g", get_format("zarr3"))
+    plan_write(plan, labelled_groups(SMALL, "g", None, ""))
     assert sorted(planned.array.path for planned in plan.variables) == ["g/m", "g/t", "g/v"]
     assert {path: list(documents) for path, documents in plan.nodes.items()} == {
         path: [f"{path}/zarr.json"] for path in ("g", "g/m", "g/t", "g/v")
@@ -53,7 +54,7 @@ def test_a_new_group_is_described_and_nothing_written():
 def test_all_variables_that_do_not_fit_are_named():
     ds = xr.Dataset({"a": ("x", np.ones(2, "c8")), "b": ("x", np.ones(2, "c16")), "c": ("x", [1, 2])})
     with pytest.raises(UnsupportedFeature, match=r"'a': .*'b': .*nothing was written"):
-        plan_new(labelled_groups(ds, "", None, ""), MemoryStore(), "", get_format("n5"))
+        plan_write(DatasetPlan(MemoryStore(), "", get_format("n5")), labelled_groups(ds, "", None, ""))
 
 
 @pytest.fixture
@@ -64,8 +65,9 @@ def root():
 
 
 def planned(root, ds, **options):
-    arguments = {"region": None, "append_dim": None, "adds": False} | options
-    return plan_existing(labelled_groups(ds, "", None, ""), root.stored, **arguments)
+    plan = DatasetPlan(root.stored.store, "", root.stored.documents, **{"adds": False} | options)
+    plan_write(plan, labelled_groups(ds, "", None, ""), root.stored)
+    return plan
 
 
 def test_an_append_plans_the_new_elements_alone(root):
