@@ -145,7 +145,7 @@ def bench_arrays(folder: Path, sizes: tuple[int, int]) -> list[Row]:
         create = {"create_arrays": lambda s=source, w=wanted, m=made: m.update(cm.create_arrays(s, w))}
         jobs: dict[str, Any] = {
             "plan_convert": lambda s=source, t=target: cm.plan_convert(s, t, format="zarr2"),
-            "convert": lambda s=source, t=target: cm.convert(s, t, format="zarr2", progress=False),
+            "convert": lambda s=source, t=target: cm.convert(s, t, format="zarr2"),
             "verify": lambda s=source, t=target: cm.verify(s, t),
             "check": lambda s=source: cm.check(s),
             "consolidate": lambda s=source: cm.consolidate(s),

@@ -235,10 +235,10 @@ class Far:
         a, options = self.array(), self.options
 
         def convert() -> None:
-            cm.convert(a, self.target.new(), format="zarr3", target_storage_options=options)
+            cm.convert(a, self.target.new(), format="zarr3", storage_options=options)
 
         def rechunk() -> None:
-            cm.rechunk(a, self.target.new(), chunks=(64, 64, 32), target_storage_options=options)
+            cm.rechunk(a, self.target.new(), chunks=(64, 64, 32), storage_options=options)
 
         return {BARE: bare, "chunkmill convert": convert, "chunkmill rechunk": rechunk}
 

@@ -160,5 +160,5 @@ globals().pop("jobs", None)
 
 # what stands above in the house, registered with the rooms that call it: they name nothing above them
 register_accessors()
-when_imported("chunkmill.stores.open", lambda module: module.open_files_by(_open_files))
+when_imported("chunkmill.stores.open", lambda module: module.FILE_OPENERS.append(_open_files))
 when_imported("distributed.worker", lambda _: use_locks(_cluster_lock))

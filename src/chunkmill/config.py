@@ -31,24 +31,24 @@ from typing import Any
 __all__ = ["DEFAULTS", "read_settings", "setting", "when_imported"]
 
 
-def setting(name: str) -> Any:
-    """Return the value of a setting.
+def setting(name: str, argument: Any = None) -> Any:
+    """Return the value of a setting, or the `argument` that says it instead.
 
     Raises
     ------
     ValueError
-        The value in dask's config is not one that the setting takes.
+        The value is not one that the setting takes.
 
     Examples
     --------
     >>> setting("fsync")
     False
     """
-    value = look_up(name)
+    value = look_up(name) if argument is None else argument
     fits, expected = _VALUES[name]
     if not fits(value):
-        msg = f"chunkmill.{name} is {value!r} in dask's config: expected {expected}"
-        raise ValueError(msg)
+        where = f"chunkmill.{name} is {value!r} in dask's config" if argument is None else f"{name}={value!r}"
+        raise ValueError(f"{where}: expected {expected}")
     return value
 
 

@@ -81,7 +81,6 @@ DELETERS = {
     "conversion/rechunking/target_chunks.py": {"_delete"},
     "nodes/changes.py": {"_shrink"},
     "pyramids/tasks.py": {"_Work._below"},
-    "transforms/tasks.py": {"_Block._write_keys"},
     # staged nodes, and journals
     "nodes/replacing.py": {"Replacement.discard"},
     "journal/commit.py": {"forget_tag"},

@@ -29,7 +29,7 @@ RIGHT = """
 report: WriteReport = cm.to_store(x, "a.zarr", format="zarr3", chunks=(2, 2), chunk_key_encoding="/")
 n: int = cm.to_store(x, ("a.zarr", "b"), mode="w").n_keys
 later = cm.to_store(x, group, "b", compute=False)
-stored: int = cm.to_store(x, array, return_stored=True).ndim
+stored: int = cm.store([x], [array], return_stored=True)[0].ndim
 either = cm.to_store(x, "a.zarr", compute=flag)
 reports: list[WriteReport] = cm.store([x], [array, ("a.zarr", "b")])
 lazily = cm.from_store(array, name="x").ndim
@@ -41,7 +41,7 @@ names: list[str] = [*group.keys(), *(name for name, _ in group.items())]
 plan: cm.Plan = cm.plan_convert("a.zarr", "b.zarr", format="zarr2", chunks={"x": -1}, max_mem="1 GiB", include=["a*"])
 done: cm.Report = cm.rechunk("a.zarr", "c.zarr", chunks=(-1, 2), strategy="spill", region={"x": slice(0, 9)})
 part: cm.Plan = cm.plan_convert("a.zarr", "b.zarr", format="n5", region=(slice(0, 9), ...))
-again: cm.Report = cm.convert("a.zarr", "b.zarr", format="n5", resume=False, progress=False)
+again: cm.Report = part.run(resume=False, progress=False)
 result: cm.Report = plan.run()
 new = cm.create_array("d.zarr", shape=(4,), dtype="i4", format="n5")
 cm.delete("d.zarr")
@@ -60,7 +60,7 @@ MISTAKES = [
     'cm.to_store(x, "a.zarr", moed="r")',
     'cm.to_store(x, "a.zarr", mode="x")',
     'late: WriteReport = cm.to_store(x, "a.zarr", compute=False)',
-    'cm.to_store(x, "a.zarr", return_stored=True).n_keys',
+    "cm.store([x], [array], return_stored=True)[0].n_keys",
     "cm.store([x], [5])",
     'cm.plan_convert("a.zarr", "b.zarr", format="zar2")',
     'cm.convert("a.zarr", "b.zarr", format="n5", max_men="1 GiB")',

@@ -71,8 +71,8 @@ def test_ls(store):
 def test_converted_without_it(store, tmp_path):
     with pytest.raises(MetadataError) as raised:
         cm.convert(store, tmp_path / "whole", format="zarr3", chunks={"a": (4,)})
-    assert "exclude='broken' leaves it out" in "".join(raised.value.__notes__)
-    cm.convert(store, tmp_path / "rest", format="zarr3", exclude="broken", chunks={"a": (4,)})
+    assert "include= of the others leaves 'broken' out" in "".join(raised.value.__notes__)
+    cm.convert(store, tmp_path / "rest", format="zarr3", include=["a", "z"], chunks={"a": (4,)})
     rest = cm.open_group(tmp_path / "rest")
     assert list(rest) == ["a", "z"]
     assert rest["a"].chunks == (4,)
@@ -107,4 +107,4 @@ def test_datasets_without_it(store):
 def test_the_command_line_names_the_way_out(store, tmp_path):
     done = CliRunner().invoke(main, ["convert", str(store), str(tmp_path / "whole"), "--format", "zarr3"])
     assert done.exit_code == 3
-    assert "exclude='broken' leaves it out" in done.output
+    assert "include= of the others leaves 'broken' out" in done.output

@@ -179,7 +179,7 @@ def test_a_pyramid_keeps_coordinate_systems(atlas, tmp_path):
     for options in ({"ome": "0.5"}, {"format": "zarr2"}, {"format": "n5", "codecs": "gzip"}):
         with pytest.raises(UnsupportedFeature, match="the coordinate systems 'same'"):
             cm.plan_pyramid(atlas, tmp_path / "old", **options)
-    cm.pyramid(atlas, tmp_path / "old", ome="0.5", levels=1, allow=["coordinate_systems"])
+    cm.convert(atlas, tmp_path / "old", format="zarr3", ome="0.5", allow=["coordinate_systems"])
     assert cm.open_group(tmp_path / "old").multiscales[0].version == "0.5"
     cm.pyramid((atlas, "s0"), levels=2)  # next to the first level
     (image,) = cm.open_group(atlas).multiscales

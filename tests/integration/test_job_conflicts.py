@@ -195,7 +195,7 @@ def test_nodes_that_a_discarded_job_published_are_withdrawn():
     cm.to_store(np.arange(8, 16), source, "a", chunks=(3,), codecs="raw", mode="w", format="zarr3")
     with pytest.raises(JobError, match="resume=False"):
         cm.convert(source, (target, "g"), format="zarr3")
-    cm.convert(source, (target, "g"), format="zarr3", resume=False)
+    cm.plan_convert(source, (target, "g"), format="zarr3").run(resume=False)
     np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], np.arange(8, 16))
     assert not [key for key in target.list_prefix("") if "chunkmill" in key]
 

@@ -89,9 +89,9 @@ def test_jobs_between_two_stores_of_one_server(place):
         pytest.skip("a store object, which is the root of its bucket")
     cm.to_store(X, url, "a", chunks=(8, 12), storage_options=options)
     other = url.removesuffix("x.zarr") + "y.n5"
-    report = cm.convert(url, other, format="n5", storage_options=options, target_storage_options=options)
+    report = cm.convert(url, other, format="n5", storage_options=options)
     assert report.n_keys == 6
-    cm.rechunk((other, "a"), (other, "b"), chunks=(24, 2), storage_options=options, target_storage_options=options)
+    cm.rechunk((other, "a"), (other, "b"), chunks=(24, 2), storage_options=options)
     for path in ("a", "b"):
         np.testing.assert_array_equal(cm.open_array(other, path, storage_options=options)[...], X)
     cm.delete(other, "a", storage_options=options)

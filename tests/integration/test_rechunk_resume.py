@@ -124,7 +124,7 @@ def test_a_job_of_another_plan_is_not_gone_on_with(tmp_path):
     assert unfinished_jobs(store)
     with pytest.raises(JobError, match="another plan"):
         rechunk(array, store, chunks=(10, 10))
-    rechunk(array, store, chunks=(10, 10), resume=False)
+    plan_rechunk(array, store, chunks=(10, 10)).run(resume=False)
     assert check(store, values, "").chunks == (10, 10)
 
 

@@ -116,7 +116,8 @@ def test_a_node_that_does_not_open_stays(make_keeping, how):
     def replace(new):
         if how == "convert":
             source.set("x/c/0/1", b"torn" if new is not NEW else source.get("x/c/0/0"))
-            cm.convert((source, "x"), (store, "a"), format="zarr3", codecs="raw", overwrite=True, resume=new is not NEW)
+            plan = cm.plan_convert((source, "x"), (store, "a"), format="zarr3", codecs="raw", overwrite=True)
+            plan.run(resume=new is not NEW)
         else:
             resume = how == "resume" and new is not NEW
             written = cm.to_store(new, store, "a", mode="w", resume=resume, compute=how != "later")

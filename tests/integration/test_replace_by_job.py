@@ -292,7 +292,7 @@ def test_a_source_that_fails_leaves_the_old(source, fmt, path, tmp_path):
         cm.convert((bad, "x"), (store, path), format=fmt, codecs="raw", overwrite=True)
     np.testing.assert_array_equal(cm.open_array(store, path)[...], OLD)
     cm.to_store(NEW, bad, "x", chunks=(2, 3), codecs="gzip", mode="w")
-    cm.convert((bad, "x"), (store, path), format=fmt, codecs="raw", overwrite=True, resume=False)
+    cm.plan_convert((bad, "x"), (store, path), format=fmt, codecs="raw", overwrite=True).run(resume=False)
     np.testing.assert_array_equal(cm.open_array(store, path)[...], NEW)
     assert cm.check(store).ok
 

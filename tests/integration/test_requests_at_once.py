@@ -49,7 +49,7 @@ def source():
 )
 def test_jobs(source, job, options, n_keys):
     target = FarStore(seconds=SECONDS)
-    job(source, target, progress=False, **options)
+    job(source, target, **options)
     np.testing.assert_array_equal(cm.open_array(target.below)[...], VALUES)
     assert set(source.chunks("get").values()) == {1}
     if options.get("format") != "zarr2":  # whose keys the log does not tell from others

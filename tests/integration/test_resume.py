@@ -106,7 +106,7 @@ def test_a_job_with_other_arguments_is_refused(source):
         cm.convert(url, store, format="zarr3", codecs="zstd")
     with pytest.raises(JobError, match="another plan"):
         cm.convert(url, store, format="zarr2")
-    cm.convert(url, store, format="zarr3", codecs="zstd", resume=False, overwrite=True)
+    cm.plan_convert(url, store, format="zarr3", codecs="zstd", overwrite=True).run(resume=False)
     check(store, values)
 
 

@@ -69,7 +69,7 @@ def test_intermediate_files_of_another_run():
 
     spilled = []
     cm.open_array(source, "a", mode="r+")[...] = OLD + 1
-    cm.rechunk(source, Meanwhile(target), chunks=(64, 4), strategy="spill", resume=False)
+    cm.plan_rechunk(source, Meanwhile(target), chunks=(64, 4), strategy="spill").run(resume=False)
     assert spilled
     np.testing.assert_array_equal(cm.open_array(target, "a")[...], OLD + 1)
 
@@ -91,10 +91,10 @@ def test_a_run_that_is_replaced_stops_with_one_error(source, tmp_path, monkeypat
     cm.open_array(source, "a", mode="r+")[...] = 0  # all chunks are absent now
     running = r"a job with another plan .* is running: 'convert to .*', begun .* s ago, with codecs .*gzip.*; wait"
     with pytest.raises(JobError, match=running):
-        cm.convert(source, target, format="zarr3", codecs="gzip", resume=False, overwrite=True)
+        cm.plan_convert(source, target, format="zarr3", codecs="gzip", overwrite=True).run(resume=False)
     # of a client that was suspended for a minute
     monkeypatch.setattr("chunkmill.journal.heartbeat.is_live", lambda _: False)
-    cm.convert(source, target, format="zarr3", resume=False, overwrite=True)
+    cm.plan_convert(source, target, format="zarr3", overwrite=True).run(resume=False)
     thread.join()
     (error,) = errors
     assert error.endswith(
@@ -137,7 +137,7 @@ def test_an_interrupt_returns_when_no_task_writes_any_more(tmp_path, source, kin
         assert content(target) == after
         cm.open_array(source, "a", mode="r+")[...] = OLD + 1
         if kind == "job":
-            cm.convert(source, target, format="zarr3", codecs="gzip", resume=False)
+            cm.plan_convert(source, target, format="zarr3", codecs="gzip").run(resume=False)
         else:
             cm.to_store(cm.open_array(source, "a").to_dask() + 0, target, "a", codecs="gzip")
         time.sleep(1)

@@ -104,7 +104,7 @@ def test_fill_is_not_stored_and_an_old_chunk_is_deleted(xp):
     assert list(store.list_prefix("c/")) == ["c/0"]
     cm.to_store(xp.zeros(4, dtype=x.dtype), store, mode="r+")
     assert list(store.list_prefix("c/")) == []
-    cm.to_store(xp.zeros(4, dtype=x.dtype), store, mode="r+", write_empty_chunks=True)
+    cm.store([xp.zeros(4, dtype=x.dtype)], [store], write_empty_chunks=True)
     assert sorted(store.list_prefix("c/")) == ["c/0", "c/1"]
 
 

@@ -206,12 +206,12 @@ def _delete(call: Call) -> None:
     cm.delete(call.store, call.path)
 
 
-def _convert(call: Call, **more: Any) -> None:
-    cm.convert((call.store, "src"), (call.store, call.path), format=call.format, **more)
+def _convert(call: Call, *, resume: bool = True) -> None:
+    cm.plan_convert((call.store, "src"), (call.store, call.path), format=call.format).run(resume=resume)
 
 
-def _rechunk(call: Call, **more: Any) -> None:
-    cm.rechunk((call.store, "src/a"), (call.store, call.path), chunks=(3, 1), **more)
+def _rechunk(call: Call, *, resume: bool = True) -> None:
+    cm.plan_rechunk((call.store, "src/a"), (call.store, call.path), chunks=(3, 1)).run(resume=resume)
 
 
 def _replace_resuming(call: Call, *, resume: bool = True) -> None:
@@ -235,9 +235,10 @@ def _delayed_dataset(call: Call, mode: Any = "w-") -> None:
     _begin_dataset(call, mode).compute()
 
 
-def _pyramid(call: Call, **more: Any) -> None:
+def _pyramid(call: Call, *, resume: bool = True, **more: Any) -> None:
     source = cm.open_array(call.store, "src/a")  # a folder that a deletion has left is a group in N5, of no image
-    cm.pyramid(source, (call.store, call.path), levels=2, method="stride", format=call.format, **more)
+    more |= {"levels": 2, "method": "stride", "format": call.format}
+    cm.plan_pyramid(source, (call.store, call.path), **more).run(resume=resume)
 
 
 def _replace_pyramid(call: Call, **more: Any) -> None:
@@ -249,8 +250,8 @@ def _old_pyramid(call: Call) -> None:
     _pyramid(call)
 
 
-def _levels(call: Call, **more: Any) -> None:
-    cm.pyramid((call.store, f"{call.path}/0"), levels=3, method="stride", **more)
+def _levels(call: Call, *, resume: bool = True, **more: Any) -> None:
+    cm.plan_pyramid((call.store, f"{call.path}/0"), levels=3, method="stride", **more).run(resume=resume)
 
 
 def _replace_levels(call: Call, **more: Any) -> None:

@@ -98,9 +98,9 @@ def test_one_write_after_the_other(kind, data):
             continue
         x = da.from_array(part, chunks=data.draw(blocks(part.shape)))
         if door == "to_store":
-            report = cm.to_store(x, array.store, region=region, write_empty_chunks=data.draw(st.booleans()))
+            report = cm.to_store(x, array.store, region=region)
         else:
-            (report,) = cm.store(x, array, regions=region)
+            (report,) = cm.store(x, array, regions=region, write_empty_chunks=data.draw(st.booleans()))
         assert report.n_partial == n_partial(array, region)
     np.testing.assert_array_equal(array[...], expected)
     np.testing.assert_array_equal(cm.open_array(array.store)[...], expected)

@@ -10,6 +10,7 @@ from pathlib import Path
 import dask
 import dask.array as da
 import pytest
+import xarray as xr
 
 import chunkmill as cm
 from chunkmill.errors import ChunkmillError
@@ -19,14 +20,13 @@ _TRUTH = ["yes", 5, None]
 
 UNUSABLE = {
     "allow": [{"everything"}, "fill_value", 5, [5]],
-    "attributes": [5, "x", [1], {"a": object()}],
+    "attributes": [5, "x", [1], {"a": object()}, {1: 2}],
     "chunk_key_encoding": ["-", 5, {"name": "nope"}, {"a": 1}],
     "chunks": [(2,), {"nope": 2}, "big", {"t": "all"}, (0, 2), (2.5, 2), (-3, 2), ((4, 5), 3), {"v": (2, 2)}, 3.5],
     "codecs": ["nope", 5, [{"name": "nope"}], {"a": 1}, [5]],
     "compute": _TRUTH,
     "concat_dim": ["t", 5],
     "dimension_names": [("a",), {"nope": ("a", "b")}, "abc", 5, (1, 2)],
-    "exclude": ["nope", 5],
     "fill_value": ["text", {"nope": 1}, 1e300, 1.5, [1, 2], float("nan")],
     "format": ["zarr9", 3, "zarr3-experimental"],
     "include": ["nope", 5, "v"],
@@ -35,19 +35,15 @@ UNUSABLE = {
     "mode": ["q", None, 5, "r"],
     "ome": ["0.3", "0.5", 5],
     "overwrite": _TRUTH,
-    "progress": [5, [1]],
     "region": [
-        {"nope": slice(2)}, (slice(0, 8, 2),), (slice(0, 100),), {"t": slice(0, 100)}, {"t": 5}, 5, "x", (slice(2),) * 3
+        {"nope": slice(2)}, (slice(0, 8, 2),), (slice(0, 100),), {"t": slice(0, 100)}, {"t": 5}, 5, "x", (slice(2),) * 3, {}
     ],
     "resume": _TRUTH,
-    "return_stored": ["yes", 5],
     "shards": [(4,), {"nope": 4}, (0, 4), "big"],
-    "storage_options": [5, "x"],
+    "storage_options": [5, "x", {"anon": True}],
     "strategy": ["fast", 1],
-    "target_storage_options": [5, "x"],
     "temp": [5, object()],
     "temp_codec": ["gzip", None],
-    "write_empty_chunks": _TRUTH,
 }  # fmt: skip
 """For each option, values that can be used by no job on the array that `source` returns."""
 
@@ -139,3 +135,70 @@ def test_a_region_is_not_replaced():
     array = stored()
     error = raised(lambda: cm.to_store(source("to_store"), array.store, "v", region=(slice(0, 8),), mode="w"))
     assert "mode='w' replaces" in str(error)
+
+
+def test_progress_is_one_of_its_values():
+    for value in (5, [1], "nope"):
+        target = MemoryStore()
+        raised(lambda value=value, target=target: cm.plan_convert(stored(), target, format="n5").run(progress=value))
+        assert not list(target.list_prefix(""))
+        raised(lambda value=value: cm.verify(stored(), stored(), progress=value))
+        raised(lambda value=value: cm.check(stored().store, progress=value))
+
+
+@pytest.mark.parametrize("job", ["convert", "rechunk", "pyramid", "transform"])
+@pytest.mark.parametrize("option", ["resume", "progress"])
+def test_how_a_job_runs_is_said_to_its_plan(job, option):
+    error = raised(lambda: getattr(cm, job)(stored(), MemoryStore(), **{option: True}))
+    assert f"plan_{job}(...).run({option}=...)" in str(error)
+
+
+OPTIONS = {"storage_options": {"anon": True}}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda a: cm.open(a.store, **OPTIONS),
+        lambda a: cm.open_array(a.store, "v", **OPTIONS),
+        lambda a: cm.from_store(a, **OPTIONS),
+        lambda a: cm.from_store(a.store, "v", **OPTIONS),
+        lambda a: cm.create_array(a.store, "n", shape=(1,), dtype="i4", **OPTIONS),
+        lambda a: cm.create_group(a.store, "n", **OPTIONS),
+        lambda a: cm.to_store(source("to_store"), a, mode="a", **OPTIONS),
+        lambda a: cm.to_store(source("to_store"), cm.open_group(a.store), "n", **OPTIONS),
+        lambda a: cm.delete(a.store, "v", **OPTIONS),
+        lambda a: cm.check(a.store, **OPTIONS),
+        lambda a: cm.suggest_chunks(a, access={0: 1}, **OPTIONS),
+        lambda a: cm.to_references(a, (a.store, "r.json"), **OPTIONS),
+        lambda a: cm.convert(a, (a.store, "w"), format="zarr3", **OPTIONS),
+        lambda a: cm.rechunk(a, (a.store, "w"), chunks=(2, 2), **OPTIONS),
+        lambda a: cm.pyramid(a, (a.store, "w"), **OPTIONS),
+        lambda a: cm.transform(abs, a, (a.store, "w"), **OPTIONS),
+        lambda a: cm.write_dataset(xr.Dataset(), a.store, "n", **OPTIONS),
+    ],
+)
+def test_options_of_a_filesystem_are_refused_where_there_is_no_url(call):
+    array = stored()
+    before = sorted(array.store.list_prefix(""))
+    error = raised(lambda: call(array))
+    assert "storage_options" in str(error)
+    assert sorted(array.store.list_prefix("")) == before
+
+
+def test_options_of_a_filesystem_are_for_the_url_next_to_a_node(tmp_path):
+    cm.convert(stored(), tmp_path / "a", format="zarr3", storage_options={"anon": True})
+    cm.convert(tmp_path / "a", MemoryStore(), format="n5", storage_options={"anon": True})
+
+
+def test_intermediate_files_are_of_a_strategy_that_has_them():
+    for options in ({"temp_codec": "lz4"}, {"temp": MemoryStore()}):
+        error = raised(
+            lambda options=options: cm.rechunk(stored(), MemoryStore(), chunks=(2, 2), strategy="direct", **options)
+        )
+        assert "has no intermediate files" in str(error)
+
+
+def test_regions_that_name_nothing_are_refused():
+    for call in (cm.plan_convert, cm.plan_pyramid, cm.verify):
+        raised(lambda call=call: call(stored(), stored(), region={}))

@@ -113,6 +113,7 @@ job_options = _all(
     CONSOLIDATED,
     path_option("--path", "the source"),
     path_option("--target-path", "the target"),
+    options_of("plan_scan", only=["target_storage_options"]),
     click.option(
         "--resume/--restart",
         default=True,
@@ -193,14 +194,19 @@ def run_plan(
     planner: Callable[..., Any],
     source: Any,
     *,
-    target: str | None,
+    target: Any,
     target_path: str,
     consolidated: bool | None,
     resume: bool,
     dry_run: bool,
+    target_storage_options: Mapping[str, Any] | None,
     **options: Any,
 ) -> None:
     """Plan a job, and run it, or print the plan with what is at the target."""
+    if target_storage_options is not None:
+        from chunkmill.nodes.opening import open_target_store  # noqa: PLC0415 - slow to import
+
+        target = open_target_store(target, target_storage_options)
     where = None if target is None else (target, target_path)
     plan = planner(viewed(source, consolidated, options["storage_options"]), where, **options)
     if dry_run:

@@ -144,21 +144,16 @@ def _n_bytes(text: str) -> int:
     return int(parse_bytes(text))
 
 
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
 def _key_value(text: str) -> tuple[str, Any]:
     name, value = text.split("=", 1)
-    return name, _json(value)
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
 
 
 _AXIS = "is not by axis: write it as 1,2,2, or as y=2,x=2"
 _SHAPE = Text("shape", _shape, "1,512,512, time=-1,lat=32 or 16MiB")
-_SCALE = Text("by axis", _by_axis(float), "40,4,4 or z=40,y=4,x=4", _AXIS)
 _CODECS = ("keep", "portable", "default", "zstd", "blosc", "gzip", "raw")
 KEY_VALUE = Text("key=value", _key_value, "anon=true", "is not KEY=VALUE")
 PLACE = click.Path()  # or a url; shells complete paths
@@ -170,16 +165,13 @@ TYPES: Mapping[str, ParamType] = {
     "region": Text("region", _region, "0:10,20:30 (start:stop for each axis) or time=0:10,lat=5:"),
     "dimension_names": Text("names", _names, "time,lat,lon"),
     "channels": Text("names", _names, "dapi,gfp"),
-    "fill_value": Text("json", _json, '-1 or "NaN"'),
     "factors": Text("by axis", _by_axis(int), "2, 1,2,2, y=2,x=2 or isotropic", _AXIS),
-    "scale": _SCALE,
-    "translation": _SCALE,
+    **dict.fromkeys(("scale", "translation"), Text("by axis", _by_axis(float), "40,4,4 or z=40,y=4,x=4", _AXIS)),
     "allow": click.Choice(["fill_value", "codecs", "dimension_names", "attributes", "coordinate_systems"]),
     "max_mem": Text("memory", _n_bytes, "2GiB", "is not a number of bytes: write it as 2GiB"),
     "sample": click.FloatRange(0, 1, min_open=True),
     "method": click.Choice(["mean", "median", "min", "max", "mode", "stride"]),
-    "label_of": PLACE,
-    "records": PLACE,
+    **dict.fromkeys(("label_of", "records"), PLACE),
     "WritableFormatName": click.Choice(sorted(f.name for f in formats.FORMATS if f.name not in formats.READ_ONLY)),
 }
 """Types by name of parameter, or by annotation, where the annotation alone does not say how a value is written."""

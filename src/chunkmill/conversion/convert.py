@@ -20,7 +20,6 @@ from chunkmill.conversion.options import (
     chosen_paths,
     is_keep,
     names_by_array,
-    with_fill_value,
     with_names,
     with_options_of,
 )
@@ -39,7 +38,7 @@ from chunkmill.hints import Hint
 from chunkmill.jobs.call import with_call
 from chunkmill.jobs.plan import Plan, Report
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
-from chunkmill.nodes.api import as_node, open_source, open_target
+from chunkmill.nodes.api import as_node, check_storage_options, open_source, open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.group import Group
@@ -67,15 +66,12 @@ def plan_convert(
     overwrite: bool = False,
     allow: Collection[str] = (),
     include: str | Collection[str] | None = None,
-    exclude: str | Collection[str] = (),
     region: RegionOption = None,
     dimension_names: Sequence[str | None] | Mapping[str, Sequence[str | None]] | None = None,
-    fill_value: Any = None,
     chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
     ome: Literal["0.4", "0.5", "0.6"] | None = None,
     concat_dim: str | Sequence[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    target_storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Plan the conversion of an array, or of a group with everything below it, to another format.
 
@@ -117,9 +113,9 @@ def plan_convert(
         Losses that are allowed where the format cannot hold something: ``"fill_value"`` (absent chunks are written out
         then), ``"codecs"``, ``"dimension_names"``, ``"attributes"``; ``"coordinate_systems"`` of an image, of which
         OME-Zarr before 0.6 has one. Values are never lost.
-    include, exclude
-        Patterns of paths below the source, such as ``"t2m"``, ``"level*/mask"``: of a group, only nodes that match
-        `include`, or are below such, and not `exclude`. ``*`` matches any characters, slashes too.
+    include
+        Patterns of paths below the source, such as ``"t2m"``, ``"level*/mask"``: of a group, only nodes that match, or
+        are below such. ``*`` matches any characters, slashes too.
     region
         Only this region: of one array, slices of step 1, such as ``(slice(10, 20), ...)``; by dimension,
         ``{"time": slice(0, 12), "lat": (10, 40)}``, of every array that has it, coordinates included. Chunks are copied
@@ -127,9 +123,6 @@ def plan_convert(
         level; the others are cut to what covers it, and places move with them. Other attributes stay as they are.
     dimension_names
         Names of the axes: of the array; of the arrays of that rank; or by path below the source. As stored otherwise.
-    fill_value
-        Fill value of the target: for all arrays, or by path below the source. Elements keep their values: where absent
-        chunks would read as others, they are written out.
     chunk_key_encoding
         As in `create_array`; kept, where the format has it, when ``None``.
     ome
@@ -139,8 +132,9 @@ def plan_convert(
     concat_dim
         Dimension along which the netCDF or HDF5 files of `source` (a pattern, or a list) follow one another, or
         several: the files are scanned first, as by `scan`.
-    storage_options, target_storage_options
-        For the filesystems, as in fsspec; the target's default to the source's.
+    storage_options
+        For the filesystems of source and target, as in fsspec; local files have none. Where they need different ones,
+        give the source as a node that `open_group` opened, or the target as a store object.
 
     Returns
     -------
@@ -162,20 +156,20 @@ def plan_convert(
     >>> plan.strategy, plan.actions
     ('copy', {'copy': 4})
     """
+    check_storage_options(storage_options, source, target, temp)
     if concat_dim is not None:
         is_root = isinstance(source, tuple) and source[1:] == ("",)
         source = open_scanned(source[0] if is_root else source, storage_options, concat_dim) or source
     node = open_source(source, storage_options)
-    named, filled = names_by_array(dimension_names, node), with_fill_value(fill_value, node)
+    named = names_by_array(dimension_names, node)
 
     def edit(array: StoredArray, metadata: ArrayMetadata) -> ArrayMetadata:
-        return filled(array, with_names(metadata, named(array)))
+        return with_names(metadata, named(array))
 
     names = names_of_axes(node, lambda array: named(array) or (None,) * array.ndim, chunks, shards, region)
     chunks, shards = by_array(chunks, node, "chunks", names), by_array(shards, node, "shards", names)
-    options = storage_options if target_storage_options is None else target_storage_options
     target = as_node(target)
-    store, path, wanted, adds = _target_of(node, target, options, format, overwrite=overwrite)
+    store, path, wanted, adds = _target_of(node, target, storage_options, format, overwrite=overwrite)
     is_group = isinstance(target, Group) and not overwrite
     name = wanted or _writable_format(target.format if is_group else format_above(store, path))
     images = None if ome is None else OmeImages.of(node, ome)
@@ -189,7 +183,7 @@ def plan_convert(
         return placed if images is None else images.array(array, placed)
 
     exact = not (isinstance(codecs, str) and codecs in {"keep", "portable"})
-    chosen = chosen_paths(node, include, exclude)
+    chosen = chosen_paths(node, include)
     taken = None if chosen is None else {array.path for array in chosen_arrays(node, chosen)}
     crop = None if region is None else cropping_of_images(region, node, chosen_arrays(node, chosen), names)
 
@@ -204,9 +198,7 @@ def plan_convert(
         store,
         path,
         name,
-        alike_described_once(
-            describe_array, chunks, shards, dimension_names, fill_value, crop, images and images.array
-        ),
+        alike_described_once(describe_array, chunks, shards, dimension_names, crop, images and images.array),
         describe_group,
         exact=exact,
         overwrite=overwrite,
@@ -217,7 +209,7 @@ def plan_convert(
     )
     worker = current_worker(max_mem)
     limit = None if max_mem is None else worker.max_mem
-    plan = plan_job("convert", node, where, Settings(worker, limit, intermediate_store(temp, options)))
+    plan = plan_job("convert", node, where, Settings(worker, limit, intermediate_store(temp, storage_options)))
     if images is not None:
         plan = replace(plan, reason=f"{plan.reason}{images.kept_units}".removeprefix("; "))
     return plan
@@ -227,9 +219,6 @@ def plan_convert(
 def convert(
     source: Any,
     target: Any,
-    *,
-    resume: bool = True,
-    progress: bool | str | None = None,
     **options: Any,
 ) -> Report:
     """Convert an array, or a group with everything below it, to another format: `plan_convert`, and run.
@@ -238,12 +227,8 @@ def convert(
     ----------
     source, target, format, chunks, shards, codecs, max_mem, temp, overwrite, allow
         As in `plan_convert`.
-    include, exclude, region, dimension_names, fill_value, chunk_key_encoding, ome, concat_dim
+    include, region, dimension_names, chunk_key_encoding, ome, concat_dim, storage_options
         As in `plan_convert`.
-    storage_options, target_storage_options
-        As in `plan_convert`.
-    resume, progress
-        As in `Plan.run`.
 
     Returns
     -------
@@ -267,7 +252,7 @@ def convert(
     >>> report.actions, cm.open_array("memory://doc-n5", "a")[...]
     ({'recode': 2}, array([7, 7, 7, 7], dtype=int32))
     """
-    return plan_convert(source, target, **options).run(resume=resume, progress=progress)
+    return plan_convert(source, target, **options).run()
 
 
 def intermediate_store(temp: Any, storage_options: Mapping[str, Any] | None) -> Store | None:
@@ -293,11 +278,9 @@ def plan_rechunk(
     strategy: Literal["direct", "spill"] | None = None,
     overwrite: bool = False,
     include: str | Collection[str] | None = None,
-    exclude: str | Collection[str] = (),
     region: RegionOption = None,
     chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    target_storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Plan to give an array, or every array of a group, other chunks; nothing is written before the plan runs.
 
@@ -340,10 +323,10 @@ def plan_rechunk(
     overwrite
         Replace what is at the target: it stays until the new one is stored whole, of which object stores then copy each
         value to its place.
-    include, exclude, region, chunk_key_encoding
-        As in `chunkmill.plan_convert`, which also changes names of axes and fill values.
-    storage_options, target_storage_options
-        For the filesystems, as in fsspec; the target's (and those of `temp`) default to the source's.
+    include, region, chunk_key_encoding
+        As in `chunkmill.plan_convert`, which also changes names of axes.
+    storage_options
+        For the filesystems of source, target and `temp`, as in `plan_convert`.
 
     Returns
     -------
@@ -371,16 +354,18 @@ def plan_rechunk(
     >>> plan.strategy, plan.n_keys, plan.read_amplification
     ('direct', 25, 1.0)
     """
+    check_storage_options(storage_options, source, target, temp)
     node = open_source(source, storage_options)
-    options = storage_options if target_storage_options is None else target_storage_options
+    if strategy == "direct" and (temp is not None or temp_codec != "raw"):
+        raise ValueError(f"temp={temp!r}, temp_codec={temp_codec!r}: strategy='direct' has no intermediate files")
     if temp_codec not in {"raw", "lz4"} or strategy not in {None, "direct", "spill"}:
         msg = f"temp_codec={temp_codec!r}, strategy={strategy!r}: expected 'raw' or 'lz4'; None, 'direct' or 'spill'"
         raise ValueError(msg)
     worker = current_worker(max_mem)
     limit = None if max_mem is None else worker.max_mem  # of arrays, too, whose chunks stay
     compress = temp_codec == "lz4"
-    settings = Settings(worker, limit, intermediate_store(temp, options), compress=compress, strategy=strategy)
-    chosen = chosen_paths(node, include, exclude)
+    settings = Settings(worker, limit, intermediate_store(temp, storage_options), compress=compress, strategy=strategy)
+    chosen = chosen_paths(node, include)
     names = names_of_axes(node, axis_names, chunks, shards, region)
     crop = None if region is None else cropping_of_images(region, node, chosen_arrays(node, chosen), names)
     shown = shown_regions(region)
@@ -397,7 +382,7 @@ def plan_rechunk(
         check_options(target, format_of_store(target.store, target.format), **stated)
         existing = _into_existing(node, target.stored, chunks, crop, shown)
         return plan_job("rechunk", node, existing, settings)
-    store, path, wanted, adds = _target_of(node, target, options, format, overwrite=overwrite)
+    store, path, wanted, adds = _target_of(node, target, storage_options, format, overwrite=overwrite)
     chunks, shards = by_array(chunks, node, "chunks", names), by_array(shards, node, "shards", names)
 
     def describe_array(array: StoredArray, documents_format: Format, at: str) -> ArrayMetadata:
@@ -432,9 +417,6 @@ def plan_rechunk(
 def rechunk(
     source: Any,
     target: Any,
-    *,
-    resume: bool = True,
-    progress: bool | str | None = None,
     **options: Any,
 ) -> Report:
     """Give an array, or every array of a group, other chunks: `plan_rechunk`, and run.
@@ -443,10 +425,8 @@ def rechunk(
     ----------
     source, target, chunks, shards, format, codecs, max_mem, temp, temp_codec, strategy, overwrite
         As in `plan_rechunk`.
-    include, exclude, region, chunk_key_encoding, storage_options, target_storage_options
+    include, region, chunk_key_encoding, storage_options
         As in `plan_rechunk`.
-    resume, progress
-        As in `Plan.run`.
 
     Returns
     -------
@@ -469,7 +449,7 @@ def rechunk(
     >>> report.n_keys, cm.open_array("memory://doc-rechunk", "b").chunks
     (2, (6,))
     """
-    return plan_rechunk(source, target, **options).run(resume=resume, progress=progress)
+    return plan_rechunk(source, target, **options).run()
 
 
 def _target_of(

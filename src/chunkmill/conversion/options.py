@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from inspect import Parameter, signature
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from chunkmill.errors import AlignmentError, ChunkmillError, RegionError
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import ArrayMetadata, parents_of
-from chunkmill.model.user_values import scalar_of
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.new_array import axis_names, check_shards, is_size, make_grid, unknown_dimensions
 from chunkmill.nodes.opening import walk, walk_openable
@@ -36,34 +35,19 @@ __all__ = [
     "names_by_array",
     "path_below",
     "refuse_chosen",
-    "with_fill_value",
     "with_names",
     "with_options_of",
 ]
 
 
 P = ParamSpec("P")
-R_co = TypeVar("R_co", covariant=True)
+R = TypeVar("R")
 
 
-class Runs(Protocol[P, R_co]):
-    """Function that takes the arguments of a planner, and `resume` and `progress` of `Plan.run`.
-
-    Type checkers find wrong arguments of the planner in calls that leave those two out.
-    """
-
-    @overload
-    def __call__(self, *args: P.args, **options: P.kwargs) -> R_co: ...
-    @overload
-    def __call__(self, *args: Any, resume: bool, **options: Any) -> R_co: ...
-    @overload
-    def __call__(self, *args: Any, progress: bool | str | None, **options: Any) -> R_co: ...
-
-
-def with_options_of(planner: Callable[P, Any]) -> Callable[[Callable[..., R_co]], Runs[P, R_co]]:
+def with_options_of(planner: Callable[P, Any]) -> Callable[[Callable[..., R]], Callable[P, R]]:
     """Decorate a function that takes the options of `planner`: its signature shows them."""
 
-    def decorate(function: Callable[..., R_co]) -> Runs[P, R_co]:
+    def decorate(function: Callable[..., R]) -> Callable[P, R]:
         own = signature(function)
         named = [each for each in own.parameters.values() if each.kind is Parameter.KEYWORD_ONLY]
         shown = own.replace(parameters=[*signature(planner).parameters.values(), *named])
@@ -304,7 +288,7 @@ def check_fit(source: StoredArray, chunks: ChunkGrid, shards: ChunkGrid, *, kept
 Patterns = str | Collection[str]
 
 
-def chosen_paths(node: StoredNode, include: Patterns | None, exclude: Patterns) -> Collection[str] | None:
+def chosen_paths(node: StoredNode, include: Patterns | None) -> Collection[str] | None:
     """Return the paths below `node` of the nodes to convert; ``None``: all.
 
     A pattern stands for the nodes that it matches and all below them; groups above what is chosen are chosen. ``*``
@@ -315,25 +299,22 @@ def chosen_paths(node: StoredNode, include: Patterns | None, exclude: Patterns) 
     >>> import chunkmill as cm
     >>> g = cm.create_group("memory://doc-chosen")
     >>> _ = [g.create_array(path, shape=(), dtype="i4") for path in ("a/b", "a/c", "d")]
-    >>> sorted(chosen_paths(g.stored, "a/*", ["*/c"]))
+    >>> sorted(chosen_paths(g.stored, "*/b"))
     ['', 'a', 'a/b']
     """
-    included = None if include is None else _patterns(include)
-    excluded = _patterns(exclude)
-    if included is None and not excluded:
+    if include is None:
         return None
+    patterns = [each.strip("/") for each in ([include] if isinstance(include, str) else include)]
     if isinstance(node, StoredArray):
-        raise TypeError(f"include= and exclude= choose nodes of a group, and the source is the array {node.path!r}")
-    broken: list[str] = []  # that a pattern may exclude
+        raise TypeError(f"include= chooses nodes of a group, and the source is the array {node.path!r}")
+    broken: list[str] = []  # that no pattern may match
     nodes = walk(node, on_error=lambda path, error: broken.append(path))  # noqa: ARG005 - raised when it is chosen
     paths = [path_below(node, each) for each in nodes]
     paths += [path[len(node.path) :].strip("/") for path in broken]
-    for pattern in (*(included or ()), *excluded):
+    for pattern in patterns:
         if not any(fnmatchcase(path, pattern) for path in paths):
             raise ValueError(f"{pattern!r} matches none of the nodes {sorted(set(paths) - {''})[:20]}")
-    found = {
-        path for path in paths if (included is None or _is_matched(path, included)) and not _is_matched(path, excluded)
-    }
+    found = {path for path in paths if _is_matched(path, patterns)}
     return found | {above for path in found for above in parents_of(path)} | {""}
 
 
@@ -341,7 +322,7 @@ def refuse_chosen(node: StoredNode, chosen: Collection[str] | None, path: str, e
     """Raise the error of a node at `path` that cannot be opened, unless it is not among those chosen below `node`."""
     below = path[len(node.path) :].strip("/")
     if chosen is None or below in chosen:
-        error.add_note(f"it is at {path!r} in the source; exclude={below!r} leaves it out")
+        error.add_note(f"it is at {path!r} in the source; include= of the others leaves {below!r} out")
         raise error
 
 
@@ -349,10 +330,6 @@ def chosen_arrays(node: StoredNode, chosen: Collection[str] | None) -> list[Stor
     """Return the arrays at and below `node`, those that are chosen."""
     arrays = (each for each in walk_openable(node) if isinstance(each, StoredArray))
     return [each for each in arrays if chosen is None or path_below(node, each) in chosen]
-
-
-def _patterns(patterns: Patterns) -> list[str]:
-    return [each.strip("/") for each in ([patterns] if isinstance(patterns, str) else patterns)]
 
 
 def _is_matched(path: str, patterns: Collection[str]) -> bool:
@@ -390,23 +367,6 @@ def names_by_array(option: Any, node: StoredNode) -> Callable[[StoredArray], tup
 def with_names(metadata: ArrayMetadata, names: tuple[str | None, ...] | None) -> ArrayMetadata:
     """Return the metadata with other names of the axes."""
     return metadata if names == metadata.dimension_names else replace(metadata, dimension_names=names)
-
-
-def with_fill_value(option: Any, node: StoredNode) -> Callable[[StoredArray, ArrayMetadata], ArrayMetadata]:
-    """Return the function of an array and its metadata that sets the fill value.
-
-    Parameters
-    ----------
-    option
-        ``None``: as stored; a value for all arrays; values by path below `node`.
-    """
-    by_path = _by_path(option, node, "fill_value")
-
-    def changed(array: StoredArray, metadata: ArrayMetadata) -> ArrayMetadata:
-        value = option if by_path is None else by_path.get(path_below(node, array))
-        return metadata if value is None else replace(metadata, fill_value=scalar_of(value, metadata.dtype))
-
-    return changed
 
 
 def _by_path(option: Any, node: StoredNode, name: str) -> dict[str, Any] | None:

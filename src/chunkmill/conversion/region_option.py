@@ -96,6 +96,8 @@ def cropping(
             raise TypeError(msg + "{'time': slice(0, 10)}")
         region = _checked(option, node)
         return lambda array: crop(array, region)
+    if not option:
+        raise ValueError("region={} names no dimension: leave it out to take everything")
     named = names or axis_names
     cuts = {name: _cut(name, value) for name, value in option.items()}
     reduced = levels or {}

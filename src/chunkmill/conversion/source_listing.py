@@ -70,7 +70,7 @@ def check_still_absent(plans: Sequence[ArrayPlan], listed: Listed) -> None:
         if len(appeared):
             coords = array.write_layout.grid.coords_of(int(appeared[0]))
             reason = "it was absent when the run began, and is present now: the source is being written, or its file "
-            reason += "system fails now and then; run the job again with resume=False when it is at rest"
+            reason += "system fails now and then; call `plan.run(resume=False)` when it is at rest"
             key = array.write_layout.locator.key(coords)
             raise ChunkError(url=array.url, key=key, coords=coords, step="get", reason=reason)
 

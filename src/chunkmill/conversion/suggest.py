@@ -146,6 +146,8 @@ def suggest_chunks(
     """
     if not hasattr(array, "shape"):
         array = open_array(array, path, storage_options=storage_options)
+    elif storage_options or path:
+        raise ValueError("path= and storage_options= are for urls: the array is given")
     shape, dims = tuple(array.shape), _dims(array)
     itemsize = max(1, np.dtype(array.dtype).itemsize)
     most = size_in_bytes(size) if isinstance(size, str) else size

@@ -58,8 +58,12 @@ def store(
         A tuple of slices for each target (one for all, or a list); the whole target where ``None``. Those of one array
         that divide a larger region into a grid are written together, each store key by one task, if the blocks and
         dtypes of their sources fit each other and no source reads the array.
-    lock, compute, return_stored, write_empty_chunks
+    lock, compute
         As in `to_store`.
+    return_stored
+        Return what was written as dask arrays that read it; with ``compute=False`` computing one of them writes first.
+    write_empty_chunks
+        Write chunks that are the fill value bit for bit, too; else they are left absent, and deleted where they were.
 
     Returns
     -------

@@ -21,9 +21,8 @@ from chunkmill.array.staleness import check_after_writing
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.dask_arrays.hazards import check_not_read
-from chunkmill.dask_arrays.kinds import kind_of
 from chunkmill.dask_arrays.resumable_write import WriteTarget, resumable_write
-from chunkmill.dask_arrays.store import checked_values, stored_values, write_region_of
+from chunkmill.dask_arrays.store import checked_values, write_region_of
 from chunkmill.dask_arrays.write import WriteReport, check_source, report, returning, run, write_graph
 from chunkmill.formats.base import WritableFormatName, check_attributes
 from chunkmill.formats.registry import get_format
@@ -63,15 +62,14 @@ def to_store(
     chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
     lock: Any = "auto",
     compute: bool = True,
-    return_stored: bool = False,
     resume: bool = False,
-    write_empty_chunks: bool = False,
     storage_options: Mapping[str, Any] | None = None,
-) -> WriteReport | Delayed | da.Array:
+) -> WriteReport | Delayed:
     """Write a dask array (or a numpy array) to a store; like ``da.to_zarr``, for every format.
 
     Every store key is written by exactly one task: blocks that cut through store keys are regrouped first. The array
-    appears in the store when all its chunks are written.
+    appears in the store when all its chunks are written. Chunks that are the fill value bit for bit are left absent.
+    Where `x` is a stored array, unchanged, whose chunks are encoded as those of the target, they are copied.
 
     Parameters
     ----------
@@ -101,21 +99,14 @@ def to_store(
         guards; else a context manager.
     compute
         ``False``: return a `dask.delayed.Delayed` of the report; the metadata are written by its last task.
-    return_stored
-        Return what was written as a dask array that reads it; with ``compute=False`` computing that array writes first.
     resume
         Keep a record of every block next to the array until all are written, and resume an interrupted write of the
         same `x` (the same name in dask: see ``x.name``). Whole arrays only.
-    write_empty_chunks
-        Write chunks that are the fill value bit for bit, too; else they are left absent, and deleted where they were.
-        Where `x` is a stored array, unchanged, whose chunks are encoded as those of the target, its chunks are copied
-        as they are.
 
     Returns
     -------
     WriteReport
-        Store keys written, of them empty and partial, and bytes. Or a `dask.delayed.Delayed` of it, or a dask array:
-        see `compute` and `return_stored`.
+        Store keys written, of them empty and partial, and bytes. Or a `dask.delayed.Delayed` of it: see `compute`.
 
     Raises
     ------
@@ -142,7 +133,7 @@ def to_store(
     url, wanted = as_node(url), format
     target, path, format = open_target_below(url, path, storage_options, format)  # noqa: A001
     with target.transaction(f"write {path!r}"):
-        kind, x = kind_of(x), as_dask(checked_values(x))
+        x = as_dask(checked_values(x))
         factory = lock_factory(lock)
         if isinstance(url, Array) and mode != "w":
             url.stored.check_writable()
@@ -186,12 +177,10 @@ def to_store(
             where = full_region(array.shape)
         check_not_read([x] if mode == "w" else [], target, array.path)
         check_writers([array] if compute else [])
-        write = _Write(x, array, factory, write_empty_chunks, compute)
+        write = _Write(x, array, factory, compute)
         if resume:
-            result: WriteReport | Delayed = write.resumed(is_new=existing is None, overwrite=mode == "w")
-        else:
-            result = write.now(where, existing, overwrite=mode == "w", is_whole=region is None)
-        return stored_values(array, where, result, kind) if return_stored else result
+            return write.resumed(is_new=existing is None, overwrite=mode == "w")
+        return write.now(where, existing, overwrite=mode == "w", is_whole=region is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,14 +193,13 @@ class _Write:
         The values.
     array
         The array that they become, or are written into.
-    lock, write_empty, compute
+    lock, compute
         As in `to_store`.
     """
 
     x: da.Array
     array: StoredArray
     lock: LockFactory
-    write_empty: bool
     compute: bool
 
     def now(
@@ -245,7 +233,7 @@ class _Write:
             self.array,
             region,
             lock=self.lock,
-            write_empty=self.write_empty,
+            write_empty=False,
             stored=stored,
             absent=[*dict.fromkeys(entries)],
         )
@@ -294,7 +282,7 @@ class _Write:
             WriteTarget(array, prepare, publish),
             staged=self._staged if overwrite else None,
             lock=self.lock,
-            write_empty=self.write_empty,
+            write_empty=False,
             check_free=check_free,
             check_own=self._check_own if is_new else None,
         )
@@ -325,7 +313,7 @@ class _Write:
         """Stage the array that replaces the node at its path, and exchange the two when all is written."""
         staged = replacement.array(self.array)
         where = full_region(staged.shape)
-        counts, n_regrouped = write_graph(self.x, staged, where, lock=self.lock, write_empty=self.write_empty)
+        counts, n_regrouped = write_graph(self.x, staged, where, lock=self.lock, write_empty=False)
         client = Scheduler().client if self.compute else None  # a task of its own cannot ask
         finish = partial(
             _finish_replacing, n_regrouped=n_regrouped, array=self.array, replacement=replacement, client=client

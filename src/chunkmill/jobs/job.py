@@ -17,6 +17,7 @@ from typing import Any
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import at_once
+from chunkmill.config import setting
 from chunkmill.errors import ChunkmillError, JobCancelled, JobError, NodeExists
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.lease import check_no_job
@@ -210,8 +211,11 @@ def run_job(
         with (
             hint_of_resuming(job.name),
             ended_by_sigterm(job.name, monitor.cancel, f"`chunkmill resume {job.store.url}`"),
+            ExitStack() as transaction,
         ):
-            result = _run(job, scheduler, monitor, resume=resume, progress=progress)
+            shown = setting("progress", progress)
+            transaction.enter_context(job.store.transaction(job.name))
+            result = _run(job, scheduler, monitor, transaction.close, resume=resume, progress=shown)
     except BaseException as error:
         LOG.warning("%s: %s: %s", job.name, "cancelled" if monitor.is_cancelled else "ends with an error", error)
         if monitor.is_cancelled and isinstance(error, ChunkmillError) and not isinstance(error, JobCancelled):
@@ -223,14 +227,6 @@ def run_job(
 
 
 def _run(
-    job: Job, scheduler: Scheduler, monitor: JobMonitor, *, resume: bool, progress: bool | str | None
-) -> JobResult:
-    with ExitStack() as transaction:
-        transaction.enter_context(job.store.transaction(job.name))
-        return _run_inside(job, scheduler, monitor, transaction.close, resume=resume, progress=progress)
-
-
-def _run_inside(
     job: Job,
     scheduler: Scheduler,
     monitor: JobMonitor,

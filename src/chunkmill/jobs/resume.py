@@ -15,6 +15,7 @@ from chunkmill.jobs.call import argument
 from chunkmill.jobs.plan import Plan, Report
 from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs
 from chunkmill.nodes.api import Url, open_array, open_group
+from chunkmill.nodes.opening import open_target_store
 from chunkmill.stores.open import open_plain_store
 from chunkmill.stores.places import place_of
 
@@ -73,7 +74,7 @@ def resume(
     name = f"resume in {store.url}"
     job = _only_one([each for each in unfinished_jobs(store) if path in {None, each.path}], name)
     call = _call_of(job, name)
-    target: Any = (url, job.path) if "target" not in call else None
+    target: Any = (open_target_store(url, storage_options), job.path) if "target" not in call else None
     if job.choices.get("into"):
         target = open_array(url, job.path, mode="r+", storage_options=storage_options)
     if (group := job.choices.get("group")) is not None:
@@ -87,7 +88,6 @@ def resume(
         target,
         **options,
         storage_options=storage_options if source_storage_options is None else source_storage_options,
-        target_storage_options=storage_options,
     )
     return plan.run(progress=progress)
 

@@ -23,7 +23,7 @@ from chunkmill.nodes.keys import join_path
 from chunkmill.nodes.opening import as_stored, check_adapter, check_complete, open_stored, open_target_store
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import Store
-from chunkmill.stores.open import Url, is_store, may_be_reference_file, may_be_scanned, open_plain_store, open_scanned
+from chunkmill.stores.open import Url, is_store, may_be_reference_file, open_plain_store, open_scanned, takes_options
 from chunkmill.stores.places import is_zarr_python_node, place_of
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "StoreLocation",
     "Url",
     "as_node",
+    "check_storage_options",
     "consolidate",
     "create_array",
     "create_arrays",
@@ -132,7 +133,7 @@ def open(  # noqa: A001 - the contract's name, as in zarr
         from chunkmill.nodes.reference_sets import open_reference_file  # noqa: PLC0415 - few urls name one
 
         store = open_reference_file(name, storage_options)
-    elif name is not None and may_be_scanned(name):
+    elif name is not None:
         store = open_scanned(os.fspath(name), storage_options)
     try:
         node = open_stored(open_plain_store(url, storage_options) if store is None else store, path, **arguments)
@@ -536,7 +537,14 @@ def open_source(source: NodeLocation, storage_options: Mapping[str, Any] | None 
     if isinstance(source, (Array, Group)):
         return as_stored(source.stored)
     url, path = url_and_path(source, "source")
-    return as_stored(open(url, path, storage_options=storage_options).stored)
+    options = storage_options if takes_options(url) else None
+    return as_stored(open(url, path, storage_options=options).stored)
+
+
+def check_storage_options(storage_options: Mapping[str, Any] | None, *places: Any) -> None:
+    """Raise `ValueError` for options of a filesystem where no place is a url: nodes and store objects have theirs."""
+    if storage_options and not any(map(takes_options, places)):
+        raise ValueError("storage_options= is for urls: a node, or a store object, has its options already")
 
 
 def open_target(
@@ -549,7 +557,7 @@ def open_target(
         return target.store, target.path, format
     url, path, format, _ = place_of(*url_and_path(target, "target"), format)  # noqa: A001
     _check_url(url)
-    return open_target_store(url, storage_options), path, format
+    return open_target_store(url, storage_options if takes_options(url) else None), path, format
 
 
 def open_target_below(
@@ -561,6 +569,7 @@ def open_target_below(
     """Return store, path and format of the node at `path` below a target (see `open_target`)."""
     if path and isinstance(target, Array):
         raise TypeError(f"path={path!r}: the array {target.path!r} has no nodes below it")
+    check_storage_options(storage_options, target)
     if not isinstance(target, (Array, Group, tuple)):
         target, path = (target, path), ""
     store, above, format = open_target(target, storage_options, format)  # noqa: A001
@@ -582,6 +591,7 @@ def open_array_at(place: Any, path: str = "", *, read_missing: ReadMissing = "fi
     TypeError
         `place` is something else.
     """
+    check_storage_options(options.get("storage_options"), place)
     if isinstance(place, Array):
         if path:
             raise TypeError(f"path={path!r}: the array {place.path!r} has no nodes below it")
@@ -599,8 +609,7 @@ def open_array_at(place: Any, path: str = "", *, read_missing: ReadMissing = "fi
 def _check_url(url: Any) -> None:
     if not isinstance(url, (str, os.PathLike)) and not is_store(url) and not is_zarr_python_node(url):
         kind = f"{type(url).__module__.partition('.')[0]}.{type(url).__name__}"
-        msg = f"got {kind}, where a url, (url, path), a store, an Array or a Group is expected"
-        raise TypeError(msg)
+        raise TypeError(f"got {kind}, where a url, (url, path), a store, an Array or a Group is expected")
 
 
 def open_existing(store: Store, path: str, mode: str, kind: type[N], named: str | None = None) -> N | None:
@@ -637,6 +646,5 @@ def url_and_path(place: Any, name: str) -> tuple[Any, str]:
     if not isinstance(place, tuple):
         return place, ""
     if len(place) != 2 or not isinstance(place[1], str):  # noqa: PLR2004
-        msg = f"{name}={place!r}: expected a url, (url, path), an Array or a Group"
-        raise TypeError(msg)
+        raise TypeError(f"{name}={place!r}: expected a url, (url, path), an Array or a Group")
     return place

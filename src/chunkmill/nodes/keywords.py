@@ -25,63 +25,48 @@ _MODES_OF_WRITERS = frozenset({"w", "w-", "a-", "r+"})
 _MODES = _MODES_OF_WRITERS | {"r", "a"}
 
 
-def _format(value: Any) -> str:
-    return f"zarr{value}" if value in {2, 3, "2", "3"} else value
-
-
-def _replaces(value: Any) -> str:
-    return "w" if value else "w-"
-
+_WORDS = {
+    "path": "component group name",
+    "url": "filename_or_obj",
+    "codecs": "compressors compressor compression compression_options filters serializer target_options",
+    "chunks": "target_chunks",
+    "target": "target_store",
+    "temp": "temp_store",
+    "temp_codec": "temp_options",
+    "max_mem": "max_memory allowed_mem",
+    "consolidated": "use_consolidated",
+    "x": "arr data array",
+    "ds": "dataset",
+    "attributes": "attrs",
+    "dimension_names": "dims",
+    "fill_value": "fillvalue",
+    "chunk_key_encoding": "dimension_separator",
+    "storage_options": "backend_kwargs",
+    "region": "region_slices",
+    "dim": "concat_dims concat_dim",
+    "write_empty_chunks": "write_empty",
+    "halo": "depth",
+    "params": "kwargs",
+    "function": "func",
+}
 
 THEIRS: Mapping[str, tuple[tuple[str, Translated | None], ...]] = {
+    **{word: ((ours, None),) for ours, words in _WORDS.items() for word in words.split()},
     "store": (("url", None), ("source", None)),
-    "filename_or_obj": (("url", None),),
-    "component": (("path", None),),
-    "group": (("path", None),),
-    "name": (("path", None),),
-    **dict.fromkeys(("zarr_" + word for word in ("format", "version")), (("format", _format),)),
-    "compressors": (("codecs", None),),
-    "compressor": (("codecs", None),),
-    "compression": (("codecs", None),),
-    "compression_options": (("codecs", None),),
-    "filters": (("codecs", None),),
-    "serializer": (("codecs", None),),
-    "overwrite": (("mode", _replaces),),
+    **dict.fromkeys(
+        ("zarr_" + word for word in ("format", "version")),
+        (("format", lambda n: f"zarr{n}" if n in {2, 3, "2", "3"} else n),),
+    ),
+    "overwrite": (("mode", lambda overwrite: "w" if overwrite else "w-"),),
     "mode": (("overwrite", lambda mode: mode == "w"),),
-    "target_chunks": (("chunks", None),),
-    "target_store": (("target", None),),
-    "target_options": (("codecs", None),),
-    "temp_store": (("temp", None),),
-    "temp_options": (("temp_codec", None),),
-    "max_memory": (("max_mem", None),),
-    "allowed_mem": (("max_mem", None),),
-    "use_consolidated": (("consolidated", None),),
-    "arr": (("x", None),),
-    "data": (("x", None),),
-    "array": (("x", None),),
-    "dataset": (("ds", None),),
-    "attrs": (("attributes", None),),
-    "dims": (("dimension_names", None),),
-    "fillvalue": (("fill_value", None),),
-    "dimension_separator": (("chunk_key_encoding", None),),
-    "backend_kwargs": (("storage_options", None),),
-    "region_slices": (("region", None),),
-    "concat_dims": (("dim", None),),
-    "concat_dim": (("dim", None),),
-    "write_empty": (("write_empty_chunks", None),),
-    "depth": (("halo", None),),
-    "kwargs": (("params", None),),
     "meta": (("dtype", lambda meta: str(getattr(meta, "dtype", meta))),),
-    "func": (("function", None),),
-    "drop_axis": (("dimension_names", lambda _: ...),),
-    "new_axis": (("dimension_names", lambda _: ...),),
+    **dict.fromkeys(("drop_axis", "new_axis"), (("dimension_names", lambda _: ...),)),
 }
 """Keyword of zarr-python, dask, xarray, rechunker, z5py or kerchunk -> ours, the first that the function has, and how a
 value of theirs is written here (``None``: the same, or no value of theirs fits)."""
 
 _NOT_NEEDED = {
-    "safe_chunks": "blocks that do not fit the chunks are regrouped",
-    "align_chunks": "blocks that do not fit the chunks are regrouped",
+    **dict.fromkeys(("safe_chunks", "align_chunks"), "blocks that do not fit the chunks are regrouped"),
     "inline_array": "the graph is one symbolic layer",
     "executor": "jobs run on Dask's current scheduler or Client",
     "n_threads": "threads are Dask's: dask.config.set(num_workers=4)",
@@ -92,6 +77,12 @@ _NOT_NEEDED = {
     "align_arrays": "a block is the same region of all sources",
     "engine": "the format is detected, or given as format=",
 }
+
+_ELSEWHERE = {
+    **dict.fromkeys(("resume", "progress"), "plan_{}(...).run({}=...) has it"),
+    "target_storage_options": "storage_options= are for both; else give an opened node, or a store object",
+}
+"""What has a keyword that jobs might have."""
 
 
 def explained(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -209,6 +200,8 @@ def _unknown(function: str, keyword: str, value: Any, names: tuple[str, ...]) ->
     begin = f"{function}() has no argument {keyword!r}"
     if keyword in _NOT_NEEDED:
         return f"{begin}: it is not needed, {_NOT_NEEDED[keyword]}"
+    if keyword in _ELSEWHERE and function in {"convert", "rechunk", "pyramid", "transform"}:
+        return f"{begin}: {_ELSEWHERE[keyword].format(function, keyword)}"
     for ours, translated in THEIRS.get(keyword, ()):
         if ours in names:
             return f"{begin}: did you mean {ours}={_shown(value if translated is None else translated(value))}?"

@@ -6,7 +6,7 @@ Not here: shapes of levels (`chunkmill.pyramids.levels`), attributes of each con
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
@@ -246,11 +246,10 @@ def describe_levels(
     factors: Any,
     levels: int | None,
     method: Method | Reduction,
-    allow: Collection[str],
     **layout: Any,
 ) -> DescribedLevels:
     """Describe all levels; `layout` are ``chunks``, ``shards`` and ``codecs`` of `chunkmill.plan_convert`."""
-    first = _describe_first(base, target, allow, layout)
+    first = _describe_first(base, target, layout)
     shapes = plan_levels(
         base.array.shape,
         factors,
@@ -268,9 +267,9 @@ def describe_levels(
     shown = method if isinstance(method, str) else getattr(method, "__name__", None)
     image = Multiscale(base.axes, described, target.convention or "", name, shown)
     if base.described is not None and target.convention is not None:
-        check_coordinate_systems(base.described, target.convention, allow)
+        check_coordinate_systems(base.described, target.convention, ())
         image = replace(image, system=base.described.system, stored=without_levels(base.described.stored))
-    group, of_levels = emit_levels(image, target.convention, base.attributes, allow=allow)
+    group, of_levels = emit_levels(image, target.convention, base.attributes)
     arrays = [
         _level_array(target, level.path, shape, first, of_levels.get(level.path, {}))
         for level, shape in zip(described, shapes, strict=True)
@@ -287,12 +286,10 @@ def level_convention(documents_format: Format, image: Multiscale | MultiscaleIma
     return "0.6" if is_newest else own
 
 
-def _describe_first(
-    base: BaseImage, target: LevelTarget, allow: Collection[str], layout: Mapping[str, Any]
-) -> ArrayMetadata:
+def _describe_first(base: BaseImage, target: LevelTarget, layout: Mapping[str, Any]) -> ArrayMetadata:
     """Describe the first level; of OME-Zarr with dimension names, and with keys nested as 0.4 wants them."""
     array = base.array
-    metadata = describe_target(array, target.format, target.path, allow=allow, **layout)
+    metadata = describe_target(array, target.format, target.path, allow=(), **layout)
     fill = array.fill_value if metadata.fill_value is None else metadata.fill_value  # levels keep chunks absent
     metadata = replace(metadata, attributes=without_level(metadata.attributes), fill_value=fill)
     if target.convention == "0.4":
@@ -323,7 +320,6 @@ def emit_levels(
     attributes: Mapping[str, Any],
     *,
     keeps_others: bool = False,
-    allow: Collection[str] = ("coordinate_systems",),
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return the attributes of the group that has `attributes` now, and those of the levels' arrays by name.
 
@@ -336,7 +332,7 @@ def emit_levels(
         kept = {name: value for name, value in attributes.items() if name not in {"ome", "omero", *of_image}}
         group = {**kept, **of_image}
     else:
-        group, below = emit_ome([image], convention, attributes, allow=allow), {}
+        group, below = emit_ome([image], convention, attributes, allow=("coordinate_systems",)), {}
     if keeps_others:
         paths = {level.path for level in image.levels}
         _described(group)["multiscales"] += [

@@ -5,7 +5,7 @@ Not here: the source and the levels (`chunkmill.pyramids.image`), tasks (`chunkm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -34,7 +34,7 @@ from chunkmill.journal.names import fingerprint
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.model.multiscales import kept_units
 from chunkmill.model.ome_zarr import OME_VERSIONS
-from chunkmill.nodes.api import open_target
+from chunkmill.nodes.api import check_storage_options, open_target
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.pyramids.added_levels import AddedLevelsWriter
 from chunkmill.pyramids.computed import channel_names, open_image_source
@@ -79,9 +79,7 @@ def plan_pyramid(
     ome: Literal["auto", "0.4", "0.5", "0.6"] | None = "auto",
     max_mem: int | str | None = None,
     overwrite: bool = False,
-    allow: Collection[str] = (),
     storage_options: Mapping[str, Any] | None = None,
-    target_storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Plan a multiscale pyramid of an array: a group of levels, of which the first is a copy of the array.
 
@@ -139,10 +137,8 @@ def plan_pyramid(
         Largest memory of the tasks of one worker in bytes, or as text; as in `chunkmill.plan_convert`.
     overwrite
         Replace what is at the target.
-    allow
-        As in `chunkmill.plan_convert`.
-    storage_options, target_storage_options
-        For the filesystems, as in fsspec; the target's default to the source's.
+    storage_options
+        For the filesystems of sources and target, as in `chunkmill.plan_convert`.
 
     Returns
     -------
@@ -166,6 +162,7 @@ def plan_pyramid(
     >>> [row["shape"] for row in plan.arrays]
     [(64, 64), (32, 32), (16, 16)]
     """
+    _check_usable(source, target, region=region, label_of=label_of, options=storage_options)
     base = describe_base(
         open_image_source(source, storage_options),
         scale,
@@ -177,12 +174,10 @@ def plan_pyramid(
     )
     if isinstance(base.array.store, ComputedStore) and is_keep(codecs):
         codecs = "default"
-    _check_usable(target, region=region, label_of=label_of, options=target_storage_options)
     names = [axis.name for axis in base.axes]
     chunks = by_array(chunks, base.array, "chunks", lambda _: names)
     shards = by_array(shards, base.array, "shards", lambda _: names)
     check_method("mode" if label_of is not None and method == "mean" else method, base.array.dtype)
-    options = storage_options if target_storage_options is None else target_storage_options
     label = None
     if label_of is not None:
         base, where, label, of_image = labels_of(label_of, base, storage_options)
@@ -195,7 +190,7 @@ def plan_pyramid(
     elif target is None:
         where = target_next_to(base, format, ome)
     else:
-        store, path, format = open_target(target, options, format)  # noqa: A001
+        store, path, format = open_target(target, storage_options, format)  # noqa: A001
         documents_format = format_of_store(store, format or READ_ONLY.get(base.array.format, base.array.format))
         path = documents_format.normalize_path(path)
         check_apart(base.array, store, path, overwrite=True)
@@ -209,7 +204,6 @@ def plan_pyramid(
         factors=factors,
         levels=levels,
         method=method,
-        allow=allow,
         chunks=chunks,
         shards=shards,
         codecs=codecs,
@@ -224,14 +218,11 @@ def plan_pyramid(
     )
 
 
-def _check_usable(target: Any, *, region: Any, label_of: Any, options: Any) -> None:
+def _check_usable(source: Any, target: Any, *, region: Any, label_of: Any, options: Any) -> None:
     """Raise `ValueError` for arguments that others make useless."""
     if label_of is not None and target is not None:
         raise ValueError(f"target={target!r}: label_of= says where labels are written; leave the target out")
-    if target is None and options is not None:
-        raise ValueError(
-            "target_storage_options= without a target: the levels are written where the source or image is"
-        )
+    check_storage_options(options, *(source if isinstance(source, list) else [source]), target, label_of)
     if target is None and label_of is None and region is not None:
         raise ValueError(f"region={region!r}: levels of a crop need a target: the source has the whole image")
 
@@ -240,9 +231,6 @@ def _check_usable(target: Any, *, region: Any, label_of: Any, options: Any) -> N
 def pyramid(
     source: Any,
     target: Any = None,
-    *,
-    resume: bool = True,
-    progress: bool | str | None = None,
     **options: Any,
 ) -> Report:
     """Make a multiscale pyramid of an array: `plan_pyramid`, and run.
@@ -251,12 +239,8 @@ def pyramid(
     ----------
     source, target, factors, levels, method, format, chunks, shards, codecs
         As in `plan_pyramid`.
-    scale, units, translation, region, name, channels, label_of, ome, max_mem, overwrite, allow
+    scale, units, translation, region, name, channels, label_of, ome, max_mem, overwrite, storage_options
         As in `plan_pyramid`.
-    storage_options, target_storage_options
-        As in `plan_pyramid`.
-    resume, progress
-        As in `Plan.run`.
 
     Returns
     -------
@@ -277,7 +261,7 @@ def pyramid(
     >>> [(level.array.shape, level.scale) for level in image]
     [((8, 8), (0.5, 0.5)), ((4, 4), (1.0, 1.0)), ((2, 2), (2.0, 2.0))]
     """
-    return plan_pyramid(source, target, **options).run(resume=resume, progress=progress)
+    return plan_pyramid(source, target, **options).run()
 
 
 _VERSION = 1  # of what the journal's numbers mean

@@ -149,8 +149,8 @@ def scheduler_needed(client: Client | None, job: str = _UNNAMED) -> Iterator[Non
         elif isinstance(error, KilledWorker):
             reason = f"each worker that ran its task {error.task!r} died, {error.last_worker.address} the last: most "
             reason += "often a task takes more memory than a worker has"
-            hint = "with more memory a worker the same call resumes; or begin again (resume=False) with a lower "
-            hint += "max_mem=, or a smaller block= or chunks"
+            hint = "with more memory a worker the same call resumes; or begin again, `plan.run(resume=False)`, with a "
+            hint += "lower max_mem=, or a smaller block= or chunks"
         elif isinstance(error, CancelledError):
             why = getattr(error, "reason", "") or "unknown"
             reason = f"the cluster{where} has cancelled its tasks ({why}): somebody restarted it, or cancelled them"

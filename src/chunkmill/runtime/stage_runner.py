@@ -323,8 +323,7 @@ class JobProgress:
     """
 
     def __init__(self, show: bool | str | None = None, monitor: JobMonitor | None = None) -> None:
-        if show is None:
-            show = setting("progress")
+        show = setting("progress", show)
         console = Console(stderr=True)
         if show == "auto":
             # rich draws in notebooks through ipywidgets, and complains where there are none

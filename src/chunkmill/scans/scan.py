@@ -283,8 +283,6 @@ def plan_scan(
 def scan(
     urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str] | Sequence[Any]],
     target: str | os.PathLike[str] | Any,
-    *,
-    progress: bool | str | None = None,
     **options: Any,
 ) -> ScanReport:
     """Scan netCDF and HDF5 files to a reference set, which opens like any store; no data is copied.
@@ -330,8 +328,6 @@ def scan(
         when the set is written.
     storage_options, target_storage_options : dict, optional
         For the filesystems of the files and of the target, as in fsspec; the target uses those of the files by default.
-    progress : bool or str, optional
-        Show a bar, as in `Plan.run`.
 
     Returns
     -------
@@ -358,7 +354,7 @@ def scan(
     >>> xr.open_dataset(f"{folder}/all.json", engine="chunkmill").v.values
     array([0., 2., 1., 2.])
     """
-    return plan_scan(urls, target, **options).run(progress=progress)
+    return plan_scan(urls, target, **options).run()
 
 
 def open_files(

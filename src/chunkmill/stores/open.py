@@ -24,8 +24,8 @@ from chunkmill.stores.posix_file import path_of_url
 if TYPE_CHECKING:
     from chunkmill.stores.fsspec import FsspecStore
 
-__all__ = ["BARE_URLS", "REFERENCE_OPTIONS", "Url", "is_obstore", "is_store", "may_be_reference_file", "may_be_scanned"]
-__all__ += ["open_files_by", "open_plain_store", "open_scanned", "open_store", "without_reference_options"]
+__all__ = ["BARE_URLS", "FILE_OPENERS", "REFERENCE_OPTIONS", "Url", "is_obstore", "is_store", "may_be_reference_file"]
+__all__ += ["open_plain_store", "open_scanned", "open_store", "takes_options", "without_reference_options"]
 
 Url = str | os.PathLike[str] | Store
 
@@ -101,18 +101,28 @@ def _of_pipeline(pipeline: UrlPipeline, storage_options: Mapping[str, Any] | Non
     return store_of_repository(pipeline, storage_options, opens=open_store, creates=creates)
 
 
+def takes_options(place: Any) -> bool:
+    """Return whether `place` takes ``storage_options``: a url, with a path or not, several, or Icechunk's repository.
+
+    Examples
+    --------
+    >>> takes_options("s3://b/x.zarr"), takes_options({})
+    (True, False)
+    """
+    if isinstance(place, (list, tuple)):  # urls; or a url and a path
+        return any(map(takes_options, place[:1] if isinstance(place, tuple) else place))
+    return isinstance(place, (str, os.PathLike)) or type(place).__module__.startswith("icechunk.")
+
+
 def _of_object(place: Any, storage_options: Mapping[str, Any] | None) -> Store:
+    if storage_options and not takes_options(place):
+        raise ValueError("storage_options= is for urls: a store object has its options already")
     if isinstance(place, Store):
         return place
     if is_obstore(place):
         return _of_obstore(place)
-    if "icechunk" in sys.modules or "zarr.abc.store" in sys.modules:  # else `place` is an object of neither
-        from chunkmill.stores.icechunk import is_icechunk, store_of_icechunk  # noqa: PLC0415 - imports fsspec
-
-        if is_icechunk(place):
-            return store_of_icechunk(place, storage_options, opens=open_store)
-        if _is_zarr_python(place):
-            return _of_zarr_python(place)
+    if _is_zarr_python(place):
+        return _of_zarr_python(place, storage_options)
     if isinstance(place, dict):
         return MappingStore(place)
     if _is_mapper(place):
@@ -123,14 +133,12 @@ def _of_object(place: Any, storage_options: Mapping[str, Any] | None) -> Store:
         fs, root = without_dirs(place.fs, place.root)
         return LocalStore(root) if type(fs) is LocalFileSystem else _of_mapper(fs, root)
     names = "a url, a path, a dict, a Store, a store of zarr-python, an obstore store or an fsspec mapper"
-    msg = f"a store is named by {names}, not by {type(place).__name__}"
-    raise TypeError(msg)
+    raise TypeError(f"a store is named by {names}, not by {type(place).__name__}")
 
 
 def is_store(place: Any) -> bool:
     """Return whether `place` is a store, or an object that `open_store` makes one of; not a url."""
-    is_ours = isinstance(place, (Store, dict))
-    return is_ours or _is_mapper(place) or is_obstore(place) or _is_zarr_python(place)
+    return isinstance(place, (Store, dict)) or any(of(place) for of in (_is_mapper, is_obstore, _is_zarr_python))
 
 
 def _is_zarr_python(place: Any) -> bool:
@@ -156,10 +164,13 @@ def is_obstore(place: Any) -> bool:
     return stores is not None and isinstance(place, tuple(getattr(stores, kind) for kind in kinds))
 
 
-def _of_zarr_python(below: Any) -> Store:
+def _of_zarr_python(below: Any, storage_options: Mapping[str, Any] | None) -> Store:
     """Return our store of the same place, which has versions and locks, or one over zarr-python's."""
+    from chunkmill.stores.icechunk import is_icechunk, store_of_icechunk  # noqa: PLC0415 - imports fsspec
     from chunkmill.stores.zarr_python import ReadOnlyStore, ZarrPythonStore, place_of  # noqa: PLC0415 - imports fsspec
 
+    if is_icechunk(below):
+        return store_of_icechunk(below, storage_options, opens=open_store)
     if type(below).__module__.startswith("icechunk."):
         return open_store(below.session)
     if (place := place_of(below)) is None:
@@ -207,36 +218,25 @@ BARE_URLS = ("reference://", "reference")  # as fsspec has it: the option ``fo``
 _FILE_NAME = re.compile(r"\.json(\.(gz|gzip|zst|zstd))?$")
 
 
-def may_be_scanned(url: str | os.PathLike[str]) -> bool:
-    """Return whether `url` has the name of a file that is scanned, netCDF or another; nothing is asked of any store.
-
-    Examples
-    --------
-    >>> may_be_scanned("s3://bucket/x.nc"), may_be_scanned("x.zarr")
-    (True, False)
-    """
-    return _SCANNED_NAME.search(os.fspath(url)) is not None
-
-
-FileOpener = Callable[[Any, Mapping[str, Any] | None, str | Sequence[str] | None], Store | None]
-
-
-def open_files_by(opener: FileOpener) -> None:
-    """Register the function that opens files, netCDF or another, like stores: it parses them, above this room."""
-    _FILE_OPENERS[:] = [opener]
-
-
 def open_scanned(
     urls: Any, storage_options: Mapping[str, Any] | None = None, concat_dim: str | Sequence[str] | None = None
 ) -> Store | None:
     """Return the store of the references to a file's chunks, or to those of several files joined along `concat_dim`.
 
     ``None`` where `urls` names a folder, or a file of another kind.
+
+    Examples
+    --------
+    >>> open_scanned("x.zarr")
     """
-    return _FILE_OPENERS[0](urls, storage_options, concat_dim)
+    if concat_dim is None and _SCANNED_NAME.search(os.fspath(urls)) is None:
+        return None
+    return FILE_OPENERS[0](urls, storage_options, concat_dim)
 
 
-_FILE_OPENERS: list[FileOpener] = []
+FILE_OPENERS: list[Callable[..., Store | None]] = []
+"""The function that opens files, netCDF or another, like stores: it parses them, above this room."""
+
 _SCANNED_NAME = re.compile(r"\.(nc|nc3|nc4|cdf|netcdf|h5|hdf5|he5|tiff?|fits?|fts|gri?b2?|dmrpp)$", re.IGNORECASE)
 
 

@@ -86,11 +86,13 @@ class _Facts:
         except (TokenizationError, RecursionError) as error:
             msg = "the function uses an object of which another process cannot see whether it is the same "
             raise ValueError(
-                f"{msg}({str(error)[:200]}): give fingerprint='a name' of what the function computes"
+                f"{msg}({str(error)[:200]}): give it a `__dask_tokenize__`, which returns a name of what it computes"
             ) from None
 
     def _of(self, value: Any) -> Any:
         """Return a value in which Dask knows all members."""
+        if callable(value) and not isinstance(value, type) and hasattr(value, "__dask_tokenize__"):
+            return "token", value.__dask_tokenize__()
         if isinstance(value, (FunctionType, type)):
             if id(value) not in self._numbers:
                 self._numbers[id(value)] = len(self.met)

@@ -6,7 +6,7 @@ the callbacks of the job (`chunkmill.transforms.transform_job`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -79,10 +79,6 @@ class TransformTasks:
         What is beyond the ends, for each axis of the space.
     source_region
         Returns what is read for a block; ``None``: its own region, with the halo.
-    fresh
-        Whether there is nothing under the targets' keys yet.
-    skips_absent
-        Whether store keys of the targets stay absent where all that they are made from is.
     """
 
     sources: tuple[TransformSource, ...]
@@ -92,8 +88,6 @@ class TransformTasks:
     boundary: tuple[Boundary, ...]
     function: BlockFunction
     source_region: SourceRegion | None = None
-    fresh: bool = True
-    skips_absent: bool = False
 
     def region(self, number: int) -> Region:
         """Return the region of a block."""
@@ -217,29 +211,26 @@ class _Block:
         self.region = tasks.blocks.region(coords)
         self.reads = tasks.reads(self.region)
         self.counts: dict[str, int] = {}
-        self.absent: list[frozenset[ChunkCoords]] = []  # chunks of each source
         self.written: dict[str, Written] = {}
 
     def run(self) -> TaskResult:
         """Read, call the function, write."""
         tasks = self.tasks
         blocks = [self._read(source, read) for source, read in zip(tasks.sources, self.reads, strict=True)]
-        results: list[NDArray[Any] | None] = [None] * len(tasks.targets)
-        if not (tasks.skips_absent and self._is_absent(self.reads)):
-            returned = failed = None
-            try:
-                returned = tasks.function(blocks, self.coords, self._info)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - any: an exit would end the worker
-                failed = self._failed(error)
-                failed.__cause__ = carried(error)
-            if failed is not None:
-                raise failed  # here, where Python adds nothing to it: what the function raised may not be pickled
-            results = [*self._results(returned)]
-            del returned
+        returned = failed = None
+        try:
+            returned = tasks.function(blocks, self.coords, self._info)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - any: an exit would end the worker
+            failed = self._failed(error)
+            failed.__cause__ = carried(error)
+        if failed is not None:
+            raise failed  # here, where Python adds nothing to it: what the function raised may not be pickled
+        results: list[NDArray[Any] | None] = [*self._results(returned)]
+        del returned
         del blocks  # before values are encoded
         for number, target in enumerate(tasks.targets):
             result, results[number] = results[number], None
-            values = None if result is None else self._checked(target, result)
+            values = self._checked(target, result)  # type: ignore[arg-type]
             del result
             self._write(target, values)
         return TaskResult(self.counts | self.meter.counts(), self.written, reads=self.meter.digest())
@@ -278,8 +269,6 @@ class _Block:
             layout = source.array.write_layout
             coords = [overlap.coords for overlap in layout.grid.overlaps(read.inside)]
             check_absent(source.array, layout, [each for each in coords if layout.locator.key(each) in noted.absent])
-        if self.tasks.skips_absent:
-            self.absent.append(_absent_chunks(asked, read.inside, noted.absent))
         beyond = [self._beyond(source, number) for number in range(values.ndim)]
         values = _continued(values, self._missing(source, read), beyond)
         return _aligned(values, source.axes, len(self.region)) if self.tasks.aligns else values
@@ -362,61 +351,19 @@ class _Block:
 
     # ----------------------------------------------------------------------------------------------------------------
 
-    def _write(self, planned: TransformTarget, values: NDArray[Any] | None) -> None:
-        """Write the store keys of one target; without values they stay absent."""
+    def _write(self, planned: TransformTarget, values: NDArray[Any]) -> None:
+        """Write the store keys of one target."""
         self.meter.writes = {}
-        self._write_keys(planned, values)
-        self.written |= self.meter.writes
-
-    def _write_keys(self, planned: TransformTarget, values: NDArray[Any] | None) -> None:
         target, region = metered(planned.array, self.meter), array_region(self.region, planned.axes)
-        keys = list(target.write_layout.grid.overlaps(region))
-        absent = keys if values is None else []
-        if values is not None and self.tasks.skips_absent and any(self.absent):
-            absent = [key for key in keys if self._is_absent(self._reads_of(planned, key.coords))]
-        self._count("n_keys", len(keys))
-        self._count("action_absent", len(absent))
-        self._count("action_transform", len(keys) - len(absent))
-        if not self.tasks.fresh:
-            for key in absent:
-                target.store.delete(target.write_layout.locator.key(key.coords))
-        if values is None:
-            return
-        if not absent:
-            write_region(target, region, values)
-            return
-        for key in keys:
-            if key not in absent:
-                part: Any = (*key.in_region, ...)
-                own = target.write_layout.grid.region(key.coords)
-                write_region(target, own, values[part])
-
-    def _reads_of(self, target: TransformTarget, key: ChunkCoords) -> list[_Read]:
-        """Return what one store key of a target is made from."""
-        region = target.array.write_layout.grid.region(key)
-        own = dict(zip(target.axes.axes, region, strict=True))
-        return self.tasks.reads(tuple(own.get(axis, cut) for axis, cut in enumerate(self.region)))
-
-    def _is_absent(self, reads: Sequence[_Read]) -> bool:
-        """Return whether all that is read of every source is absent."""
-        return all(
-            all(overlap.coords in absent for overlap in source.array.read_layout.grid.overlaps(read.inside))
-            for source, read, absent in zip(self.tasks.sources, reads, self.absent, strict=True)
-        )
+        n_keys = len(list(target.write_layout.grid.overlaps(region)))
+        self._count("n_keys", n_keys)
+        self._count("action_transform", n_keys)
+        write_region(target, region, values)
+        self.written |= self.meter.writes
 
     def _count(self, name: str, n: int) -> None:
         if n:
             self.counts[name] = self.counts.get(name, 0) + n
-
-
-def _absent_chunks(array: StoredArray, region: Region, absent: Collection[str]) -> frozenset[ChunkCoords]:
-    """Return the chunks of a region that are absent: below absent store keys, or in shards that do not have them."""
-    layout = array.read_layout
-    coords = [overlap.coords for overlap in layout.grid.overlaps(region)]
-    if layout is array.write_layout:
-        return frozenset(each for each in coords if layout.locator.key(each) in absent)
-    spans = layout.locator.locate(array.store, coords)
-    return frozenset(each for each, span in zip(coords, spans, strict=True) if span is None)
 
 
 _MOST_NAMED = 3  # store keys of each source in an error

@@ -25,7 +25,7 @@ from chunkmill.jobs.plan import Plan, Report
 from chunkmill.jobs.sources import see_sources
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.inner_layout import inner_layout
-from chunkmill.nodes.api import open_target
+from chunkmill.nodes.api import check_storage_options, open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.new_array import checked_dtype, checked_lengths, checked_names, describe_array, format_above
@@ -49,7 +49,6 @@ def plan_transform(
     boundary: Any = "reflect",
     source_region: SourceRegion | None = None,
     params: Mapping[str, Any] | None = None,
-    fingerprint: str | None = None,
     block: Any = None,
     shape: Any = None,
     dtype: Any = None,
@@ -60,11 +59,9 @@ def plan_transform(
     fill_value: Any = None,
     dimension_names: Any = None,
     attributes: Any = None,
-    skip_absent: bool = False,
     max_mem: int | str | None = None,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
-    target_storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Plan to apply a function to stored arrays, block by block; nothing is written before the plan runs.
 
@@ -77,7 +74,9 @@ def plan_transform(
         Called with one NumPy block for each source, and `params` as keywords; returns a block, or one for each target.
         Where it has a keyword ``block_info`` (``block_id``), that is given as in ``dask.array.map_blocks``: under 0, 1,
         … for each source, under ``None`` for the target; a list of them for several. Positions include the halo. On a
-        cluster it travels by pickle: a function of a script goes by value.
+        cluster it travels by pickle: a function of a script goes by value. A job is resumed with the same function:
+        by its code, defaults, what it closes over and the globals that it names; or by what its ``__dask_tokenize__``
+        returns, which it needs where it uses what no other process can recognize, such as a lock.
     sources
         A url, ``(url, path)`` or an Array; a list of them. They have equal shapes, or are broadcast along named
         dimensions: blocks then have an axis for each dimension, of length 1 where a source does not have it. Also
@@ -98,12 +97,7 @@ def plan_transform(
         made from, or a list with one for each source: for what changes shape. Parts beyond the ends of a source are as
         `boundary` says. Blocks are then not broadcast, and there is no `halo`.
     params
-        Keyword arguments for `function`; part of the fingerprint.
-    fingerprint
-        Name of what the function computes. ``None``: its code, defaults, what it closes over, and the globals that it
-        names tell it from others, with the code of functions and classes among them that are not of an installed
-        package. A job that is resumed with another function is an error. What no other process can recognize, such as a
-        lock, needs a name.
+        Keyword arguments for `function`; part of its fingerprint.
     block
         Length of a task's block along each axis, a multiple of the targets' store keys: a tuple, or a dict by dimension
         name; -1: all of an axis. Chosen when ``None``.
@@ -124,16 +118,13 @@ def plan_transform(
         Of the target; those of the sources when ``None``.
     attributes
         Of the target; ``"keep"``: those of the first source.
-    skip_absent
-        Leave store keys of the targets absent where all chunks that they are made from, halo included, are absent in
-        every source: the function is not called then. Otherwise absent chunks are read as fill value.
     max_mem
         Largest memory of the tasks of one worker in bytes, all its threads together, or as text (``"2 GiB"``), as in
         `plan_rechunk`. The function is taken to hold as much as it takes and returns.
     overwrite
         Replace what is at the targets: it stays until the new ones are complete.
-    storage_options, target_storage_options
-        For the filesystems, as in fsspec; the target's default to the source's.
+    storage_options
+        For the filesystems of sources and target, as in `plan_convert`.
 
     Returns
     -------
@@ -163,6 +154,7 @@ def plan_transform(
     """
     asked = dict(locals())
     _check(function, source_region)
+    check_storage_options(storage_options, *_listed(sources, "sources"), *_listed(target, "target"))
     arrays = [_open(each, storage_options) for each in _listed(sources, "sources")]
     places = _listed(target, "target")
     options = target_options(
@@ -194,16 +186,14 @@ def plan_transform(
         boundary=_boundaries(boundary, space, arrays, by_region=source_region is not None, reads_beyond=reads_beyond),
         function=called,
         source_region=source_region,
-        skips_absent=skip_absent,
     )
     described = [DescribedTarget.of(each, space, arrays[0]) for each in options]
     dtypes: list[Any] = [each.dtype for each in described]
     if None in dtypes:
         found = sampled_dtypes(tasks, [each.axes for each in described])
         dtypes = [own if own is not None else each for own, each in zip(dtypes, found, strict=True)]
-    store_options = storage_options if target_storage_options is None else target_storage_options
     fill = None if isinstance(arrays[0].store, ComputedStore) else arrays[0].fill_value
-    targets = described_targets(places, described, dtypes, (arrays[0], fill), store_options)
+    targets = described_targets(places, described, dtypes, (arrays[0], fill), storage_options)
     for _, new in targets:
         for array in arrays:
             check_apart(array, new.store, new.path, overwrite=overwrite)
@@ -213,13 +203,13 @@ def plan_transform(
     lengths = None if block is None else tuple(by_axis(block, space, "block", -1))
     if not all(hasattr(n, "__index__") for n in lengths or ()):
         raise TypeError(f"block={block!r}: expected the length of a block, for all axes or each; -1 for all of an axis")
-    used = options[0].keys() | {"halo", "boundary", "params", "block", "skip_absent"}
-    kept = {name: value for name, value in asked.items() if name in used | {"fingerprint", "overwrite"}}
+    used = options[0].keys() | {"halo", "boundary", "params", "block"}
+    kept = {name: value for name, value in asked.items() if name in used | {"overwrite"}}
     located = [array.url if not array.path else (array.url, array.path) for array in arrays]
     kept["target"] = [(new.store.url, new.path) for _, new in targets]
     lacks = f"the function {shown_function(function)}" + (source_region is not None) * ", source_region"
     call = partial_call("plan_transform", located, kept, lacks)
-    request = TransformRequest(space, tuple(targets), axes, tasks, lengths, fingerprint, overwrite, call)
+    request = TransformRequest(space, tuple(targets), axes, tasks, lengths, overwrite, call)
     return request.plan(current_worker(max_mem))
 
 
@@ -232,25 +222,18 @@ def transform(
     function: Callable[..., Any],
     sources: Any,
     target: Any,
-    *,
-    resume: bool = True,
-    progress: bool | str | None = None,
     **options: Any,
 ) -> Report:
     """Apply a function to stored arrays, block by block: `plan_transform`, and run.
 
     Parameters
     ----------
-    function, sources, target, halo, boundary, source_region, params, fingerprint, block
+    function, sources, target, halo, boundary, source_region, params, block
         As in `plan_transform`.
     shape, dtype, chunks, shards, codecs, format, fill_value, dimension_names, attributes
         As in `plan_transform`.
-    skip_absent, max_mem, overwrite
+    max_mem, overwrite, storage_options
         As in `plan_transform`.
-    storage_options, target_storage_options
-        As in `plan_transform`.
-    resume, progress
-        As in `Plan.run`.
 
     Returns
     -------
@@ -277,7 +260,7 @@ def transform(
     >>> report.n_keys, cm.open_array("memory://doc-transform", "b")[3:6]
     (4, array([3., 4., 5.]))
     """
-    return plan_transform(function, sources, target, **options).run(resume=resume, progress=progress)
+    return plan_transform(function, sources, target, **options).run()
 
 
 def _check(function: Any, source_region: Any) -> None:

@@ -128,16 +128,15 @@ class TransformWriter:
     def stages(self, run: str) -> list[Stage]:  # noqa: ARG002 - nothing is written but values of the targets
         """Return the stage."""
         self._check_sources()
-        fresh = self.writer.is_fresh()
-        self.writer.check_targets(fresh=fresh)
-        return [self.stage(fresh=fresh)]
+        self.writer.check_targets(fresh=self.writer.is_fresh())
+        return [self.stage()]
 
-    def stage(self, *, fresh: bool) -> Stage:
-        """Return the stage, of targets that are `fresh` or not."""
+    def stage(self) -> Stage:
+        """Return the stage."""
         return Stage(
             "transform",
             write_block,
-            replace(self.tasks, fresh=fresh),
+            self.tasks,
             TaskSpecs.counted([self.tasks.blocks.n_chunks]),
             block_shows,
             block_share,
@@ -182,8 +181,6 @@ class TransformRequest:
         What tasks share, without blocks and targets.
     block
         Length of a block along each axis; ``None``: chosen.
-    named
-        Name of the function instead of what its code says; ``None``: by its code.
     overwrite
         Whether nodes at the targets are replaced.
     call
@@ -195,7 +192,6 @@ class TransformRequest:
     axes: tuple[ArrayAxes, ...]
     tasks: TransformTasks
     block: tuple[int, ...] | None
-    named: str | None
     overwrite: bool
     call: Mapping[str, Any]
 
@@ -390,7 +386,7 @@ class TransformRequest:
                 (a.url, a.path, a.metadata, f.name, axes.axes)
                 for (f, a), axes in zip(self.targets, self.axes, strict=True)
             ],
-            (blocks, tasks.halo, tasks.boundary, tasks.skips_absent),
+            (blocks, tasks.halo, tasks.boundary),
         ]
         digest = fingerprint("transform", _VERSION, self.identity(), *known)
         units = _multiples(unit_axes(self.space, self.axes), blocks)
@@ -400,8 +396,6 @@ class TransformRequest:
         """Return what tells the function and its parameters from others."""
         function, params = self.tasks.function.function, dict(self.tasks.function.params)
         regions = self.tasks.source_region
-        if self.named is not None:
-            return function_fingerprint(None, self.named, params)
         return function_fingerprint(function, params, regions)
 
     def _choices(self, writer: TransformWriter) -> dict[str, Any]:
@@ -410,7 +404,7 @@ class TransformRequest:
         function = f"{shown_function(tasks.function.function)} ({self.identity()[:12]})"
         arguments = {
             "operation": "transform",
-            "function": function if self.named is None else f"{self.named!r} ({self.identity()[:12]})",
+            "function": function,
             "source": ", ".join(f"{each.array.url}/{each.array.path}" for each in tasks.sources),
             "target": ", ".join(f"{array.url}/{array.path} ({f.name})" for f, array in self.targets),
             "dtype": [str(array.dtype) for _, array in self.targets],
@@ -421,7 +415,6 @@ class TransformRequest:
             "halo": tasks.halo,
             "boundary": tasks.boundary,
             "source_region": None if tasks.source_region is None else shown_function(tasks.source_region),
-            "skip_absent": tasks.skips_absent,
         }
         return {
             "units": writer.units,
@@ -460,7 +453,7 @@ class TransformRequest:
             stored_bytes(array, array.read_layout, array.read_layout.grid.n_chunks, array.nbytes)
             for _, array in self.targets
         )
-        n_tasks = count_tasks(writer.stage(fresh=True))
+        n_tasks = count_tasks(writer.stage())
         stage = PlannedStage("transform", n_tasks, n_bytes, written, n_read + n_keys)
         costs = JobCounts(
             n_tasks=n_tasks,

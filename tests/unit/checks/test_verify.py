@@ -84,7 +84,7 @@ class TestDocuments:
         a, b = MemoryStore(), MemoryStore()
         array = cm.create_array(a, "s1", shape=(4, 4), dtype="u1", chunks=(2, 2), format="n5", attributes=said)
         array[...] = 1
-        cm.convert(a, b, format="zarr3", progress=False)
+        cm.convert(a, b, format="zarr3")
         copy = cm.open_array(b, "s1", mode="r+")
         assert "transform" in copy.attributes
         assert cm.verify(a, b, progress=False).equal

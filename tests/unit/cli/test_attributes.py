@@ -60,11 +60,10 @@ def test_a_conversion_of_chosen_nodes(tmp_path):
     group = cm.create_group(tmp_path / "a", format="zarr2")
     for path in ("t2m", "mask", "level/v"):
         group.create_array(path, shape=(4, 3), chunks=(1, 3), dtype="f4")[:2] = 1
-    command = ["convert", str(tmp_path / "a"), str(tmp_path / "b"), "--format", "zarr2", "--exclude", "mask"]
+    command = ["convert", str(tmp_path / "a"), str(tmp_path / "b"), "--format", "zarr2"]
     command += ["--include", "t2m", "--include", "level", "--dimension-names", "y,x", "--chunks", "y=-1"]
-    result = CliRunner().invoke(main, [*command, "--fill-value", "-1", "--chunk-key-encoding", "/"])
+    result = CliRunner().invoke(main, [*command, "--chunk-key-encoding", "/"])
     assert result.exit_code == 0, result.output
     found = cm.open_group(tmp_path / "b")
     assert (list(found), found["t2m"].chunks, found["t2m"].dimension_names) == (["level", "t2m"], (4, 3), ("y", "x"))
-    assert found["t2m"].fill_value == -1
     assert (tmp_path / "b" / "t2m" / "0" / "0").exists()

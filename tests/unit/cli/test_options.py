@@ -77,7 +77,7 @@ def test_options_are_those_of_the_signature():
     found = {option.name: option for option in main.commands["rechunk"].params}
     assert found["chunks"].required
     assert found["strategy"].type.choices == ("direct", "spill")
-    assert found["exclude"].multiple
+    assert found["include"].multiple
     assert found["overwrite"].is_flag
     assert found["include"].help.startswith("Patterns of paths")
     assert found["shards"].default == "keep"

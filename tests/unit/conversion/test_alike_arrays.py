@@ -62,11 +62,10 @@ def test_attributes_that_the_format_cannot_hold_are_refused_or_lost_in_theirs_al
 
 def test_options_of_each_path(described):
     source, target = many(3), MemoryStore()
-    cm.convert(source, target, format="zarr3", chunks={"a01": (1,)}, fill_value={"a02": 7})
+    cm.convert(source, target, format="zarr3", chunks={"a01": (1,)})
     assert described == ["a00", "a01", "a02"]
     arrays = cm.open_group(target).arrays()
     assert [array.chunks for array in arrays.values()] == [(2,), (1,), (2,)]
-    assert arrays["a02"].fill_value == 7
 
 
 def test_zeros_of_both_signs_and_nan(described):

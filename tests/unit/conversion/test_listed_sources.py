@@ -24,11 +24,11 @@ def sparse(*, at=(5, 10**6, N - 1), **more):
 
 
 def convert(source, target, **more):
-    return cm.convert(source, target, format="zarr3", progress=False, **more)
+    return cm.convert(source, target, format="zarr3", **more)
 
 
 def rechunk(source, target, **more):
-    return cm.rechunk(source, target, progress=False, **more)
+    return cm.rechunk(source, target, **more)
 
 
 JOBS = {
@@ -103,7 +103,7 @@ class TestSame:
             for few in (0, 1 << 62):
                 monkeypatch.setattr(present_keys, "_FEW_KEYS", few)
                 target = MemoryStore()
-                report = cm.rechunk(source, target, **{"chunks": "keep"} | more, progress=False)
+                report = cm.rechunk(source, target, **{"chunks": "keep"} | more)
                 values = {key: target.get(key) for key in target.list_prefix("")}
                 found.append((values, report.n_keys, dict(report.actions)))
             assert found[0] == found[1]

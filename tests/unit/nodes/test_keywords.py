@@ -159,7 +159,6 @@ WRONG = [
     ("from_store", lambda at, v: cm.from_store(f"{at}/a", chunks=v), [0, 1.5, OBJECT]),
     ("format", lambda at, v: cm.open(f"{at}/a", format=v), [0, -1, [], "zarr4"]),
     ("include", lambda at, v: cm.convert(f"{at}/a", f"{at}/x", include=v), [[None], b"x", (1, 2)]),
-    ("exclude", lambda at, v: cm.convert(f"{at}/a", f"{at}/x", exclude=v), [[None], b"x", (1, 2)]),
     ("urls", lambda at, v: cm.scan(v, f"{at}/r.json"), [[None], b"x", [b"x"], (1, 2), [[None]], [["x", 1]]]),
     ("target of scan", lambda at, v: cm.scan([f"{at}/a.nc"], v), [None, 1.5, [], (1, 2, 3), OBJECT]),
     ("target", lambda at, v: cm.to_references(f"{at}/a", v), [None, 1.5, [], (1, 2, 3), OBJECT]),

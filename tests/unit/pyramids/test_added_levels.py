@@ -27,5 +27,5 @@ def test_levels_stay_until_the_new_ones_are_complete():
     with pytest.raises(ChunkmillError, match="broken"):
         cm.pyramid((Broken(store), "0"), levels=2, method="min", overwrite=True)
     np.testing.assert_array_equal(cm.open_array(store, "1")[...], old)
-    cm.pyramid((store, "0"), levels=2, method="min", overwrite=True, resume=False)
+    cm.plan_pyramid((store, "0"), levels=2, method="min", overwrite=True).run(resume=False)
     np.testing.assert_array_equal(cm.open_array(store, "1")[...], old - 9)

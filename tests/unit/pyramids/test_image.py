@@ -55,9 +55,7 @@ def describe(name, convention, source="zarr3", **options):
     store = MemoryStore()
     target = LevelTarget(store, "p", format_of_store(store, name), convention, "s")
     layout = {"chunks": "keep", "shards": "keep", "codecs": "keep"} | options
-    return describe_levels(
-        describe_base(array.stored, 2, "nm"), target, factors=2, levels=3, method="stride", allow=(), **layout
-    )
+    return describe_levels(describe_base(array.stored, 2, "nm"), target, factors=2, levels=3, method="stride", **layout)
 
 
 @pytest.mark.parametrize(

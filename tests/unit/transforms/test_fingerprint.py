@@ -144,8 +144,25 @@ def test_all_that_a_function_uses_of_what_is_not_installed_counts(monkeypatch, c
 )
 def test_what_no_other_process_recognizes_is_refused_with_the_way_out(made):
     thing = made()
-    with pytest.raises(ValueError, match=r"another process cannot see.*give fingerprint='a name'"):
+    with pytest.raises(ValueError, match=r"another process cannot see.*give it a `__dask_tokenize__`"):
         function_fingerprint(lambda block: block if thing else None)
+
+
+def test_a_token_of_its_own_is_what_tells_a_function():
+    def named(name):
+        lock = threading.Lock()
+
+        def function(block):
+            return block if lock else None
+
+        function.__dask_tokenize__ = lambda: name
+        return function
+
+    marks = [function_fingerprint(named(name)) for name in ("a", "a", "b")]
+    assert marks[0] == marks[1] != marks[2]
+    assert function_fingerprint(functools.partial(named("a"), 1)) != function_fingerprint(
+        functools.partial(named("b"), 1)
+    )
 
 
 def test_calls_change_no_fingerprint():

@@ -269,36 +269,6 @@ def test_regions_beyond_the_ends_are_as_the_boundary_says(source):
     np.testing.assert_array_equal(read(store), values[np.maximum(np.arange(23) - 4, 0)])
 
 
-@pytest.mark.parametrize("shards", [None, (10, 12, 12)], ids=["chunks", "shards"])
-def test_absent_chunks_stay_absent_where_all_that_a_key_is_made_from_is(shards):
-    store = MemoryStore()
-    a = cm.create_array(store, "a", shape=(40, 24), dtype="i4", chunks=(5, 6), shards=shards and (10, 12), fill_value=7)
-    a[21, 13] = 1
-    calls = []
-
-    def plus(block):
-        calls.append(block.shape)
-        return block + 1
-
-    for skip, n_absent in ((False, 0), (True, 31)):
-        report = cm.transform(
-            plus, a, (store, f"b{skip}"), skip_absent=skip, dtype="i4", chunks=(5, 6), shards=None, block=(20, 12)
-        )
-        assert report.actions.get("absent", 0) == n_absent
-    expected = np.full((40, 24), 8)
-    expected[21, 13] = 2
-    np.testing.assert_array_equal(read(store, "bFalse"), expected)
-    expected[:] = 7
-    expected[20:25, 12:18] = 8
-    expected[21, 13] = 2
-    np.testing.assert_array_equal(read(store, "bTrue"), expected)
-    assert len(calls) == 4 + 1
-    cm.transform(plus, a, (store, "c"), skip_absent=True, dtype="i4", chunks=(5, 6), shards=None, halo=1, block=(5, 6))
-    expected[15:30, 6:24] = 8  # whose halo touches the chunk that is there
-    expected[21, 13] = 2
-    np.testing.assert_array_equal(read(store, "c"), expected)
-
-
 def test_a_failure_names_block_region_keys_and_line(source):
     store, _ = source
 

@@ -96,7 +96,7 @@ def test_several_places_are_a_list(arguments, error, said, tmp_path):
         cm.plan_transform(np.exp, str(tmp_path / "a") if sources == "a" else sources, target)
 
 
-def test_a_function_that_cannot_be_pickled_runs_in_threads_and_is_named_elsewhere(tmp_path):
+def test_a_function_that_cannot_be_pickled_runs_in_threads_and_has_a_token(tmp_path):
     cm.to_store(noise((8, 8)), str(tmp_path / "a"), chunks=(4, 4))
     lock = threading.Lock()
 
@@ -104,8 +104,10 @@ def test_a_function_that_cannot_be_pickled_runs_in_threads_and_is_named_elsewher
         with lock:
             return block + 1
 
+    locked.__dask_tokenize__ = lambda: "plus one"
+
     def planned(place):
-        return cm.plan_transform(locked, str(tmp_path / "a"), str(tmp_path / place), dtype="f4", fingerprint="plus one")
+        return cm.plan_transform(locked, str(tmp_path / "a"), str(tmp_path / place), dtype="f4")
 
     with dask.config.set(scheduler="threads"):
         assert planned("b").run().n_keys == 4
@@ -161,7 +163,7 @@ def slow(block, block_id):
     return block + 1
 
 if __name__ == "__main__":
-    report = cm.transform(slow, "a.zarr", "b.zarr", dtype="f4", block=(2, 8), progress=False)
+    report = cm.plan_transform(slow, "a.zarr", "b.zarr", dtype="f4", block=(2, 8)).run(progress=False)
     print(report.n_resumed)
 """
 
