@@ -333,10 +333,6 @@ class ActorStore(_Wrapper):
 
     get_many_noting = Store.get_many_noting  # one after the other, in the order that a task asks
 
-    def pin(self, prefix: str) -> ActorStore:
-        self._before("pin", prefix)
-        return ActorStore(self.below.pin(prefix), self._scheduler, self._actor, self._place)
-
     def stage(self, prefix: str) -> ActorStore | None:
         staged = self.below.stage(prefix)
         place = f"(staged by {self._actor})/"

@@ -11,7 +11,6 @@ __all__ = [
     "NEEDS_FLOCK",
     "NEEDS_FORK",
     "NEEDS_NEW_NAMES",
-    "NEEDS_PINS",
     "NEEDS_PIPES",
     "NEEDS_READS_INTO_ARRAYS",
 ]
@@ -22,7 +21,6 @@ NEEDS_PIPES = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="PIPES ARE NO
 NEEDS_NEW_NAMES = pytest.mark.skipif(
     posix_file._renameat2() is None, reason="CREATING WITHOUT A LOCK IS NOT TESTED: this system has no renameat2"
 )
-NEEDS_PINS = pytest.mark.skipif(not directories._CAN_PIN, reason="PINS ARE NOT TESTED: directories are not pinned")
 NEEDS_READS_INTO_ARRAYS = pytest.mark.skipif(
     posix_file._read_into is None, reason="READING INTO ARRAYS IS NOT TESTED: this system has no preadv"
 )

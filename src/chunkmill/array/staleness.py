@@ -3,16 +3,14 @@
 A dask graph holds the metadata of its arrays and may be computed long after it was built. Where the new chunks have as
 many bytes as the old ones, no codec notices. So tasks compare the stored document with the metadata they hold: when an
 array arrives in a process, after this process published documents, and otherwise once a second at most, or less often
-where requests are slow. Writers compare it each time where they can reach no other tree of keys from then on, and
-readers once more after they have met absent chunks. Not compared are attributes and dimension names.
+where requests are slow. Writers compare it once more afterwards, and readers after they have met absent chunks. Not
+compared are attributes and dimension names.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-import weakref
-from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,21 +24,20 @@ from chunkmill.array.stored_array import CHECK_INTERVAL, StoredArray
 from chunkmill.array.threads import BackgroundCalls
 from chunkmill.errors import ChunkError, ChunkmillError, MetadataError, StoreError
 from chunkmill.formats.base import Format
-from chunkmill.formats.registry import format_as_opened, get_format
+from chunkmill.formats.registry import format_as_opened
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.model.metadata import ArrayMetadata, parents_of
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store, n_publications
 from chunkmill.stores.wrapper import AsksAboutChunks
 
 __all__ = [
-    "as_it_is_now",
     "by_consolidated_metadata",
     "check_after_writing",
     "check_still_there",
     "check_unchanged",
     "read_published",
+    "written_to",
 ]
-__all__ += ["unchanged_while_written", "written_to"]
 
 A = TypeVar("A", bound=StoredArray)
 
@@ -67,90 +64,32 @@ def check_unchanged(array: StoredArray, *, may_grow: bool) -> None:
 
 
 @contextmanager
-def unchanged_while_written(array: A) -> Iterator[A]:
-    """Return the array to write to inside; `StoreError` where it was deleted or replaced in the store.
-
-    Where the store can pin what is stored (`chunkmill.stores.base.Store.pin`), no value gets into an array that
-    has replaced this one, or to where it was deleted. In other stores, and at the root, whose folder stays, it may,
-    until the document is looked at again: a second later at most, or before a part of a chunk is written, in remote
-    stores only when another writer has changed that chunk.
-    """
-    store = _pinned(array, may_grow=False)
-    if store is array.store or not array.prefix:
-        store = AsksAboutChunks(store, partial(_compare, array, may_grow=False))
-    array.check_codecs()  # layouts are built once for the array, not for each copy of it
-    there = array.with_store(store)
-    try:
-        yield there
-    except (ChunkError, StoreError):
-        _compare(array, may_grow=False)  # which says so if that is why
-        raise
-
-
-@contextmanager
 def written_to(array: A, stored: StoredArray | None) -> Iterator[A]:
-    """Return `array` to write to inside, while `stored` is what is in the store (see `unchanged_while_written`).
+    """Return `array` to write to inside, while `stored` is what is in the store; `StoreError` where that has changed.
 
-    `stored` is `array` itself, or as it is until an append ends; ``None`` for an array that is not published yet.
+    The document is looked at before and after, and before a part of a chunk is written, in remote stores only when
+    another writer has changed that chunk. `stored` is `array` itself, or as it is until an append ends; ``None`` for an
+    array that is not published yet.
     """
     if stored is None:
         yield array
         return
-    with unchanged_while_written(stored) as there:
-        yield array.with_store(there.store)
-
-
-def as_it_is_now(array: A, *, may_grow: bool) -> A:
-    """Return the array over its store, pinned if it can be, after its document was compared there.
-
-    Parameters
-    ----------
-    may_grow
-        As of `check_unchanged`.
-    """
-    store = _pinned(array, may_grow=may_grow)
-    return array if store is array.store else array.with_store(store)
-
-
-def _pinned(array: StoredArray, *, may_grow: bool) -> Store:
-    # an element written by itself takes 95 us; it took 160 where a directory was pinned for each
-    seen, begun, n = array.last_seen, time.monotonic(), n_publications()
-    store, version = None if seen.tree is None else seen.tree(), _version_at_root(array)
-    is_known = seen.tree_seen == (n, version) and begun < seen.tree_valid_until and version != ""
-    if store is not None and store.innermost is array.store and is_known:  # not one that counts or fails in between
-        return store
-    store = array.store.pin(array.prefix)
-    if store is array.store:
-        check_unchanged(array, may_grow=may_grow)
-        return store
-    _compare(array.with_store(store), may_grow=may_grow)
-    _PINNED.append(store)
-    seen.tree, seen.tree_seen, seen.tree_valid_until = weakref.ref(store), (n, version), begun + CHECK_INTERVAL
-    return store
-
-
-def _version_at_root(array: StoredArray) -> str | None:
-    """Return the version of the document of an array at the root; ``None`` elsewhere, empty where it has none.
-
-    The root's folder stays where the array there is deleted or replaced, so that holding it open tells nothing.
-    """
-    if array.prefix:
-        return None
-    store, documents_format = array.store.uncached, get_format(array.format)
-    if not documents_format.node_keys_known or not store.has_versions:
-        return ""
-    return store.version(documents_format.array_keys(array.path)[0]) or ""
-
-
-_PINNED: deque[Store] = deque(maxlen=16)  # each holds a directory open
+    check_unchanged(stored, may_grow=False)
+    array.check_codecs()  # layouts are built once for the array, not for each copy of it
+    try:
+        yield array.with_store(AsksAboutChunks(array.store, partial(_compare, stored, may_grow=False)))
+    except (ChunkError, StoreError):
+        _compare(stored, may_grow=False)  # which says so if that is why
+        raise
+    _look(stored, may_grow=False)
 
 
 def check_after_writing(arrays: Iterable[StoredArray]) -> None:
-    """Raise `StoreError` where an array was deleted or replaced while it was written to, and nothing held its tasks.
+    """Raise `StoreError` where an array in a remote store was deleted or replaced while it was written to.
 
-    One request for each when all is stored: `unchanged_while_written` leaves a second in which they had not looked.
+    One request for each when all is stored: `written_to` leaves a second in which tasks had not looked.
     """
-    if loose := [array for array in arrays if not array.prefix or array.store.pin(array.prefix) is array.store]:
+    if loose := [array for array in arrays if array.store.is_remote]:
         with BackgroundCalls(min(len(loose), REQUESTS_AT_ONCE)) as calls:
             for array in loose:
                 calls.call(partial(_compare, array, may_grow=False))
@@ -174,10 +113,15 @@ def check_still_there(array: StoredArray) -> None:
     if not array.last_seen.was_looked_for_nested:
         array.last_seen.was_looked_for_nested = True
         warn_of_nested_chunks(array)
+    _look(array, may_grow=True)
+
+
+def _look(array: StoredArray, *, may_grow: bool) -> None:
+    """Compare the document, of which in a remote store an answer of a second ago will do."""
     if array.store.is_remote:
-        check_unchanged(array, may_grow=True)
+        check_unchanged(array, may_grow=may_grow)
     else:
-        _compare(array, may_grow=True)
+        _compare(array, may_grow=may_grow)
 
 
 def warn_of_nested_chunks(array: StoredArray) -> None:

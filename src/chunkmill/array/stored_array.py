@@ -6,7 +6,6 @@ Not here: reading and writing (`chunkmill.array.chunk_io`), the public face (`ch
 from __future__ import annotations
 
 import time
-import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -60,13 +59,6 @@ class LastSeen:
         Whether the array was longer in the store.
     documents
         The stored documents that were found to describe the array as its metadata do.
-    tree
-        The store, pinned, in which they were found so; kept by `chunkmill.array.staleness`.
-    tree_seen
-        Publications of this process until then, and at the root the document's version: they are not read again there
-        until one of these changes.
-    tree_valid_until
-        Time, by ``time.monotonic``, until which that holds.
     """
 
     n_publications: int
@@ -75,9 +67,6 @@ class LastSeen:
     was_looked_for_nested: bool = False
     has_grown: bool = False
     documents: Mapping[str, bytes] | None = None
-    tree: weakref.ref[Store] | None = None
-    tree_seen: tuple[int, str | None] = (-1, None)
-    tree_valid_until: float = 0.0
 
 
 class ArrayFacts:

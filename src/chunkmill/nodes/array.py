@@ -20,7 +20,7 @@ from chunkmill.array.layout import ChunkLayout
 from chunkmill.array.local_locks import automatic_lock
 from chunkmill.array.scattered import read_outer, read_points, write_index, write_outer, write_points
 from chunkmill.array.selection import as_region, full_region, region_shape, select
-from chunkmill.array.staleness import check_unchanged, read_published, unchanged_while_written
+from chunkmill.array.staleness import check_unchanged, read_published, written_to
 from chunkmill.array.stored_array import ArrayFacts, ReadMissing, StoredArray
 from chunkmill.array.threads import own_threads
 from chunkmill.errors import RegionError
@@ -342,7 +342,7 @@ def _read_from_arrays_in_runs() -> None:
 @contextmanager
 def _written(stored: StoredArray) -> Iterator[StoredArray]:
     """Yield the array to write elements to: one commit, in a store that has commits."""
-    with stored.store.transaction(f"write to {stored.path!r}"), unchanged_while_written(stored) as array:
+    with stored.store.transaction(f"write to {stored.path!r}"), written_to(stored, stored) as array:
         yield array
 
 

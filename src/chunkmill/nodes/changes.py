@@ -18,7 +18,7 @@ import numpy as np
 
 from chunkmill.array.chunk_io import decode_chunk, encode_chunk, write_region
 from chunkmill.array.local_locks import automatic_lock
-from chunkmill.array.staleness import as_it_is_now
+from chunkmill.array.staleness import check_unchanged
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import BackgroundCalls, own_threads
 from chunkmill.codecs.elements import is_fill
@@ -137,17 +137,14 @@ def _appended(shape: tuple[int, ...], more: tuple[int, ...], axis: int) -> Regio
 
 @contextmanager
 def _at_work(array: StoredArray, what: str) -> Iterator[StoredArray]:
-    """Refuse other writers of the array inside, which must be as it was opened, or longer.
-
-    Its documents and chunks are those of the tree of keys that is there now, where the store can pin them: an
-    array that replaces it gets neither a value nor a shape of this one.
-    """
+    """Refuse other writers of the array inside, which must be as it was opened, or longer."""
     from chunkmill.journal.lease import check_no_job, leased  # noqa: PLC0415 - opening an array needs no lease
 
     job = f"{what} {array.path!r} in {array.url}"
     with array.store.transaction(f"{what} {array.path!r}"), leased(array.store, array.path, job) as own:
         check_no_job(array.store, array.path, own_run=own.run, waits=True)
-        yield as_it_is_now(array, may_grow=True)
+        check_unchanged(array, may_grow=True)
+        yield array
 
 
 def _stored(array: StoredArray) -> ArrayMetadata:

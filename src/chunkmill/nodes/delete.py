@@ -96,12 +96,11 @@ def delete_node(store: Store, path: str) -> None:
         for link in links:
             store.delete_prefix(link)
         for _, node in sorted(nodes.items(), reverse=True):  # what is below first: the group leads to what is left
-            tree = store.pin(node.prefix) if isinstance(node, StoredArray) else store
-            further = _delete_documents(tree, node)
+            further = _delete_documents(store, node)
             if isinstance(node, StoredArray):
-                _delete_keys(tree, node.with_store(tree).stored_keys())
+                _delete_keys(store, node.with_store(store).stored_keys())
             # last: a client that opens the array without its attributes finds no chunks either
-            _delete_keys(tree, further)
+            _delete_keys(store, further)
         forget_consolidated(store, path)  # again: others may have collected documents while these were there
         left = _delete_folders(store, path, nodes.values())
     store.flush()
@@ -212,14 +211,13 @@ def _delete_folders(store: Store, path: str, nodes: Collection[StoredNode]) -> l
     arrays = [node for node in nodes if isinstance(node, StoredArray)]
     for prefix in _prefixes(path, {_format(store, node) for node in nodes}):
         store.sweep(prefix)
-        tree = store.pin(prefix)
-        keys = list(_keys(tree, [prefix]))
+        keys = list(_keys(store, [prefix]))
         # chunks of a client that writes in place, and had looked at the array before, unless there is another node
         if prefix and all(any(array.is_chunk(key) for array in arrays) for key in keys):
-            tree.delete_prefix(prefix)
+            store.delete_prefix(prefix)
         else:
             left += keys
-            _delete_empty_folders(tree, prefix)
+            _delete_empty_folders(store, prefix)
     return left
 
 

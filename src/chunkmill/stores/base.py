@@ -28,7 +28,6 @@ __all__ = [
     "LISTS_NOTHING",
     "OTHER_MEMORY",
     "READ_ONLY",
-    "REPLACED",
     "REQUESTS_AT_ONCE",
     "ByteRange",
     "ByteSpan",
@@ -54,9 +53,6 @@ LISTS_NOTHING = (
     "the web server lists nothing here (few do, and all are read only): open nodes by their path, or consolidate the "
     "metadata"
 )
-
-REPLACED = "all that was stored below {prefix!r} was deleted or replaced since"
-"""Why a store that was pinned (`Store.pin`) refuses to write."""
 
 
 RecordVersion = Callable[[str, str], None]
@@ -232,10 +228,6 @@ class Store(ABC):
         A small archive can hold values that decompress to a thousand times its size. Only the reader knows how long a
         value may be.
         """
-        return self
-
-    def pin(self, prefix: str) -> Store:
-        """Return a store that writes to what is below `prefix` now, and never to its replacement; where it can."""
         return self
 
     # --- reading

@@ -1,9 +1,7 @@
-"""Replace whole directories of plain files, lock them, and write through open ones.
+"""Replace whole directories of plain files, and lock them.
 
 A new directory is written hidden, next to the one that it replaces or inside the store, and exchanged with that when it
-is complete. A directory is pinned by its descriptor, which stays with it when names are exchanged or deleted: writing
-through the descriptor never reaches a replacement. A path below ``/proc/self/fd`` leads through it, so that everything
-else is done as with any path. On systems other than Linux directories are not pinned.
+is complete (P6).
 
 A lock on a directory makes plain files safe to share, and ends with its process (P3).
 """
@@ -16,16 +14,14 @@ import os
 import re
 import shutil
 import threading
-import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Self
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import REPLACED, ByteRange, ByteSpan, Store
+from chunkmill.stores.base import Store
 from chunkmill.stores.posix_file import (
-    DESCRIPTORS,
     PARTIAL_SUFFIX,
     exchange_names,
     partial_name,
@@ -37,11 +33,9 @@ from chunkmill.stores.posix_file import (
     sync_file_system,
     version_of,
 )
-from chunkmill.stores.wrapper import StoreWrapper
 
 __all__ = [
     "CAN_LOCK",
-    "PinsDirectories",
     "ReplacesDirectories",
     "exchange",
     "exchange_once",
@@ -52,105 +46,10 @@ __all__ = [
     "staged_directory",
 ]
 
-_DIRECTORY = getattr(os, "O_DIRECTORY", 0)
-_CAN_PIN = bool(_DIRECTORY) and os.path.isdir(DESCRIPTORS)  # noqa: PTH112 - a chroot may have none
-
-
-class PinsDirectories(Store):
-    """The method of a store of directories by which one of them is pinned."""
-
-    _fsync: bool
-    _directory: Callable[[str], str]
-
-    def pin(self, prefix: str) -> Store | Self:
-        """Return a store that writes to the directory that is at `prefix` now, and to no other that takes its place."""
-        path = self._directory(prefix)
-        try:
-            fd = os.open(path, os.O_RDONLY | _DIRECTORY) if _CAN_PIN else -1
-        except OSError:  # there is none, or it cannot be listed: the write says so
-            fd = -1
-        if fd < 0:
-            return self
-        tree = type(self)(f"{DESCRIPTORS}/{fd}", fsync=self._fsync)  # type: ignore[call-arg]
-        tree.url = f"{self.url}/{prefix}"
-        return _PinnedStore(self, tree, prefix, path, fd)
-
-
-class _PinnedStore(StoreWrapper):
-    """The store `below`, whose keys below `prefix` are those of `tree`; open until it is dropped."""
-
-    def __init__(self, below: Store, tree: Store, prefix: str, path: str, fd: int) -> None:
-        super().__init__(below)
-        self._tree = tree
-        self._prefix = prefix
-        self._path = path
-        self._fd = fd
-        weakref.finalize(self, os.close, fd).atexit = False
-
-    def _at(self, key: str) -> tuple[Store, str]:
-        return (self._tree, key[len(self._prefix) :]) if key.startswith(self._prefix) else (self.below, key)
-
-    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        """Return a value, or a range of it."""
-        store, own = self._at(key)
-        return store.get(own, byte_range)
-
-    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
-        """Yield the bytes of each span in order."""
-        for span in spans:
-            yield None if span is None else self.get(span.key, span.byte_range)
-
-    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
-        """Return a value and its version."""
-        store, own = self._at(key)
-        return store.get_versioned(own)
-
-    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """Store a value."""
-        store, own = self._at(key)
-        store.set(own, value)
-
-    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
-        """Store a value (delete, when ``None``) if the key still has `version`."""
-        store, own = self._at(key)
-        if value is None:
-            self._check_exists(key)
-        return store.set_if(own, value, version)
-
-    def delete(self, key: str) -> None:
-        """Delete a key."""
-        store, own = self._at(key)
-        self._check_exists(key)
-        store.delete(own)
-
-    def delete_prefix(self, prefix: str) -> None:
-        """Delete a directory; the one that is pinned only while it has its name."""
-        if prefix == self._prefix and not self._has_its_name():
-            return
-        self.below.delete_prefix(prefix)
-
-    def list_prefix(self, prefix: str) -> Iterator[str]:
-        """Yield every key that starts with `prefix`."""
-        store, own = self._at(prefix)
-        above = prefix[: len(prefix) - len(own)]
-        return (above + key for key in store.list_prefix(own))
-
-    def _check_exists(self, key: str) -> None:
-        """Raise where the directory is gone: creating a value fails there, deleting one would not."""
-        if os.fstat(self._fd).st_nlink == 0:
-            raise StoreError(url=self.url, key=key, reason=REPLACED.format(prefix=self._prefix))
-
-    def _has_its_name(self) -> bool:
-        try:
-            return os.path.samestat(os.fstat(self._fd), os.stat(self._path))  # noqa: PTH116
-        except FileNotFoundError:
-            return False
-
-
 _ATTEMPTS = 20
 
 
-class ReplacesDirectories(PinsDirectories):
+class ReplacesDirectories(Store):
     """The methods of a store of directories by which a node is staged that replaces another."""
 
     _root: str
@@ -304,7 +203,7 @@ def _finish(old: str | None, path: str, *, fsync: bool) -> None:
         sync_directory(os.path.dirname(path))  # noqa: PTH120
     if old is not None:
         try:
-            for _ in range(_ATTEMPTS):  # clients that write in place write on to what was there (`pin`)
+            for _ in range(_ATTEMPTS):  # clients that write in place may still write to it
                 shutil.rmtree(old, ignore_errors=True)
                 if not os.path.lexists(old):
                     break

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-import weakref
 from collections.abc import Iterator, MutableMapping
 from hashlib import sha256
 from typing import Any
@@ -14,13 +13,11 @@ from weakref import WeakValueDictionary
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import (
     OTHER_MEMORY,
-    REPLACED,
     ByteRange,
     Store,
     check_key,
     check_prefix,
 )
-from chunkmill.stores.wrapper import StoreWrapper
 
 __all__ = [
     "MappingStore",
@@ -56,13 +53,12 @@ class MemoryStore(Store):
         self._values: dict[str, tuple[bytes, int]] = {}
         self._n_writes = 0
         self._lock = threading.Lock()
-        self._pins: weakref.WeakSet[_PinnedStore] = weakref.WeakSet()
         self._is_copy = False
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
             state = self.__dict__ | {"_values": dict(self._values), "_home": os.getpid()}
-        del state["_lock"], state["_pins"]
+        del state["_lock"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -70,7 +66,6 @@ class MemoryStore(Store):
         self.__dict__.update(state)
         self._is_copy |= moved
         self._lock = threading.Lock()
-        self._pins = weakref.WeakSet()
 
     def __repr__(self) -> str:
         return f"<MemoryStore {self._name[:8]}, {len(self._values)} keys>"
@@ -83,12 +78,11 @@ class MemoryStore(Store):
         value, _ = self._values.get(check_key(key), (None, 0))
         return None if value is None else self.cut(key, value, byte_range)
 
-    def set(self, key: str, value: bytes | bytearray | memoryview, *, pin: _PinnedStore | None = None) -> None:
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Store a copy of a value."""
         self._check_home(key)
         value = bytes(value)
         with self._lock:
-            _check_pin(pin, key)
             self._n_writes += 1
             self._values[key] = value, self._n_writes
 
@@ -98,19 +92,11 @@ class MemoryStore(Store):
             return None, None
         return entry[0], str(entry[1])
 
-    def set_if(
-        self,
-        key: str,
-        value: bytes | bytearray | memoryview | None,
-        version: str | None,
-        *,
-        pin: _PinnedStore | None = None,
-    ) -> bool:
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store `value`, or delete, if the key still has `version`."""
         self._check_home(key)
         value = None if value is None else bytes(value)
         with self._lock:
-            _check_pin(pin, key)
             entry = self._values.get(key)
             if (None if entry is None else str(entry[1])) != version:
                 return False
@@ -126,33 +112,19 @@ class MemoryStore(Store):
         entry = self._values.get(check_key(key))
         return None if entry is None else len(entry[0])
 
-    def delete(self, key: str, *, pin: _PinnedStore | None = None) -> None:
+    def delete(self, key: str) -> None:
         """Delete a key."""
         self._check_home(key)
         with self._lock:
-            _check_pin(pin, key)
             self._n_writes += 1
             self._values.pop(key, None)
 
-    def delete_prefix(self, prefix: str, *, pin: _PinnedStore | None = None) -> None:
+    def delete_prefix(self, prefix: str) -> None:
         """Delete every key that starts with `prefix`."""
         with self._lock:
-            _check_pin(pin, prefix)
             self._n_writes += 1
-            self._unpin(prefix)
             for key in self._keys(prefix):
                 del self._values[key]
-
-    def pin(self, prefix: str) -> Store:
-        """Return a store that writes to what is below `prefix` now: `StoreError` once it was deleted or replaced."""
-        pin = _PinnedStore(self, prefix)
-        with self._lock:
-            self._pins.add(pin)
-        return pin
-
-    def _unpin(self, prefix: str) -> None:
-        for pin in self._pins:
-            pin.is_gone |= pin.prefix.startswith(prefix)
 
     def stage(self, prefix: str) -> MemoryStore:  # noqa: ARG002 - the signature of the capability
         """Return a store for what is to replace all below `prefix` (see `swap_in`)."""
@@ -161,7 +133,6 @@ class MemoryStore(Store):
     def swap_in(self, prefix: str, staged: MemoryStore) -> None:
         """Replace all below `prefix` by what `staged` holds, at once."""
         with self._lock:
-            self._unpin(prefix)
             for key in self._keys(prefix):
                 del self._values[key]
             for key, (value, _) in staged._values.items():
@@ -189,7 +160,6 @@ class MemoryStore(Store):
                 del self._values[key]
             if is_done:
                 return
-            self._unpin(prefix)
             for key, (value, _) in new.items():
                 self._n_writes += 1
                 self._values[prefix + key] = value, self._n_writes
@@ -209,38 +179,6 @@ class MemoryStore(Store):
     def _keys(self, prefix: str) -> list[str]:
         check_prefix(prefix)
         return [key for key in self._values if key.startswith(prefix)]
-
-
-class _PinnedStore(StoreWrapper):
-    """A store for the writes of clients that know what was below `prefix` (see `MemoryStore.pin`)."""
-
-    below: MemoryStore
-
-    def __init__(self, below: MemoryStore, prefix: str) -> None:
-        super().__init__(below)
-        self.prefix = prefix
-        self.is_gone = False
-
-    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """Store a copy of a value."""
-        self.below.set(key, value, pin=self)
-
-    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
-        """Store `value`, or delete, if the key still has `version`."""
-        return self.below.set_if(key, value, version, pin=self)
-
-    def delete(self, key: str) -> None:
-        """Delete a key."""
-        self.below.delete(key, pin=self)
-
-    def delete_prefix(self, prefix: str) -> None:
-        """Delete every key that starts with `prefix`."""
-        self.below.delete_prefix(prefix, pin=self)
-
-
-def _check_pin(pin: _PinnedStore | None, key: str) -> None:
-    if pin is not None and pin.is_gone:
-        raise StoreError(url=pin.url, key=key, reason=REPLACED.format(prefix=pin.prefix))
 
 
 # --- Store over a dictionary of the caller's: ``{store key: bytes}``, as zarr-python takes one

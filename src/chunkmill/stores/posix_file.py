@@ -27,7 +27,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "DESCRIPTORS",
     "PARTIAL_SUFFIX",
     "check_name",
     "create",
@@ -132,14 +131,13 @@ def create(directory: str, path: str, *, fsync: bool = False) -> int:
 
     `fsync`: the names of new directories survive a crash of the machine.
     """
-    below, name = _at(path)
     for _ in range(_ATTEMPTS):
         try:
-            return os.open(name, _CREATE, 0o666, dir_fd=below)
+            return os.open(path, _CREATE, 0o666)
         except FileNotFoundError:
             with contextlib.suppress(FileNotFoundError, FileExistsError):
                 _make_directories(directory, fsync=fsync)
-    return os.open(name, _CREATE, 0o666, dir_fd=below)
+    return os.open(path, _CREATE, 0o666)
 
 
 def _make_directories(path: str, *, fsync: bool) -> None:
@@ -154,19 +152,6 @@ def _make_directories(path: str, *, fsync: bool) -> None:
         os.mkdir(path)  # noqa: PTH102
     if fsync:
         sync_directory(above)
-
-
-def _at(path: str) -> tuple[int | None, str]:
-    """Split a path below an open directory into its descriptor and the rest: each look at it takes 2.3 us less."""
-    if path.startswith(f"{DESCRIPTORS}/"):
-        number, _, name = path[len(DESCRIPTORS) + 1 :].partition("/")
-        if name and number.isdecimal():
-            return int(number), name
-    return None, path
-
-
-DESCRIPTORS = "/proc/self/fd"
-"""Folder of the open files, as of directories that are pinned (`chunkmill.stores.directories`)."""
 
 
 def stamp(fd: int, path: str) -> None:
@@ -207,9 +192,7 @@ def _renamed(source: str, target: str, flags: int) -> bool:
     rename = _renameat2()
     if rename is None:
         return False
-    (old, source), (new, target) = _at(source), _at(target)
-    ends = _HERE if old is None else old, os.fsencode(source), _HERE if new is None else new, os.fsencode(target)
-    return bool(rename(*ends, flags) == 0)
+    return bool(rename(_HERE, os.fsencode(source), _HERE, os.fsencode(target), flags) == 0)
 
 
 _HERE = -100  # AT_FDCWD: absolute paths

@@ -107,8 +107,8 @@ def test_a_resize_is_done_though_others_change_attributes_between_its_documents(
     """Zarr v2 keeps attributes in a document of their own: the change of the other one was taken for refused."""
 
     class Meanwhile(MemoryStore):
-        def set_if(self, key, value, version, **pin):
-            done = super().set_if(key, value, version, **pin)
+        def set_if(self, key, value, version):
+            done = super().set_if(key, value, version)
             if key == "a/.zarray" and done and value is not None and b"6" in value:
                 self.set("a/.zattrs", b'{"x": 2}')
             return done

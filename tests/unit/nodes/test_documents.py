@@ -85,9 +85,9 @@ def test_a_store_that_accepts_no_version_is_one_error(change, monkeypatch):
     class Weakening(MemoryStore):
         weakens = False
 
-        def set_if(self, key, value, version, **pin):
+        def set_if(self, key, value, version):
             refuses = self.weakens and version is not None and not key.startswith(JOB_PREFIX)
-            return not refuses and super().set_if(key, value, version, **pin)
+            return not refuses and super().set_if(key, value, version)
 
     monkeypatch.setattr(conflicts, "pause", lambda _: None)
     store = Weakening()

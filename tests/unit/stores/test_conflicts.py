@@ -20,11 +20,11 @@ class Racing(MemoryStore):
 
     n_others = 0
 
-    def set_if(self, key, value, version, **pin):
+    def set_if(self, key, value, version):
         if self.n_others:
             self.n_others -= 1
             self.set(key, b"%d" % (int(self.get(key) or 0) + 10))
-        return super().set_if(key, value, version, **pin)
+        return super().set_if(key, value, version)
 
 
 class Weakening(MemoryStore):
@@ -32,9 +32,9 @@ class Weakening(MemoryStore):
 
     n_tries = 0
 
-    def set_if(self, key, value, version, **pin):
+    def set_if(self, key, value, version):
         self.n_tries += 1
-        return version is None and super().set_if(key, value, version, **pin)
+        return version is None and super().set_if(key, value, version)
 
 
 class LosingResponses(MemoryStore):
@@ -42,8 +42,8 @@ class LosingResponses(MemoryStore):
 
     is_remote = True
 
-    def set_if(self, key, value, version, **pin):
-        super().set_if(key, value, version, **pin)
+    def set_if(self, key, value, version):
+        super().set_if(key, value, version)
         return False
 
 
@@ -92,9 +92,9 @@ def test_a_create_that_is_refused_once_is_repeated():
     class RefusingOnce(MemoryStore):
         n_tries = 0
 
-        def set_if(self, key, value, version, **pin):
+        def set_if(self, key, value, version):
             self.n_tries += 1
-            return self.n_tries > 1 and super().set_if(key, value, version, **pin)
+            return self.n_tries > 1 and super().set_if(key, value, version)
 
     store = RefusingOnce()
     assert update(store, "n", lambda _: b"1", seen=(None, None)) == store.get("n") == b"1"

@@ -44,7 +44,7 @@ def test_what_is_not_passed_on_is_made_of_what_is():
     made_up = {"get_writable", "set_parts", "delete_many", "is_empty", "remove_empty_folders", "cut", "remembered"}
     of_its_own = {"has_versions", "get_noting", "get_many_noting", "version", "list_versions", "is_demanded"}
     views = {"uncached", "after_stored", "limited_to", "references", "targets", "locate", "locates_values"}
-    assert names == made_up | of_its_own | views | {"writes_parts", "pin"}
+    assert names == made_up | of_its_own | views | {"writes_parts"}
 
 
 def test_a_call_that_returns_nothing_is_passed_on():
