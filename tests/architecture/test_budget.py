@@ -23,7 +23,7 @@ MOST = {  # room: (code lines, files that hold code)
     "pyramids": (1532, 8),
     "references": (926, 4),
     "runtime": (1718, 10),
-    "scans": (1549, 7),
+    "scans": (1497, 7),
     "stores": (5198, 21),
     "transforms": (1365, 5),
     "xarray": (1996, 9),

@@ -288,23 +288,18 @@ def _no_ranges(dataset: Any) -> str | None:
         import_module("virtualizarr.parsers.hdf.filters").codecs_from_dataset(dataset)
     except Exception as error:  # noqa: BLE001 - whatever the filter of a plugin raises
         return f"its filters are not known: {error}"
-    return next(_chunks_without_filters(dataset), None)
+    if dataset.id.get_create_plist().get_nfilters() and dataset.chunks is not None:
+        masks: list[int] = []
+        dataset.id.chunk_iter(lambda chunk: masks.append(chunk.filter_mask))
+        if any(masks):  # references cannot say which
+            return "some of its chunks are stored without its filters"
+    return None
 
 
 def _is_elsewhere(dataset: Any) -> bool:
     h5py, plist = import_module("h5py"), dataset.id.get_create_plist()
     own = {h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED}
     return plist.get_layout() not in own or plist.get_external_count() > 0
-
-
-def _chunks_without_filters(dataset: Any) -> Iterator[str]:
-    """Yield a reason if some chunk was stored without some of the filters: references cannot say which."""
-    n_filters = dataset.id.get_create_plist().get_nfilters()
-    if n_filters and dataset.chunks is not None:
-        masks: list[int] = []
-        dataset.id.chunk_iter(lambda chunk: masks.append(chunk.filter_mask))
-        if any(masks):
-            yield "some of its chunks are stored without its filters"
 
 
 def _inline(

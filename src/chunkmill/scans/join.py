@@ -23,7 +23,7 @@ from chunkmill.display.report import format_bytes
 from chunkmill.errors import ScanError
 from chunkmill.formats.cf_fill_value import decode_fill_value, encode_fill_value
 from chunkmill.formats.references.chunk_numbers import DOCUMENT_NAMES
-from chunkmill.formats.references.combine import join_references
+from chunkmill.formats.references.combine import join_references, listed_lines
 from chunkmill.formats.registry import get_format
 from chunkmill.hints import Hint
 from chunkmill.model.reference_builder import ReferenceBuilder
@@ -39,7 +39,6 @@ from chunkmill.stores.reference import ReferenceStore, Targets
 
 __all__ = ["Joined", "LoadedArray", "ParsedFile", "Place", "joined", "parsed_file", "places_of", "with_data"]
 
-_MAX_LISTED = 50
 _MAX_BOUNDS_BYTES = 4 * MAX_INLINE_BYTES  # up to four of an element
 
 
@@ -100,9 +99,7 @@ def _named_bounds(path: str, attributes: Mapping[str, Any]) -> list[str]:
     return [above + str(attributes[name]) for name in ("bounds", "climatology") if name in attributes]
 
 
-def parsed_file(
-    url: str, references: ReferenceSet, targets: Targets, dims: Sequence[str], file: CachedFile
-) -> ParsedFile:
+def parsed_file(file: CachedFile, references: ReferenceSet, targets: Targets, dims: Sequence[str]) -> ParsedFile:
     """Return a file whose short arrays along one of `dims` are loaded, from `file` where their bytes are in it."""
     node = open_node(ReferenceStore(references, targets)) if dims else None
     arrays = _arrays(node) if isinstance(node, Group) else {}
@@ -138,7 +135,7 @@ def parsed_file(
                 digests[path] = sha256(repr((array.dtype, array.shape, values.tolist())).encode()).hexdigest()[:16]
     prefixes = tuple(f"{path}/" for path in loaded)
     kept = (key for key, _ in references.items() if not key.startswith(prefixes))
-    return ParsedFile(url, references.subset(kept) if loaded else references, loaded, digests=digests)
+    return ParsedFile(file.url, references.subset(kept) if loaded else references, loaded, digests=digests)
 
 
 def _fetched(references: ReferenceSet, paths: Collection[str], file: CachedFile) -> ReferenceSet:
@@ -172,15 +169,14 @@ class Joined:
     ----------
     references
         The set.
-    files, places
-        In the order of the places, and these: number of a file along each dimension.
+    files
+        In the order of their places.
     gaps
         Where a step from file to file is longer than any inside the files, as text.
     """
 
     references: ReferenceSet
     files: Sequence[ParsedFile]
-    places: Sequence[Place]
     gaps: tuple[str, ...] = ()
 
 
@@ -216,9 +212,9 @@ def joined(
         if dim in arrays and files[0].loaded[dim].dims == (dim,)
     }
     chosen = None if listed is None else [listed[each.url] for each in files]
-    found = places_of([each.url for each in files], dims, of_dims, by_name=by_name, listed=chosen)
-    order = sorted(range(len(files)), key=lambda i: found.of_files[i])
-    ordered, places = [files[i] for i in order], [found.of_files[i] for i in order]
+    of_files, gaps = places_of([each.url for each in files], dims, of_dims, by_name=by_name, listed=chosen)
+    order = sorted(range(len(files)), key=of_files.__getitem__)
+    ordered, places = [files[i] for i in order], [of_files[i] for i in order]
     sets = [each.references for each in ordered]
     names = [repr(each.url) for each in ordered]
     base = join_references(
@@ -230,7 +226,7 @@ def joined(
         values = [parts[i].values for i in order]
         whole = _one_after_the_other(path, ordered, values, places, list(dims).index(first.dims[0]))
         added |= stored_whole(path, whole, dims=first.dims, attributes=first.attributes, fill_value=first.fill_value)
-    return Joined(with_data(base, added), ordered, places, found.gaps)
+    return Joined(with_data(base, added), ordered, gaps)
 
 
 def _one_after_the_other(
@@ -286,10 +282,8 @@ def _loaded_alike(files: Sequence[ParsedFile]) -> dict[str, list[LoadedArray]]:
         except (ValueError, OverflowError) as error:
             offenders.append(f"the times {path!r} cannot be written in one unit: {error}")
     if offenders:
-        more = f"\n  and {len(offenders) - _MAX_LISTED} more" if len(offenders) > _MAX_LISTED else ""
-        listed = "".join(f"\n  {each}" for each in offenders[:_MAX_LISTED])
         hint = "leave these files out, or these variables (`scan` takes drop_variables=), or convert each"
-        raise ScanError(url=first.url, reason=f"the files do not agree; {hint}:{listed}{more}")
+        raise ScanError(url=first.url, reason=f"the files do not agree; {hint}:{listed_lines(offenders)}")
     return arrays
 
 
@@ -326,15 +320,12 @@ def _in_one_unit(files: Sequence[ParsedFile], path: str, sharing: Sequence[str])
     found: dict[str, list[LoadedArray]] = {}
     for number, member in enumerate(members):
         own = values[number * len(files) : (number + 1) * len(files)]
-        found[member] = [
-            replace(array, values=part, attributes=_with_units(array.attributes, units))
-            for array, part in zip((each.loaded[member] for each in files), own, strict=True)
-        ]
+        found[member] = []
+        for each, part in zip(files, own, strict=True):
+            said = each.loaded[member].attributes
+            attributes = {**said, "units": units} if "units" in said else said
+            found[member].append(replace(each.loaded[member], values=part, attributes=attributes))
     return found
-
-
-def _with_units(attributes: Mapping[str, Any], units: str) -> Mapping[str, Any]:
-    return {**attributes, "units": units} if "units" in attributes else attributes
 
 
 def _times(each: ParsedFile, path: str, first: LoadedArray) -> Times:
@@ -354,22 +345,6 @@ _MISSING = ("_FillValue", "missing_value")
 
 Place: TypeAlias = tuple[int, ...]
 """Number of a file along each dimension."""
-
-
-@dataclass(frozen=True)
-class Places:
-    """Places of all files.
-
-    Attributes
-    ----------
-    of_files
-        Of each file, in the order in which they were given; every place of a box once.
-    gaps
-        Where a step of a coordinate from one place to the next is longer than any inside the files, as text.
-    """
-
-    of_files: Sequence[Place]
-    gaps: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -396,8 +371,8 @@ def places_of(
     *,
     by_name: bool = False,
     listed: Sequence[Place] | None = None,
-) -> Places:
-    """Return the places of files.
+) -> tuple[Sequence[Place], tuple[str, ...]]:
+    """Return the place of each file, every place of a box once; and gaps, as in `Joined`.
 
     Parameters
     ----------
@@ -439,7 +414,7 @@ def places_of(
         along = [known[dim] for dim in dims]
     places = list(zip(*(each.places for each in along), strict=True))
     _check_box(urls, along, places)
-    return Places(places, tuple(gap for each in along for gap in _gaps(urls, each)))
+    return places, tuple(gap for each in along for gap in _gaps(urls, each))
 
 
 def _along(urls: Sequence[str], dim: str, parts: Sequence[NDArray[Any]], *, by_name: bool, alone: bool) -> _Along:
@@ -504,11 +479,9 @@ def _check_box(urls: Sequence[str], along: Sequence[_Along], places: Sequence[Pl
     if len(places) == prod(sizes):
         return
     missing = [place for place in product(*map(range, sizes)) if place not in seen] if prod(sizes) < 1 << 20 else []
-    listed = "".join(f"\n  {shown(place)}" for place in missing[:_MAX_LISTED])
-    more = f"\n  and {len(missing) - _MAX_LISTED} more" if len(missing) > _MAX_LISTED else ""
     reason = (
         f"{len(places)} files do not fill the {' x '.join(map(str, sizes))} places along "
-        f"{', '.join(repr(each.dim) for each in along)}; there is no file at:{listed}{more}"
+        f"{', '.join(repr(each.dim) for each in along)}; there is no file at:{listed_lines([*map(shown, missing)])}"
     )
     raise ScanError(url=urls[0], reason=reason)
 

@@ -10,9 +10,7 @@ and cfgrib.
 
 from __future__ import annotations
 
-import base64
 import json
-import math
 from collections import Counter
 from collections.abc import Collection, Mapping
 from importlib import import_module
@@ -23,6 +21,7 @@ import numpy as np
 
 from chunkmill.errors import ScanError
 from chunkmill.formats.references.json import parse_reference_json
+from chunkmill.model.fill_values import emit_v2
 from chunkmill.model.references import ReferenceSet
 from chunkmill.scans.hdf5 import fill_value_of, refused, text_or_numbers
 
@@ -63,23 +62,13 @@ def parse_netcdf3(
             array = json.loads(references[f"{prefix}.zarray"])
             dtype, said = np.dtype(array["dtype"]), own.pop("_FillValue", None)
             fill = None if said is None else fill_value_of(url, name, said, dtype)
-            array["fill_value"] = _in_zarr2(fill)
+            array["fill_value"] = emit_v2(fill, dtype)
             if said is not None and fill is None and not np.isnan(said):
                 own["_FillValue"] = said
             references[f"{prefix}.zarray"] = json.dumps(array)
         document |= {each: text_or_numbers(value) for each, value in own.items()}
         references[f"{prefix}.zattrs"] = json.dumps(document)
     return parse_reference_json(json.dumps({"version": 1, "refs": references}).encode(), source=url)
-
-
-def _in_zarr2(value: Any) -> Any:
-    """Return a fill value as Zarr v2 writes it, of a variable whose chunks are all there."""
-    if isinstance(value, bytes):
-        return base64.standard_b64encode(value).decode()
-    number = value.item() if value is not None else None
-    if not isinstance(number, float) or math.isfinite(number):
-        return number
-    return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(number, "NaN")
 
 
 def parse_fits(
@@ -164,19 +153,11 @@ def parse_grib(url: str, storage_options: Mapping[str, Any] | None = None) -> Re
     joined: dict[str, Any] = {}
     for message in scan_grib(url, storage_options=dict(storage_options or {})):
         refs = message["refs"]
-        for key, value in refs.items():
-            if isinstance(value, list) and key in joined:
-                reason = (
-                    f"several messages are of the variable {key.rpartition('/')[0]!r} (levels, steps, members): {own}"
-                )
-                raise ScanError(url=url, reason=reason)
-            if (
-                not isinstance(value, list)
-                and joined.get(key, value) != value
-                and not key.endswith((".zattrs", ".zgroup"))
-            ):
-                reason = f"its messages have different values of {key.partition('/')[0]!r}: {own}"
-                raise ScanError(url=url, reason=reason)
+        for key in filter(joined.__contains__, refs):
+            name, is_chunk = key.rpartition("/")[0], isinstance(refs[key], list)
+            if is_chunk or (refs[key] != joined[key] and not key.endswith((".zattrs", ".zgroup"))):
+                what = "several messages are of the variable" if is_chunk else "its messages have different values of"
+                raise ScanError(url=url, reason=f"{what} {name!r} (levels, steps, members): {own}")
         joined = refs | joined
     if not joined:
         raise ScanError(url=url, reason="it has no messages")

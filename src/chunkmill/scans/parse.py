@@ -62,7 +62,7 @@ _PARSERS = {
 _PACKAGES = {"tiff": " virtual-tiff imagecodecs-numcodecs", "fits": " astropy", "grib": " cfgrib eccodes"}
 
 
-def kind_of(url: str, storage_options: Mapping[str, Any] | None = None, file: CachedFile | None = None) -> str | None:
+def kind_of(file: CachedFile) -> str | None:
     r"""Return the kind of a file by its first bytes, one of `KINDS`; ``None`` where they are of none.
 
     Examples
@@ -70,10 +70,9 @@ def kind_of(url: str, storage_options: Mapping[str, Any] | None = None, file: Ca
     >>> import fsspec
     >>> with fsspec.open("memory://doc-kind/x.nc", "wb") as file:
     ...     _ = file.write(b"CDF\x02" + bytes(12))
-    >>> kind_of("memory://doc-kind/x.nc")
+    >>> kind_of(CachedFile("memory://doc-kind/x.nc"))
     'netcdf3'
     """
-    file = CachedFile(url, storage_options) if file is None else file
     head = file.range(0, _HEAD)
     for magic, kind in _MAGIC.items():
         if head.startswith(magic):
@@ -96,37 +95,22 @@ def open_file(url: str, storage_options: Mapping[str, Any] | None = None) -> Ref
     ScanError
         As `parse_file`.
     """
-    fs, path = fsspec.url_to_fs(url, **(storage_options or {}))
     file = CachedFile(url, storage_options)
-    if not fs.isfile(path) or (kind := kind_of(url, storage_options, file)) is None:
+    if not file.exists() or (kind := kind_of(file)) is None:
         return None
-    url = _uri(url)
-    return ReferenceStore(parse_file(url, kind, storage_options, file=file), targets_of(url, storage_options), url=url)
+    return ReferenceStore(parse_file(file, kind), targets_of(file.uri, storage_options), url=file.uri)
 
 
-def parse_file(
-    url: str,
-    parser: Parser = "auto",
-    storage_options: Mapping[str, Any] | None = None,
-    drop_variables: Collection[str] = (),
-    *,
-    file: CachedFile | None = None,
-) -> ReferenceSet:
+def parse_file(file: CachedFile, parser: Parser = "auto", drop_variables: Collection[str] = ()) -> ReferenceSet:
     """Return the references to the chunks of a file.
 
     Parameters
     ----------
-    url
-        Of the file: a path, or a url that fsspec opens.
     parser
         One of `KINDS`; or a function from a url to a reference set (a dict as kerchunk makes it) or to a
         ``virtualizarr.manifests.ManifestStore``.
-    storage_options
-        For the filesystem of the file, as in fsspec.
     drop_variables
         Names of variables, in any group, that are left out.
-    file
-        The file, if some of it was read before.
 
     Raises
     ------
@@ -134,11 +118,10 @@ def parse_file(
         The file is of no kind that is known, its parser is not installed, or cannot describe it; names the variable
         where that is known.
     """
-    kind: Any = parser
-    file = CachedFile(url, storage_options) if file is None else file
+    kind, url = parser, file.url
     try:
-        kind = _known_kind(url, file) if parser == "auto" else parser
-        found = _parsed(kind, url, file, storage_options, drop_variables)
+        kind = _known_kind(file) if parser == "auto" else parser
+        found = _parsed(kind, file, drop_variables)
         if not drop_variables:
             return found
         return found.subset(key for key, _ in found.items() if not set(key.split("/")[:-1]) & set(drop_variables))
@@ -154,30 +137,26 @@ def parse_file(
         raise ScanError(url=url, reason=f"the parser fails: {type(error).__name__}: {error}") from error
 
 
-def _known_kind(url: str, file: CachedFile) -> str:
+def _known_kind(file: CachedFile) -> str:
+    url = file.url
     if url.rstrip("/").endswith(".zarr"):  # VirtualiZarr's parser of them leaves groups out
         by = "`to_references` writes a set over it, and `concat_references` joins several"
         raise ScanError(url=url, reason=f"it is a Zarr store, not a file to scan: {by}")
-    if (kind := kind_of(url, file=file)) is None:
+    if (kind := kind_of(file)) is None:
         raise ScanError(url=url, reason=f"its first bytes are of no kind that is known: {', '.join(KINDS[1:])}")
     return kind
 
 
-def _parsed(
-    kind: Any,
-    url: str,
-    file: CachedFile,
-    storage_options: Mapping[str, Any] | None,
-    drop_variables: Collection[str],
-) -> ReferenceSet:
+def _parsed(kind: Any, file: CachedFile, drop_variables: Collection[str]) -> ReferenceSet:
+    url, storage_options = file.url, file.storage_options
     if callable(kind):
         return _as_set(kind(url), url)
     if kind == "hdf5":
         import_module("virtualizarr.parsers")  # an error of its own where it is not installed
         with _QUIET:
-            return parse_hdf5(url, _uri(url), file, drop_variables)
+            return parse_hdf5(url, file.uri, file, drop_variables)
     if kind == "netcdf3":
-        return parse_netcdf3(url, _uri(url), storage_options, drop_variables)
+        return parse_netcdf3(url, file.uri, storage_options, drop_variables)
     if kind == "grib":
         return parse_grib(url, storage_options)
     if kind == "fits":
@@ -189,9 +168,9 @@ def _parsed(
         raise ScanError(url=url, reason=f"there is no parser {kind!r}: {', '.join(KINDS)}")
     module, _, name = _PARSERS[kind].partition(":")
     make = getattr(import_module(module), name)
-    registry = _registry(url, storage_options)
+    registry = _registry(file)
     with _QUIET:
-        return _as_set(make()(url=_uri(url), registry=registry), url)
+        return _as_set(make()(url=file.uri, registry=registry), url)
 
 
 class _Quiet:
@@ -222,15 +201,11 @@ class _Quiet:
 _QUIET = _Quiet()
 
 
-def _uri(url: str) -> str:
-    return url if "://" in url else f"file://{os.path.abspath(url)}"  # noqa: PTH100 - no links are followed
-
-
-def _registry(url: str, storage_options: Mapping[str, Any] | None) -> Any:
+def _registry(file: CachedFile) -> Any:
     """Return the stores by which VirtualiZarr's parsers open a file."""
     registry = import_module("obspec_utils.registry").ObjectStoreRegistry
     stores = import_module("obstore.store")
-    split = urlsplit(_uri(url))
+    split, storage_options = urlsplit(file.uri), file.storage_options
     if split.scheme in {"file", "local"}:
         return registry({"file://": stores.LocalStore()})
     root = f"{split.scheme}://{split.netloc}"
@@ -240,7 +215,7 @@ def _registry(url: str, storage_options: Mapping[str, Any] | None) -> Any:
     location = location_of(root, storage_options)
     if location is None:
         reason = f"VirtualiZarr's parsers open {split.scheme}:// by obstore, which does not take these options"
-        raise ScanError(url=url, reason=reason)
+        raise ScanError(url=file.url, reason=reason)
     return registry({root: import_module("chunkmill.stores.obstore_clients").open_client(location)})
 
 
@@ -287,12 +262,21 @@ class CachedFile(io.RawIOBase):
     """
 
     def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
-        self.url = url
+        self.url, self.storage_options = url, storage_options
         self._fs, self._path = fsspec.url_to_fs(url, **(storage_options or {}))
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
         self._at = 0
         self._info: Mapping[str, Any] | None = None
         self._size: int | None = None
+
+    @property
+    def uri(self) -> str:
+        """Url of the file, of a path too."""
+        return self.url if "://" in self.url else f"file://{os.path.abspath(self.url)}"  # noqa: PTH100 - no links are followed
+
+    def exists(self) -> bool:
+        """Return whether there is a file, not a folder."""
+        return bool(self._fs.isfile(self._path))
 
     @property  # no `cached_property`: in Python 3.11 its lock is one of all files, which would wait for each other
     def info(self) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -118,9 +118,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def version_of(
-    url: str, storage_options: Mapping[str, Any] | None = None, file: CachedFile | None = None
-) -> str | None:
+def version_of(file: CachedFile) -> str | None:
     """Return the version of a file, in one request; ``None`` where its filesystem tells none.
 
     Examples
@@ -128,9 +126,9 @@ def version_of(
     >>> import fsspec
     >>> with fsspec.open("memory://doc-version/x.nc", "wb") as file:
     ...     _ = file.write(b"CDF")
-    >>> version_of("memory://doc-version/x.nc") is None
+    >>> version_of(CachedFile("memory://doc-version/x.nc")) is None
     False
     """
-    info = CachedFile(url, storage_options).info if file is None else file.info
+    info = file.info
     known = [f"{name}={info[name]}" for name in _OF_VERSION if info.get(name) is not None]
     return " ".join([*known, f"ino={info.get('ino')}", f"size={info.get('size')}"]) if known else None

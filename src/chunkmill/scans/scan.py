@@ -405,12 +405,12 @@ def _scanned(
     parts = [range(i, min(i + n_files, len(urls))) for i in range(0, len(urls), n_files)]
     stage = Stage("scan", _scan_files, _Common(urls, dims, options, kept), parts, shows=_shown)
     (result,) = run_once([stage], name="scan", arrays=(), progress=progress)
-    found = dict(sorted(result.details))
-    skipped = {urls[i]: each.reason for i, each in found.items() if isinstance(each, _Skipped)}
+    found = sorted(result.details, key=lambda each: each[0])
+    skipped = {urls[i]: each for i, each, _ in found if isinstance(each, str)}
     if len(skipped) == len(urls):
         raise ScanError(url=urls[0], reason=f"no file is left: {skipped[urls[0]]}")
-    files = [each.file for each in found.values() if isinstance(each, _Found)]
-    names = {each.record for each in found.values() if isinstance(each, _Found)}
+    files = [each for _, each, _ in found if isinstance(each, ParsedFile)]
+    names = {name for _, each, name in found if isinstance(each, ParsedFile)}
     return _Scanned(files, names, skipped, result.counts.get("n_parsed", 0), kept)
 
 
@@ -428,17 +428,6 @@ class _Scanned:
 _LEAST_TASKS = 8  # of a scan of so many files or more
 
 
-@dataclass(frozen=True)
-class _Skipped:
-    reason: str
-
-
-@dataclass(frozen=True)
-class _Found:
-    file: ParsedFile
-    record: str | None
-
-
 def _scan_files(common: _Common, numbers: range) -> TaskResult:
     """Parse some files: of many, each task has several under way, which wait for their servers together."""
     parts = [slice(i, i + 1) for i in range(len(numbers))]
@@ -450,24 +439,27 @@ def _scan_files(common: _Common, numbers: range) -> TaskResult:
 
 
 def _scan_file(common: _Common, number: int) -> TaskResult:
-    """Parse one file that has no record; a reason instead, where files that cannot be parsed are left out."""
+    """Parse one file that has no record; a reason instead, where files that cannot be parsed are left out.
+
+    The detail is its number, the file or the reason, and the name of its record.
+    """
     url, options = common.urls[number], common.options
     name = None
     file = CachedFile(url, options.storage_options)
     try:
-        if common.records is not None and (known := version_of(url, file=file)) is not None:
+        if common.records is not None and (known := version_of(file)) is not None:
             name = common.records.name(url, known)
             if (known_file := common.records.get(name, url)) is not None:
-                return TaskResult({"n_files": 1}, details=[(number, _Found(known_file, name))])
-        references = parse_file(url, options.parser, options.storage_options, options.drop_variables, file=file)
-        parsed = parsed_file(url, references, targets_of(url, options.storage_options), common.dims, file)
+                return TaskResult({"n_files": 1}, details=[(number, known_file, name)])
+        references = parse_file(file, options.parser, options.drop_variables)
+        parsed = parsed_file(file, references, targets_of(url, options.storage_options), common.dims)
     except ChunkmillError as error:
         if not options.skips:
             raise
-        return TaskResult({"n_files": 1}, details=[(number, _Skipped(getattr(error, "reason", str(error))))])
+        return TaskResult({"n_files": 1}, details=[(number, str(getattr(error, "reason", error)), None)])
     if common.records is not None and name is not None:
         common.records.put(name, parsed)
-    return TaskResult({"n_files": 1, "n_parsed": 1}, details=[(number, _Found(parsed, name))])
+    return TaskResult({"n_files": 1, "n_parsed": 1}, details=[(number, parsed, name)])
 
 
 def _dims(concat_dim: Any) -> tuple[str, ...]:

@@ -18,25 +18,25 @@ TIMES, LATS = [[2, 3], [0, 1], [2, 3], [0, 1]], [[5, 6], [5, 6], [0, 1], [0, 1]]
 
 
 def test_files_fill_a_box_by_their_values():
-    assert places({"time": TIMES, "lat": LATS}).of_files == [(1, 1), (0, 1), (1, 0), (0, 0)]
+    assert places({"time": TIMES, "lat": LATS})[0] == [(1, 1), (0, 1), (1, 0), (0, 0)]
 
 
 def test_names_decide_the_order_of_equal_values():
-    assert places({"time": TIMES, "lat": LATS}, by_name=True).of_files == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    assert places({"time": TIMES, "lat": LATS}, by_name=True)[0] == [(0, 0), (1, 0), (0, 1), (1, 1)]
 
 
 def test_values_that_fall_keep_falling():
-    assert places({"time": TIMES, "lat": [part[::-1] for part in LATS]}).of_files == [(1, 0), (0, 0), (1, 1), (0, 1)]
+    assert places({"time": TIMES, "lat": [part[::-1] for part in LATS]})[0] == [(1, 0), (0, 0), (1, 1), (0, 1)]
 
 
 def test_texts_are_ordered_too():
     parts = [np.array([each], np.dtypes.StringDType()) for each in ("b", "a")]
-    assert places_of(["x", "y"], ["member"], {"member": parts}).of_files == [(1,), (0,)]
+    assert places_of(["x", "y"], ["member"], {"member": parts})[0] == [(1,), (0,)]
 
 
 def test_one_dimension_without_a_coordinate_is_in_the_order_of_the_files():
-    assert places({"time": TIMES}).of_files == [(1, 0), (0, 0), (1, 1), (0, 1)]
-    assert places({"time": TIMES}, ("tile", "time")).of_files == [(0, 1), (0, 0), (1, 1), (1, 0)]
+    assert places({"time": TIMES})[0] == [(1, 0), (0, 0), (1, 1), (0, 1)]
+    assert places({"time": TIMES}, ("tile", "time"))[0] == [(0, 1), (0, 0), (1, 1), (1, 0)]
 
 
 def test_two_dimensions_without_coordinates_need_lists():
@@ -46,7 +46,7 @@ def test_two_dimensions_without_coordinates_need_lists():
 
 def test_lists_decide():
     given = [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert places({}, n=4, listed=given).of_files == given
+    assert places({}, n=4, listed=given)[0] == given
 
 
 @pytest.mark.parametrize("given", [None, [(0, 0), (0, 1), (1, 0)]])
@@ -67,13 +67,13 @@ def test_values_that_overlap_in_part_are_named():
     values = {"time": [[0], [0]], "lat": [[0, 1], [1, 3]]}
     with pytest.raises(ScanError, match=r"values of 'lat', 1 to 3, overlap those of a, 0 to 1.*order='names'"):
         places(values)
-    assert places(values, by_name=True).of_files == [(0, 0), (0, 1)]
+    assert places(values, by_name=True)[0] == [(0, 0), (0, 1)]
 
 
 def test_gaps_are_named_along_each_dimension():
     found = places({"time": [[0, 1], [0, 1], [7, 8], [7, 8]], "lat": [[0, 1], [2, 3], [0, 1], [2, 3]]})
-    assert found.gaps == ("time 1 to 7, before c",)
+    assert found[1] == ("time 1 to 7, before c",)
 
 
 def test_files_of_no_values_are_places_of_their_own():
-    assert places({"time": [[1], [], []]}, ["time"]).of_files == [(2,), (0,), (1,)]
+    assert places({"time": [[1], [], []]}, ["time"])[0] == [(2,), (0,), (1,)]

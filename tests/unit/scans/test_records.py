@@ -112,7 +112,7 @@ def test_files_without_a_version_have_no_record(tmp_path, monkeypatch):
     urls = urls_of(tmp_path, 5, 3, 4)
     cm.scan(urls, tmp_path / "whole.parquet", **OPTIONS)
     known = scan.version_of
-    monkeypatch.setattr(scan, "version_of", lambda url, file: None if "1.txt" in url else known(url, file=file))
+    monkeypatch.setattr(scan, "version_of", lambda file: None if "1.txt" in file.url else known(file))
     for _ in range(2):
         report = cm.scan(urls, tmp_path / "some.parquet", overwrite=True, **OPTIONS)
     assert report.n_parsed == 1

@@ -25,7 +25,7 @@ from chunkmill.model.metadata import JSON
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import INLINE, ReferenceSet
 
-__all__ = ["concat_references", "join_references"]
+__all__ = ["concat_references", "join_references", "listed_lines"]
 
 _CF_ATTRIBUTES = (
     "scale_factor",
@@ -76,6 +76,12 @@ def concat_references(sets: Sequence[ReferenceSet], dim: str, *, names: Sequence
     return join_references(sets, (dim,), [(i,) for i in range(len(sets))], names=names)
 
 
+def listed_lines(texts: Sequence[str]) -> str:
+    """Return texts as lines of a message: the first of them, and how many more there are."""
+    more = f"\n  and {len(texts) - _MAX_LISTED} more" if len(texts) > _MAX_LISTED else ""
+    return "".join(f"\n  {text}" for text in texts[:_MAX_LISTED]) + more
+
+
 def join_references(
     sets: Sequence[ReferenceSet],
     dims: Sequence[str],
@@ -100,15 +106,13 @@ def join_references(
     parts = [_Part.of(references, name) for references, name in zip(sets, names, strict=True)]
     offenders = _offenders(parts, dims, positions, elsewhere)
     if offenders:
-        listed = "".join(f"\n  {offender}" for offender in offenders[:_MAX_LISTED])
-        more = f"\n  and {len(offenders) - _MAX_LISTED} more" if len(offenders) > _MAX_LISTED else ""
         along = " and ".join(map(repr, dims))
         raise MetadataError(
             key="<references>",
             field=f"concatenation along {along}",
             got=f"{len(offenders)} that do not fit",
             expected=f"sets that differ in the length of {along} alone; decode and rewrite (convert) these, or leave "
-            f"them out:{listed}{more}",
+            f"them out:{listed_lines(offenders)}",
         )
     return _joined(parts, dims, positions)
 
