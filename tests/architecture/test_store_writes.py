@@ -28,7 +28,6 @@ WRITERS = {
     # chunks
     "array/chunk_io.py": {"update_chunk", "write_chunk"},
     "array/pending_writes.py": {"_Later.set"},
-    "dask_arrays/write_task.py": {"put_encoded"},
     "conversion/convert_tasks.py": {"_put", "_put_shard"},
     "conversion/rechunking/intermediate_files.py": {"write_intermediate_file"},
     # journals and probes, under names that no format takes for a node
@@ -75,7 +74,6 @@ DELETERS = {
     # chunks
     "array/chunk_io.py": {"write_chunk"},
     "array/pending_writes.py": {"_Later.delete"},
-    "dask_arrays/write_task.py": {"put_encoded"},
     "conversion/convert_tasks.py": {"_put"},
     "conversion/rechunking/intermediate_files.py": {"write_intermediate_file"},
     "conversion/rechunking/target_chunks.py": {"_delete"},

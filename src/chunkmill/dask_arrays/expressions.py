@@ -200,16 +200,6 @@ class _Read:
         operands = (self.operand(name) for name in ("array", "cuts", "steps", "values"))
         return self._with(runs=self.runs_class(*operands, length))
 
-    def as_source(self) -> Any:
-        """Return the array of `dask.array` that reads the same blocks; ``None`` where a task picks some elements."""
-        cuts = self.operand("cuts")
-        if self.operand("order") != tuple(range(len(cuts))) or any(step != 1 for step in self.operand("steps")):
-            return None
-        if not _is_contiguous(cuts):
-            return None
-        array, values, dtype = (self.operand(each) for each in ("array", "values", "dtype"))
-        return read_graph(array, self.chunks, _bounds(cuts), self._name, values=values, dtype=dtype)
-
     def _simplify_up(self, parent: Any, dependents: Any) -> Any:
         if type(parent) is self.slice_class:
             return self._slice_pushdown(parent, dependents)

@@ -23,7 +23,7 @@ from chunkmill.array.selection import full_region
 from chunkmill.array.staleness import read_published
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.blocks import SharedSource
-from chunkmill.dask_arrays.read import ReadValues, Source, SourceArray, read_in_runs_of
+from chunkmill.dask_arrays.read import ReadTasks, ReadValues, SourceArray
 from chunkmill.model.grid import Region
 from chunkmill.nodes.array import Array
 
@@ -84,10 +84,8 @@ def _plugin(x: Any) -> da.Array | None:
         _share(x.dask, layer, argument, SharedSource(source))
     if type(x) is SourceArray or (found := array_inside(source)) is None:
         return None
-    graph = read_in_runs_of(found.array, x.chunks, found.region, x.name, found.values)
-    result = SourceArray(x.dask if graph is None else graph, x.name, x.chunks, meta=x._meta)  # noqa: SLF001
-    result.source = Source(x.name, found.array, found.region, found.values)
-    return result
+    graph = ReadTasks.of(found.array, x.chunks, found.region, found.values).in_runs(x.name)
+    return SourceArray(x.dask if graph is None else graph, x.name, x.chunks, meta=x._meta)  # noqa: SLF001
 
 
 def _reads_stored(source: Any) -> bool:

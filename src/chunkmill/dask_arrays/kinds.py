@@ -107,8 +107,6 @@ def lowered_together(values: Sequence[Any]) -> list[Any]:
 
 def _as_core(simplified: Any, fused: Any, meta: Any) -> core.Array:
     """Return the array of an expression, of which `fused` has the tasks."""
-    if (as_source := getattr(simplified, "as_source", None)) is not None and (source := as_source()) is not None:
-        return source  # type: ignore[no-any-return]
     # not `fused.__dask_graph__`, which would fuse what another array shares
     layer = ExpressionLayer(convert_legacy_graph(dict(Expr.__dask_graph__(fused))), simplified)
     graph = HighLevelGraph({fused._name: layer}, {fused._name: set()})  # noqa: SLF001 - as all expressions of Dask's

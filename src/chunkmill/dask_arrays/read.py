@@ -46,7 +46,6 @@ from chunkmill.nodes.group import Group
 __all__ = [
     "ReadTasks",
     "ReadValues",
-    "Source",
     "SourceArray",
     "begun_bytes",
     "begun_reads",
@@ -54,7 +53,6 @@ __all__ = [
     "from_store",
     "read_block",
     "read_graph",
-    "read_in_runs_of",
     "run_length",
     "sized",
 ]
@@ -135,9 +133,6 @@ def read_graph(
     chunks: Any = None,
     region: Region | None = None,
     name: str | None = None,
-    *,
-    values: ReadValues = read_published,
-    dtype: np.dtype[Any] | None = None,
 ) -> da.Array:
     """Return `region` of `array`, by default the whole array, as a dask array (for `chunks` see `Array.to_dask`).
 
@@ -145,7 +140,7 @@ def read_graph(
     """
     region = full_region(array.shape) if region is None else region
     dask_chunks = block_chunks(array, chunks, region)
-    tasks = ReadTasks.of(array, dask_chunks, region, values)
+    tasks = ReadTasks.of(array, dask_chunks, region)
     if name is None:
         name = f"read-{array.path.rpartition('/')[2] or 'array'}-{tokenize(array, dask_chunks, tasks.regions.start)}"
     if (graph := tasks.in_runs(name)) is None:
@@ -154,19 +149,7 @@ def read_graph(
         layer = blockwise(call, name, index, tasks.regions, index, numblocks={}, dependencies=(), _data_producer=True)
         layer.collection_annotations = _shown(array)
         graph = HighLevelGraph.from_collections(name, layer, dependencies=())
-    dtype = dtype or array.dtype
-    x = SourceArray(graph, name, dask_chunks, meta=np.empty((0,) * array.ndim, dtype), dtype=dtype)
-    x.source = Source(name, array, region, values)
-    return x
-
-
-class Source(NamedTuple):
-    """Region of a stored array that a Dask array of a name reads; `values` makes the elements."""
-
-    name: str
-    array: StoredArray
-    region: Region
-    values: ReadValues
+    return SourceArray(graph, name, dask_chunks, meta=np.empty((0,) * array.ndim, array.dtype), dtype=array.dtype)
 
 
 class SourceArray(da.Array):
@@ -176,15 +159,9 @@ class SourceArray(da.Array):
     Below a slice, the layer of this array is culled beforehand. Its keys are those of the array, so that slices of one
     array share the blocks that they read; in the graph it has a name of its own.
 
-    Attributes
-    ----------
-    source
-        What it reads, as long as it has the name that it had then: Dask changes arrays in place (``x[0] = 1``).
     """
 
     __slots__ = ()
-
-    source: Source | None = None
 
     def __getitem__(self, index: Any) -> da.Array:
         """Return a part as Dask does."""
@@ -207,21 +184,6 @@ class SourceArray(da.Array):
             dependencies[each] = self.dask.dependencies[each]
         part.dask = HighLevelGraph(kept, dependencies)
         return part
-
-
-def read_in_runs_of(
-    array: StoredArray, chunks: DaskChunks, region: Region, name: str, values: ReadValues
-) -> HighLevelGraph | None:
-    """Return a graph whose blocks begin their requests together; ``None`` where that is of no use.
-
-    Parameters
-    ----------
-    chunks
-        Blocks of `region`.
-    values
-        Called for the result of each block.
-    """
-    return ReadTasks.of(array, chunks, region, values).in_runs(name)
 
 
 class ReadTasks(NamedTuple):

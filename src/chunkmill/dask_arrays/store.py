@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,16 +12,14 @@ from dask.array import core as da
 from dask.delayed import Delayed
 from dask.graph_manipulation import bind
 
-from chunkmill.array.local_locks import LockFactory
 from chunkmill.array.selection import as_region
 from chunkmill.array.staleness import check_after_writing
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.as_dask import together_as_dask
 from chunkmill.dask_arrays.expressions import read_array
-from chunkmill.dask_arrays.joined_regions import join_regions
 from chunkmill.dask_arrays.kinds import ArrayKind, as_kind, check_kind, kind_of
 from chunkmill.dask_arrays.read import read_graph
-from chunkmill.dask_arrays.write import WriteReport, joined_write_graph, report, returning, run, write_graph
+from chunkmill.dask_arrays.write import WriteReport, report, returning, run, write_graph
 from chunkmill.errors import RegionError
 from chunkmill.journal.lease import check_no_job
 from chunkmill.model.grid import Region
@@ -55,9 +52,8 @@ def store(
     targets
         An `Array`, a url, or ``(url, path)`` of an array that exists; or a list of those, one for each source.
     regions
-        A tuple of slices for each target (one for all, or a list); the whole target where ``None``. Those of one array
-        that divide a larger region into a grid are written together, each store key by one task, if the blocks and
-        dtypes of their sources fit each other and no source reads the array.
+        A tuple of slices for each target (one for all, or a list); the whole target where ``None``. A store key that
+        several regions share is changed by each under the lock: regions of whole store keys are written faster.
     lock, compute
         As in `to_store`.
     return_stored
@@ -68,8 +64,7 @@ def store(
     Returns
     -------
     list of WriteReport
-        One for each target, of which those of one array whose regions share store keys are written together: each key
-        is counted once. With ``compute=False`` a `dask.delayed.Delayed` of them; with ``return_stored=True`` a list
+        One for each target. With ``compute=False`` a `dask.delayed.Delayed` of them; with ``return_stored=True`` a list
         of dask arrays.
 
     Raises
@@ -103,10 +98,13 @@ def store(
     with ExitStack() as transactions:
         for each in {id(array.store): array.store for array in arrays}.values():
             transactions.enter_context(each.transaction(f"write to {len(arrays)} arrays"))
-        planned = _planned(values, arrays, wheres, lock=factory, write_empty=write_empty_chunks)
+        planned = [
+            write_graph(x, array, where, lock=factory, write_empty=write_empty_chunks, stored=array)
+            for x, array, where in zip(values, arrays, wheres, strict=True)
+        ]
         check_writers(arrays if compute else [])
-        finish = partial(_reports, numbers=[p.n_regrouped for p in planned], arrays=arrays)
-        result = run([p.counts for p in planned], finish, compute=compute, arrays=arrays)
+        finish = partial(_reports, n_regrouped=[n for _, n in planned], arrays=arrays)
+        result = run([counts for counts, _ in planned], finish, compute=compute, arrays=arrays)
     if not return_stored:
         return result
     targeted = zip(arrays, wheres, listed, strict=True)
@@ -136,68 +134,9 @@ def _target(place: Any) -> StoredArray:
     return array
 
 
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    """A write of one region, or of several that are written together.
-
-    Attributes
-    ----------
-    counts
-        Of each region, one after the other.
-    n_regrouped
-        Blocks regrouped, by the number of the region.
-    """
-
-    counts: da.Array
-    n_regrouped: dict[int, int]
-
-
-def _planned(
-    values: Sequence[da.Array],
-    arrays: Sequence[StoredArray],
-    wheres: Sequence[Region],
-    *,
-    lock: LockFactory,
-    write_empty: bool,
-) -> list[_Planned]:
-    """Plan the writes: together those of neighbouring regions of one array that share store keys."""
-    by_array: dict[tuple[Any, ...], list[int]] = {}
-    for number, array in enumerate(arrays):
-        by_array.setdefault((array.store.url, array.path, array.format), []).append(number)
-    planned = []
-    for own in by_array.values():
-        array = arrays[own[0]]
-        joined = None
-        if len(own) > 1 and all(_is_same(arrays[number], array) for number in own):
-            joined = join_regions([values[number] for number in own], array, [wheres[number] for number in own])
-        if joined is not None:
-            counts = joined_write_graph(joined, array, lock=lock, write_empty=write_empty)
-            planned.append(_Planned(counts, {number: values[number].npartitions for number in own}))
-            continue
-        for number in own:
-            counts, n = write_graph(
-                values[number],
-                arrays[number],
-                wheres[number],
-                lock=lock,
-                write_empty=write_empty,
-                stored=arrays[number],
-            )
-            planned.append(_Planned(counts, {number: n}))
-    return planned
-
-
-def _is_same(array: StoredArray, other: StoredArray) -> bool:
-    return array is other or (array.store == other.store and array.metadata == other.metadata)
-
-
-def _reports(*counts: Any, numbers: Sequence[dict[int, int]], arrays: Sequence[StoredArray]) -> list[WriteReport]:
+def _reports(*counts: Any, n_regrouped: Sequence[int], arrays: Sequence[StoredArray]) -> list[WriteReport]:
     check_after_writing({id(array): array for array in arrays}.values())
-    found: dict[int, WriteReport] = {}
-    for own, together in zip(numbers, counts, strict=True):
-        rows = together.reshape(len(own), -1)
-        found |= {number: report(arrays[number], row, n) for (number, n), row in zip(own.items(), rows, strict=True)}
-    return [found[number] for number in range(len(arrays))]
+    return [report(*each) for each in zip(arrays, counts, n_regrouped, strict=True)]
 
 
 # --------------------------------------------------------------------------------------------------------------------

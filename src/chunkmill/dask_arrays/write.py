@@ -32,24 +32,20 @@ from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
 from chunkmill.dask_arrays.hazards import check_in_place
-from chunkmill.dask_arrays.joined_regions import JoinedRegions
-from chunkmill.dask_arrays.read import Source, SourceArray, read_graph
-from chunkmill.dask_arrays.regroup import aligned_chunks, regroup, write_chunks
+from chunkmill.dask_arrays.regroup import regroup, write_chunks
 from chunkmill.dask_arrays.write_task import (
     ChangedCounts,
     Counts,
-    UnfinishedWrite,
     WriteCounts,
     WriteTask,
     applied,
-    as_encoded,
     finished,
     with_changes,
 )
 from chunkmill.display.report import ReportMixin
 from chunkmill.errors import AlignmentError
 from chunkmill.journal.journal import Journal
-from chunkmill.model.grid import MOST_AXES, DaskChunks, Region
+from chunkmill.model.grid import MOST_AXES, Region
 from chunkmill.nodes.documents import declare_arrays
 from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files
 from chunkmill.runtime.cluster_locks import automatic_lock, check_guarded
@@ -60,7 +56,6 @@ from chunkmill.runtime.scheduler import Scheduler, optimised
 __all__ = [
     "WriteReport",
     "check_source",
-    "joined_write_graph",
     "report",
     "returning",
     "run",
@@ -178,51 +173,22 @@ def write_graph(
     return _sum_blocks(counts), n_regrouped
 
 
-def joined_write_graph(
-    joined: JoinedRegions, array: StoredArray, *, lock: LockFactory, write_empty: bool = False
-) -> da.Array:
-    """Return what `write_graph` does, for several regions: the `WriteCounts` of each, one after the other.
-
-    What a task writes is counted for the region in which its first element is.
-    """
-    counts, _ = write_blocks(joined.x, array, joined.region, lock=lock, write_empty=write_empty, stored=array)
-    grid, itemsize = array.write_layout.grid, array.dtype.itemsize
-    owned: list[list[Any]] = [[] for _ in joined.numbers]
-    for index, number in joined.owners(write_chunks(grid, joined.region, joined.x.chunks, itemsize)):
-        owned[number].append((counts.name, *index, 0))
-    return _sums(counts, owned)
-
-
 def _sum_blocks(counts: da.Array) -> da.Array:
-    """Return the sum of the counts of all blocks.
+    """Return the sum of the counts of all blocks as one block.
 
     Not `da.sum`, which adds a step to every write, and few results at a time: these are numbers.
     """
-    return _sums(counts, [[(counts.name, *index, 0) for index in np.ndindex(*counts.numblocks[:-1])]])
-
-
-def _sums(counts: da.Array, groups: Sequence[list[Any]]) -> da.Array:
-    """Return the sum of each group of tasks, one after the other, as one block."""
     name = f"written-{uuid4().hex}"
     layer: dict[Any, Any] = {}
-    sums: list[tuple[Any, list[Any]]] = []
-    for todo in groups:
-        while len(todo) > _SUMMED_AT_ONCE:
-            parts = [todo[i : i + _SUMMED_AT_ONCE] for i in range(0, len(todo), _SUMMED_AT_ONCE)]
-            todo = [(f"{name}-partial", len(layer) + i) for i in range(len(parts))]  # noqa: PLW2901
-            layer |= {key: Task(key, _sum, *map(TaskRef, part)) for key, part in zip(todo, parts, strict=True)}
-        sums.append(((name, 0) if len(groups) == 1 else (f"{name}-region", len(sums)), todo))
-    layer |= {key: Task(key, _sum, *map(TaskRef, todo)) for key, todo in sums}
-    if len(groups) > 1:
-        layer[name, 0] = Task((name, 0), _concatenated, *(TaskRef(key) for key, _ in sums))
+    todo: list[Any] = [(counts.name, *index, 0) for index in np.ndindex(*counts.numblocks[:-1])]
+    while len(todo) > _SUMMED_AT_ONCE:
+        parts = [todo[i : i + _SUMMED_AT_ONCE] for i in range(0, len(todo), _SUMMED_AT_ONCE)]
+        todo = [(f"{name}-partial", len(layer) + i) for i in range(len(parts))]
+        layer |= {key: Task(key, _sum, *map(TaskRef, part)) for key, part in zip(todo, parts, strict=True)}
+    layer[name, 0] = Task((name, 0), _sum, *map(TaskRef, todo))
     depended: Any = [counts]  # dask's own type of a collection does not fit its arrays
     graph = HighLevelGraph.from_collections(name, layer, dependencies=depended)
-    n = len(groups) * len(WriteCounts._fields)
-    return da.Array(graph, name, ((n,),), dtype=np.int64, meta=np.empty(0, np.int64))
-
-
-def _concatenated(*counts: Counts) -> NDArray[np.int64] | ChangedCounts:
-    return with_changes(np.concatenate([finished(each) for each in counts]), counts)
+    return da.Array(graph, name, ((len(WriteCounts._fields),),), dtype=np.int64, meta=np.empty(0, np.int64))
 
 
 _SUMMED_AT_ONCE = 64
@@ -230,20 +196,8 @@ _SUMMED_AT_ONCE = 64
 
 def _sum(*counts: Counts) -> NDArray[np.int64] | ChangedCounts:
     """Return the sum of counts; changes of a transaction are merged here, in a tree of tasks on the workers."""
-    if not counts:  # of a region whose elements the tasks of others write
-        return WriteCounts().as_block(0)
     total = WriteCounts.of(np.concatenate([finished(each).ravel() for each in counts])).as_block(0)
     return with_changes(total, counts)
-
-
-def _together(*counts: Counts) -> Counts:
-    """Return the sum of counts, which may come before their values are stored."""
-    if not all(isinstance(each, UnfinishedWrite) for each in counts):
-        return _sum(*counts)
-    first, *others = cast("Sequence[UnfinishedWrite]", counts)
-    for each in others:
-        first.join(each)
-    return first
 
 
 def write_blocks(
@@ -263,8 +217,6 @@ def write_blocks(
     if not grid.aligned(region):
         check_guarded(array.store, array.path, lock)
     chunks = write_chunks(grid, region, x.chunks, array.dtype.itemsize)
-    if isinstance(x, SourceArray) and x.source is not None and x.source.name == x.name:
-        x = _read_for_writing(x, x.source, array, region, chunks, write_empty=write_empty)
     if stored is not array:
         declare_arrays([array])
     write = WriteTask(
@@ -303,20 +255,6 @@ def write_blocks(
         )
     check_in_place(counts, chunks, array, region)
     return counts, n_regrouped
-
-
-def _read_for_writing(
-    x: da.Array, source: Source, array: StoredArray, region: Region, chunks: DaskChunks, *, write_empty: bool
-) -> da.Array:
-    """Return `x`, an untouched source, in blocks of `chunks` where those are whole store keys of it, too; or encoded.
-
-    A task then reads all that it writes, and no blocks are regrouped.
-    """
-    if chunks != x.chunks and aligned_chunks(source.array.write_layout.grid, source.region, chunks) == chunks:
-        x = read_graph(source.array, chunks, source.region, values=source.values, dtype=x.dtype)
-        source = source._replace(name=x.name)
-    encoded = None if write_empty or chunks != x.chunks else as_encoded(x, source, array, region)
-    return x if encoded is None else encoded
 
 
 def run(
@@ -366,38 +304,7 @@ def _computed(counts: Sequence[da.Array], arrays: Sequence[StoredArray]) -> Sequ
             return compute_all(*counts)  # type: ignore[no-any-return]
     keys = [(c.name, *(0 for _ in c.numblocks)) for c in counts]
     graph = HighLevelGraph.merge(*(c.dask for c in counts))
-    tasks = optimised(graph, keys)
-    if scheduler.in_process:
-        tasks = _grouped(tasks, scheduler.threads_per_worker)
-    return scheduler.compute(tasks, keys)
-
-
-def _grouped(graph: dict[Any, Any], n_threads: int) -> dict[Any, Any]:
-    """Return the graph with neighbouring writes that wait for no other task in one task.
-
-    Dask takes 60 µs to pass a task to a thread and its result back, half as long as a small key takes. Groups are so
-    many that threads end together.
-    """
-    sums = [(key, task) for key, task in graph.items() if isinstance(task, Task) and task.func is _sum]
-    refs = [ref for _, task in sums for ref in task.args if type(ref) is TaskRef]
-    ready = {ref.key for ref in refs if not graph[ref.key].dependencies}
-    size = min(_WRITES_TOGETHER, len(ready) // (_GROUPS_A_THREAD * n_threads))
-    if size <= 1:
-        return graph
-    result = {key: task for key, task in graph.items() if key not in ready}
-    for key, task in sums:
-        summands = [argument for argument in task.args if argument.key not in ready]
-        together = [graph[argument.key] for argument in task.args if argument.key in ready]
-        for i in range(0, len(together), size):
-            group = Task(together[i].key, _together, *together[i : i + size])
-            result[group.key] = group
-            summands.append(TaskRef(group.key))
-        result[key] = Task(key, _sum, *summands)
-    return result
-
-
-_GROUPS_A_THREAD = 32
-_WRITES_TOGETHER = 8  # more would gain little, and progress bars would stand still
+    return scheduler.compute(optimised(graph, keys), keys)
 
 
 def _shown(arrays: Sequence[StoredArray]) -> str:

@@ -1,21 +1,19 @@
 """Task that writes one block of a dask array to the store keys that the block covers.
 
-Chunks that an untouched stored array stores as equal bytes are copied: the tasks that read pass these on. Not here:
-the graph of these tasks (`chunkmill.dask_arrays.write`), how one store key is written (`chunkmill.array.chunk_io`);
-conversions, which also copy what differs in its frame alone.
+Not here: the graph of these tasks (`chunkmill.dask_arrays.write`), how one store key is written
+(`chunkmill.array.chunk_io`).
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from dask.array import core as da
 from distributed import secede
 from numpy.typing import NDArray
 
@@ -23,10 +21,9 @@ from chunkmill.array.chunk_io import puts_at_once, write_overlap
 from chunkmill.array.local_locks import LockFactory
 from chunkmill.array.pending_writes import PendingWrites, with_pending_writes
 from chunkmill.array.selection import region_shape
-from chunkmill.array.staleness import check_still_there, read_published, written_to
+from chunkmill.array.staleness import written_to
 from chunkmill.array.stored_array import CHECK_INTERVAL, StoredArray, chunk_step, metered
 from chunkmill.array.threads import cut_evenly, in_threads
-from chunkmill.dask_arrays.read import Source, read_graph
 from chunkmill.dask_arrays.regroup import AssembledBlock
 from chunkmill.errors import NodeExists
 from chunkmill.journal.journal import Journal
@@ -43,12 +40,10 @@ from chunkmill.stores.wrapper import Guard, Meter
 __all__ = [
     "ChangedCounts",
     "Counts",
-    "EncodedChunk",
     "UnfinishedWrite",
     "WriteCounts",
     "WriteTask",
     "applied",
-    "as_encoded",
     "block_number",
     "finished",
     "with_changes",
@@ -56,33 +51,8 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedChunk:
-    """Value of a store key as it is stored; ``None`` for one that is absent."""
-
-    data: bytes | None
-    dtype: np.dtype[Any]
-
-    @property
-    def nbytes(self) -> int:
-        """Number of bytes that are held in memory until they are stored."""
-        return 0 if self.data is None else len(self.data)
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedBlock:
-    """Values of the store keys of a block, by the first element that each covers in it."""
-
-    ndim: int
-    chunks: Mapping[tuple[int, ...], EncodedChunk]
-
-    def __getitem__(self, index: tuple[Any, ...]) -> EncodedChunk:
-        """Return the value of the store key that covers a region, which dots follow."""
-        return self.chunks[tuple(cut.start for cut in index[: self.ndim])]
-
-
-Block = NDArray[Any] | AssembledBlock | EncodedBlock
-"""Values of a task: in one array, in several, or encoded."""
+Block = NDArray[Any] | AssembledBlock
+"""Values of a task: in one array, or in several."""
 
 
 class WriteCounts(NamedTuple):
@@ -161,7 +131,7 @@ class WriteTask:
         if os.getpid() != self.client_process:
             check_process(self.needs)  # a worker may have joined after the others were checked
         region = tuple(slice(cut.start + s, cut.stop + s) for cut, s in zip(within, self.start, strict=True))
-        if not isinstance(block, (AssembledBlock, EncodedBlock)):
+        if not isinstance(block, AssembledBlock):
             index = tuple(axis.index(cut.start) for axis, cut in zip(self.blocks.axes, within, strict=True))
             block = block_as_dtype(checked_block(block, index, region_shape(within)), self.array.dtype, index)
         check = None if self.journal is None else self.journal.check
@@ -271,11 +241,6 @@ class UnfinishedWrite:
         self._counts = counts
         self._writes = writes
 
-    def join(self, other: UnfinishedWrite) -> None:
-        """Add the counts of another one, and wait for its values, too."""
-        self._counts = self._counts + other._counts
-        self._writes.join(other._writes)
-
     def finished(self) -> NDArray[np.int64]:
         """Return the counts when all values are stored; raise the error of one that is not."""
         self._writes.wait()
@@ -319,12 +284,9 @@ def applied(counts: NDArray[np.int64] | ChangedCounts) -> NDArray[np.int64]:
 
 
 def write_key(
-    array: StoredArray, overlap: Overlap, values: NDArray[Any] | EncodedChunk, lock: LockFactory, write_empty: bool
+    array: StoredArray, overlap: Overlap, values: NDArray[Any], lock: LockFactory, write_empty: bool
 ) -> WriteCounts:
-    """Write the elements of one store key, or what they are stored as, and return its counts."""
-    if isinstance(values, EncodedChunk):
-        n_bytes = put_encoded(array, overlap, values)
-        return WriteCounts(1, 0, n_bytes == 0, n_bytes)
+    """Write the elements of one store key, and return its counts."""
     n_bytes = write_overlap(array, overlap, values, lock=lock, write_empty=write_empty)
     return WriteCounts(1, not overlap.whole, n_bytes == 0, n_bytes)
 
@@ -338,61 +300,3 @@ def block_number(array: StoredArray, region: Region) -> int:
 def _values(block: Block, overlap: Overlap) -> Any:
     index: tuple[Any, ...] = (*overlap.in_region, ...)  # the dots keep a 0-d block an array
     return block[index]
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Encoded chunks
-
-
-def as_encoded(x: da.Array, source: Source, array: StoredArray, region: Region) -> da.Array | None:
-    """Return `x` with blocks of encoded chunks; ``None`` where they are not what `region` of `array` is to store.
-
-    They are where `x` is a region of a stored array, cut by the same store keys, and codecs, dtype and fill value are
-    equal.
-    """
-    if source.name != x.name or source.values is not read_published:
-        return None
-    own, wanted = source.array.metadata, array.metadata
-    facts = [
-        (each.dtype, each.codecs, each.edge_chunks, repr(each.fill_value), each.chunk_grid.is_regular)
-        for each in (own, wanted)
-    ]
-    if facts[0] != facts[1] or not own.chunk_grid.is_regular or source.array.format != array.format:
-        return None
-    if source.array.read_missing == "error":
-        return None
-    keys = [(own.chunk_grid, source.region), (wanted.chunk_grid, region)]
-    if keys[0][0].chunk_shape != keys[1][0].chunk_shape or not all(grid.aligned(cut) for grid, cut in keys):
-        return None
-    name = f"encoded-{x.name}"
-    return read_graph(source.array, x.chunks, source.region, name, values=_read_encoded, dtype=array.dtype)
-
-
-def _read_encoded(array: StoredArray, region: Region) -> EncodedBlock:
-    """Return the values of the store keys that a region covers; of a known size, that is checked."""
-    layout = array.write_layout
-    chunks = {}
-    for overlap in layout.grid.overlaps(region):
-        with chunk_step(array, layout, overlap.coords, "get"):
-            data = array.store.get(layout.locator.key(overlap.coords))
-        if data is None:
-            check_still_there(array)
-        else:
-            expected = layout.codecs.encoded_size(layout.spec(overlap.coords))
-            with chunk_step(array, layout, overlap.coords, "decode"):
-                if expected is not None and len(data) != expected:
-                    raise ValueError(f"{len(data)} bytes, expected {expected}")
-        chunks[tuple(cut.start for cut in overlap.in_region)] = EncodedChunk(data, array.dtype)
-    return EncodedBlock(array.ndim, chunks)
-
-
-def put_encoded(array: StoredArray, overlap: Overlap, chunk: EncodedChunk) -> int:
-    """Store the value of a store key, or delete it where that is absent, and return its bytes."""
-    layout = array.write_layout
-    key = layout.locator.key(overlap.coords)
-    with chunk_step(array, layout, overlap.coords, "set"):
-        if chunk.data is None:
-            array.store.delete(key)
-        else:
-            array.store.set(key, chunk.data)
-    return chunk.nbytes

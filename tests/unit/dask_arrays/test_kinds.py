@@ -311,7 +311,7 @@ def test_no_whole_variable_is_in_the_client_that_compares_it(xp, tmp_path):
 def test_all_of_this_with_query_planning():
     environment = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": "True"}
     here, tests = Path(__file__), Path(__file__).parents[2]
-    files = [here, here.with_name("test_expressions.py"), here.with_name("test_encoded_copy.py")]
+    files = [here, here.with_name("test_expressions.py")]
     files += [tests / "cost/test_patterns_cost.py", *sorted(tests.glob("integration/test_*_dask.py"))]
     options = ["-q", "-x", "-p", "no:cacheprovider", "-n", "0", "-m", "not slow", "-k", "query-planning or patterns"]
     command = [sys.executable, "-m", "pytest", *options, *map(str, files)]
