@@ -7,7 +7,7 @@ from support.code_lines import code_lines
 PACKAGE = Path(__file__).parents[2] / "src" / "chunkmill"
 
 MOST = {  # room: (code lines, files that hold code)
-    "array": (1726, 11),
+    "array": (1647, 11),
     "checks": (1174, 4),
     "cli": (861, 4),
     "codecs": (2493, 17),
@@ -19,7 +19,7 @@ MOST = {  # room: (code lines, files that hold code)
     "jobs": (913, 6),
     "journal": (1137, 10),
     "model": (2334, 10),
-    "nodes": (3511, 16),
+    "nodes": (3501, 16),
     "pyramids": (1532, 8),
     "references": (926, 4),
     "runtime": (1718, 10),

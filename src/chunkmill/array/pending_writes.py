@@ -10,12 +10,11 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.wrapper import StoreWrapper
@@ -60,62 +59,21 @@ class _Limit:
             self._changed.notify_all()
 
 
-class _Threads:
-    """Threads that make calls, and end when none is under way.
-
-    A new thread for each call took as much of the processor as all else of storing a value.
-    """
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._calls: deque[Callable[[], None]] = deque()
-        self._n_waiting = self._n_at_work = 0
-
-    def make(self, call: Callable[[], None]) -> None:
-        """Make a call in a thread; here, where the system has no more threads, or this process ends."""
-        with self._changed:
-            if self._n_waiting > len(self._calls):
-                self._calls.append(call)
-                self._changed.notify()
-                return
-            self._n_at_work += 1
-        thread = threading.Thread(target=self._work, args=([call],), daemon=True, name="chunkmill-writes")
-        try:
-            thread.start()
-        except RuntimeError:
-            with self._changed:
-                self._n_at_work -= 1
-            call()
-
-    def _work(self, first: list[Callable[[], None]]) -> None:
-        call: Callable[[], None] | None = first.pop()
-        while call is not None:
-            call()
-            del call  # and the value that it stored
-            call = self._next()
-
-    def _next(self) -> Callable[[], None] | None:
-        with self._changed:
-            self._n_at_work -= 1
-            self._n_waiting += 1
-            if not self._n_at_work and not self._calls:
-                self._changed.notify_all()
-            self._changed.wait_for(lambda: self._calls or not self._n_at_work)
-            self._n_waiting -= 1
-            if not self._calls:
-                return None
-            self._n_at_work += 1
-            return self._calls.popleft()
+_limit, _threads = _Limit(), ThreadPoolExecutor(MAX_PENDING, "chunkmill-writes")
 
 
-_limit, _threads = _Limit(), _Threads()
-if hasattr(os, "register_at_fork"):  # a child has none of the threads
-    os.register_at_fork(after_in_child=_limit.__init__)  # type: ignore[misc]
-    os.register_at_fork(after_in_child=_threads.__init__)  # type: ignore[misc]
+def _after_fork() -> None:
+    """Begin without threads, and what they hold, in a child process."""
+    global _limit, _threads, _budget
+    _limit, _threads, _budget = _Limit(), ThreadPoolExecutor(MAX_PENDING, "chunkmill-writes"), _Budget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class PendingWrites:
-    """Calls that store values, in threads that end with the last of them.
+    """Calls that store values, in threads of the process.
 
     Examples
     --------
@@ -138,9 +96,11 @@ class PendingWrites:
     def begin(self, call: Callable[[], object], n_bytes: int) -> None:
         """Make a call in a thread; wait before, while the process stores as much as it may."""
         _limit.acquire(n_bytes)
-        future: Future[None] = Future()
-        self._futures.append(future)
-        _threads.make(partial(_make, future, [partial(copy_context().run, call)], n_bytes))
+        calls: list[Callable[[], object]] = [partial(copy_context().run, call)]
+        try:
+            self._futures.append(_threads.submit(_make, calls, n_bytes))
+        except RuntimeError:  # the system has no more threads, or this process ends
+            _make(calls, n_bytes)
 
     def wait(self) -> None:
         """Return when all calls have ended; raise the first error."""
@@ -150,17 +110,16 @@ class PendingWrites:
             future.result()
 
 
-def _make(future: Future[None], calls: list[Callable[[], object]], n_bytes: int) -> None:
-    error = None
+def _make(calls: list[Callable[[], object]], n_bytes: int) -> None:
     try:
-        calls.pop()()  # the value is freed before another is let in
-    except BaseException as caught:  # noqa: BLE001 - raised by `wait`
-        error = caught
-    _limit.release(n_bytes)
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)
+        call = calls.pop()
+    except IndexError:  # made already, where no thread could be begun
+        return
+    try:
+        call()
+    finally:
+        del call  # and the value that it stored, before another is let in
+        _limit.release(n_bytes)
 
 
 def with_pending_writes(store: Store, begin: Callable[[Callable[[], object]], object]) -> Any:
@@ -210,69 +169,34 @@ class _Budget:
 
 
 _budget = _Budget()
-if hasattr(os, "register_at_fork"):  # a child has neither the threads nor the values
-    os.register_at_fork(after_in_child=_budget.__init__)  # type: ignore[misc]
 
 
-class _Values:
-    """State that threads share with the `BegunReads` that they work for, which may be dropped before they end."""
+Found: TypeAlias = tuple[bytes | None] | None
+"""A value of a store, or that its key is absent; ``None`` where it was not read."""
 
-    def __init__(self, value_bytes: int) -> None:
-        self._changed = threading.Condition()
-        self._pending: set[str] = set()
-        self._fetched: dict[str, bytes | None] = {}
-        self._value_bytes = value_bytes
-        self._is_wanted = True
 
-    def begin(self, store: Store, keys: Sequence[str]) -> bool:
-        if not _budget.reserve(self._value_bytes * len(keys)):
-            return False
-        self._pending.update(keys)
-        for start in range(0, len(keys), _KEYS_A_THREAD):
-            own = keys[start : start + _KEYS_A_THREAD]
-            thread = threading.Thread(target=self._fetch, args=(store, own), daemon=True, name="chunkmill-reads")
-            try:
-                thread.start()
-            except RuntimeError:  # the system has no more threads, or this process ends
-                self._leave(keys[start:])
-                break
-        return True
+def _fetch(store: Store, futures: dict[str, Future[Found]]) -> None:
+    keys = list(futures)
+    try:
+        for key, value in zip(keys, store.get_many(map(ByteSpan, keys)), strict=True):
+            future = futures.pop(key)  # the value is free when it is taken
+            if not future.set_running_or_notify_cancel():
+                return
+            future.set_result((value,))
+    except Exception:  # noqa: BLE001, S110 - of any store: the caller that asks for a key that failed reads it, and meets the error
+        pass
+    finally:
+        for future in futures.values():
+            if future.set_running_or_notify_cancel():
+                future.set_result(None)
 
-    def _fetch(self, store: Store, keys: Sequence[str]) -> None:
-        try:
-            for key, value in zip(keys, store.get_many(map(ByteSpan, keys)), strict=True):
-                with self._changed:
-                    if not self._is_wanted:
-                        return
-                    self._pending.discard(key)
-                    self._fetched[key] = value
-                    self._changed.notify_all()
-        except Exception:  # noqa: BLE001, S110 - of any store: the caller that asks for a key that failed reads it, and meets the error
-            pass
-        finally:
-            self._leave(keys)
 
-    def _leave(self, keys: Sequence[str]) -> None:
-        """Leave pending keys to the callers that ask for them."""
-        with self._changed:
-            left = self._pending.intersection(keys)
-            self._pending -= left
-            self._changed.notify_all()
-        _budget.release(self._value_bytes * len(left))
-
-    def take(self, key: str) -> tuple[bytes | None] | None:
-        with self._changed:
-            self._changed.wait_for(lambda: key not in self._pending)
-            if key not in self._fetched:
-                return None
-            _budget.release(self._value_bytes)
-            return (self._fetched.pop(key),)
-
-    def drop(self) -> None:
-        with self._changed:
-            self._is_wanted = False
-            _budget.release(self._value_bytes * len(self._fetched))
-            self._fetched.clear()
+def _drop(futures: dict[str, Future[Found]], value_bytes: int) -> None:
+    """Give up the values that were not taken."""
+    while futures:
+        _, future = futures.popitem()
+        future.cancel()
+        _budget.release(value_bytes)
 
 
 class BegunReads:
@@ -297,21 +221,33 @@ class BegunReads:
     """
 
     def __init__(self, store: Store, keys: Sequence[str], *, value_bytes: int) -> None:
-        self._values: _Values | None = _Values(value_bytes)
-        self._pid = os.getpid()
-        self._n_bytes = value_bytes * len(keys)
-        if self._values.begin(store, keys):
-            weakref.finalize(self, self._values.drop).atexit = False
-        else:
-            self._values = None
+        self._pid, self._value_bytes, self._n_bytes = os.getpid(), value_bytes, value_bytes * len(keys)
+        self._futures: dict[str, Future[Found]] | None = None
+        if not _budget.reserve(self._n_bytes):
+            return
+        self._futures = {key: Future() for key in keys}
+        weakref.finalize(self, _drop, self._futures, value_bytes).atexit = False
+        for start in range(0, len(keys), _KEYS_A_THREAD):
+            own = {key: self._futures[key] for key in keys[start : start + _KEYS_A_THREAD]}
+            try:
+                threading.Thread(target=_fetch, args=(store, own), daemon=True, name="chunkmill-reads").start()
+            except RuntimeError:  # the system has no more threads, or this process ends
+                _drop(self._futures, value_bytes)
+                break
 
     def __bool__(self) -> bool:
         """Return whether there may be values to take: not where it was refused, unpickled, or in a forked process."""
-        return self._values is not None and self._pid == os.getpid()
+        return self._futures is not None and self._pid == os.getpid()
 
-    def take(self, key: str) -> tuple[bytes | None] | None:
+    def take(self, key: str) -> Found:
         """Return a tuple of the value of a key, once; ``None``: the store must be asked."""
-        return self._values.take(key) if self and self._values is not None else None
+        future = self._futures.pop(key, None) if self and self._futures is not None else None
+        if future is None:
+            return None
+        try:
+            return future.result()
+        finally:
+            _budget.release(self._value_bytes)
 
     def __sizeof__(self) -> int:
         # what a cluster weighs against running a task on another worker, where it would have to read again
@@ -323,7 +259,7 @@ class BegunReads:
 
 def _without_values() -> BegunReads:
     reads = object.__new__(BegunReads)
-    reads._values, reads._pid, reads._n_bytes = None, os.getpid(), 0
+    reads._futures, reads._n_bytes = None, 0
     return reads
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, product
+from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -46,7 +47,7 @@ def read_outer(array: StoredArray, index: Sequence[Any]) -> NDArray[Any]:
     Parameters
     ----------
     index
-        For each axis an integer, which drops the axis, a slice with a positive step, or a one-dimensional array of
+        For each axis an integer, which drops the axis, a slice or range of any step, or a one-dimensional array of
         integers; negative ones count from the end.
 
     Raises
@@ -63,12 +64,12 @@ def read_outer(array: StoredArray, index: Sequence[Any]) -> NDArray[Any]:
     array([[18, 23],
            [ 0,  5]], dtype=int16)
     """
-    kept = tuple(0 if isinstance(part, (int, np.integer)) else slice(None) for part in index)
-    parts = [_along(part, axis, array.shape) for axis, part in enumerate(index)]
-    if all(isinstance(part, slice) and part.step == 1 for part in parts):
-        return np.asarray(read_published(array, tuple(slice(p.start, p.stop) for p in parts))[(*kept, ...)])
-    shape = tuple(len(range(p.start, p.stop, p.step)) if isinstance(p, slice) else len(p) for p in parts)
-    return np.asarray(_read(array, pick_outer(array.read_layout.grid, parts), shape)[(*kept, ...)])
+    cuts, turned, lengths, kept = _outer(index, array.shape)
+    if all(isinstance(cut, slice) and cut.step == 1 for cut in cuts):
+        block = read_published(array, tuple(slice(cut.start, cut.stop) for cut in cuts))
+    else:
+        block = _read(array, pick_outer(array.read_layout.grid, cuts), lengths)
+    return np.asarray(block[turned]).reshape(kept)
 
 
 def read_points(array: StoredArray, index: Sequence[Any]) -> NDArray[Any]:
@@ -88,37 +89,9 @@ def read_points(array: StoredArray, index: Sequence[Any]) -> NDArray[Any]:
     >>> read_points(a, (np.array([3, 0]), np.array([-1, 1])))
     array([23,  1], dtype=int16)
     """
-    arrays = _arrays(index, array.shape)
-    shape = broadcast_shape(arrays, array.shape)
-    points = [
-        np.broadcast_to(normalize_positions(part, axis, array.shape), shape).ravel() for axis, part in enumerate(arrays)
-    ]
-    n = int(np.prod(shape))
+    shape, points = _points(index, array.shape)
+    n = prod(shape)
     return _read(array, pick_points(array.read_layout.grid, points) if n else iter(()), (n,)).reshape(shape)
-
-
-def _along(part: Any, axis: int, shape: Shape) -> Any:
-    if isinstance(part, slice):
-        start, stop, step = part.indices(shape[axis])
-        if step < 0:
-            raise RegionError(index=repr(part), shape=shape, reason="a slice with a negative step")
-        return slice(start, max(start, stop), step)
-    positions = normalize_positions(np.atleast_1d(np.asarray(part)), axis, shape)
-    return slice(int(positions[0]), int(positions[0]) + 1, 1) if np.ndim(part) == 0 else positions
-
-
-def _arrays(index: Sequence[Any], shape: Shape) -> list[NDArray[Any]]:
-    """Return `index` with slices as arrays along axes of their own, after those of the arrays."""
-    n_slices = sum(isinstance(part, slice) for part in index)
-    arrays, seen = [], 0
-    for part, size in zip(index, shape, strict=True):
-        if isinstance(part, slice):
-            along = np.arange(*part.indices(size))
-            seen += 1
-            arrays.append(along.reshape((-1,) + (1,) * (n_slices - seen)))
-        else:
-            arrays.append(np.asarray(part)[(..., *(None,) * n_slices)])
-    return arrays
 
 
 def _read(array: StoredArray, picks: Iterator[Pick], shape: Shape) -> NDArray[Any]:
@@ -161,7 +134,8 @@ def write_index(
     selection = select(index, array.shape)
     parts = _parts(selection)
     arrays = [axis for axis, part in enumerate(parts) if isinstance(part, np.ndarray)]
-    if len(arrays) <= 1 and all(parts[axis].ndim == 1 for axis in arrays) and not (arrays and _any_integer(parts)):
+    has_integer = any(isinstance(part, int) for part in parts)
+    if len(arrays) <= 1 and all(parts[axis].ndim == 1 for axis in arrays) and not (arrays and has_integer):
         write_outer(array, parts, values, lock=lock, fields=fields)
         return
     # integers count as arrays here; axes of arrays that are next to each other stay there, else they come first
@@ -199,17 +173,8 @@ def write_outer(
     >>> a[0]
     array([7, 0, 0, 0, 0, 7], dtype=int16)
     """
-    cuts: list[Any] = []
-    turned: list[Any] = []
-    lengths: list[int] = []
-    kept: list[int] = []
-    for axis, part in enumerate(index):
-        cut, turn, n = _turned(part, axis, array.shape)
-        cuts.append(cut)
-        turned.append(turn)
-        lengths.append(n)
-        kept += [n] if np.ndim(part) or isinstance(part, slice) else []
-    block = spread(values, _dtype(array, fields), tuple(kept)).reshape(lengths)[cast("Any", (*turned, ...))]
+    cuts, turned, lengths, kept = _outer(index, array.shape)
+    block = spread(values, _dtype(array, fields), kept).reshape(lengths)[turned]
     if 0 not in lengths:
         _write(array, pick_outer(array.write_layout.grid, cuts), block, lock, fields)
 
@@ -238,18 +203,17 @@ def write_points(
     >>> int(a[3, 5]), int(a[0, 1])
     (8, 9)
     """
-    arrays = _points(index, array.shape)
-    shape = broadcast_shape(arrays, array.shape)
+    shape, points = _points(index, array.shape)
     block = spread(values, _dtype(array, fields), shape).ravel()
-    points = [
-        np.broadcast_to(normalize_positions(part, axis, array.shape), shape).ravel() for axis, part in enumerate(arrays)
-    ]
     if block.size:
         _write(array, pick_points(array.write_layout.grid, points), block, lock, fields)
 
 
-def _points(index: Sequence[Any], shape: Shape) -> list[NDArray[Any]]:
-    """Return `index` with slices and ranges as arrays along axes of their own, after those of the arrays."""
+def _points(index: Sequence[Any], shape: Shape) -> tuple[Shape, list[Positions]]:
+    """Return the shape that `index` broadcasts to, and the position of each point along each axis.
+
+    Slices and ranges are arrays along axes of their own, after those of the arrays.
+    """
     n_ranges = sum(isinstance(part, (slice, range)) for part in index)
     arrays, seen = [], 0
     for part, size in zip(index, shape, strict=True):
@@ -258,7 +222,9 @@ def _points(index: Sequence[Any], shape: Shape) -> list[NDArray[Any]]:
             arrays.append(np.asarray(_range(part, size), np.intp).reshape((-1,) + (1,) * (n_ranges - seen)))
         else:
             arrays.append(np.asarray(part)[(..., *(None,) * n_ranges)])
-    return arrays
+    joined = broadcast_shape(arrays, shape)
+    positions = (normalize_positions(part, axis, shape) for axis, part in enumerate(arrays))
+    return joined, [np.broadcast_to(along, joined).ravel() for along in positions]
 
 
 def _write(
@@ -274,16 +240,31 @@ def _dtype(array: StoredArray, fields: Any) -> Any:
     return array.dtype if fields is ... else array.dtype[fields]
 
 
-def _turned(part: Any, axis: int, shape: Shape) -> tuple[Any, slice, int]:
-    """Return positions along an axis, ranges as slices of positive step, how values are turned for it, and how many."""
-    if not isinstance(part, (slice, range)):
-        positions = normalize_positions(np.atleast_1d(np.asarray(part)), axis, shape)
-        return positions, slice(None), len(positions)
-    along = _range(part, shape[axis])
-    turn = slice(None)
-    if along.step < 0:
-        along, turn = along[::-1], slice(None, None, -1)
-    return slice(along.start, max(along.start, along.stop), along.step), turn, len(along)
+def _outer(index: Sequence[Any], shape: Shape) -> tuple[list[Any], Any, Shape, Shape]:
+    """Return the positions along each axis, and how their elements become those that `index` selects.
+
+    Positions are arrays, or slices of positive step. Then: the index that turns axes, the length of each axis, and the
+    shape without the axes of integers.
+    """
+    cuts: list[Any] = []
+    turned: list[Any] = []
+    lengths, kept = [], []
+    for axis, part in enumerate(index):
+        turn = slice(None)
+        if isinstance(part, (slice, range)):
+            along: Any = _range(part, shape[axis])
+            if along.step < 0:
+                along, turn = along[::-1], slice(None, None, -1)
+            cuts.append(slice(along.start, max(along.start, along.stop), along.step))
+            kept.append(len(along))
+        else:
+            along = normalize_positions(np.atleast_1d(np.asarray(part)), axis, shape)
+            is_integer = np.ndim(part) == 0
+            cuts.append(slice(int(along[0]), int(along[0]) + 1, 1) if is_integer else along)
+            kept += [] if is_integer else [len(along)]
+        turned.append(turn)
+        lengths.append(len(along))
+    return cuts, (*turned, ...), tuple(lengths), tuple(kept)
 
 
 def _range(part: slice | range, size: int) -> range:
@@ -299,10 +280,6 @@ def _parts(selection: Selection) -> list[Any]:
         else:
             parts.append(cut.start + within)
     return parts
-
-
-def _any_integer(parts: Sequence[Any]) -> bool:
-    return any(isinstance(part, int) for part in parts)
 
 
 Positions = NDArray[np.intp]

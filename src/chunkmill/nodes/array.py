@@ -369,10 +369,7 @@ class OuterIndex:
         """Read the elements."""
         check_unchanged(self._array.stored, may_grow=True)
         parts = _expanded(index, self._array)
-        turned = [slice(None, None, -1) if _is_turned(part) else slice(None) for part in parts if not _is_integer(part)]
-        return read_outer(self._array.stored, [_forwards(p, n) for p, n in zip(parts, self._array.shape, strict=True)])[
-            (*turned, ...)
-        ]
+        return read_outer(self._array.stored, parts)
 
     def __setitem__(self, index: Any, values: ArrayLike) -> None:
         """Write the elements."""
@@ -532,17 +529,6 @@ def _points(index: Any, array: Array) -> list[Any]:
 
 def _is_integer(part: Any) -> bool:
     return isinstance(part, (int, np.integer))
-
-
-def _is_turned(part: Any) -> bool:
-    return isinstance(part, slice) and part.step is not None and part.step < 0
-
-
-def _forwards(part: Any, size: int) -> Any:
-    if not _is_turned(part):
-        return part
-    along = range(*part.indices(size))[::-1]
-    return slice(along.start, max(along.start, along.stop), along.step)
 
 
 def _refused(index: Any, shape: Any, reason: str) -> RegionError:
