@@ -54,6 +54,7 @@ CHANGERS = {
     "journal/plans.py": {"delete_plan", "end_plan", "store_plan"},
     "journal/recovery.py": {"clear_journal", "withdraw_published.withdraw"},
     "checks/check.py": {"_repaired"},
+    "checks/inventory.py": {"_delete_blank"},
     "references/files.py": {"SetFile._put", "SetFile.write"},
 }
 """Module -> functions that compare and swap, by `chunkmill.stores.conflicts`."""
@@ -70,7 +71,7 @@ DELETERS = {
     "nodes/delete.py": {"_delete_empty_folders", "_delete_folders", "_delete_keys", "delete_node"},
     "conversion/target_writer.py": {"TargetWriter.publish", "TargetWriter.stages"},
     "xarray/reservation.py": {"end_dead_append", "make_room"},
-    "checks/check.py": {"_remove"},
+    "checks/inventory.py": {"_delete_proof", "_leftovers"},
     # chunks
     "array/chunk_io.py": {"write_chunk"},
     "array/pending_writes.py": {"_Later.delete"},

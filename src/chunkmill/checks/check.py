@@ -17,31 +17,21 @@ from numpy.typing import NDArray
 from chunkmill.array.chunk_io import decode_chunk, read_chunk
 from chunkmill.array.layout import ChunkLayout
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.checks.inventory import Inventory, Problem, job_problem, take_inventory
+from chunkmill.checks.inventory import Inventory, Problem, take_inventory
 from chunkmill.display.report import ReportMixin, counted, format_seconds
 from chunkmill.errors import ChunkError, ChunkmillError, DatasetError, JobError
-from chunkmill.formats.base import is_blank
-from chunkmill.journal.lease import discard_jobs
-from chunkmill.journal.names import JOB_PREFIX, TAG_PREFIX, run_tag
-from chunkmill.journal.records import Record, Records
-from chunkmill.journal.recovery import clear_journal
-from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs
 from chunkmill.model.grid import ChunkCoords
-from chunkmill.nodes import opening
 from chunkmill.nodes.api import StoreLocation
 from chunkmill.nodes.api import open as open_node
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.documents import put_back
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.keys import join_path
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, Stage, TaskResult
 from chunkmill.runtime.stage_runner import run_once
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import ByteSpan, Store
-from chunkmill.stores.conflicts import PROBE_PREFIX
 from chunkmill.stores.open import open_plain_store
 from chunkmill.stores.places import place_of
-from chunkmill.stores.posix_file import PARTIAL_SUFFIX
 
 __all__ = ["CheckReport", "check", "check_store"]
 
@@ -123,10 +113,8 @@ def check_store(
     found = take_inventory(store, path)
     specs = [(i, rows) for i, array in enumerate(found.arrays) for rows in _groups(array, found.chunks[i])]
     stage = Stage("check", _check_keys, tuple(found.arrays), specs, _key_shows)
-    stages = [stage, *_journal_stages(store, found)]
-    results = run_once(stages, name="check", arrays=found.arrays, title=f"check {store.url}", progress=progress)
-    details = [problem for result in results for problem in result.details]
-    chunks = sorted(details, key=lambda problem: (problem.path, problem.key, problem.coords or ()))
+    (result,) = run_once([stage], name="check", arrays=found.arrays, title=f"check {store.url}", progress=progress)
+    chunks = sorted(result.details, key=lambda problem: (problem.path, problem.key, problem.coords or ()))
     problems = [*found.problems, *chunks]
     if repair:
         problems = _repaired(found, problems)
@@ -138,7 +126,7 @@ def check_store(
         len(found.groups),
         sum(map(len, found.chunks)),
         len(specs),
-        results[0].counts.get("bytes_read", 0),
+        result.counts.get("bytes_read", 0),
         time.perf_counter() - start,
         tuple(found.undocumented),
     )
@@ -231,18 +219,11 @@ def _kind(layout: ChunkLayout, error: ChunkError, data: bytes | None) -> str:
             return "short"
     if error.step == "sharding_indexed":
         return "torn"
-    if _ENDS_EARLY.search(error.reason):
-        return "short"
-    counted = _COUNTED.search(error.reason)
-    if counted is not None:
-        there, needed = (counted[1], counted[2]) if counted[1] else (counted[4], counted[3])
-        return "short" if int(there) < int(needed) else "corrupt"
-    return "corrupt"
+    return "short" if _ENDS_EARLY.search(error.reason) else "corrupt"
 
 
 # in error messages of chunkmill's codecs
-_ENDS_EARLY = re.compile(r"end before|truncated|ends after|too few|cannot hold|no data")
-_COUNTED = re.compile(r"(\d+) bytes, expected (\d+)|states (\d+) compressed bytes, there are (\d+)")
+_ENDS_EARLY = re.compile(r"end before|truncated|ends after|too few|cannot hold|no data|states .* compressed bytes")
 
 
 def _reason(error: ChunkError) -> str:
@@ -250,111 +231,20 @@ def _reason(error: ChunkError) -> str:
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# Records of unfinished jobs
-
-
-def _is_published(store: Store, job: UnfinishedJob) -> bool:
-    """Return whether all documents of a job are stored: what it had staged for itself may be deleted by then."""
-    return bool(job.documents) and all(store.get(key) == value for key, value in job.documents.items())
-
-
-def _journal_stages(store: Store, found: Inventory) -> list[Stage]:
-    """Return the stage that compares values that unfinished jobs wrote with their records; none without records."""
-    paths = {problem.path for problem in found.problems if problem.kind == "unfinished"}
-    journals = [
-        (job.path, Records(store, job.key.rpartition("/")[0] + "/", job.run))
-        for job in (unfinished_jobs(store) if paths else [])
-        if job.path in paths and not (job.is_in_place or _is_published(store, job))
-    ]
-    specs = [(n, key) for n, (_, records) in enumerate(journals) for *_, key in records.names()]
-    return [Stage("check-journal", _check_record, journals, specs)] if specs else []
-
-
-def _check_record(journals: Sequence[tuple[str, Records]], spec: tuple[int, str]) -> TaskResult:
-    number, key = spec
-    path, records = journals[number]
-    record = Record.unpack(records.store.get(key))
-    if record is None:
-        found = [(key, "the record is damaged")]
-    else:
-        found = [] if record.elsewhere else [*record.differences(records.store)]
-    hint = "delete it and run the job again, which writes it again"
-    problems = [Problem("corrupt", path, key, f"of an unfinished job: {reason}; {hint}") for key, reason in found]
-    return TaskResult({}, {}, problems)
-
-
-# --------------------------------------------------------------------------------------------------------------------
 # Repair
 
 
 def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
-    """Repair leftovers, stale consolidated metadata, interrupted copies and appends; set `repaired` of the problems."""
-    done: set[tuple[str, str]] = set(_appends_ended(found))
-    kinds = {problem.key: problem.kind for problem in problems}
-    for job in unfinished_jobs(found.store):  # as they are now, since a check may take hours
-        if job.scope:
-            continue
-        problem = job_problem(found.store, job)
-        key = next((key for key in (job.key, f"{job.key.rpartition('/')[0]}/") if key in kinds), None)
-        if key is not None and problem.kind == "leftover" and not job.is_running:
-            discard_jobs(found.store, [job])
-            done.add((kinds[key], key))
+    """Repair what can be; set `repaired` of the problems."""
+    for problem, repair in found.repairs.items():
+        with suppress(JobError, DatasetError):  # another client is at work there
+            if repair() is not False:
+                found.repaired.add(problem)
     for problem in problems:
-        is_append = problem in found.dead_appends.values()
-        if problem.kind == "leftover" and not is_append and ("leftover", problem.key) not in done:
-            _remove(found.store, problem.key)
-            done.add(("leftover", problem.key))
         if problem.kind == "short" and found.store.size(problem.key) == 0:  # no chunk is encoded as nothing
             conflicts.update(found.store, problem.key, lambda value: value or None)
-            done.add(("short", problem.key))
-        if problem.kind == "metadata" and _is_blank(found.store, problem.key):
-            conflicts.update(found.store, problem.key, lambda value: None if is_blank(value or b"") else value)
-            done.add(("metadata", problem.key))
-    done |= _metadata_repaired(found, problems)
-    return [replace(p, repaired=True) if (p.kind, p.key) in done else p for p in problems]
-
-
-def _is_blank(store: Store, key: str) -> bool:
-    value = store.get(key)
-    return value is not None and is_blank(value)
-
-
-def _metadata_repaired(found: Inventory, problems: Sequence[Problem]) -> set[tuple[str, str]]:
-    """Write documents that consolidated metadata alone have, and consolidated metadata that are stale."""
-    for key, document in found.missing.items():
-        put_back(found.store, key, None, document)
-    done = {("metadata", key) for key in found.missing}
-    by_path = {problem.path: problem for problem in problems if problem.kind == "stale"}
-    unreadable = [p.path for p in problems if p.kind in {"metadata", "unsupported"} and (p.kind, p.key) not in done]
-    for group in found.stale:
-        prefix = f"{group.path}/" if group.path else ""
-        if not any(path.startswith(prefix) for path in unreadable):  # else consolidated metadata would lose that node
-            opening.consolidate(found.store, group)
-            done.add(("stale", by_path[group.path].key))
-    return done
-
-
-def _appends_ended(found: Inventory) -> Iterator[tuple[str, str]]:
-    """End appends whose clients have died, and yield kind and key of the problem of each that has ended."""
-    from chunkmill.xarray.reservation import end_dead_append  # noqa: PLC0415 - xarray is slow to import
-
-    for path, problem in found.dead_appends.items():
-        with suppress(JobError, DatasetError):  # another client is at work there
-            if end_dead_append(found.store, path, found.appends[path]):
-                yield problem.kind, problem.key
-
-
-def _remove(store: Store, key: str) -> None:
-    if key.endswith(PARTIAL_SUFFIX):
-        above = key.rpartition("/")[0]
-        store.sweep(f"{above}/" if above not in {"", ".."} else "", recursive=above == "..")
-    elif key.startswith(JOB_PREFIX) and key.endswith("/"):
-        clear_journal(store, key)  # unless a job has begun there since
-    elif key.startswith((JOB_PREFIX, PROBE_PREFIX)):
-        remove = store.delete_prefix if key.endswith("/") else store.delete
-        remove(key)
-    elif key.startswith(TAG_PREFIX) and key not in {run_tag(job.run) for job in unfinished_jobs(store)}:
-        store.delete(key)
+            found.repaired.add(problem)
+    return [replace(problem, repaired=problem in found.repaired) for problem in problems]
 
 
 def check(

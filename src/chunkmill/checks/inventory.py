@@ -5,9 +5,11 @@ Consolidated metadata are compared with the documents that they copy.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,16 +23,19 @@ from chunkmill.errors import (
     UnknownCodec,
     UnsupportedFeature,
 )
-from chunkmill.formats.base import Format, parse_json
+from chunkmill.formats.base import Format, is_blank, parse_json
 from chunkmill.formats.registry import FORMATS
+from chunkmill.journal.lease import discard_jobs
 from chunkmill.journal.names import JOB_PREFIX, PLAN, TAG_PREFIX, run_tag
 from chunkmill.journal.records import Records
+from chunkmill.journal.recovery import clear_journal
 from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs
 from chunkmill.model.metadata import is_within, same_json
 from chunkmill.nodes import opening
-from chunkmill.nodes.documents import entry_names, fetch, format_of_store, may_have, node_keys, present
+from chunkmill.nodes.documents import entry_names, fetch, format_of_store, may_have, node_keys, present, put_back
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
+from chunkmill.stores import conflicts
 from chunkmill.stores.base import Store
 from chunkmill.stores.conflicts import PROBE_PREFIX
 from chunkmill.xarray.publication import UnfinishedAppend
@@ -149,19 +154,17 @@ class Inventory:
         The nodes.
     chunks
         For each array the coords of its stored keys, one row each.
-    stale
-        Groups whose consolidated metadata are stale.
     undocumented
         Paths of nodes that no group above them leads to, since folders in between have no document of a group.
     appends
         Path of a group -> array, chunk and store key of what its append, whose client has died, or which is running,
         has stored past the end of arrays.
-    dead_appends
-        The problem of each such append whose client has died.
-    missing
-        By store key, the documents that are in consolidated metadata alone.
     problems
         Problems found so far.
+    repairs
+        Functions that repair problems, and return false where they could not.
+    repaired
+        Problems that have been repaired.
     """
 
     store: Store
@@ -169,17 +172,21 @@ class Inventory:
     arrays: list[StoredArray] = field(default_factory=list)
     groups: list[StoredGroup] = field(default_factory=list)
     chunks: list[NDArray[np.int64]] = field(default_factory=list)
-    stale: list[StoredGroup] = field(default_factory=list)
     undocumented: list[str] = field(default_factory=list)
     appends: dict[str, list[tuple[str, tuple[int, ...], str]]] = field(default_factory=dict)
-    dead_appends: dict[str, Problem] = field(default_factory=dict)
-    missing: dict[str, bytes] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    repairs: dict[Problem, Callable[[], Any]] = field(default_factory=dict)
+    repaired: set[Problem] = field(default_factory=set)
 
     @property
     def nodes(self) -> list[StoredNode]:
         """Groups and arrays."""
         return [*self.groups, *self.arrays]
+
+    def report(self, problem: Problem, repair: Callable[[], Any]) -> None:
+        """Add a problem, and how it is repaired."""
+        self.problems.append(problem)
+        self.repairs[problem] = repair
 
     def add(self, node: StoredNode) -> None:
         """Add an array or a group; of a folder without a document only the nodes below it count."""
@@ -218,14 +225,24 @@ def take_inventory(store: Store, path: str = "") -> Inventory:
         if any(is_within(path, group.path) or path == group.path for path in marked):
             continue  # changed last by an append
         reason, missing = (None, {}) if key is None else staleness(group, key, listed)
-        for missed in sorted(missing.keys() - found.missing.keys()):
+        for missed in sorted(missing):
             reads = "consolidated metadata alone have it: readers that do not use those find no such node"
-            found.problems.append(Problem("metadata", missed.rpartition("/")[0], missed, reads))
-        found.missing.update(missing)
+            problem = Problem("metadata", missed.rpartition("/")[0], missed, reads)
+            if problem not in found.repairs:
+                found.report(problem, partial(put_back, store, missed, None, missing[missed]))
         if key is not None and reason:
-            found.stale.append(group)
-            found.problems.append(Problem("stale", group.path, key, reason))
+            found.report(Problem("stale", group.path, key, reason), partial(_consolidate, found, group))
     return found
+
+
+def _consolidate(found: Inventory, group: StoredGroup) -> bool:
+    """Write consolidated metadata again, unless they would lose a node that cannot be read."""
+    prefix = f"{group.path}/" if group.path else ""
+    left = [p for p in found.problems if p.kind in {"metadata", "unsupported"} and p not in found.repaired]
+    if any(problem.path.startswith(prefix) for problem in left):
+        return False
+    opening.consolidate(found.store, group)
+    return True
 
 
 def _top(found: Inventory) -> tuple[StoredNode | None, NodeNotFound | None]:
@@ -271,7 +288,17 @@ def _add_nodes(found: Inventory, top: StoredNode) -> None:
 def _report_document(found: Inventory, path: str, error: ChunkmillError) -> None:
     cannot = isinstance(error, (UnsupportedFeature, UnknownCodec))
     key = str(getattr(error, "key", "")) or path
-    found.problems.append(Problem("unsupported" if cannot else "metadata", path, key, str(error)))
+    problem = Problem("unsupported" if cannot else "metadata", path, key, str(error))
+    found.report(problem, partial(_delete_blank, found.store, key))
+
+
+def _delete_blank(store: Store, key: str) -> bool:
+    """Delete a document that a crash of the machine has left empty."""
+    value = store.get(key)
+    if value is None or not is_blank(value):
+        return False
+    conflicts.update(store, key, lambda value: None if is_blank(value or b"") else value)
+    return True
 
 
 def _listed(store: Store, found: Inventory, top: StoredNode | None) -> Iterator[str]:
@@ -417,8 +444,19 @@ def _unfinished(found: Inventory) -> list[UnfinishedJob]:
         if is_within(job.path, found.path) or job.is_damaged:
             jobs.append(job)
             if job.is_running or not job.scope:
-                found.problems.append(job_problem(found.store, job))
+                problem = job_problem(found.store, job)
+                found.problems.append(problem)
+                if problem.kind == "leftover" and not job.scope:
+                    found.repairs[problem] = partial(_discard, found.store, job.key)
     return jobs
+
+
+def _discard(store: Store, key: str) -> bool:
+    """Delete the journal of a dead job, if it is still dead: a check may take hours."""
+    jobs = [job for job in unfinished_jobs(store) if job.key == key and not job.is_running]
+    dead = [job for job in jobs if job_problem(store, job).kind == "leftover"]
+    discard_jobs(store, dead)
+    return bool(dead)
 
 
 def job_problem(store: Store, job: UnfinishedJob) -> Problem:
@@ -467,16 +505,22 @@ def _dead_appends(found: Inventory, jobs: Iterable[UnfinishedJob]) -> Collection
         arrays = ", ".join(map(repr, sorted(append.shapes)[:_MAX_APPENDED]))
         reason = f"an append along {append.dim!r} to {arrays} was interrupted while it became visible: repeat it"
         more = ", or repair this" * bool(append.after)
-        found.dead_appends[path] = Problem("unfinished", path, keys[path], reason + more)
+        found.report(Problem("unfinished", path, keys[path], reason + more), partial(_end_append, found, path))
     for path in dead.keys() - marked.keys():
         past = found.appends[path]
         n_keys, n_arrays = len(past), len({array for array, *_ in past})
         reason = f"{dead[path].job}, begun {dead[path].began}, was interrupted before its elements became visible: "
         reason += f"{n_keys:,} store keys of {n_arrays} arrays are past their ends; the same append writes them again"
         key = f"{dead[path].key.rpartition('/')[0]}/"
-        found.dead_appends[path] = Problem("leftover", path, key, f"{reason}, and repair removes them")
-    found.problems.extend(found.dead_appends.values())
+        problem = Problem("leftover", path, key, f"{reason}, and repair removes them")
+        found.report(problem, partial(_end_append, found, path))
     return marked
+
+
+def _end_append(found: Inventory, path: str) -> bool:
+    from chunkmill.xarray.reservation import end_dead_append  # noqa: PLC0415 - xarray is slow to import
+
+    return end_dead_append(found.store, path, found.appends[path])
 
 
 _MAX_APPENDED = 5  # arrays named in one reason
@@ -484,20 +528,28 @@ _MAX_APPENDED = 5  # arrays named in one reason
 
 def _leftovers(found: Inventory, proofs: Collection[str]) -> None:
     """Find files of writers and jobs that are over; unfinished jobs know by `proofs` that all is in place."""
-    store, problems = found.store, found.problems
-    reason = "a partial file of a writer that died"
-    partial = store.sweep(f"{found.path}/" if found.path else "", remove=False)
-    problems.extend(Problem("leftover", "", key, reason) for key in partial)
-    if found.path:
-        return
-    for name in store.list_dir(""):
-        if name in proofs:
-            continue
-        if name.startswith(TAG_PREFIX):
-            problems.append(Problem("leftover", "", name, "the commit proof of a job that replaced what was here"))
+    store = found.store
+
+    def leftover(key: str, reason: str, repair: Callable[[], Any]) -> None:
+        found.report(Problem("leftover", "", key, reason), repair)
+
+    for key in store.sweep(f"{found.path}/" if found.path else "", remove=False):
+        above = key.rpartition("/")[0]
+        prefix, is_outside = ("", above == "..") if above in {"", ".."} else (f"{above}/", False)
+        leftover(key, "a partial file of a writer that died", partial(store.sweep, prefix, recursive=is_outside))
+    for name in () if found.path else store.list_dir(""):
+        remove = partial(store.delete_prefix if name.endswith("/") else store.delete, name)
+        if name.startswith(TAG_PREFIX) and name not in proofs:
+            leftover(name, "the commit proof of a job that replaced what was here", partial(_delete_proof, store, name))
         elif name.startswith(PROBE_PREFIX):
-            problems.append(Problem("leftover", "", name, "a probe that a job's workers wrote"))
+            leftover(name, "a probe that a job's workers wrote", remove)
         elif name.startswith(JOB_PREFIX) and not name.endswith("/"):
-            problems.append(Problem("leftover", "", name, "a link, or a file, where a job keeps its records"))
+            leftover(name, "a link, or a file, where a job keeps its records", remove)
         elif name.startswith(JOB_PREFIX) and store.get(f"{name}{PLAN}") is None:
-            problems.append(Problem("leftover", "", name, "records of a job without a plan"))
+            # unless a job has begun there since
+            leftover(name, "records of a job without a plan", partial(clear_journal, store, name))
+
+
+def _delete_proof(store: Store, key: str) -> None:
+    if key not in {run_tag(job.run) for job in unfinished_jobs(store)}:
+        store.delete(key)

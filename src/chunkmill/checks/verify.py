@@ -268,28 +268,17 @@ def _compare_documents(path: str, a: StoredNode | None, b: StoredNode | None) ->
         return
     is_computed = any(isinstance(each, StoredArray) and isinstance(each.store, ComputedStore) for each in (a, b))
     if isinstance(a, StoredArray) and isinstance(b, StoredArray):
-        for kind, first, second in (
-            ("shape", a.shape, b.shape),
-            ("dtype", a.dtype, b.dtype),
-            ("dimension names", a.dimension_names, b.dimension_names),
-        ):
-            if first != second and not (is_computed and kind == "dimension names" and None in {first, second}):
-                yield Difference(path, kind, f"{kind} differs: {first} and {second}")
+        for kind in ("shape", "dtype", "dimension names"):
+            one, other = (getattr(each, kind.replace(" ", "_")) for each in (a, b))
+            if one != other and not (is_computed and kind == "dimension names" and None in {one, other}):
+                yield Difference(path, kind, f"{kind} differs: {one} and {other}")
     if is_computed:  # what is computed has no attributes
         return
-    first_attributes, second_attributes = _own_attributes(a, b), _own_attributes(b, a)
-    for name in sorted(first_attributes.keys() | second_attributes.keys()):
-        first, second = first_attributes.get(name, _ABSENT), second_attributes.get(name, _ABSENT)
-        if not same_json(first, second):
-            yield Difference(path, "attributes", f"attribute {name!r} differs: {first!r:.80} and {second!r:.80}")
-
-
-class _Absent:
-    def __repr__(self) -> str:
-        return "absent"
-
-
-_ABSENT = _Absent()
+    first, second = _own_attributes(a, b), _own_attributes(b, a)
+    for name in sorted(first.keys() | second.keys()):
+        if name not in first or name not in second or not same_json(first[name], second[name]):
+            shown = (f"{each[name]!r:.80}" if name in each else "absent" for each in (first, second))
+            yield Difference(path, "attributes", f"attribute {name!r} differs: {' and '.join(shown)}")
 
 
 def _own_attributes(node: StoredNode, other: StoredNode) -> dict[str, Any]:
@@ -416,12 +405,9 @@ def _list_both(a: StoredArray, b: StoredArray) -> list[tuple[Numbers, ChunkGrid]
     """Return the numbers of the chunks of both, and their grids; ``None`` where every one is to be asked for."""
     if "error" in {a.read_missing, b.read_missing}:  # each absent chunk is an error of its own
         return None
-    listed = []
-    for array in (a, b):
-        if (found := list_chunks_if_sparse(array)) is None:
-            return None
-        listed.append(found)
-    return listed
+    first = list_chunks_if_sparse(a)
+    second = None if first is None else list_chunks_if_sparse(b)
+    return None if first is None or second is None else [first, second]
 
 
 def _blocks(a: StoredArray, b: StoredArray, worker: Worker) -> ChunkGrid:

@@ -12,7 +12,6 @@ from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.formats.references.parquet import ParquetReferences
 from chunkmill.journal import heartbeat
 from chunkmill.nodes.reference_sets import open_reference_store
-from chunkmill.references import files
 from chunkmill.references.files import SetFile, in_memory
 from chunkmill.stores.memory import MemoryStore
 
