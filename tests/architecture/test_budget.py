@@ -24,7 +24,7 @@ MOST = {  # room: (code lines, files that hold code)
     "references": (926, 4),
     "runtime": (1718, 10),
     "scans": (1497, 7),
-    "stores": (5198, 21),
+    "stores": (5123, 21),
     "transforms": (1365, 5),
     "xarray": (1996, 9),
     "zarr_python": (270, 2),

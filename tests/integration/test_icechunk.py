@@ -293,12 +293,3 @@ def test_what_icechunk_does_not_hold_is_refused(place, options):
     with pytest.raises((StoreError, cm.errors.UnsupportedFeature)):
         cm.to_store(X, place.url, "a", **options)
     assert len(place.messages()) == 1
-
-
-def test_the_journal_may_be_elsewhere(place, tmp_path):
-    cm.to_store(X, tmp_path / "x.zarr", "a", chunks=(3, 4))
-    options = {"journal": tmp_path / "jobs"}
-    cm.convert(cm.open_group(tmp_path / "x.zarr"), place.url, format="zarr3", storage_options=options)
-    assert cm.verify(tmp_path / "x.zarr", place.url).equal
-    assert not [each for each in (tmp_path / "jobs").rglob("*") if each.is_file()]
-    assert not (tmp_path / "repository.chunkmill").exists()

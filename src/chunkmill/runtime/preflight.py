@@ -89,7 +89,9 @@ def describe_needs(
             if (value := array.store.get(key)) is not None:
                 reads.append((array.store, key, sha256(value).hexdigest()))
                 break
-    written = {store.url: store for store in (*(array.store for array in targets), *writes)}
+    # what a task writes in a transaction comes back with it
+    stores = (store for store in (*(array.store for array in targets), *writes) if not store.has_transactions)
+    written = {store.url: store for store in stores}
     return Needs(job, _versions(), tuple(kinds.values()), tuple(reads), tuple(written.values()))
 
 

@@ -230,6 +230,10 @@ class Store(ABC):
         """
         return self
 
+    def beside(self) -> Store:
+        """Return the store for intermediate files of jobs that write here."""
+        return self
+
     # --- reading
 
     def get_writable(self, key: str, byte_range: ByteRange | None = None) -> bytes | NDArray[np.uint8] | None:

@@ -10,14 +10,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from hashlib import sha256
 from importlib import import_module
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import Store
@@ -60,20 +58,19 @@ def store_of_icechunk(
     place
         An ``icechunk.Repository``, or an ``icechunk.Session``.
     storage_options
-        ``journal`` and ``commit_message``, as of `store_of_repository`.
+        ``commit_message``, as of `store_of_repository`.
     opens
-        Opens the store of the journal.
+        Opens the store for intermediate files.
     """
     options = dict(storage_options or {})
     if not hasattr(place, "readonly_session"):
         name = f"icechunk:session-{place.snapshot_id}"
         kind = "branch" if place.branch is not None else "snapshot"
-        return IcechunkStore(Place(name, kind=kind, **_journal(opens, options, None, str(place.branch), place)), place)
+        return IcechunkStore(Place(name, kind=kind), place)
     folder = re.search(r"\bpath[:=] *([^\n)]+)", repr(place.storage))
     url = f"icechunk:repository-{id(place):x}" if folder is None else f"file://{folder[1]}"
-    journal = _journal(opens, options, None if folder is None else folder[1], "main", place)
-    place = Place(f"{url}|icechunk://branch.main/", place, message=options.get(_MESSAGE), **journal)
-    return IcechunkStore(place)
+    beside = None if folder is None else _beside(opens, folder[1], {})
+    return IcechunkStore(Place(f"{url}|icechunk://branch.main/", place, message=options.get(_MESSAGE), beside=beside))
 
 
 def store_of_repository(
@@ -90,11 +87,11 @@ def store_of_repository(
     pipeline
         With the version as `icechunk`.
     storage_options
-        ``authorize_virtual_chunk_access`` and ``config`` as in ``icechunk.Repository.open``; ``journal``: a url where
-        jobs keep a journal, instead of next to the repository; ``commit_message``. The others are arguments of
-        Icechunk's storage, or s3fs's names of credentials, ``endpoint_url`` and ``client_kwargs``.
+        ``authorize_virtual_chunk_access`` and ``config`` as in ``icechunk.Repository.open``; ``commit_message``. The
+        others are arguments of Icechunk's storage, or s3fs's names of credentials, ``endpoint_url`` and
+        ``client_kwargs``.
     opens
-        Opens the store of the journal.
+        Opens the store for intermediate files.
     creates
         Make the repository at the first write, where there is none.
 
@@ -110,10 +107,10 @@ def store_of_repository(
         raise StoreError(url=pipeline.url, key="", reason=reason) from error
     options = dict(storage_options or {})
     kind, name = pipeline.icechunk or ("branch", "main")
-    journal = _journal(opens, options, pipeline.url, name)
     message = options.pop(_MESSAGE, None)
     opening = {name: options.pop(name) for name in (_CONTAINERS, "config") if name in options}
-    place = Place(pipeline.store_url, kind=kind, name=name, message=message, **journal)
+    beside = _beside(opens, pipeline.url, options)
+    place = Place(pipeline.store_url, kind=kind, name=name, message=message, beside=beside)
     try:
         storage = _storage(icechunk, pipeline.url, options)
         if creates and (kind, name) == ("branch", "main") and not icechunk.Repository.exists(storage):
@@ -124,25 +121,10 @@ def store_of_repository(
         raise StoreError(url=pipeline.url, key="", reason=reason) from error
 
 
-def _journal(
-    opens: OpensStore, options: dict[str, Any], url: str | None, branch: str, place: Any = None
-) -> dict[str, Any]:
-    """Return where jobs keep their keys, as members of a `Place`: as `options` say, or next to the repository.
-
-    Where that is not known, in a folder for temporary files, which processes of other machines do not reach.
-    """
-    branch = quote(branch, safe="")
-    if (chosen := options.pop("journal", None)) is not None:
-        named = sha256(f"{url or id(place)}".encode()).hexdigest()[:8]
-        return {"journal": partial(opens, chosen), "prefix": f"icechunk-{named}/{branch}/"}
-    if url is None:
-        prefix = f"chunkmill-icechunk-{os.getpid()}-{id(place):x}/"
-        return {"journal": partial(opens, tempfile.gettempdir()), "prefix": prefix}
-    above, _, name = url.rstrip("/").rpartition("/")
-    if above.endswith(":/"):  # all of a bucket
-        above, name = url, ""
-    others = {each: value for each, value in options.items() if each not in {_CONTAINERS, "config", _MESSAGE}}
-    return {"journal": partial(opens, above or "/", others), "prefix": f"{name}.chunkmill/{branch}/"}
+def _beside(opens: OpensStore, url: str, options: Mapping[str, Any]) -> Callable[[], Store]:
+    """Return what opens the store in which a repository is: for intermediate files, which are no keys of Zarr."""
+    above = url.rstrip("/").rpartition("/")[0]
+    return partial(opens, (url if above.endswith(":/") else above) or "/", dict(options))  # or all of a bucket
 
 
 def _storage(icechunk: Any, url: str, options: dict[str, Any]) -> Any:

@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import Changes, Store
+from chunkmill.stores.memory import MemoryStore
 
 __all__ = ["FORK", "LIVE", "Place", "SessionChanges", "TaskFork", "Transaction", "commit", "fork_of", "packed"]
 __all__ += ["writable_session_of"]
@@ -69,10 +70,8 @@ class Place:
         ``"branch"``, ``"tag"`` or ``"snapshot"``, and its name; only a branch is written to.
     message
         Of the commits; each job has its own when ``None``.
-    journal
-        Opens the store of what jobs keep of themselves.
-    prefix
-        Start of their keys there.
+    beside
+        Opens the store for intermediate files of jobs; the folder for temporary files when ``None``.
     create
         Makes the repository, at the first write.
     """
@@ -82,8 +81,7 @@ class Place:
     kind: str = "branch"
     name: str = "main"
     message: str | None = None
-    journal: Callable[[], Store] | None = None
-    prefix: str = ""
+    beside: Callable[[], Store] | None = None
     create: Callable[[], Any] | None = None
 
     def read(self) -> Any:
@@ -136,6 +134,8 @@ class Transaction:
         The session, packed, as tasks fork it: with what was declared, and few chunks.
     whole
         The same with all chunks, which tasks read.
+    journal
+        What jobs keep of themselves.
     """
 
     place: Place
@@ -148,6 +148,7 @@ class Transaction:
     base: bytes | None = None
     whole: bytes | None = None
     depth: int = 0
+    journal: MemoryStore = field(default_factory=MemoryStore)
 
     def __post_init__(self) -> None:
         self.lock, self.own = threading.RLock(), threading.RLock()

@@ -1,9 +1,9 @@
 """Store over a repository of Icechunk, or a session of one: what is written becomes one commit.
 
-Keys of Zarr v3 are the session's. Keys of jobs, which Icechunk refuses, are stored in another place, next to the
-repository. In a transaction all that this process writes goes to one session; tasks write to forks of it, each its own,
-and what they have written is merged before the commit. Not here: how sessions are forked and committed
-(`chunkmill.stores.icechunk_session`), urls and credentials (`chunkmill.stores.icechunk`).
+Keys of Zarr v3 are the session's. Keys of jobs, which Icechunk refuses, stay in memory: a job that was killed has
+changed nothing, and begins again (P7). In a transaction all that this process writes goes to one session; tasks write
+to forks of it, each its own, and what they have written is merged before the commit. Not here: how sessions are forked
+and committed (`chunkmill.stores.icechunk_session`), urls and credentials (`chunkmill.stores.icechunk`).
 Checked against: icechunk 1.1.21 and 2.3.0.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -22,6 +23,7 @@ from chunkmill.errors import StoreError
 from chunkmill.stores import icechunk_session as sessions
 from chunkmill.stores.base import ByteRange, ByteSpan, Store, check_key, check_prefix
 from chunkmill.stores.icechunk_session import FORK, LIVE, Place, SessionChanges, TaskFork, Transaction
+from chunkmill.stores.local import LocalStore
 from chunkmill.stores.zarr_python import ZarrPythonStore
 
 __all__ = ["IcechunkStore"]
@@ -46,7 +48,7 @@ class IcechunkStore(ZarrPythonStore):
         An ``icechunk.Session``, of which the place is only named.
     """
 
-    has_folders = has_transactions = can_refer = can_sync = True
+    has_transactions = can_refer = True
 
     def __init__(self, place: Place, session: Any = None) -> None:
         is_callers = session is not None
@@ -58,11 +60,10 @@ class IcechunkStore(ZarrPythonStore):
         self.url = shared.url
         self.is_remote = self.can_list = True
         self._is_memory = self._is_elsewhere = False
-        self._journal: Store | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         shared = self._shared
-        state: dict[str, Any] = {"token": shared.token, "callers": shared.is_callers}
+        state: dict[str, Any] = {"token": shared.token, "callers": shared.is_callers, "journal": shared.journal}
         state["place"] = replace(shared.place, repository=None, create=None) if shared.is_callers else shared.place
         if shared.is_fork or shared.is_open:
             base, whole = (shared.base, shared.whole) if shared.is_fork else shared.packed()
@@ -75,10 +76,13 @@ class IcechunkStore(ZarrPythonStore):
             self._set(live)  # in the process that it comes from
             return
         if "session" in state:
-            self._set(Transaction(state["place"], state["session"], is_callers=state["callers"]))
+            shared = Transaction(state["place"], state["session"], is_callers=state["callers"])
+            shared.journal = state["journal"]
+            self._set(shared)
             return
         shared = Transaction(state["place"], sessions.fork_of(state["whole"]), is_fork=True, token=state["token"])
         shared.base, shared.whole, shared.seen = state["base"], state["whole"], state["seen"]
+        shared.journal = state["journal"]
         self._set(shared)
 
     def __repr__(self) -> str:
@@ -214,7 +218,7 @@ class IcechunkStore(ZarrPythonStore):
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it."""
         if key.startswith(_OWN):
-            return self._side.get(self._at(key), byte_range)
+            return self._shared.journal.get(key, byte_range)
         return None if self._shared.store is None else super().get(key, byte_range)
 
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
@@ -223,19 +227,18 @@ class IcechunkStore(ZarrPythonStore):
         own = [span for span in wanted if span is not None and span.key.startswith(_OWN)]
         if not own:
             return (None for _ in wanted) if self._shared.store is None else super().get_many(wanted)
-        found = self._side.get_many(ByteSpan(self._at(span.key), span.byte_range) for span in own)
-        values = dict(zip(own, found, strict=True))
+        values = dict(zip(own, self._shared.journal.get_many(own), strict=True))
         rest = super().get_many(None if span in values else span for span in wanted)
         return (values.get(span, value) if span else None for span, value in zip(wanted, rest, strict=True))
 
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
         """Return a value and a digest of it."""
-        return self._side.get_versioned(self._at(key)) if key.startswith(_OWN) else super().get_versioned(key)
+        return self._shared.journal.get_versioned(key) if key.startswith(_OWN) else super().get_versioned(key)
 
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes."""
         if key.startswith(_OWN):
-            return self._side.size(self._at(key))
+            return self._shared.journal.size(key)
         if _ZARR_3_KEY.fullmatch(check_key(key)) is None or self._shared.store is None:
             return None
         if key in self._shared.seen:
@@ -246,7 +249,7 @@ class IcechunkStore(ZarrPythonStore):
     def list_prefix(self, prefix: str) -> Iterator[str]:
         """Yield every key that starts with `prefix`; those of jobs only where they are asked for."""
         if check_prefix(prefix).startswith(_OWN):
-            yield from (key.removeprefix(self._at("")) for key in self._side.list_prefix(self._at(prefix)))
+            yield from self._shared.journal.list_prefix(prefix)
         elif self._shared.store is not None:
             seen = self._shared.seen
             yield from (key for key in self._listed(prefix) if key not in seen or seen[key] is not None)
@@ -266,9 +269,8 @@ class IcechunkStore(ZarrPythonStore):
     def list_dir(self, prefix: str) -> list[str]:
         """Return the sorted names directly below `prefix`."""
         if check_prefix(prefix).startswith(_OWN):
-            return self._side.list_dir(self._at(prefix))
-        place = self._shared.place
-        own = [] if prefix or place.kind != "branch" or place.journal is None else self._side.list_dir(self._at(""))
+            return self._shared.journal.list_dir(prefix)
+        own = [] if prefix else self._shared.journal.list_dir("")
         if self._shared.store is None:
             return own
         names = super().list_dir(prefix)
@@ -281,37 +283,29 @@ class IcechunkStore(ZarrPythonStore):
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Store a value."""
         if check_key(key).startswith(_OWN):
-            self._side.set(self._at(key), value)
+            self._shared.journal.set(key, value)
             return
         self._check_zarr(key)
         self._change(key, lambda: self._put(key, value))
 
-    def set_parts(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Store the joined parts."""
-        if check_key(key).startswith(_OWN):
-            self._side.set_parts(self._at(key), parts)
-        else:
-            self.set(key, b"".join(parts))
-
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store `value`, or delete, if the value there has the digest `version`; atomic in this process."""
         if key.startswith(_OWN):
-            return self._side.set_if(self._at(key), value, version)
+            return self._shared.journal.set_if(key, value, version)
         with self._shared.lock:
             return super().set_if(key, value, version)
 
     def delete(self, key: str) -> None:
         """Delete a key."""
         if check_key(key).startswith(_OWN):
-            self._side.delete(self._at(key))
+            self._shared.journal.delete(key)
         elif _ZARR_3_KEY.fullmatch(key) is not None:
             self._change(key, lambda: self._remove(key))
 
     def delete_prefix(self, prefix: str) -> None:
         """Delete every key that starts with `prefix`."""
         if check_prefix(prefix).startswith(_OWN):
-            self._side.delete_prefix(self._at(prefix))
-            self.remove_folder("")
+            self._shared.journal.delete_prefix(prefix)
             return
         if self._shared.store is None or next(self.list_prefix(prefix), None) is None:
             return
@@ -403,36 +397,10 @@ class IcechunkStore(ZarrPythonStore):
 
         self._change(path, write)
 
-    # --- the keys of jobs
-
-    @property
-    def _side(self) -> Store:
-        if self._journal is None:
-            if (opened := self._shared.place.journal) is None:
-                reason = "nothing says where jobs may keep a journal: give storage_options={'journal': url}"
-                raise StoreError(url=self.url, key="", reason=reason)
-            self._journal = opened()
-        return self._journal
-
-    def _at(self, key: str) -> str:
-        return self._shared.place.prefix + key
-
-    def remove_folder(self, prefix: str) -> bool:
-        """Remove the folder of a job's keys if nothing is in it, and that of all jobs."""
-        if not prefix or prefix.startswith(_OWN):
-            folders = self._at(prefix).strip("/").split("/")
-            return all(self._side.remove_folder("/".join(folders[:n]) + "/") for n in range(len(folders), 0, -1))
-        return True
-
-    def sweep(self, prefix: str = "", *, remove: bool = True, recursive: bool = True) -> list[str]:
-        """Remove the partial files of killed writers among the keys of jobs."""
-        is_own = not prefix or prefix.startswith(_OWN)
-        found = self._side.sweep(self._at(prefix), remove=remove, recursive=recursive) if is_own else []
-        return [key.removeprefix(self._at("")) for key in found]
-
-    def sync(self) -> None:
-        """Make the keys of jobs survive a crash; Icechunk has written the rest."""
-        self._side.sync()
+    def beside(self) -> Store:
+        """Return the folder, or bucket, of the repository; the folder for temporary files where it is not known."""
+        opens = self._shared.place.beside
+        return LocalStore(tempfile.gettempdir()) if opens is None else opens()
 
 
 _ONLY_ZARR_3 = (

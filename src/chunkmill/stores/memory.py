@@ -1,36 +1,134 @@
-"""Store in the memory of one process."""
+"""Stores in the memory of one process: `MemoryStore`, and `MappingStore` over a dictionary of the caller's.
+
+Both pickle by content: the other process gets a copy, to read from. Its changes would not come back, so that writing to
+it raises `StoreError`. Use files to share values among processes, and ``memory://`` to share by url within a process.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
 import uuid
+from abc import abstractmethod
 from collections.abc import Iterator, MutableMapping
 from hashlib import sha256
 from typing import Any
 from weakref import WeakValueDictionary
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import (
-    OTHER_MEMORY,
-    ByteRange,
-    Store,
-    check_key,
-    check_prefix,
-)
+from chunkmill.stores.base import OTHER_MEMORY, ByteRange, Store, check_key, check_prefix
 
-__all__ = [
-    "MappingStore",
-    "MemoryStore",
-]
+__all__ = ["MappingStore", "MemoryStore"]
 
 
-class MemoryStore(Store):
+class _InMemory(Store):
+    """A dictionary by store key, of entries that hold values."""
+
+    is_remote = False
+    compares_versions = True
+
+    def __init__(self, values: MutableMapping[str, Any], url: str) -> None:
+        self._values = values
+        self.url = url
+        self._is_copy = False
+        self._n_writes = 0
+        self._lock = _lock_of(values)
+
+    @abstractmethod
+    def _bytes_of(self, entry: Any) -> bytes: ...
+
+    @abstractmethod
+    def _version_of(self, entry: Any) -> str: ...
+
+    @abstractmethod
+    def _entry_of(self, value: bytes) -> Any: ...
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            state = self.__dict__ | {"_values": dict(self._values), "_home": os.getpid()}
+        del state["_lock"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state["_is_copy"] |= state.pop("_home") != os.getpid()
+        self.__dict__.update(state)
+        self._lock = _lock_of(self._values)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self._values)} keys>"
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return a value, or a range of it."""
+        entry = self._values.get(check_key(key))
+        return None if entry is None else self.cut(key, self._bytes_of(entry), byte_range)
+
+    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
+        """Return a value and its version."""
+        entry = self._values.get(check_key(key))
+        return (None, None) if entry is None else (self._bytes_of(entry), self._version_of(entry))
+
+    def size(self, key: str) -> int | None:
+        """Return the size of a value in bytes."""
+        value = self.get(key)
+        return None if value is None else len(value)
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Store a copy of a value."""
+        self._check_home(key)
+        value = bytes(value)
+        with self._lock:
+            self._put(key, value)
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        """Store `value`, or delete, if the key still has `version`."""
+        self._check_home(key)
+        value = None if value is None else bytes(value)
+        with self._lock:
+            entry = self._values.get(key)
+            if (None if entry is None else self._version_of(entry)) != version:
+                return False
+            self._put(key, value)
+            return True
+
+    def delete(self, key: str) -> None:
+        """Delete a key."""
+        self._check_home(key)
+        with self._lock:
+            self._put(key, None)
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Delete every key that starts with `prefix`."""
+        with self._lock:
+            for key in self._keys(prefix):
+                self._check_home(key)
+                self._put(key, None)
+
+    def list_prefix(self, prefix: str) -> Iterator[str]:
+        """Yield the keys that start with `prefix`, as they are at the first of them."""
+        with self._lock:
+            keys = self._keys(prefix)
+        yield from keys
+
+    def _put(self, key: str, value: bytes | None) -> None:
+        self._n_writes += 1
+        if value is None:
+            self._values.pop(key, None)
+        else:
+            self._values[key] = self._entry_of(value)
+
+    def _check_home(self, key: str) -> None:
+        """Refuse to change what another process will never see."""
+        check_key(key)
+        if self._is_copy:
+            raise StoreError(url=self.url, key=key, reason=OTHER_MEMORY)
+
+    def _keys(self, prefix: str) -> list[str]:
+        check_prefix(prefix)
+        return [key for key in self._values if key.startswith(prefix)]
+
+
+class MemoryStore(_InMemory):
     """Values in memory, private to this instance, safe among threads.
-
-    It pickles by content: the other process gets a copy, to read from; its changes would not come back, so that writing
-    to it raises `StoreError`. Use files to share values among processes, and ``memory://`` to
-    share by url within a process.
 
     Examples
     --------
@@ -43,101 +141,31 @@ class MemoryStore(Store):
     (True, False)
     """
 
-    is_remote = False
-    compares_versions = True
-    has_versions = True
+    has_versions = True  # numbers of writes
 
     def __init__(self) -> None:
-        self._name = uuid.uuid4().hex
-        self.url = f"memory-store://{self._name}"
-        self._values: dict[str, tuple[bytes, int]] = {}
-        self._n_writes = 0
-        self._lock = threading.Lock()
-        self._is_copy = False
-
-    def __getstate__(self) -> dict[str, Any]:
-        with self._lock:
-            state = self.__dict__ | {"_values": dict(self._values), "_home": os.getpid()}
-        del state["_lock"]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        moved = state.pop("_home") != os.getpid()
-        self.__dict__.update(state)
-        self._is_copy |= moved
-        self._lock = threading.Lock()
-
-    def __repr__(self) -> str:
-        return f"<MemoryStore {self._name[:8]}, {len(self._values)} keys>"
+        super().__init__({}, f"memory-store://{uuid.uuid4().hex}")
 
     def __dask_tokenize__(self) -> tuple[str, str, int]:
-        return "chunkmill.MemoryStore", self._name, self._n_writes
+        return "chunkmill.MemoryStore", self.url, self._n_writes
 
-    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        """Return a value, or a range of it."""
-        value, _ = self._values.get(check_key(key), (None, 0))
-        return None if value is None else self.cut(key, value, byte_range)
+    def _bytes_of(self, entry: tuple[bytes, int]) -> bytes:
+        return entry[0]
 
-    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """Store a copy of a value."""
-        self._check_home(key)
-        value = bytes(value)
-        with self._lock:
-            self._n_writes += 1
-            self._values[key] = value, self._n_writes
+    def _version_of(self, entry: tuple[bytes, int]) -> str:
+        return str(entry[1])
 
-    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
-        """Return a value and the number of the write that stored it."""
-        if (entry := self._values.get(check_key(key))) is None:
-            return None, None
-        return entry[0], str(entry[1])
+    def _entry_of(self, value: bytes) -> tuple[bytes, int]:
+        return value, self._n_writes
 
-    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
-        """Store `value`, or delete, if the key still has `version`."""
-        self._check_home(key)
-        value = None if value is None else bytes(value)
-        with self._lock:
-            entry = self._values.get(key)
-            if (None if entry is None else str(entry[1])) != version:
-                return False
-            self._n_writes += 1
-            if value is None:
-                self._values.pop(key, None)
-            else:
-                self._values[key] = value, self._n_writes
-            return True
-
-    def size(self, key: str) -> int | None:
-        """Return the size of a value in bytes."""
-        entry = self._values.get(check_key(key))
-        return None if entry is None else len(entry[0])
-
-    def delete(self, key: str) -> None:
-        """Delete a key."""
-        self._check_home(key)
-        with self._lock:
-            self._n_writes += 1
-            self._values.pop(key, None)
-
-    def delete_prefix(self, prefix: str) -> None:
-        """Delete every key that starts with `prefix`."""
-        with self._lock:
-            self._n_writes += 1
-            for key in self._keys(prefix):
-                del self._values[key]
-
-    def stage(self, prefix: str) -> MemoryStore:  # noqa: ARG002 - the signature of the capability
+    def stage(self, prefix: str) -> MemoryStore:  # noqa: ARG002
         """Return a store for what is to replace all below `prefix` (see `swap_in`)."""
         return MemoryStore()
 
     def swap_in(self, prefix: str, staged: MemoryStore) -> None:
         """Replace all below `prefix` by what `staged` holds, at once."""
         with self._lock:
-            for key in self._keys(prefix):
-                del self._values[key]
-            for key, (value, _) in staged._values.items():
-                self._n_writes += 1
-                self._values[prefix + key] = value, self._n_writes
+            self._move(prefix, {key: value for key, (value, _) in staged._values.items()})
 
     def can_rename(self, prefix: str) -> bool:  # noqa: ARG002
         """Return true."""
@@ -151,43 +179,25 @@ class MemoryStore(Store):
         """Replace all below `prefix` by what is below `staged`, the key `proof` included; once."""
         self._check_home(prefix + proof)
         with self._lock:
-            new = {key[len(staged) :]: self._values[key] for key in self._keys(staged)}
+            new = {key[len(staged) :]: self._values[key][0] for key in self._keys(staged)}
             is_done = prefix + proof in self._values
-            if not is_done and (proof not in new or not new[proof][0]):
+            if not is_done and not new.get(proof):
                 reason = "there is nothing to put in place: others have ended this"
                 raise StoreError(url=self.url, key=staged, reason=reason)
-            for key in self._keys(staged) if is_done else {*self._keys(staged), *self._keys(prefix)}:
-                del self._values[key]
-            if is_done:
-                return
-            for key, (value, _) in new.items():
-                self._n_writes += 1
-                self._values[prefix + key] = value, self._n_writes
+            for name in new:
+                self._put(staged + name, None)
+            if not is_done:
+                self._move(prefix, new)
 
-    def list_prefix(self, prefix: str) -> Iterator[str]:
-        """Yield the keys that start with `prefix` as they are at the first of them."""
-        with self._lock:
-            keys = self._keys(prefix)
-        yield from keys
-
-    def _check_home(self, key: str) -> None:
-        """Refuse to change what another process will never see."""
-        check_key(key)
-        if self._is_copy:
-            raise StoreError(url=self.url, key=key, reason=OTHER_MEMORY)
-
-    def _keys(self, prefix: str) -> list[str]:
-        check_prefix(prefix)
-        return [key for key in self._values if key.startswith(prefix)]
+    def _move(self, prefix: str, new: dict[str, bytes]) -> None:
+        for key in self._keys(prefix):
+            self._put(key, None)
+        for name, value in new.items():
+            self._put(prefix + name, value)
 
 
-# --- Store over a dictionary of the caller's: ``{store key: bytes}``, as zarr-python takes one
-
-
-class MappingStore(Store):
-    """Values of a dictionary; the dictionary is changed by what is written.
-
-    It pickles by content: the other process gets a copy to read from, and refuses to write.
+class MappingStore(_InMemory):
+    """Values of a dictionary, ``{store key: bytes}`` as zarr-python takes one, which is changed by what is written.
 
     Examples
     --------
@@ -198,92 +208,22 @@ class MappingStore(Store):
     ({'a/zarr.json': b'{}'}, ['a/'])
     """
 
-    is_remote = False
-    compares_versions = True
-
     def __init__(self, values: MutableMapping[str, Any]) -> None:
-        self.values = values
-        self.url = f"dict://{id(values):x}"
-        self._is_copy = False
-        self._lock = _lock_of(values)
+        super().__init__(values, f"dict://{id(values):x}")
 
     def __getstate__(self) -> dict[str, Any]:
-        with self._lock:
-            values = {key: _as_bytes(value) for key, value in self.values.items()}
-        return {"values": values, "url": self.url, "_is_copy": self._is_copy, "_home": os.getpid()}
+        state = super().__getstate__()
+        return state | {"_values": {key: self._bytes_of(entry) for key, entry in state["_values"].items()}}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        state["_is_copy"] |= state.pop("_home") != os.getpid()
-        self.__dict__.update(state)
-        self._lock = _lock_of(self.values)
+    def _bytes_of(self, entry: Any) -> bytes:
+        return bytes(entry.to_bytes()) if hasattr(entry, "to_bytes") else bytes(entry)
 
-    def __repr__(self) -> str:
-        return f"<MappingStore of {len(self.values)} keys>"
+    def _version_of(self, entry: Any) -> str:
+        return sha256(self._bytes_of(entry)).hexdigest()
 
-    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        """Return a value, or a range of it."""
-        found = self.values.get(check_key(key))
-        return None if found is None else self.cut(key, _as_bytes(found), byte_range)
-
-    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
-        """Return a value and a digest of it."""
-        value = self.get(key)
-        return value, None if value is None else sha256(value).hexdigest()
-
-    def size(self, key: str) -> int | None:
-        """Return the size of a value in bytes."""
-        value = self.get(key)
-        return None if value is None else len(value)
-
-    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """Store a copy of a value."""
-        self._check_home(key)
-        with self._lock:
-            self.values[key] = self._wrapped(bytes(value))
-
-    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
-        """Store `value`, or delete, if the value there has the digest `version`."""
-        self._check_home(key)
-        with self._lock:
-            if self.get_versioned(key)[1] != version:
-                return False
-            if value is None:
-                self.values.pop(key, None)
-            else:
-                self.values[key] = self._wrapped(bytes(value))
-            return True
-
-    def delete(self, key: str) -> None:
-        """Delete a key."""
-        self._check_home(key)
-        with self._lock:
-            self.values.pop(key, None)
-
-    def delete_prefix(self, prefix: str) -> None:
-        """Delete every key that starts with `prefix`."""
-        with self._lock:
-            for key in self._keys(prefix):
-                self._check_home(key)
-                del self.values[key]
-
-    def list_prefix(self, prefix: str) -> Iterator[str]:
-        """Yield the keys that start with `prefix`, as they are at the first of them."""
-        with self._lock:
-            keys = self._keys(prefix)
-        yield from keys
-
-    def _keys(self, prefix: str) -> list[str]:
-        check_prefix(prefix)
-        return [key for key in self.values if key.startswith(prefix)]
-
-    def _check_home(self, key: str) -> None:
-        check_key(key)
-        if self._is_copy:
-            raise StoreError(url=self.url, key=key, reason=OTHER_MEMORY)
-
-    def _wrapped(self, value: bytes) -> Any:
+    def _entry_of(self, value: bytes) -> Any:
         """Return a value in the form that the dictionary has: as a buffer of zarr-python, or as bytes."""
-        kind = type(next(iter(self.values.values()), b""))
+        kind = type(next(iter(self._values.values()), b""))
         return kind.from_bytes(value) if hasattr(kind, "from_bytes") and kind is not int else value
 
 
@@ -303,7 +243,3 @@ _LOCKS: WeakValueDictionary[int, _Lock] = WeakValueDictionary()  # id of a dicti
 
 def _lock_of(values: Any) -> _Lock:
     return _LOCKS.setdefault(id(values), _Lock())
-
-
-def _as_bytes(value: Any) -> bytes:
-    return bytes(value.to_bytes()) if hasattr(value, "to_bytes") else bytes(value)

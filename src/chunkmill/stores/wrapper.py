@@ -91,7 +91,15 @@ class StoreWrapper(Store):
 
 
 for _name in (
-    *("innermost", "compares_versions", "replaces_atomically", "can_list", "deletes_conditionally", "is_archive"),
+    *(
+        "innermost",
+        "beside",
+        "compares_versions",
+        "replaces_atomically",
+        "can_list",
+        "deletes_conditionally",
+        "is_archive",
+    ),
     *("lists_at_once", "list_sizes", "explain_absence", "flush", "can_sync", "sync", "sweep"),
     *("has_folders", "remove_folder", "is_link", "stage", "swap_in", "can_rename", "can_replace", "replace_prefix"),
     *("has_transactions", "commits", "snapshot", "transaction", "declare", "changes_taken"),

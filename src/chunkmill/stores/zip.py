@@ -25,7 +25,7 @@ from typing import IO, Any, Self, cast
 from chunkmill.errors import StoreError
 from chunkmill.model.references import Reference
 from chunkmill.stores.base import ByteRange, RecordVersion, Store, check_key, check_prefix, range_bounds
-from chunkmill.stores.local import JOURNAL
+from chunkmill.stores.local import JOURNAL, LocalStore
 from chunkmill.stores.posix_file import partial_name, replace, sweep_copies
 
 __all__ = ["ZipStore"]
@@ -99,6 +99,10 @@ class ZipStore(Store):
         if self._pid == os.getpid():
             with self._failing(""):
                 self._open().publish()
+
+    def beside(self) -> LocalStore:
+        """Return the folder of the file: members are not read while others are written."""
+        return LocalStore(os.path.dirname(self._path))  # noqa: PTH120
 
     def limited_to(self, n_bytes: int) -> ZipStore:
         """Return the store, such that it decompresses no member to more than `n_bytes`."""

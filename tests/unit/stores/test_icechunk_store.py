@@ -1,7 +1,6 @@
 """The store over a repository of Icechunk: transactions, documents that come before their time, keys of jobs."""
 
 import pickle
-from functools import partial
 
 import icechunk
 import pytest
@@ -10,7 +9,6 @@ from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.icechunk_session import FORK, Place
 from chunkmill.stores.icechunk_store import IcechunkStore
-from chunkmill.stores.local import LocalStore
 
 GROUP = b'{"zarr_format":3,"node_type":"group"}'
 
@@ -33,8 +31,7 @@ def repository(tmp_path, capfd):
 
 @pytest.fixture
 def store(repository, tmp_path):
-    side = partial(LocalStore, tmp_path / "side")
-    opened = IcechunkStore(Place("here|icechunk:", repository, journal=side, prefix="jobs/"))
+    opened = IcechunkStore(Place("here|icechunk:", repository))
     with opened.transaction("begin"):
         opened.set("zarr.json", GROUP)
         opened.set("a/zarr.json", array(8))

@@ -58,7 +58,6 @@ from chunkmill.model.grid import ChunkGrid
 from chunkmill.runtime.stage import MAX_TASK_BYTES, MAX_TASK_KEYS, Stage, TaskSpecs
 from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.base import Store
-from chunkmill.stores.open import open_plain_store
 
 __all__ = ["Settings", "estimate_rechunk", "explain_strategy", "plan_array_parts", "plan_array_rechunk"]
 __all__ += ["rechunk_stages"]
@@ -89,10 +88,9 @@ class Settings:
     strategy: Strategy | None = None
 
     def separate_store(self, target: Store) -> Store | None:
-        """Return the store for intermediate files, where it is not the target's: of a zip file, its folder."""
-        if self.intermediate is None and target.is_archive:
-            return open_plain_store(target.innermost.url.rpartition("::")[2].rpartition("/")[0])
-        return self.intermediate
+        """Return the store for intermediate files, where it is not the target's."""
+        beside = target.beside()
+        return beside if self.intermediate is None and beside is not target.innermost else self.intermediate
 
 
 def plan_array_rechunk(source: StoredArray, target: StoredArray, settings: Settings) -> RechunkPlan:
