@@ -18,7 +18,7 @@ MOST = {  # room: (code lines, files that hold code)
     "formats": (3441, 17),
     "jobs": (913, 6),
     "journal": (1137, 10),
-    "model": (2334, 10),
+    "model": (2297, 10),
     "nodes": (3501, 16),
     "pyramids": (1532, 8),
     "references": (926, 4),

@@ -29,7 +29,6 @@ __all__ = [
     "emit_n5_levels",
     "emit_transform",
     "image_name",
-    "is_known",
     "is_number",
     "kept_units",
     "length_in",
@@ -144,7 +143,7 @@ def image_name(name: str | None, path: str, url: str) -> str:
     return "image"
 
 
-def reduced_level(level: Level, path: str, total: Sequence[int], *, averages: bool) -> Level:
+def reduced_level(level: Level, path: str, total: Sequence[float], *, averages: bool) -> Level:
     """Return a level reduced by `total` along each axis; where cells are averaged, its voxels' centres are theirs.
 
     Examples
@@ -361,12 +360,9 @@ def _factors_of(
 
 def _placed(path: str, voxels: _Voxels, own: Sequence[float] | None, factors: Sequence[float]) -> Level:
     """Return a level by its factors: an offset of its `own` is its place, else cells are averaged from the first."""
-    scale = tuple(length * factor for length, factor in zip(voxels.lengths, factors, strict=True))
-    if own is None:
-        first = voxels.offset or (0.0,) * len(scale)
-        axes = zip(first, voxels.lengths, factors, strict=True)
-        own = [start + length * (factor - 1) / 2 for start, length, factor in axes]
-    return Level(path, scale, tuple(own))
+    first = Level("", voxels.lengths, voxels.offset or (0.0,) * len(voxels.lengths))
+    level = reduced_level(first, path, factors, averages=True)
+    return level if own is None else replace(level, translation=tuple(own))
 
 
 _PLACES = (
@@ -455,7 +451,7 @@ def parse_n5(attributes: Mapping[str, Any], children: Children) -> Multiscale | 
         n, stored = below[name]
         said = None if by_group else _voxels(stored, n)
         factors = _factors_of(stored, said or base, name, by_level[number] if number < len(by_level) else None)
-        own_offset = None if by_group else said.offset if said else None
+        own_offset = said.offset if said else None
         if said is not None and said.offset is None:
             said = said._replace(offset=base.offset)
         levels.append(_placed(name, said or base, own_offset, factors))
@@ -591,11 +587,6 @@ def length_in(unit: str | None, other: str | None) -> float:
     return 1.0 if None in lengths else float(f"{lengths[0] / lengths[1]:.12g}")  # type: ignore[operator]
 
 
-def is_known(unit: str | None) -> bool:
-    """Return whether a unit is one of the table, or none is given."""
-    return unit is None or canonical_unit(unit) in _SYMBOLS
-
-
 def kept_units(units: Iterable[str | None]) -> str:
     """Return what a plan says of units that the table lacks; empty where it has them all.
 
@@ -604,5 +595,5 @@ def kept_units(units: Iterable[str | None]) -> str:
     >>> kept_units(["um", "pixel", None])
     "; OME-Zarr and N5's viewers do not know the unit 'pixel', which is kept"
     """
-    shown = ", ".join(dict.fromkeys(repr(unit) for unit in units if not is_known(unit)))
+    shown = ", ".join(dict.fromkeys(repr(unit) for unit in units if canonical_unit(unit) not in {None, *_SYMBOLS}))
     return f"; OME-Zarr and N5's viewers do not know the unit {shown}, which is kept" if shown else ""

@@ -252,10 +252,9 @@ def _parse_image(stored: Mapping[str, Any], version: str, children: Children) ->
     own = tuple(_placement(_to_system(dataset, own_name), n) for dataset in datasets)
     matrices: dict[str, Matrix] = {}
     system = None
-    if alternatives:
-        for each in alternatives:
-            with suppress(MetadataError):
-                matrices |= _reached(each, own_name, n)
+    for each in alternatives:
+        with suppress(MetadataError):
+            matrices |= _reached(each, own_name, n)
     # what names no coordinate system is of all levels
     whole = _placement([each for each in _listed_transformations(stored) if each not in alternatives], n)
     own = tuple(_within(level, whole) for level in own)

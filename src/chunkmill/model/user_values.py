@@ -76,13 +76,13 @@ def as_dtype(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
         if isinstance(error, UnsupportedFeature):
             raise
         raise _unfit(array, dtype, str(error)) from error
-    if wrong is not None and wrong.any():
+    if wrong.any():
         raise _unfit(array[wrong][:1], dtype)
     return cast
 
 
-Cast = tuple[NDArray[Any], NDArray[np.bool_] | None]
-"""Values in another dtype, and which of them are others there."""
+Cast = tuple[NDArray[Any], NDArray[np.bool_] | np.bool_]
+"""Values in another dtype, and which of them are others there; false of all."""
 
 
 def _as_array(values: Any, dtype: np.dtype[Any] | None) -> NDArray[Any]:
@@ -99,18 +99,16 @@ def _as_array(values: Any, dtype: np.dtype[Any] | None) -> NDArray[Any]:
 
 
 def _cast(array: NDArray[Any], dtype: np.dtype[Any]) -> Cast:
-    if dtype.kind == "O":
-        return array.astype(object), None
     if is_text(dtype) or dtype.names is not None:
-        return (_text if is_text(dtype) else _structured)(array, dtype), None
-    if array.dtype.kind == "O":
+        return (_text if is_text(dtype) else _structured)(array, dtype), np.False_
+    if array.dtype.kind == "O" and dtype.kind != "O":
         return _of_inferred(array, dtype)
     if array.dtype.kind in "mM" or dtype.kind in "mM":
         return _times(array, dtype)
     if _is_number(dtype) and _is_number(array.dtype):
         return _numbers(array, dtype)
     is_raw = dtype.kind == "V" and array.dtype.kind in "VS" and not _is_number(dtype) and not _is_number(array.dtype)
-    fits = is_raw and array.itemsize <= dtype.itemsize
+    fits = dtype.kind == "O" or (is_raw and array.itemsize <= dtype.itemsize)
     return array.astype(dtype) if fits else array, np.full(array.shape, not fits)
 
 
@@ -132,7 +130,7 @@ def _of_inferred(array: NDArray[Any], dtype: np.dtype[Any]) -> Cast:
         return array, missing
     inferred = array.astype("M8") if dtype.kind == "M" else np.array(array.tolist())
     if inferred.shape == array.shape and inferred.dtype.kind in "biufcmM":
-        return as_dtype(inferred, dtype), None
+        return as_dtype(inferred, dtype), np.False_
     cast = array.astype(dtype)
     return cast, np.asarray(cast.astype(object) != array)
 
@@ -144,7 +142,7 @@ def _times(array: NDArray[Any], dtype: np.dtype[Any]) -> Cast:
     if array.dtype.kind != dtype.kind:
         return cast, np.ones(array.shape, np.bool_)
     if np.datetime_data(array.dtype)[0] == "generic":  # a number of whatever unit
-        return cast, None
+        return cast, np.False_
     return cast, (cast.astype(array.dtype) != array) & ~(np.isnat(array) & np.isnat(cast))
 
 
@@ -157,55 +155,45 @@ def _numbers(array: NDArray[Any], dtype: np.dtype[Any]) -> Cast:
         is_integer = integer_range(array.dtype) is not None
         array = array.astype("c8" if complex_part(array.dtype) else "i2" if is_integer else "f4")
     if (part := complex_part(dtype)) is not None:
-        wrong = [each for each in (_numbers(array.real, part)[1], _numbers(array.imag, part)[1]) if each is not None]
-        return array.astype(dtype), np.logical_or.reduce(wrong) if wrong else None
+        return array.astype(dtype), _numbers(array.real, part)[1] | _numbers(array.imag, part)[1]
     if array.dtype.kind == "c":
-        cast, wrong_real = _numbers(array.real, dtype)
-        return cast, (array.imag != 0) if wrong_real is None else wrong_real | (array.imag != 0)
+        cast, wrong = _numbers(array.real, dtype)
+        return cast, wrong | (array.imag != 0)
     if array.dtype.kind == "b":
         array = array.view(np.uint8)
     cast = array.astype(dtype)
     bounds = (0, 1) if dtype.kind == "b" else integer_range(dtype)
-    return cast, _wrong_floats(array, cast) if bounds is None else _wrong_integers(array, cast, bounds)
-
-
-def _wrong_integers(array: NDArray[Any], cast: NDArray[Any], bounds: tuple[int, int]) -> NDArray[np.bool_] | None:
-    """Return which numbers are others as integers within `bounds`."""
     if not array.size:
-        return None
-    least, most = array.min(), array.max()
+        return cast, np.False_
+    return cast, _wrong_floats(array, cast) if bounds is None else _wrong_integers(array, *bounds)
+
+
+def _wrong_integers(array: NDArray[Any], low: int, high: int) -> Any:
+    """Return which numbers are others as integers within bounds."""
     if array.dtype.kind == "f":
-        if least >= float(bounds[0]) and most < float(bounds[1] + 1):  # false of NaN
-            return np.asarray(cast.astype(array.dtype) != array)
-        return np.asarray(~((array >= float(bounds[0])) & (array < float(bounds[1] + 1)) & (np.rint(array) == array)))
-    if int(least) >= bounds[0] and int(most) <= bounds[1]:
-        return None
-    return (array < bounds[0]) | (array > bounds[1])
+        return ~((array >= float(low)) & (array < float(high + 1)) & (np.rint(array) == array))
+    if int(array.min()) >= low and int(array.max()) <= high:
+        return np.False_
+    return (array < low) | (array > high)
 
 
-def _wrong_floats(array: NDArray[Any], cast: NDArray[Any]) -> NDArray[np.bool_] | None:
+def _wrong_floats(array: NDArray[Any], cast: NDArray[Any]) -> Any:
     """Return which numbers are others as floats, but for the digits of floats."""
     known = float_range(cast.dtype)
-    if known is None or not array.size:
-        return None
+    if known is None:
+        return np.False_
     if array.dtype.kind == "f":
         if not is_small(cast.dtype):
-            is_wider = cast.dtype.itemsize >= array.dtype.itemsize
-            return None if is_wider or np.isfinite(cast).all() else np.isfinite(array) & ~np.isfinite(cast)
+            return np.isfinite(array) & ~np.isfinite(cast)
         is_beyond = np.isfinite(array) & ((array > known.greatest) | (array < known.least))
-        return np.asarray(
-            is_beyond | (np.isinf(array) & (not known.has_infinity)) | (np.isnan(array) & (not known.has_nan))
-        )
+        lost = (np.isinf(array) & (not known.has_infinity)) | (np.isnan(array) & (not known.has_nan))
+        return is_beyond | lost
     exact = min(1 << known.precision, known.greatest)  # up to there all integers are held
-    limits = np.iinfo(array.dtype)
-    if known.has_zero and (
-        (limits.max <= exact and limits.min >= -exact)
-        or (array.max() <= exact and array.min() >= max(-exact, known.least))
-    ):
-        return None
+    if known.has_zero and array.max() <= exact and array.min() >= max(-exact, known.least):
+        return np.False_
     back = cast.astype("f4") if is_small(cast.dtype) else cast
-    fits = np.isfinite(back) & (back < float(limits.max + 1))
-    return np.asarray(~(fits & (back.astype(array.dtype) == array)))
+    fits = np.isfinite(back) & (back < float(np.iinfo(array.dtype).max + 1))
+    return ~(fits & (back.astype(array.dtype) == array))
 
 
 def _text(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -327,14 +315,12 @@ def scalar_of(value: Any, dtype: np.dtype[Any]) -> Any:
         return "" if isinstance(dtype, np.dtypes.StringDType) else np.zeros((), dtype)[()]
     if isinstance(dtype, np.dtypes.StringDType) or dtype.kind == "O":
         return value
-    what = f"fill value {value!r:.60}"
     if dtype.kind in "mM" and np.asarray(value).dtype.kind in "iu":  # as documents say it
         return np.asarray(value, dtype)[()]
     try:
-        scalar = as_dtype(value, dtype)
+        scalar, reason = as_dtype(value, dtype), "it is not a scalar"
         if scalar.shape == ():
             return scalar[()]
     except ValueError as error:
-        hint = f"{error}"
-        raise UnsupportedFeature(format="", feature=f"{what} is none of dtype {dtype}", hint=hint) from None
-    raise UnsupportedFeature(format="", feature=f"{what} is none of dtype {dtype}: it is not a scalar")
+        reason = str(error)
+    raise UnsupportedFeature(format="", feature=f"fill value {value!r:.60} is none of dtype {dtype}", hint=reason)
