@@ -17,8 +17,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,6 @@ from xarray.backends.common import BackendArray, BackendEntrypoint
 from xarray.core import indexing
 
 from chunkmill.array.scattered import read_outer, read_points
-from chunkmill.array.staleness import check_unchanged
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.config import setting
 from chunkmill.dask_arrays.from_array import ArrayInside, find_array_inside, read_from_arrays_in_runs
@@ -62,6 +62,8 @@ _ROOT_ARRAY = "data"  # name of the variable of a store that is a single array
 
 
 _SMALL_COORDINATE = 1 << 20  # bytes
+Together: TypeAlias = Callable[[], Mapping[str, NDArray[Any] | None]]
+"""Function that reads several arrays when it is first called, and returns their values by path."""
 
 
 def group_variables(arrays: Mapping[str, StoredArray], masked: bool | None = None) -> dict[str, Variable]:
@@ -72,11 +74,12 @@ def group_variables(arrays: Mapping[str, StoredArray], masked: bool | None = Non
         if array.ndim == 1 and array.store.is_remote and array.nbytes <= _SMALL_COORDINATE
         if dimension_names(name, array) == (name,)
     }
-    values = {}
-    if indexes:  # one after the other, as xarray reads them, each costs the store's latency
-        with ThreadPoolExecutor(min(len(indexes), REQUESTS_AT_ONCE)) as pool:
-            values = dict(zip(indexes, pool.map(_values, indexes.values()), strict=True))
-    variables = {name: open_variable(name, array, masked, values.get(name)) for name, array in arrays.items()}
+    # one after the other, as xarray reads them, each costs the store's latency
+    together = functools.cache(partial(_read_together, [*indexes.values()]))
+    variables = {
+        name: open_variable(name, array, masked, together if name in indexes else None)
+        for name, array in arrays.items()
+    }
     first: dict[Any, tuple[int, str]] = {}
     for name, variable in variables.items():
         for dim, size in zip(variable.dims, variable.shape, strict=True):
@@ -88,15 +91,21 @@ def group_variables(arrays: Mapping[str, StoredArray], masked: bool | None = Non
     return variables
 
 
+def _read_together(arrays: Sequence[StoredArray]) -> dict[str, NDArray[Any] | None]:
+    """Return the values of arrays by path, read concurrently; ``None`` where reading fails: read alone, it says why."""
+    with ThreadPoolExecutor(min(len(arrays), REQUESTS_AT_ONCE)) as pool:
+        return dict(zip((array.path for array in arrays), pool.map(_values, arrays), strict=True))
+
+
 def _values(array: StoredArray) -> NDArray[Any] | None:
     try:
         return Array(array)[...]  # type: ignore[no-any-return]
-    except (ChunkmillError, OSError):  # raised again where xarray reads them
+    except (ChunkmillError, OSError):
         return None
 
 
 def open_variable(
-    name: str, array: StoredArray, masked: bool | None = None, values: NDArray[Any] | None = None
+    name: str, array: StoredArray, masked: bool | None = None, together: Together | None = None
 ) -> Variable:
     """Return `array` as a lazy variable, undecoded.
 
@@ -104,8 +113,8 @@ def open_variable(
     ----------
     masked
         Whether the fill value stands for missing elements; ``None``: the convention of the format.
-    values
-        Of the array, where they are known.
+    together
+        Function that reads it with others.
 
     Examples
     --------
@@ -120,7 +129,7 @@ def open_variable(
     if masked is None:
         masked = get_format(array.format).masks_fill_value
     dims = dimension_names(name, array)
-    data = indexing.LazilyIndexedArray(LazyArray(array, values), _whole(array.ndim))
+    data = indexing.LazilyIndexedArray(LazyArray(array, together), _whole(array.ndim))
     attributes = decoded_attributes(array, masked=masked)
     encoding = array_encoding(array, dims, masked=masked)
     return Variable(dims, data, attributes, encoding, fastpath=True)
@@ -331,12 +340,12 @@ def _children(
 class LazyArray(BackendArray):
     """An `Array` that xarray indexes lazily: only the chunks around a selection are read, when it is loaded."""
 
-    __slots__ = ("array", "dtype", "shape", "values")
+    __slots__ = ("array", "dtype", "shape", "together")
 
-    def __init__(self, array: StoredArray, values: NDArray[Any] | None = None) -> None:
+    def __init__(self, array: StoredArray, together: Together | None = None) -> None:
         read_from_arrays_in_runs()
         self.array = array
-        self.values = values
+        self.together = together
         self.shape = array.shape
         self.dtype = array.dtype
 
@@ -352,11 +361,10 @@ class LazyArray(BackendArray):
         return LazyArray, (self.array,)
 
     def _outer(self, key: tuple[Any, ...]) -> NDArray[Any]:
-        check_unchanged(self.array, may_grow=True)
-        return read_outer(self.array, key) if self.values is None else self.values[key].copy()
+        values = None if self.together is None else self.together()[self.array.path]
+        return read_outer(self.array, key) if values is None else values[key].copy()
 
     def _points(self, key: tuple[Any, ...]) -> NDArray[Any]:
-        check_unchanged(self.array, may_grow=True)
         return read_points(self.array, key)
 
 
