@@ -1,10 +1,8 @@
 """Detect that an array was replaced in its store after it was opened: its metadata would misread the new chunks (P14).
 
-A dask graph holds the metadata of its arrays and may be computed long after it was built. Where the new chunks have as
-many bytes as the old ones, no codec notices. So tasks compare the stored document with the metadata they hold: when an
-array arrives in a process, after this process published documents, and otherwise once a second at most, or less often
-where requests are slow. Writers compare it once more afterwards, and readers after they have met absent chunks. Not
-compared are attributes and dimension names.
+A dask graph holds the metadata of its arrays and may be computed long after it was built. So readers that meet absent
+chunks, or some that they cannot decode, compare the stored document with the metadata that they hold, and writers do
+before and after. Not compared are attributes and dimension names.
 """
 
 from __future__ import annotations
@@ -41,11 +39,11 @@ __all__ = [
 
 A = TypeVar("A", bound=StoredArray)
 
-_SHARE = 0.01  # of a task's time at most, where reading the document is slow
-
 
 def check_unchanged(array: StoredArray, *, may_grow: bool) -> None:
     """Raise `StoreError` where the stored document of `array` no longer describes the chunks as `array` does.
+
+    In a remote store an answer of a second ago will do, unless this process has published documents since.
 
     Parameters
     ----------
@@ -53,14 +51,11 @@ def check_unchanged(array: StoredArray, *, may_grow: bool) -> None:
         Whether the stored array may have become longer: that harms readers of the shorter one no more than others'
         writes, while a writer would take the last chunks for shorter than they are.
     """
-    seen, begun, n = array.last_seen, time.monotonic(), n_publications()
-    if seen.n_publications == n:
-        if begun < seen.valid_until and (may_grow or not seen.has_grown):
-            return
-        seen.valid_until = begun + CHECK_INTERVAL  # one thread reads the document again, the others continue
-    _compare(array, may_grow=may_grow)
-    now = time.monotonic()
-    seen.n_publications, seen.valid_until = n, now + max(CHECK_INTERVAL, (now - begun) / _SHARE)
+    seen, now, n = array.last_seen, time.monotonic(), n_publications()
+    is_recent = array.store.is_remote and seen.n_publications == n and now < seen.valid_until
+    if not is_recent or (seen.has_grown and not may_grow):
+        _compare(array, may_grow=may_grow)
+        seen.n_publications, seen.valid_until = n, time.monotonic() + CHECK_INTERVAL
 
 
 @contextmanager
@@ -81,7 +76,7 @@ def written_to(array: A, stored: StoredArray | None) -> Iterator[A]:
     except (ChunkError, StoreError):
         _compare(stored, may_grow=False)  # which says so if that is why
         raise
-    _look(stored, may_grow=False)
+    check_unchanged(stored, may_grow=False)
 
 
 def check_after_writing(arrays: Iterable[StoredArray]) -> None:
@@ -98,8 +93,7 @@ def check_after_writing(arrays: Iterable[StoredArray]) -> None:
 def read_published(array: StoredArray, region: Region, *, n_threads: int = 1) -> NDArray[Any]:
     """Read `region`; `StoreError` where chunks are absent, or cannot be decoded, because the array was deleted.
 
-    Documents are deleted before chunks: where the document is still there, the chunks were absent. Where requests cost
-    latency, an answer of a second ago will do.
+    Documents are deleted before chunks: where the document is still there, the chunks were absent.
     """
     try:
         return read_region(array, region, n_threads=n_threads, on_absent=partial(check_still_there, array))
@@ -113,15 +107,7 @@ def check_still_there(array: StoredArray) -> None:
     if not array.last_seen.was_looked_for_nested:
         array.last_seen.was_looked_for_nested = True
         warn_of_nested_chunks(array)
-    _look(array, may_grow=True)
-
-
-def _look(array: StoredArray, *, may_grow: bool) -> None:
-    """Compare the document, of which in a remote store an answer of a second ago will do."""
-    if array.store.is_remote:
-        check_unchanged(array, may_grow=may_grow)
-    else:
-        _compare(array, may_grow=may_grow)
+    check_unchanged(array, may_grow=True)
 
 
 def warn_of_nested_chunks(array: StoredArray) -> None:

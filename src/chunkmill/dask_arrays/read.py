@@ -32,7 +32,7 @@ from dask.utils import parse_bytes
 
 from chunkmill.array.pending_writes import MAX_BEGUN_BYTES, BegunReads, with_begun_reads
 from chunkmill.array.selection import full_region, region_shape
-from chunkmill.array.staleness import check_unchanged, read_published
+from chunkmill.array.staleness import read_published
 from chunkmill.array.stored_array import ReadMissing, StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
 from chunkmill.dask_arrays.kinds import ArrayKind
@@ -242,7 +242,6 @@ def read_block(
     array: StoredArray, region: Region, reads: BegunReads | None = None, *, values: ReadValues = read_published
 ) -> Any:
     """Read one block: the task of each key of the layer."""
-    check_unchanged(array, may_grow=True)
     return values(array.with_store(with_begun_reads(array.store, reads)) if reads else array, region)
 
 

@@ -20,7 +20,7 @@ from chunkmill.array.layout import ChunkLayout
 from chunkmill.array.local_locks import automatic_lock
 from chunkmill.array.scattered import read_outer, read_points, write_index, write_outer, write_points
 from chunkmill.array.selection import as_region, full_region, region_shape, select
-from chunkmill.array.staleness import check_unchanged, read_published, written_to
+from chunkmill.array.staleness import read_published, written_to
 from chunkmill.array.stored_array import ArrayFacts, ReadMissing, StoredArray
 from chunkmill.array.threads import own_threads
 from chunkmill.errors import RegionError
@@ -122,7 +122,6 @@ class Array(ArrayFacts, ChangesAttributes):
             return self[index][fields]
         selection = select(index, self.shape)
         # also for `da.from_array`, whose graph may be older than what is stored
-        check_unchanged(self.stored, may_grow=True)
         block = read_published(self.stored, selection.region, n_threads=own_threads())
         return block[selection.picks]
 
@@ -367,7 +366,6 @@ class OuterIndex:
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
         """Read the elements."""
-        check_unchanged(self._array.stored, may_grow=True)
         parts = _expanded(index, self._array)
         return read_outer(self._array.stored, parts)
 
@@ -396,7 +394,6 @@ class PointIndex:
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
         """Read the elements."""
-        check_unchanged(self._array.stored, may_grow=True)
         return read_points(self._array.stored, _points(index, self._array))
 
     def __setitem__(self, index: Any, values: ArrayLike) -> None:
