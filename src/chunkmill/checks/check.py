@@ -33,8 +33,6 @@ from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.open import open_plain_store
 from chunkmill.stores.places import place_of
 
-__all__ = ["CheckReport", "check", "check_store"]
-
 _MAX_NAMED = 5
 
 

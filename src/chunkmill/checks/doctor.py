@@ -31,8 +31,6 @@ from chunkmill.stores.base import Store
 from chunkmill.stores.conflicts import PROBE_PREFIX
 from chunkmill.stores.open import open_store
 
-__all__ = ["DoctorReport", "Finding", "StoreFacts", "doctor", "environment", "show_versions"]
-
 _N_TIMED = 5  # requests
 _SLOW_SECONDS = 0.2  # of a small request
 _ALIKE = ("chunkmill", "numcodecs", "numpy", "dask", "distributed")  # packages that client and workers share bytes by

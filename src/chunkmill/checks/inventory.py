@@ -40,8 +40,6 @@ from chunkmill.stores.base import Store
 from chunkmill.stores.conflicts import PROBE_PREFIX
 from chunkmill.xarray.publication import UnfinishedAppend
 
-__all__ = ["Inventory", "Problem", "job_problem", "staleness", "take_inventory"]
-
 _MAX_NAMED = 5  # of what differs, in one reason
 
 

@@ -42,8 +42,6 @@ from chunkmill.runtime.stage_runner import run_once
 from chunkmill.runtime.worker_memory import Worker, current_worker
 from chunkmill.stores.wrapper import Meter
 
-__all__ = ["Difference", "VerifyReport", "compare", "compare_values", "shown_region", "verify"]
-
 
 @dataclass(frozen=True, slots=True)
 class Difference:

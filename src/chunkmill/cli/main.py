@@ -35,8 +35,6 @@ from chunkmill.cli.options import (
 from chunkmill.cli.parameters import KEY_VALUE, PLACE, options_of
 from chunkmill.errors import JobError
 
-__all__ = ["main"]
-
 _EPILOG = """\b
 Exit codes:
   0    done

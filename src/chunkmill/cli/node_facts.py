@@ -27,8 +27,6 @@ from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.places import pipeline_url
 from chunkmill.stores.reference import ReferenceStore
 
-__all__ = ["describe", "describe_set", "facts_text", "headers", "listing", "set_text", "stored"]
-
 _MAX_CHILDREN = 50  # named by `info`
 _BATCH = 256  # shards whose indexes are read together
 

@@ -27,25 +27,6 @@ from chunkmill.display.report import printable
 from chunkmill.errors import ChunkmillError, JobError, NoAnswer, NoWorkers
 from chunkmill.hints import Hint
 
-__all__ = [
-    "CONSOLIDATED",
-    "JSON",
-    "command",
-    "errors_shown",
-    "is_json",
-    "job_options",
-    "path_option",
-    "plain",
-    "run_options",
-    "run_plan",
-    "say",
-    "say_json",
-    "scheduled",
-    "show",
-    "viewed",
-    "with_options",
-]
-
 INTERRUPTED = 130  # as shells have it: 128 + SIGINT
 
 

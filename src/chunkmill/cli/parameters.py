@@ -21,8 +21,6 @@ from click.shell_completion import CompletionItem
 import chunkmill as cm
 from chunkmill.formats import registry as formats
 
-__all__ = ["KEY_VALUE", "PLACE", "TYPES", "Command", "Text", "options_of"]
-
 Command = Callable[..., Any]
 
 if TYPE_CHECKING:

@@ -28,19 +28,6 @@ from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import NamedConfig
 from chunkmill.nodes.stored_group import StoredGroup
 
-__all__ = [
-    "array_html",
-    "array_info",
-    "array_text",
-    "attributes_html",
-    "codecs_text",
-    "grid_svg",
-    "group_html",
-    "group_text",
-    "shape_text",
-    "tree_text",
-]
-
 _MAX_ATTRIBUTES = 200
 _MAX_TEXT = 200  # letters of an attribute, or of a data type: a structure may have any number of members
 _MAX_EDGES = 80  # letters

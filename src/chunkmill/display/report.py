@@ -16,26 +16,6 @@ from itertools import zip_longest
 from shutil import get_terminal_size
 from typing import Any, ClassVar, cast
 
-__all__ = [
-    "LEFT",
-    "TABLE",
-    "Facts",
-    "ReportMixin",
-    "Table",
-    "Text",
-    "counted",
-    "facts_html",
-    "format_bytes",
-    "format_seconds",
-    "html_text",
-    "printable",
-    "report_html",
-    "report_text",
-    "short_text",
-    "side_by_side",
-    "text_width",
-]
-
 Facts = Iterable[tuple[str, str]]
 Table = Sequence[Sequence[str]]  # the first row is the head
 

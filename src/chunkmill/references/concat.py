@@ -24,8 +24,6 @@ from chunkmill.stores.open import without_reference_options
 from chunkmill.stores.places import place_of
 from chunkmill.stores.reference import ReferenceStore
 
-__all__ = ["concat_references"]
-
 
 def concat_references(
     sets: str | Sequence[StoreLocation | Array | Group],

@@ -41,8 +41,6 @@ from chunkmill.stores.open import is_store, may_be_reference_file, open_plain_st
 from chunkmill.stores.places import parse_url_pipeline
 from chunkmill.stores.reference import split_url
 
-__all__ = ["Repository", "SetFile", "in_memory", "matching_urls"]
-
 _KINDS = ("json", "parquet")
 _LEVEL = 3
 _CANNOT = "cannot write the reference set"

@@ -31,8 +31,6 @@ from chunkmill.runtime.stage_runner import StageResult, run_once
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.wrapper import Meter
 
-__all__ = ["ChunkTable", "Column", "Container", "ReferencedArray", "key_of", "locate_references"]
-
 Container: TypeAlias = Literal["object", "shard", "n5_block"]
 """Value that holds a chunk: the chunk's bytes alone, a shard of many, or an N5 block (a header and the bytes)."""
 

@@ -40,15 +40,6 @@ from chunkmill.references.files import Repository, SetFile
 from chunkmill.references.locate import ChunkTable, Column, Container, ReferencedArray, key_of, locate_references
 from chunkmill.stores.base import Store
 
-__all__ = [
-    "ReferencesReport",
-    "describe_referenced",
-    "nodes_in_set",
-    "strip_containers",
-    "to_references",
-    "write_set",
-]
-
 _ROWS = 1 << 20  # references added at a time
 
 

@@ -41,8 +41,6 @@ from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteRange
 from chunkmill.stores.memory import MemoryStore
 
-__all__ = ["NodeStore", "ShownArray"]
-
 T = TypeVar("T")
 
 _LISTED_AT_ONCE = 1000

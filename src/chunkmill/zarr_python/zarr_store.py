@@ -10,8 +10,6 @@ from typing import Any
 
 from chunkmill.nodes.api import NodeLocation, open_source
 
-__all__ = ["zarr_store"]
-
 
 def zarr_store(node: NodeLocation, *, storage_options: Mapping[str, Any] | None = None) -> Any:
     """Return a read-only store of zarr-python that shows a node of any format as Zarr v3.
