@@ -84,45 +84,38 @@ class _Literal(click.Choice):  # type: ignore[type-arg] # generic from click 8.2
 # Values as text
 
 
-def _items(text: str) -> list[str]:
-    return [item.strip() for item in text.strip("()[] ").split(",") if item.strip()]
+def _listed(value: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a parser of values between commas: a tuple, or a dict by dimension (``y=2,x=2``)."""
 
-
-def _by_name(items: Sequence[str], value: Callable[[str], Any]) -> dict[str, Any]:
-    return {name.strip(): value(text.strip()) for name, text in (item.rsplit("=", 1) for item in items)}
-
-
-def _shape(text: str) -> Any:
-    if text == "keep" or text[-1:] in "bB":  # a size such as 16MiB
-        return text
-    items = _items(text)
-    if any("=" in item for item in items):
-        return _by_name(items, lambda length: length if length == "auto" else int(length))
-    return None if text == "none" else tuple(map(int, items))
-
-
-def _by_axis(number: type[int | float]) -> Callable[[str], Any]:
     def parse(text: str) -> Any:
-        if text == "isotropic":
-            return text
-        items = text.split(",")
+        items = [item.strip() for item in text.strip("()[] ").split(",") if item.strip()]
         if any("=" in item for item in items):
-            return _by_name(items, number)
-        return number(text) if len(items) == 1 else tuple(map(number, items))
+            named = (item.rsplit("=", 1) for item in items)
+            return {name.strip(): value(one.strip()) for name, one in named}
+        return tuple(map(value, items))
 
     return parse
 
 
-def _region(text: str) -> Any:
-    items = _items(text)
-    if any("=" in item for item in items):
-        return _by_name(items, _slice)
-    return tuple(... if item == "..." else _slice(item) for item in items)
+def _shape(text: str) -> Any:
+    if text in {"keep", "none"} or text[-1:] in "bB":  # a size such as 16MiB
+        return None if text == "none" else text
+    return _listed(lambda length: length if length == "auto" else int(length))(text)
 
 
-def _slice(text: str) -> slice:
-    start, stop = text.split(":")
-    return slice(int(start) if start.strip() else None, int(stop) if stop.strip() else None)
+def _by_axis(number: type[int | float]) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:
+        found = text if text == "isotropic" else _listed(number)(text)
+        return found[0] if isinstance(found, tuple) and len(found) == 1 else found
+
+    return parse
+
+
+def _slice(text: str) -> Any:
+    if text == "...":
+        return ...
+    start, stop = (int(each) if each.strip() else None for each in text.split(":"))
+    return slice(start, stop)
 
 
 def _names(text: str) -> tuple[str | None, ...]:
@@ -160,7 +153,7 @@ TYPES: Mapping[str, ParamType] = {
     "chunks": _SHAPE,
     "shards": _SHAPE,
     "codecs": Text("codecs", _codecs, "zstd or JSON", "is not JSON", _CODECS),
-    "region": Text("region", _region, "0:10,20:30 (start:stop for each axis) or time=0:10,lat=5:"),
+    "region": Text("region", _listed(_slice), "0:10,20:30 (start:stop for each axis) or time=0:10,lat=5:"),
     "dimension_names": Text("names", _names, "time,lat,lon"),
     "channels": Text("names", _names, "dapi,gfp"),
     "factors": Text("by axis", _by_axis(int), "2, 1,2,2, y=2,x=2 or isotropic", _AXIS),

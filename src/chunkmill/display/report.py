@@ -84,7 +84,7 @@ class ReportMixin(ABC):
         return report_text(self._title(), self._facts(), self._tables(), max_rows=_MAX_ROWS, width=text_width())
 
     def _repr_html_(self) -> str:
-        return report_html(self._title(), self._facts(), self._tables(), self._drawing(), max_rows=_MAX_ROWS)
+        return report_html(self._title(), self._facts(), self._tables(), self._drawing())
 
 
 _WIDTH = 100  # columns of text at most, and where it is not for a terminal
@@ -225,11 +225,11 @@ def report_text(
     for table in tables:
         if not table:
             continue
-        shown, n_more = _shown(table, max_rows)
+        shown = table if max_rows is None else table[: 1 + max_rows]
         cells = [[printable(cell) for cell in row] for row in shown]
         lines += ["  " + line for line in _table_lines(cells, None if width is None else width - 2)]
-        if n_more:
-            lines.append(f"  … and {n_more:,} more")
+        if len(table) > len(shown):
+            lines.append(f"  … and {len(table) - len(shown):,} more")
     return "\n".join(lines)
 
 
@@ -257,13 +257,6 @@ def _table_lines(cells: Sequence[Sequence[str]], width: int | None) -> Iterator[
         wrapped = [_wrapped(cell, w, break_words=True) for cell, w in zip(row, widths, strict=True)]
         for line in zip_longest(*wrapped, fillvalue=""):
             yield "  ".join(f"{cell:<{w}}" for cell, w in zip(line, widths, strict=True)).rstrip()
-
-
-def _shown(table: Table, max_rows: int | None) -> tuple[Table, int]:
-    """Return a table of at most `max_rows` below its head, and how many rows it leaves out."""
-    if max_rows is None:
-        return table, 0
-    return table[: 1 + max_rows], max(0, len(table) - 1 - max_rows)
 
 
 def format_bytes(n_bytes: float) -> str:
@@ -305,9 +298,7 @@ def html_text(text: str) -> str:
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def report_html(
-    title: str, facts: Facts, tables: Iterable[Table] = (), drawing: str = "", *, max_rows: int | None = None
-) -> str:
+def report_html(title: str, facts: Facts, tables: Iterable[Table] = (), drawing: str = "") -> str:
     """Return the same as HTML, next to `drawing`, which is HTML already; long tables are folded.
 
     Examples
@@ -315,7 +306,7 @@ def report_html(
     >>> report_html("<done>", [("tasks", "2")])[:23]
     '<div><b>&lt;done&gt;</b'
     """
-    shown = "".join(_table_html(table, max_rows) for table in tables if table)
+    shown = "".join(_table_html(table) for table in tables if table)
     return f"<div><b>{html_text(title)}</b>{side_by_side(facts_html(facts), drawing, first=_FACTS)}{shown}</div>"
 
 
@@ -352,8 +343,9 @@ def facts_html(facts: Facts) -> str:
     return f"{TABLE}{''.join(rows)}</table>"
 
 
-def _table_html(table: Table, max_rows: int | None) -> str:
-    shown, n_more = _shown(table, max_rows)
+def _table_html(table: Table) -> str:
+    shown = table[: 1 + _MAX_ROWS]
+    n_more = len(table) - len(shown)
     head = "".join(f"<th {LEFT}>{html_text(cell)}</th>" for cell in shown[0])
     body = "".join(f"<tr>{''.join(f'<td {LEFT}>{html_text(c)}</td>' for c in row)}</tr>" for row in shown[1:])
     n_rows = len(table) - 1

@@ -477,10 +477,6 @@ class Plan(_Columns):
         return self.drawing
 
 
-def _drawn(before: StoredArray, after: StoredArray) -> str:
-    return side_by_side(grid_svg(before.chunk_grid), "→", grid_svg(after.chunk_grid))
-
-
 def _found(job: Job) -> str | None:
     """Describe the node at the target of a job; ``None`` when there is none."""
     try:

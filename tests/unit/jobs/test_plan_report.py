@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from support.small_jobs import make_job
@@ -48,8 +49,9 @@ def test_a_plan_shows_itself(store):
 
 def test_a_plan_is_drawn_when_somebody_looks_at_it(store, monkeypatch):
     calls = []
-    monkeypatch.setattr(plan_module, "array_grid_svg", lambda array: calls.append(array) or f"<{array}/>")
-    plan = replace(make_plan(store), drawn=("before", "after"))
+    monkeypatch.setattr(plan_module, "grid_svg", lambda grid: calls.append(grid) or f"<{grid}/>")
+    drawn = tuple(SimpleNamespace(chunk_grid=name) for name in ("before", "after"))
+    plan = replace(make_plan(store), drawn=drawn)
     assert (repr(plan), calls) == (repr(make_plan(store)), [])
     assert "<before/>" in plan._repr_html_()
     assert calls == ["before", "after"]
