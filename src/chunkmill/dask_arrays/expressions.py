@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
 from itertools import accumulate, islice, pairwise, product
-from math import prod
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -22,15 +21,14 @@ from dask.array import array_expr_enabled
 from dask.array.slicing import _slice_1d
 from numpy.typing import NDArray
 
-from chunkmill.array.pending_writes import MAX_BEGUN_BYTES
 from chunkmill.array.selection import full_region
 from chunkmill.array.staleness import read_published
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions, ReorderedRegions, SharedFunction, stored_index
 from chunkmill.dask_arrays.kinds import ArrayKind, check_kind
-from chunkmill.dask_arrays.read import ReadTasks, ReadValues, begun_bytes, block_chunks, read_graph, run_length
+from chunkmill.dask_arrays.read import ReadTasks, ReadValues, block_chunks, read_graph
 from chunkmill.dask_arrays.regroup import aligned_chunks
-from chunkmill.model.grid import ChunkGrid, DaskChunks, Region
+from chunkmill.model.grid import DaskChunks, Region
 
 __all__ = ["NamedValues", "read_array", "read_expression"]
 
@@ -194,8 +192,9 @@ class _Read:
 
     def _lower(self) -> Any:
         """Begin the requests of several blocks together, where requests cost latency."""
-        cuts = self.operand("cuts")
-        if self.operand("runs") is not None or not (length := _run_length(self.operand("array"), cuts)):
+        if self.operand("runs") is not None or not _is_contiguous(self.operand("cuts")):
+            return None
+        if not (length := self.tasks.run_length):
             return None
         operands = (self.operand(name) for name in ("array", "cuts", "steps", "values"))
         return self._with(runs=self.runs_class(*operands, length))
@@ -212,10 +211,10 @@ class _Read:
 
     def _accept_slice(self, parent: Any) -> Any:
         """Return the expression of a slice: blocks that hold elements of it, each as small as they allow."""
-        if not all(isinstance(part, (slice, Integral)) for part in parent.index):
+        if not all(
+            isinstance(part, Integral) or (isinstance(part, slice) and (part.step or 1) > 0) for part in parent.index
+        ):
             return None
-        if any(isinstance(part, slice) and (part.step or 1) < 0 for part in parent.index):
-            return self._backwards(parent)
         order = self.operand("order")
         parts = dict(zip(order, parent.index, strict=False))
         found = [
@@ -226,23 +225,6 @@ class _Read:
         left = tuple(axis for axis in order if steps[axis])
         result = self._with(cuts=tuple(cuts for cuts, _ in found), steps=steps, order=left)
         return result if result.chunks == parent.chunks else None
-
-    def _backwards(self, parent: Any) -> Any:
-        """Return a slice backwards of the elements that `parent` needs; ``None`` where those are all."""
-        forwards: list[Any] = []
-        rest = []
-        for part, n in zip(parent.index, self.shape, strict=False):
-            chosen = range(n)[part] if isinstance(part, slice) else range(0)
-            if chosen.step < 0 and chosen:
-                forwards.append(slice(chosen[-1], chosen[0] + 1, 1))
-                rest.append(slice(None, None, chosen.step))
-            else:
-                forwards.append(part)
-                rest.extend([slice(None)] if isinstance(part, slice) else [])
-        if all(isinstance(part, slice) and part.indices(n) == (0, n, 1) for part, n in zip(forwards, self.shape)):  # noqa: B905
-            return None
-        read = self._accept_slice(self.slice_class(self, tuple(forwards), parent.allow_getitem_optimization))
-        return None if read is None else self.slice_class(read, tuple(rest), parent.allow_getitem_optimization)
 
     def _accept_rechunk(
         self, chunks: DaskChunks, threshold: Any = None, block_size_limit: Any = None, method: Any = None
@@ -365,29 +347,6 @@ def __getattr__(name: str) -> Any:
 
 def _lengths(cuts: Sequence[tuple[int, int]], step: int) -> tuple[int, ...]:
     return tuple(len(range(start, stop, step)) for start, stop in cuts)
-
-
-def _run_length(array: StoredArray, cuts: Cuts) -> int:
-    """Return how many blocks begin their requests together, 0 where none do: see `chunkmill.dask_arrays.read`."""
-    keys = array.write_layout.grid
-    if not array.store.is_remote or not array.ndim or not all(start < stop for axis in cuts for start, stop in axis):
-        return 0
-    numbers = [
-        [(axis.index(start), axis.index(stop - 1)) for start, stop in own]
-        for axis, own in zip(keys.axes, cuts, strict=True)
-    ]
-    if any(before[1] >= after[0] for axis in numbers for before, after in pairwise(axis)):
-        return 0  # a key in two blocks would be requested twice
-    if array.read_layout is not array.write_layout and (array.read_missing == "error" or not _aligned(keys, cuts)):
-        return 0  # read by ranges of shards
-    per_block = prod(max(last - first + 1 for first, last in axis) for axis in numbers)
-    return run_length(prod(map(len, cuts)), per_block, per_block * begun_bytes(array), MAX_BEGUN_BYTES // 2)
-
-
-def _aligned(keys: ChunkGrid, cuts: Cuts) -> bool:
-    return all(
-        ChunkGrid((axis,)).aligned((slice(*cut),)) for axis, own in zip(keys.axes, cuts, strict=True) for cut in own
-    )
 
 
 def _bounds(cuts: Cuts) -> Region:

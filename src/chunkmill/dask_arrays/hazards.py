@@ -92,16 +92,14 @@ def check_in_place(counts: da.Array, chunks: DaskChunks, array: StoredArray, reg
             key = todo.pop()
             if isinstance(key, tuple) and key[0] in reads:
                 if _overlaps(read := _region(reads[key[0]], key[1:]), region) and not _within(read, region, own):
-                    raise _not_in_place(target, own, read)
+                    reason = (
+                        f"{_shown(own)} is computed from {_shown(read)} of the same array, which other tasks overwrite"
+                    )
+                    hint = "load or persist() the data first, or write elsewhere"
+                    raise JobError(job=f"write {target.rstrip('/')}", reason=reason, hint=hint)
             elif key not in seen and key in tasks:
                 seen.add(key)
                 todo.extend(tasks[key].dependencies)
-
-
-def _not_in_place(target: str, own: Region, read: Region) -> JobError:
-    reason = f"{_shown(own)} is computed from {_shown(read)} of the same array, which other tasks overwrite"
-    hint = "load or persist() the data first, or write elsewhere"
-    return JobError(job=f"write {target.rstrip('/')}", reason=reason, hint=hint)
 
 
 def _is_block_by_block(graph: HighLevelGraph, reads: Mapping[str, _Blocks], written: BlockRegions) -> bool:

@@ -47,8 +47,6 @@ __all__ = [
     "ReadTasks",
     "ReadValues",
     "SourceArray",
-    "begun_bytes",
-    "begun_reads",
     "block_chunks",
     "from_store",
     "read_block",
@@ -209,13 +207,33 @@ class ReadTasks(NamedTuple):
         read, begin = partial(read_block, array, values=values), partial(begun_reads, array)
         return cls(array, region, BlockRegions(chunks, start, cuts), read, begin)
 
+    @property
+    def run_length(self) -> int:
+        """Number of blocks that begin their requests together; 0: none."""
+        array, blocks, keys = self.array, self.regions.grid, self.array.write_layout.grid
+        if not array.store.is_remote or not array.ndim or not _cut_as(keys, blocks, self.region):
+            return 0
+        is_by_range = array.read_layout is not array.write_layout  # of shards
+        if is_by_range and (array.read_missing == "error" or not keys.aligned(self.region)):
+            return 0
+        per_block = prod(max(1, a.widest // k.widest) for a, k in zip(blocks.axes, keys.axes, strict=True))
+        n_blocks = prod(self.regions.numblocks)
+        return run_length(n_blocks, per_block, per_block * begun_bytes(array), MAX_BEGUN_BYTES // 2)
+
     def in_runs(self, name: str) -> HighLevelGraph | None:
         """Return a graph whose blocks begin their requests together; ``None`` where that is of no use."""
-        length = _run_length(self.array, self.regions, self.region)
-        if not length:
+        if not (length := self.run_length):
             return None
-        shown = _shown(self.array)
-        return _read_in_runs(name, self.regions, length, begin=self.begin, read=self.read, annotations=shown)
+        runs = _RunOfBlock(f"begin-{name}", self.regions.numblocks, length)
+        begins = _RunsLayer(f"begun-{name}", runs, SharedFunction(self.begin), self.regions)
+        index = tuple(f".{i}" for i in range(len(self.regions.numblocks)))
+        arguments = [TaskRef(blockwise_token(i)) for i in range(2)]
+        # not a data producer by dask's word, which would let a cluster run it elsewhere than where its run was begun
+        task = Task(name, SharedFunction(self.read), *arguments)
+        inputs: list[tuple[Any, Any]] = [(self.regions, index), (runs, index), (begins.name, index)]
+        layer = _ReadLayer(name, index, task, inputs, numblocks={begins.name: self.regions.numblocks})
+        layer.collection_annotations = begins.collection_annotations = _shown(self.array)
+        return HighLevelGraph({name: layer, begins.name: begins}, {name: {begins.name}, begins.name: set()})
 
 
 def _shown(array: StoredArray) -> dict[str, Any]:
@@ -243,18 +261,6 @@ def read_block(
 ) -> Any:
     """Read one block: the task of each key of the layer."""
     return values(array.with_store(with_begun_reads(array.store, reads)) if reads else array, region)
-
-
-def _run_length(array: StoredArray, regions: BlockRegions, region: Region) -> int:
-    """Return how many blocks begin their requests together; 0: none."""
-    keys = array.write_layout.grid
-    if not array.store.is_remote or not array.ndim or not _cut_as(keys, regions.grid, region):
-        return 0
-    if array.read_layout is not array.write_layout and (array.read_missing == "error" or not keys.aligned(region)):
-        return 0  # read by ranges of shards
-    per_block = prod(max(1, a.widest // k.widest) for a, k in zip(regions.grid.axes, keys.axes, strict=True))
-    n_blocks = prod(regions.numblocks)
-    return run_length(n_blocks, per_block, per_block * begun_bytes(array), MAX_BEGUN_BYTES // 2)
 
 
 def _cut_as(keys: ChunkGrid, blocks: ChunkGrid, region: Region) -> bool:
@@ -335,38 +341,6 @@ def run_length(n_blocks: int, requests_a_block: int, block_bytes: int, max_bytes
     most = _MOST_REQUESTS if requests_a_block == 1 else _MOST_OF_BLOCKS
     length = min(most // requests_a_block, n_blocks // _LEAST_RUNS, max_bytes // max(1, block_bytes))
     return length if length > 1 else 0
-
-
-def _read_in_runs(
-    name: str,
-    regions: BlockRegions,
-    length: int,
-    *,
-    begin: Callable[[Any], Any],
-    read: Callable[[Any, Any], Any],
-    annotations: Mapping[str, Any],
-) -> HighLevelGraph:
-    """Return a graph of tasks that read blocks, and of those that begin the requests of `length` blocks each.
-
-    Parameters
-    ----------
-    begin
-        Called with the value of ``regions.together(blocks)``; what it returns is the second argument of `read`.
-    read
-        Called with a block's value in `regions`.
-    annotations
-        Displayed by dask's graph views.
-    """
-    runs = _RunOfBlock(f"begin-{name}", regions.numblocks, length)
-    begins = _RunsLayer(f"begun-{name}", runs, SharedFunction(begin), regions)
-    index = tuple(f".{i}" for i in range(len(regions.numblocks)))
-    arguments = [TaskRef(blockwise_token(i)) for i in range(2)]
-    # not a data producer by dask's word, which would let a cluster run it elsewhere than where its run was begun
-    task = Task(name, SharedFunction(read), *arguments)
-    inputs: list[tuple[Any, Any]] = [(regions, index), (runs, index), (begins.name, index)]
-    layer = _ReadLayer(name, index, task, inputs, numblocks={begins.name: regions.numblocks})
-    layer.collection_annotations = begins.collection_annotations = dict(annotations)
-    return HighLevelGraph({name: layer, begins.name: begins}, {name: {begins.name}, begins.name: set()})
 
 
 class _RunOfBlock(BlockwiseDep):
