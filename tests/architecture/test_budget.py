@@ -22,7 +22,7 @@ MOST = {  # room: (code lines, files that hold code)
     "nodes": (3498, 16),
     "pyramids": (1532, 8),
     "references": (915, 4),
-    "runtime": (1718, 10),
+    "runtime": (1717, 10),
     "scans": (1497, 7),
     "stores": (5123, 21),
     "transforms": (1365, 5),

@@ -15,7 +15,6 @@ from importlib.util import find_spec
 from typing import Any, Self
 
 from dask.utils import format_bytes
-from distributed import Client
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
@@ -187,34 +186,26 @@ def _tasks_running(
         return
     packed = PackedStage.of(here, needs)
     attempt = None if journal is None else journal.heartbeat
-    with scheduler.span(name or stage.name), _ending(attempt, scheduler.client) as end:
+    more: dict[str, Any] = {"shown": stage.show, "blocks": blocks}
+    if attempt is not None:
+        more["before_cancel"] = attempt.end
+    if monitor is not None:
+        more |= {"check": monitor.check, "waiting": monitor.wait_for}
 
-        def run(tasks: Iterable[Any], on_result: Callable[[Any], None]) -> None:
-            check, waiting = (None, None) if monitor is None else (monitor.check, monitor.wait_for)
-            more: dict[str, Any] = {"shown": stage.show, "blocks": blocks, "before_cancel": end}
-            more |= {"check": check, "waiting": waiting}
+    def run(tasks: Iterable[Any], on_result: Callable[[Any], None]) -> None:
+        def take(result: tuple[Any, str, str | None]) -> None:
+            found, machine, worker = result
+            ran.setdefault(machine, set()).add(worker or "")
+            on_result(found)
 
-            def take(result: tuple[Any, str, str | None]) -> None:
-                found, machine, worker = result
-                ran.setdefault(machine, set()).add(worker or "")
-                on_result(found)
+        scheduler.run(stage.name, partial(run_and_say_where, run_task), packed, tasks, take, **more)
 
-            scheduler.run(stage.name, partial(run_and_say_where, run_task), packed, tasks, take, **more)
-
-        yield run
-
-
-@contextmanager
-def _ending(attempt: Heartbeat | None, client: Client | None) -> Iterator[Callable[[], None] | None]:
-    """Run tasks of an attempt in other processes; after an error, return when none of them is at work.
-
-    What this yields is to be called before they are cancelled.
-    """
     try:
-        yield None if attempt is None else attempt.end
+        with scheduler.span(name or stage.name):
+            yield run
     except BaseException:
         if attempt is not None:
-            abandon([attempt.key], client)
+            abandon([attempt.key], scheduler.client)
         raise
 
 
