@@ -47,7 +47,7 @@ def decode(variables: Mapping[str, Variable], attributes: Mapping[str, Any], dec
     internal attributes are left out, and the one that records an unfinished append.
     """
     attributes = {k: v for k, v in attributes.items() if k != HIDDEN_ATTRIBUTE and not k.lower().startswith("_nc")}
-    plain = _undecoded(variables, decoders) | _undecodable(variables, decoders)
+    plain = _undecoded(variables, decoders)
     rest = {name: variable for name, variable in variables.items() if name not in plain}
     try:
         decoded, attributes, coordinates = conventions.decode_cf_variables(rest, attributes, **decoders)
@@ -157,10 +157,14 @@ class ExpressionVariable(Variable):
 
 
 def _undecoded(variables: Mapping[Any, Variable], decoders: Mapping[str, Any]) -> dict[Any, Variable]:
-    """Return the variables, as xarray decodes them, to which no CF attribute of any variable applies."""
-    if decoders.get("decode_coords", True) == "all" or any(v.dtype == "S1" for v in variables.values()):
-        return {}  # then any variable may depend on any other
-    masks = decoders.get("mask_and_scale", True) is True
+    """Return the variables, as xarray decodes them, to which no CF attribute of any variable applies.
+
+    Those of structured and other opaque values are among them: xarray would fail on their fill value. A warning names
+    the attributes that they have.
+    """
+    masks = decoders.get("mask_and_scale", True)
+    # then any variable may depend on any other
+    depends = decoders.get("decode_coords", True) == "all" or any(v.dtype == "S1" for v in variables.values())
     referenced = {
         word
         for variable in variables.values()
@@ -170,46 +174,30 @@ def _undecoded(variables: Mapping[Any, Variable], decoders: Mapping[str, Any]) -
     }
     plain = {}
     for name, variable in variables.items():
-        if name not in referenced and _is_plain(variable, masks=masks):
-            encoding = variable.encoding
-            if "_FillValue" in variable.attrs:
-                encoding["_FillValue"] = variable.attrs.pop("_FillValue")
-            encoding.setdefault("dtype", variable.dtype)
-            plain[name] = variable
-    return plain
-
-
-def _undecodable(variables: Mapping[Any, Variable], decoders: Mapping[str, Any]) -> dict[Any, Variable]:
-    """Return the variables of structured and other opaque values, whose fill value xarray would fail on; warn of it."""
-    wanted = decoders.get("mask_and_scale", True) is not False
-    opaque = {name: variable for name, variable in variables.items() if variable.dtype.kind == "V"}
-    for name, variable in opaque.items():
-        ignored = sorted(_DECODED & variable.attrs.keys())
-        if ignored and wanted:
-            text = (
-                f"variable {name!r} of {variable.dtype} is not decoded: CF has no {', '.join(ignored)} for such values"
-            )
+        is_opaque = variable.dtype.kind == "V"
+        if not is_opaque and (depends or name in referenced or not _is_plain(variable, masks=masks is True)):
+            continue
+        if is_opaque and masks is not False and (ignored := sorted(_DECODED & variable.attrs.keys())):
+            text = f"variable {name!r} of {variable.dtype} is not decoded: CF has no {', '.join(ignored)} for it"
             warnings.warn(text, UserWarning, stacklevel=2)
         if "_FillValue" in variable.attrs:
             variable.encoding["_FillValue"] = variable.attrs.pop("_FillValue")
         variable.encoding.setdefault("dtype", variable.dtype)
-    return opaque
+        plain[name] = variable
+    return plain
 
 
 def _is_plain(variable: Variable, *, masks: bool) -> bool:
     """Return whether decoding leaves a variable unchanged; a ``_FillValue`` of NaN is allowed."""
     attributes = variable.attrs
-    if not _DECODED.isdisjoint(attributes):
-        only_mask = masks and _DECODED & attributes.keys() == {"_FillValue"}
-        if not only_mask or not _is_nan(attributes["_FillValue"], variable):
+    if marks := _DECODED & attributes.keys():
+        value = attributes.get("_FillValue")
+        is_nan = variable.dtype.kind == "f" and isinstance(value, (float, np.floating)) and np.isnan(value)
+        if not (masks and is_nan and len(marks) == 1):
             return False
     units = attributes.get("units", "")
     is_time = isinstance(units, str) and ("since" in units or units in _TIMES)
     return variable.dtype.kind in "biufc" and not is_time
-
-
-def _is_nan(value: Any, variable: Variable) -> bool:
-    return variable.dtype.kind == "f" and isinstance(value, (float, np.floating)) and bool(value != value)  # noqa: PLR0124 - NaN
 
 
 def array_encoding(array: StoredArray, dims: Sequence[str], *, masked: bool) -> dict[str, Any]:

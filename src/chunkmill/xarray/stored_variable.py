@@ -121,8 +121,7 @@ class StoredVariable:
             if values.dtype.kind == "O" and "units" not in self.encoding:
                 values = ensure_dtype_not_object(Variable(self.dims, values), name=self.name).to_numpy()
             with np.errstate(all="ignore"):
-                encoded = self._numbers(values).compute(scheduler="synchronous")
-            return self.checked(values, encoded)
+                return self._numbers(values)
         except ENCODING_FAULTS as error:
             known = error if isinstance(error, DatasetError) else self._inexact(error)
             if block is not None:
@@ -139,25 +138,20 @@ class StoredVariable:
             reason = f"its elements cannot be decoded{applied(self.attributes)}: {error}"
             raise DatasetError(variable=self.name, url=self.url, reason=reason) from error
 
-    def _numbers(self, values: NDArray[Any]) -> Any:
-        """Return encoded values, of dask: then xarray does not change units for those that do not fit them."""
+    def _numbers(self, values: NDArray[Any]) -> NDArray[Any]:
         encoding = dict(self.encoding)
         if values.dtype.kind == "f" and self.dtype.kind in "iu" and "_Unsigned" not in encoding:
             encoding.pop("dtype", None)  # xarray would warn about the cast, which is checked here
+        # of dask, and of the kind that xarray's coders expect: then they keep units that values do not fit
         lazy: Any = da.from_array(values, chunks=-1, name=False)  # type: ignore[no-untyped-call]
-        # of the kind that xarray's coders expect
         variable = Variable(self.dims, as_kind(lazy, "dask"), {}, encoding)
-        return conventions.encode_cf_variable(variable, name=self.name).data
-
-    def checked(self, values: NDArray[Any], encoded: NDArray[Any]) -> NDArray[Any]:
-        """Return `encoded` as elements, or raise `DatasetError` unless they decode to `values`."""
-        with np.errstate(all="ignore"):
-            if self.dtype.kind in "iu" and encoded.dtype.kind == "f":
-                encoded = np.rint(encoded) if _PACKING & self.encoding.keys() else encoded
-            elements = np.asarray(encoded).astype(self.dtype, copy=False)
-            wrong = self._differs(values, self.decode(elements), elements)
-        if wrong.any():
-            raise self._not_held(values[wrong], self.decode(elements)[wrong], elements[wrong])
+        encoded: Any = conventions.encode_cf_variable(variable, name=self.name).data.compute(scheduler="synchronous")
+        if self.dtype.kind in "iu" and encoded.dtype.kind == "f" and _PACKING & self.encoding.keys():
+            encoded = np.rint(encoded)
+        elements = np.asarray(encoded).astype(self.dtype, copy=False)
+        back = self.decode(elements)
+        if (wrong := self._differs(values, back, elements)).any():
+            raise self._not_held(values[wrong], back[wrong], elements[wrong])
         return elements
 
     def _text(self, values: NDArray[Any]) -> NDArray[Any]:
