@@ -23,7 +23,8 @@ NO_STORES = {
 
 WRITERS = {
     # documents that nobody sees: of a staged node, or of one that is being deleted
-    "nodes/replacing.py": {"Replacement.finish", "StagedNode.finish", "check_as_seen"},
+    "nodes/replacing.py": {"Replacement.finish"},
+    "nodes/target.py": {"Target._put_in_place"},
     "nodes/delete.py": {"delete_node", "_described"},
     # chunks
     "array/chunk_io.py": {"update_chunk", "write_chunk"},
@@ -33,7 +34,7 @@ WRITERS = {
     # journals and probes, under names that no format takes for a node
     "journal/records.py": {"Records.put"},
     "journal/lease.py": {"_release_briefly"},
-    "journal/recovery.py": {"record_published"},
+    "nodes/placement.py": {"announce_below"},
     "runtime/preflight.py": {"_lacks"},
     "checks/doctor.py": {"_are_compared", "_examine_store", "_examine_workers"},
     # files of a set, and chunks that a set holds itself
@@ -47,12 +48,12 @@ WRITERS = {
 CHANGERS = {
     "nodes/documents.py": {"_create_node", "_write", "_write_while_absent", "put_back", "replace"},
     "nodes/consolidated.py": {"refresh_consolidated", "write_consolidated"},
-    "nodes/replacing.py": {"put_all_in_place"},
+    "nodes/target.py": {"Target._put_in_place"},
     "nodes/changes.py": {"_reset"},
     "journal/heartbeat.py": {"Heartbeat._beat", "Heartbeat.begin"},
     "journal/journal.py": {"Journal._tag_staged", "Journal.discard", "Journal.finish"},
     "journal/plans.py": {"delete_plan", "end_plan", "store_plan"},
-    "journal/recovery.py": {"clear_journal", "withdraw_published.withdraw"},
+    "journal/unfinished.py": {"clear_journal"},
     "checks/check.py": {"_repaired"},
     "checks/inventory.py": {"_delete_blank"},
     "references/files.py": {"SetFile._put", "SetFile.write"},
@@ -67,7 +68,7 @@ BARE = {
 
 DELETERS = {
     # nodes, their documents first
-    "nodes/placement.py": {"_delete_node", "delete_stored_chunks"},
+    "nodes/placement.py": {"_delete_node", "delete_stored_chunks", "withdraw_below"},
     "nodes/delete.py": {"_delete_empty_folders", "_delete_folders", "_delete_keys", "delete_node"},
     "conversion/target_writer.py": {"TargetWriter.publish", "TargetWriter.stages"},
     "xarray/reservation.py": {"end_dead_append", "make_room"},
@@ -84,7 +85,7 @@ DELETERS = {
     "nodes/replacing.py": {"Replacement.discard"},
     "journal/commit.py": {"forget_tag"},
     "journal/heartbeat.py": {"Heartbeat.end", "end_dead"},
-    "journal/recovery.py": {"clear_listed"},
+    "journal/unfinished.py": {"clear_listed"},
     "journal/journal.py": {"Journal._forget_commit", "Journal.release"},
     "journal/plans.py": {"end_plan"},
     "runtime/preflight.py": {"_probing"},

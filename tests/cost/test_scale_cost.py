@@ -6,6 +6,7 @@ import tracemalloc
 import dask
 import pytest
 from support.recording import FailingStore
+from support.small_jobs import stages_of
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError
@@ -30,7 +31,7 @@ def test_memory_of_a_plan(n):
     tracemalloc.start()
     try:
         for plan in plans(source):
-            stages_of_plan = plan.job.stages("run")
+            stages_of_plan = stages_of(plan, "run")
             for stage in stages_of_plan:
                 assert sum(1 for _ in itertools.islice(tasks_to_run(stage), 1000)) in {0, 1000}
             assert 50_000 < plan.n_tasks <= 100_000 * len(stages_of_plan)

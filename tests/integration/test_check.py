@@ -320,7 +320,7 @@ class TestRepair:
         array = filled(store)
         store.set(array.write_layout.locator.key((1, 1)), b"torn")
         store.set("g/a/c/7/7", b"orphan")
-        Journal(store, "g/b", "write to 'g/b'", "mark").begin({})
+        Journal(store, "g/b", "write to 'g/b'", "mark").begin()
         before = contents(store)
         report = cm.check(store, repair=True)
         assert kinds(report) == ["corrupt", "orphan", "unfinished"]
@@ -360,7 +360,7 @@ class TestJobs:
         store = MemoryStore()
         filled(store)
         journal = Journal(store, "g/b", "write", "mark")
-        journal.begin({})
+        journal.begin()
         journal.records.put(0, 1, Record({}, {}))
         store.delete(journal.plan_key)
         store.set(".chunkmill-probe-123/4-on-here", b"probe")
@@ -372,7 +372,7 @@ class TestJobs:
         store = MemoryStore()
         filled(store)
         journal = Journal(store, "g/b", "write", "mark")
-        journal.begin({})
+        journal.begin()
         journal.records.put(0, 1, Record({}, {}))
         store.set(journal.plan_key, b"")
         (problem,) = cm.check(store, repair=True).problems

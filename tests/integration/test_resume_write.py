@@ -253,12 +253,12 @@ def test_killed_before_the_records_were_deleted(monkeypatch):
     assert traces(store) == []
 
 
-def _begin(journal, documents):
+def _begin(journal):
     """As `Journal.begin` without forgetting first."""
     finish = Journal.finish
     Journal.finish = lambda _: None
     try:
-        begin(journal, documents)
+        begin(journal)
     finally:
         Journal.finish = finish
 
@@ -301,14 +301,14 @@ def test_a_write_that_died_before_it_looked_again_leaves_an_array_of_others_alon
     """Its repetition wrote its blocks into that array, and was refused when it was to be published."""
     store, source = MemoryStore(), Source()
 
-    def dies(journal, _):
+    def dies(_, journal):
         plan = store.get(journal.plan_key)
         store.delete(journal.plan_key)  # who creates the array comes first
         cm.create_array(store, "a", shape=(12, 10), dtype="i4", chunks=(3, 2), attributes={"of": "others"})
         store.set(journal.plan_key, plan)
         raise SystemExit
 
-    monkeypatch.setattr("chunkmill.dask_arrays.resumable_write._check_begun", dies)
+    monkeypatch.setattr("chunkmill.nodes.target.Target.stays_free", dies)
     with pytest.raises(SystemExit):
         cm.to_store(source.x, store, "a", resume=True)
     with pytest.raises(NodeExists, match="made by others"):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from support.clusters import cluster_of, cluster_without_nannies
 from support.recording import FailingStore, RecordingStore, SlowStore, SuspendingStore
+from support.small_jobs import stages_of
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, StoreError
@@ -54,7 +55,7 @@ def test_intermediate_files_of_another_run():
     with pytest.raises((ChunkError, StoreError)):
         cm.rechunk(source, FailingStore(target, every=3, methods=["set", "set_if"]), chunks=(64, 4), strategy="spill")
     (old,) = [key for key in target.list_prefix("") if key.endswith("plan.json")]
-    spill, _ = plan.job.stages(json.loads(target.get(old))["run"])
+    spill, _ = stages_of(plan, json.loads(target.get(old))["run"])
     stale = tuple(replace(rechunk, source=rechunk.source.with_store(make_source())) for rechunk in spill.common)
 
     class Meanwhile(RecordingStore):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+from chunkmill.formats.registry import get_format
 from chunkmill.jobs.job import Job
 from chunkmill.journal.names import JOB_PREFIX
+from chunkmill.nodes.target import Target
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.stores.posix_file import origin
 from chunkmill.stores.wrapper import Meter, MeteredStore
 
-__all__ = ["dead_heartbeat", "journal_keys", "make_job", "put"]
+__all__ = ["dead_heartbeat", "journal_keys", "make_job", "put", "stages_of"]
 
 
 def put(store, number):
@@ -20,13 +23,30 @@ def put(store, number):
     return TaskResult.of(meter, n_keys=1, peak_x=number)
 
 
-def make_job(store, *, n=5, mark="plan", prepare=lambda *_: {"zarr.json": b"there"}, n_stages=1, function=put):
-    def publish(documents):
-        for key, value in documents.items():
-            store.set(key, value)
+class SmallTarget(Target):
+    """A target of one document, for which `room` is made."""
 
+    room = staticmethod(lambda: None)
+
+    def make_room(self, *, has_begun=False, again=False):
+        if not has_begun:
+            self.room()
+
+    def publish(self):
+        self.store.set("zarr.json", b"there")
+        return ["zarr.json"]
+
+
+def make_job(store, *, n=5, mark="plan", room=None, n_stages=1, function=put):
+    kind = SmallTarget if room is None else type("Roomy", (SmallTarget,), {"room": staticmethod(room)})
+    target = kind(store, "a/b", get_format("zarr3"), [])
     stages = [Stage(f"put-{i}", function, store, range(n)) for i in range(n_stages)]
-    return Job("put it", store, "a/b", mark, (), (), prepare, lambda _: stages, publish)
+    return Job("put it", target, mark, (), lambda _: stages, publish=SmallTarget.publish)
+
+
+def stages_of(plan, run="1"):
+    """The stages of a run of a plan."""
+    return plan.job.stages(replace(plan.job.target, run=run))
 
 
 def dead_heartbeat(**said):

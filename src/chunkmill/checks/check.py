@@ -24,8 +24,8 @@ from chunkmill.model.grid import ChunkCoords
 from chunkmill.nodes.api import StoreLocation
 from chunkmill.nodes.api import open as open_node
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.documents import join_path
 from chunkmill.nodes.group import Group
-from chunkmill.nodes.keys import join_path
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, Stage, TaskResult
 from chunkmill.runtime.stage_runner import run_once
 from chunkmill.stores import conflicts

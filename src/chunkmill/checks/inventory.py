@@ -28,8 +28,7 @@ from chunkmill.formats.registry import FORMATS
 from chunkmill.journal.lease import discard_jobs
 from chunkmill.journal.names import JOB_PREFIX, PLAN, TAG_PREFIX, run_tag
 from chunkmill.journal.records import Records
-from chunkmill.journal.recovery import clear_journal
-from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs
+from chunkmill.journal.unfinished import UnfinishedJob, clear_journal, unfinished_jobs
 from chunkmill.model.metadata import is_within, same_json
 from chunkmill.nodes import opening
 from chunkmill.nodes.documents import entry_names, fetch, format_of_store, may_have, node_keys, present, put_back

@@ -40,9 +40,8 @@ from chunkmill.jobs.plan import Plan, Report
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes.api import as_node, check_storage_options, open_source, open_target
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.documents import format_of_store
+from chunkmill.nodes.documents import format_of_store, join_path
 from chunkmill.nodes.group import Group
-from chunkmill.nodes.keys import join_path
 from chunkmill.nodes.new_array import axis_names, check_options, format_above, with_chunk_keys
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.runtime.worker_memory import current_worker

@@ -49,6 +49,7 @@ from chunkmill.model.inner_layout import inner_layout
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.stored_group import StoredNode
+from chunkmill.nodes.target import Target
 from chunkmill.runtime.scheduler import check_n_tasks
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, count_tasks
 from chunkmill.runtime.worker_memory import Worker
@@ -147,7 +148,7 @@ class JobRequest:
     is_remote
         Whether requests of source or target cost latency.
     group
-        As in `TargetWriter`.
+        As in `Target`.
     """
 
     operation: str
@@ -192,51 +193,32 @@ class JobRequest:
         writer = TargetWriter(
             self.name,
             self.store,
-            self.path,
-            self.format,
-            self.groups,
             plans,
-            self.overwrite,
             intermediate if any(plan.n_intermediate_files for plan in plans) else None,
             prefix,
             settings.compress,
             settings.worker.ahead_bytes,
-            group=self.group,
         )
         return writer, plan_hash
 
     def job(self, settings: Settings, writer: TargetWriter, plan_hash: str, tasks_at_once: int | None = None) -> Job:
         """Return the job of a plan for these settings."""
-        made, replacement = (settings, writer, plan_hash, tasks_at_once), writer.replacement
+        arrays = [plan.target for plan in writer.plans]
         return Job(
             name=self.name,
-            store=writer.store,
-            path=writer.path,
+            target=Target(self.store, self.path, self.format, arrays, self.groups, self.overwrite, self.group),
             fingerprint=plan_hash,
             sources=[plan.source for plan in writer.plans],
-            targets=[plan.target for plan in writer.plans],
-            prepare=writer.prepare,
             stages=writer.stages,
             check_result=writer.check_result,
             publish=writer.publish,
             writes=() if writer.intermediate is None else (writer.intermediate,),
-            check_free=writer.check_free,
-            overwrite=writer.overwrite,
-            staged=partial(self.staged_job, made) if writer.overwrite and replacement is None else None,
-            keeps_old=writer.keeps_old,
-            old_prefix=None if replacement is None else replacement.old_prefix,
-            replaced=writer.replaced,
             choices=self._choices(settings),
             adopt=partial(self.adopt, settings),
             tasks_at_once=tasks_at_once,
             memory_of_tasks=(tasks_at_once or settings.worker.n_threads)
             * max((_task_bytes(plan, settings.worker.n_threads) for plan in writer.plans), default=0),
         )
-
-    def staged_job(self, made: _Made, run: str, replaced: Mapping[str, str] | None) -> Job | None:
-        """Return the same job, which writes to a staging prefix (`Job.staged`)."""
-        staged = made[1].staged(run, replaced)
-        return None if staged is None else self.job(made[0], staged, *made[2:])
 
     def planned_or_begun(self, settings: Settings) -> _Made:
         """Plan the tasks; where memory is too little for that, return the plan of the unfinished job at the target."""

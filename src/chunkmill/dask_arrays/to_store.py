@@ -21,7 +21,7 @@ from chunkmill.array.staleness import check_after_writing
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.dask_arrays.hazards import check_not_read
-from chunkmill.dask_arrays.resumable_write import WriteTarget, resumable_write
+from chunkmill.dask_arrays.resumable_write import resumable_write
 from chunkmill.dask_arrays.store import checked_values, write_region_of
 from chunkmill.dask_arrays.write import WriteReport, check_source, report, returning, run, write_graph
 from chunkmill.formats.base import WritableFormatName, check_attributes
@@ -31,9 +31,10 @@ from chunkmill.model.grid import Region
 from chunkmill.nodes import opening, placement, replacing
 from chunkmill.nodes.api import NodeLocation, as_node, open_existing, open_target_below
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.documents import check_own, format_of_store
+from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.new_array import check_options, describe_array, format_above, lengths_by_name
 from chunkmill.nodes.replacing import Replacement
+from chunkmill.nodes.target import Target
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.cluster_tasks import sync_other_machines
 from chunkmill.runtime.preflight import check_writers
@@ -263,51 +264,10 @@ class _Write:
     def resumed(self, *, is_new: bool, overwrite: bool) -> WriteReport:
         """Write the whole array with a journal, or resume that."""
         array = self.array
-        publish = partial(placement.publish_and_refresh, array.store, format=array.format, path=array.path)
-
-        def prepare(run: str, again: bool) -> Mapping[str, bytes]:
-            if is_new:
-                return self._make_room(overwrite=overwrite, run=run, again=again)
-            check_no_job(array.store, array.path)
-            return {}
-
-        def check_free(run: str) -> None:
-            if is_new and not overwrite:
-                self._make_room(overwrite=False, run=run, below=True)
-            else:  # of two that begin at once, at least one sees the other
-                check_no_job(array.store, array.path, own_run=run, below=overwrite, waits=True)
-
-        return resumable_write(
-            self.x,
-            WriteTarget(array, prepare, publish),
-            staged=self._staged if overwrite else None,
-            lock=self.lock,
-            write_empty=False,
-            check_free=check_free,
-            check_own=self._check_own if is_new else None,
-        )
-
-    def _check_own(self) -> None:
-        """Raise `NodeExists` where others have made a node at the place of the array."""
-        store, path = self.array.store, self.array.path
-        documents_format = format_of_store(store, self.array.format)
-        check_own(store, documents_format, {path: documents_format.emit_array(path, self.array.metadata)})
-
-    def _staged(self, run: str, replaced: Mapping[str, str] | None) -> WriteTarget | None:
-        """Return where a run with a journal stages the array that replaces another (see `Job.staged`)."""
-        array = self.array
-        replacements = replacing.stage_nodes(array.store, [array.path], array.format, run, replaced)
-        if replacements is None:
-            return None
-        (replacement,) = replacements
-
-        def publish(above: Mapping[str, bytes], *, again: bool) -> None:  # noqa: ARG001 - it finds what it exchanged
-            own = format_of_store(array.store, array.format).emit_array(array.path, array.metadata)
-            replacement.finish(own, above=above)
-
-        return WriteTarget(
-            replacement.array(array), lambda *_: replacement.above, publish, replacement.old_prefix, replacement.seen
-        )
+        documents_format = format_of_store(array.store, array.format)
+        replaces = overwrite if is_new else None
+        target = Target(array.store, array.path, documents_format, [array], overwrite=replaces)
+        return resumable_write(self.x, target, lock=self.lock, write_empty=False)
 
     def replacing(self, replacement: Replacement) -> WriteReport | Delayed:
         """Stage the array that replaces the node at its path, and exchange the two when all is written."""
@@ -320,12 +280,14 @@ class _Write:
         )
         return run([counts], finish, compute=self.compute, arrays=[staged])
 
-    def _make_room(
-        self, *, overwrite: bool, run: str = "", below: bool = False, again: bool = False
-    ) -> dict[str, bytes]:
-        array = self.array
-        options: Any = {"format": array.format, "overwrite": overwrite, "run": run, "below": below, "again": again}
-        return placement.create_array(array.store, array.path, array.metadata, **options)[1]
+    def _make_room(self, *, overwrite: bool, run: str = "", again: bool = False) -> dict[str, bytes]:
+        store, path = self.array.store, self.array.path
+        documents_format = format_of_store(store, self.array.format)
+        documents = documents_format.emit_array(path, self.array.metadata)
+        return {
+            **placement.make_room(store, path, documents_format, overwrite=overwrite, run=run, again=again),
+            **documents,
+        }
 
 
 def _finish_replacing(

@@ -9,8 +9,8 @@ what a task does (`chunkmill.conversion.convert_job`, `chunkmill.conversion.rech
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,10 +20,10 @@ from chunkmill.array.threads import at_once
 from chunkmill.config import setting
 from chunkmill.errors import ChunkmillError, JobCancelled, JobError, NodeExists
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.lease import check_no_job
-from chunkmill.journal.recovery import withdraw_published
 from chunkmill.log import LOG
+from chunkmill.nodes import placement
 from chunkmill.nodes.documents import declare_arrays
+from chunkmill.nodes.target import Target
 from chunkmill.runtime.cancellation import (
     ended_by_sigterm,
     hint_of_resuming,
@@ -40,6 +40,9 @@ from chunkmill.stores.base import Store
 __all__ = ["Job", "JobResult", "run_job"]
 
 
+def _nothing() -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """Description of a job for `run_job`.
@@ -48,43 +51,22 @@ class Job:
     ----------
     name
         For messages: ``"convert to 'a' in file:///x"``.
-    store, path
-        Of the target. The journal is stored in `store`, named after `path`.
+    target
+        The nodes that it writes; the journal is stored in its store, named after its path.
     fingerprint
         Of the plan, by `chunkmill.journal.names.fingerprint`.
-    sources, targets
-        Arrays that tasks read and write: workers are checked for their codecs and stores first.
-    prepare
-        Makes room in the target and returns the documents that `publish` writes. Called when the job begins, not
-        when it is resumed, with the name of the run where that holds the target's path, and whether it follows one
-        that was interrupted. It may raise (`NodeExists`): nothing is recorded then.
+    sources
+        Arrays that tasks read: workers are checked for their codecs and stores first.
     stages
-        Returns the stages of the run of that name, which stands in the names of all temporary values; called after
-        `prepare`, and when the job is resumed.
-    publish
-        Makes the result visible; called with the documents when all tasks are done; returns the keys that it wrote. May
-        be called again when the process ends before the journal is deleted.
-    check_free
-        Called with the name of the run when the job has begun: raises `NodeExists` where a node was made since
-        `prepare`, whose chunks the job would write over.
-    check_result
-        Called before `publish`: raises where the result must not be published.
-    leases
-        Holds the paths of further targets, in the run of that name, while tasks run and the result is published.
+        Returns the stages that write the target of a run, of which the name stands in the names of all temporary
+        values; called when room is made, and when the job is resumed.
     writes
         Further stores (a temporary one) that tasks write to.
-    overwrite
-        ``True``: `prepare` deletes what is there; ``False``: it refuses; ``None``: that is written into.
-    staged
-        Returns, for the name of a run, the same job writing to a staging prefix (see `old_prefix`): that
-        node stays until the new one is complete. Called as ``staged(run, replaced)`` with what the plan says, of a job
-        that is resumed; with ``None`` when it begins: returns ``None`` then where the store cannot hold both.
-    keeps_old
-        Returns whether a node that is there stays until then; ``None`` where there is none.
-    old_prefix
-        Of a job that `staged` returned: prefix of the keys of the node that it replaces. It writes below
-        `chunkmill.journal.names.staged_prefix`, and `publish` calls
-        `chunkmill.stores.base.Store.replace_prefix`.
+    check_result
+        Called before anything is deleted, and before the target is published: raises where the result must not be.
+    publish
+        Makes the result visible, and deletes what is temporary; returns the keys of the documents. May be called again
+        when the process ends before the journal is deleted.
     choices
         What the planner chose for the workers, for the plan: see `chunkmill.journal.plans.Plan`.
     adopt
@@ -94,32 +76,30 @@ class Job:
         Most tasks that a process may run at the same time, where its memory holds fewer than it has threads.
     memory_of_tasks
         Bytes that the tasks of one worker hold.
-    replaced
-        Of such a job: what was seen of that node when it began, for the plan.
     """
 
     name: str
-    store: Store
-    path: str
+    target: Target
     fingerprint: str
     sources: Sequence[StoredArray]
-    targets: Sequence[StoredArray]
-    prepare: Callable[[str, bool], Mapping[str, bytes]]
-    stages: Callable[[str], Sequence[Stage]]
-    publish: Callable[[Mapping[str, bytes]], Iterable[str] | None]
+    stages: Callable[[Target], Sequence[Stage]]
     writes: Sequence[Store] = ()
-    check_free: Callable[[str], object] | None = None
-    check_result: Callable[[], object] | None = None
-    leases: Callable[[str], AbstractContextManager[object]] = nullcontext
-    overwrite: bool | None = False
-    staged: Callable[[str, Mapping[str, str] | None], Job | None] | None = None
-    keeps_old: Callable[[], bool | None] | None = None
-    old_prefix: str | None = None
-    replaced: Mapping[str, str] = field(default_factory=dict)
+    check_result: Callable[[], object] = _nothing
+    publish: Callable[[Target], Sequence[str]] = Target.publish
     choices: Mapping[str, Any] = field(default_factory=dict)
     adopt: Callable[[str, Mapping[str, Any]], Job | None] | None = None
     tasks_at_once: int | None = None
     memory_of_tasks: int = 0
+
+    @property
+    def store(self) -> Store:
+        """Store of the target."""
+        return self.target.store
+
+    @property
+    def path(self) -> str:
+        """Path of the target."""
+        return self.target.path
 
     def journal(self) -> Journal:
         """Return the journal of the job."""
@@ -134,8 +114,8 @@ class Job:
                 return self.adopt(other.fingerprint, other.choices) is not None
         return found
 
-    def resumed(self) -> tuple[Job, Journal, dict[str, bytes] | None]:
-        """Return the job, as it was begun, with its journal and its documents; ``None`` where none is unfinished.
+    def resumed(self) -> tuple[Job, Journal, bool]:
+        """Return the job, as it was begun, with its journal, and whether it is unfinished.
 
         Raises
         ------
@@ -237,35 +217,30 @@ def _run(
 ) -> JobResult:
     start = time.perf_counter()
     resume = resume and not (job.store.has_transactions or job.store.is_archive)
-    job, journal, documents = job.resumed() if resume else (job, job.journal(), None)
-    if job.staged is not None and journal.old_prefix is not None:
-        job = job.staged(journal.run, journal.replaced) or job
-    if journal.is_over or (documents is not None and journal.is_in_place):
-        return _already_done(job, journal, documents or {}, start)
-    interrupted, needs = documents is not None, None
+    job, journal, resumes = job.resumed() if resume else (job, job.journal(), False)
+    if journal.is_over or (resumes and journal.is_in_place):
+        return _already_done(job, journal, start)
+    interrupted, needs = resumes or journal.keeps_records, None
     if not scheduler.in_process:
-        needs = describe_needs(job.name, sources=job.sources, targets=job.targets, writes=(job.store, *job.writes))
+        writes = (job.store, *job.writes)
+        needs = describe_needs(job.name, sources=job.sources, targets=job.target.arrays, writes=writes)
         check_workers(scheduler, needs, monitor.wait_for)
-    begins = documents is None
-    if documents is None:
-        interrupted = journal.keeps_records
-        if not resume:
-            journal.check_dead()
-            withdraw_published(job.store, job.path)
-            interrupted = journal.discard()  # before the values that it records are deleted
+    if not resume:
+        journal.check_dead()
+        placement.withdraw_below(job.store, job.path)
+        interrupted = journal.discard()  # before the values that it records are deleted
     monitor.check()
     # before it begins: without a heartbeat others take it for interrupted
     with journal.running(monitor.shown), ExitStack() as held:
-        if documents is None:
-            job, documents = _prepare(job, journal)
-        held.enter_context(job.leases(journal.name_run()))
-        stages = _begun_stages(job, journal, documents, scheduler) if begins else _resumed_stages(job, journal)
-        declare_arrays(job.targets)
-        recorded = journal.records.names() if journal.keeps_records or not begins else []
-        monitor.begin(journal.run, journal.heartbeat, resumes=not begins)
+        target = job.target.resumed(journal) if resumes else job.target.prepared(journal, job.check_result)
+        held.enter_context(target.leases(job.name))
+        stages = _resumed_stages(job, journal, target) if resumes else _begun_stages(job, journal, target, scheduler)
+        declare_arrays(target.arrays)
+        recorded = journal.records.names() if interrupted else []
+        monitor.begin(journal.run, journal.heartbeat, resumes=resumes)
         if not job.store.compares_versions:
             LOG.warning("%s: the store cannot compare versions, and guards what writers share by a lock", job.name)
-        with remove_partial_files(job.targets, after_death=interrupted):
+        with remove_partial_files(target.arrays, after_death=interrupted):
             results = run_stages(
                 stages,
                 name=job.name,
@@ -277,83 +252,48 @@ def _run(
                 monitor=monitor,
                 tasks_at_once=job.tasks_at_once,
             )
-        check = job.check_result or _nothing
         look = partial(job.store.get_versioned, journal.plan_key)
+        check = _nothing if journal.is_in_place else job.check_result  # by another client of the run
         *_, plan = at_once(job.store, lambda: journal.check(now=True), check, look)
         job.store.sync()  # the chunks before their documents, and those before the journal goes
-        written = job.publish(documents)
+        written = job.publish(target)
         commit()
         job.store.sync()
         if interrupted:
-            remove_partial_files_near(job.store, written or ())
+            remove_partial_files_near(job.store, written)
         held.close()  # while the same job can still be resumed
         journal.finish(plan)
     job.store.flush()
     return JobResult(tuple(results), time.perf_counter() - start)
 
 
-def _nothing() -> None: ...
-
-
-def _prepare(job: Job, journal: Journal) -> tuple[Job, dict[str, bytes]]:
-    """Make room; return the job, or the one that stages what it writes, and the documents to publish."""
-    staged = None if job.staged is None else job.staged(journal.name_run(), None)
-    if staged is not None:
-        job, journal.old_prefix, journal.replaced = staged, staged.old_prefix, staged.replaced
-    if staged is not None or not job.overwrite:
-        return job, dict(job.prepare("", False))
-    with journal.reserving() as run:
-        return job, dict(job.prepare(run, bool(journal.interrupted)))
-
-
-def _begun_stages(job: Job, journal: Journal, documents: Mapping[str, bytes], scheduler: Scheduler) -> Sequence[Stage]:
-    journal.begin(documents)
+def _begun_stages(job: Job, journal: Journal, target: Target, scheduler: Scheduler) -> Sequence[Stage]:
+    journal.begin()
     journal.asks_for_records = journal.keeps_records or not scheduler.in_process
-    is_free, stages = at_once(job.store, lambda: _is_free(job, journal), lambda: job.stages(journal.run))
-    return stages if is_free else _resumed_stages(job, journal)
+    is_free, stages = at_once(job.store, lambda: target.stays_free(journal), lambda: job.stages(target))
+    return stages if is_free else _resumed_stages(job, journal, target)
 
 
-def _resumed_stages(job: Job, journal: Journal) -> Sequence[Stage]:
+def _resumed_stages(job: Job, journal: Journal, target: Target) -> Sequence[Stage]:
     """Return the stages; where others have made a node since, forget a job that has done nothing yet."""
     try:
-        return job.stages(journal.run)
+        return job.stages(target)
     except NodeExists:
         if not journal.records.names():
             journal.discard()
         raise
 
 
-def _already_done(job: Job, journal: Journal, documents: Mapping[str, bytes], start: float) -> JobResult:
+def _already_done(job: Job, journal: Journal, start: float) -> JobResult:
     """Finish a job of which an earlier run, or another client, had put the result in place."""
-    results = []
+    results, target = [], job.target.resumed(journal)
     with suppress(JobError):  # a source that has changed since
-        for stage in job.stages(journal.run):
+        for stage in job.stages(target):
             n_tasks = count_tasks(stage)
             results.append(StageResult(stage.name, n_tasks, n_tasks, 0.0, {}))
     if not journal.is_over:
-        with journal.running():
-            if job.check_result is not None:
-                job.check_result()
-            job.publish(documents)
+        with journal.running(), target.leases(job.name):
+            job.publish(target)
         journal.finish()
         job.store.flush()
     return JobResult(tuple(results), time.perf_counter() - start)
-
-
-def _is_free(job: Job, journal: Journal) -> bool:
-    """Give a job that has begun up where another writer has reserved or taken the target since room was made.
-
-    Others look for jobs after they have reserved a place: of two that begin at once, at least one sees the other.
-    Returns ``False`` where another client, which has resumed this job, may have made the node that is there.
-    """
-    try:
-        waits = job.check_free is not None  # what it says afterwards is true after waiting, too
-        check_no_job(job.store, job.path, own_run=journal.run, below=job.overwrite is not None, waits=waits)
-        if job.check_free is not None:
-            job.check_free(journal.run)
-    except BaseException as error:
-        if isinstance(error, NodeExists) and journal.is_joined():
-            return False
-        journal.discard()
-        raise
-    return True

@@ -381,11 +381,11 @@ class Plan(_Columns):
         if unfinished is False:
             hint = Hint("an unfinished job of another plan, so that this fails")
             return hint.also("{} discards it", ("resume", False))
-        found = None if job.overwrite is None else _found(job)
+        found = None if job.target.overwrite is None else _found(job)
         if found is None:
             return ""
-        if job.overwrite:
-            if job.keeps_old is not None and job.keeps_old():
+        if job.target.overwrite:
+            if job.target.keeps_old():
                 return f"{found}, which will be replaced when the new one is complete"
             return f"{found}, which will be replaced: it is deleted first, since the store cannot hold both"
         hint = Hint(f"{found} is there already, so that this fails")

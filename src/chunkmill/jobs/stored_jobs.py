@@ -17,8 +17,8 @@ from chunkmill.journal.lease import discard_jobs
 from chunkmill.journal.names import PLAN, RUNNING
 from chunkmill.journal.plans import watch_client
 from chunkmill.journal.records import Records
-from chunkmill.journal.recovery import withdraw_published
 from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs, with_state
+from chunkmill.nodes.placement import withdraw_below
 from chunkmill.stores.base import Store
 from chunkmill.stores.open import Url, open_plain_store
 from chunkmill.stores.places import place_of
@@ -114,7 +114,7 @@ class StoredJob:
         if job.is_running:
             raise JobError(job=self.job, reason="its client is alive", hint="wait until it is done, or stop it")
         if not job.is_damaged:
-            withdraw_published(store, job.path)
+            withdraw_below(store, job.path)
         discard_jobs(store, [job])
 
 

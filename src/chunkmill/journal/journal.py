@@ -5,7 +5,7 @@ that dask repeats returns at once.
 
 Layout, at the root of the target's store, under a name that no format takes for a node::
 
-    .chunkmill-job-<hash of the target's path>/plan.json            fingerprint, what, when, documents to publish
+    .chunkmill-job-<hash of the target's path>/plan.json            fingerprint, what, when, choices
     .chunkmill-job-<hash of the target's path>/<stage>/             records (`chunkmill.journal.records`)
     .chunkmill-job-<hash of the target's path>/running/<name>       heartbeats (`chunkmill.journal.heartbeat`)
     .chunkmill-job-<hash of the target's path>/new-<run>/           the staging prefix of a node
@@ -42,7 +42,7 @@ from chunkmill.journal.heartbeat import (
 from chunkmill.journal.names import PLAN, RUNNING, journal_prefix, new_run, run_tag, staged_prefix
 from chunkmill.journal.plans import Plan
 from chunkmill.journal.records import Records
-from chunkmill.journal.recovery import clear_journal, clear_listed
+from chunkmill.journal.unfinished import clear_journal, clear_listed
 from chunkmill.log import LOG
 from chunkmill.stores.base import Store
 from chunkmill.stores.conflicts import create, swap
@@ -53,7 +53,7 @@ _VERSION = 3
 _RUN_OF_PLAN = 8  # characters of the fingerprint at the end of the name of a run
 _KEPT = {True: "what is on record is compared with it, and kept", False: "it is discarded"}
 _SAID = ["job", "path", "fingerprint", "run", "is_block_write", "is_lease", "scope", "client"]  # by its plan
-_SAID += ["old_prefix", "replaced", "choices"]
+_SAID += ["old_prefix", "choices"]
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class Journal:
         Names what is leased of the node, where that is not all of it: others there do not meet this journal.
     client
         Heartbeat that the plan holds, of a brief lease, which has no other.
-    old_prefix, replaced
+    old_prefix
         Of the node that is replaced, where the new one is staged (`staged_prefix`), as in `Plan`.
     choices
         As in `Plan`: with them the same job is planned again for other workers.
@@ -110,7 +110,6 @@ class Journal:
     scope: str = ""
     client: str = ""
     old_prefix: str | None = None
-    replaced: Mapping[str, str] = field(default_factory=dict)
     choices: Mapping[str, Any] = field(default_factory=dict)
     key_prefix: str = ""
     other: Plan | None = None
@@ -129,8 +128,8 @@ class Journal:
         """Key of the object that exists from the beginning to the end of the job."""
         return f"{self.prefix}{PLAN}"
 
-    def resume(self) -> dict[str, bytes] | None:
-        """Return the documents that the unfinished job is to publish, ``None`` without one; end heartbeats of the dead.
+    def resume(self) -> bool:
+        """Return whether there is an unfinished job, or one that is over; end heartbeats of the dead.
 
         Raises
         ------
@@ -141,13 +140,13 @@ class Journal:
         if value is None:
             if not self.store.is_remote:  # folders, of a job that was killed when all but these was deleted
                 clear_journal(self.store, self.prefix)
-            return None
+            return False
         plan = Plan.parsed(value) or Plan()
         if plan.is_damaged:
             self._drop_damaged(value)
-            return None
+            return False
         if self._is_lease(plan, value):
-            return None
+            return False
         if plan.over:
             self._forget_commit(plan.old_prefix, plan.run)
             self.discard()
@@ -155,14 +154,13 @@ class Journal:
             if not plan.over:
                 self.other = plan
                 raise self._another(plan)
-            return None
-        self.run, self.is_over = plan.run, plan.over
-        self.old_prefix, self.replaced = plan.old_prefix, plan.replaced
+            return False
+        self.run, self.is_over, self.old_prefix = plan.run, plan.over, plan.old_prefix
         if not self.is_over:
             end_dead(self.store, self._others())
             if not self.is_in_place:
                 self._tag_staged()
-        return plan.documents
+        return True
 
     def _is_lease(self, plan: Plan, value: bytes) -> bool:
         """Return whether a client died that had reserved the place and had not begun; `JobError` where it is alive."""
@@ -247,13 +245,11 @@ class Journal:
     def _is_ours(self, plan: Plan) -> bool:
         return plan.version == _VERSION and plan.fingerprint == self.fingerprint
 
-    def begin(self, documents: Mapping[str, bytes], *, replaces: str | None = None) -> None:
+    def begin(self, *, replaces: str | None = None) -> None:
         """Begin a run, after `resume` found no job or `discard` deleted it.
 
         Parameters
         ----------
-        documents
-            To publish when all is done.
         replaces
             Version of the plan of an interrupted run, which this one takes over.
 
@@ -266,7 +262,6 @@ class Journal:
         if replaces is None and (self.is_reserved or self.interrupted):
             replaces = self._reservation()
         plan = Plan.beginning(
-            documents,
             version=_VERSION,
             follows_interrupted=bool(self.client) and replaces is not None,
             **{name: getattr(self, name) for name in _SAID},
@@ -300,7 +295,7 @@ class Journal:
 
     def _reserve(self) -> None:
         self.name_run()
-        replace(self, is_lease=True, is_block_write=True).begin({})
+        replace(self, is_lease=True, is_block_write=True).begin()
         self.is_reserved = True
 
     def _reservation(self) -> str | None:
@@ -445,11 +440,11 @@ class Journal:
         own = self._own_heartbeat()
         return [key for key in found if key not in own]
 
-    def take_over(self, version: str | None, documents: Mapping[str, bytes], *, waits: bool = True) -> None:
+    def take_over(self, version: str | None, *, waits: bool = True) -> None:
         """Begin a run instead of an interrupted one, whose plan has that version, and end its heartbeats.
 
         With `waits`, this returns when their tasks, which may outlive them, must have learned of it.
         """
-        self.begin(documents, replaces=version)
+        self.begin(replaces=version)
         if version is not None and end_dead(self.store, self._others()) and waits:
             time.sleep(CHECK_SECONDS)

@@ -6,9 +6,9 @@ job keeps of itself (`chunkmill.journal.journal`), jobs that have not ended (`ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from uuid import uuid4
 
 from chunkmill.errors import JobError
@@ -16,7 +16,7 @@ from chunkmill.hints import Hint
 from chunkmill.journal.heartbeat import HEARTBEAT_SECONDS, alive_briefly, clock
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.names import PLAN, new_run
-from chunkmill.journal.plans import Plan, is_of_run, watch_client
+from chunkmill.journal.plans import is_of_run, watch_client
 from chunkmill.journal.unfinished import UnfinishedJob, described, jobs_at, with_state
 from chunkmill.model.metadata import is_within
 from chunkmill.stores import conflicts
@@ -43,15 +43,12 @@ class Lease:
         Name of its run; empty where nothing is leased.
     follows_interrupted
         Whether it was taken over from a writer that died: what is stored may be half written.
-    interrupted_documents
-        Those below the path that it may have published, by store key.
     check
         Raises `JobError` where this client was suspended, and another one has taken the lease over.
     """
 
     run: str = ""
     follows_interrupted: bool = False
-    interrupted_documents: Mapping[str, bytes] = field(default_factory=dict)
     check: Callable[[], None] = lambda: None
 
 
@@ -62,7 +59,6 @@ def leased(
     job: str,
     *,
     scope: str = "",
-    documents: Mapping[str, bytes] | None = None,
     run: str = "",
     stays: Callable[[], bool] = lambda: False,
 ) -> Iterator[Lease]:
@@ -76,8 +72,6 @@ def leased(
     ----------
     scope
         Lease only what it names (``"append"``): writers of anything else of the node are not refused.
-    documents
-        Those that the caller publishes below the path before it is done: recorded for a client that takes over.
     run
         Name of its run, where the new node is written already.
     stays
@@ -93,20 +87,19 @@ def leased(
         return
     journal = Journal(store, path, job, uuid4().hex, run, is_block_write=True, is_lease=True, scope=scope)
     version: str | None = None
-    before: dict[str, bytes] = {}
     asks = False
     while True:
         with journal.running():  # before it begins: a job without a heartbeat counts as interrupted
-            if _takes_over(journal, version, {**before, **(documents or {})}, waits=asks):
+            if _takes_over(journal, version, waits=asks):
                 try:
-                    yield Lease(journal.run, version is not None, before)
+                    yield Lease(journal.run, version is not None)
                 except BaseException:
                     if version is None and not stays():
                         _release(journal)
                     raise  # and what an interrupted writer left is still there: its record stays, too
                 _release(journal, is_taken_over=version is not None)
                 return
-        version, before, asks = _interrupted(journal)
+        version, asks = _interrupted(journal)
 
 
 @contextmanager
@@ -148,8 +141,7 @@ def leased_briefly(store: Store, path: str, job: str) -> Iterator[Lease]:
                 raise JobError(job=job, reason="it took so long that another writer took over", hint="try again")
 
         try:
-            before = {} if dead is None else (Plan.parsed(dead) or Plan()).documents
-            yield Lease(journal.run, dead is not None, before, check)
+            yield Lease(journal.run, dead is not None, check)
         except BaseException:
             with suppress(OSError, JobError):
                 check()
@@ -165,7 +157,7 @@ def _begun_instead(journal: Journal) -> bytes | None:
     dead: bytes | None = None
     version: str | None = None
     while True:
-        if _takes_over(journal, version, {} if dead is None else (Plan.parsed(dead) or Plan()).documents, waits=False):
+        if _takes_over(journal, version, waits=False):
             return dead
         found = _dead(journal, lambda job: job.is_lease)
         dead, version = (None, None) if found is None else found[1:]
@@ -180,10 +172,10 @@ def _release_briefly(journal: Journal, dead: bytes | None) -> None:
     journal.store.remove_folder(journal.prefix)
 
 
-def _takes_over(journal: Journal, version: str | None, documents: Mapping[str, bytes], *, waits: bool) -> bool:
+def _takes_over(journal: Journal, version: str | None, *, waits: bool) -> bool:
     """Begin where the plan has that version, or there is none; return False where another one is there."""
     try:
-        journal.take_over(version, documents, waits=waits)
+        journal.take_over(version, waits=waits)
     except JobError:
         return False
     return True
@@ -194,8 +186,8 @@ def _release(journal: Journal, *, is_taken_over: bool = False) -> None:
         journal.release(is_taken_over=is_taken_over)
 
 
-def _interrupted(journal: Journal) -> tuple[str | None, dict[str, bytes], bool]:
-    """Return version and documents of the plan of an interrupted block write, if any, and whether its tasks ask for it.
+def _interrupted(journal: Journal) -> tuple[str | None, bool]:
+    """Return the version of the plan of an interrupted block write, if any, and whether its tasks ask for it.
 
     Raises
     ------
@@ -204,9 +196,9 @@ def _interrupted(journal: Journal) -> tuple[str | None, dict[str, bytes], bool]:
     """
     found = _dead(journal, lambda job: job.is_block_write)
     if found is None:
-        return None, {}, False
+        return None, False
     job, _, version = found
-    return version, job.documents if job.is_lease else {}, not job.is_lease
+    return version, not job.is_lease
 
 
 def _dead(

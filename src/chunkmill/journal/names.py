@@ -5,7 +5,6 @@ Not here: what is stored there (`chunkmill.journal.journal`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from hashlib import sha256
@@ -76,21 +75,12 @@ def staged_prefix(path: str, run: str, number: int = 0) -> str:
     return f"{journal_prefix(path)}{STAGED}{run}{f'-{number}' if number else ''}/"
 
 
-_DOCUMENT = re.compile(
-    r"(.*/)?(zarr\.json|\.z(array|group|attrs|metadata)|attributes\.json|([^/]+\.)?(array|group)\.json)"
-)
+def check_own(path: str, keys: Iterable[str]) -> None:
+    """Raise `ValueError` where a record of the job at `path` names keys, or prefixes, that are not below it (P13).
 
-
-def check_own(path: str, *, documents: Iterable[str] = (), keys: Iterable[str] = ()) -> None:
-    """Raise `ValueError` where a record of the job at `path` names what is not its own (P13).
-
-    A store from elsewhere may hold any record. `documents` are those of the node, and of groups around it; `keys`, and
-    prefixes, are at or below it.
+    A store from elsewhere may hold any record.
     """
     own = (f"/{path}/", f"/{path}.")  # as in a/zarr.json, meta/a.array.json
-    for key in documents:
-        if not _DOCUMENT.fullmatch(key):
-            raise ValueError(key)
     for key in keys:
         if path and not any(each in f"/{key}" for each in own):
             raise ValueError(key)

@@ -7,7 +7,6 @@ comes after a few requests. Not here: other heartbeats (`chunkmill.journal.heart
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -59,14 +58,10 @@ class Plan:
         Whether a brief lease was taken over from a writer that had died.
     old_prefix
         Prefix of the keys of the node that it replaces, which stays until the job is done.
-    replaced
-        Store key -> hash of the documents of that node, as they were when the run began.
     choices
         What the planner chose for the workers of that time, the arguments in words, and the call that began the job.
     over
         Whether all is done, and only the journal has to be deleted.
-    documents
-        Documents to publish when all is done, by store key.
     """
 
     job: str = ""
@@ -81,16 +76,13 @@ class Plan:
     client: str = ""
     follows_interrupted: bool = False
     old_prefix: str | None = None
-    replaced: Mapping[str, str] = field(default_factory=dict, compare=False)
     choices: Mapping[str, Any] = field(default_factory=dict, compare=False)
     over: bool = False
-    documents: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def beginning(cls, documents: Mapping[str, bytes], **about: Any) -> Self:
-        """Return a plan that begins now, with the documents that are published when all is done, by store key."""
-        began = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(began=began, documents=dict(documents), **about)
+    def beginning(cls, **about: Any) -> Self:
+        """Return a plan that begins now."""
+        return cls(began=datetime.now(UTC).isoformat(timespec="seconds"), **about)
 
     @classmethod
     def parsed(cls, value: bytes) -> Self | None:
@@ -101,13 +93,9 @@ class Plan:
             for name, value in about.items():
                 if not isinstance(value, str if _DEFAULTS[name] is None else type(_DEFAULTS[name])):
                     return None
-            if "replaced" in about and "old_prefix" not in about:  # of a node that stays until the new one is complete
-                return None
             check_key(f"{check_prefix(about.get('old_prefix', ''))}{about.get('run', '')}-")
-            encoded: dict[str, str] = known.get("documents") or {}
-            documents = {check_key(key): base64.b64decode(text) for key, text in encoded.items()}
-            check_own(about.get("path", ""), documents=documents, keys=filter(None, [about.get("old_prefix")]))
-            return cls(documents=documents, **about)
+            check_own(about.get("path", ""), filter(None, [about.get("old_prefix")]))
+            return cls(**about)
         except (ValueError, TypeError, AttributeError, RecursionError):
             return None
 
@@ -119,15 +107,14 @@ class Plan:
     def packed(self) -> bytes:
         """Return its document."""
         said = {name: value for name, default in _DEFAULTS.items() if (value := getattr(self, name)) != default}
-        encoded = {key: base64.b64encode(value).decode() for key, value in self.documents.items()}
-        return json.dumps({**said, "documents": encoded}).encode()
+        return json.dumps(said).encode()
 
     def has_client(self, store: Store, heartbeats: Iterable[str]) -> bool:
         """Return whether a client of the job is alive, by the plan or by its heartbeats' objects."""
         return is_live(self.client.encode()) if self.client else any_live(stored_beats(store, heartbeats))
 
 
-_DEFAULTS: dict[str, Any] = {each.name: getattr(Plan(), each.name) for each in fields(Plan) if each.name != "documents"}
+_DEFAULTS: dict[str, Any] = {each.name: getattr(Plan(), each.name) for each in fields(Plan)}
 
 
 def watch_client(store: Store, key: str, plan: Plan) -> None:

@@ -1,4 +1,4 @@
-"""Find the jobs that began in a store and have not ended, and how far they have come (P4).
+"""Find the jobs that began in a store and have not ended, and how far they have come (P4); roll them back (P8).
 
 Not here: leases, and the refusal to write where there is a job (`chunkmill.journal.lease`), reports about jobs
 (`chunkmill.checks.inventory`).
@@ -12,13 +12,14 @@ from typing import TypeVar
 
 from chunkmill.array.threads import at_once
 from chunkmill.journal.commit import is_in_place
-from chunkmill.journal.heartbeat import age, any_live, heartbeats_below, is_live, silence, stored_beats
-from chunkmill.journal.names import JOB_PREFIX, PLAN, RUNNING, journal_prefix
+from chunkmill.journal.heartbeat import age, any_live, end_dead, heartbeats_below, is_live, silence, stored_beats
+from chunkmill.journal.names import JOB_PREFIX, PLAN, RUNNING, TAG_PREFIX, journal_prefix
 from chunkmill.journal.plans import Plan, is_of_run, watch_client
 from chunkmill.model.metadata import is_within, parents_of
 from chunkmill.stores.base import ByteSpan, Store
+from chunkmill.stores.conflicts import swap
 
-__all__ = ["UnfinishedJob", "described", "jobs_at", "unfinished_jobs", "with_state"]
+__all__ = ["UnfinishedJob", "clear_journal", "clear_listed", "described", "jobs_at", "unfinished_jobs", "with_state"]
 
 T = TypeVar("T")
 UNKNOWN_PATH = "?"
@@ -148,3 +149,35 @@ def _found(store: Store, prefixes: Iterable[str], own_run: str = "", *, paths: C
     looked_at = [with_state(store, described(key, value, paths)) for key, value in others]
     # one that ends is without a heartbeat for a moment
     return [job for job in looked_at if job.is_running or store.get(job.key) is not None]
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Roll back: what a job that is over has left (P8)
+#
+# Nothing is deleted by its folder, which may be the next job's by then, but by keys that were listed when the job that
+# had them was over: names of runs and heartbeats are parts of them, and are used once.
+
+
+def clear_journal(store: Store, prefix: str, *, ended: Collection[str] = ()) -> None:
+    """Delete all below the prefix of a journal unless there is a plan; `ended`, as of `clear_listed`."""
+    keys = list(store.list_prefix(prefix))
+    if store.get(f"{prefix}{PLAN}") is None:  # after the listing: what a job that began since stores is not listed
+        if f"{prefix}{PLAN}" in keys:
+            swap(store, f"{prefix}{PLAN}", None, None)  # a link, which is not a plan
+        clear_listed(store, prefix, keys, ended=ended)
+
+
+def clear_listed(store: Store, prefix: str, keys: Iterable[str], *, ended: Collection[str] = ()) -> None:
+    """Delete keys of a journal, listed before its plan was deleted or missed, and folders in which nothing is left.
+
+    Of heartbeats those that have `ended`, and those whose clients are dead: a living one may be about to begin.
+    """
+    keys = [key for key in keys if key != f"{prefix}{PLAN}"]
+    others = {key for key in keys if key.startswith(f"{prefix}{RUNNING}") and key not in ended}
+    tags = [key for key in keys if key.rpartition("/")[2].startswith(TAG_PREFIX)]
+    store.delete_many(tags)  # first: without it, nobody puts in place what is being deleted
+    store.delete_many([key for key in keys if key not in others and key not in tags])
+    end_dead(store, others)
+    store.sweep(prefix)  # of clients that were killed while they recorded a task
+    store.remove_empty_folders(prefix)
+    store.remove_folder(prefix)

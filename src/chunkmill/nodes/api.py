@@ -18,8 +18,8 @@ from chunkmill.formats.zarr_v2 import ZarrV2
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes import opening
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.documents import join_path
 from chunkmill.nodes.group import Group, Node
-from chunkmill.nodes.keys import join_path
 from chunkmill.nodes.opening import as_stored, check_adapter, check_complete, open_stored, open_target_store
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import Store

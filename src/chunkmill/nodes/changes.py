@@ -30,7 +30,7 @@ from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 from chunkmill.model.user_values import plain, spread
 from chunkmill.nodes import documents
 from chunkmill.nodes.consolidated import refresh_consolidated
-from chunkmill.nodes.keys import is_folder
+from chunkmill.nodes.stored_group import is_folder
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.conflicts import swap, update
 

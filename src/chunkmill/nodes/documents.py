@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +20,7 @@ from chunkmill.formats.base import Format, is_blank, parse_json
 from chunkmill.formats.references.chunk_numbers import ROOT_KEY, is_reference_root
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.hints import Hint
+from chunkmill.journal.names import JOB_PREFIX
 from chunkmill.model.metadata import parents_of, same_json
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
@@ -34,15 +35,21 @@ __all__ = [
     "check_root",
     "create_groups_above",
     "declare_arrays",
+    "documents_below",
     "documents_of_zarr",
     "entry_names",
     "fetch",
     "fetch_known",
     "first_document",
     "format_of_store",
+    "formats_of",
+    "in_order_of_deletion",
     "is_reference_folder",
+    "join_path",
     "may_have",
     "node_keys",
+    "node_prefix",
+    "node_prefixes",
     "own_part",
     "present",
     "publish",
@@ -547,3 +554,65 @@ def _folder_format(store: Store, path: str, key: str) -> Format | None:
             with suppress(MetadataError):
                 return each if each.parse_array(path, {key: value}) is not None else None
     return None
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Which keys a node has, in which order its documents are deleted, and what listings show
+
+
+def node_prefixes(path: str, documents_format: Format) -> tuple[str, ...]:
+    """Return the prefixes below which nodes at and below `path` are stored."""
+    return (documents_format.chunk_prefix(path), *documents_format.list_prefixes(path)) if path else ("",)
+
+
+def formats_of(store: Store, path: str, seen: Iterable[str]) -> list[Format]:
+    """Return the formats whose nodes at `path` have documents under some keys."""
+    keys = set(seen)
+    found = [each for each in FORMATS if each.node_keys_known and keys.issuperset(node_keys(each, path))]
+    if found or not keys:
+        return found
+    others = (format_of_store(store, each.name) for each in FORMATS if not each.node_keys_known)
+    return [each for each in others if keys.issuperset(node_keys(each, path))]
+
+
+def documents_below(store: Store, documents_format: Format, path: str, prefixes: Iterable[str]) -> list[str]:
+    """Return the keys of all documents below some prefixes, whatever their format."""
+    names = {name for each in _document_names() for name in each}
+    apart = tuple({*documents_format.list_prefixes(path)} - {documents_format.chunk_prefix(path)})
+    return [
+        key
+        for prefix in prefixes
+        for key in store.list_prefix(prefix)
+        if (key.rpartition("/")[2] in names or key.startswith(apart)) and not key.startswith(JOB_PREFIX)
+    ]
+
+
+def _document_names() -> tuple[set[str], set[str], set[str]]:
+    """Return the names of consolidated metadata apart, of documents that make nodes, and of others."""
+    known = [each for each in FORMATS if each.node_keys_known]
+    entries = {key for each in known for key in (each.array_keys("a")[0], each.group_keys("a")[0])}
+    consolidated = {key for each in known if (key := each.consolidated_key("a")) is not None} - entries
+    others = {key for each in known for key in node_keys(each, "a")} - entries
+    return tuple({key.removeprefix("a/") for key in keys} for keys in (consolidated, entries, others))  # type: ignore[return-value]
+
+
+def in_order_of_deletion(documents: Iterable[str], formats: Iterable[Format]) -> list[tuple[str, ...]]:
+    """Return keys of documents in the order of deletion: nobody meets a part of a node, or a node without one above."""
+    consolidated, _, others = _document_names()
+    of_root = {key for each in formats for key in node_keys(each, "")}  # in the draft next to those of its children
+
+    def wave(key: str) -> tuple[int, int, int]:
+        name, depth = key.rpartition("/")[2], key.count("/")
+        return 0 if key in of_root else depth, 0 if name in consolidated else 2 if name in others else 1, depth
+
+    return [tuple(keys) for _, keys in groupby(sorted(documents, key=lambda key: (*wave(key), key)), wave)]
+
+
+def node_prefix(documents_format: Format, path: str) -> str:
+    """Return the prefix below which all of a node is stored, in formats that have one: of the root, all keys."""
+    return documents_format.chunk_prefix(path) if path else ""
+
+
+def join_path(path: str, name: str) -> str:
+    """Return the path of a child."""
+    return "/".join(part for part in (path, name) if part)

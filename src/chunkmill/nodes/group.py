@@ -16,7 +16,7 @@ from chunkmill.formats.consolidated import parsed_once
 from chunkmill.model.metadata import JSON, GroupMetadata
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.changes import Change, ChangesAttributes, changed_group
-from chunkmill.nodes.keys import join_path
+from chunkmill.nodes.documents import join_path
 from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode
 from chunkmill.stores.base import Store
 

@@ -35,8 +35,7 @@ from chunkmill.nodes.documents import (
     own_part,
     present,
 )
-from chunkmill.nodes.keys import is_folder
-from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, parse_node, with_copy
+from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, is_folder, parse_node, with_copy
 from chunkmill.stores.base import Store
 from chunkmill.stores.open import BARE_URLS, Url, open_store, without_reference_options
 from chunkmill.stores.remembered import OverlayStore, RememberedReads

@@ -17,7 +17,7 @@ from chunkmill.formats.base import Format
 from chunkmill.formats.references.chunk_numbers import ROOT_KEY
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.journal.lease import Lease, check_no_job, discard_jobs, leased, leased_briefly
-from chunkmill.journal.names import JOB_PREFIX
+from chunkmill.journal.names import JOB_PREFIX, journal_prefix
 from chunkmill.journal.unfinished import jobs_at
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, parents_of
 from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidated, refreshed
@@ -25,16 +25,17 @@ from chunkmill.nodes.documents import (
     check_free,
     check_root,
     create_groups_above,
+    documents_below,
     fetch,
     format_of_store,
+    join_path,
     may_have,
     node_keys,
+    node_prefixes,
     present,
     publish,
-    put_back,
     unpublish,
 )
-from chunkmill.nodes.keys import join_path
 from chunkmill.nodes.opening import array_at, find_stored, walk
 from chunkmill.nodes.stored_group import StoredGroup, parse_node
 from chunkmill.stores.base import Store
@@ -44,98 +45,16 @@ __all__ = [
     "add_array",
     "add_arrays",
     "add_group",
+    "announce_below",
     "consolidating_interrupted",
-    "create_array",
-    "create_group",
     "delete_stored_chunks",
     "has_no_documents",
+    "make_room",
     "parent_documents",
     "publish_and_refresh",
     "root_documents",
-    "withdraw_interrupted",
+    "withdraw_below",
 ]
-
-
-def create_array(
-    store: Store,
-    path: str,
-    metadata: ArrayMetadata,
-    *,
-    format: str,  # noqa: A002
-    overwrite: bool = False,
-    run: str = "",
-    below: bool = False,
-    is_free_of_jobs: bool = False,
-    again: bool = False,
-    emitted: tuple[Format, dict[str, bytes]] | None = None,
-) -> tuple[StoredArray, dict[str, bytes]]:
-    """Make room for an array; return it, with the documents that make it visible once `publish` writes them.
-
-    What was at `path` is deleted when `overwrite`; chunks can be written before the documents are.
-
-    Parameters
-    ----------
-    run
-        Name of the run that has the lease (see `chunkmill.journal.lease.leased`).
-    below
-        Refuse where jobs write nodes below it, too, which make a group of the place.
-    is_free_of_jobs
-        Whether the caller has looked for jobs that write there.
-    again
-        Whether a writer was interrupted there, which may have deleted or written half of a node.
-    emitted
-        The array's documents and the format that has emitted them, where they are known; the store's root may ask for
-        another one.
-
-    Raises
-    ------
-    NodeExists
-        There is a node at `path` and not `overwrite`, or an array above it.
-    UnsupportedFeature
-        The format cannot hold the array. Nothing was changed then.
-    """
-    documents_format = format_of_store(store, format)
-    array = array_at(store, path, metadata, documents_format)
-    if emitted is not None and emitted[0] == documents_format:
-        documents = emitted[1]
-    else:
-        documents = documents_format.emit_array(array.path, metadata)
-    parents = _make_room(
-        store,
-        array.path,
-        documents_format,
-        overwrite=overwrite,
-        run=run,
-        below=below,
-        is_array=True,
-        is_free_of_jobs=is_free_of_jobs,
-        again=again,
-    )
-    return array, {**parents, **documents}
-
-
-def create_group(
-    store: Store,
-    path: str,
-    metadata: GroupMetadata,
-    *,
-    format: str,  # noqa: A002
-    overwrite: bool = False,
-    run: str = "",
-    below: bool = False,
-    is_free_of_jobs: bool = False,
-    again: bool = False,
-) -> tuple[StoredGroup, dict[str, bytes]]:
-    """Make room for a group; return it, with the documents that make it visible (see `create_array`).
-
-    With `below`, jobs that write nodes below it are refused, too: the caller creates nodes there.
-    """
-    documents_format = format_of_store(store, format)
-    path = documents_format.normalize_path(path)
-    documents = documents_format.emit_group(path, metadata)
-    options: Any = {"overwrite": overwrite, "run": run, "below": below}
-    parents = _make_room(store, path, documents_format, **options, is_free_of_jobs=is_free_of_jobs, again=again)
-    return StoredGroup(store, path, metadata, documents_format, read_only=False), {**parents, **documents}
 
 
 def add_array(
@@ -157,12 +76,11 @@ def add_array(
     """
     documents_format = format_of_store(store, format)
     array = array_at(store, path, metadata, documents_format)
-    # what the format cannot hold is refused before all else
-    emitted = documents_format, documents_format.emit_array(array.path, metadata)
+    documents = documents_format.emit_array(array.path, metadata)  # what it cannot hold is refused before all else
     with _leased(store, array.path, format, overwrite=overwrite) as (own, delete_interrupted):
-        array, documents = create_array(
-            store, path, metadata, format=format, overwrite=overwrite, run=own.run, emitted=emitted
-        )
+        options: Any = {"overwrite": overwrite, "run": own.run, "again": own.follows_interrupted}
+        above = make_room(store, array.path, documents_format, **options)
+        documents = {**above, **documents}
         delete_interrupted()
         delete_stored_chunks(array)  # of a write that was interrupted
         own.check()
@@ -179,17 +97,17 @@ def add_group(
     overwrite: bool = False,
 ) -> StoredGroup:
     """Create a group, and publish it (see `add_array`)."""
-    documents_format = get_format(format)
+    documents_format = format_of_store(store, format)
     path = documents_format.normalize_path(path)
-    documents_format.emit_group(path, metadata)
+    documents = documents_format.emit_group(path, metadata)
     with _leased(store, path, format, overwrite=overwrite) as (own, delete_interrupted):
-        group, documents = create_group(store, path, metadata, format=format, overwrite=overwrite, run=own.run)
+        options: Any = {"overwrite": overwrite, "run": own.run, "again": own.follows_interrupted}
+        above = make_room(store, path, documents_format, hides=False, **options)
+        documents = {**above, **documents}
         delete_interrupted()
-        # a dataset's writer died before there was a group: what it published below does not belong to this one
-        withdraw_interrupted(store, own)
         own.check()
-        publish_and_refresh(store, documents, format, group.path)
-    return group
+        publish_and_refresh(store, documents, format, path)
+    return StoredGroup(store, path, metadata, documents_format, read_only=False)
 
 
 @contextmanager
@@ -232,13 +150,25 @@ def consolidating_interrupted(
         raise
 
 
-def withdraw_interrupted(store: Store, own: Lease) -> None:
-    """Delete the documents that the interrupted writer published whose lease was taken over.
+def announce_below(store: Store, path: str) -> None:
+    """Record in the journal at `path` that nodes below it are published, before that one is visible."""
+    store.set(f"{journal_prefix(path)}{_BELOW}", b"{}")
 
-    They are of nodes below a group that was not visible yet: what others have changed since is theirs, and stays.
-    """
-    for key, value in own.interrupted_documents.items():
-        put_back(store, key, value, None)
+
+def withdraw_below(store: Store, path: str) -> None:
+    """Delete the documents that a writer which died has published below `path`, where no node is visible there (P8)."""
+    marker = f"{journal_prefix(path)}{_BELOW}"
+    if store.size(marker) is None:
+        return
+    formats = [format_of_store(store, each.name) for each in FORMATS if may_have(each, path)]
+    entries = (key for each in formats for key in (each.array_keys(path)[0], each.group_keys(path)[0]))
+    if not present(fetch(store, entries)):
+        for each in formats:
+            store.delete_many(documents_below(store, each, path, {*node_prefixes(path, each)}))
+    store.delete(marker)
+
+
+_BELOW = "below"
 
 
 def delete_stored_chunks(array: StoredArray) -> None:
@@ -264,19 +194,43 @@ def publish_and_refresh(
     store.flush()
 
 
-def _make_room(
+def make_room(
     store: Store,
     path: str,
     documents_format: Format,
     *,
-    overwrite: bool,
+    overwrite: bool = False,
     run: str = "",
     below: bool = False,
-    is_array: bool = False,
+    hides: bool = True,
     is_free_of_jobs: bool = False,
     again: bool = False,
 ) -> dict[str, bytes]:
-    """Check and clear `path`; return the documents of the parents that it needs and that are not there yet."""
+    """Check and clear `path`; return the documents of the parents that it needs and that are not there yet.
+
+    Parameters
+    ----------
+    overwrite
+        Whether what is there is deleted.
+    run
+        Name of the run that has the lease (see `chunkmill.journal.lease.leased`).
+    below
+        Refuse where jobs write nodes below it, too, which make a group of the place.
+    hides
+        Refuse where nodes are stored below `path`, in a folder without a document: an array hides them, and a job
+        takes them for its own.
+    is_free_of_jobs
+        Whether the caller has looked for jobs that write there.
+    again
+        Whether a writer was interrupted there, which may have deleted or written half of a node.
+
+    Raises
+    ------
+    NodeExists
+        There is a node at `path` and not `overwrite`, or an array above it.
+    """
+    if again:
+        withdraw_below(store, path)
     jobs = partial(check_no_job, store, path, overwrite=overwrite, own_run=run, below=below, waits=bool(run))
     around = partial(seen_at_once, store, path, documents_format, is_new=not overwrite)
     if is_free_of_jobs:
@@ -295,7 +249,7 @@ def _make_room(
     if (interrupted or again) and overwrite:  # their chunks, which no document makes a node of, of whatever format
         for each in (format_of_store(store, each.name) for each in FORMATS if may_have(each, path)):
             _delete_node(store, path, each)
-    if is_array and not overwrite:
+    if hides and not overwrite:
         check_nothing_hidden(seen, path, documents_format)
     return {**parents, **root_documents(store if overwrite else seen, documents_format)}
 
@@ -332,7 +286,7 @@ def _is_empty(store: Store) -> bool:
 
 
 def check_nothing_hidden(store: Store, path: str, documents_format: Format) -> None:
-    """Raise `NodeExists` where nodes are stored below a folder without a document: an array there would hide them."""
+    """Raise `NodeExists` where nodes are stored below a folder without a document."""
     if documents_format.implicit_groups or not store.can_list:
         return
     group = StoredGroup(store, path, GroupMetadata(), documents_format)

@@ -13,12 +13,19 @@ from math import prod
 from typing import TypeAlias
 
 from chunkmill.array.stored_array import ReadMissing, StoredArray, check_read_missing
-from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, UnknownCodec
+from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, StoreError, UnknownCodec
 from chunkmill.formats.base import Format, ParsedDocument
 from chunkmill.hints import Hint
 from chunkmill.model.metadata import HIDDEN_ATTRIBUTE, JSON, ArrayMetadata, Attributes, GroupMetadata
-from chunkmill.nodes.documents import Documents, documents_of_zarr, fetch, first_document, node_keys, present
-from chunkmill.nodes.keys import child_names, holds_chunks, is_folder, join_path
+from chunkmill.nodes.documents import (
+    Documents,
+    documents_of_zarr,
+    fetch,
+    first_document,
+    join_path,
+    node_keys,
+    present,
+)
 from chunkmill.stores.base import Store
 
 __all__ = ["OnError", "StoredGroup", "StoredNode", "is_bare", "parse_node", "with_copy"]
@@ -298,3 +305,44 @@ def _limited(store: Store, metadata: ArrayMetadata) -> Store:
 
 _WIDEST_ENCODED = 16  # bytes of an element after a codec that widens it
 _LONGEST_DOCUMENT = 16 * 2**20  # in addition to the array's chunks: its attributes
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Names that listings show below a path
+
+
+def is_folder(store: Store, documents_format: Format, path: str) -> bool:
+    """Return whether a listing shows anything below `path`, or an empty folder where that is a group."""
+    try:
+        if any(store.list_dir(prefix) for prefix in documents_format.list_prefixes(path)):
+            return True
+        above, _, name = path.rpartition("/")
+        return documents_format.empty_groups and bool(name) and name in child_names(store, documents_format, above)
+    except StoreError:  # a server that cannot list
+        return False
+
+
+def holds_chunks(store: Store, documents_format: Format, path: str) -> bool:
+    """Return whether a folder is of an array that has no document: of an interrupted write, or a deleted one.
+
+    That is a folder named by a number, with folders named by numbers down to a file named by one.
+    """
+    while path.rpartition("/")[2].isdigit():
+        listed = [name for prefix in documents_format.list_prefixes(path) for name in store.list_dir(prefix)]
+        if any(name.isdigit() for name in listed):
+            return True
+        if not listed or not all(name.endswith("/") for name in listed):
+            return False
+        path = join_path(path, listed[0].removesuffix("/"))
+    return False
+
+
+_OURS = ".chunkmill-"  # journals of unfinished jobs: every folder is a group in N5
+
+
+def child_names(store: Store, documents_format: Format, path: str) -> set[str]:
+    """Return the names of the direct children that listings show."""
+    prefixes = documents_format.list_prefixes(path)
+    listed = [(prefix, name) for prefix in prefixes for name in store.list_dir(prefix) if not name.startswith(_OURS)]
+    found = (documents_format.child_name(path, prefix, name) for prefix, name in listed)
+    return {child for child in found if child is not None}

@@ -24,7 +24,7 @@ from chunkmill.formats.registry import READ_ONLY
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.inner_layout import inner_grid
-from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, same_json
 from chunkmill.model.multiscales import (
     Axis,
     Level,
@@ -46,6 +46,7 @@ from chunkmill.model.ome_zarr import (
 )
 from chunkmill.nodes import opening
 from chunkmill.nodes.documents import format_of_store
+from chunkmill.nodes.group import as_node
 from chunkmill.nodes.multiscales import MultiscaleImage, described_images, image_of_array, level_array
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
@@ -54,7 +55,7 @@ from chunkmill.pyramids.levels import LevelShape, plan_levels
 from chunkmill.stores.base import Store
 
 __all__ = ["BaseImage", "DescribedLevels", "LevelTarget", "describe_base", "describe_levels", "emit_levels"]
-__all__ += ["level_convention", "target_next_to"]
+__all__ += ["level_convention", "name_levels", "target_next_to"]
 
 _DEFAULT_NAMES = ("t", "c", "z", "y", "x")
 
@@ -339,6 +340,23 @@ def emit_levels(
             each for each in _stored_images(attributes) if paths.isdisjoint(_paths(each))
         ]
     return group, below
+
+
+def name_levels(base: StoredArray, image: Multiscale, convention: str | None) -> None:
+    """Set the attributes of the group of an array, and in N5 of the array, that name levels; others' stay."""
+    above, _, name = base.path.rpartition("/")
+    group = open_stored(base.store, above, read_only=False, consolidated=False)
+    of_group, of_levels = emit_levels(image, convention, group.attributes, keeps_others=True)
+    _update(group, of_group)
+    if name in of_levels:
+        _update(open_stored(base.store, base.path, read_only=False, consolidated=False), of_levels[name])
+    base.store.flush()
+
+
+def _update(node: StoredNode, wanted: Mapping[str, Any]) -> None:
+    changed = {n: v for n, v in wanted.items() if not same_json(node.attributes.get(n, ...), v)}
+    if changed:
+        as_node(node).update_attributes(changed)
 
 
 def _described(attributes: Mapping[str, Any]) -> Any:

@@ -14,13 +14,11 @@ from typing import Any, Literal
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import ChosenAction, choose_action
-from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.convert_job import region_layout, shown_node
 from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.ome import check_ome
 from chunkmill.conversion.options import by_array, is_keep, with_options_of
 from chunkmill.conversion.region_option import RegionOption, region_of, whole
-from chunkmill.conversion.target_writer import TargetWriter
 from chunkmill.dask_arrays.hazards import check_apart
 from chunkmill.errors import JobError
 from chunkmill.formats.base import WritableFormatName
@@ -36,7 +34,7 @@ from chunkmill.model.multiscales import kept_units
 from chunkmill.model.ome_zarr import OME_VERSIONS
 from chunkmill.nodes.api import check_storage_options, open_target
 from chunkmill.nodes.documents import format_of_store
-from chunkmill.pyramids.added_levels import AddedLevelsWriter
+from chunkmill.nodes.target import Target
 from chunkmill.pyramids.computed import channel_names, open_image_source
 from chunkmill.pyramids.downsample import Method, Reduction, check_method
 from chunkmill.pyramids.image import (
@@ -301,30 +299,23 @@ def plan_levels_job(
     action = choose_action(base.metadata, arrays[0].metadata, exact=exact, max_bytes=1, max_keys=1, region=layout)
     blocks, peak_memory = _blocks(name, base, described, worker)
     (seen,) = see_sources([whole(base)])
-    documents: TargetWriter | AddedLevelsWriter
-    if target.exists:
-        image = described.image
-        documents = AddedLevelsWriter(
-            target.store, target.format, arrays[1:], overwrite, name, base, seen, image, target.convention
-        )
-    else:
-        documents = TargetWriter(
-            job=name,
-            store=target.store,
-            path=target.path,
-            format=target.format,
-            groups={target.path: described.group},
-            plans=[ArrayPlan(base, array, seen, action) for array in arrays],
-            overwrite=overwrite,
-            intermediate=None,
-            prefix="",
-            compress=False,
-            ahead_bytes=0,
-        )
-    windows = described.image if _has_omero(described.group) and not target.exists else None
+    exists = target.exists
+    has_windows = _has_omero(described.group) and not exists
     writer = PyramidWriter(
-        documents, base, seen, arrays, None if target.exists else action, blocks, method, windows, label
+        name,
+        base,
+        seen,
+        arrays,
+        None if exists else action,
+        blocks,
+        method,
+        described.image,
+        target.convention,
+        has_windows,
+        label,
     )
+    groups, above = {} if exists else {target.path: described.group}, target.path if exists else None
+    written = Target(target.store, at, target.format, arrays[1:] if exists else arrays, groups, overwrite, above)
     shown = _shown(method)
     known = [(array.path, array.metadata) for array in arrays]
     region = [(cut.start, cut.stop) for cut in region_of(base) or ()]
@@ -365,7 +356,7 @@ def plan_levels_job(
         reason=f"{len(arrays)} levels in {n}{_shown_factors(described)}; the first {first}{units}",
         costs=costs,
         stages=stages,
-        job=_job(writer, options),
+        job=_job(writer, written, options),
         arrays=[
             {
                 "level": array.path.rpartition("/")[2],
@@ -439,37 +430,18 @@ def _adopt(again: Callable[[Worker], Plan], worker: Worker, plan_hash: str, choi
     at_once = min(worker.max_mem // need, worker.n_threads)
     options = {each: getattr(job, each) for each in ("name", "fingerprint", "choices", "adopt")}
     options["memory_of_tasks"] = at_once * need
-    return _job(writer, {**options, "tasks_at_once": at_once if at_once < worker.n_threads else None})
+    return _job(writer, job.target, {**options, "tasks_at_once": at_once if at_once < worker.n_threads else None})
 
 
-def _job(writer: PyramidWriter, options: Mapping[str, Any]) -> Job:
-    documents = writer.documents
-    replacement = documents.replacement
+def _job(writer: PyramidWriter, target: Target, options: Mapping[str, Any]) -> Job:
     return Job(
-        store=documents.store,
-        path=documents.path,
+        target=target,
         sources=[writer.base],
-        targets=list(writer.levels if writer.action is not None else writer.levels[1:]),
-        prepare=writer.prepare,
         stages=writer.stages,
-        check_result=writer.documents.check_result,
+        check_result=writer.check_sources,
         publish=writer.publish,
-        check_free=writer.check_free,
-        overwrite=documents.overwrite,
-        staged=partial(_staged_job, writer, options) if writer.can_keep_old else None,
-        keeps_old=documents.keeps_old,
-        old_prefix=None if replacement is None else replacement.old_prefix,
-        replaced=documents.replaced,
         **options,
     )
-
-
-def _staged_job(
-    writer: PyramidWriter, options: Mapping[str, Any], run: str, replaced: Mapping[str, str] | None
-) -> Job | None:
-    """Return the job that stages the nodes, and then replaces the old ones, in the run of that name (`Job.staged`)."""
-    staged = writer.staged(run, replaced)
-    return None if staged is None else _job(staged, options)
 
 
 def _shown(method: Method | Reduction) -> str:

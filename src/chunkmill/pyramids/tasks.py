@@ -8,7 +8,7 @@ stages (`chunkmill.jobs.job`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -24,13 +24,13 @@ from chunkmill.conversion.actions import ChosenAction
 from chunkmill.conversion.convert_tasks import ArrayTransfer, transfer_keys
 from chunkmill.conversion.estimate import TaskMemory, chunk_bytes, input_bytes, met_bytes, n_decoding
 from chunkmill.conversion.region_option import region_of
-from chunkmill.conversion.target_writer import TargetWriter
 from chunkmill.jobs.sources import SeenSource, check_absent, check_sources, check_still_there
 from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkCoords, Region
 from chunkmill.model.multiscales import Multiscale
-from chunkmill.pyramids.added_levels import AddedLevelsWriter
+from chunkmill.nodes.target import Target
 from chunkmill.pyramids.downsample import Method, Reduction, downsample
+from chunkmill.pyramids.image import name_levels
 from chunkmill.pyramids.labels import LabelList, with_windows
 from chunkmill.pyramids.levels import LevelBlocks, block_region, pairs_of, region_above, tasks_of, under
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, Stage, TaskResult
@@ -233,12 +233,12 @@ class _Work:
 
 @dataclass(frozen=True, slots=True)
 class PyramidWriter:
-    """The callbacks of a pyramid's job; can be pickled.
+    """The tasks of a pyramid's job, and what is published after its levels; can be pickled.
 
     Attributes
     ----------
-    documents
-        Makes room in the target and publishes: its plans are those of the levels, each with `base` as its source.
+    job
+        Name of the job, for messages.
     base
         The array that the pyramid is made from.
     seen
@@ -250,21 +250,27 @@ class PyramidWriter:
     blocks
         For each stage the blocks of its levels; see `chunkmill.pyramids.levels.divide`.
     image
-        The image whose channels get windows of the values that are written; ``None``: nothing asks for them.
+        What the attributes of the group tell of the levels.
+    convention
+        How they tell it, in a group that exists (see `LevelTarget.convention`).
+    has_windows
+        Whether the channels get windows of the values that are written.
     label
         The list of label images that the new one is added to; ``None``: it is none.
     in_pairs
         Whether tasks do one pair of levels after the other: on workers too small for what was planned.
     """
 
-    documents: TargetWriter | AddedLevelsWriter
+    job: str
     base: StoredArray
     seen: SeenSource
     levels: tuple[StoredArray, ...]
     action: ChosenAction | None
     blocks: tuple[tuple[LevelBlocks, ...], ...]
     method: Method | Reduction
-    image: Multiscale | None = None
+    image: Multiscale
+    convention: str | None
+    has_windows: bool = False
     label: LabelList | None = None
     in_pairs: bool = False
 
@@ -277,34 +283,18 @@ class PyramidWriter:
             first += len(blocks) - 1
         return found
 
-    @property
-    def can_keep_old(self) -> bool:
-        """True if what is at the target is replaced, and may stay until the new is complete."""
-        return bool(self.documents.overwrite) and self.documents.replacement is None
-
-    def staged(self, run: str, replaced: Mapping[str, str] | None) -> PyramidWriter | None:
-        """Return the writer that stages what replaces the target, in the run of that name (`Job.staged`)."""
-        documents = self.documents.staged(run, replaced)
-        if documents is None:
-            return None
-        if isinstance(documents, TargetWriter):
-            return replace(self, documents=documents, levels=tuple(plan.target for plan in documents.plans))
-        return replace(self, documents=documents, levels=(self.base, *documents.arrays))
-
-    def prepare(self, run: str, again: bool) -> Mapping[str, bytes]:
-        """Make room, and return the documents of the group and of its parents."""
-        return self.documents.prepare(run, again)
-
-    def check_free(self, run: str) -> None:
-        """Raise `NodeExists` where a node was made at the target since `prepare`."""
-        self.documents.check_free(run)
-
-    def stages(self, run: str) -> list[Stage]:  # noqa: ARG002 - nothing is written but values of the target
+    def stages(self, target: Target) -> list[Stage]:
         """Return the stages; absent chunks are deleted where there is something at the target already."""
-        check_sources(self.documents.job, [self.base], [self.seen])
-        fresh = self.documents.is_fresh()
-        self.documents.check_targets(fresh=fresh)
-        return self.stages_when(fresh=fresh)
+        self.check_sources()
+        fresh = target.is_fresh()
+        if not fresh:
+            target.check_own()
+        levels = (*(() if self.action is not None else (self.base,)), *target.arrays)
+        return replace(self, levels=levels).stages_when(fresh=fresh)
+
+    def check_sources(self) -> None:
+        """Raise `JobError` where the base was deleted or replaced since the job was planned."""
+        check_sources(self.job, [self.base], [self.seen])
 
     def stages_when(self, *, fresh: bool) -> list[Stage]:
         """Return the stages, of a target that is `fresh` or not: each reads the last level of the stage before."""
@@ -331,21 +321,17 @@ class PyramidWriter:
             first += len(blocks) - 1
         return stages
 
-    def publish(self, documents: Mapping[str, bytes]) -> list[str]:
-        """Write the documents of all levels, and of the group last; then list labels in the group above them."""
-        written = self._publish(documents)
+    def publish(self, target: Target) -> list[str]:
+        """Publish the levels and the group, or the attributes that name them; then list labels in the group above."""
+        if self.has_windows:
+            group = with_windows(target.groups[target.path], self.image, target.arrays[-1])
+            target = replace(target, groups={**target.groups, target.path: group})
+        written = target.publish()
+        if self.action is None:
+            name_levels(self.base, self.image, self.convention)
         if self.label is not None:
             self.label.add()
         return written
-
-    def _publish(self, documents: Mapping[str, bytes]) -> list[str]:
-        if self.image is None or not isinstance(self.documents, TargetWriter):
-            return self.documents.publish(documents)
-        writer = self.documents
-        group = with_windows(writer.groups[writer.path], self.image, self.levels[-1])
-        own = writer.format.emit_group(writer.path, group)
-        documents = {key: own.get(key, value) for key, value in documents.items()}
-        return replace(writer, groups={**writer.groups, writer.path: group}).publish(documents)
 
 
 def _share(stages: Sequence[LevelStage], spec: Any) -> float:  # noqa: ARG001 - all blocks are alike

@@ -34,7 +34,7 @@ from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import KeyUrls, ReferenceSet, UrlTable
 from chunkmill.nodes import opening
 from chunkmill.nodes.api import NodeLocation, open_source
-from chunkmill.nodes.keys import join_path
+from chunkmill.nodes.documents import join_path
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.references.files import Repository, SetFile
 from chunkmill.references.locate import ChunkTable, Column, Container, ReferencedArray, key_of, locate_references

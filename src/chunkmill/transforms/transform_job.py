@@ -1,13 +1,11 @@
-"""Plan a transform as a job: blocks within memory, fingerprint, estimate, and the callbacks of the job.
+"""Plan a transform as a job: blocks within memory, fingerprint, estimate, and stages.
 
-The journal is named after the first target; the paths of the others are leased while tasks run. Not here: the arguments
-(`chunkmill.transforms.transform`), what a task does (`chunkmill.transforms.tasks`).
+Not here: the arguments (`chunkmill.transforms.transform`), what a task does (`chunkmill.transforms.tasks`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -16,7 +14,6 @@ from typing import Any
 from dask.utils import format_bytes
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.arrays_writer import ArraysWriter
 from chunkmill.conversion.coarsen import Axis, coarsen
 from chunkmill.conversion.convert_job import shown_node
 from chunkmill.conversion.estimate import (
@@ -37,9 +34,9 @@ from chunkmill.hints import Hint
 from chunkmill.jobs.job import Job
 from chunkmill.jobs.plan import JobCounts, Plan, PlannedStage
 from chunkmill.jobs.sources import check_sources
-from chunkmill.journal.lease import leased
 from chunkmill.journal.names import fingerprint
 from chunkmill.model.grid import ChunkGrid, RegularAxis
+from chunkmill.nodes.target import Target
 from chunkmill.runtime.scheduler import check_n_tasks
 from chunkmill.runtime.stage import Stage, TaskSpecs, count_tasks
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD, Worker
@@ -67,14 +64,12 @@ __all__ = ["TransformRequest", "TransformWriter"]
 
 @dataclass(frozen=True)
 class TransformWriter:
-    """The callbacks of a transform's job; can be pickled.
+    """The tasks of a transform's job; can be pickled.
 
     Attributes
     ----------
     job, fingerprint
         Name of the job, and fingerprint of its plan.
-    writer
-        Of the targets' arrays.
     tasks
         What tasks share.
     units
@@ -83,76 +78,32 @@ class TransformWriter:
 
     job: str
     fingerprint: str
-    writer: ArraysWriter
     tasks: TransformTasks
     units: list[int]
 
-    @property
-    def can_keep_old(self) -> bool:
-        """True if what is at the targets is replaced, and may stay until all is complete."""
-        return self.writer.overwrite and self.writer.replacement is None
-
-    def staged(self, run: str, replaced: Mapping[str, str] | None) -> TransformWriter | None:
-        """Return the writer that stages what replaces the targets, in the run of that name (`Job.staged`)."""
-        staged = self.writer.staged(run, replaced)
-        if staged is None:
-            return None
-        pairs = zip(staged.arrays, self.tasks.targets, strict=True)
-        targets = [target._replace(array=array) for array, target in pairs]
-        return replace(self, writer=staged, tasks=replace(self.tasks, targets=tuple(targets)))
-
-    def prepare(self, run: str, again: bool) -> Mapping[str, bytes]:
-        """Make room for every target.
-
-        Raises
-        ------
-        JobError
-            A source was deleted or replaced since the job was planned; nothing is deleted then.
-        """
-        if self.writer.overwrite:
-            self._check_sources()
-        return self.writer.prepare(run, again)
-
-    def check_free(self, run: str) -> None:
-        """Raise `NodeExists` where a node was made at a target since `prepare`."""
-        self.writer.check_free(run)
-
-    @contextmanager
-    def leases(self, run: str) -> Iterator[None]:
-        """Hold the paths of all targets but the first, which the journal holds."""
-        with ExitStack() as held:
-            for array in () if self.writer.replacements else self.writer.arrays[1:]:
-                held.enter_context(leased(self.writer.store, array.path, self.job, run=run))
-            yield
-
-    def stages(self, run: str) -> list[Stage]:  # noqa: ARG002 - nothing is written but values of the targets
+    def stages(self, target: Target) -> list[Stage]:
         """Return the stage."""
-        self._check_sources()
-        self.writer.check_targets(fresh=self.writer.is_fresh())
-        return [self.stage()]
+        self.check_sources()
+        if not target.is_fresh():
+            target.check_own()
+        pairs = zip(target.arrays, self.tasks.targets, strict=True)
+        targets = tuple(each._replace(array=array) for array, each in pairs)
+        return [self.stage(replace(self.tasks, targets=targets))]
 
-    def stage(self) -> Stage:
-        """Return the stage."""
+    def stage(self, tasks: TransformTasks) -> Stage:
+        """Return the stage of what tasks share."""
         return Stage(
             "transform",
             write_block,
-            self.tasks,
-            TaskSpecs.counted([self.tasks.blocks.n_chunks]),
+            tasks,
+            TaskSpecs.counted([tasks.blocks.n_chunks]),
             block_shows,
             block_share,
             inputs=block_inputs,
         )
 
-    def check_result(self) -> None:
-        """Raise `JobError` where a source was deleted or replaced since the job was planned; nothing is published."""
-        if self.writer.replacement is None or not self.writer.replacement.is_in_place():
-            self._check_sources()
-
-    def publish(self, documents: Mapping[str, bytes]) -> list[str]:
-        """Write the documents of the targets."""
-        return self.writer.publish(documents)
-
-    def _check_sources(self) -> None:
+    def check_sources(self) -> None:
+        """Raise `JobError` where a source was deleted or replaced since the job was planned."""
         sources = self.tasks.sources
         check_sources(self.job, [source.array for source in sources], [source.seen for source in sources])
 
@@ -230,44 +181,20 @@ class TransformRequest:
 
     def job(self, worker: Worker, writer: TransformWriter, tasks_at_once: int | None = None) -> Job:
         """Return the job of a writer."""
-        first = writer.writer
-        replacement = first.replacement
         at_once = tasks_at_once or worker.n_threads
+        arrays = [array for _, array in self.targets]
         return Job(
             name=self.name,
-            store=first.store,
-            path=first.path,
+            target=Target(arrays[0].store, arrays[0].path, self.targets[0][0], arrays, overwrite=self.overwrite),
             fingerprint=writer.fingerprint,
             sources=[source.array for source in self.tasks.sources],
-            targets=[target.array for target in writer.tasks.targets],
-            prepare=writer.prepare,
             stages=writer.stages,
-            publish=writer.publish,
-            check_free=writer.check_free,
-            check_result=writer.check_result,
-            leases=writer.leases,
-            overwrite=self.overwrite,
-            staged=partial(self.staged_job, worker, writer, tasks_at_once) if writer.can_keep_old else None,
-            keeps_old=first.keeps_old,
-            old_prefix=None if replacement is None else replacement.old_prefix,
-            replaced=first.replaced,
+            check_result=writer.check_sources,
             choices=self._choices(writer),
             adopt=partial(self.adopt, worker),
             tasks_at_once=tasks_at_once,
             memory_of_tasks=at_once * self.task_bytes(writer.tasks.blocks.chunk_shape),
         )
-
-    def staged_job(
-        self,
-        worker: Worker,
-        writer: TransformWriter,
-        tasks_at_once: int | None,
-        run: str,
-        replaced: Mapping[str, str] | None,
-    ) -> Job | None:
-        """Return the same job, which writes to a staging prefix (`Job.staged`)."""
-        staged = writer.staged(run, replaced)
-        return None if staged is None else self.job(worker, staged, tasks_at_once)
 
     def adopt(self, worker: Worker, plan_hash: str, choices: Mapping[str, Any]) -> Job | None:
         """Return the job of that fingerprint, with the blocks of its plan; ``None`` for another job.
@@ -377,7 +304,6 @@ class TransformRequest:
 
     def _writer(self, blocks: ChunkGrid) -> TransformWriter:
         arrays = [array for _, array in self.targets]
-        writer = ArraysWriter(arrays[0].store, self.targets[0][0], arrays, self.overwrite)
         targets = tuple(map(TransformTarget, arrays, self.axes))
         tasks = replace(self.tasks, blocks=blocks, targets=targets)
         known = [
@@ -390,7 +316,7 @@ class TransformRequest:
         ]
         digest = fingerprint("transform", _VERSION, self.identity(), *known)
         units = _multiples(unit_axes(self.space, self.axes), blocks)
-        return TransformWriter(self.name, digest, writer, tasks, units)
+        return TransformWriter(self.name, digest, tasks, units)
 
     def identity(self) -> str:
         """Return what tells the function and its parameters from others."""
@@ -453,7 +379,7 @@ class TransformRequest:
             stored_bytes(array, array.read_layout, array.read_layout.grid.n_chunks, array.nbytes)
             for _, array in self.targets
         )
-        n_tasks = count_tasks(writer.stage())
+        n_tasks = count_tasks(writer.stage(writer.tasks))
         stage = PlannedStage("transform", n_tasks, n_bytes, written, n_read + n_keys)
         costs = JobCounts(
             n_tasks=n_tasks,

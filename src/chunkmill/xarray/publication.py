@@ -23,7 +23,7 @@ from chunkmill.model.metadata import HIDDEN_ATTRIBUTE, JSON, ArrayMetadata, Grou
 from chunkmill.nodes import documents, opening
 from chunkmill.nodes.consolidated import refresh_consolidated, refreshed
 from chunkmill.nodes.opening import open_stored
-from chunkmill.nodes.replacing import Replacement, StagedNode
+from chunkmill.nodes.replacing import Replacement
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 
@@ -83,7 +83,7 @@ class Publication:
         self,
         own: Mapping[str, bytes],
         below: Mapping[str, Mapping[str, bytes]],
-        replacement: Replacement | StagedNode | None = None,
+        replacement: Replacement | None = None,
     ) -> None:
         """Make the new group visible, with everything in it.
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import groupby
+from typing import Any
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import NodeExists
 from chunkmill.journal.lease import check_no_job, leased
 from chunkmill.model.grid import ChunkCoords
-from chunkmill.model.metadata import GroupMetadata, is_within, parents_of
+from chunkmill.model.metadata import is_within, parents_of
 from chunkmill.nodes import placement
 from chunkmill.nodes.documents import fetch, node_keys, present, unpublish
 from chunkmill.nodes.opening import open_stored
@@ -33,12 +34,10 @@ def reserved_group(plan: DatasetPlan, *, overwrite: bool) -> Iterator[dict[str, 
     What was written is deleted where the write fails before the group is visible.
     """
     store, path = plan.store, plan.path
-    below = {key: value for its in plan.nodes.values() for key, value in its.items()}
-    with leased(store, path, f"write a dataset to {path!r} in {store.url}", documents=below) as own:
-        if not _is_visible(plan):
-            placement.withdraw_interrupted(store, own)
+    with leased(store, path, f"write a dataset to {path!r} in {store.url}") as own:
         with placement.consolidating_interrupted(store, [path, *plan.nodes], plan.documents_format.name, own):
-            above = make_room(plan, overwrite=overwrite, run=own.run)
+            above = make_room(plan, overwrite=overwrite, run=own.run, again=own.follows_interrupted)
+        placement.announce_below(store, path)
         try:
             yield above
         except BaseException as error:
@@ -120,7 +119,7 @@ def end_dead_append(store: Store, path: str, past_end: Iterable[tuple[str, Chunk
     return True
 
 
-def make_room(plan: DatasetPlan, *, overwrite: bool, run: str = "") -> dict[str, bytes]:
+def make_room(plan: DatasetPlan, *, overwrite: bool, run: str = "", again: bool = False) -> dict[str, bytes]:
     """Delete what is at the path of the group, and chunks that an interrupted write left where arrays will be.
 
     Return the documents of groups above it that are missing.
@@ -131,10 +130,8 @@ def make_room(plan: DatasetPlan, *, overwrite: bool, run: str = "") -> dict[str,
         There is a node where the group or one of its arrays will be.
     """
     store, documents_format = plan.store, plan.documents_format
-    name = documents_format.name
-    _, documents = placement.create_group(
-        store, plan.path, GroupMetadata(), format=name, overwrite=overwrite, run=run, below=bool(run)
-    )
+    options: Any = {"overwrite": overwrite, "run": run, "below": bool(run), "again": again}
+    above = placement.make_room(store, plan.path, documents_format, **options)
     prefixes = {planned.array.path: planned.array.prefix for planned in plan.variables}
     for group in plan.groups:
         for prefix in documents_format.list_prefixes(group):
@@ -146,7 +143,7 @@ def make_room(plan: DatasetPlan, *, overwrite: bool, run: str = "") -> dict[str,
                     hint = "it is in a folder without a document: give another path, or mode='w' to replace both"
                     raise NodeExists(url=store.url, path=child, found="node", hint=hint)
                 store.delete_prefix(prefixes[child])
-    return {key: value for key, value in documents.items() if key not in documents_format.group_keys(plan.path)}
+    return above
 
 
 def _clear(plan: DatasetPlan, path: str) -> None:

@@ -36,7 +36,7 @@ from chunkmill.errors import StoreError, UnsupportedFeature
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.keys import join_path
+from chunkmill.nodes.documents import join_path
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteRange
 from chunkmill.stores.memory import MemoryStore

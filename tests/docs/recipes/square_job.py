@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,10 @@ from chunkmill.array.stored_array import StoredArray, metered
 from chunkmill.display.report import ReportMixin
 from chunkmill.jobs.job import Job, run_job
 from chunkmill.journal.names import fingerprint
-from chunkmill.nodes import opening, placement
+from chunkmill.nodes import opening
 from chunkmill.nodes.api import NodeLocation, open_source, open_target
-from chunkmill.nodes.documents import format_of_store, publish
+from chunkmill.nodes.documents import format_of_store
+from chunkmill.nodes.target import Target
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.stores.wrapper import Meter
 
@@ -47,28 +48,16 @@ def square(source: NodeLocation, target: NodeLocation, *, resume: bool = True) -
     store, path, _ = open_target(target)
     new = opening.array_at(store, path, array.metadata, array.format)
 
-    def prepare(run: str, again: bool) -> Mapping[str, bytes]:
-        return placement.create_array(store, path, array.metadata, format=array.format)[1]
-
-    def stages(_run: str) -> list[Stage]:
+    def stages(target: Target) -> list[Stage]:
         tasks = plan_tasks(array.write_layout.grid.n_chunks, _CHUNKS_A_TASK)
-        return [Stage("square", square_chunks, (array, new), tasks, chunks_read)]
-
-    def make_visible(documents: Mapping[str, bytes]) -> Iterable[str]:
-        documents_format = format_of_store(store, array.format)
-        publish(store, documents_format, new.path, documents, again=True)
-        return documents
+        return [Stage("square", square_chunks, (array, *target.arrays), tasks, chunks_read)]
 
     job = Job(
         name=f"square to {store.url}/{path}",
-        store=store,
-        path=new.path,
+        target=Target(store, new.path, format_of_store(store, array.format), [new]),
         fingerprint=fingerprint("square", array.url, array.path, array.metadata, _CHUNKS_A_TASK),
         sources=[array],
-        targets=[new],
-        prepare=prepare,
         stages=stages,
-        publish=make_visible,
     )
     result = run_job(job, resume=resume)
     return SquareReport(result.n_tasks, result.n_resumed, result.counts.get("n_keys", 0))

@@ -93,7 +93,7 @@ def test_jobs_are_told_by_whether_they_run():
     store = MemoryStore()
     make(store, "a")
     journal = Journal(store, "b", "convert to 'b'", "0")
-    journal.begin({})
+    journal.begin()
     store.set("b/c/0/0", b"half of it")
     with journal.running():
         assert problems(store) == [("running", "b", journal.plan_key)]

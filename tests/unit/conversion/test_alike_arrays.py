@@ -74,7 +74,7 @@ def test_zeros_of_both_signs_and_nan(described):
     cm.create_arrays(store, {f"a{i}": {**ABOUT, "fill_value": fill} for i, fill in enumerate(fills)})
     plan = cm.plan_convert(store, MemoryStore(), format="zarr2")
     # xarray would take zeros for missing in Zarr v2: none stands for them, which reads as 0.0
-    assert [str(array.fill_value) for array in plan.job.targets] == ["None", "-0.0", "nan"]
+    assert [str(array.fill_value) for array in plan.job.target.arrays] == ["None", "-0.0", "nan"]
 
 
 def test_arrays_that_are_alike_share_their_codecs():

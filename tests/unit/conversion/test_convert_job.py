@@ -33,7 +33,7 @@ def plan_of(source, *, max_mem=None, n_threads=2, **options):
 def test_tasks_own_neither_too_much_nor_too_little(shape, chunks):
     array = array_of(shape=shape, chunks=chunks)
     plan = plan_of(array)
-    (one,) = plan.job.publish.__self__.plans
+    (one,) = plan.job.stages.__self__.plans
     n_keys = one.action.group[0] * (one.action.group[1] if len(shape) > 1 else 1)
     assert n_keys <= MAX_TASK_KEYS
     assert n_keys * chunks[-1] <= MAX_TASK_BYTES

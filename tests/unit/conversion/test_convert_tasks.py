@@ -5,6 +5,7 @@ import struct
 import numpy as np
 import pytest
 from support.conversions import make
+from support.small_jobs import stages_of
 
 import chunkmill as cm
 from chunkmill.conversion.convert_tasks import (
@@ -21,7 +22,7 @@ from chunkmill.stores.memory import MemoryStore
 
 def stage_of(source, **options):
     plan = cm.plan_convert(source, target := MemoryStore(), **options)
-    return plan.job.stages("1")[0], target
+    return stages_of(plan, "1")[0], target
 
 
 def run(stage):

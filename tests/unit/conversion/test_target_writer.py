@@ -3,6 +3,7 @@
 import pickle
 
 import pytest
+from support import small_jobs as jobs
 from support.rechunks import make
 
 import chunkmill as cm
@@ -12,7 +13,7 @@ from chunkmill.stores.memory import MemoryStore
 
 
 def writer_of(plan):
-    return plan.job.publish.__self__
+    return plan.job.stages.__self__
 
 
 @pytest.fixture
@@ -42,41 +43,41 @@ def test_stages_of_no_arrays():
 
 
 def test_intermediate_files_of_another_run_have_other_names(source):
-    writer = writer_of(cm.plan_rechunk(source, MemoryStore(), chunks=(12, 4), strategy="spill"))
+    writer = writer_of(plan := cm.plan_rechunk(source, MemoryStore(), chunks=(12, 4), strategy="spill"))
     which = next(i for i, plan in enumerate(writer.plans) if plan.rechunk is not None)
-    prefixes = {writer.stages(run)[-1].common[which].prefix for run in ("1", "2")}
+    prefixes = {jobs.stages_of(plan, run)[-1].common[which].prefix for run in ("1", "2")}
     assert len(prefixes) == 2
 
 
 def test_absent_chunks_are_deleted_where_something_is_there(source):
     target = MemoryStore()
-    writer = writer_of(cm.plan_convert(source, target, format="zarr3"))
-    assert writer.stages("1")[0].common[0].fresh
+    plan = cm.plan_convert(source, target, format="zarr3")
+    assert jobs.stages_of(plan)[0].common[0].fresh
     target.set("sub/line/c/0", b"of an older job")
-    assert not writer.stages("1")[0].common[0].fresh
+    assert not jobs.stages_of(plan)[0].common[0].fresh
 
 
 def test_documents_are_published_once_and_again(source):
     target = MemoryStore()
-    writer = pickle.loads(pickle.dumps(writer_of(cm.plan_convert(source, target, format="zarr3"))))
-    target = writer.store
-    documents = writer.prepare("", again=False)
+    job = pickle.loads(pickle.dumps(cm.plan_convert(source, target, format="zarr3"))).job
+    target = job.target.store
+    job.target.make_room()
     with pytest.raises(NodeNotFound):
         cm.open_group(target)
-    written = writer.publish(documents)
+    written = job.publish(job.target)
     assert sorted(set(written)) == ["sub/line/zarr.json", "sub/zarr.json", "x/zarr.json", "zarr.json"]
-    assert sorted(writer.publish(documents)) == sorted(written)
+    assert sorted(job.publish(job.target)) == sorted(written)
     assert dict(cm.open_group(target, consolidated=True).attributes) == {"title": "all"}
 
 
 def test_a_node_is_in_the_way(source):
     cm.create_group(target := MemoryStore(), "x")
     with pytest.raises(NodeExists):
-        writer_of(cm.plan_convert(source, target, format="zarr3")).prepare("", again=False)
+        cm.plan_convert(source, target, format="zarr3").job.target.make_room()
 
 
 def test_an_existing_array_is_left_as_it_is(source):
     target = cm.create_array(MemoryStore(), shape=(12, 12), dtype="i4", chunks=(12, 12))
-    writer = writer_of(cm.plan_rechunk((source, "x"), target, chunks=None))
-    assert writer.prepare("", again=False) == {}
-    assert writer.publish({}) == []
+    job = cm.plan_rechunk((source, "x"), target, chunks=None).job
+    job.target.make_room()
+    assert job.publish(job.target) == []

@@ -62,7 +62,7 @@ def test_integers_that_would_wrap_are_refused(array):
 
 def test_a_recorded_block_is_not_written_again(array):
     journal = Journal(array.store, "a", "a job", "mark")
-    journal.begin({})
+    journal.begin()
     task, region = task_on(array, journal), (slice(4, 8), slice(0, 3))
     with journal.running():
         first = task(np.ones((4, 3), "i2"), region)

@@ -23,7 +23,7 @@ def store():
 
 def test_a_record_says_what_was_written(store):
     journal = Journal(store, "a/b", "put it", "plan")
-    journal.begin({})
+    journal.begin()
     with journal.running():
         stage_task.run_task(stage_task.LocalStage(put, store, journal, 1), 9, [3])
     record = Record.unpack(store.get(f"{journal.prefix}1/9-{journal.run}"))
@@ -34,13 +34,13 @@ def test_a_record_says_what_was_written(store):
 def test_tasks_of_a_job_that_was_discarded(store):
     """They may be at work on another machine when the next job begins: they speak for nobody."""
     old = Journal(store, "a/b", "put it", "plan")
-    old.begin({})
+    old.begin()
     new = Journal(store, "a/b", "put it", "plan")
     with pytest.raises(JobError, match="another job has begun"):
-        new.begin({})
+        new.begin()
     with old.running():
         new.discard()
-        new.begin({})
+        new.begin()
         with new.running():
             old.records.put(0, 3, Record({"n_keys": 1}, {}))
             assert new.records.names() == []
@@ -52,16 +52,16 @@ def test_tasks_of_a_job_that_was_discarded(store):
         with pytest.raises(JobError, match="the job has ended"):
             new.recall(0, 4)
     resumed = Journal(store, "a/b", "put it", "plan")
-    assert resumed.resume() is None
+    assert resumed.resume() is False
 
 
 def test_the_plan_of_another_run_stays(store):
     """It began after this one had looked at its own, while the result was published."""
     journal = Journal(store, "a/b", "put it", "plan")
-    journal.begin({})
+    journal.begin()
     seen = store.get_versioned(journal.plan_key)
     other = Journal(store, "a/b", "put that", "other plan")
-    other.take_over(seen[1], {}, waits=False)
+    other.take_over(seen[1], waits=False)
     before = store.get(other.plan_key)
     journal.finish(seen)
     assert store.get(other.plan_key) == before
@@ -71,10 +71,10 @@ def test_the_plan_of_another_run_stays(store):
 
 def test_a_run_is_resumed_under_its_name(store):
     journal = Journal(store, "a/b", "put it", "plan")
-    journal.begin({"zarr.json": b"x"})
+    journal.begin()
     journal.records.put(0, 3, Record({"n_keys": 1}, {}))
     again = Journal(store, "a/b", "put it", "plan")
-    assert again.resume() == {"zarr.json": b"x"}
+    assert again.resume()
     assert (again.run, again.recall(0, 3)) == (journal.run, {"n_keys": 1})
 
 
@@ -83,7 +83,7 @@ def test_values_that_are_not_as_on_record_are_written_again(store, seconds):
     """Of many: looked at by one thread, by many where files are slow."""
     n = 700
     journal = Journal(store, "a/b", "put it", "plan")
-    journal.begin({})
+    journal.begin()
     with journal.running():
         for number in range(n):
             stage_task.run_task(stage_task.LocalStage(put, store, journal, 0), number, [number])
@@ -127,11 +127,11 @@ class LosesResponses(MemoryStore):
 def test_a_lost_response_to_the_beginning():
     """It was taken for another job, with nobody there, so that nobody could begin."""
     journal = Journal(LosesResponses(), "a", "put it", "plan")
-    journal.begin({"zarr.json": b"x"})
+    journal.begin()
     with journal.running():
         journal.check(now=True)
     with pytest.raises(JobError, match="another job has begun"):
-        Journal(journal.store, "a", "put it", "plan").begin({})
+        Journal(journal.store, "a", "put it", "plan").begin()
 
 
 def test_a_job_that_ended_at_once_has_begun_all_the_same(store):
@@ -140,12 +140,12 @@ def test_a_job_that_ended_at_once_has_begun_all_the_same(store):
             return False
 
     with pytest.raises(JobError, match="another job has begun"):
-        Journal(Vanishes(), "a", "put it", "plan").begin({})
+        Journal(Vanishes(), "a", "put it", "plan").begin()
 
 
 def test_tasks_write_only_while_the_job_runs(store):
     journal = Journal(store, "a", "put it", "plan")
-    journal.begin({})
+    journal.begin()
     with pytest.raises(JobError, match="is not running"):
         journal.check()
     with journal.running():
@@ -158,7 +158,7 @@ def test_tasks_write_only_while_the_job_runs(store):
 def test_dead_attempts_end_when_the_job_is_resumed(store):
     """Their tasks may still be at work; those of clients that are alive are joined."""
     journal = Journal(store, "a", "put it", "plan")
-    journal.begin({})
+    journal.begin()
     dead = f"{journal.prefix}{RUNNING}dead"
     store.set(dead, dead_heartbeat())
     with journal.running():
@@ -171,8 +171,8 @@ def test_who_finds_no_plan_ends_no_attempt_that_is_about_to_begin(store):
     """It deletes what it takes for the rest of a job."""
     journal = Journal(store, "a", "put it", "plan")
     with journal.running():
-        assert Journal(store, "a", "another", "x").resume() is None
-        journal.begin({})
+        assert Journal(store, "a", "another", "x").resume() is False
+        journal.begin()
         journal.check(now=True)
 
 
@@ -194,7 +194,7 @@ def test_who_found_no_plan_leaves_what_another_job_stores_since(n_requests):
                 self.n_left -= 1
                 if self.n_left == 0:
                     meanwhile.enter_context(other.running())
-                    other.begin({})
+                    other.begin()
                     self.set(f"{other.prefix}new-{other.run}/0", b"x")
                 return found
 
@@ -202,7 +202,7 @@ def test_who_found_no_plan_leaves_what_another_job_stores_since(n_requests):
         other = Journal(store, "a", "put it", "plan")
         store.set(f"{other.prefix}new-gone/0", b"x")
         store.n_left = n_requests  # the plan, all that is there, the plan
-        assert Journal(store, "a", "another", "x").resume() is None
+        assert Journal(store, "a", "another", "x").resume() is False
         assert store.get(f"{other.prefix}new-{other.run}/0") == b"x"
         other.check(now=True)
 
@@ -210,7 +210,7 @@ def test_who_found_no_plan_leaves_what_another_job_stores_since(n_requests):
 def test_a_job_whose_client_is_alive_is_not_discarded(store):
     journal = Journal(store, "a", "put it", "plan")
     journal.check_dead()
-    journal.begin({})
+    journal.begin()
     journal.check_dead()
     with journal.running():
         for plan, kind in (("plan", "of this plan"), ("another", "with another plan")):
@@ -228,7 +228,7 @@ def test_a_job_whose_client_is_alive_is_not_discarded(store):
 
 @pytest.mark.parametrize("is_lease", [False, True])
 def test_what_nothing_resumes_is_not_to_be_finished(store, is_lease):
-    Journal(store, "a", "put it", "plan", is_lease=is_lease).begin({})
+    Journal(store, "a", "put it", "plan", is_lease=is_lease).begin()
     with pytest.raises(JobError, match="give resume=False to discard what it wrote") as raised:
         Journal(store, "a", "put more", "another").resume()
     assert ("finish it with its own arguments" in str(raised.value)) is not is_lease
@@ -237,5 +237,5 @@ def test_what_nothing_resumes_is_not_to_be_finished(store, is_lease):
 def test_nothing_is_left_of_a_job_that_was_killed_while_it_cleared_up(tmp_path):
     journal = Journal(LocalStore(tmp_path), "", "job", "f")
     journal.store.set(f"{journal.prefix}{RUNNING}dead", b"{}")
-    assert journal.resume() is None
+    assert journal.resume() is False
     assert not [*tmp_path.rglob("*")]

@@ -23,7 +23,7 @@ def store():
 
 def begin(store, path, **kwargs):
     journal = Journal(store, path, f"write to {path!r}", "plan", **kwargs)
-    journal.begin({})
+    journal.begin()
     return journal
 
 
@@ -208,7 +208,7 @@ WAIT = {
     "look": lambda store: check_no_job(store, "a/b"),
     "reserve": lambda store: leased(store, "a", "write to 'a'").__enter__(),
     "reserve briefly": lambda store: leased_briefly(store, "a", "create 'a' too").__enter__(),
-    "begin": lambda store: Journal(store, "a", "convert to 'a'", "plan").begin({}),
+    "begin": lambda store: Journal(store, "a", "convert to 'a'", "plan").begin(),
     "resume": lambda store: Journal(store, "a", "convert to 'a'", "plan").resume(),
     "discard": lambda store: Journal(store, "a", "convert to 'a'", "plan").check_dead(),
 }
@@ -254,18 +254,17 @@ def test_who_died_while_creating_a_node_is_in_nobodys_way(store):
         assert own.follows_interrupted
     die_creating(store, "a")
     journal = Journal(store, "a", "convert to 'a'", "plan")
-    assert journal.resume() is None
-    journal.begin({})
+    assert journal.resume() is False
+    journal.begin()
     with pytest.raises(JobError, match="was interrupted"), leased_briefly(store, "a", "create 'a'"):
         pytest.fail("reserved beside a job")
 
 
 def test_a_creation_that_fails_leaves_what_a_dead_writer_has_reserved(store):
-    dead_reservation(store, "a", documents={"a/zarr.json": b"{}"})
+    dead_reservation(store, "a")
     key = Journal(store, "a", "", "").plan_key
     plan = store.get(key)
-    with suppress(SystemExit), leased_briefly(store, "a", "create 'a'") as own:
-        assert dict(own.interrupted_documents) == {"a/zarr.json": b"{}"}
+    with suppress(SystemExit), leased_briefly(store, "a", "create 'a'"):
         raise SystemExit
     assert store.get(key) == plan
 

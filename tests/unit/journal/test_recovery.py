@@ -10,7 +10,7 @@ from support.small_jobs import dead_heartbeat
 from chunkmill.errors import StoreError
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.names import PLAN, RUNNING, journal_prefix, run_tag, staged_prefix
-from chunkmill.journal.recovery import clear_journal, clear_listed, record_published, withdraw_published
+from chunkmill.journal.unfinished import clear_journal, clear_listed
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -83,22 +83,3 @@ def test_what_is_being_deleted_is_not_put_in_place(tmp_path, kind):
     assert store.get("a/0") == b"whole"
     clear_journal(store, journal_prefix("a"))
     assert sorted(store.list_prefix("")) == ["a/0"]
-
-
-def test_what_others_have_changed_stays():
-    store = MemoryStore()
-    record_published(store, "g", "g/zarr.json", {"g/a/zarr.json": b"a", "g/b/zarr.json": b"b"})
-    store.set("g/a/zarr.json", b"a")
-    store.set("g/b/zarr.json", b"of others")
-    withdraw_published(store, "g")
-    assert (store.get("g/a/zarr.json"), store.get("g/b/zarr.json")) == (None, b"of others")
-
-
-def test_a_damaged_note_stops_nobody_from_discarding_the_job():
-    store = MemoryStore()
-    record_published(store, "g", "g/zarr.json", {"g/a/zarr.json": b"a"})
-    store.set("g/a/zarr.json", b"a")
-    (key,) = store.list_prefix(journal_prefix("g"))
-    store.set(key, store.get(key)[:-3])
-    withdraw_published(store, "g")
-    assert store.get("g/a/zarr.json") == b"a"

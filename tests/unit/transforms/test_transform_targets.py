@@ -17,7 +17,7 @@ def source():
 
 
 def target(plan, number=0):
-    return plan.job.targets[number]
+    return plan.job.target.arrays[number]
 
 
 def planned(source, place=None, function=np.sqrt, **options):
@@ -49,8 +49,8 @@ def test_several_targets_have_options_of_their_own(source):
         source, [(store, "x"), (store, "y")], lambda block: (block, block > 0), dtype=["f8", None],
         chunks=[(16, 16), {"y": 32}], shards=None, attributes=[{"n": 1}, None],
     )  # fmt: skip
-    assert [(each.dtype.str, each.chunks) for each in plan.job.targets] == [("<f8", (16, 16)), ("|b1", (32, 48))]
-    assert [dict(each.attributes) for each in plan.job.targets] == [{"n": 1}, {}]
+    assert [(each.dtype.str, each.chunks) for each in plan.job.target.arrays] == [("<f8", (16, 16)), ("|b1", (32, 48))]
+    assert [dict(each.attributes) for each in plan.job.target.arrays] == [{"n": 1}, {}]
 
 
 def test_the_format_is_that_of_the_group_above(source):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support.rechunks import make
+from support.small_jobs import stages_of
 
 import chunkmill as cm
 from chunkmill.conversion.rechunking.intermediate_files import intermediate_values, write_intermediate_file
@@ -18,7 +19,7 @@ def spilled(temp_codec, **options):
     plan = cm.plan_rechunk(
         array, MemoryStore(), chunks=(12, 4), strategy="spill", temp=temp, temp_codec=temp_codec, max_mem="9 MiB"
     )
-    spill, write = plan.job.stages("run")
+    spill, write = stages_of(plan, "run")
     results = [write_intermediate_file(spill.common, spec) for spec in spill.tasks]
     return spill, write, results, values, temp
 

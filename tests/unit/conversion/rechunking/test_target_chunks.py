@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support.rechunks import make
+from support.small_jobs import stages_of
 
 import chunkmill as cm
 from chunkmill.conversion.rechunking.target_chunks import write_target_block
@@ -11,7 +12,7 @@ from chunkmill.stores.memory import MemoryStore
 
 def run(array, target, **options):
     plan = cm.plan_rechunk(array, target, chunks=(4, 4), strategy="direct", **options)
-    (stage,) = plan.job.stages("1")
+    (stage,) = stages_of(plan, "1")
     return plan, [write_target_block(stage.common, spec) for spec in stage.tasks]
 
 
@@ -22,7 +23,7 @@ def test_a_task_writes_its_chunks_and_counts_them():
     assert sum(result.counts["action_rechunk"] for result in results) == 6
     assert sum(result.counts["action_absent"] for result in results) == 3
     assert sum(result.counts["n_elements_owned"] for result in results) == values.size
-    plan.job.publish(plan.job.prepare("", again=False))
+    plan.job.target.publish()
     np.testing.assert_array_equal(cm.open_array(target)[...], values)
     assert {key for result in results for key in result.writes} == {f"c/{i}/{j}" for i in (1, 2) for j in range(3)}
 
@@ -32,7 +33,7 @@ def test_what_is_there_is_deleted_where_the_source_is_absent():
     target = cm.create_array(MemoryStore(), shape=(12, 12), dtype="i4", chunks=(4, 4))
     target[...] = 9
     plan = cm.plan_rechunk(array, target, chunks=None, strategy="direct")
-    (stage,) = plan.job.stages("1")
+    (stage,) = stages_of(plan, "1")
     for spec in stage.tasks:
         write_target_block(stage.common, spec)
     assert sorted(target.store.list_prefix("c/")) == [f"c/{i}/{j}" for i in (1, 2) for j in range(3)]

@@ -1,14 +1,14 @@
-"""New arrays of one store, written by a job: documents of groups above them, and consolidated metadata."""
+"""New arrays of one store: documents of groups above them, and consolidated metadata."""
 
 import numpy as np
 import pytest
 
 import chunkmill as cm
-from chunkmill.conversion.arrays_writer import ArraysWriter
 from chunkmill.errors import NodeExists
 from chunkmill.formats.registry import get_format
 from chunkmill.nodes.new_array import describe_array
 from chunkmill.nodes.opening import array_at
+from chunkmill.nodes.target import Target
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -18,25 +18,25 @@ def writer(store, *paths, format_="zarr2", overwrite=False):
         array_at(store, path, describe_array(documents_format, path, shape=(4,), dtype="i4"), documents_format)
         for path in paths
     ]
-    return ArraysWriter(store, documents_format, arrays, overwrite)
+    return Target(store, paths[0], documents_format, arrays, overwrite=overwrite)
 
 
 @pytest.mark.parametrize("format_", ["zarr2", "zarr3", "n5"])
 def test_groups_above_are_made_with_the_arrays(format_):
     store = MemoryStore()
     own = writer(store, "g/a", "h/b", format_=format_)
-    assert own.prepare("", again=False) == {}
+    own.make_room()
     assert not list(store.list_prefix(""))
-    own.publish({})
-    own.publish({})  # again, where a client died after it
+    own.publish()
+    own.publish()  # again, where a client died after it
     assert cm.open_array(store, "h/b").shape == (4,)
     assert isinstance(cm.open(store, "g"), cm.Group)
-    own.check_targets(fresh=False)
+    own.check_own()
 
 
 def test_an_array_may_be_the_root():
     store = MemoryStore()
-    writer(store, "", format_="n5").publish({})
+    writer(store, "", format_="n5").publish()
     assert cm.open_array(store).shape == (4,)
     assert "n5" in cm.open_array(store).format
 
@@ -46,7 +46,7 @@ def test_consolidated_metadata_are_brought_up_to_date():
     group = cm.create_group(store, format="zarr2")
     group.create_array("a", shape=2, dtype="i4")
     cm.consolidate(store)
-    writer(store, "b").publish({})
+    writer(store, "b").publish()
     assert sorted(cm.open_group(store, consolidated=True)) == ["a", "b"]
 
 
@@ -55,7 +55,7 @@ def test_what_is_there_is_refused_and_nothing_is_written():
     cm.to_store(np.arange(3), store, "b", format="zarr2")
     before = sorted(store.list_prefix(""))
     with pytest.raises(NodeExists):
-        writer(store, "a", "b").prepare("", again=False)
+        writer(store, "a", "b").make_room()
     with pytest.raises(NodeExists):
-        writer(store, "b").check_targets(fresh=False)
+        writer(store, "b").check_own()
     assert sorted(store.list_prefix("")) == before

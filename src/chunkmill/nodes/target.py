@@ -1,0 +1,252 @@
+"""Write new nodes by a job: room for them, staging where they replace others, documents last (P4, P5, P6).
+
+Not here: the journal of the job (`chunkmill.journal.journal`), the states of a replacement and what a client does after
+a crash (`chunkmill.journal.commit`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.errors import NodeExists
+from chunkmill.formats.base import Format
+from chunkmill.journal.commit import forget_tag, is_in_place, is_tagged, put_in_place
+from chunkmill.journal.journal import Journal
+from chunkmill.journal.lease import check_no_job, discard_jobs, leased
+from chunkmill.journal.names import JOB_PREFIX, TAG_PREFIX, run_tag, staged_prefix
+from chunkmill.model.metadata import GroupMetadata, parents_of
+from chunkmill.nodes import placement
+from chunkmill.nodes.consolidated import refreshed
+from chunkmill.nodes.documents import check_own, check_root, create_groups_above, node_prefix, publish
+from chunkmill.nodes.replacing import format_at, keeps_old, refreshed_by_replacing
+from chunkmill.stores.base import Store
+from chunkmill.stores.conflicts import create
+
+__all__ = ["Target"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """New nodes of one store and format, or arrays that are written into; can be pickled.
+
+    Attributes
+    ----------
+    path
+        Of the first of the topmost nodes, which the job is named after.
+    arrays
+        Where chunks are written.
+    groups
+        Metadata of the new groups by path.
+    overwrite
+        Whether nodes at their paths are replaced; ``None``: the arrays exist, and are written into.
+    group
+        Path of the group, which exists, that the nodes are added to.
+    run
+        Name of the run.
+    is_staged
+        Whether the nodes are written below staging prefixes of the run, and renamed when they are complete (P6).
+    """
+
+    store: Store
+    path: str
+    format: Format
+    arrays: Sequence[StoredArray]
+    groups: Mapping[str, GroupMetadata] = field(default_factory=dict)
+    overwrite: bool | None = False
+    group: str | None = None
+    run: str = ""
+    is_staged: bool = False
+
+    @property
+    def tops(self) -> list[str]:
+        """Paths of the topmost nodes."""
+        paths = dict.fromkeys([*self.groups, *(array.path for array in self.arrays)])
+        return [path for path in paths if paths.keys().isdisjoint(parents_of(path))]
+
+    def keeps_old(self) -> bool | None:
+        """Return whether nodes that are there stay until the new ones are complete; ``None`` where there are none."""
+        there = {path: old for path in self.tops if (old := format_at(self.store, path, self.format)) is not None}
+        return all(keeps_old(self.store, path, old, self.format) for path, old in there.items()) if there else None
+
+    def prepared(self, journal: Journal, check: Callable[[], object] = lambda: None) -> Self:
+        """Return the target of a run that is about to begin: staged, where what it replaces can stay; else with room.
+
+        Parameters
+        ----------
+        check
+            Called before anything is deleted; it may raise.
+
+        Raises
+        ------
+        NodeExists, JobError
+            There is a node, and not `overwrite`, or an array above one; or somebody is at work there.
+        """
+        is_staged = bool(self.overwrite) and self._can_stage(journal.name_run())
+        target = self._in_run(journal.name_run(), is_staged=is_staged)
+        journal.old_prefix = node_prefix(self.format, self.path) if is_staged else None
+        if not self.overwrite:
+            self.make_room()
+        elif not is_staged:
+            check()
+            with journal.reserving():
+                target.make_room(again=bool(journal.interrupted))
+        return target
+
+    def resumed(self, journal: Journal) -> Self:
+        """Return the target of a run that was interrupted."""
+        return self._in_run(journal.run, is_staged=journal.old_prefix is not None)
+
+    def stays_free(self, journal: Journal) -> bool:
+        """Give a run that has begun up where another writer has reserved or taken its place since room was made.
+
+        Others look for jobs after they have reserved a place: of two that begin at once, at least one sees the other.
+        Returns ``False`` where another client, which has resumed this run, may have made the node that is there.
+
+        Raises
+        ------
+        NodeExists, JobError
+            As of `prepared`. The journal is discarded then.
+        """
+        if journal.is_reserved:  # it has looked since then, and has deleted what was there: others give way
+            return True
+        try:
+            # what is said of nodes afterwards is true after waiting, too
+            check_no_job(self.store, self.path, own_run=self.run, below=self.overwrite is not None, waits=True)
+            if self.overwrite is False:
+                self.make_room(has_begun=True)
+        except BaseException as error:
+            if isinstance(error, NodeExists) and journal.is_joined():
+                return False
+            journal.discard()
+            raise
+        return True
+
+    def _in_run(self, run: str, *, is_staged: bool) -> Self:
+        if not is_staged:
+            return replace(self, run=run)
+        prefixes = dict(self._staged_prefixes(run))
+        arrays = []
+        for array in self.arrays:
+            top = next(path for path in (array.path, *parents_of(array.path)) if path in prefixes)
+            prefix = prefixes[top] + array.prefix.removeprefix(node_prefix(self.format, top))
+            arrays.append(StoredArray(array.store, array.path, array.metadata, array.format, prefix))
+        return replace(self, run=run, arrays=arrays, is_staged=True)
+
+    def _staged_prefixes(self, run: str) -> list[tuple[str, str]]:
+        return [(path, staged_prefix(self.path, run, number)) for number, path in enumerate(self.tops)]
+
+    def _can_stage(self, run: str) -> bool:
+        check_root(self.store, self.format)
+        if not self.keeps_old():
+            return False
+        for path in self.tops:
+            discard_jobs(self.store, check_no_job(self.store, path, overwrite=True, own_run=run))
+            placement.parent_documents(self.store, path, self.format)  # no array is above
+        return True
+
+    def make_room(self, *, has_begun: bool = False, again: bool = False) -> None:
+        """Check that the nodes can be made; with `overwrite`, delete what is there, whole if `again` half is."""
+        for path in () if self.overwrite is None else self.tops:
+            placement.make_room(
+                self.store,
+                path,
+                self.format,
+                overwrite=bool(self.overwrite),
+                run=self.run,
+                is_free_of_jobs=has_begun and path == self.path,
+                again=again,
+            )
+
+    @contextmanager
+    def leases(self, job: str) -> Iterator[None]:
+        """Hold the paths of all topmost nodes but the first, which the journal holds (P4)."""
+        others = [] if self.group is not None and not self.overwrite else self.tops[1:]
+        with ExitStack() as held:
+            for path in others:
+                held.enter_context(leased(self.store, path, job, run=self.run))
+                if self.is_staged:
+                    check_no_job(self.store, path, own_run=self.run, below=True, waits=True)
+            yield
+
+    def is_fresh(self) -> bool:
+        """Return whether there is nothing yet where the nodes are written."""
+        prefixes = [prefix for _, prefix in self._staged_prefixes(self.run)]
+        if not self.is_staged:
+            prefixes = [self.format.chunk_prefix(path) for path in self.tops]
+        return all(self.store.is_empty(at, besides=(JOB_PREFIX, TAG_PREFIX)) for at in prefixes)
+
+    def check_own(self) -> None:
+        """Raise `NodeExists` where others have made a node while the job was interrupted, before writing over it."""
+        if self.overwrite is False:
+            check_own(self.store, self.format, self.documents())
+
+    def documents(self) -> dict[str, dict[str, bytes]]:
+        """Return the documents of each node by its path, groups first."""
+        nodes = {path: self.format.emit_group(path, group) for path, group in self.groups.items()}
+        return nodes | {array.path: self.format.emit_array(array.path, array.metadata) for array in self.arrays}
+
+    def publish(self) -> list[str]:
+        """Make the nodes visible: groups above them, members, the topmost group, consolidated metadata (P5).
+
+        What an earlier run of the job, or another client, has done of it is not done again. Returns the keys of the
+        documents.
+
+        Raises
+        ------
+        JobError
+            The job has ended.
+        NodeExists
+            Others have made one of the nodes.
+        """
+        if self.overwrite is None:
+            self.store.flush()
+            return []
+        nodes = self.documents()
+        top = self.path if self.group is None and self.path in self.groups else None
+        if top is not None and self.format.consolidated_key(top) is not None and not self.store.has_transactions:
+            every = {key: value for documents in nodes.values() for key, value in documents.items()}
+            nodes[top] |= self.format.emit_consolidated(top, every)
+        written = [key for documents in nodes.values() for key in documents]
+        if self.is_staged:
+            self._put_in_place(nodes)
+            return written
+        with nullcontext() if top == "" else refreshed(self.store, self.format, [*nodes]):
+            for path in self.tops if self.group is None else ():
+                nodes[path] = {**self._make_groups_above(path), **nodes[path]}
+            own = {} if top is None else nodes.pop(top)
+            if top is not None and nodes:
+                placement.announce_below(self.store, top)
+            publish(self.store, self.format, top or "", own, below=nodes, again=True)
+        self.store.flush()
+        return written
+
+    def _make_groups_above(self, path: str) -> dict[str, bytes]:
+        """Make groups that are missing above a node; return the root documents that are missing, of a node there."""
+        above = placement.parent_documents(self.store, path, self.format)
+        above |= placement.root_documents(self.store, self.format)
+        return create_groups_above(self.store, self.format, path, above, again=True)
+
+    def _put_in_place(self, nodes: Mapping[str, Mapping[str, bytes]]) -> None:
+        """Put the staged nodes in place, one after the other: the first, which the journal is named after, last."""
+        store, staged = self.store, self._staged_prefixes(self.run)
+        is_over = is_in_place(store, self.run, node_prefix(self.format, self.path))
+        for path, prefix in staged[:1] if is_over else reversed(staged):
+            old = node_prefix(self.format, path)
+            if path != self.path and not is_in_place(store, self.run, old):
+                create(store, prefix + run_tag(self.run), self.run.encode())
+            if is_tagged(store, prefix, self.run):
+                self._make_groups_above(path)
+                own = {} if path else self.format.emit_root()
+                for each, its in nodes.items():
+                    own |= its if path in {each, *parents_of(each)} else {}
+                for key, value in own.items():
+                    store.set(prefix + key.removeprefix(old), value)
+            with refreshed_by_replacing(store, self.format, path, nodes):
+                job = f"replace {path!r} in {store.url}"
+                put_in_place(store, job, self.path, self.run, old_prefix=old, staged=prefix)
+        for path, _ in staged[1:]:
+            forget_tag(store, self.run, node_prefix(self.format, path))
