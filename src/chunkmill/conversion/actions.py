@@ -19,10 +19,10 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from chunkmill.model.fill_values import zero
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.model.inner_layout import InnerLayout, axis_order, inner_layout, nested_codecs
 from chunkmill.model.metadata import ArrayMetadata, NamedConfig
+from chunkmill.model.user_values import zero
 
 __all__ = [
     "Action",

@@ -26,10 +26,10 @@ from chunkmill.formats.peers import is_specified, portable_chain
 from chunkmill.formats.registry import get_format
 from chunkmill.hints import Hint
 from chunkmill.jobs.sources import check_groups
-from chunkmill.model.fill_values import zero
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.inner_layout import InnerLayout, inner_layout
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig, same_json
+from chunkmill.model.user_values import zero
 from chunkmill.nodes import opening
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import Store

@@ -39,6 +39,7 @@ from chunkmill.model import fill_values
 from chunkmill.model.dtypes import DType, emit_v3, parse_v3
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig, StructName
+from chunkmill.model.user_values import zero
 
 __all__ = ["ZarrV3", "parse_chunk_keys"]
 
@@ -223,7 +224,7 @@ class ZarrV3(Format):
 def _defined(value: Any, dtype: DType, codecs: Sequence[NamedConfig]) -> Any:
     """Return a fill value; of an undefined one, what absent chunks read as."""
     serializer = "vlen-bytes" if any(codec.name == "vlen-bytes" for codec in codecs) else ""
-    return fill_values.zero(dtype, serializer) if value is None else value
+    return zero(dtype, serializer) if value is None else value
 
 
 def _struct_name(data_type: JSON) -> StructName:

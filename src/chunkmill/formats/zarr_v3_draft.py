@@ -13,7 +13,6 @@ and a datetime example whose ``fill_value`` is the null that the text forbids (i
 
 from __future__ import annotations
 
-import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -37,8 +36,8 @@ from chunkmill.formats.base import (
 from chunkmill.formats.chains import emit_blosc, layout_filters, parse_blosc
 from chunkmill.formats.consolidated import own_document
 from chunkmill.formats.n5 import zarr_chain
+from chunkmill.model import fill_values
 from chunkmill.model.dtypes import PLAIN, parse_raw, plain_name
-from chunkmill.model.fill_values import emit_float, parse_float
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
 
@@ -322,8 +321,7 @@ Endian: TypeAlias = Literal["little", "big"]
 # The draft's table has names, its examples have numpy's type strings; int64 and uint64 fell out of the table.
 _TYPESTR = re.compile(r"\|?(?:b1|[iu]1)|[<>](?:[iu][248]|f[248]|c8|c16)", re.ASCII)
 _BITS = re.compile(r"0x[0-9a-fA-F]+|0b[01]+", re.ASCII)
-# "+Infinity" is the draft's; the bare word is Zarr v2's, and zarr-python 2 wrote it
-_SPECIAL = {"NaN": math.nan, "+Infinity": math.inf, "Infinity": math.inf, "-Infinity": -math.inf}
+_INFINITY = "+Infinity"  # the draft's spelling; the bare word is Zarr v2's, and zarr-python 2 wrote it
 
 
 def parse_data_type(key: str, value: JSON) -> tuple[np.dtype[Any], Endian]:
@@ -390,25 +388,12 @@ def parse_fill_value(key: str, value: JSON, dtype: np.dtype[Any]) -> Any:
     """
     if isinstance(value, str) and value[:2] in {"0x", "0b"} and dtype.kind in "iufV":
         return _from_bits(key, value, dtype)
-    match dtype.kind, value:
-        case "b", bool():
-            return np.bool_(value)
-        case "i" | "u", int() if not isinstance(value, bool) and _fits(value, dtype):
-            return dtype.type(value)
-        case "f", _:
-            return parse_float(value, dtype, key=key, names=_SPECIAL)
-        case "c", [_, _]:
-            part = np.dtype(f"f{dtype.itemsize // 2}")
-            return np.array([parse_float(v, part, key=key, names=_SPECIAL) for v in value], part).view(dtype)[0]
-        case "c", int() | float():
-            return dtype.type(parse_float(value, np.dtype(f"f{dtype.itemsize // 2}"), key=key))
-        case _:
-            raise MetadataError(key=key, field="fill_value", got=value, expected=f"a value of {dtype}")
-
-
-def _fits(value: int, dtype: np.dtype[Any]) -> bool:
-    info = np.iinfo(dtype)
-    return int(info.min) <= value <= int(info.max)
+    kind = {"b": bool, "i": int, "u": int}.get(dtype.kind, type(value))
+    if value is None or dtype.kind not in "biufc" or type(value) is not kind:
+        raise MetadataError(key=key, field="fill_value", got=value, expected=f"a value of {dtype}")
+    parts = value if dtype.kind == "c" and isinstance(value, list) else [value, 0]
+    numbers = ["Infinity" if part == _INFINITY else part for part in parts]
+    return fill_values.parse_v3(numbers if dtype.kind == "c" else numbers[0], dtype, key=key)
 
 
 def _from_bits(key: str, value: str, dtype: np.dtype[Any]) -> Any:
@@ -428,28 +413,14 @@ def emit_fill_value(key: str, value: Any, dtype: np.dtype[Any]) -> JSON:
     if value is None:
         hint = "the draft forbids null; give fill_value=0"
         raise UnsupportedFeature(format=ZarrV3Draft.name, feature="an undefined fill value", key=key, hint=hint)
-    scalar = np.asarray(value, dtype)[()]
-    match dtype.kind:
-        case "b":
-            return bool(scalar)
-        case "i" | "u":
-            return int(scalar)
-        case "f":
-            return _emit_float(scalar, dtype, key)
-        case "c":
-            # a NaN with a payload has no form inside a pair
-            part = np.dtype(f"f{dtype.itemsize // 2}")
-            pair = [_emit_float(value, part, key) for value in np.array([scalar]).view(part)]
-            if any(isinstance(text, str) and text.startswith("0x") for text in pair):
-                raise UnsupportedFeature(format=ZarrV3Draft.name, feature=f"the fill value {pair}", key=key)
-            return pair
-        case _:
-            return "0x" + scalar.tobytes().hex()
-
-
-def _emit_float(value: Any, dtype: np.dtype[Any], key: str) -> JSON:
-    text = emit_float(value, dtype, bits=True, key=key)
-    return "+Infinity" if text == "Infinity" else text
+    if dtype.kind not in "biufc":
+        return "0x" + np.asarray(value, dtype).tobytes().hex()
+    found = fill_values.emit_v3(value, dtype, key=key)
+    parts = [_INFINITY if part == "Infinity" else part for part in (found if dtype.kind == "c" else [found])]
+    # a NaN with a payload has no form inside a pair
+    if dtype.kind == "c" and any(isinstance(part, str) and part.startswith("0x") for part in parts):
+        raise UnsupportedFeature(format=ZarrV3Draft.name, feature=f"the fill value {parts}", key=key)
+    return parts if dtype.kind == "c" else parts[0]
 
 
 # the codecs' own pages disagree with the core about the plural

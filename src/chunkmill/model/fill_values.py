@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import math
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from chunkmill.model.dtypes import (
     with_byte_order,
 )
 from chunkmill.model.metadata import JSON
+from chunkmill.model.user_values import as_dtype, zero
 
 __all__ = [
     "emit_float",
@@ -40,7 +40,6 @@ __all__ = [
     "parse_float",
     "parse_v2",
     "parse_v3",
-    "zero",
 ]
 
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -50,54 +49,25 @@ _BITS = re.compile(r"0x[0-9a-fA-F]{1,32}|0b[01]{1,128}", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,400}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,4})?", re.ASCII)
 
 
-def zero(dtype: DType, serializer: str = "") -> Any:
-    """Return what absent chunks read as where no fill value is defined: zeros, or nothing.
-
-    Examples
-    --------
-    >>> zero(np.dtype("i4")), zero(np.dtypes.StringDType()), zero(np.dtype(object), "vlen-bytes")
-    (np.int32(0), '', b'')
-    """
-    if dtype.kind == "O":
-        return b"" if serializer == "vlen-bytes" else None
-    return np.zeros((), dtype)[()]
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # Parts
 
 
-def parse_float(
-    value: JSON, dtype: DType, *, key: str, field: str = "fill_value", names: Mapping[str, float] = _NON_FINITE
-) -> Any:
-    """Parse a JSON number, or one of `names`, to a scalar of the float `dtype`; strings of bits are not read here.
+def parse_float(value: JSON, dtype: DType, *, key: str, field: str = "fill_value") -> Any:
+    """Parse a JSON number, or the name of one that JSON has not, to a scalar of the float `dtype`.
 
     Examples
     --------
     >>> parse_float("-Infinity", np.dtype("f4"), key=".zarray")
     np.float32(-inf)
     """
-    number: Any = names.get(value) if isinstance(value, str) else value
+    number: Any = _NON_FINITE.get(value) if isinstance(value, str) else value
     if type(number) not in {int, float}:
-        raise MetadataError(key=key, field=field, got=value, expected=f"a number or one of {', '.join(names)}")
+        raise MetadataError(key=key, field=field, got=value, expected=f"a number or one of {', '.join(_NON_FINITE)}")
     try:
-        with np.errstate(all="ignore"):
-            scalar = np.array(float(number), dtype)[()]
-    except OverflowError:
-        scalar = None
-    if scalar is None or not _is_held(float(number), float(scalar), dtype):
-        raise MetadataError(key=key, field=field, got=value, expected=f"a number that {dtype} can hold")
-    return scalar
-
-
-def _is_held(number: float, scalar: float, dtype: DType) -> bool:
-    """Return whether `dtype` can hold `number`, of which `scalar` is the cast."""
-    if not is_small(dtype):
-        return not math.isinf(scalar) or math.isinf(number)
-    known = float_range(dtype)
-    if known is None or not math.isfinite(number):
-        return known is not None and (known.has_nan if math.isnan(number) else known.has_infinity)
-    return math.isfinite(scalar) and known.least <= number <= known.greatest and (known.has_zero or number > 0)
+        return as_dtype(float(number), dtype)[()]
+    except (ValueError, OverflowError):
+        raise MetadataError(key=key, field=field, got=value, expected=f"a number that {dtype} can hold") from None
 
 
 def parse_bits(text: JSON, dtype: DType, *, key: str, field: str = "fill_value") -> Any:

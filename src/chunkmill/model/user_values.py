@@ -24,6 +24,7 @@ __all__ = [
     "plain",
     "scalar_of",
     "spread",
+    "zero",
 ]
 
 
@@ -301,6 +302,19 @@ def spread(values: ArrayLike, dtype: np.dtype[Any], shape: tuple[int, ...]) -> N
         raise ValueError(msg) from None
 
 
+def zero(dtype: np.dtype[Any], serializer: str = "") -> Any:
+    """Return what absent chunks read as where no fill value is defined: zeros, or nothing.
+
+    Examples
+    --------
+    >>> zero(np.dtype("i4")), zero(np.dtypes.StringDType()), zero(np.dtype(object), "vlen-bytes")
+    (np.int32(0), '', b'')
+    """
+    if dtype.kind == "O":
+        return b"" if serializer == "vlen-bytes" else None
+    return np.zeros((), dtype)[()]
+
+
 def scalar_of(value: Any, dtype: np.dtype[Any]) -> Any:
     """Return a fill value as a scalar of `dtype`, or its zero for ``None``; as `as_dtype`, but for numbers of times.
 
@@ -310,9 +324,7 @@ def scalar_of(value: Any, dtype: np.dtype[Any]) -> Any:
         The dtype does not hold the value.
     """
     if value is None:
-        if dtype.kind == "O":
-            return b""
-        return "" if isinstance(dtype, np.dtypes.StringDType) else np.zeros((), dtype)[()]
+        return zero(dtype, "vlen-bytes")
     if isinstance(dtype, np.dtypes.StringDType) or dtype.kind == "O":
         return value
     if dtype.kind in "mM" and np.asarray(value).dtype.kind in "iu":  # as documents say it

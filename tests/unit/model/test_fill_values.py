@@ -183,13 +183,6 @@ def test_bits_of_the_draft():
             fill_values.parse_bits(bad, np.dtype("u1"), key="")
 
 
-def test_names_are_the_format_s():
-    names = {"+Infinity": math.inf}
-    assert fill_values.parse_float("+Infinity", np.dtype("f4"), key="", names=names) == np.inf
-    with pytest.raises(MetadataError):
-        fill_values.parse_float("Infinity", np.dtype("f4"), key="", names=names)
-
-
 def test_what_is_no_scalar_of_the_dtype_is_refused():
     for value, dtype in (("x", "i4"), (300, "u1"), ([1], "i4,i4,i4")):
         with pytest.raises(MetadataError):
