@@ -6,6 +6,7 @@ Consolidated metadata are compared with the documents that they copy.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
@@ -180,10 +181,11 @@ class Inventory:
         """Groups and arrays."""
         return [*self.groups, *self.arrays]
 
-    def report(self, problem: Problem, repair: Callable[[], Any]) -> None:
-        """Add a problem, and how it is repaired."""
+    def report(self, problem: Problem, repair: Callable[[], Any] | None = None) -> None:
+        """Add a problem, and how it is repaired, if it can be."""
         self.problems.append(problem)
-        self.repairs[problem] = repair
+        if repair is not None:
+            self.repairs[problem] = repair
 
     def add(self, node: StoredNode) -> None:
         """Add an array or a group; of a folder without a document only the nodes below it count."""
@@ -344,7 +346,7 @@ class _Keys:
             unknown = [key for key in unknown if not self._sorted(key)]
         for key in unknown:
             if not key.startswith(self.hidden):
-                self.found.problems.append(Problem("orphan", "", key, "it belongs to no node"))
+                self.found.report(Problem("orphan", "", key, "it belongs to no node"))
         self.found.chunks = [
             np.array(sorted(coords), np.int64).reshape(len(coords), array.ndim)
             for array, coords in zip(self.found.arrays, self.chunks, strict=True)
@@ -394,38 +396,35 @@ class _Keys:
         shape = array.metadata.chunk_grid.grid_shape  # not of its layout: its codecs may be unknown here
         if coords is None:
             reason = "it is below an array and is not one of its chunk keys"
-            self.found.problems.append(Problem("orphan", array.path, key, reason))
-        elif any(i >= n for i, n in zip(coords, shape, strict=True)):
-            append = next((path for path in self.found.appends if is_within(array.path, path)), None)
-            if append is not None:
-                self.found.appends[append].append((array.path, coords, key))
-                return
-            reason = f"it is outside the grid of {shape} store keys"
-            self.found.problems.append(Problem("orphan", array.path, key, reason, coords))
-        else:
+            self.found.report(Problem("orphan", array.path, key, reason))
+        elif all(i < n for i, n in zip(coords, shape, strict=True)):
             self.chunks[which].append(coords)
+        elif (append := next((path for path in self.found.appends if is_within(array.path, path)), None)) is not None:
+            self.found.appends[append].append((array.path, coords, key))
+        else:
+            reason = f"it is outside the grid of {shape} store keys"
+            self.found.report(Problem("orphan", array.path, key, reason, coords))
+
+
+def _at(formats: Iterable[Format], path: str) -> Iterator[tuple[Format, str]]:
+    """Yield each format that has such a path, and the path there."""
+    for documents_format in formats:
+        with suppress(MetadataError):
+            yield documents_format, documents_format.normalize_path(path)
 
 
 def _document_keys(formats: Iterable[Format], path: str) -> Iterator[str]:
     """Yield the keys of a node's documents in each format."""
-    for documents_format in formats:
-        try:
-            path_there = documents_format.normalize_path(path)
-        except MetadataError:
-            continue
+    for documents_format, at in _at(formats, path):
         yield from documents_format.root_keys()
-        yield from node_keys(documents_format, path_there)
-        if (key := documents_format.consolidated_key(path_there)) is not None:
+        yield from node_keys(documents_format, at)
+        if (key := documents_format.consolidated_key(at)) is not None:
             yield key
 
 
 def _prefixes(path: str) -> Iterator[str]:
     """Yield the prefixes of chunks, and of what is below, of a node at `path` in every format."""
-    for documents_format in FORMATS:
-        try:
-            at = documents_format.normalize_path(path)
-        except MetadataError:
-            continue
+    for documents_format, at in _at(FORMATS, path):
         yield documents_format.chunk_prefix(at)
         if at:
             yield from documents_format.list_prefixes(at)
@@ -442,9 +441,8 @@ def _unfinished(found: Inventory) -> list[UnfinishedJob]:
             jobs.append(job)
             if job.is_running or not job.scope:
                 problem = job_problem(found.store, job)
-                found.problems.append(problem)
-                if problem.kind == "leftover" and not job.scope:
-                    found.repairs[problem] = partial(_discard, found.store, job.key)
+                dead = problem.kind == "leftover" and not job.scope
+                found.report(problem, partial(_discard, found.store, job.key) if dead else None)
     return jobs
 
 

@@ -21,8 +21,8 @@ from chunkmill.cli.options import (
     CONSOLIDATED,
     JSON,
     command,
-    is_json,
     job_options,
+    kept,
     path_option,
     plain,
     run_options,
@@ -99,13 +99,13 @@ def info(*, missing: bool, recursive: bool, **place: Any) -> None:
     from chunkmill.nodes.opening import walk_openable  # noqa: PLC0415
 
     node = cm.open(**place).stored
-    if recursive and is_json():
+    if recursive and kept("json"):
         say_json([describe(below, count=missing) for below in walk_openable(node)])
     elif recursive:
         say(headers(node))
     else:
         facts = describe(node, count=missing)
-        say_json(facts) if is_json() else say(facts_text(facts))
+        say_json(facts) if kept("json") else say(facts_text(facts))
 
 
 @command(main, "Draw the tree of nodes below a group.")
@@ -124,7 +124,7 @@ def ls(*, as_table: bool, **place: Any) -> None:
     from chunkmill.nodes.opening import walk_openable  # noqa: PLC0415
 
     node = cm.open(**place)
-    if is_json():
+    if kept("json"):
         say_json([describe(below) for below in walk_openable(node.stored)])
     elif as_table:
         say(listing(node.stored))
@@ -165,7 +165,7 @@ def attrs(*, to_set: tuple[tuple[str, Any], ...], unset: tuple[str, ...], **plac
     if values:
         node.update_attributes(values)
     shown = plain(dict(node.attributes))
-    if is_json():
+    if kept("json"):
         say_json(shown)
     else:
         for name, value in shown.items():
@@ -312,7 +312,7 @@ def jobs(*, watch: bool, discard: bool, **place: Any) -> None:
         with suppress(JobError):  # it is running, and is listed
             job.discard()
     found = cm.jobs(**place)
-    if is_json():
+    if kept("json"):
         say_json([job.to_dict() for job in found])
         return
     while found:
@@ -412,7 +412,7 @@ def _show_set(store: Any) -> None:
     from chunkmill.cli.node_facts import describe_set, set_text  # noqa: PLC0415 - slow to import
 
     facts = describe_set(store)
-    say_json(facts) if is_json() else say(set_text(facts))
+    say_json(facts) if kept("json") else say(set_text(facts))
 
 
 @command(main, "Scan netCDF and HDF5 files to a reference set.")

@@ -39,7 +39,8 @@ def _kept_option(*flags: str, **settings: Any) -> Callable[[Command], Command]:
     return click.option(*flags, expose_value=False, callback=keep, **settings)
 
 
-def _kept(name: str) -> Any:
+def kept(name: str) -> Any:
+    """Return the value of an option that is kept."""
     context = click.get_current_context(silent=True)
     return None if context is None else context.meta.get(f"chunkmill.{name}")
 
@@ -112,7 +113,7 @@ def command(group: click.Group, short_help: str, name: str | None = None) -> Cal
     def decorate(function: Command) -> click.Command:
         @wraps(function)
         def run(**options: Any) -> None:
-            with errors_shown(), scheduled(_kept("scheduler"), progress=_kept("progress")):
+            with errors_shown(), scheduled(kept("scheduler"), progress=kept("progress")):
                 function(**options)
 
         # the first character keeps click from wrapping a paragraph
@@ -130,11 +131,6 @@ def say(text: str, **style: Any) -> None:
 def say_json(value: Any) -> None:
     """Print a value as JSON."""
     say(json.dumps(plain(value), indent=2, allow_nan=False))
-
-
-def is_json() -> bool:
-    """Return whether JSON is asked for."""
-    return bool(_kept("json"))
 
 
 def plain(value: Any) -> Any:
@@ -160,12 +156,12 @@ def plain(value: Any) -> Any:
 
 def show(result: Any, **remarks: str) -> None:
     """Print a plan or a report, as text or as JSON, and remarks on it that are not empty; nothing with ``--quiet``."""
-    if _kept("quiet"):
+    if kept("quiet"):
         return
-    if is_json():
+    if kept("json"):
         say_json(result.to_dict() | remarks)
         return
-    say(result.explain() if _kept("verbose") and hasattr(result, "explain") else str(result))
+    say(result.explain() if kept("verbose") and hasattr(result, "explain") else str(result))
     for name, remark in remarks.items():
         if remark:
             say(f"{name.replace('_', ' ')}: {remark}", fg="yellow")
@@ -259,7 +255,7 @@ def scheduled(scheduler: str | None, *, progress: bool | None) -> Iterator[None]
         return
     import dask  # noqa: PLC0415 - slow to import
 
-    progress = False if _kept("quiet") else progress
+    progress = False if kept("quiet") else progress
     bars = {} if progress is None else {"chunkmill.progress": progress}
     with dask.config.set(bars), _connected(scheduler) if "://" in scheduler else dask.config.set(scheduler=scheduler):
         yield

@@ -11,6 +11,7 @@ import ast
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -29,10 +30,11 @@ else:
     ParamType = click.ParamType  # generic from click 8.4 on only
 
 
+@dataclass(eq=False)
 class Text(ParamType):
     """Type of a value that a function reads from text, where it raises `ValueError` for what it cannot read.
 
-    Parameters
+    Attributes
     ----------
     name
         Of the type, in help texts.
@@ -41,28 +43,24 @@ class Text(ParamType):
     written
         Examples of texts.
     wrong
-        What a text that cannot be read is; ``None``: no text of this type, and how one is written.
+        What a text that cannot be read is; empty: no text of this type, and how one is written.
     words
         Texts that shells complete.
     """
 
-    def __init__(
-        self,
-        name: str,
-        parse: Callable[[str], Any],
-        written: str = "",
-        wrong: str | None = None,
-        words: Collection[str] = (),
-    ) -> None:
-        self.name, self.parse, self.written, self.words = name, parse, written, words
-        self.wrong = f"is not a {name}: write it as {written}" if wrong is None else wrong
+    name: str
+    parse: Callable[[str], Any]
+    written: str = ""
+    wrong: str = ""
+    words: Collection[str] = ()
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the value that a text stands for."""
         try:
             return self.parse(value) if isinstance(value, str) else value
         except ValueError:
-            self.fail(f"{value!r} {self.wrong}", param, ctx)
+            wrong = self.wrong or f"is not a {self.name}: write it as {self.written}"
+            self.fail(f"{value!r} {wrong}", param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
         """Return the words that begin like a text."""
