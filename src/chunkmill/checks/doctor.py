@@ -15,10 +15,11 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from timeit import repeat
 from typing import Any, Literal, TextIO
 from uuid import uuid4
 
@@ -203,23 +204,17 @@ def _examine_store(
         probed = open_store(next(folder for folder in (root, *root.parents) if folder.exists()))
     key = f"{PROBE_PREFIX}{uuid4().hex}"
     try:
+        seconds = median(repeat(partial(probed.get, key), repeat=_N_TIMED, number=1))
+        facts = replace(facts, read_seconds=seconds, writable=False)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what a probe finds out is said in the report
             compares = probed.compares_versions and _are_compared(probed, key)
             probed.set(key, _BEGIN)
         facts = replace(facts, writable=probed.get(key) == _BEGIN, compares_versions=compares)
-        findings += _unsafe(compares, store.replaces_atomically)
+        findings += _store_findings(facts, store)
     except ChunkmillError as error:
-        findings.append(Finding("error", f"the store cannot be written: {error}"))
-        facts = replace(facts, writable=False)
-    try:
-        seconds = median(_seconds(probed, key) for _ in range(_N_TIMED))
-        facts = replace(facts, read_seconds=seconds)
-        if seconds > _SLOW_SECONDS:
-            why = f"a small request takes {format_seconds(seconds)}: run where the data are, or give larger shards"
-            findings.append(Finding("slow", why))
-    except ChunkmillError as error:
-        findings.append(Finding("error", f"the store cannot be read: {error}"))
+        cannot = "read" if facts.writable is None else "written"
+        findings.append(Finding("error", f"the store cannot be {cannot}: {error}"))
     with contextlib.suppress(ChunkmillError):
         probed.delete(key)
     return facts, store
@@ -233,18 +228,15 @@ def _are_compared(store: Store, key: str) -> bool:
     return store.set_if(key, _CHANGED, version) and not store.set_if(key, _BEGIN, version)
 
 
-def _unsafe(compares: bool, replaces: bool) -> Iterator[Finding]:
-    if not compares:
+def _store_findings(facts: StoreFacts, store: Store) -> Iterator[Finding]:
+    if not facts.compares_versions:
         why = "the store does not compare versions: a lock of this process or cluster alone guards parts of chunks, and"
         yield Finding("unsafe", f"{why} documents; write from one of them at a time, or whole store keys")
-    if not replaces:
+    if not store.replaces_atomically:
         yield Finding("unsafe", "a reader may see a value that is partly written")
-
-
-def _seconds(store: Store, key: str) -> float:
-    begin = perf_counter()
-    store.get(key)
-    return perf_counter() - begin
+    if facts.read_seconds is not None and facts.read_seconds > _SLOW_SECONDS:
+        why = f"a small request takes {format_seconds(facts.read_seconds)}: run where the data are"
+        yield Finding("slow", f"{why}, or give larger shards")
 
 
 def _examine_workers(
@@ -282,18 +274,10 @@ def _worker_findings(address: str, answer: Mapping[str, Any], here: Mapping[str,
         yield Finding("unsafe", f"worker {address} has {', '.join(different)}")
     if missing:
         yield Finding("error", f"worker {address} lacks {', '.join(missing)}, which this process has")
-    if answer["error"]:
-        yield Finding("error", f"worker {address} cannot use the store: {answer['error']}")
-    elif answer["sees_store"] is False:
+    if answer["sees_store"] is False:
         yield Finding("unsafe", f"worker {address} has a store of its own: it does not see what is written here")
 
 
 def _answer(store: Store | None, key: str) -> dict[str, Any]:
-    """Return what one worker has, and sees."""
-    answer: dict[str, Any] = {"environment": environment(), "sees_store": None, "error": None}
-    if store is not None:
-        try:
-            answer["sees_store"] = store.get(key) == _BEGIN
-        except ChunkmillError as error:
-            answer["error"] = str(error)
-    return answer
+    """Return what one worker has, and whether it sees what the client has written."""
+    return {"environment": environment(), "sees_store": None if store is None else store.get(key) == _BEGIN}

@@ -99,7 +99,7 @@ def test_reference_sets_and_zip_files_are_not_written(tmp_path):
 def test_a_worker_that_differs_is_named(packages, kind, said):
     here = {"packages": {"numcodecs": "0.16", "obstore": "0.11"}}
     theirs = {"packages": here["packages"] | packages}
-    answer = {"environment": theirs, "sees_store": True, "error": None}
+    answer = {"environment": theirs, "sees_store": True}
     (finding,) = module._worker_findings("tcp://a:1", answer, here)
     assert finding.kind == kind
     assert "tcp://a:1" in finding.what
@@ -108,7 +108,7 @@ def test_a_worker_that_differs_is_named(packages, kind, said):
 
 def test_a_worker_with_a_store_of_its_own_is_named():
     here = {"packages": {}}
-    answer = {"environment": here, "sees_store": False, "error": None}
+    answer = {"environment": here, "sees_store": False}
     (finding,) = module._worker_findings("tcp://a:1", answer, here | {"packages": {}})
     assert "does not see" in finding.what
 
