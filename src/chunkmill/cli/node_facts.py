@@ -39,16 +39,14 @@ def describe(node: StoredNode, *, count: bool = False) -> dict[str, Any]:
         facts["url_pipeline"] = pipeline
     if isinstance(node, StoredArray):
         facts |= _array_facts(node)
-        if count:
-            facts |= stored(node)
     else:
         broken: dict[str, str] = {}
         found = node.openable(lambda path, error: broken.update({path.rpartition("/")[2]: str(error)}))
         facts["children"] = sorted({*found, *broken})
         facts |= {"cannot_be_opened": broken} if broken else {}
         facts |= _images(node)
-        if count:
-            facts |= _stored_below(node)
+    if count:
+        facts |= stored(node)
     return facts | {"attributes": dict(node.attributes)}
 
 
@@ -157,43 +155,45 @@ def _array_facts(array: StoredArray) -> dict[str, Any]:
     return facts
 
 
-def stored(array: StoredArray) -> dict[str, Any]:
-    """Count absent chunks and stored bytes of an array: one listing, and the index of each shard that is stored."""
-    grid = array.write_layout.grid
-    sizes = {}
+def stored(node: StoredNode) -> dict[str, Any]:
+    """Count absent chunks and stored bytes of an array, or of all below a group, by one listing of each array.
+
+    Of arrays with shards the index of each that is stored is read.
+    """
+    arrays = [each for each in opening.walk_openable(node) if isinstance(each, StoredArray)]
+    sizes = [_sizes(array) for array in arrays]
+    n_bytes, n_stored = sum(array.nbytes for array in arrays), sum(sum(each.values()) for each in sizes)
+    missing = [_missing_chunks(array, each) for array, each in zip(arrays, sizes, strict=True)]
+    if isinstance(node, StoredArray):
+        keys = node.write_layout.grid.n_chunks - len(sizes[0])
+        facts: dict[str, Any] = {"missing_store_keys": keys} if node.shards else {}
+        facts["missing_chunks"] = missing[0]
+    else:
+        facts = {"n_arrays": len(arrays), "bytes": n_bytes, "missing_chunks": sum(n or 0 for n in missing)}
+    return facts | {"stored_bytes": n_stored, "compression_ratio": round(n_bytes / n_stored, 2) if n_stored else None}
+
+
+def _sizes(array: StoredArray) -> dict[int, int]:
+    """Return the bytes of each store key that is stored, by its number in the grid."""
+    grid, found = array.write_layout.grid, {}
     for key, size in array.store.list_sizes(array.prefix):
         coords = array.coords_of_key(key)
         if coords is not None and all(i < n for i, n in zip(coords, grid.grid_shape, strict=True)):
-            sizes[grid.number_of(coords)] = array.store.size(key) if size is None else size
-    n_bytes = sum(size or 0 for size in sizes.values())
-    n_missing = grid.n_chunks - len(sizes)
-    counts: dict[str, Any] = {"missing_store_keys": n_missing} if array.shards else {}
-    counts["missing_chunks"] = _missing_inner_chunks(array, iter(sizes)) if array.shards else n_missing
-    ratio = round(array.nbytes / n_bytes, 2) if n_bytes else None
-    return counts | {"stored_bytes": n_bytes, "compression_ratio": ratio}
+            found[grid.number_of(coords)] = (array.store.size(key) if size is None else size) or 0
+    return found
 
 
-def _missing_inner_chunks(array: StoredArray, shards: Iterator[int]) -> int | None:
-    """Return how many chunks are absent, by the shards with these numbers; ``None`` if no index can be read alone."""
-    if array.read_layout is array.write_layout:
+def _missing_chunks(array: StoredArray, sizes: Mapping[int, int]) -> int | None:
+    """Return how many chunks are absent; ``None`` where they are in shards whose index cannot be read alone."""
+    if array.shards and array.read_layout is array.write_layout:
         return None
     n_missing = array.read_layout.grid.n_chunks
+    if not array.shards:
+        return n_missing - len(sizes)
+    shards = iter(sizes)
     while batch := list(islice(shards, _BATCH)):
         n_missing -= len(chunks_in_shards(array, np.array(batch, np.int64)))
     return n_missing
-
-
-def _stored_below(group: StoredGroup) -> dict[str, Any]:
-    arrays = [node for node in opening.walk_openable(group) if isinstance(node, StoredArray)]
-    counts = [stored(array) for array in arrays]
-    n_bytes, n_stored = sum(array.nbytes for array in arrays), sum(c["stored_bytes"] for c in counts)
-    return {
-        "n_arrays": len(arrays),
-        "bytes": n_bytes,
-        "missing_chunks": sum(c["missing_chunks"] or 0 for c in counts),
-        "stored_bytes": n_stored,
-        "compression_ratio": round(n_bytes / n_stored, 2) if n_stored else None,
-    }
 
 
 def facts_text(facts: Mapping[str, Any]) -> str:
