@@ -17,10 +17,9 @@ from support.servers import WARNINGS, http_server, s3_server  # noqa: F401
 from chunkmill.errors import StoreError
 from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
-from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.memory import MemoryStore, OverlayStore
 from chunkmill.stores.obstore import ObstoreStore
 from chunkmill.stores.open import open_store
-from chunkmill.stores.remembered import OverlayStore
 from chunkmill.stores.zip import ZipStore
 
 pytestmark = WARNINGS

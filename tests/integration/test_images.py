@@ -437,9 +437,6 @@ def test_an_ozx_is_one_file_with_its_documents_first(source, tmp_path):
     with zipfile.ZipFile(url) as archive:
         comment, members = json.loads(archive.comment), archive.infolist()
     assert comment == {"ome": {"version": "0.5", "zipFile": {"centralDirectory": {"jsonFirst": True}}}}
-    content = url.read_bytes()
-    assert {member.extract_version for member in members} == {45}  # of ZIP64
-    assert (content.count(b"PK\x06\x06"), content.count(b"PK\x06\x07")) == (1, 1)
     store = zarr.storage.ZipStore(url, read_only=True)
     np.testing.assert_array_equal(zarr.open_array(store, path="0", mode="r")[...], VALUES)
     names = [member.filename for member in members]

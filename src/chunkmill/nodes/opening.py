@@ -37,8 +37,8 @@ from chunkmill.nodes.documents import (
 )
 from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, is_folder, parse_node, with_copy
 from chunkmill.stores.base import Store
+from chunkmill.stores.memory import OverlayStore, RememberedReads
 from chunkmill.stores.open import BARE_URLS, Url, open_store, without_reference_options
-from chunkmill.stores.remembered import OverlayStore, RememberedReads
 
 __all__ = [
     "array_at",

@@ -39,7 +39,7 @@ from chunkmill.nodes.documents import (
 from chunkmill.nodes.opening import array_at, find_stored, walk
 from chunkmill.nodes.stored_group import StoredGroup, parse_node
 from chunkmill.stores.base import Store
-from chunkmill.stores.remembered import RememberedReads
+from chunkmill.stores.memory import RememberedReads
 
 __all__ = [
     "add_array",

@@ -35,7 +35,7 @@ from chunkmill.pyramids.labels import LabelList, with_windows
 from chunkmill.pyramids.levels import LevelBlocks, block_region, pairs_of, region_above, tasks_of, under
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, Stage, TaskResult
 from chunkmill.stores.base import REQUESTS_AT_ONCE
-from chunkmill.stores.remembered import RememberedReads
+from chunkmill.stores.memory import RememberedReads
 from chunkmill.stores.wrapper import Meter
 
 __all__ = ["LevelStage", "PyramidWriter", "base_bytes", "level_inputs", "level_shows", "write_block"]

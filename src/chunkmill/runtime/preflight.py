@@ -90,8 +90,7 @@ def describe_needs(
                 reads.append((array.store, key, sha256(value).hexdigest()))
                 break
     # what a task writes in a transaction comes back with it
-    stores = (store for store in (*(array.store for array in targets), *writes) if not store.has_transactions)
-    written = {store.url: store for store in stores}
+    written = {s.url: s for s in (*(array.store for array in targets), *writes) if not s.has_transactions}
     return Needs(job, _versions(), tuple(kinds.values()), tuple(reads), tuple(written.values()))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ __all__ = [
     "ByteRange",
     "ByteSpan",
     "Changes",
+    "ReadOnly",
     "RecordVersion",
     "Store",
     "TakeChanges",
@@ -124,6 +125,9 @@ class Store(ABC):
     writes_parts
         True when a value need not be in memory as a whole (`set_parts`).
     """
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"  # not the options: they hold secrets
 
     url: str
     is_remote: bool
@@ -230,7 +234,7 @@ class Store(ABC):
         """
         return self
 
-    def beside(self) -> Store:
+    def scratch(self) -> Store:
         """Return the store for intermediate files of jobs that write here."""
         return self
 
@@ -391,6 +395,31 @@ class Store(ABC):
         Objects that were changed after `seen` are refused when they are read.
         """
         raise self._cannot("hold virtual chunks", path)
+
+
+class ReadOnly(Store):
+    """The methods of a store, or a wrapper, that refuses to write, and says why."""
+
+    read_only_reason: str
+
+    def _refuse(self, key: str) -> NoReturn:
+        raise StoreError(url=self.url, key=key, reason=self.read_only_reason)
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Refuse."""
+        self._refuse(check_key(key))
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        """Refuse."""
+        self._refuse(check_key(key))
+
+    def delete(self, key: str) -> None:
+        """Refuse."""
+        self._refuse(check_key(key))
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Refuse."""
+        self._refuse(check_prefix(prefix))
 
 
 class Changes(Protocol):

@@ -124,9 +124,6 @@ class FsspecStore(Store):
         self._is_elsewhere |= moved and protocols_of(self._identity[0])[-1] == "memory"
         register_classes(self._registered)  # by the user, in the process that pickled this
 
-    def __repr__(self) -> str:
-        return f"FsspecStore({self.url!r})"  # not the options: they hold secrets
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FsspecStore) and other._identity == self._identity
 

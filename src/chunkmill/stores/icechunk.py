@@ -69,8 +69,8 @@ def store_of_icechunk(
         return IcechunkStore(Place(name, kind=kind), place)
     folder = re.search(r"\bpath[:=] *([^\n)]+)", repr(place.storage))
     url = f"icechunk:repository-{id(place):x}" if folder is None else f"file://{folder[1]}"
-    beside = None if folder is None else _beside(opens, folder[1], {})
-    return IcechunkStore(Place(f"{url}|icechunk://branch.main/", place, message=options.get(_MESSAGE), beside=beside))
+    scratch = None if folder is None else _scratch(opens, folder[1], {})
+    return IcechunkStore(Place(f"{url}|icechunk://branch.main/", place, message=options.get(_MESSAGE), scratch=scratch))
 
 
 def store_of_repository(
@@ -109,8 +109,8 @@ def store_of_repository(
     kind, name = pipeline.icechunk or ("branch", "main")
     message = options.pop(_MESSAGE, None)
     opening = {name: options.pop(name) for name in (_CONTAINERS, "config") if name in options}
-    beside = _beside(opens, pipeline.url, options)
-    place = Place(pipeline.store_url, kind=kind, name=name, message=message, beside=beside)
+    scratch = _scratch(opens, pipeline.url, options)
+    place = Place(pipeline.store_url, kind=kind, name=name, message=message, scratch=scratch)
     try:
         storage = _storage(icechunk, pipeline.url, options)
         if creates and (kind, name) == ("branch", "main") and not icechunk.Repository.exists(storage):
@@ -121,7 +121,7 @@ def store_of_repository(
         raise StoreError(url=pipeline.url, key="", reason=reason) from error
 
 
-def _beside(opens: OpensStore, url: str, options: Mapping[str, Any]) -> Callable[[], Store]:
+def _scratch(opens: OpensStore, url: str, options: Mapping[str, Any]) -> Callable[[], Store]:
     """Return what opens the store in which a repository is: for intermediate files, which are no keys of Zarr."""
     above = url.rstrip("/").rpartition("/")[0]
     return partial(opens, (url if above.endswith(":/") else above) or "/", dict(options))  # or all of a bucket

@@ -70,7 +70,7 @@ class Place:
         ``"branch"``, ``"tag"`` or ``"snapshot"``, and its name; only a branch is written to.
     message
         Of the commits; each job has its own when ``None``.
-    beside
+    scratch
         Opens the store for intermediate files of jobs; the folder for temporary files when ``None``.
     create
         Makes the repository, at the first write.
@@ -81,7 +81,7 @@ class Place:
     kind: str = "branch"
     name: str = "main"
     message: str | None = None
-    beside: Callable[[], Store] | None = None
+    scratch: Callable[[], Store] | None = None
     create: Callable[[], Any] | None = None
 
     def read(self) -> Any:

@@ -85,9 +85,6 @@ class IcechunkStore(ZarrPythonStore):
         shared.journal = state["journal"]
         self._set(shared)
 
-    def __repr__(self) -> str:
-        return f"IcechunkStore({self.url!r})"
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, IcechunkStore):
             return False
@@ -397,9 +394,9 @@ class IcechunkStore(ZarrPythonStore):
 
         self._change(path, write)
 
-    def beside(self) -> Store:
+    def scratch(self) -> Store:
         """Return the folder, or bucket, of the repository; the folder for temporary files where it is not known."""
-        opens = self._shared.place.beside
+        opens = self._shared.place.scratch
         return LocalStore(tempfile.gettempdir()) if opens is None else opens()
 
 

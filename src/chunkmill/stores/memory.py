@@ -1,24 +1,29 @@
-"""Stores in the memory of one process: `MemoryStore`, and `MappingStore` over a dictionary of the caller's.
+"""Stores in the memory of one process, and those over another store that answer from memory.
 
-Both pickle by content: the other process gets a copy, to read from. Its changes would not come back, so that writing to
-it raises `StoreError`. Use files to share values among processes, and ``memory://`` to share by url within a process.
+`MemoryStore`, and `MappingStore` over a dictionary of the caller's, pickle by content: the other process gets a copy, to
+read from. Its changes would not come back, so that writing to it raises `StoreError`. Use files to share values among
+processes, and ``memory://`` to share by url within a process.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
 import threading
 import uuid
 from abc import abstractmethod
-from collections.abc import Iterator, MutableMapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from hashlib import sha256
 from typing import Any
 from weakref import WeakValueDictionary
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import OTHER_MEMORY, ByteRange, Store, check_key, check_prefix
+from chunkmill.stores.base import OTHER_MEMORY, ByteRange, ByteSpan, ReadOnly, Store, check_key, check_prefix
+from chunkmill.stores.wrapper import StoreWrapper
 
-__all__ = ["MappingStore", "MemoryStore"]
+__all__ = ["MappingStore", "MemoryStore", "OverlayStore", "RememberedReads"]
 
 
 class _InMemory(Store):
@@ -243,3 +248,293 @@ _LOCKS: WeakValueDictionary[int, _Lock] = WeakValueDictionary()  # id of a dicti
 
 def _lock_of(values: Any) -> _Lock:
     return _LOCKS.setdefault(id(values), _Lock())
+
+
+# --- Stores over another one that answer from memory: documents known before, and values and listings read before
+
+_FEW_DOCUMENTS = 2000
+
+
+class OverlayStore(StoreWrapper):
+    """A store whose metadata documents are known already: from consolidated metadata.
+
+    Keys whose last segment is in `answers` are answered from `documents` alone, without a request: such a key that is
+    not in `documents` is absent. All other keys are answered by the store below. `list_dir` lists the documents.
+
+    Writing such a key writes below, and from then on that key is answered from below, as are listings.
+
+    Documents in memory may be stale. Where listings are cheap (`lists_below`), the names are those that the store below
+    has, so that nodes which were made or deleted since are not missed; the documents of folders that are unknown here
+    are read from below. So are all others where they are few, and those in memory only answer for what is not there
+    (`after_stored`: for however many), and not for other documents of a node that is there.
+
+    Parameters
+    ----------
+    documents
+        Full store keys and their bytes.
+    below
+        The store of everything else.
+    answers
+        Last segments of the keys that are answered here: ``{".zarray", ".zgroup", ".zattrs"}``.
+    is_demanded
+        Whether the caller asked for these documents, stale or not: jobs use them then, too.
+    lists_below
+        Whether names are compared with the store below.
+    entries
+        Those of `answers` that make a node: where one is below, documents of its folder that are not are absent.
+
+    Examples
+    --------
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> store = OverlayStore({"a/.zarray": b"{}"}, MemoryStore(), frozenset({".zarray", ".zattrs"}))
+    >>> store.get("a/.zarray"), store.get("a/.zattrs"), store.list_dir("")
+    (b'{}', None, ['a/'])
+    """
+
+    def __init__(
+        self,
+        documents: Mapping[str, bytes],
+        below: Store,
+        answers: frozenset[str],
+        *,
+        is_demanded: bool = False,
+        lists_below: bool = False,
+        entries: frozenset[str] = frozenset(),
+    ) -> None:
+        super().__init__(below)
+        self._documents = dict(documents)
+        self._answers = answers
+        self._entries = entries
+        self.is_demanded = is_demanded
+        self._lists_below = lists_below
+        self._written: set[str] = set()
+        # 15 us each, on local files: 900 arrays are opened in 33 ms instead of 19
+        self._reads_below = lists_below and len(self._documents) <= _FEW_DOCUMENTS
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_children"}
+
+    def __repr__(self) -> str:
+        return f"OverlayStore({len(self._documents)} documents over {self.below!r})"
+
+    @property
+    def uncached(self) -> Store:
+        """The store below, without documents held in memory."""
+        return self.below.uncached
+
+    def after_stored(self, *, without: str | None = None) -> Store:
+        """Return a store in which the documents answer for no more than what is not in the store below.
+
+        Parameters
+        ----------
+        without
+            Prefix of keys that they do not answer for: of what was deleted.
+        """
+        if not self.can_list:
+            return self.uncached
+        documents = {k: v for k, v in self._documents.items() if without is None or not k.startswith(without)}
+        found = OverlayStore(documents, self.below, self._answers, lists_below=True, entries=self._entries)
+        found._reads_below = True
+        return found
+
+    def remembered(self, prefix: str) -> Mapping[str, bytes]:
+        """Return the documents in memory whose keys start with `prefix`."""
+        return {key: value for key, value in self._documents.items() if key.startswith(prefix)}
+
+    def _answers_to(self, key: str) -> bool:
+        folder, slash, name = key.rpartition("/")
+        if name not in self._answers or key in self._written:
+            return False
+        return not self._lists_below or folder + slash in self._children
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return a value, or a range of it: a document from memory, all else from the store below."""
+        if not self._answers_to(key):
+            return self.below.get(key, byte_range)
+        if self._reads_below and (value := self.below.get(key, byte_range)) is not None:
+            return value
+        return self._document(key, byte_range)
+
+    def _document(self, key: str, byte_range: ByteRange | None) -> bytes | None:
+        """Return a document from memory, or a range of it."""
+        value = self._documents.get(key)
+        if value is not None and self._reads_below and self._has_node_below(key):
+            return None
+        return None if value is None else self.cut(key, value, byte_range)
+
+    def _has_node_below(self, key: str) -> bool:
+        """Return whether another document below makes a node where `key` is one: the one in memory is out of date."""
+        folder, slash, own = key.rpartition("/")
+        return any(self.below.get(f"{folder}{slash}{name}") is not None for name in self._entries if name != own)
+
+    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        """Yield the bytes of each span in order; those from below concurrently, as the store below does."""
+        todo = iter(spans)
+        for first in todo:  # a store that is never asked opens nothing
+            if first is not None and (self._reads_below or not self._answers_to(first.key)):
+                yield from self._get_many_below(itertools.chain([first], todo))
+            else:
+                yield None if first is None else self._document(first.key, first.byte_range)
+
+    def _get_many_below(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        asked: deque[ByteSpan | None] = deque()
+
+        def wanted() -> Iterator[ByteSpan | None]:
+            for span in spans:
+                asked.append(span)
+                yield None if span is None or (not self._reads_below and self._answers_to(span.key)) else span
+
+        for value in self.below.get_many(wanted()):
+            span = asked.popleft()
+            is_missed = value is None and span is not None and self._answers_to(span.key)
+            yield self._document(span.key, span.byte_range) if span is not None and is_missed else value
+
+    def size(self, key: str) -> int | None:
+        """Return the size of a value in bytes."""
+        if not self._answers_to(key):
+            return self.below.size(key)
+        value = self.get(key)
+        return None if value is None else len(value)
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Store a value below; its document here, if any, is forgotten."""
+        self.below.set(key, value)
+        self._forget(key)
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        """Store a value below if the key has that version there."""
+        stored = self.below.set_if(key, value, version)
+        self._forget(key)
+        return stored
+
+    def delete(self, key: str) -> None:
+        """Delete a key below, and its document here."""
+        self.below.delete(key)
+        self._forget(key)
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Delete every key that starts with `prefix`, below and here."""
+        self.below.delete_prefix(prefix)
+        for key in [key for key in self._documents if key.startswith(prefix)]:
+            self._forget(key)
+
+    def list_dir(self, prefix: str) -> list[str]:
+        """Return the sorted names that the documents imply, without a request; asks below after a write.
+
+        With `lists_below` those that are below, unless the documents of the folder are only here.
+        """
+        check_prefix(prefix)
+        if self._written and not self._lists_below:
+            return self.below.list_dir(prefix)
+        known = self._children.get(prefix, ())
+        if not self._lists_below:
+            return list(known)
+        listed = self.below.list_dir(prefix)
+        is_documented = not self._answers.isdisjoint(listed)
+        return listed if is_documented or not known else sorted({*known, *listed})
+
+    @functools.cached_property
+    def _children(self) -> dict[str, tuple[str, ...]]:
+        names: dict[str, tuple[str, ...]] = {}  # of documents, by folder; equal ones are the same object
+        same: dict[tuple[str, ...], tuple[str, ...]] = {}
+        for key in self._documents:
+            folder, slash, name = key.rpartition("/")
+            among = tuple(sorted((*names.get(folder + slash, ()), name)))
+            names[folder + slash] = same.setdefault(among, among)
+        folders: dict[str, dict[str, None]] = {}
+        for folder in names:
+            below = folder
+            while below:
+                above, slash, name = below[:-1].rpartition("/")
+                known = folders.setdefault(above + slash, {})
+                if f"{name}/" in known:
+                    break
+                known[f"{name}/"] = None
+                below = above + slash
+        return names | {folder: tuple(sorted({*names.get(folder, ()), *below})) for folder, below in folders.items()}
+
+    def _forget(self, key: str) -> None:
+        if key.rpartition("/")[2] in self._answers:
+            self._documents.pop(key, None)
+            self._written.add(key)
+            self.__dict__.pop("_children", None)
+
+
+class RememberedReads(ReadOnly, StoreWrapper):
+    """Wrap `store` for reading: values, absences and listings are kept until `forget`.
+
+    A range of a value that was returned whole is cut from it. For the reads of one thread.
+
+    Parameters
+    ----------
+    listings_answer
+        Whether a key is absent when its folder was listed and does not name it. Without, each key is asked for.
+
+    Examples
+    --------
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> store = MemoryStore()
+    >>> store.set("a", b"123456")
+    >>> reads = RememberedReads(store)
+    >>> reads.get("a"), store.delete("a"), reads.get("a", ByteRange(2, 3)), reads.any_present
+    (b'123456', None, b'345', True)
+    """
+
+    read_only_reason = "this store remembers what it has read, and is not written to"
+
+    def __init__(self, store: Store, *, listings_answer: bool = False) -> None:
+        super().__init__(store)
+        self._values: dict[ByteSpan, bytes | None] = {}
+        self._listed: dict[str, list[str]] = {}
+        self._listings_answer = listings_answer
+
+    @property
+    def any_present(self) -> bool:
+        """True if any value that was asked for exists."""
+        return any(value is not None for value in self._values.values())
+
+    @property
+    def absent(self) -> frozenset[str]:
+        """Keys that were asked for and do not exist."""
+        return frozenset(span.key for span, value in self._values.items() if value is None)
+
+    def forget(self) -> None:
+        """Forget all values and listings."""
+        self._values.clear()
+        self._listed.clear()
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return a value, or a range of it."""
+        (value,) = self.get_many([ByteSpan(key, byte_range)])
+        return value
+
+    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        """Yield the bytes of each span in order."""
+        asked = list(spans)
+        missing = list(dict.fromkeys(span for span in asked if span is not None and not self._knows(span)))
+        pending, found = iter(missing), self.below.get_many(missing)
+        for span in asked:
+            while span is not None and not self._knows(span):
+                self._values[next(pending)] = next(found)
+            yield None if span is None else self._known(span)
+
+    def list_dir(self, prefix: str) -> list[str]:
+        """Return the sorted names directly below `prefix`."""
+        if prefix not in self._listed:
+            self._listed[prefix] = self.below.list_dir(prefix)
+        return list(self._listed[prefix])
+
+    def _knows(self, span: ByteSpan) -> bool:
+        return span in self._values or ByteSpan(span.key) in self._values or self._is_unlisted(span.key)
+
+    def _is_unlisted(self, key: str) -> bool:
+        folder, slash, name = key.rpartition("/")
+        return self._listings_answer and name not in self._listed.get(folder + slash, (name,))
+
+    def _known(self, span: ByteSpan) -> bytes | None:
+        if self._is_unlisted(span.key):
+            return None
+        if span in self._values:
+            return self._values[span]
+        value = self._values[ByteSpan(span.key)]
+        return None if value is None else self.cut(span.key, value, span.byte_range)

@@ -234,9 +234,6 @@ class ObstoreStore(WritesByCondition):
         place = None if self._kind == "memory" else self._place
         return self.__dict__ | {"_client": None, "_place": place, "_is_elsewhere": place is None}
 
-    def __repr__(self) -> str:
-        return f"ObstoreStore({self.url!r})"  # not the options: they hold secrets
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ObstoreStore) and (other.url, other._config()) == (self.url, self._config())
 

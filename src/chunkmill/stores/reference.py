@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote
 
 from chunkmill.errors import StoreError
 from chunkmill.model.references import Reference, References, ReferenceSet
-from chunkmill.stores.base import ByteRange, ByteSpan, Store, check_key, check_prefix, range_bounds
+from chunkmill.stores.base import ByteRange, ByteSpan, ReadOnly, Store, check_key, check_prefix, range_bounds
 from chunkmill.stores.open import open_store
 
 __all__ = [
@@ -35,7 +35,7 @@ __all__ = [
 _WINDOW = 512  # spans looked up before their bytes are asked for
 
 
-class ReferenceStore(Store):
+class ReferenceStore(ReadOnly):
     """The keys of a reference set.
 
     A key is absent only when the set does not have it. A target that is missing, too short, or that may not be opened
@@ -64,6 +64,9 @@ class ReferenceStore(Store):
 
     replaces_atomically = False  # read-only
     locates_values = True
+    read_only_reason = (
+        "reference sets are read-only: convert to a store of its own, or write a new set by to_references"
+    )
     references: References
     targets: Targets
 
@@ -73,9 +76,6 @@ class ReferenceStore(Store):
         self.url = url or "reference://"
         # of a lazy set the targets are not known; several at once cost local files nothing
         self.is_remote = not isinstance(references, ReferenceSet) or self.targets.is_remote(references.urls)
-
-    def __repr__(self) -> str:
-        return f"ReferenceStore({self.url!r})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ReferenceStore) and other.__dask_tokenize__() == self.__dask_tokenize__()
@@ -215,28 +215,6 @@ class ReferenceStore(Store):
     def list_dir(self, prefix: str) -> list[str]:
         """Return the sorted names directly below `prefix`."""
         return self.references.list_dir(check_prefix(prefix))
-
-    # --- not writing
-
-    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:  # noqa: ARG002
-        """Refuse: a reference set is read-only."""
-        self._read_only(check_key(key))
-
-    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:  # noqa: ARG002
-        """Refuse: a reference set is read-only."""
-        self._read_only(check_key(key))
-
-    def delete(self, key: str) -> None:
-        """Refuse: a reference set is read-only."""
-        self._read_only(check_key(key))
-
-    def delete_prefix(self, prefix: str) -> None:
-        """Refuse: a reference set is read-only."""
-        self._read_only(check_prefix(prefix))
-
-    def _read_only(self, key: str) -> NoReturn:
-        reason = "reference sets are read-only: convert to a store of its own, or write a new set by to_references"
-        raise StoreError(url=self.url, key=key, reason=reason)
 
 
 def _is_empty(span: ByteSpan) -> bool:

@@ -93,7 +93,7 @@ class StoreWrapper(Store):
 for _name in (
     *(
         "innermost",
-        "beside",
+        "scratch",
         "compares_versions",
         "replaces_atomically",
         "can_list",

@@ -14,7 +14,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from hashlib import sha256
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import fsspec
 
@@ -23,6 +23,7 @@ from chunkmill.stores.base import (
     OTHER_MEMORY,
     ByteRange,
     ByteSpan,
+    ReadOnly,
     Store,
     check_key,
     check_prefix,
@@ -67,32 +68,12 @@ def place_of(below: Any) -> Any | None:
     return os.fspath(below.path) if kind.__name__ == "ZipStore" and not is_written else None
 
 
-class ReadOnlyStore(StoreWrapper):
+class ReadOnlyStore(ReadOnly, StoreWrapper):
     """Store that refuses to write: its owner opened it for reading only."""
 
-    def _refuse(self, key: str) -> NoReturn:
-        raise StoreError(url=self.url, key=key, reason=_READ_ONLY)
-
-    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """Refuse."""
-        del value
-        self._refuse(key)
-
-    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
-        """Refuse."""
-        del value, version
-        self._refuse(key)
-
-    def delete(self, key: str) -> None:
-        """Refuse."""
-        self._refuse(key)
-
-    def delete_prefix(self, prefix: str) -> None:
-        """Refuse."""
-        self._refuse(prefix)
+    read_only_reason = "the store of zarr-python was opened for reading only"
 
 
-_READ_ONLY = "the store of zarr-python was opened for reading only"
 _NO_DELETES = "the store deletes nothing, and leases of writers would stay in it: close a ZipStore before it is given"
 
 
@@ -132,9 +113,6 @@ class ZarrPythonStore(Store):
         moved = state.pop("_home") != os.getpid()
         self.__dict__.update(state)
         self._is_elsewhere |= moved and self._is_memory
-
-    def __repr__(self) -> str:
-        return f"ZarrPythonStore({self.url!r})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ZarrPythonStore) and other.url == self.url and other.below_zarr == self.below_zarr
@@ -323,7 +301,7 @@ class ZarrPythonStore(Store):
 
     def _write(self, key: str, function: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         if self.below_zarr.read_only:
-            raise StoreError(url=self.url, key=key, reason=_READ_ONLY)
+            raise StoreError(url=self.url, key=key, reason=ReadOnlyStore.read_only_reason)
         if key.startswith(JOURNAL) and not self.below_zarr.supports_deletes:
             raise StoreError(url=self.url, key=key, reason=_NO_DELETES)
         self._run(key, function())

@@ -20,7 +20,7 @@ import weakref
 import zipfile
 from collections.abc import Iterator
 from copy import copy
-from typing import IO, Any, Self, cast
+from typing import Any, Self, cast
 
 from chunkmill.errors import StoreError
 from chunkmill.model.references import Reference
@@ -100,7 +100,7 @@ class ZipStore(Store):
             with self._failing(""):
                 self._open().publish()
 
-    def beside(self) -> LocalStore:
+    def scratch(self) -> LocalStore:
         """Return the folder of the file: members are not read while others are written."""
         return LocalStore(os.path.dirname(self._path))  # noqa: PTH120
 
@@ -143,6 +143,12 @@ class ZipStore(Store):
             archive = self._open()
             if (member := archive.members().get(name)) is None:
                 return None, None
+            if member.compress_type not in {
+                zipfile.ZIP_STORED,
+                zipfile.ZIP_DEFLATED,
+            }:  # whose size nothing bounds (P13)
+                reason = "the member is neither stored nor deflated, and not decompressed: unpack the file"
+                raise StoreError(url=self.url, key=key, reason=reason)
             unlimited = max(_MAX_UNLIMITED_BYTES, _MAX_RATIO * member.compress_size)
             n_most = min(_MAX_MEMBER_BYTES, self._max_member_bytes or unlimited)
             if member.compress_type != zipfile.ZIP_STORED and member.file_size > n_most:
@@ -337,7 +343,7 @@ class _Archive:
         archive = self._begin()
         self._forget([name])
         member = zipfile.ZipInfo(name, time.localtime()[:6])
-        with archive.open(member, "w", force_zip64=self.is_ozx) as file:
+        with archive.open(member, "w") as file:
             file.write(value)
         self._members[name] = archive.getinfo(name)
 
@@ -399,8 +405,6 @@ class _Archive:
                 if self.is_ozx:
                     _describe_ozx(self._zip)
                 self._zip.close()  # writes the directory
-                if self.is_ozx:
-                    _end_as_zip64(self._partial, self._zip)
                 if _signature(self.path) != self._seen:
                     raise OSError(
                         f"another process changed {self.path} in between, what was written is dropped: "
@@ -442,22 +446,6 @@ def _describe_ozx(archive: zipfile.ZipFile) -> None:
     archive.comment = json.dumps({"ome": described}).encode()
 
 
-def _end_as_zip64(path: str, archive: zipfile.ZipFile) -> None:
-    """End the directory of a closed zip file as ZIP64 does, which RFC-9 wants whatever the size."""
-    with open(path, "r+b") as file:  # noqa: PTH123
-        end = file.seek(-_END_BYTES - len(archive.comment), os.SEEK_END)
-        last = file.read()
-        file.seek(end - _LOCATOR64.size)
-        if file.read(4) == b"PK\x06\x07":  # so large that it does already
-            return
-        n, start = len(archive.filelist), archive.start_dir
-        file.seek(end)
-        file.write(_END64.pack(b"PK\x06\x06", _END64.size - 12, 45, 45, 0, 0, n, n, end - start, start))
-        file.write(_LOCATOR64.pack(b"PK\x06\x07", 0, end, 1) + last)
-
-
-_END_BYTES, _END64, _LOCATOR64 = 22, struct.Struct("<4sQ2H2L4Q"), struct.Struct("<4sLQL")
-
 _archives: weakref.WeakValueDictionary[tuple[int, str], _Archive] = weakref.WeakValueDictionary()
 _unpublished: set[_Archive] = set()
 _lock = threading.Lock()
@@ -495,47 +483,8 @@ def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, start: int, stop: i
         if member.compress_type == zipfile.ZIP_STORED:
             file.seek(start)
     with file:
-        if member.compress_type == zipfile.ZIP_BZIP2:
-            file._decompressor = _Bounded(file._decompressor, member.file_size)  # type: ignore[attr-defined]  # noqa: SLF001
-        elif member.compress_type == zipfile.ZIP_LZMA:
-            return _read_in_steps(file, start, stop)
         file.seek(start)
         return file.read(stop - start)
-
-
-# zipfile decompresses all that it has fetched of bzip2 and LZMA, whatever the directory says of the size
-
-
-class _Bounded:
-    """A bzip2 decompressor that stops after as many bytes as there should be: 4 KiB can hold 4 GiB."""
-
-    def __init__(self, decompressor: Any, n_bytes: int) -> None:
-        self._decompressor = decompressor
-        self._n_left = n_bytes
-
-    @property
-    def eof(self) -> bool:
-        return bool(self._decompressor.eof)
-
-    def decompress(self, data: bytes) -> bytes:
-        value: bytes = self._decompressor.decompress(data, self._n_left + 1)
-        self._n_left -= len(value)
-        if self._n_left < 0:
-            raise OSError("the member decompresses to more bytes than the zip file's directory says")
-        return value
-
-
-def _read_in_steps(file: IO[bytes], start: int, stop: int) -> bytes:
-    """Read by 4 KiB, the least that zipfile fetches: of LZMA they decompress to 28 MiB at most."""
-    value = bytearray()
-    done = 0
-    while done < stop and (data := file.read(min(_STEP, stop - done))):
-        value += data[max(0, start - done) :]
-        done += len(data)
-    return bytes(value)
-
-
-_STEP = 4096
 
 
 class _Held(zipfile.ZipInfo):

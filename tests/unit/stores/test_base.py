@@ -11,11 +11,10 @@ from chunkmill.errors import StoreError
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.stores.base import ByteRange, Store
 from chunkmill.stores.local import LocalStore
-from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.memory import MemoryStore, OverlayStore
 from chunkmill.stores.open import open_store
 from chunkmill.stores.posix_file import PARTIAL_SUFFIX, _place
 from chunkmill.stores.reference import ReferenceStore
-from chunkmill.stores.remembered import OverlayStore
 from chunkmill.stores.wrapper import Meter, MeteredStore
 from chunkmill.stores.zip import ZipStore
 

@@ -9,8 +9,7 @@ from support.recording import RecordingStore
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan
-from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.remembered import OverlayStore, RememberedReads
+from chunkmill.stores.memory import MemoryStore, OverlayStore, RememberedReads
 from chunkmill.stores.wrapper import Meter, MeteredStore
 
 

@@ -139,7 +139,7 @@ def test_hostile_names_are_no_keys(path):
     assert store.list_dir("") == ["fine"]
 
 
-@pytest.mark.parametrize("kind", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize("kind", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_compressed_members(path, kind):
     with zipfile.ZipFile(path, "w", kind) as archive:
         archive.writestr("k", bytes(100_000) + b"end")
@@ -149,7 +149,7 @@ def test_compressed_members(path, kind):
     assert store.size("k") == 100_003
 
 
-@pytest.mark.parametrize("kind", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize("kind", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 @pytest.mark.parametrize("at", [0.3, 0.6])
 def test_damage_raises(path, kind, at):
     with zipfile.ZipFile(path, "w", kind) as archive:
@@ -225,16 +225,11 @@ def test_a_chunk_that_decompresses_to_far_more(path, open_url):
 
 
 @pytest.mark.parametrize("kind", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_a_bomb_whose_directory_says_that_it_is_small(path, kind):
-    """It was decompressed whole before its size was compared."""
+def test_what_nothing_bounds_is_not_decompressed(path, kind):
+    """4 KiB of it can hold 4 GiB, whatever the directory says."""
     with zipfile.ZipFile(path, "w", kind) as archive:
-        archive.writestr("k", bytes(256 * 2**20))
-    data = bytearray(path.read_bytes())
-    assert len(data) < 100_000
-    directory = data.rindex(b"PK\x01\x02")
-    data[directory + 24 : directory + 28] = (1000_000).to_bytes(4, "little")
-    path.write_bytes(data)
-    with pytest.raises(StoreError, match="'k'"), _peak_below(150 * 2**20):
+        archive.writestr("k", b"value")
+    with pytest.raises(StoreError, match=r"'k'.*neither stored nor deflated"):
         ZipStore(path).get("k")
 
 

@@ -89,8 +89,8 @@ class Settings:
 
     def separate_store(self, target: Store) -> Store | None:
         """Return the store for intermediate files, where it is not the target's."""
-        beside = target.beside()
-        return beside if self.intermediate is None and beside is not target.innermost else self.intermediate
+        scratch = target.scratch()
+        return scratch if self.intermediate is None and scratch is not target.innermost else self.intermediate
 
 
 def plan_array_rechunk(source: StoredArray, target: StoredArray, settings: Settings) -> RechunkPlan:
