@@ -89,45 +89,15 @@ class CheckReport(ReportMixin):
         return facts
 
     def _tables(self) -> list[list[tuple[str, ...]]]:
-        rows = [
-            (p.kind + (" (repaired)" if p.repaired else ""), p.key, str(p.coords or ""), p.reason)
-            for p in self.problems
-        ]
+        rows = [(p.kind + " (repaired)" * p.repaired, p.key, str(p.coords or ""), p.reason) for p in self.problems]
         return [[("problem", "key", "chunk", "reason"), *rows]] if rows else []
 
     def _title(self) -> str:
-        n, repaired = len(self.problems), sum(problem.repaired for problem in self.problems)
-        if not n:
+        if not self.problems:
             return "check: ok"
-        more = f", {repaired:,} of them repaired" if repaired else ""
-        return f"check: {n:,} problem{'' if n == 1 else 's'}{more}"
-
-
-def check_store(
-    store: Store, path: str = "", *, repair: bool = False, progress: bool | str | None = None
-) -> CheckReport:
-    """Check everything at and below `path`; see `chunkmill.check`."""
-    start = time.perf_counter()
-    found = take_inventory(store, path)
-    specs = [(i, rows) for i, array in enumerate(found.arrays) for rows in _groups(array, found.chunks[i])]
-    stage = Stage("check", _check_keys, tuple(found.arrays), specs, _key_shows)
-    (result,) = run_once([stage], name="check", arrays=found.arrays, title=f"check {store.url}", progress=progress)
-    chunks = sorted(result.details, key=lambda problem: (problem.path, problem.key, problem.coords or ()))
-    problems = [*found.problems, *chunks]
-    if repair:
-        problems = _repaired(found, problems)
-    return CheckReport(
-        store.url,
-        found.path,
-        tuple(problems),
-        len(found.arrays),
-        len(found.groups),
-        sum(map(len, found.chunks)),
-        len(specs),
-        result.counts.get("bytes_read", 0),
-        time.perf_counter() - start,
-        tuple(found.undocumented),
-    )
+        n_repaired = sum(problem.repaired for problem in self.problems)
+        more = f", {n_repaired:,} of them repaired" if n_repaired else ""
+        return f"check: {counted(len(self.problems), 'problem')}{more}"
 
 
 def _groups(array: StoredArray, coords: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
@@ -297,6 +267,7 @@ def check(
     >>> [(problem.kind, problem.key, problem.coords) for problem in check(store).problems]
     [('corrupt', 'a/c/1', (1,))]
     """
+    start = time.perf_counter()
     if isinstance(url, (Array, Group)):
         path = join_path(url.path, path.strip("/"))
         store = url.store
@@ -306,7 +277,27 @@ def check(
         if place.adapter is not None:
             open_node(url, path, storage_options=storage_options)  # or it is not what the url says
         store = _store_of(place.url, storage_options)
-    return check_store(store.uncached, path, repair=repair, progress=progress)
+    store = store.uncached
+    found = take_inventory(store, path)
+    specs = [(i, rows) for i, array in enumerate(found.arrays) for rows in _groups(array, found.chunks[i])]
+    stage = Stage("check", _check_keys, tuple(found.arrays), specs, _key_shows)
+    (result,) = run_once([stage], name="check", arrays=found.arrays, title=f"check {store.url}", progress=progress)
+    chunks = sorted(result.details, key=lambda problem: (problem.path, problem.key, problem.coords or ()))
+    problems = [*found.problems, *chunks]
+    if repair:
+        problems = _repaired(found, problems)
+    return CheckReport(
+        store.url,
+        found.path,
+        tuple(problems),
+        len(found.arrays),
+        len(found.groups),
+        sum(map(len, found.chunks)),
+        len(specs),
+        result.counts.get("bytes_read", 0),
+        time.perf_counter() - start,
+        tuple(found.undocumented),
+    )
 
 
 def _store_of(url: StoreLocation, storage_options: Mapping[str, Any] | None) -> Store:

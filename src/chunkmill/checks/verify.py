@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,7 +32,6 @@ from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.model.metadata import same_json
 from chunkmill.model.multiscales import emit_transform
-from chunkmill.nodes import opening
 from chunkmill.nodes.multiscales import image_of_array
 from chunkmill.nodes.opening import open_stored, walk
 from chunkmill.nodes.stored_group import StoredNode
@@ -174,71 +173,15 @@ class VerifyReport(ReportMixin):
         sampled = " (a sample)" if self.sampled else ""
         absent = f", {self.n_blocks_absent:,} blocks absent on both sides" if self.n_blocks_absent else ""
         read = f"{format_bytes(self.bytes_read)} read in {format_seconds(self.seconds)}"
-        return [
-            ("a", self.a),
-            ("b", self.b),
-            (
-                "compared",
-                f"{counted(self.n_arrays, 'array')}, {counted(self.n_blocks, 'block')}{sampled}{absent}, {read}",
-            ),
-        ]
+        blocks = f"{counted(self.n_blocks, 'block')}{sampled}{absent}"
+        return [("a", self.a), ("b", self.b), ("compared", f"{counted(self.n_arrays, 'array')}, {blocks}, {read}")]
 
     def _title(self) -> str:
-        n = len(self.differences)
-        return "verify: equal" if self.equal else f"verify: {n:,} difference{'' if n == 1 else 's'}"
+        return f"verify: {'equal' if self.equal else counted(len(self.differences), 'difference')}"
 
     def _tables(self) -> list[list[tuple[str, ...]]]:
         rows = [(one.path or "/", one.kind, one.text) for one in self.differences]
         return [[("difference", "kind", "how"), *rows]] if rows else []
-
-
-def compare(
-    a: StoredNode,
-    b: StoredNode,
-    *,
-    crop: Callable[[StoredArray], StoredArray] | None = None,
-    sample: float | None = None,
-    seed: int = 0,
-    progress: bool | str | None = None,
-) -> VerifyReport:
-    """Compare two nodes and everything below them, the arrays of `a` cropped; see `chunkmill.verify`."""
-    start = time.perf_counter()
-    if sample is not None and not 0 < sample <= 1:
-        msg = f"sample={sample}: expected a number above 0 and at most 1"
-        raise ValueError(msg)
-    differences: list[Difference] = []
-    pairs: list[_Pair] = []
-    stored: list[Sequence[int]] = []
-    worker = current_worker()
-    for path, stored_first, second in _matched(a, b):
-        first = crop(stored_first) if crop is not None and isinstance(stored_first, StoredArray) else stored_first
-        differences.extend(_compare_documents(path, first, second))
-        if isinstance(first, StoredArray) and isinstance(second, StoredArray) and _same_kind(first, second):
-            most = _MAX_BLOCK_BYTES if sample is None else min(_MAX_BLOCK_BYTES, second.nbytes // _LEAST_TO_SAMPLE)
-            pair, found = _Pair.of(path, first, second, worker, most)
-            pairs.append(pair)
-            stored.append(found)
-            if (difference := pair.compare_fill(found)) is not None:
-                differences.append(difference)
-    title = f"verify {_shown(a)} and {_shown(b)}"
-    if not pairs and not differences:
-        differences.append(Difference("", "no arrays", "there are no arrays on either side: no value was compared"))
-    specs = _specs(stored, sample, seed)
-    stage = Stage("verify", _compare_block, tuple(pairs), specs, _block_shows, inputs=_block_inputs)
-    arrays = (array for pair in pairs for array in (pair.a, pair.b))
-    (result,) = run_once([stage], name="verify", arrays=arrays, title=title, progress=progress)
-    values = sorted(result.details, key=lambda difference: (difference.path, difference.region or ()))
-    return VerifyReport(
-        _shown(a),
-        _shown(b),
-        (*differences, *values),
-        len(pairs),
-        len(specs),
-        sample is not None,
-        result.counts.get("bytes_read", 0),
-        time.perf_counter() - start,
-        sum(pair.blocks.n_chunks - len(found) for pair, found in zip(pairs, stored, strict=True)),
-    )
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -246,8 +189,8 @@ def compare(
 
 
 def _matched(a: StoredNode, b: StoredNode) -> Iterator[tuple[str, StoredNode | None, StoredNode | None]]:
-    first = {_below(a, node): node for node in opening.walk(a)}
-    second = {_below(b, node): node for node in opening.walk(b)}
+    first = {_below(a, node): node for node in walk(a)}
+    second = {_below(b, node): node for node in walk(b)}
     for path in sorted(first.keys() | second.keys()):
         yield path, first.get(path), second.get(path)
 
@@ -519,8 +462,44 @@ def verify(
     >>> verify(a.to_dask() + 0, a).equal
     True
     """
-    first = open_or_compute(a, storage_options)
-    second = open_or_compute(b, storage_options if target_storage_options is None else target_storage_options)
-    arrays = [] if region is None else [each for each in walk(first) if isinstance(each, StoredArray)]
-    crop = cropping_of_images(region, first, arrays)
-    return compare(first, second, crop=crop, sample=sample, seed=seed, progress=progress)
+    start = time.perf_counter()
+    if sample is not None and not 0 < sample <= 1:
+        msg = f"sample={sample}: expected a number above 0 and at most 1"
+        raise ValueError(msg)
+    one = open_or_compute(a, storage_options)
+    other = open_or_compute(b, storage_options if target_storage_options is None else target_storage_options)
+    arrays = [] if region is None else [each for each in walk(one) if isinstance(each, StoredArray)]
+    crop = cropping_of_images(region, one, arrays)
+    differences: list[Difference] = []
+    pairs: list[_Pair] = []
+    stored: list[Sequence[int]] = []
+    worker = current_worker()
+    for path, stored_first, second in _matched(one, other):
+        first = crop(stored_first) if crop is not None and isinstance(stored_first, StoredArray) else stored_first
+        differences.extend(_compare_documents(path, first, second))
+        if isinstance(first, StoredArray) and isinstance(second, StoredArray) and _same_kind(first, second):
+            most = _MAX_BLOCK_BYTES if sample is None else min(_MAX_BLOCK_BYTES, second.nbytes // _LEAST_TO_SAMPLE)
+            pair, found = _Pair.of(path, first, second, worker, most)
+            pairs.append(pair)
+            stored.append(found)
+            if (difference := pair.compare_fill(found)) is not None:
+                differences.append(difference)
+    title = f"verify {_shown(one)} and {_shown(other)}"
+    if not pairs and not differences:
+        differences.append(Difference("", "no arrays", "there are no arrays on either side: no value was compared"))
+    specs = _specs(stored, sample, seed)
+    stage = Stage("verify", _compare_block, tuple(pairs), specs, _block_shows, inputs=_block_inputs)
+    compared = (array for pair in pairs for array in (pair.a, pair.b))
+    (result,) = run_once([stage], name="verify", arrays=compared, title=title, progress=progress)
+    values = sorted(result.details, key=lambda difference: (difference.path, difference.region or ()))
+    return VerifyReport(
+        _shown(one),
+        _shown(other),
+        (*differences, *values),
+        len(pairs),
+        len(specs),
+        sample is not None,
+        result.counts.get("bytes_read", 0),
+        time.perf_counter() - start,
+        sum(pair.blocks.n_chunks - len(found) for pair, found in zip(pairs, stored, strict=True)),
+    )

@@ -5,7 +5,7 @@ import pytest
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.checks.check import CheckReport, check_store
+from chunkmill.checks.check import CheckReport
 from chunkmill.checks.inventory import Problem
 from chunkmill.errors import StoreError
 from chunkmill.stores.memory import MemoryStore
@@ -18,7 +18,7 @@ def make(store, **more):
 
 
 def found(store, **options):
-    return [(p.kind, p.key, p.coords) for p in check_store(store, progress=False, **options).problems]
+    return [(p.kind, p.key, p.coords) for p in cm.check(store, progress=False, **options).problems]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_key_that_cannot_be_read_is_a_problem_of_its_own():
 def test_numbers():
     store = MemoryStore()
     array = make(store)
-    report = check_store(store, progress=False)
+    report = cm.check(store, progress=False)
     assert report.ok
     assert (report.n_arrays, report.n_groups, report.n_keys) == (1, 1, 4)
     assert report.bytes_read == sum(len(store.get(key)) for key in store.list_prefix(f"{array.path}/c/"))
@@ -86,7 +86,7 @@ def test_repairs_are_marked_and_everything_else_stays():
     store.set(".chunkmill-job-0/0/1-x", b"{}")
     store.set("orphan", b"")
     store.set("a/c/0", b"torn")
-    report = check_store(store, repair=True, progress=False)
+    report = cm.check(store, repair=True, progress=False)
     assert {p.kind: p.repaired for p in report.problems} == {
         "orphan": False, "corrupt": False, "leftover": True, "stale": True,
     }  # fmt: skip

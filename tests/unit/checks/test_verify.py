@@ -7,7 +7,7 @@ import pytest
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.checks.verify import _specs, compare
+from chunkmill.checks.verify import _specs
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -25,34 +25,32 @@ def group(**attributes):
 
 class TestValues:
     def test_equal_whatever_the_chunks(self):
-        report = compare(
-            array(np.arange(10)).stored, array(np.arange(10), chunks=(3,), shards=(9,)).stored, progress=False
-        )
+        report = cm.verify(array(np.arange(10)), array(np.arange(10), chunks=(3,), shards=(9,)), progress=False)
         assert report.equal
         assert (report.n_arrays, report.differences) == (1, ())
 
     def test_the_first_that_differs_is_named(self):
-        (difference,) = compare(array([1, 2, 3, 4]).stored, array([1, 2, 7, 4]).stored, progress=False).differences
+        (difference,) = cm.verify(array([1, 2, 3, 4]), array([1, 2, 7, 4]), progress=False).differences
         assert (difference.kind, difference.n_elements) == ("values", 1)
         assert "first at (2,): 3 and 7" in difference.text
         (start, stop), = difference.region  # fmt: skip
         assert start <= 2 < stop
 
     def test_bits_count(self):
-        assert "0.0 and -0.0" in compare(array([0.0]).stored, array([-0.0]).stored, progress=False).differences[0].text
+        assert "0.0 and -0.0" in cm.verify(array([0.0]), array([-0.0]), progress=False).differences[0].text
         other_nan = struct.unpack("<d", b"\1\0\0\0\0\0\xf8\x7f")[0]
-        (difference,) = compare(array([np.nan]).stored, array([other_nan]).stored, progress=False).differences
+        (difference,) = cm.verify(array([np.nan]), array([other_nan]), progress=False).differences
         assert "(bits 0x7ff8000000000001)" in difference.text
 
     def test_what_cannot_be_decoded_is_a_difference(self):
         a, b = array([1, 2, 3, 4]), array([1, 2, 3, 4])
         a.store.set("a/c/1", b"torn")
-        (difference,) = compare(a.stored, b.stored, progress=False).differences
+        (difference,) = cm.verify(a, b, progress=False).differences
         assert difference.kind == "unreadable"
         assert "in a:" in difference.text
 
     def test_other_shapes_and_dtypes_are_not_read(self):
-        report = compare(array([1, 2]).stored, array([1, 2, 3]).stored, progress=False)
+        report = cm.verify(array([1, 2]), array([1, 2, 3]), progress=False)
         assert [each.kind for each in report.differences] == ["shape"]
         assert (report.n_arrays, report.n_blocks, report.bytes_read) == (0, 0, 0)
 
@@ -60,7 +58,7 @@ class TestValues:
 class TestDocuments:
     def test_attributes(self):
         a, b = array([1], attributes={"x": 1, "y": 2}), array([1], attributes={"x": 1, "z": 2})
-        assert sorted(each.text for each in compare(a.stored, b.stored, progress=False).differences) == [
+        assert sorted(each.text for each in cm.verify(a, b, progress=False).differences) == [
             "attribute 'y' differs: 2 and absent",
             "attribute 'z' differs: absent and 2",
         ]
@@ -72,7 +70,7 @@ class TestDocuments:
         cm.create_array(a.store, "x", shape=(2,), dtype="i4", chunks=(2,))
         cm.create_group(b.store, "x")
         cm.create_group(b.store, "y")
-        assert [str(each) for each in compare(a.stored, b.stored, progress=False).differences] == [
+        assert [str(each) for each in cm.verify(a, b, progress=False).differences] == [
             "x: a has an array, b a group",
             "y: a group is missing in a",
         ]
@@ -94,15 +92,15 @@ class TestDocuments:
 
     def test_two_groups_without_arrays_are_not_equal(self):
         """An empty copy must not pass for a whole one: no value was compared."""
-        report = compare(group().stored, group().stored, progress=False)
+        report = cm.verify(group(), group(), progress=False)
         assert not report.equal
         assert [each.kind for each in report.differences] == ["no arrays"]
         assert "no value was compared" in str(report)
-        assert not compare(group(x=1).stored, group(x=2).stored, progress=False).equal
+        assert not cm.verify(group(x=1), group(x=2), progress=False).equal
 
     def test_an_array_without_elements_is_one(self):
         a, b = (cm.create_array(MemoryStore(), "a", shape=(0,), dtype="i4", chunks=(2,)) for _ in range(2))
-        assert compare(a.stored, b.stored, progress=False).equal
+        assert cm.verify(a, b, progress=False).equal
 
 
 class TestSamples:
@@ -127,7 +125,7 @@ class TestSamples:
     @pytest.mark.parametrize("sample", [0, -1, 1.5])
     def test_shares_that_are_none(self, sample):
         with pytest.raises(ValueError, match="sample="):
-            compare(array([1]).stored, array([1]).stored, sample=sample)
+            cm.verify(array([1]), array([1]), sample=sample)
 
 
 def sparse(n=10**9, *, at=(5, 10**6, 10**9 - 1), path="a", **more):
@@ -146,7 +144,7 @@ class TestFewStored:
     @pytest.mark.parametrize("other", [{}, {"chunks": (6,)}, {"chunks": (2,), "shards": (2000,)}, {"format": "n5"}])
     def test_only_blocks_with_chunks_are_compared(self, other):
         a, b = sparse(), sparse(**other)
-        report = compare(a.stored, b.stored, progress=False)
+        report = cm.verify(a, b, progress=False)
         assert report.equal
         assert report.n_blocks == 3
         assert report.n_blocks + report.n_blocks_absent > 10**6
@@ -154,31 +152,31 @@ class TestFewStored:
         assert len(a.store.log) + len(b.store.log) < 500
 
     def test_what_one_side_lacks_is_found(self):
-        report = compare(sparse().stored, sparse(at=(5, 10**9 - 1)).stored, progress=False)
+        report = cm.verify(sparse(), sparse(at=(5, 10**9 - 1)), progress=False)
         (difference,) = report.differences
         assert "first at (2000000,): 7 and 0" in difference.text
         assert report.n_blocks == 3
 
     def test_fill_values_are_compared_once(self):
-        report = compare(sparse(at=(0,)).stored, sparse(at=(0,), fill_value=3).stored, progress=False)
+        report = cm.verify(sparse(at=(0,)), sparse(at=(0,), fill_value=3), progress=False)
         fills, _ = sorted(report.differences, key=lambda difference: "fill" not in difference.text)
         assert fills.text.startswith("fill values differ: 0 and 3; ")
         assert fills.kind == "values"
         assert fills.n_elements > 0
-        none = compare(sparse(at=()).stored, sparse(at=(), fill_value=3).stored, progress=False)
+        none = cm.verify(sparse(at=()), sparse(at=(), fill_value=3), progress=False)
         assert len(none.differences) == 1
         assert (none.n_blocks, none.differences[0].region[0][0]) == (0, 0)
 
     def test_where_absent_chunks_are_errors_all_are_read(self):
         a, b = sparse(2000, at=(5,)), sparse(2000, at=(5,))
-        report = compare(a.stored.with_read_missing("error"), b.stored, progress=False)
+        report = cm.verify(cm.Array(a.stored.with_read_missing("error")), b, progress=False)
         assert not report.equal
         assert report.n_blocks_absent == 0
 
     def test_a_damaged_index_is_a_difference(self):
         a, b = sparse(shards=(2000,)), sparse(shards=(2000,))
         b.store.set("a/c/0", b"torn")
-        assert [each.kind for each in compare(a.stored, b.stored, progress=False).differences] == ["unreadable"]
+        assert [each.kind for each in cm.verify(a, b, progress=False).differences] == ["unreadable"]
 
 
 def test_options_of_the_second(monkeypatch):
