@@ -195,7 +195,7 @@ class one_key_a_task:  # noqa: N801 - a context manager
 def empty(case: Case, source: Path, target: Path) -> dict[str, float]:
     """Plan, and run tasks that do nothing, with without a journal: dask's share, and that of our own task."""
     with harness.threads():
-        (stage,) = case.plan(source, target).job.stages("")
+        (stage,) = (job := case.plan(source, target).job).stages(job.target)
         run_stages([replace(stage, function=nothing)])
     return {"tasks": len(stage.tasks)}
 
@@ -246,7 +246,7 @@ def by_zarr(case: Case, source: Path, target: Path) -> dict[str, float]:
 def publish(case: Case, source: Path, target: Path) -> None:
     """Make an empty array of the same metadata."""
     job = case.plan(source, target).job
-    job.publish(job.prepare("", again=False))
+    job.target.publish()
 
 
 CONTENDERS: dict[str, Callable[[Case, Path, Path], dict[str, float]]] = {

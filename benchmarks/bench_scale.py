@@ -210,7 +210,8 @@ def every_other_record(source: cm.Array, n_chunks: int) -> tuple[dict[str, bytes
 
     All name the same values, which are empty.
     """
-    (stage,) = plan(source, MemoryStore()).job.stages("run")
+    job = plan(source, MemoryStore()).job
+    (stage,) = job.stages(job.target)
     n_keys = n_chunks // count_tasks(stage)
     records = Records(MemoryStore(), "", "run")
     for number, _ in tasks_to_run(stage):

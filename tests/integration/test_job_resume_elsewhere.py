@@ -17,7 +17,6 @@ import chunkmill as cm
 from chunkmill.cli.main import main
 from chunkmill.errors import ChunkError, JobError
 from chunkmill.runtime import task
-from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -196,7 +195,7 @@ def interrupted_pyramid(folder, monkeypatch, n_tasks, max_mem, levels=4):
         patched.setattr("chunkmill.runtime.stage_runner.run_task", failing)
         with pytest.raises(InterruptedError):
             plan.run()
-    image = cm.open_group(whole.job.store)
+    image = cm.open_group(whole.job.target.store)
     return plan, source, [image[str(level)][...] for level in range(levels)]
 
 
@@ -226,22 +225,6 @@ def test_a_pyramid_that_ends_in_its_second_level_resumes_on_another_cluster(tmp_
             else:
                 n_resumed = (cm.pyramid(source, target, levels=4) if way == "call" else cm.resume(target)).n_resumed
     assert n_resumed == 35
-    check_levels(target, expected)
-
-
-def test_a_pyramid_resumes_on_workers_that_hold_no_task_of_it(tmp_path, monkeypatch):
-    """They do a level after the other."""
-    target = tmp_path / "target.zarr"
-    plan, source, expected = interrupted_pyramid(tmp_path, monkeypatch, 1, 8_192, levels=3)
-    assert len(plan.stages) == 1
-    small = {"scheduler": "threads", "num_workers": 1}
-    with dask.config.set(small), pytest.raises(JobError, match=r"holds 8,192 bytes, planned with max_mem 8,192"):
-        plan.job.adopt.func(
-            plan.job.adopt.args[0], Worker(4_000, 1, 1), plan.job.fingerprint, {"worker": [8_192, 1, 1]}
-        )
-    with dask.config.set(small):
-        report = cm.pyramid(source, target, levels=3, max_mem=6_144)
-    assert (report.n_resumed, report.n_tasks) == (1, plan.n_tasks)
     check_levels(target, expected)
 
 

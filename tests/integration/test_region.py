@@ -47,7 +47,7 @@ def test_chunks_are_copied_where_the_region_begins_at_one(case, kind):
     source, values = _stored(kind)
     plan = cm.plan_convert(source, MemoryStore(), format="zarr3", region=region)
     report = plan.run()
-    target = cm.open_array(plan.job.store)
+    target = cm.open_array(plan.job.target.store)
     np.testing.assert_array_equal(target[...], values[region])
     assert dict(report.actions) == dict(plan.actions) == actions[kind]
     assert (target.chunks, target.shards) == (source.chunks, source.shards)

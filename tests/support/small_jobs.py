@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from chunkmill.formats.registry import get_format
 from chunkmill.jobs.job import Job
+from chunkmill.jobs.work import Tasks, Work
 from chunkmill.journal.names import JOB_PREFIX
 from chunkmill.nodes.target import Target
 from chunkmill.runtime.stage import Stage, TaskResult
+from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.posix_file import origin
 from chunkmill.stores.wrapper import Meter, MeteredStore
 
@@ -37,11 +39,37 @@ class SmallTarget(Target):
         return ["zarr.json"]
 
 
-def make_job(store, *, n=5, mark="plan", room=None, n_stages=1, function=put):
+@dataclass(frozen=True, kw_only=True)
+class SmallTasks(Tasks):
+    given: list
+    publishing: object = SmallTarget.publish
+
+    def stages(self, target, *, fresh):
+        return self.given
+
+    def publish(self, target):
+        return self.publishing(target)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallWork(Work):
+    mark: str
+    tasks: SmallTasks
+
+    def fit(self, worker, choices=None):
+        return self.tasks
+
+    def identity(self):
+        return (self.mark,)
+
+
+def make_job(store, *, n=5, mark="plan", room=None, n_stages=1, function=put, put_in=None, **tasks):
     kind = SmallTarget if room is None else type("Roomy", (SmallTarget,), {"room": staticmethod(room)})
     target = kind(store, "a/b", get_format("zarr3"), [])
-    stages = [Stage(f"put-{i}", function, store, range(n)) for i in range(n_stages)]
-    return Job("put it", target, mark, (), lambda _: stages, publish=SmallTarget.publish)
+    stages = [Stage(f"put-{i}", function, put_in or store, range(n)) for i in range(n_stages)]
+    tasks = SmallTasks(numbered=n, given=stages, **tasks)
+    work = SmallWork(operation="put", name="put it", sources=(), target=target, mark=mark, tasks=tasks)
+    return Job.fitted(work, Worker(1 << 30, 2, 1))
 
 
 def stages_of(plan, run="1"):

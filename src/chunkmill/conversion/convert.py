@@ -206,9 +206,9 @@ def plan_convert(
         region=shown_regions(region),
         adds=adds,
     )
-    worker = current_worker(max_mem)
-    limit = None if max_mem is None else worker.max_mem
-    plan = plan_job("convert", node, where, Settings(worker, limit, intermediate_store(temp, storage_options)))
+    plan = plan_job(
+        "convert", node, where, Settings(current_worker(max_mem), intermediate_store(temp, storage_options))
+    )
     if images is not None:
         plan = replace(plan, reason=f"{plan.reason}{images.kept_units}".removeprefix("; "))
     return plan
@@ -360,10 +360,8 @@ def plan_rechunk(
     if temp_codec not in {"raw", "lz4"} or strategy not in {None, "direct", "spill"}:
         msg = f"temp_codec={temp_codec!r}, strategy={strategy!r}: expected 'raw' or 'lz4'; None, 'direct' or 'spill'"
         raise ValueError(msg)
-    worker = current_worker(max_mem)
-    limit = None if max_mem is None else worker.max_mem  # of arrays, too, whose chunks stay
-    compress = temp_codec == "lz4"
-    settings = Settings(worker, limit, intermediate_store(temp, storage_options), compress=compress, strategy=strategy)
+    intermediate, compress = intermediate_store(temp, storage_options), temp_codec == "lz4"
+    settings = Settings(current_worker(max_mem), intermediate, compress=compress, strategy=strategy)
     chosen = chosen_paths(node, include)
     names = names_of_axes(node, axis_names, chunks, shards, region)
     crop = None if region is None else cropping_of_images(region, node, chosen_arrays(node, chosen), names)

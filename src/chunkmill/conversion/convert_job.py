@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import prod
 from typing import Any, Literal
 
@@ -32,35 +31,30 @@ from chunkmill.conversion.rechunking.job import (
     explain_strategy,
     plan_array_rechunk,
 )
-from chunkmill.conversion.region_option import region_of, whole
+from chunkmill.conversion.rechunking.plan import too_little
+from chunkmill.conversion.region_option import region_of
 from chunkmill.conversion.target_metadata import ConversionTarget, describe_nodes
-from chunkmill.conversion.target_writer import TargetWriter, stages_of
+from chunkmill.conversion.target_writer import ConversionTasks, stages_of
 from chunkmill.dask_arrays.hazards import check_apart
 from chunkmill.errors import JobError
-from chunkmill.formats.base import Format
 from chunkmill.formats.peers import is_specified, readers_text
-from chunkmill.hints import Hint
-from chunkmill.jobs.job import Job
-from chunkmill.jobs.plan import Plan, PlannedStage
-from chunkmill.jobs.sources import SeenSource, see_sources
-from chunkmill.journal.journal import Journal
-from chunkmill.journal.names import JOB_PREFIX, fingerprint
+from chunkmill.jobs.plan import Plan, PlannedStage, plan_work
+from chunkmill.jobs.sources import see_sources
+from chunkmill.jobs.work import Described, Work
+from chunkmill.journal.names import JOB_PREFIX, fingerprint, journal_prefix
 from chunkmill.model.inner_layout import inner_layout
-from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.stored_group import StoredNode
 from chunkmill.nodes.target import Target
 from chunkmill.runtime.scheduler import check_n_tasks
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, count_tasks
 from chunkmill.runtime.worker_memory import Worker
-from chunkmill.stores.base import Store
 
-__all__ = ["plan_job", "region_layout", "shown_node"]
+__all__ = ["Conversion", "plan_job", "region_layout", "shown_node"]
 
 
 _FINE_TASK_BYTES = 16 << 20  # tasks own less only where there would be fewer than the least number of them
 _MANY_TASKS = 1024  # from so many on, tasks own more instead
-_VERSION = 6  # of what the journal's numbers and the intermediate files mean
 
 
 def plan_job(
@@ -87,213 +81,96 @@ def plan_job(
         if not added:
             raise JobError(job=f"{operation} to {where}", reason="the source is a group without nodes")
         path = min(added)
-    seen = see_sources([whole(old) for old, _ in arrays])
-    request = JobRequest(
-        operation,
-        f"{operation} to {where}",
-        source.url,
-        source.path,
-        target.store,
-        path,
-        documents_format,
-        groups,
-        tuple((*pair, each) for pair, each in zip(arrays, seen, strict=True)),
-        exact=target.exact,
-        overwrite=target.overwrite,
-        is_remote=source.store.is_remote or target.store.is_remote,
-        group=group,
-    )
-    settings, writer, plan_hash, at_once = request.planned_or_begun(settings)
-    plans = writer.plans
-    stages = _estimated_stages(writer)
-    strategy, reason = _strategy(plans, len(groups))
-    return Plan(
+    shown = f"{shown_node(source)}{target.region and f', region {target.region}'}"
+    work = Conversion(
         operation=operation,
-        source=f"{shown_node(source)}{target.region and f', region {target.region}'}",
-        target=f"{where} ({documents_format.name})",
-        strategy=strategy,
-        reason=reason,
-        costs=estimated_counts(plans, stages, settings.worker.n_threads),
-        stages=stages,
-        job=request.job(settings, writer, plan_hash, at_once),
-        arrays=[_row(plan) for plan in plans],
-        not_read_by=readers_text([(p.target.path, p.target.metadata) for p in plans], documents_format.name),
-        drawn=_drawn(plans),
+        name=f"{operation} to {where}",
+        sources=see_sources([old for old, _ in arrays]),
+        target=Target(
+            target.store, path, documents_format, [new for _, new in arrays], groups, target.overwrite, group
+        ),
+        settings=settings,
+        exact=target.exact,
+        is_remote=source.store.is_remote or target.store.is_remote,
+        shown=(shown, f"{where} ({documents_format.name})"),
     )
+    return plan_work(work, settings.worker)
 
 
-_Made = tuple[Settings, TargetWriter, str, int | None]  # with a fingerprint, and the most tasks at once in a process
-
-
-@dataclass(frozen=True, slots=True)
-class JobRequest:
-    """Request of a job, independent of its workers; can be pickled.
-
-    A job that was interrupted is planned again for the workers for which it was begun, and then resumed on others.
+@dataclass(frozen=True, kw_only=True)
+class Conversion(Work):
+    """Conversion or rechunk of an array, or of a group with everything below it.
 
     Attributes
     ----------
-    operation, name
-        ``"rechunk"`` or ``"convert"``; the description of the job.
-    source_url, source_path
-        Of the topmost node of the source.
-    store, path, format
-        Of the target.
-    groups
-        Metadata of the target's groups by path.
-    arrays
-        Source and target of each array, and the source's documents when it was planned.
-    exact, overwrite
+    settings
+        Intermediate files and strategy.
+    exact
         As in `ConversionTarget`.
     is_remote
         Whether requests of source or target cost latency.
-    group
-        As in `Target`.
+    shown
+        Source and target as plans show them.
     """
 
-    operation: str
-    name: str
-    source_url: str
-    source_path: str
-    store: Store
-    path: str
-    format: Format
-    groups: Mapping[str, GroupMetadata]
-    arrays: tuple[tuple[StoredArray, StoredArray, SeenSource], ...]
+    version = 7
+    settings: Settings
     exact: bool
-    overwrite: bool | None
     is_remote: bool
-    group: str | None = None
+    shown: tuple[str, str]
 
-    def planned(self, settings: Settings) -> tuple[TargetWriter, str]:
-        """Plan the tasks for these settings; return the writer, and the fingerprint of the plan."""
+    def fit(self, worker: Worker, choices: Mapping[str, Any] | None = None) -> ConversionTasks:  # noqa: ARG002
+        """Choose for each array the action, or how it is rechunked, and how much of it one task owns."""
+        settings, target = replace(self.settings, worker=worker), self.target
         plans = _plan_arrays(self, settings)
-        intermediate = settings.separate_store(self.store)
-        known: list[Any] = [
-            (
-                p.source.path,
-                p.source.metadata,
-                p.seen.versions,
-                p.target.path,
-                p.target.metadata,
-                p.action,
-                _tasks_known(p),
-            )
-            for p in plans
-        ]
-        regions = [region for p in plans if (region := region_of(p.source)) is not None]
-        known += [tuple((cut.start, cut.stop) for cut in region) for region in regions]
-        apart = None if intermediate is None else intermediate.url
-        plan_hash = fingerprint(
-            self.operation, _VERSION, self.source_url, self.format, self.groups, known, apart, settings.compress
-        )
-        prefix = f"{Journal(self.store, self.path, self.name, plan_hash).prefix}intermediate/"
+        intermediate = self.settings.separate_store(target.store)
+        prefix = f"{journal_prefix(target.path)}intermediate/"
         if intermediate is not None:  # a directory that jobs may share
-            prefix = f"{JOB_PREFIX}{fingerprint(self.store.url, self.path)[:16]}-intermediate/"
-        writer = TargetWriter(
-            self.name,
-            self.store,
-            plans,
-            intermediate if any(plan.n_intermediate_files for plan in plans) else None,
-            prefix,
-            settings.compress,
-            settings.worker.ahead_bytes,
-        )
-        return writer, plan_hash
-
-    def job(self, settings: Settings, writer: TargetWriter, plan_hash: str, tasks_at_once: int | None = None) -> Job:
-        """Return the job of a plan for these settings."""
-        arrays = [plan.target for plan in writer.plans]
-        return Job(
-            name=self.name,
-            target=Target(self.store, self.path, self.format, arrays, self.groups, self.overwrite, self.group),
-            fingerprint=plan_hash,
-            sources=[plan.source for plan in writer.plans],
-            stages=writer.stages,
-            check_result=writer.check_result,
-            publish=writer.publish,
-            writes=() if writer.intermediate is None else (writer.intermediate,),
-            choices=self._choices(settings),
-            adopt=partial(self.adopt, settings),
-            tasks_at_once=tasks_at_once,
-            memory_of_tasks=(tasks_at_once or settings.worker.n_threads)
-            * max((_task_bytes(plan, settings.worker.n_threads) for plan in writer.plans), default=0),
+            prefix = f"{JOB_PREFIX}{fingerprint(target.store.url, target.path)[:16]}-intermediate/"
+        is_apart = intermediate is not None and any(plan.n_intermediate_files for plan in plans)
+        return ConversionTasks(
+            numbered=[(plan.action, _tasks_known(plan)) for plan in plans],
+            task_bytes=max((_task_bytes(plan, worker.n_threads) for plan in plans), default=0),
+            writes=(intermediate,) if is_apart and intermediate is not None else (),
+            job=self.name,
+            store=target.store,
+            plans=plans,
+            prefix=prefix,
+            compress=settings.compress,
+            ahead_bytes=worker.ahead_bytes,
         )
 
-    def planned_or_begun(self, settings: Settings) -> _Made:
-        """Plan the tasks; where memory is too little for that, return the plan of the unfinished job at the target."""
-        try:
-            return settings, *self.planned(settings), None
-        except JobError:
-            journal = Journal(self.store, self.path, self.name, "")
-            journal.has_this_plan()
-            if (other := journal.other) and (made := self._begun(settings, other.fingerprint, other.choices)):
-                return made
-            raise
+    def identity(self) -> tuple[Any, ...]:
+        """Return the regions that are read, and where and how intermediate files are written."""
+        apart = self.settings.separate_store(self.target.store)
+        regions = [region_of(each.array) for each in self.sources]
+        return (
+            [region and [(cut.start, cut.stop) for cut in region] for region in regions],
+            None if apart is None else apart.url,
+            self.settings.compress,
+        )
 
-    def adopt(self, settings: Settings, plan_hash: str, choices: Mapping[str, Any]) -> Job | None:
-        """Return the job of that fingerprint, planned with the choices of its plan; ``None`` for another job."""
-        made = self._begun(settings, plan_hash, choices)
-        return None if made is None else self.job(*made)
+    def arguments(self) -> Mapping[str, Any]:
+        """Return what is said of intermediate files, and the strategy."""
+        settings = self.settings
+        temp = None if settings.intermediate is None else settings.intermediate.url
+        return {"temp": temp, "temp_codec": "lz4" if settings.compress else "raw", "strategy": settings.strategy}
 
-    def _begun(self, settings: Settings, plan_hash: str, choices: Mapping[str, Any]) -> _Made | None:
-        """Return the plan of an unfinished job, and how many of its tasks a worker holds now.
-
-        Raises
-        ------
-        JobError
-            One of its tasks needs more memory than a worker has now.
-        """
-        try:
-            begun = replace(settings, worker=Worker(*choices["worker"]), max_mem=choices["max_mem"])
-            writer, planned = self.planned(begun)
-        except (KeyError, TypeError, ValueError, JobError):  # of another version
-            return None
-        if planned != plan_hash:
-            return None
-        need = max((_task_bytes(plan, begun.worker.n_threads) for plan in writer.plans), default=0)
-        limit = settings.worker.max_mem if settings.max_mem is None else settings.max_mem
-        at_once = limit // need if need else settings.worker.n_threads
-        if not at_once and settings.max_mem is None:
-            at_once = 2 * limit // need  # not more than is in use before dask writes values to disk
-        if not at_once:
-            reason = f"a task of the unfinished job holds {need:,} bytes, planned with max_mem "
-            reason += f"{begun.worker.max_mem:,}, and max_mem is {limit:,} now"
-            hint = Hint("give {} or more, or workers of more memory", ("max_mem", need))
-            raise JobError(job=self.name, reason=reason, hint=hint.also("{} begins again", ("resume", False)))
-        return begun, writer, plan_hash, at_once if at_once < settings.worker.n_threads else None
-
-    def _choices(self, settings: Settings) -> dict[str, Any]:
-        worker = settings.worker
-        targets = {new.path: new for _, new, _ in self.arrays}
-        arguments = {
-            "operation": self.operation,
-            "source": "/".join(name for name in (self.source_url, self.source_path) if name),
-            "format": self.format.name,
-            "nodes": len(self.groups) + len(targets),
-            "chunks": _by_path({path: new.chunks for path, new in targets.items()}),
-            "shards": _by_path({path: new.shards for path, new in targets.items()}),
-            "codecs": _by_path({path: [c.name for c in new.codecs] for path, new in targets.items()}),
-            "temp": None if settings.intermediate is None else settings.intermediate.url,
-            "temp_codec": "lz4" if settings.compress else "raw",
-            "strategy": settings.strategy,
-        }
+    def described(self, tasks: ConversionTasks, worker: Worker) -> Described:
+        """Return strategy, reason, rows and estimates."""
+        plans, stages = tasks.plans, _estimated_stages(tasks)
+        strategy, reason = _strategy(plans, len(self.target.groups))
         return {
-            "worker": [worker.max_mem, worker.n_threads, worker.n_workers],
-            "max_mem": settings.max_mem,
-            "arguments": {name: str(value) for name, value in arguments.items()},
-            "source": [self.source_url, self.source_path],
-            "into": self.overwrite is None,
-            "group": self.group,
+            "source": self.shown[0],
+            "target": self.shown[1],
+            "strategy": strategy,
+            "reason": reason,
+            "costs": estimated_counts(plans, stages, worker.n_threads),
+            "stages": stages,
+            "arrays": [_row(plan) for plan in plans],
+            "not_read_by": readers_text([(p.target.path, p.target.metadata) for p in plans], self.target.format.name),
+            "drawn": _drawn(plans),
         }
-
-
-_MOST_SHOWN = 200  # characters of an argument that a plan stores in words
-
-
-def _by_path(values: Mapping[str, Any]) -> str:
-    text = str(next(iter(values.values()))) if len(values) == 1 else str(dict(values))
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}… ({fingerprint(text)[:8]})"
 
 
 def _task_bytes(plan: ArrayPlan, n_threads: int) -> int:
@@ -305,39 +182,39 @@ def _task_bytes(plan: ArrayPlan, n_threads: int) -> int:
 # One plan for each array
 
 
-def _plan_arrays(request: JobRequest, settings: Settings) -> tuple[ArrayPlan, ...]:
+def _plan_arrays(work: Conversion, settings: Settings) -> tuple[ArrayPlan, ...]:
     """Choose the action for each array, and how much of it one task owns."""
-    arrays = request.arrays
-    total = sum(new.nbytes for _, new, _ in arrays)
+    new = work.target.arrays
+    total = sum(array.nbytes for array in new)
     fine = min(_FINE_TASK_BYTES, max(total // LEAST_TASKS, 1))
     max_bytes = min(MAX_TASK_BYTES, max(total // _MANY_TASKS, fine))
-    n_keys = sum(new.write_layout.grid.n_chunks for _, new, _ in arrays)
+    n_keys = sum(array.write_layout.grid.n_chunks for array in new)
     max_keys = min(MAX_TASK_KEYS, max(n_keys // LEAST_TASKS, 1))
-    if request.is_remote:
+    if work.is_remote:
         # a task has as many requests under way as it owns keys; of twice as many the last are read while the first
         # are written
-        largest = max((chunk_bytes(new, new.write_layout) for _, new, _ in arrays), default=0)
+        largest = max((chunk_bytes(array, array.write_layout) for array in new), default=0)
         max_keys = max(max_keys, 2 * MOST_STORING)
         max_bytes = max(max_bytes, min(MAX_TASK_BYTES, 2 * MOST_STORING * largest))
     chosen = [
         ArrayPlan(
             old,
-            new,
-            known,
+            array,
+            seen,
             choose_action(
                 old.metadata,
-                new.metadata,
-                exact=request.exact,
+                array.metadata,
+                exact=work.exact,
                 max_bytes=max_bytes,
                 max_keys=max_keys,
                 align_bytes=MAX_TASK_BYTES,
                 region=region_layout(old),
             ),
         )
-        for old, new, known in arrays
+        for (old, seen), array in zip(work.sources, new, strict=True)
     ]
     check_n_tasks(
-        f"write all of {request.source_url}",
+        f"write all of {work.shown[0]}",
         sum(n_groups(plan.target.write_layout.grid, plan.action.group) for plan in chosen),
     )
     return tuple(_with_tasks(plan, settings, max_bytes=max_bytes, max_keys=max_keys) for plan in chosen)
@@ -356,7 +233,8 @@ def _with_tasks(plan: ArrayPlan, settings: Settings, *, max_bytes: int, max_keys
     source, target, action = plan.source, plan.target, plan.action
     if action.name == "rechunk":
         return ArrayPlan(source, target, plan.seen, action, plan_array_rechunk(source, target, settings))
-    max_mem, n_threads = settings.max_mem, settings.worker.n_threads
+    worker = settings.worker
+    max_mem, n_threads = worker.max_mem if worker.is_asked else None, worker.n_threads
     budget = None if max_mem is None else max_mem // n_threads
     for overhead in thread_overheads(source, target):
         if budget is not None:
@@ -365,21 +243,11 @@ def _with_tasks(plan: ArrayPlan, settings: Settings, *, max_bytes: int, max_keys
         if budget is None or memory.n_bytes <= budget:
             break
     if max_mem is not None and budget is not None and memory.n_bytes > budget:
-        raise _too_little(source, max_mem, memory.n_bytes, n_threads)
+        since = "each thread holds a whole chunk, and a shard where its store takes it in one piece"
+        raise too_little(f"convert {source.path!r}", max_mem, n_threads, memory.n_bytes * n_threads, since)
     n_keys = prod(action.group)
     share = max(n_keys / max_keys, n_keys * chunk_bytes(target, target.write_layout) / max_bytes)
     return ArrayPlan(source, target, plan.seen, action, None, memory, share)
-
-
-def _too_little(array: StoredArray, max_mem: int, n_bytes: int, n_threads: int) -> JobError:
-    needed = n_bytes * n_threads
-    reason = (
-        f"{max_mem} bytes for a worker of {n_threads} threads are too little: the smallest that works is {needed} "
-        f"bytes ({needed / 2**20:.1f} MiB), since each thread holds a whole chunk, and a shard where its "
-        "store takes it in one piece"
-    )
-    hint = Hint("give {} or more, workers of fewer threads, or smaller chunks or shards", ("max_mem", needed))
-    return JobError(job=f"convert {array.path!r}", reason=reason, hint=hint)
 
 
 def _tasks_known(plan: ArrayPlan) -> tuple[Any, ...]:
@@ -392,17 +260,17 @@ def _tasks_known(plan: ArrayPlan) -> tuple[Any, ...]:
 # Estimates
 
 
-def _estimated_stages(writer: TargetWriter) -> tuple[PlannedStage, ...]:
+def _estimated_stages(tasks: ConversionTasks) -> tuple[PlannedStage, ...]:
     """Return the stages of the job with the number of their tasks, and estimated bytes and requests."""
-    stay = [plan for plan in writer.plans if plan.rechunk is None]
+    stay = [plan for plan in tasks.plans if plan.rechunk is None]
     totals = {"convert": sum(estimate_transfers([(p.source, p.target, p.action) for p in stay]), TransferEstimate())}
-    for plan in writer.plans:
+    for plan in tasks.plans:
         if plan.rechunk is not None:
             for name, estimate in estimate_rechunk(plan.source, plan.target, plan.rechunk).items():
                 totals[name] = totals.get(name, TransferEstimate()) + estimate
     return tuple(
         PlannedStage(stage.name, count_tasks(stage), total.bytes_read, total.bytes_written, total.n_requests)
-        for stage in stages_of(writer, "", fresh=True)
+        for stage in stages_of(tasks, "", fresh=True)
         for total in [totals[stage.name]]
     )
 

@@ -33,18 +33,18 @@ from chunkmill.conversion.source_listing import (
     see_slices,
     touched_blocks,
 )
-from chunkmill.jobs.sources import check_sources
+from chunkmill.jobs.work import Tasks
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.nodes.target import Target
 from chunkmill.runtime.stage import Stage, TaskSpecs
 from chunkmill.stores.base import Store
 
-__all__ = ["TargetWriter", "stages_of"]
+__all__ = ["ConversionTasks", "stages_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class TargetWriter:
-    """The tasks of a conversion's job; can be pickled.
+@dataclass(frozen=True, kw_only=True)
+class ConversionTasks(Tasks):
+    """Tasks of a conversion.
 
     Attributes
     ----------
@@ -54,10 +54,8 @@ class TargetWriter:
         Of the target.
     plans
         The target's arrays.
-    intermediate
-        The store of intermediate files, where it is not the target's.
     prefix
-        Start of the keys of intermediate files.
+        Start of the keys of intermediate files, in the store that `writes` names, or the target's.
     compress
         Whether intermediate files are compressed.
     ahead_bytes
@@ -71,62 +69,45 @@ class TargetWriter:
     job: str
     store: Store
     plans: Sequence[ArrayPlan]
-    intermediate: Store | None
     prefix: str
     compress: bool
     ahead_bytes: int
     listed: dict[int, tuple[Numbers, Numbers]] = field(default_factory=dict, compare=False, repr=False)
     sliced: dict[int, int] = field(default_factory=dict, compare=False, repr=False)
 
-    def stages(self, target: Target) -> list[Stage]:
-        """Return the stages of a run; absent chunks are deleted where there is something at the target already.
+    def stages(self, target: Target, *, fresh: bool) -> list[Stage]:
+        """Return the stages of a run, whose tasks leave out what a listing of the sources lacks.
 
         Intermediate files are named after the run: tasks of an interrupted one may still be writing theirs.
         """
-        if self.intermediate is not None:  # of jobs that were abandoned: their place is this run's by now
-            for name in self.intermediate.list_dir(self.prefix):
+        for intermediate in self.writes:  # of jobs that were abandoned: their place is this run's by now
+            for name in intermediate.list_dir(self.prefix):
                 if name != f"{target.run}/":
-                    self.intermediate.delete_prefix(self.prefix + name)
-        self._check_sources()
-        fresh = target.is_fresh()
-        if not fresh:
-            target.check_own()
+                    intermediate.delete_prefix(self.prefix + name)
         pairs = zip(self.plans, target.arrays, strict=True)
-        writer = replace(self, plans=[replace(plan, target=array) for plan, array in pairs])
+        tasks = replace(self, plans=[replace(plan, target=array) for plan, array in pairs])
         self.listed.clear()
-        self.listed.update(list_sources(writer.plans, fresh=fresh))
+        self.listed.update(list_sources(tasks.plans, fresh=fresh))
         self.sliced.clear()
         self.sliced.update(see_slices(self.plans))
-        return stages_of(writer, target.run, fresh=fresh, listed=self.listed)
+        return stages_of(tasks, target.run, fresh=fresh, listed=self.listed)
 
     def check_result(self) -> None:
-        """Check before anything is deleted or published that the sources are those that were planned, and read.
-
-        Raises
-        ------
-        JobError
-            A source was deleted or replaced since the job was planned, or chunks were written that are read by slices.
-        ChunkError
-            A chunk of a source that was listed as absent has appeared.
-        """
-        self._check_sources()
+        """Raise where chunks were written that were listed as absent, or are read by slices."""
         check_still_absent(self.plans, self.listed)
         check_slices(self.job, self.plans, self.sliced)
         self.listed.clear()
         self.sliced.clear()
 
-    def publish(self, target: Target) -> list[str]:
+    def publish(self, target: Target) -> Sequence[str]:
         """Publish the target, and delete intermediate files that are not in the journal, which is deleted with its."""
         written = target.publish()
-        if self.intermediate is not None:
-            self.intermediate.delete_prefix(self.prefix)
+        for intermediate in self.writes:
+            intermediate.delete_prefix(self.prefix)
         return written
 
-    def _check_sources(self) -> None:
-        check_sources(self.job, [plan.source for plan in self.plans], [plan.seen for plan in self.plans])
 
-
-def stages_of(writer: TargetWriter, run: str, *, fresh: bool, listed: Listed = MappingProxyType({})) -> list[Stage]:
+def stages_of(tasks: ConversionTasks, run: str, *, fresh: bool, listed: Listed = MappingProxyType({})) -> list[Stage]:
     """Return the stages of a job: one for the arrays whose chunks stay, and those of the arrays that are rechunked.
 
     Parameters
@@ -138,7 +119,7 @@ def stages_of(writer: TargetWriter, run: str, *, fresh: bool, listed: Listed = M
     listed
         Store keys that there are, of mostly empty arrays: nothing is done for the others.
     """
-    plans = writer.plans
+    plans = tasks.plans
     stages = []
     is_rechunked = any(plan.rechunk is not None for plan in plans)
     if not is_rechunked or any(plan.rechunk is None for plan in plans):
@@ -162,7 +143,7 @@ def stages_of(writer: TargetWriter, run: str, *, fresh: bool, listed: Listed = M
             )
         )
     if is_rechunked:
-        rechunks = [_rechunk(writer, run, i, plan, fresh=fresh) for i, plan in enumerate(plans)]
+        rechunks = [_rechunk(tasks, run, i, plan, fresh=fresh) for i, plan in enumerate(plans)]
         stages += rechunk_stages(plans, rechunks, listed)
     return stages
 
@@ -179,17 +160,17 @@ def _left_out(
     return {"n_keys": n_keys, "action_absent": n_absent} if n_keys else {}
 
 
-def _rechunk(writer: TargetWriter, run: str, number: int, plan: ArrayPlan, *, fresh: bool) -> ArrayRechunk | None:
+def _rechunk(tasks: ConversionTasks, run: str, number: int, plan: ArrayPlan, *, fresh: bool) -> ArrayRechunk | None:
     if plan.rechunk is None:
         return None
     return ArrayRechunk(
         plan.source,
         plan.target,
         plan.rechunk,
-        writer.store if writer.intermediate is None else writer.intermediate,
-        f"{writer.prefix}{run}/{number}/",
-        intermediate_codecs(plan.source, compress=writer.compress),
-        writer.ahead_bytes,
+        next(iter(tasks.writes), tasks.store),
+        f"{tasks.prefix}{run}/{number}/",
+        intermediate_codecs(plan.source, compress=tasks.compress),
+        tasks.ahead_bytes,
         plan.action.materialize,
         fresh,
         plan.seen,

@@ -9,13 +9,14 @@ from functools import wraps
 from inspect import signature
 from typing import Any, ParamSpec
 
-import numpy as np
-
 from chunkmill.jobs.plan import Plan
+from chunkmill.nodes.api import as_node
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
+from chunkmill.stores.open import is_store, open_plain_store
+from chunkmill.stores.places import is_zarr_python_node, place_of
 
-__all__ = ["argument", "partial_call", "with_call"]
+__all__ = ["argument", "with_call"]
 
 P = ParamSpec("P")
 
@@ -23,7 +24,7 @@ P = ParamSpec("P")
 def with_call(planner: Callable[P, Plan]) -> Callable[P, Plan]:
     """Decorate a public planner, so that the plan which a job stores holds the call, for `chunkmill.resume`.
 
-    The target is not stored, whose url `resume` is given, but for ``None``.
+    The target is not stored, whose url `resume` is given, but its kind, as of `_kind_of`.
     """
 
     @wraps(planner)
@@ -31,47 +32,25 @@ def with_call(planner: Callable[P, Plan]) -> Callable[P, Plan]:
         plan = planner(*args, **options)
         named = signature(planner).bind(*args, **options).arguments
         named = {name: value for name, value in named.items() if "storage_options" not in name}
-        source, target = named.pop("source"), named.pop("target", None)
-        call: dict[str, Any] = {"function": planner.__name__}
+        target = named.pop("target", None)
+        call: dict[str, Any] = {"function": planner.__name__, "target": _kind_of(target, **named)}
         try:
-            call["options"] = {name: _storable(value) for name, value in named.items()}
-            call["source"] = _location(source)
+            call["options"] = {n: _location(v) if n == "source" else _storable(v) for n, v in named.items()}
         except TypeError as error:
-            if "options" in call and "source" in plan.job.choices:
-                call["source"] = {"tuple": plan.job.choices["source"]}
-            else:
-                call["missing"] = str(error)
-        if target is None:
-            call["target"] = None
-        return replace(plan, job=replace(plan.job, choices={**plan.job.choices, "call": call}))
+            call["missing"] = str(error)
+        return replace(plan, job=replace(plan.job, call=call))
 
     return planned
 
 
-def partial_call(function: str, source: Any, options: Mapping[str, Any], lacks: str) -> dict[str, Any]:
-    """Return the call of a planner of which a plan cannot hold something: all that it can.
-
-    Parameters
-    ----------
-    options
-        By name: those that JSON cannot hold are named in `lacks`.
-    lacks
-        What is missing.
-
-    Examples
-    --------
-    >>> partial_call("plan_transform", "s3://b/a", {"halo": (1, 2), "params": object}, "the function f")
-    ... # doctest: +NORMALIZE_WHITESPACE
-    {'function': 'plan_transform', 'missing': 'the function f, params', 'options': {'halo': {'tuple': [1, 2]}},
-     'source': 's3://b/a'}
-    """
-    known = {}
-    for name, value in options.items():
-        try:
-            known[name] = _storable(str(value) if isinstance(value, np.dtype) else value)
-        except TypeError:
-            lacks += f", {name}"
-    return {"function": function, "missing": lacks, "options": known, "source": _location(source)}
+def _kind_of(target: Any, *, overwrite: bool = False, **_: object) -> str | None:
+    """Return ``"array"`` for a target that is written into, ``"group:a/b"`` for one that is added to; else ``""``."""
+    target = as_node(target)
+    if isinstance(target, Array):
+        return "array"
+    if isinstance(target, Group) and not overwrite:
+        return f"group:{target.path}"
+    return None if target is None else ""
 
 
 def _location(place: Any, path: str = "") -> Any:
@@ -80,8 +59,12 @@ def _location(place: Any, path: str = "") -> Any:
         return [_location(each) for each in place]
     if isinstance(place, tuple):
         return _location(*place)
+    if is_zarr_python_node(place):
+        place, path, *_ = place_of(place, path)
     if isinstance(place, (Array, Group)):
         place, path = place.url, place.path
+    if is_store(place):
+        place = open_plain_store(place).url
     if not isinstance(place, (str, os.PathLike)):
         raise TypeError(f"a source of type {type(place).__module__.partition('.')[0]}.{type(place).__name__}")
     url = os.fspath(place)

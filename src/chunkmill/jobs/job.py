@@ -1,9 +1,8 @@
-"""Run whole-store jobs on the scheduler that dask is set to: stages of tasks, journal, resume, progress, preflight.
+"""Fit a job to workers, and run it on the scheduler that dask is set to: journal, resume, progress, preflight.
 
 A job is a few stages, one after the other: the client is the barrier between them, so that nothing of a stage that is
-done is kept alive or computed again. A stage is a function over many small task specs, and what they share. Not here:
-what a task does (`chunkmill.conversion.convert_job`, `chunkmill.conversion.rechunking.job`), plans
-(`chunkmill.jobs.plan`).
+done is kept alive or computed again. The plan that is stored is the one that runs (P7): a job that is resumed is fitted
+to the workers that it was begun for. Not here: kinds of jobs (`chunkmill.jobs.work`), plans (`chunkmill.jobs.plan`).
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,12 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import at_once
 from chunkmill.config import setting
 from chunkmill.errors import ChunkmillError, JobCancelled, JobError, NodeExists
+from chunkmill.hints import Hint
+from chunkmill.jobs.sources import check_sources
+from chunkmill.jobs.work import Tasks, Work
 from chunkmill.journal.journal import Journal
+from chunkmill.journal.names import fingerprint
+from chunkmill.journal.plans import Plan
 from chunkmill.log import LOG
 from chunkmill.nodes import placement
 from chunkmill.nodes.documents import declare_arrays
@@ -35,84 +39,86 @@ from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, count_tasks
 from chunkmill.runtime.stage_runner import JobMonitor, StageResult, check_workers, run_stages
 from chunkmill.runtime.task import add_counts
-from chunkmill.stores.base import Store
+from chunkmill.runtime.worker_memory import Worker
 
-__all__ = ["Job", "JobResult", "run_job"]
-
-
-def _nothing() -> None: ...
+__all__ = ["Job", "JobResult", "begun_job", "run_job"]
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Description of a job for `run_job`.
+    """A job that is planned, for `run_job`.
 
     Attributes
     ----------
-    name
-        For messages: ``"convert to 'a' in file:///x"``.
-    target
-        The nodes that it writes; the journal is stored in its store, named after its path.
+    tasks, worker
+        The tasks, and the workers that they were fitted to.
     fingerprint
-        Of the plan, by `chunkmill.journal.names.fingerprint`.
-    sources
-        Arrays that tasks read: workers are checked for their codecs and stores first.
-    stages
-        Returns the stages that write the target of a run, of which the name stands in the names of all temporary
-        values; called when room is made, and when the job is resumed.
-    writes
-        Further stores (a temporary one) that tasks write to.
-    check_result
-        Called before anything is deleted, and before the target is published: raises where the result must not be.
-    publish
-        Makes the result visible, and deletes what is temporary; returns the keys of the documents. May be called again
-        when the process ends before the journal is deleted.
-    choices
-        What the planner chose for the workers, for the plan: see `chunkmill.journal.plans.Plan`.
-    adopt
-        Returns, for fingerprint and choices of the unfinished job at the target, that job as it was planned for other
-        workers; ``None`` where it is another one.
-    tasks_at_once
+        Of the plan: only a job with the same one resumes what is recorded.
+    at_once
         Most tasks that a process may run at the same time, where its memory holds fewer than it has threads.
-    memory_of_tasks
-        Bytes that the tasks of one worker hold.
+    call
+        The call that began it, for `chunkmill.resume`.
     """
 
-    name: str
-    target: Target
+    work: Work
+    tasks: Tasks
+    worker: Worker
     fingerprint: str
-    sources: Sequence[StoredArray]
-    stages: Callable[[Target], Sequence[Stage]]
-    writes: Sequence[Store] = ()
-    check_result: Callable[[], object] = _nothing
-    publish: Callable[[Target], Sequence[str]] = Target.publish
-    choices: Mapping[str, Any] = field(default_factory=dict)
-    adopt: Callable[[str, Mapping[str, Any]], Job | None] | None = None
-    tasks_at_once: int | None = None
-    memory_of_tasks: int = 0
+    at_once: int | None = None
+    call: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def fitted(cls, work: Work, worker: Worker, choices: Mapping[str, Any] | None = None) -> Job:
+        """Return the job of some work on workers of that kind; `JobError` where their memory is too little."""
+        tasks, target = work.fit(worker, choices), work.target
+        sources = [(each.array.url, each.array.path, each.array.metadata, each.seen.versions) for each in work.sources]
+        nodes = [(array.path, array.metadata) for array in target.arrays]
+        known = (sources, target.format, target.groups, nodes, work.identity(), tasks.numbered)
+        return cls(work, tasks, worker, fingerprint(work.operation, work.version, *known))
 
     @property
-    def store(self) -> Store:
-        """Store of the target."""
-        return self.target.store
+    def name(self) -> str:
+        """For messages: ``"convert to 'a' in file:///x"``."""
+        return self.work.name
 
     @property
-    def path(self) -> str:
-        """Path of the target."""
-        return self.target.path
+    def target(self) -> Target:
+        """The nodes that it writes."""
+        return self.work.target
 
     def journal(self) -> Journal:
         """Return the journal of the job."""
-        return Journal(self.store, self.path, self.name, self.fingerprint, choices=self.choices)
+        choices: dict[str, Any] = {"worker": [*astuple(self.worker)], **self.tasks.choices}
+        choices["arguments"] = _in_words(self.work)
+        choices |= {"call": dict(self.call)} if self.call else {}
+        return Journal(self.target.store, self.target.path, self.name, self.fingerprint, choices=choices)
 
-    def is_unfinished(self) -> bool | None:
-        """Return whether the unfinished job at the target is this one; ``None`` without one. Changes nothing."""
+    def stages(self, target: Target) -> Sequence[Stage]:
+        """Return the stages of a run; `NodeExists` where others have made a node while the job was interrupted."""
+        check_sources(self.name, self.work.sources)
+        fresh = target.is_fresh()
+        if not fresh:
+            target.check_own()
+        return self.tasks.stages(target, fresh=fresh)
+
+    def check_result(self) -> None:
+        """Raise `JobError` or `ChunkError` where the sources are not those that were planned, and read (P9)."""
+        check_sources(self.name, self.work.sources)
+        self.tasks.check_result()
+
+    def unfinished(self) -> Job | bool | None:
+        """Return the unfinished job at the target as it was begun, ``False`` for another one, ``None`` without one.
+
+        Changes nothing.
+
+        Raises
+        ------
+        JobError
+            One of its tasks needs more memory than a worker has now.
+        """
         journal = self.journal()
         found = journal.has_this_plan()
-        if found is False and self.adopt is not None and (other := journal.other) is not None:
-            with suppress(JobError):
-                return self.adopt(other.fingerprint, other.choices) is not None
-        return found
+        return (self._begun(journal) or False) if found is False else found and self
 
     def resumed(self) -> tuple[Job, Journal, bool]:
         """Return the job, as it was begun, with its journal, and whether it is unfinished.
@@ -126,13 +132,67 @@ class Job:
         try:
             return self, journal, journal.resume()
         except JobError:
-            other = journal.other
-            begun = self.adopt(other.fingerprint, other.choices) if self.adopt and other and other.choices else None
+            begun = self._begun(journal)
             if begun is None:
                 raise
         LOG.info("%s: resumes a plan that was made for other workers", self.name)
         journal = begun.journal()
         return begun, journal, journal.resume()
+
+    def _begun(self, journal: Journal) -> Job | None:
+        begun = None if journal.other is None else begun_job(self.work, self.worker, journal.other)
+        return None if begun is None else replace(begun, call=self.call)
+
+
+_MOST_SHOWN = 200  # characters of an argument that a plan stores in words
+
+
+def _in_words(work: Work) -> dict[str, str]:
+    sources, target = [each.array for each in work.sources], work.target
+    arrays = {array.path: array for array in target.arrays}
+
+    def of_each(function: Callable[[StoredArray], object]) -> object:
+        values = {path: function(array) for path, array in arrays.items()}
+        return values if len(values) > 1 else next(iter(values.values()), "")
+
+    known = {
+        "operation": work.operation,
+        "source": [f"{array.url}/{array.path}" if array.path else array.url for array in sources],
+        "format": target.format.name,
+        "nodes": len(target.groups) + len(arrays),
+        "chunks": of_each(lambda array: array.chunks),
+        "shards": of_each(lambda array: array.shards),
+        "codecs": of_each(lambda array: [codec.name for codec in array.codecs]),
+        **work.arguments(),
+    }
+    texts = {name: str(value) for name, value in known.items()}
+    return {n: v if len(v) <= _MOST_SHOWN else f"{v[:_MOST_SHOWN]}… ({fingerprint(v)[:8]})" for n, v in texts.items()}
+
+
+def begun_job(work: Work, worker: Worker, plan: Plan) -> Job | None:
+    """Return the job of a stored plan, fitted to the workers that it was begun for; ``None`` for another job.
+
+    Raises
+    ------
+    JobError
+        One of its tasks needs more memory than `worker` has.
+    """
+    try:
+        job = Job.fitted(work, Worker(*plan.choices["worker"]), plan.choices)
+    except (KeyError, TypeError, ValueError, ArithmeticError, JobError):  # of another version
+        return None
+    if job.fingerprint != plan.fingerprint:
+        return None
+    need = max(job.tasks.task_bytes, 1)
+    most = worker.max_mem // need
+    if not most and not worker.is_asked:  # not more than is in use before dask writes values to disk
+        most = 2 * worker.max_mem // need
+    if not most:
+        reason = f"a task of the unfinished job holds {need:,} bytes, planned with max_mem {job.worker.max_mem:,}, "
+        hint = Hint("give {} or more, or workers of more memory", ("max_mem", need))
+        hint = hint.also("{} begins again", ("resume", False))
+        raise JobError(job=work.name, reason=f"{reason}and max_mem is {worker.max_mem:,} now", hint=hint)
+    return replace(job, at_once=most if most < worker.n_threads else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +250,11 @@ def run_job(
     try:
         with (
             hint_of_resuming(job.name),
-            ended_by_sigterm(job.name, monitor.cancel, f"`chunkmill resume {job.store.url}`"),
+            ended_by_sigterm(job.name, monitor.cancel, f"`chunkmill resume {job.target.store.url}`"),
             ExitStack() as transaction,
         ):
             shown = setting("progress", progress)
-            transaction.enter_context(job.store.transaction(job.name))
+            transaction.enter_context(job.target.store.transaction(job.name))
             result = _run(job, scheduler, monitor, transaction.close, resume=resume, progress=shown)
     except BaseException as error:
         LOG.warning("%s: %s: %s", job.name, "cancelled" if monitor.is_cancelled else "ends with an error", error)
@@ -216,18 +276,18 @@ def _run(
     progress: bool | str | None,
 ) -> JobResult:
     start = time.perf_counter()
-    resume = resume and not (job.store.has_transactions or job.store.is_archive)
+    resume = resume and not (job.target.store.has_transactions or job.target.store.is_archive)
     job, journal, resumes = job.resumed() if resume else (job, job.journal(), False)
     if journal.is_over or (resumes and journal.is_in_place):
         return _already_done(job, journal, start)
     interrupted, needs = resumes or journal.keeps_records, None
+    sources, writes = [source.array for source in job.work.sources], (job.target.store, *job.tasks.writes)
     if not scheduler.in_process:
-        writes = (job.store, *job.writes)
-        needs = describe_needs(job.name, sources=job.sources, targets=job.target.arrays, writes=writes)
+        needs = describe_needs(job.name, sources=sources, targets=job.target.arrays, writes=writes)
         check_workers(scheduler, needs, monitor.wait_for)
     if not resume:
         journal.check_dead()
-        placement.withdraw_below(job.store, job.path)
+        placement.withdraw_below(job.target.store, job.target.path)
         interrupted = journal.discard()  # before the values that it records are deleted
     monitor.check()
     # before it begins: without a heartbeat others take it for interrupted
@@ -238,7 +298,7 @@ def _run(
         declare_arrays(target.arrays)
         recorded = journal.records.names() if interrupted else []
         monitor.begin(journal.run, journal.heartbeat, resumes=resumes)
-        if not job.store.compares_versions:
+        if not job.target.store.compares_versions:
             LOG.warning("%s: the store cannot compare versions, and guards what writers share by a lock", job.name)
         with remove_partial_files(target.arrays, after_death=interrupted):
             results = run_stages(
@@ -250,27 +310,27 @@ def _run(
                 done=[(stage, task) for stage, task, _ in recorded],
                 progress=progress,
                 monitor=monitor,
-                tasks_at_once=job.tasks_at_once,
+                tasks_at_once=job.at_once,
             )
-        look = partial(job.store.get_versioned, journal.plan_key)
-        check = _nothing if journal.is_in_place else job.check_result  # by another client of the run
-        *_, plan = at_once(job.store, lambda: journal.check(now=True), check, look)
-        job.store.sync()  # the chunks before their documents, and those before the journal goes
-        written = job.publish(target)
+        look = partial(job.target.store.get_versioned, journal.plan_key)
+        check = (lambda: None) if journal.is_in_place else job.check_result  # by another client of the run
+        *_, plan = at_once(job.target.store, lambda: journal.check(now=True), check, look)
+        job.target.store.sync()  # the chunks before their documents, and those before the journal goes
+        written = job.tasks.publish(target)
         commit()
-        job.store.sync()
+        job.target.store.sync()
         if interrupted:
-            remove_partial_files_near(job.store, written)
+            remove_partial_files_near(job.target.store, written)
         held.close()  # while the same job can still be resumed
         journal.finish(plan)
-    job.store.flush()
+    job.target.store.flush()
     return JobResult(tuple(results), time.perf_counter() - start)
 
 
 def _begun_stages(job: Job, journal: Journal, target: Target, scheduler: Scheduler) -> Sequence[Stage]:
     journal.begin()
     journal.asks_for_records = journal.keeps_records or not scheduler.in_process
-    is_free, stages = at_once(job.store, lambda: target.stays_free(journal), lambda: job.stages(target))
+    is_free, stages = at_once(job.target.store, lambda: target.stays_free(journal), lambda: job.stages(target))
     return stages if is_free else _resumed_stages(job, journal, target)
 
 
@@ -293,7 +353,7 @@ def _already_done(job: Job, journal: Journal, start: float) -> JobResult:
             results.append(StageResult(stage.name, n_tasks, n_tasks, 0.0, {}))
     if not journal.is_over:
         with journal.running(), target.leases(job.name):
-            job.publish(target)
+            job.tasks.publish(target)
         journal.finish()
-        job.store.flush()
+        job.target.store.flush()
     return JobResult(tuple(results), time.perf_counter() - start)

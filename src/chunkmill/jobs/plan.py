@@ -1,6 +1,6 @@
-"""Plans and reports of conversions and rechunks: the same columns, first estimated, then measured.
+"""Plan jobs, and report what they did: the same columns, first estimated, then measured.
 
-Not here: making plans (`chunkmill.conversion.convert_job`), running them (`chunkmill.jobs.job`).
+Not here: running them (`chunkmill.jobs.job`), kinds of jobs (`chunkmill.jobs.work`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ from chunkmill.display.report import (
     side_by_side,
     text_width,
 )
-from chunkmill.errors import MetadataError, NodeNotFound
+from chunkmill.errors import JobError, MetadataError, NodeNotFound
 from chunkmill.hints import Hint
-from chunkmill.jobs.job import Job, JobResult, run_job
+from chunkmill.jobs.job import Job, JobResult, begun_job, run_job
+from chunkmill.jobs.work import Work
+from chunkmill.journal.journal import Journal
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.placement import has_no_documents
 from chunkmill.nodes.stored_group import StoredGroup
+from chunkmill.runtime.worker_memory import Worker
 
 __all__ = [
     "JobCounts",
@@ -39,6 +42,7 @@ __all__ = [
     "array_rows",
     "cost_rows",
     "duration_row",
+    "plan_work",
     "remember_rate",
     "stage_rows",
 ]
@@ -302,7 +306,7 @@ class Report(_Columns):
 
 @dataclass(frozen=True, repr=False)
 class Plan(_Columns):
-    """A job before it runs: what it will do, and the estimated cost. `run` and `start` run it. Plans can be pickled.
+    """A job before it runs: what it will do, and the estimated cost. `run` runs it. Plans can be pickled.
 
     The attributes of `costs` are attributes of the plan too.
 
@@ -374,8 +378,12 @@ class Plan(_Columns):
         resume : bool
             The same argument as of `run`.
         """
-        job = self.job
-        unfinished = job.is_unfinished() if resume else None
+        job, unfinished = self.job, None
+        if resume:
+            try:
+                unfinished = job.unfinished()
+            except JobError:
+                unfinished = False
         if unfinished:
             return "an unfinished job of this plan, which will be resumed"
         if unfinished is False:
@@ -477,10 +485,30 @@ class Plan(_Columns):
         return self.drawing
 
 
+def plan_work(work: Work, worker: Worker) -> Plan:
+    """Plan some work for workers of that kind; nothing is written before the plan runs.
+
+    Raises
+    ------
+    JobError
+        The memory allowed is too little for a new job, and for the unfinished one that is there.
+    """
+    try:
+        job = Job.fitted(work, worker)
+    except JobError:
+        journal = Journal(work.target.store, work.target.path, work.name, "")
+        journal.has_this_plan()
+        begun = None if journal.other is None else begun_job(work, worker, journal.other)
+        if begun is None:
+            raise
+        job = begun
+    return Plan(operation=work.operation, job=job, **work.described(job.tasks, job.worker))
+
+
 def _found(job: Job) -> str | None:
     """Describe the node at the target of a job; ``None`` when there is none."""
     try:
-        node = open_stored(job.store, job.path, consolidated=False)
+        node = open_stored(job.target.store, job.target.path, consolidated=False)
     except NodeNotFound:
         return None
     except MetadataError:

@@ -74,17 +74,18 @@ def resume(
     name = f"resume in {store.url}"
     job = _only_one([each for each in unfinished_jobs(store) if path in {None, each.path}], name)
     call = _call_of(job, name)
-    target: Any = (open_target_store(url, storage_options), job.path) if "target" not in call else None
-    if job.choices.get("into"):
+    kind, _, group = (call["target"] or "").partition(":")
+    target: Any = None if call["target"] is None else (open_target_store(url, storage_options), job.path)
+    if kind == "array":
         target = open_array(url, job.path, mode="r+", storage_options=storage_options)
-    if (group := job.choices.get("group")) is not None:
+    if kind == "group":
         target = open_group(url, group, mode="r+", storage_options=storage_options)
     options = {name: argument(value) for name, value in call["options"].items()}
     if (stored := job.choices.get("arguments", {}).get("format")) is not None:  # a url pipeline may have named it
         options["format"] = stored
     planner: Callable[..., Plan] = getattr(import_module("chunkmill"), call["function"])
     plan = planner(
-        argument(call["source"]),
+        options.pop("source"),
         target,
         **options,
         storage_options=storage_options if source_storage_options is None else source_storage_options,

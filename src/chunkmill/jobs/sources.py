@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.wrapper import listed_keys
 
-__all__ = ["SeenSource", "check_absent", "check_groups", "check_sources", "check_still_there", "see_sources"]
+__all__ = ["SeenSource", "Source", "check_absent", "check_groups", "check_sources", "check_still_there", "see_sources"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -71,9 +71,9 @@ class SeenSource:
             documents = by_consolidated_metadata(array.store, self.format, array.path, key)
         known = self.format.parse_array(array.path, documents)
         return known is not None and (known.chunk_grid, known.chunk_keys, known.codecs) == (
-            array.metadata.chunk_grid,
-            array.metadata.chunk_keys,
-            array.metadata.codecs,
+            array.stored_metadata.chunk_grid,
+            array.stored_metadata.chunk_keys,
+            array.stored_metadata.codecs,
         )
 
     def _same_chunks(self, path: str, documents: Mapping[str, bytes]) -> bool:
@@ -86,7 +86,14 @@ class SeenSource:
         return before.identity == after.identity
 
 
-def see_sources(arrays: Sequence[StoredArray]) -> list[SeenSource]:
+class Source(NamedTuple):
+    """An array that tasks read, and its documents when the job was planned."""
+
+    array: StoredArray
+    seen: SeenSource
+
+
+def see_sources(arrays: Sequence[StoredArray]) -> list[Source]:
     """Read the documents of source arrays, and their versions."""
     formats: dict[tuple[int, str], Format] = {}
     for array in arrays:
@@ -94,11 +101,11 @@ def see_sources(arrays: Sequence[StoredArray]) -> list[SeenSource]:
         if (id(store), array.format) not in formats:
             formats[id(store), array.format] = format_of_store(store, array.format)
 
-    def see(array: StoredArray) -> SeenSource:
+    def see(array: StoredArray) -> Source:
         store = array.store.uncached
         documents_format = formats[id(store), array.format]
         if store.references is not None:
-            return SeenSource(documents_format, {}, {})
+            return Source(array, SeenSource(documents_format, {}, {}))
         warn_of_nested_chunks(array)
         keys = documents_format.array_keys(array.path)
         found = {key: store.get_versioned(key) for key in keys}
@@ -110,7 +117,7 @@ def see_sources(arrays: Sequence[StoredArray]) -> list[SeenSource]:
         if not seen.has_chunks_of(array):
             reason = f"the source {array.path!r} in {array.url} was replaced after it was opened"
             raise JobError(job=f"read {array.path!r}", reason=reason, hint="open it again")
-        return seen
+        return Source(array, seen)
 
     return _for_each(see, arrays, arrays)
 
@@ -140,13 +147,9 @@ def check_groups(groups: Sequence[StoredGroup]) -> None:
             raise JobError(job=f"read {each.path!r}", reason=reason, hint="open it again")
 
 
-def check_sources(job: str, arrays: Sequence[StoredArray], seen: Sequence[SeenSource]) -> None:
+def check_sources(job: str, sources: Sequence[Source]) -> None:
     """Raise `JobError` where a source array is not what was seen any more."""
-
-    def check(pair: tuple[StoredArray, SeenSource]) -> None:
-        check_still_there(*pair, job=job)
-
-    _for_each(check, list(zip(arrays, seen, strict=True)), arrays)
+    _for_each(lambda each: check_still_there(each.array, each.seen, job=job), sources, [each.array for each in sources])
 
 
 def check_still_there(array: StoredArray, seen: SeenSource, *, job: str = "") -> None:

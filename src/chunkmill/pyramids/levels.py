@@ -26,7 +26,6 @@ __all__ = [
     "LevelShape",
     "block_region",
     "divide",
-    "pairs_of",
     "peak_bytes",
     "plan_levels",
     "region_above",
@@ -259,22 +258,6 @@ def peak_bytes(stage: Sequence[LevelBlocks], itemsize: int) -> int:
     """Return the bytes that a task of the stage holds at most."""
     held = [prod(map(min, level.shape, level.block)) * itemsize for level in stage]
     return _ABOVE * held[0] + _BELOW * sum(held[1:])
-
-
-def pairs_of(stage: Sequence[LevelBlocks], keys: Sequence[Shape]) -> list[list[LevelBlocks]]:
-    """Return each level of a stage with the next, in the smallest blocks: those of the stage are whole ones of these.
-
-    A task that takes one pair after the other needs less memory, and reads the levels between again.
-
-    Examples
-    --------
-    >>> shapes, keys = [(64,), (32,), (16,)], [(4,), (4,), (4,)]
-    >>> (stage,) = divide(shapes, [(1,), (2,), (2,)], keys, itemsize=1, budget=999, n_least=1)
-    >>> [level.block for level in stage], [[level.block for level in pair] for pair in pairs_of(stage, keys)]
-    ([(4,), (4,), (4,)], [[(4,), (4,)], [(4,), (4,)]])
-    """
-    shapes, factors = [level.shape for level in stage], [level.factors for level in stage]
-    return [_nested(shapes, factors, keys, number - 1, number) for number in range(1, len(stage))]
 
 
 def region_above(stage: Sequence[LevelBlocks], level: int, coords: Sequence[int]) -> Bounds:

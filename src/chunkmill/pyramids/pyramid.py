@@ -5,12 +5,12 @@ Not here: the source and the levels (`chunkmill.pyramids.image`), tasks (`chunkm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from math import lcm
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import ChosenAction, choose_action
@@ -18,17 +18,15 @@ from chunkmill.conversion.convert_job import region_layout, shown_node
 from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.ome import check_ome
 from chunkmill.conversion.options import by_array, is_keep, with_options_of
-from chunkmill.conversion.region_option import RegionOption, region_of, whole
+from chunkmill.conversion.rechunking.plan import too_little
+from chunkmill.conversion.region_option import RegionOption, region_of
 from chunkmill.dask_arrays.hazards import check_apart
-from chunkmill.errors import JobError
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import READ_ONLY
-from chunkmill.hints import Hint
 from chunkmill.jobs.call import with_call
-from chunkmill.jobs.job import Job
-from chunkmill.jobs.plan import JobCounts, Plan, PlannedStage, Report
+from chunkmill.jobs.plan import JobCounts, Plan, PlannedStage, Report, plan_work
 from chunkmill.jobs.sources import see_sources
-from chunkmill.journal.names import fingerprint
+from chunkmill.jobs.work import Described, Work
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.model.multiscales import kept_units
 from chunkmill.model.ome_zarr import OME_VERSIONS
@@ -47,12 +45,12 @@ from chunkmill.pyramids.image import (
 )
 from chunkmill.pyramids.labels import LabelList, labels_of, with_omero
 from chunkmill.pyramids.levels import LevelBlocks, divide, peak_bytes
-from chunkmill.pyramids.tasks import PyramidWriter, base_bytes
+from chunkmill.pyramids.tasks import PyramidTasks, base_bytes
 from chunkmill.runtime.computed import ComputedStore
-from chunkmill.runtime.stage import LEAST_TASKS, count_tasks
+from chunkmill.runtime.stage import LEAST_TASKS, Stage, count_tasks
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD, Worker, current_worker
 
-__all__ = ["plan_levels_job", "plan_pyramid", "pyramid"]
+__all__ = ["Pyramid", "plan_pyramid", "pyramid"]
 
 
 @with_call
@@ -211,9 +209,8 @@ def plan_pyramid(
     if channels is not None and channels is not False:
         described = with_omero(described, where, channels)
     exact = not (isinstance(codecs, str) and codecs == "keep")
-    return plan_levels_job(
-        base.array, where, described, method, current_worker(max_mem), exact=exact, overwrite=overwrite, label=label
-    )
+    work = Pyramid.of(base.array, where, described, overwrite=overwrite, method=method, exact=exact, label=label)
+    return plan_work(work, current_worker(max_mem))
 
 
 def _check_usable(source: Any, target: Any, *, region: Any, label_of: Any, options: Any) -> None:
@@ -262,102 +259,91 @@ def pyramid(
     return plan_pyramid(source, target, **options).run()
 
 
-_VERSION = 1  # of what the journal's numbers mean
-
 _MOST_ALIGNED = 256 << 20
 """Bytes of a task above which blocks that read parts of the source's store keys are better: there are more of them."""
 
 
-def plan_levels_job(
-    base: StoredArray,
-    target: LevelTarget,
-    described: DescribedLevels,
-    method: Method | Reduction,
-    worker: Worker,
-    *,
-    exact: bool,
-    overwrite: bool,
-    label: LabelList | None = None,
-) -> Plan:
-    """Plan to write the levels, for workers of that kind.
+@dataclass(frozen=True, kw_only=True)
+class Pyramid(Work):
+    """Levels of an image, made from its first.
 
-    Parameters
+    Attributes
     ----------
+    where, levels
+        Where they are written, and what is written there.
+    method
+        That of the levels below the first.
     exact
         Whether codecs were asked for, so that bytes are moved only where their parameters are the same too.
-
-    Raises
-    ------
-    JobError
-        The memory allowed is too little; says how much is needed.
+    label
+        The list of label images that the new one is added to; ``None``: it is none.
     """
-    arrays = described.arrays
-    at = arrays[1].path if target.exists and len(arrays) > 1 else target.path
-    where = f"{target.store.url}/{target.path}" if target.path else target.store.url
-    name = f"pyramid to {target.store.url}/{at}" if at else f"pyramid to {where}"
-    layout = region_layout(base)
-    action = choose_action(base.metadata, arrays[0].metadata, exact=exact, max_bytes=1, max_keys=1, region=layout)
-    blocks, peak_memory = _blocks(name, base, described, worker)
-    (seen,) = see_sources([whole(base)])
-    exists = target.exists
-    has_windows = _has_omero(described.group) and not exists
-    writer = PyramidWriter(
-        name,
-        base,
-        seen,
-        arrays,
-        None if exists else action,
-        blocks,
-        method,
-        described.image,
-        target.convention,
-        has_windows,
-        label,
-    )
-    groups, above = {} if exists else {target.path: described.group}, target.path if exists else None
-    written = Target(target.store, at, target.format, arrays[1:] if exists else arrays, groups, overwrite, above)
-    shown = _shown(method)
-    known = [(array.path, array.metadata) for array in arrays]
-    region = [(cut.start, cut.stop) for cut in region_of(base) or ()]
-    source = (base.url, base.path, base.metadata, seen.versions, *([region] if region else []))
-    # attributes of a group that exists are changed at the end: a repetition after that is the same job
-    group = replace(described.image, name=None) if target.exists else described.group
-    digest = fingerprint("pyramid", _VERSION, source, target.format, group, known, blocks, shown)
-    stages, n_read = _estimated(writer, action)
-    n_reduced = sum(array.write_layout.grid.n_chunks for array in arrays[1:])
-    n_first = 0 if target.exists else arrays[0].write_layout.grid.n_chunks
-    actions = {action.name: n_first, "reduce": n_reduced}
-    costs = JobCounts(
-        n_tasks=sum(stage.n_tasks for stage in stages),
-        bytes_read=sum(stage.bytes_read for stage in stages),
-        bytes_written=sum(stage.bytes_written for stage in stages),
-        n_requests=sum(stage.n_requests for stage in stages),
-        peak_memory_bytes=peak_memory,
-        read_amplification=n_read / max(base.size, 1),
-        n_keys=sum(actions.values()),
-        actions={each: n for each, n in actions.items() if n},
-    )
-    again = partial(plan_levels_job, base, target, described, method, exact=exact, overwrite=overwrite, label=label)
-    options = {
-        "name": name,
-        "fingerprint": digest,
-        "choices": _choices(base, target, described, shown, worker),
-        "adopt": partial(_adopt, again, worker),
-        "memory_of_tasks": peak_memory,
-    }
-    first = "exists" if target.exists else f"is written: {action.name}, {action.reason}"
-    n = f"{len(stages)} stage{'' if len(stages) == 1 else 's'}"
-    units = kept_units(axis.unit for axis in described.image.axes)
-    return Plan(
-        operation="pyramid",
-        source=shown_node(base),
-        target=f"{where} ({target.format.name})",
-        strategy=shown,
-        reason=f"{len(arrays)} levels in {n}{_shown_factors(described)}; the first {first}{units}",
-        costs=costs,
-        stages=stages,
-        job=_job(writer, written, options),
-        arrays=[
+
+    version = 2
+    where: LevelTarget
+    levels: DescribedLevels
+    method: Method | Reduction
+    exact: bool
+    label: LabelList | None
+
+    @classmethod
+    def of(
+        cls, base: StoredArray, where: LevelTarget, levels: DescribedLevels, *, overwrite: bool, **more: Any
+    ) -> Self:
+        """Return the work of the levels of an array."""
+        arrays, exists, store = levels.arrays, where.exists, where.store
+        at = arrays[1].path if exists and len(arrays) > 1 else where.path
+        groups, above = ({}, where.path) if exists else ({where.path: levels.group}, None)
+        target = Target(store, at, where.format, arrays[1:] if exists else arrays, groups, overwrite, above)
+        name = f"pyramid to {store.url}/{at}" if at else f"pyramid to {store.url}"
+        sources = see_sources([base])
+        return cls(operation="pyramid", name=name, sources=sources, target=target, where=where, levels=levels, **more)
+
+    def fit(self, worker: Worker, choices: Mapping[str, Any] | None = None) -> PyramidTasks:  # noqa: ARG002
+        """Divide the levels into stages, and those into blocks."""
+        (source,), exists = self.sources, self.where.exists
+        blocks, task_bytes = _blocks(self.name, source.array, self.levels, worker)
+        return PyramidTasks(
+            numbered=blocks,
+            task_bytes=task_bytes,
+            source=source,
+            action=None if exists else self._action(),
+            blocks=blocks,
+            method=self.method,
+            image=self.levels.image,
+            convention=self.where.convention,
+            has_windows=_has_omero(self.levels.group) and not exists,
+            label=self.label,
+        )
+
+    def _action(self) -> ChosenAction:
+        """Return the action for the chunks of the first level."""
+        base, first = self.sources[0].array, self.levels.arrays[0]
+        options: Any = {"exact": self.exact, "max_bytes": 1, "max_keys": 1, "region": region_layout(base)}
+        return choose_action(base.metadata, first.metadata, **options)
+
+    def identity(self) -> tuple[Any, ...]:
+        """Return the method, the region that is read, and what names levels in a group that exists.
+
+        Attributes of that are changed at the end: a repetition after that is the same job.
+        """
+        region = [(cut.start, cut.stop) for cut in region_of(self.sources[0].array) or ()]
+        return _shown(self.method), region, replace(self.levels.image, name=None) if self.where.exists else None
+
+    def arguments(self) -> Mapping[str, Any]:
+        """Return the method, and the factors."""
+        return {"method": _shown(self.method), "factors": [level.factors for level in self.levels.shapes[1:]]}
+
+    def described(self, tasks: PyramidTasks, worker: Worker) -> Described:
+        """Return levels, and estimates."""
+        where, arrays, action, base = self.where, self.levels.arrays, self._action(), self.sources[0].array
+        stages, n_read = _estimated(tasks, tasks.stages(self.target, fresh=True), arrays, action)
+        n_first = 0 if where.exists else arrays[0].write_layout.grid.n_chunks
+        actions = {action.name: n_first, "reduce": sum(array.write_layout.grid.n_chunks for array in arrays[1:])}
+        first = "exists" if where.exists else f"is written: {action.name}, {action.reason}"
+        n = f"{len(stages)} stage{'' if len(stages) == 1 else 's'}"
+        units = kept_units(axis.unit for axis in self.levels.image.axes)
+        rows = [
             {
                 "level": array.path.rpartition("/")[2],
                 "shape": array.shape,
@@ -365,10 +351,27 @@ def plan_levels_job(
                 "chunks": array.chunks,
                 "shards": array.shards,
             }
-            for array, shape in zip(arrays, described.shapes, strict=True)
-        ],
-        drawn=(arrays[0], arrays[-1]),
-    )
+            for array, shape in zip(arrays, self.levels.shapes, strict=True)
+        ]
+        return {
+            "source": shown_node(base),
+            "target": f"{where.store.url}{where.path and f'/{where.path}'} ({where.format.name})",
+            "strategy": _shown(self.method),
+            "reason": f"{len(arrays)} levels in {n}{_shown_factors(self.levels)}; the first {first}{units}",
+            "costs": JobCounts(
+                n_tasks=sum(stage.n_tasks for stage in stages),
+                bytes_read=sum(stage.bytes_read for stage in stages),
+                bytes_written=sum(stage.bytes_written for stage in stages),
+                n_requests=sum(stage.n_requests for stage in stages),
+                peak_memory_bytes=worker.n_threads * tasks.task_bytes,
+                read_amplification=n_read / max(base.size, 1),
+                n_keys=sum(actions.values()),
+                actions={each: n for each, n in actions.items() if n},
+            ),
+            "stages": stages,
+            "arrays": rows,
+            "drawn": (arrays[0], arrays[-1]),
+        }
 
 
 def _shown_factors(described: DescribedLevels) -> str:
@@ -381,69 +384,6 @@ def _has_omero(group: GroupMetadata) -> bool:
     return "omero" in group.attributes or "omero" in (group.attributes.get("ome") or {})
 
 
-def _choices(
-    base: StoredArray, target: LevelTarget, described: DescribedLevels, method: str, worker: Worker
-) -> dict[str, Any]:
-    """Return what a stored plan says of the workers that it was made for, and of the arguments, in words."""
-    arguments = {
-        "source": base.url if not base.path else f"{base.url}/{base.path}",
-        "format": target.format.name,
-        "method": method,
-        "factors": [level.factors for level in described.shapes[1:]],
-        "chunks": [array.chunks for array in described.arrays],
-        "shards": [array.shards for array in described.arrays],
-        "codecs": [codec.name for codec in described.arrays[-1].codecs],
-    }
-    return {
-        "worker": [worker.max_mem, worker.n_threads, worker.n_workers],
-        "arguments": {name: str(value) for name, value in arguments.items()},
-    }
-
-
-def _adopt(again: Callable[[Worker], Plan], worker: Worker, plan_hash: str, choices: Mapping[str, Any]) -> Job | None:
-    """Return the job of that fingerprint, planned for the workers that it began with; ``None`` for another one.
-
-    Raises
-    ------
-    JobError
-        One of its tasks needs more memory than a worker has now.
-    """
-    try:
-        begun = Worker(*choices["worker"])
-        job = again(begun).job
-    except (KeyError, TypeError, ValueError, JobError):  # of another version
-        return None
-    if job.fingerprint != plan_hash:
-        return None
-    need = job.memory_of_tasks // begun.n_threads
-    writer: PyramidWriter = job.stages.__self__  # type: ignore[attr-defined]
-    if worker.max_mem < need:
-        itemsize = writer.base.dtype.itemsize
-        pairs = (pair for stage in writer.pairs() for pair in stage)
-        needed = max(peak_bytes(pair, itemsize) for pair in pairs) + THREAD_OVERHEAD
-        if worker.max_mem < needed:
-            reason = f"a task of the unfinished job holds {need:,} bytes, planned with max_mem {begun.max_mem:,}, and "
-            reason += f"max_mem is {worker.max_mem:,} now; the smallest that works is {needed:,}"
-            hint = Hint("give {} or more, or workers of more memory", ("max_mem", needed))
-            raise JobError(job=job.name, reason=reason, hint=hint.also("{} begins again", ("resume", False)))
-        writer, need = replace(writer, in_pairs=True), needed
-    at_once = min(worker.max_mem // need, worker.n_threads)
-    options = {each: getattr(job, each) for each in ("name", "fingerprint", "choices", "adopt")}
-    options["memory_of_tasks"] = at_once * need
-    return _job(writer, job.target, {**options, "tasks_at_once": at_once if at_once < worker.n_threads else None})
-
-
-def _job(writer: PyramidWriter, target: Target, options: Mapping[str, Any]) -> Job:
-    return Job(
-        target=target,
-        sources=[writer.base],
-        stages=writer.stages,
-        check_result=writer.check_sources,
-        publish=writer.publish,
-        **options,
-    )
-
-
 def _shown(method: Method | Reduction) -> str:
     if isinstance(method, str):
         return method
@@ -453,7 +393,7 @@ def _shown(method: Method | Reduction) -> str:
 def _blocks(
     job: str, base: StoredArray, described: DescribedLevels, worker: Worker
 ) -> tuple[tuple[tuple[LevelBlocks, ...], ...], int]:
-    """Divide the levels into stages; return them, and the memory of a worker.
+    """Divide the levels into stages; return them, and the memory of a task.
 
     Blocks are of whole store keys of the source too, where memory allows, so that each is read once.
     """
@@ -479,25 +419,24 @@ def _blocks(
         if found[-1][0] <= min(budget, _MOST_ALIGNED):
             break
     peak, stages = found[-1] if found[-1][0] <= budget else min(found, key=lambda each: each[0])
-    needed = (peak + THREAD_OVERHEAD) * worker.n_threads
     if peak > budget:
-        reason = f"a worker of {worker.n_threads} threads has {worker.max_mem:,} bytes, and each thread holds whole "
-        reason += f"store keys of two levels: the smallest that works is {needed:,} bytes ({needed / 2**20:.1f} MiB)"
-        hint = Hint("give {} or more, workers of fewer threads, or smaller chunks or shards", ("max_mem", needed))
-        raise JobError(job=job, reason=reason, hint=hint)
-    return tuple(map(tuple, stages)), needed
+        since, needed = "each thread holds whole store keys of two levels", (peak + THREAD_OVERHEAD) * worker.n_threads
+        raise too_little(job, worker.max_mem, worker.n_threads, needed, since)
+    return tuple(map(tuple, stages)), peak + THREAD_OVERHEAD
 
 
-def _estimated(writer: PyramidWriter, action: ChosenAction) -> tuple[tuple[PlannedStage, ...], int]:
+def _estimated(
+    tasks: PyramidTasks, stages: Sequence[Stage], levels: Sequence[StoredArray], action: ChosenAction
+) -> tuple[tuple[PlannedStage, ...], int]:
     """Return the stages with estimated bytes and requests, and the elements that are read."""
-    (moved,) = estimate_transfers([(writer.base, writer.levels[0], action)])
-    ratio = moved.bytes_written / max(writer.levels[0].nbytes, 1)
-    if writer.action is None:  # it is read, and not written
+    (moved,) = estimate_transfers([(tasks.source.array, levels[0], action)])
+    ratio = moved.bytes_written / max(levels[0].nbytes, 1)
+    if tasks.action is None:  # it is read, and not written
         moved = replace(moved, bytes_written=0, n_requests=moved.n_requests // 2)
     planned: list[PlannedStage] = []
     first = n_read = 0
-    for blocks, stage in zip(writer.blocks, writer.stages_when(fresh=True), strict=True):
-        source, targets = writer.levels[first], writer.levels[first + 1 : first + len(blocks)]
+    for blocks, stage in zip(tasks.blocks, stages, strict=True):
+        source, targets = levels[first], levels[first + 1 : first + len(blocks)]
         written = round(ratio * sum(array.nbytes for array in targets))
         n_keys = sum(array.write_layout.grid.n_chunks for array in targets)
         n_read += source.size

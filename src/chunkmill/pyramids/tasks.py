@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from math import prod
 from typing import Any
 
@@ -24,7 +23,8 @@ from chunkmill.conversion.actions import ChosenAction
 from chunkmill.conversion.convert_tasks import ArrayTransfer, transfer_keys
 from chunkmill.conversion.estimate import TaskMemory, chunk_bytes, input_bytes, met_bytes, n_decoding
 from chunkmill.conversion.region_option import region_of
-from chunkmill.jobs.sources import SeenSource, check_absent, check_sources, check_still_there
+from chunkmill.jobs.sources import SeenSource, Source, check_absent, check_still_there
+from chunkmill.jobs.work import Tasks
 from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkCoords, Region
 from chunkmill.model.multiscales import Multiscale
@@ -32,13 +32,13 @@ from chunkmill.nodes.target import Target
 from chunkmill.pyramids.downsample import Method, Reduction, downsample
 from chunkmill.pyramids.image import name_levels
 from chunkmill.pyramids.labels import LabelList, with_windows
-from chunkmill.pyramids.levels import LevelBlocks, block_region, pairs_of, region_above, tasks_of, under
+from chunkmill.pyramids.levels import LevelBlocks, block_region, region_above, tasks_of, under
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, Stage, TaskResult
 from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.memory import RememberedReads
 from chunkmill.stores.wrapper import Meter
 
-__all__ = ["LevelStage", "PyramidWriter", "base_bytes", "level_inputs", "level_shows", "write_block"]
+__all__ = ["LevelStage", "PyramidTasks", "base_bytes", "level_inputs", "level_shows", "write_block"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,6 @@ class LevelStage:
         The arrays of the levels below that which is read.
     fresh
         Whether there is nothing under the targets' keys yet.
-    pairs
-        The blocks of each level and the next, where a task does one pair of levels after the other, for want of memory.
-    is_own
-        Whether the level that is read was written by the same task.
     """
 
     source: StoredArray
@@ -73,16 +69,6 @@ class LevelStage:
     targets: tuple[StoredArray, ...]
     method: Method | Reduction
     fresh: bool
-    pairs: tuple[tuple[LevelBlocks, ...], ...] = ()
-    is_own: bool = False
-
-    def of_pair(self, number: int) -> LevelStage:
-        """Return the stage of one pair of levels."""
-        pair, target = self.pairs[number], (self.targets[number],)
-        if number == 0:
-            return replace(self, blocks=pair, targets=target, pairs=())
-        above = self.targets[number - 1]
-        return LevelStage(above, None, None, None, pair, target, self.method, self.fresh, is_own=True)
 
     def coords(self, number: int) -> ChunkCoords:
         """Return the block of a task in the last level."""
@@ -121,31 +107,15 @@ def base_bytes(base: StoredArray, stage: Sequence[LevelBlocks]) -> int:
 def write_block(stages: Sequence[LevelStage], spec: int) -> TaskResult:
     """Write one block of the last level of the stage, and all that is under it."""
     (stage,) = stages
-    meter, counts, coords = Meter(), dict[str, int](), stage.coords(spec)
-    if not stage.pairs:
-        _work(stage, meter, counts).block(len(stage.blocks) - 1, coords)
-    for number, pair in enumerate(stage.pairs):
-        work = _work(stage.of_pair(number), meter, counts)
-        region = region_above(stage.blocks, number + 1, coords)
-        for each in product(
-            *(range(c.start // n, -(-c.stop // n)) for c, n in zip(region, pair[1].block, strict=True))
-        ):
-            work.block(1, each)
-    return TaskResult.of(meter, **counts)
-
-
-def _work(stage: LevelStage, meter: Meter, counts: dict[str, int]) -> _Work:
-    # a level that the same task has written is not an input of it
-    source = metered(stage.source, meter) if stage.is_own else metered_source(stage.source, meter)
+    meter, counts = Meter(), dict[str, int]()
+    source = metered_source(stage.source, meter)
     remembered = RememberedReads(source.store)
-    return _Work(
-        stage,
-        source.with_store(remembered),
-        remembered,
-        tuple(metered(target, meter) for target in stage.targets),
-        None if stage.copy is None else metered(stage.copy, meter),
-        counts,
+    targets = tuple(metered(target, meter) for target in stage.targets)
+    copy = None if stage.copy is None else metered(stage.copy, meter)
+    _Work(stage, source.with_store(remembered), remembered, targets, copy, counts).block(
+        len(stage.blocks) - 1, stage.coords(spec)
     )
+    return TaskResult.of(meter, **counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,22 +201,16 @@ class _Work:
         self.counts[name] = self.counts.get(name, 0) + n
 
 
-@dataclass(frozen=True, slots=True)
-class PyramidWriter:
-    """The tasks of a pyramid's job, and what is published after its levels; can be pickled.
+@dataclass(frozen=True, kw_only=True)
+class PyramidTasks(Tasks):
+    """Tasks of a pyramid, and what is published after its levels.
 
     Attributes
     ----------
-    job
-        Name of the job, for messages.
-    base
+    source
         The array that the pyramid is made from.
-    seen
-        Its documents when the job was planned.
-    levels
-        The arrays of all levels.
     action
-        The action for the chunks of the first level; ``None``: it exists, and is `base`.
+        The action for the chunks of the first level; ``None``: it exists, and is the source.
     blocks
         For each stage the blocks of its levels; see `chunkmill.pyramids.levels.divide`.
     image
@@ -257,62 +221,35 @@ class PyramidWriter:
         Whether the channels get windows of the values that are written.
     label
         The list of label images that the new one is added to; ``None``: it is none.
-    in_pairs
-        Whether tasks do one pair of levels after the other: on workers too small for what was planned.
     """
 
-    job: str
-    base: StoredArray
-    seen: SeenSource
-    levels: tuple[StoredArray, ...]
+    source: Source
     action: ChosenAction | None
     blocks: tuple[tuple[LevelBlocks, ...], ...]
     method: Method | Reduction
     image: Multiscale
     convention: str | None
-    has_windows: bool = False
-    label: LabelList | None = None
-    in_pairs: bool = False
+    has_windows: bool
+    label: LabelList | None
 
-    def pairs(self) -> list[list[list[LevelBlocks]]]:
-        """Return the blocks of each pair of levels of every stage."""
-        found, first = [], 0
-        for blocks in self.blocks:
-            levels = self.levels[first : first + len(blocks)]
-            found.append(pairs_of(blocks, [level.write_layout.grid.chunk_shape for level in levels]))
-            first += len(blocks) - 1
-        return found
-
-    def stages(self, target: Target) -> list[Stage]:
-        """Return the stages; absent chunks are deleted where there is something at the target already."""
-        self.check_sources()
-        fresh = target.is_fresh()
-        if not fresh:
-            target.check_own()
-        levels = (*(() if self.action is not None else (self.base,)), *target.arrays)
-        return replace(self, levels=levels).stages_when(fresh=fresh)
-
-    def check_sources(self) -> None:
-        """Raise `JobError` where the base was deleted or replaced since the job was planned."""
-        check_sources(self.job, [self.base], [self.seen])
-
-    def stages_when(self, *, fresh: bool) -> list[Stage]:
-        """Return the stages, of a target that is `fresh` or not: each reads the last level of the stage before."""
+    def stages(self, target: Target, *, fresh: bool) -> list[Stage]:
+        """Return the stages: each reads the last level of the stage before."""
+        base, seen = self.source
+        levels = [*(() if self.action is not None else (base,)), *target.arrays]
         stages, first = [], 0
         for number, blocks in enumerate(self.blocks):
             is_first = number == 0
             copies = is_first and self.action is not None
-            targets: Sequence[StoredArray] = self.levels[first + 1 : first + len(blocks)]
+            targets = levels[first + 1 : first + len(blocks)]
             level = LevelStage(
-                self.base if is_first else self.levels[first],
-                self.seen if is_first else None,
-                self.levels[0] if copies else None,
+                base if is_first else levels[first],
+                seen if is_first else None,
+                levels[0] if copies else None,
                 self.action if copies else None,
                 blocks,
                 tuple(targets),
                 self.method,
                 fresh,
-                tuple(map(tuple, self.pairs()[number])) if self.in_pairs else (),
             )
             begins, ends = first if copies else first + 1, first + len(targets)
             name = f"level {ends}" if begins == ends else f"levels {begins} to {ends}"
@@ -328,7 +265,7 @@ class PyramidWriter:
             target = replace(target, groups={**target.groups, target.path: group})
         written = target.publish()
         if self.action is None:
-            name_levels(self.base, self.image, self.convention)
+            name_levels(self.source.array, self.image, self.convention)
         if self.label is not None:
             self.label.add()
         return written

@@ -42,11 +42,14 @@ class Worker:
         Bytes that the tasks of one worker may hold, all threads together.
     n_threads, n_workers
         Tasks at once in a worker, and workers.
+    is_asked
+        Whether a call asked for this memory.
     """
 
     max_mem: int
     n_threads: int
     n_workers: int
+    is_asked: bool = False
 
     @property
     def ahead_bytes(self) -> int:
@@ -62,7 +65,7 @@ def current_worker(max_mem: int | str | None = None) -> Worker:
     """
     scheduler = Scheduler(of_job=True)
     n_threads, n_workers, limit = scheduler.threads_per_worker, 1, MEMORY_LIMIT
-    n_jobs = 1  # at once in this process
+    n_jobs, is_asked = 1, max_mem is not None  # jobs at once in this process
     if scheduler.in_process and worker_task() is not None:
         own = get_worker()
         n_jobs, limit = own.state.nthreads, own.memory_manager.memory_limit or MEMORY_LIMIT
@@ -82,7 +85,7 @@ def current_worker(max_mem: int | str | None = None) -> Worker:
     if max_mem is None:
         of_worker = dask.config.get("chunkmill.max-mem", None)
         max_mem = max(1, int(limit * _SHARE if of_worker is None else parse_memory(of_worker)) // n_jobs)
-    return Worker(parse_memory(max_mem), n_threads, n_workers)
+    return Worker(parse_memory(max_mem), n_threads, n_workers, is_asked)
 
 
 def parse_memory(max_mem: int | str) -> int:

@@ -20,9 +20,9 @@ from chunkmill.dask_arrays.as_dask import open_or_compute
 from chunkmill.dask_arrays.hazards import check_apart
 from chunkmill.errors import NodeNotFound, UnsupportedFeature
 from chunkmill.formats.base import Format, WritableFormatName
-from chunkmill.jobs.call import partial_call
-from chunkmill.jobs.plan import Plan, Report
-from chunkmill.jobs.sources import see_sources
+from chunkmill.jobs.call import with_call
+from chunkmill.jobs.plan import Plan, Report, plan_work
+from chunkmill.jobs.sources import Source, see_sources
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.inner_layout import inner_layout
 from chunkmill.nodes.api import check_storage_options, open_target
@@ -30,16 +30,18 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.new_array import checked_dtype, checked_lengths, checked_names, describe_array, format_above
 from chunkmill.nodes.opening import array_at
+from chunkmill.nodes.target import Target
 from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.worker_memory import current_worker
 from chunkmill.transforms.blocks import ArrayAxes, Space, by_axis, halo_by_axis, joined_space
-from chunkmill.transforms.function import BlockFunction, shown_function
+from chunkmill.transforms.function import BlockFunction
 from chunkmill.transforms.tasks import Boundary, SourceRegion, TransformSource, TransformTasks, sampled_dtypes
-from chunkmill.transforms.transform_job import TransformRequest
+from chunkmill.transforms.transform_job import Transform
 
 __all__ = ["DescribedTarget", "described_targets", "plan_transform", "target_options", "transform"]
 
 
+@with_call
 def plan_transform(
     function: Callable[..., Any],
     sources: Any,
@@ -152,7 +154,6 @@ def plan_transform(
     >>> plan.strategy, plan.n_keys, plan.read_amplification
     ('numpy.sqrt', 16, 1.0)
     """
-    asked = dict(locals())
     _check(function, source_region)
     check_storage_options(storage_options, *_listed(sources, "sources"), *_listed(target, "target"))
     arrays = [_open(each, storage_options) for each in _listed(sources, "sources")]
@@ -203,14 +204,20 @@ def plan_transform(
     lengths = None if block is None else tuple(by_axis(block, space, "block", -1))
     if not all(hasattr(n, "__index__") for n in lengths or ()):
         raise TypeError(f"block={block!r}: expected the length of a block, for all axes or each; -1 for all of an axis")
-    used = options[0].keys() | {"halo", "boundary", "params", "block"}
-    kept = {name: value for name, value in asked.items() if name in used | {"overwrite"}}
-    located = [array.url if not array.path else (array.url, array.path) for array in arrays]
-    kept["target"] = [(new.store.url, new.path) for _, new in targets]
-    lacks = f"the function {shown_function(function)}" + (source_region is not None) * ", source_region"
-    call = partial_call("plan_transform", located, kept, lacks)
-    request = TransformRequest(space, tuple(targets), axes, tasks, lengths, overwrite, call)
-    return request.plan(current_worker(max_mem))
+    made = [array for _, array in targets]
+    more = f" and {len(made) - 1} more" if len(made) > 1 else ""
+    where = f"{made[0].url}{made[0].path and f'/{made[0].path}'}"
+    work = Transform(
+        operation="transform",
+        name=f"transform to {where}{more}",
+        sources=[Source(each.array, each.seen) for each in tasks.sources],
+        target=Target(made[0].store, made[0].path, targets[0][0], made, overwrite=overwrite),
+        space=space,
+        axes=axes,
+        tasks=tasks,
+        block=lengths,
+    )
+    return plan_work(work, current_worker(max_mem))
 
 
 _TRIAL = 4
@@ -303,7 +310,7 @@ def _target_space(options: Mapping[str, Any], first: StoredArray) -> Space:
 
 def _sources(arrays: Sequence[StoredArray], space: Space, *, by_region: bool) -> list[TransformSource]:
     found = []
-    for array, seen in zip(arrays, see_sources(arrays), strict=True):
+    for array, seen in see_sources(arrays):
         names = [*(array.dimension_names or ())]
         axes: tuple[int | None, ...]
         if by_region:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,14 @@ from chunkmill.array.chunk_io import read_region, write_chunk
 from chunkmill.array.stored_array import StoredArray, metered
 from chunkmill.display.report import ReportMixin
 from chunkmill.jobs.job import Job, run_job
-from chunkmill.journal.names import fingerprint
+from chunkmill.jobs.sources import see_sources
+from chunkmill.jobs.work import Tasks, Work
 from chunkmill.nodes import opening
 from chunkmill.nodes.api import NodeLocation, open_source, open_target
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.target import Target
 from chunkmill.runtime.stage import Stage, TaskResult
+from chunkmill.runtime.worker_memory import Worker, current_worker
 from chunkmill.stores.wrapper import Meter
 
 __all__ = ["SquareReport", "square"]
@@ -40,6 +42,28 @@ class SquareReport(ReportMixin):
         return [("tasks", f"{self.n_tasks:,}"), ("store keys", f"{self.n_keys:,}")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Squaring(Work):
+    """The squares of an array."""
+
+    def fit(self, worker: Worker, choices: Mapping[str, Any] | None = None) -> SquareTasks:
+        """Return one task for some chunks, on any workers."""
+        array = self.sources[0].array
+        tasks = plan_tasks(array.write_layout.grid.n_chunks, _CHUNKS_A_TASK)
+        return SquareTasks(numbered=tasks, task_bytes=4 * array.nbytes // array.write_layout.grid.n_chunks, array=array)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquareTasks(Tasks):
+    """Tasks that square chunks."""
+
+    array: StoredArray
+
+    def stages(self, target: Target, *, fresh: bool) -> list[Stage]:
+        """Return the only stage."""
+        return [Stage("square", square_chunks, (self.array, *target.arrays), self.numbered)]
+
+
 def square(source: NodeLocation, target: NodeLocation, *, resume: bool = True) -> SquareReport:
     """Write the squares of the array `source` to a new array, on the current dask scheduler or Client."""
     array = open_source(source)
@@ -48,17 +72,13 @@ def square(source: NodeLocation, target: NodeLocation, *, resume: bool = True) -
     store, path, _ = open_target(target)
     new = opening.array_at(store, path, array.metadata, array.format)
 
-    def stages(target: Target) -> list[Stage]:
-        tasks = plan_tasks(array.write_layout.grid.n_chunks, _CHUNKS_A_TASK)
-        return [Stage("square", square_chunks, (array, *target.arrays), tasks, chunks_read)]
-
-    job = Job(
+    work = Squaring(
+        operation="square",
         name=f"square to {store.url}/{path}",
+        sources=see_sources([array]),
         target=Target(store, new.path, format_of_store(store, array.format), [new]),
-        fingerprint=fingerprint("square", array.url, array.path, array.metadata, _CHUNKS_A_TASK),
-        sources=[array],
-        stages=stages,
     )
+    job = Job.fitted(work, current_worker())
     result = run_job(job, resume=resume)
     return SquareReport(result.n_tasks, result.n_resumed, result.counts.get("n_keys", 0))
 
@@ -72,10 +92,3 @@ def square_chunks(arrays: tuple[StoredArray, StoredArray], task: tuple[int, int]
         coords = grid.coords_of(number)
         write_chunk(target, coords, read_region(source, grid.region(coords)) ** 2)
     return TaskResult.of(meter, n_keys=task[1] - task[0])
-
-
-def chunks_read(arrays: tuple[StoredArray, StoredArray], task: tuple[int, int]) -> Iterable[tuple[StoredArray, Any]]:
-    """Return the store keys that a task reads, so that it is sent the references of these alone."""
-    source = arrays[0]
-    grid = source.write_layout.grid
-    yield source, [key for number in range(*task) for key in source.keys(grid.region(grid.coords_of(number)))]

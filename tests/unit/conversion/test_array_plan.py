@@ -7,7 +7,7 @@ from chunkmill.stores.memory import MemoryStore
 
 
 def plans_of(plan):
-    return plan.job.stages.__self__.plans
+    return plan.job.tasks.plans
 
 
 def test_groups_files_and_blocks():

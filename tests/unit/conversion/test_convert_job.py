@@ -22,7 +22,8 @@ def plan_of(source, *, max_mem=None, n_threads=2, **options):
     target = ConversionTarget(
         MemoryStore(), "", "zarr3", lambda array, *_: array.metadata, lambda group, *_: group.metadata, **options
     )
-    return plan_job("convert", source.stored, target, Settings(Worker(1 << 30, n_threads, 1), max_mem))
+    worker = Worker(max_mem or 1 << 30, n_threads, 1, is_asked=max_mem is not None)
+    return plan_job("convert", source.stored, target, Settings(worker))
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ def plan_of(source, *, max_mem=None, n_threads=2, **options):
 def test_tasks_own_neither_too_much_nor_too_little(shape, chunks):
     array = array_of(shape=shape, chunks=chunks)
     plan = plan_of(array)
-    (one,) = plan.job.stages.__self__.plans
+    (one,) = plan.job.tasks.plans
     n_keys = one.action.group[0] * (one.action.group[1] if len(shape) > 1 else 1)
     assert n_keys <= MAX_TASK_KEYS
     assert n_keys * chunks[-1] <= MAX_TASK_BYTES

@@ -13,7 +13,7 @@ from chunkmill.stores.memory import MemoryStore
 
 
 def writer_of(plan):
-    return plan.job.stages.__self__
+    return plan.job.tasks
 
 
 @pytest.fixture
@@ -64,9 +64,9 @@ def test_documents_are_published_once_and_again(source):
     job.target.make_room()
     with pytest.raises(NodeNotFound):
         cm.open_group(target)
-    written = job.publish(job.target)
+    written = job.tasks.publish(job.target)
     assert sorted(set(written)) == ["sub/line/zarr.json", "sub/zarr.json", "x/zarr.json", "zarr.json"]
-    assert sorted(job.publish(job.target)) == sorted(written)
+    assert sorted(job.tasks.publish(job.target)) == sorted(written)
     assert dict(cm.open_group(target, consolidated=True).attributes) == {"title": "all"}
 
 
@@ -80,4 +80,4 @@ def test_an_existing_array_is_left_as_it_is(source):
     target = cm.create_array(MemoryStore(), shape=(12, 12), dtype="i4", chunks=(12, 12))
     job = cm.plan_rechunk((source, "x"), target, chunks=None).job
     job.target.make_room()
-    assert job.publish(job.target) == []
+    assert job.tasks.publish(job.target) == []

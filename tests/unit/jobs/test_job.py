@@ -1,7 +1,5 @@
 """Running jobs: stages, results, resuming."""
 
-from dataclasses import replace
-
 import dask
 import pytest
 from support.recording import FailingStore, RecordingStore
@@ -117,10 +115,9 @@ def test_resume_across_stages(store):
 
 
 def test_publishing_is_repeated(store):
-    failing = FailingStore(store, every=1, methods=["set"], times=0)
-    job = make_job(failing)
+    job = make_job(store)
     with pytest.raises(ZeroDivisionError):
-        run_job(replace(job, publish=lambda _: 1 / 0))
+        run_job(make_job(store, publishing=lambda _: 1 / 0))
     result = run_job(job)
     assert result.n_resumed == 5
     assert store.get("zarr.json") == b"there"
@@ -141,14 +138,12 @@ def test_a_job_that_was_killed_while_it_tidied_up_is_done(store, n_deletes):
         values["zarr.json"] = b"there"
         return target.publish()
 
-    job = replace(make_job(Killed(store), function=put), publish=publish)
-    job = replace(job, stages=lambda _: [Stage("put", put, store, range(5))])
     try:
-        run_job(job)
+        run_job(make_job(Killed(store), put_in=store, publishing=publish))
     except KeyboardInterrupt:
         assert n_deletes < 8
     values.clear()
-    result = run_job(replace(job, target=make_job(store).target))
+    result = run_job(make_job(store))
     assert result.n_tasks == 5
     assert result.n_resumed in {0, 5}
     assert not journal_keys(store)
@@ -224,7 +219,7 @@ def test_a_job_that_another_process_ended_leaves_nothing(store):
     def ended(common, number):
         result = put(common, number)
         if number == 3:
-            first = Journal(store, "a/b", "put it", "plan")
+            first = make_job(store, n=9).journal()
             first.resume()
             first.finish()
         return result

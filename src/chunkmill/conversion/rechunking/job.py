@@ -70,9 +70,7 @@ class Settings:
     Attributes
     ----------
     worker
-        The workers that run the tasks; its `max_mem` bounds the arrays whose chunks change.
-    max_mem
-        Bound for the arrays whose chunks stay, in bytes of a worker; ``None``: a few chunks at a time.
+        The workers that run the tasks.
     intermediate
         The store for intermediate files; the target's when ``None`` (a zip file's folder).
     compress
@@ -82,7 +80,6 @@ class Settings:
     """
 
     worker: Worker
-    max_mem: int | None = None
     intermediate: Store | None = None
     compress: bool = False
     strategy: Strategy | None = None

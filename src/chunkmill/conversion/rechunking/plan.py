@@ -66,6 +66,7 @@ __all__ = [
     "UnitCosts",
     "choose_rechunk_strategy",
     "fit_parts",
+    "too_little",
 ]
 
 
@@ -287,11 +288,13 @@ def _reads_enough(estimate: Estimate) -> bool:
 def _too_small(candidates: Sequence[Candidate], limits: Limits) -> JobError:
     smallest = min(candidate.peak_bytes(smallest_blocks(candidate)) for candidate in candidates)
     needed = limits.n_threads * (smallest + limits.overhead_bytes)
-    reason = (
-        f"{limits.max_mem} bytes for a worker of {limits.n_threads} threads are too little: the smallest that "
-        f"works is {needed} bytes ({needed / 2**20:.1f} MiB), since each thread holds a whole source chunk or target "
-        "chunk (shard, when sharded), decoded and encoded"
-    )
-    text = "give {} or more, workers of fewer threads, or smaller target chunks or shards"
-    hint = Hint(text, ("max_mem", needed))
-    return JobError(job="rechunk", reason=reason, hint=hint)
+    since = "each thread holds a whole source chunk or target chunk (shard, when sharded), decoded and encoded"
+    return too_little("rechunk", limits.max_mem, limits.n_threads, needed, since)
+
+
+def too_little(job: str, max_mem: int, n_threads: int, needed: int, since: str) -> JobError:
+    """Return the error of a job whose smallest tasks need more memory than there is: `needed` bytes a worker."""
+    reason = f"{max_mem} bytes for a worker of {n_threads} threads are too little: the smallest that works is {needed} "
+    reason += f"bytes ({needed / 2**20:.1f} MiB), since {since}"
+    text = "give {} or more, workers of fewer threads, or smaller chunks or shards"
+    return JobError(job=job, reason=reason, hint=Hint(text, ("max_mem", needed)))
