@@ -85,13 +85,13 @@ def floors_of(imported):
     return floors
 
 
-def test_the_house_has_at_most_thirteen_floors_and_no_circle():
+def test_the_house_has_at_most_fourteen_floors_and_no_circle():
     """A room is a package or module directly below ``chunkmill``; the package's own face counts as a floor."""
     rooms = {}
     for module, imported in imports().items():
         rooms.setdefault(module.split(".")[1], set()).update(found.split(".")[1] for found in imported)
     floors = floors_of({room: below - {room} for room, below in rooms.items()})
-    assert max(floors.values()) + 1 <= 13, floors
+    assert max(floors.values()) + 1 <= 14, floors
 
 
 def test_no_module_is_in_a_circle():

@@ -239,7 +239,7 @@ def test_onto_an_array_that_exists(mode):
 
 def test_killed_before_the_records_were_deleted(monkeypatch):
     store = MemoryStore()
-    monkeypatch.setattr(Journal, "finish", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(Journal, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     source = Source()
     monkeypatch.setattr(Journal, "begin", _begin)
     with pytest.raises(KeyboardInterrupt):
@@ -256,7 +256,7 @@ def test_killed_before_the_records_were_deleted(monkeypatch):
 def _begin(journal):
     """As `Journal.begin` without forgetting first."""
     finish = Journal.finish
-    Journal.finish = lambda _: None
+    Journal.finish = lambda *_: None
     try:
         begin(journal)
     finally:

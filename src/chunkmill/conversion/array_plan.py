@@ -13,8 +13,8 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import ChosenAction, n_groups
 from chunkmill.conversion.estimate import TaskMemory
 from chunkmill.conversion.rechunking.plan import Parts, RechunkPlan
-from chunkmill.jobs.plan import JobCounts, PlannedStage
 from chunkmill.jobs.sources import SeenSource
+from chunkmill.jobs.work import JobCounts, PlannedStage
 
 __all__ = ["ArrayPlan", "estimated_counts"]
 

@@ -38,9 +38,9 @@ from chunkmill.conversion.target_writer import ConversionTasks, stages_of
 from chunkmill.dask_arrays.hazards import check_apart
 from chunkmill.errors import JobError
 from chunkmill.formats.peers import is_specified, readers_text
-from chunkmill.jobs.plan import Plan, PlannedStage, plan_work
+from chunkmill.jobs.plan import Plan, plan_work
 from chunkmill.jobs.sources import see_sources
-from chunkmill.jobs.work import Described, Work
+from chunkmill.jobs.work import Described, PlannedStage, Work
 from chunkmill.journal.names import JOB_PREFIX, fingerprint, journal_prefix
 from chunkmill.model.inner_layout import inner_layout
 from chunkmill.nodes.documents import format_of_store

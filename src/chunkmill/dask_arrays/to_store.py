@@ -267,7 +267,7 @@ class _Write:
         documents_format = format_of_store(array.store, array.format)
         replaces = overwrite if is_new else None
         target = Target(array.store, array.path, documents_format, [array], overwrite=replaces)
-        return resumable_write(self.x, target, lock=self.lock, write_empty=False)
+        return resumable_write(self.x, target, lock=self.lock)
 
     def replacing(self, replacement: Replacement) -> WriteReport | Delayed:
         """Stage the array that replaces the node at its path, and exchange the two when all is written."""

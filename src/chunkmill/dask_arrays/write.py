@@ -44,7 +44,6 @@ from chunkmill.dask_arrays.write_task import (
 )
 from chunkmill.display.report import ReportMixin
 from chunkmill.errors import AlignmentError
-from chunkmill.journal.journal import Journal
 from chunkmill.model.grid import MOST_AXES, Region
 from chunkmill.nodes.documents import declare_arrays
 from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files
@@ -207,7 +206,6 @@ def write_blocks(
     *,
     lock: LockFactory,
     write_empty: bool = False,
-    journal: Journal | None = None,
     stored: StoredArray | None = None,
     absent: Sequence[str] = (),
 ) -> tuple[da.Array, int]:
@@ -225,7 +223,6 @@ def write_blocks(
         blocks=(regions := BlockRegions(chunks)).grid,
         lock=lock,
         write_empty=write_empty,
-        journal=journal,
         stored=stored,
         # unique: dask must not take it for a result that it has
         name=f"write-{array.path.rpartition('/')[2] or 'array'}-{uuid4().hex}",

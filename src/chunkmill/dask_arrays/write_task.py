@@ -22,20 +22,18 @@ from chunkmill.array.local_locks import LockFactory
 from chunkmill.array.pending_writes import PendingWrites, with_pending_writes
 from chunkmill.array.selection import region_shape
 from chunkmill.array.staleness import written_to
-from chunkmill.array.stored_array import CHECK_INTERVAL, StoredArray, chunk_step, metered
+from chunkmill.array.stored_array import CHECK_INTERVAL, StoredArray, chunk_step
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.dask_arrays.regroup import AssembledBlock
 from chunkmill.errors import NodeExists
-from chunkmill.journal.journal import Journal
 from chunkmill.journal.lease import check_no_job
-from chunkmill.journal.records import Record
 from chunkmill.model.grid import ChunkGrid, Overlap, Region
 from chunkmill.model.user_values import block_as_dtype, checked_block
 from chunkmill.runtime.cancellation import unless_cancelled
 from chunkmill.runtime.preflight import check_process
 from chunkmill.runtime.scheduler import worker_task
 from chunkmill.stores.base import Changes, joined_changes
-from chunkmill.stores.wrapper import Guard, Meter
+from chunkmill.stores.wrapper import Guard
 
 __all__ = [
     "ChangedCounts",
@@ -44,10 +42,10 @@ __all__ = [
     "WriteCounts",
     "WriteTask",
     "applied",
-    "block_number",
     "finished",
     "with_changes",
     "write_key",
+    "write_keys",
 ]
 
 
@@ -101,8 +99,6 @@ class WriteTask:
         How blocks divide the dask array.
     lock
         Of the store keys that the region covers partly.
-    journal
-        Where each block is recorded, and looked up before it is written.
     stored
         The array as it must be in the store when the block is written; ``None``: not published yet.
     absent
@@ -119,7 +115,6 @@ class WriteTask:
     blocks: ChunkGrid
     lock: LockFactory
     write_empty: bool
-    journal: Journal | None
     stored: StoredArray | None
     name: str
     client_process: int
@@ -134,23 +129,20 @@ class WriteTask:
         if not isinstance(block, AssembledBlock):
             index = tuple(axis.index(cut.start) for axis, cut in zip(self.blocks.axes, within, strict=True))
             block = block_as_dtype(checked_block(block, index, region_shape(within)), self.array.dtype, index)
-        check = None if self.journal is None else self.journal.check
-        if self.absent:
-            check = _FreePath(self.array, self.absent)
+        check = _FreePath(self.array, self.absent) if self.absent else None
         with (
             unless_cancelled(self.name, check) as guard,
             written_to(self.array, self.stored) as array,
             array.store.changes_taken() as taken,
         ):
-            if self.journal is not None:
-                counts = self._write_recorded(self.journal, array, block, region, guard).as_block(block.ndim)
-            elif array.store.is_remote and array.write_layout.grid.aligned(region):
+            if array.store.is_remote and array.write_layout.grid.aligned(region):
                 written = self._begin(block, region, guard)
                 if isinstance(written, UnfinishedWrite):
                     return written
                 counts = written
             else:
-                counts = self._write(array, block, region, guard).as_block(block.ndim)
+                options: Any = {"lock": self.lock, "write_empty": self.write_empty, "guard": guard}
+                counts = write_keys(array, block, region, **options).as_block(block.ndim)
             changes = taken()
         return counts if changes is None else ChangedCounts(counts, changes)
 
@@ -184,36 +176,6 @@ class WriteTask:
                 call()
 
         writes.begin(store, n_bytes)
-
-    def _write(self, array: StoredArray, block: Block, region: Region, guard: Guard) -> WriteCounts:
-        def write_one(overlap: Overlap) -> WriteCounts:
-            guard()
-            values = _values(block, overlap)
-            return write_key(array, overlap, values, self.lock, self.write_empty)
-
-        if (only := array.write_layout.grid.only_overlap(region)) is not None:
-            return write_one(only)
-        overlaps = list(array.write_layout.grid.overlaps(region))
-
-        def write(keys: slice) -> WriteCounts:
-            return WriteCounts.total(map(write_one, overlaps[keys]))
-
-        n_threads = puts_at_once(array, overlaps)
-        return WriteCounts.total(in_threads(write, cut_evenly(len(overlaps), 8 * n_threads), n_threads))
-
-    def _write_recorded(
-        self, journal: Journal, array: StoredArray, block: Block, region: Region, guard: Guard
-    ) -> WriteCounts:
-        """Write the block and record its counts; return those recorded where dask repeats a task that has ended."""
-        number = block_number(self.array, region)
-        recorded = journal.recall(0, number)
-        if recorded is None:
-            meter = Meter()
-            counts = self._write(metered(array, meter), block, region, guard)
-            written = {key: size for key, size in meter.writes.items() if size is not None}
-            journal.records.put(0, number, Record(counts._asdict(), written))
-            return counts
-        return WriteCounts(**{name: recorded[name] for name in WriteCounts._fields})
 
 
 class _FreePath:
@@ -283,18 +245,39 @@ def applied(counts: NDArray[np.int64] | ChangedCounts) -> NDArray[np.int64]:
     return counts
 
 
+def write_keys(
+    array: StoredArray,
+    block: Block,
+    region: Region,
+    *,
+    lock: LockFactory,
+    write_empty: bool = False,
+    guard: Guard | None = None,
+) -> WriteCounts:
+    """Write the store keys of a region, several at once where requests cost latency; `guard` is asked before each."""
+
+    def write_one(overlap: Overlap) -> WriteCounts:
+        if guard is not None:
+            guard()
+        return write_key(array, overlap, _values(block, overlap), lock, write_empty)
+
+    if (only := array.write_layout.grid.only_overlap(region)) is not None:
+        return write_one(only)
+    overlaps = list(array.write_layout.grid.overlaps(region))
+
+    def write(keys: slice) -> WriteCounts:
+        return WriteCounts.total(map(write_one, overlaps[keys]))
+
+    n_threads = puts_at_once(array, overlaps)
+    return WriteCounts.total(in_threads(write, cut_evenly(len(overlaps), 8 * n_threads), n_threads))
+
+
 def write_key(
     array: StoredArray, overlap: Overlap, values: NDArray[Any], lock: LockFactory, write_empty: bool
 ) -> WriteCounts:
     """Write the elements of one store key, and return its counts."""
     n_bytes = write_overlap(array, overlap, values, lock=lock, write_empty=write_empty)
     return WriteCounts(1, not overlap.whole, n_bytes == 0, n_bytes)
-
-
-def block_number(array: StoredArray, region: Region) -> int:
-    """Return the number of the first store key in `region`: it differs between any two blocks of a write."""
-    grid = array.write_layout.grid
-    return grid.number_of(grid.first_touched(region))
 
 
 def _values(block: Block, overlap: Overlap) -> Any:

@@ -91,7 +91,8 @@ class Job:
         choices: dict[str, Any] = {"worker": [*astuple(self.worker)], **self.tasks.choices}
         choices["arguments"] = _in_words(self.work)
         choices |= {"call": dict(self.call)} if self.call else {}
-        return Journal(self.target.store, self.target.path, self.name, self.fingerprint, choices=choices)
+        about = self.target.store, self.target.path, self.name, self.fingerprint
+        return Journal(*about, choices=choices, is_block_write=self.work.gives_way)
 
     def stages(self, target: Target) -> Sequence[Stage]:
         """Return the stages of a run; `NodeExists` where others have made a node while the job was interrupted."""
@@ -131,10 +132,13 @@ class Job:
         journal = self.journal()
         try:
             return self, journal, journal.resume()
-        except JobError:
+        except JobError as error:
             begun = self._begun(journal)
-            if begun is None:
+            if begun is None and (journal.other is None or not self.work.same_again):
                 raise
+            if begun is None:
+                hint = f"{error.hint}{self.work.same_again}"
+                raise JobError(job=error.job, reason=error.reason, hint=hint) from None
         LOG.info("%s: resumes a plan that was made for other workers", self.name)
         journal = begun.journal()
         return begun, journal, journal.resume()

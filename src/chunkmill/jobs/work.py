@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NotRequired, TypedDict
+from typing import Any, ClassVar, NotRequired, TypedDict
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.jobs.sources import Source
@@ -18,10 +18,65 @@ from chunkmill.runtime.stage import Stage
 from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.base import Store
 
-if TYPE_CHECKING:
-    from chunkmill.jobs.plan import JobCounts, PlannedStage
+__all__ = ["Described", "JobCounts", "PlannedStage", "Tasks", "Work"]
 
-__all__ = ["Described", "Tasks", "Work"]
+
+@dataclass(frozen=True, slots=True)
+class PlannedStage:
+    """Tasks, bytes and requests of one stage of a plan, or of a report.
+
+    Attributes
+    ----------
+    name
+        Name of the stage.
+    n_tasks, bytes_read, bytes_written, n_requests
+        As in `JobCounts`, of this stage alone.
+    seconds
+        Time from its first task to its last one; ``None`` in a plan.
+    """
+
+    name: str
+    n_tasks: int
+    bytes_read: int
+    bytes_written: int
+    n_requests: int
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobCounts:
+    """Columns that a plan estimates and a report has measured.
+
+    Attributes
+    ----------
+    n_tasks
+        Tasks that the scheduler sees.
+    bytes_read, bytes_written, bytes_temporary
+        Bytes that pass between workers and stores. Those of intermediate files (temporary) are written once and read
+        once, and are part of both others. A plan counts decoded bytes where the encoded sizes are not known before.
+    n_requests
+        Gets, sets and deletes.
+    peak_memory_bytes
+        Memory of one worker, all its threads together. In a plan: the buffers of its tasks. In a report: the largest
+        resident memory of any process that took part, with the interpreter's own and what was there before the job.
+    read_amplification
+        Elements of the source chunks that were read over the elements to convert: 1 when every chunk is read once.
+    n_keys
+        Store keys of the target that are written, or found to be absent.
+    actions
+        Store keys of the target (chunks, where those are repacked into shards or out of them) by what is done for
+        them: ``{"copy": 90, "recode": 10}``.
+    """
+
+    n_tasks: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    bytes_temporary: int = 0
+    n_requests: int = 0
+    peak_memory_bytes: int = 0
+    read_amplification: float = 1.0
+    n_keys: int = 0
+    actions: Mapping[str, int] = field(default_factory=dict)
 
 
 class Described(TypedDict):
@@ -86,6 +141,8 @@ class Work(ABC):
     ----------
     version
         Of what the numbers of its tasks mean.
+    gives_way
+        Whether a `to_store` of the array discards an unfinished job of this kind without being asked.
     operation, name
         ``"convert"``; for messages: ``"convert to file:///x"``.
     sources
@@ -95,10 +152,16 @@ class Work(ABC):
     """
 
     version: ClassVar[int] = 1
+    gives_way: ClassVar[bool] = False
     operation: str
     name: str
     sources: Sequence[Source]
     target: Target
+
+    @property
+    def same_again(self) -> str:
+        """Addition to the hint where the unfinished job at the target is another one: how to get the same."""
+        return ""
 
     @abstractmethod
     def fit(self, worker: Worker, choices: Mapping[str, Any] | None = None) -> Tasks:

@@ -24,9 +24,9 @@ from chunkmill.dask_arrays.hazards import check_apart
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import READ_ONLY
 from chunkmill.jobs.call import with_call
-from chunkmill.jobs.plan import JobCounts, Plan, PlannedStage, Report, plan_work
+from chunkmill.jobs.plan import Plan, Report, plan_work
 from chunkmill.jobs.sources import see_sources
-from chunkmill.jobs.work import Described, Work
+from chunkmill.jobs.work import Described, JobCounts, PlannedStage, Work
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.model.multiscales import kept_units
 from chunkmill.model.ome_zarr import OME_VERSIONS

@@ -95,16 +95,19 @@ class ComputedStore(MemoryStore):
         coords = tuple(map(int, parts))
         return coords if all(i < n for i, n in zip(coords, self.numblocks, strict=True)) else None
 
-    def _encoded(self, coords: ChunkCoords) -> bytes:
+    def block(self, coords: ChunkCoords) -> Any:
+        """Return a block, as Dask computes it."""
         found = _blocks_here.get((self.name, *coords))
         if found is None and self.values is None:
             reason = "the task was not given this block: an error of chunkmill, please report it"
             raise StoreError(url=self.url, key="/".join(map(str, ("c", *coords))), reason=reason)
         if found is None:  # Dask has no block of an array without axes
             found = ((self.values.blocks[coords] if coords else self.values).compute(), 0)  # type: ignore[union-attr]
-        block = found[0]
+        return found[0]
+
+    def _encoded(self, coords: ChunkCoords) -> bytes:
         shape = tuple(min(full, n - i * full) for full, n, i in zip(self.chunk_shape, self.shape, coords, strict=True))
-        block = block_as_dtype(checked_block(block, coords, shape), self.dtype, coords)
+        block = block_as_dtype(checked_block(self.block(coords), coords, shape), self.dtype, coords)
         pads = [(0, full - n) for full, n in zip(self.chunk_shape, shape, strict=True)]
         padded = np.pad(block, pads) if any(n for _, n in pads) else block
         return padded.astype(self.dtype.newbyteorder("<"), copy=False).tobytes()

@@ -30,8 +30,7 @@ from chunkmill.conversion.rechunking.plan import too_little
 from chunkmill.errors import AlignmentError
 from chunkmill.formats.peers import readers_text
 from chunkmill.hints import Hint
-from chunkmill.jobs.plan import JobCounts, PlannedStage
-from chunkmill.jobs.work import Described, Tasks, Work
+from chunkmill.jobs.work import Described, JobCounts, PlannedStage, Tasks, Work
 from chunkmill.model.grid import ChunkGrid, RegularAxis
 from chunkmill.nodes.target import Target
 from chunkmill.runtime.scheduler import check_n_tasks

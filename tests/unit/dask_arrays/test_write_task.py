@@ -14,16 +14,15 @@ from support.recording import FarStore
 import chunkmill as cm
 from chunkmill.array.local_locks import local_lock
 from chunkmill.array.pending_writes import MAX_PENDING, PendingWrites
-from chunkmill.dask_arrays.write_task import UnfinishedWrite, WriteCounts, WriteTask, block_number, finished
+from chunkmill.dask_arrays.write_task import UnfinishedWrite, WriteCounts, WriteTask, finished
 from chunkmill.errors import ChunkError, JobError, StoreError
-from chunkmill.journal.journal import Journal
 from chunkmill.stores.memory import MemoryStore
 
 
-def task_on(array, journal=None, start=(0, 0), **changed):
+def task_on(array, start=(0, 0), **changed):
     arguments = {"client_process": os.getpid(), "needs": b"", "name": "write-a-1", "stored": None} | changed
     blocks = array.stored.chunk_grid
-    return WriteTask(array.stored, start, blocks, local_lock, write_empty=False, journal=journal, **arguments)
+    return WriteTask(array.stored, start, blocks, local_lock, write_empty=False, **arguments)
 
 
 @pytest.fixture
@@ -58,18 +57,6 @@ def test_integers_that_would_wrap_are_refused(array):
     with pytest.raises(ValueError, match="40000 does not fit int16"):
         task_on(array)(np.full((4, 3), 40000), (slice(0, 4), slice(0, 3)))
     assert not np.any(array[...])
-
-
-def test_a_recorded_block_is_not_written_again(array):
-    journal = Journal(array.store, "a", "a job", "mark")
-    journal.begin()
-    task, region = task_on(array, journal), (slice(4, 8), slice(0, 3))
-    with journal.running():
-        first = task(np.ones((4, 3), "i2"), region)
-        again = task(np.full((4, 3), 2, "i2"), region)
-    assert (first == again).all()
-    assert (array[4:, :3] == 1).all()
-    assert block_number(array.stored, region) == 2
 
 
 def test_another_process_is_checked_once_per_block(array, monkeypatch):

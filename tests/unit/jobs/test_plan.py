@@ -5,7 +5,7 @@ import pytest
 import chunkmill as cm
 from chunkmill.display.nodes import grid_svg
 from chunkmill.jobs.job import JobResult
-from chunkmill.jobs.plan import JobCounts, PlannedStage
+from chunkmill.jobs.work import JobCounts, PlannedStage
 from chunkmill.runtime.stage_runner import StageResult
 from chunkmill.stores.memory import MemoryStore
 

@@ -9,7 +9,8 @@ from support.small_jobs import make_job
 
 from chunkmill.jobs import plan as plan_module
 from chunkmill.jobs.job import JobResult
-from chunkmill.jobs.plan import JobCounts, Plan, PlannedStage
+from chunkmill.jobs.plan import Plan
+from chunkmill.jobs.work import JobCounts, PlannedStage
 from chunkmill.runtime.stage_runner import StageResult
 from chunkmill.stores.memory import MemoryStore
 

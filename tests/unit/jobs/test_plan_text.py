@@ -4,15 +4,8 @@ import pytest
 
 import chunkmill as cm
 from chunkmill.jobs import plan as plan_text
-from chunkmill.jobs.plan import (
-    JobCounts,
-    PlannedStage,
-    array_rows,
-    cost_rows,
-    duration_row,
-    remember_rate,
-    stage_rows,
-)
+from chunkmill.jobs.plan import array_rows, cost_rows, duration_row, remember_rate, stage_rows
+from chunkmill.jobs.work import JobCounts, PlannedStage
 from chunkmill.stores.memory import MemoryStore
 
 COUNTS = {

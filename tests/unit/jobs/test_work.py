@@ -1,0 +1,71 @@
+"""Work that is fitted to workers: the plan that is stored is the one that runs (P7)."""
+
+from dataclasses import dataclass, replace
+
+import dask
+import pytest
+from support.recording import FailingStore
+from support.small_jobs import SmallTasks, SmallWork, make_job, put
+
+from chunkmill.errors import JobError, StoreError
+from chunkmill.jobs.job import Job, run_job
+from chunkmill.runtime.stage import Stage
+from chunkmill.runtime.worker_memory import Worker
+from chunkmill.stores.memory import MemoryStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted(SmallWork):
+    """A task for each thread of a worker, which holds a part of its memory."""
+
+    def fit(self, worker, choices=None):
+        n = worker.n_threads if choices is None else choices["n"]
+        stages = [Stage("put", put, self.target.store, range(n))]
+        return SmallTasks(numbered=n, task_bytes=worker.max_mem // n, choices={"n": n}, given=stages)
+
+
+def fitted(store, worker):
+    known = make_job(store).work
+    work = Fitted(operation="put", name="put it", sources=(), target=known.target, mark="plan", tasks=known.tasks)
+    return Job.fitted(work, worker)
+
+
+@pytest.fixture
+def store():
+    """A store with an unfinished job of eight tasks, each of which holds 100 bytes."""
+    store = MemoryStore()
+    with dask.config.set(scheduler="sync"), pytest.raises(StoreError):
+        run_job(fitted(FailingStore(store, every=4, methods=["set"], times=1), Worker(800, 8, 1)))
+    return store
+
+
+@pytest.mark.parametrize(
+    ("worker", "most"), [(Worker(300, 4, 1), 3), (Worker(5000, 2, 7), None), (Worker(60, 1, 1), None)]
+)
+def test_a_job_resumes_as_it_was_fitted_when_it_began(store, worker, most):
+    job = fitted(store, worker)
+    begun = job.unfinished()
+    assert (begun.tasks.numbered, begun.worker, begun.at_once) == (8, Worker(800, 8, 1), most)
+    result = run_job(job)
+    assert result.n_tasks == 8
+    assert result.n_resumed > 0
+
+
+@pytest.mark.parametrize("worker", [Worker(40, 1, 1), Worker(99, 1, 1, is_asked=True)])
+def test_workers_that_hold_no_task_are_told_how_much_one_needs(store, worker):
+    with pytest.raises(
+        JobError, match=r"holds 100 bytes, planned with max_mem 800, and max_mem is \d+ now.*max_mem=100"
+    ):
+        run_job(fitted(store, worker))
+
+
+@pytest.mark.parametrize("choices", [{}, {"n": 8}, {"worker": "ab", "n": 8}, {"worker": [1, 2], "n": 0}])
+def test_a_plan_whose_choices_are_damaged_is_another_one(store, choices):
+    job = fitted(store, Worker(5000, 2, 1))
+    journal = job.journal()
+    journal.has_this_plan()
+    plan = replace(journal.other, choices=choices)
+    store.set(journal.plan_key, plan.packed())
+    assert job.unfinished() is False
+    with pytest.raises(JobError, match="another plan"):
+        run_job(job)
