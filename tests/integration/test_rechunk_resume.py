@@ -72,7 +72,7 @@ def test_a_temporary_file_that_was_lost_is_not_taken_for_absent_chunks(tmp_path,
     class Losing(RecordingStore):
         def set_if(self, key, value, version):
             if "/c/" in f"/{key}":
-                (lost, *_) = (k for k in store.list_prefix("") if "/intermediate/" in k and not k.endswith(".parts"))
+                (lost, *_) = (k for k in store.list_prefix("") if "/intermediate/" in k and not k.endswith(".absent"))
                 store.delete(lost)
             return super().set_if(key, value, version)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import ChosenAction, n_groups
 from chunkmill.conversion.estimate import TaskMemory
-from chunkmill.conversion.rechunking.plan import Parts, RechunkPlan
+from chunkmill.conversion.rechunking.plan import RechunkPlan
 from chunkmill.jobs.sources import SeenSource
 from chunkmill.jobs.work import JobCounts, PlannedStage
 
@@ -35,10 +35,6 @@ class ArrayPlan:
         Memory of one task, where the chunks stay.
     share
         Fraction of one task's budget that a group of its store keys uses: small arrays share tasks.
-    parts
-        Parts in which the tasks of `rechunk` are done, by workers that do not hold a whole one.
-    keys_at_once
-        Likewise, store keys that a task moves at a time, where the chunks stay; ``None``: all of them.
     """
 
     source: StoredArray
@@ -48,8 +44,6 @@ class ArrayPlan:
     rechunk: RechunkPlan | None = None
     memory: TaskMemory = field(default_factory=lambda: TaskMemory(0))
     share: float = 1.0
-    parts: Parts | None = None
-    keys_at_once: int | None = None
 
     @property
     def n_groups(self) -> int:

@@ -58,8 +58,6 @@ class ArrayTransfer:
         Fraction of one task's budget that the store keys of one group use.
     seen
         The source's documents when the job was planned: looked at again where chunks are absent.
-    keys_at_once
-        Store keys that a task moves at a time; ``None``: all of them.
     present
         Numbers of the source's chunks (of store keys, when they are copied) that there are among those of a task, where
         they were listed.
@@ -78,7 +76,6 @@ class ArrayTransfer:
     memory: TaskMemory = field(default_factory=lambda: TaskMemory(0))
     share: float = 1.0
     seen: SeenSource | None = None
-    keys_at_once: int | None = None
     present: Numbers | None = None
     background: BackgroundCalls = field(default_factory=lambda: BackgroundCalls(0))
     scratch: dict[tuple[int, ...], NDArray[Any]] = field(default_factory=dict)
@@ -98,9 +95,7 @@ def transfer_group(transfers: Sequence[ArrayTransfer], spec: tuple[Any, ...]) ->
         planned = replace(planned, present=chunks_there(source, layout, *present))
     ranges = group_ranges(target.write_layout.grid, planned.action.group, number)
     keys, actions = _owned(planned, ranges)
-    own, n_keys = replace(planned, source=source, target=target), planned.keys_at_once or max(len(keys), 1)
-    parts = (keys[i : i + n_keys] for i in range(0, len(keys), n_keys))
-    absent = [coords for part in parts for coords in transfer_keys(own, part, actions)]
+    absent = transfer_keys(replace(planned, source=source, target=target), keys, actions)
     if absent and planned.seen is not None:
         check_still_there(planned.source, planned.seen)
         check_absent(planned.source, layout, absent)

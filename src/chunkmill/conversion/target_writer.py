@@ -123,9 +123,7 @@ def stages_of(tasks: ConversionTasks, run: str, *, fresh: bool, listed: Listed =
     stages = []
     is_rechunked = any(plan.rechunk is not None for plan in plans)
     if not is_rechunked or any(plan.rechunk is None for plan in plans):
-        transfers = tuple(
-            ArrayTransfer(p.source, p.target, p.action, fresh, p.memory, p.share, p.seen, p.keys_at_once) for p in plans
-        )
+        transfers = tuple(ArrayTransfer(p.source, p.target, p.action, fresh, p.memory, p.share, p.seen) for p in plans)
         specs = TaskSpecs.counted([plan.n_groups for plan in plans])
         grids = {i: group_grid(plans[i]) for i in listed if plans[i].rechunk is None}
         touched = touched_blocks(plans, listed, grids)
@@ -174,5 +172,4 @@ def _rechunk(tasks: ConversionTasks, run: str, number: int, plan: ArrayPlan, *, 
         plan.action.materialize,
         fresh,
         plan.seen,
-        parts=plan.parts,
     )

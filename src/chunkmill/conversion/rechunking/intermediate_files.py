@@ -1,12 +1,10 @@
 """Intermediate files: filled from whole source chunks, and read section by section.
 
-A worker that does not hold a whole file writes it in parts, each a file of its own region, and a list of them.
 Values are copied into arrays of equal tiles, each contiguous in memory, with one copy for all whole tiles.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice, product
@@ -41,7 +39,7 @@ from chunkmill.runtime.stage import TaskResult
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.wrapper import Meter, MeteredStore, guarded
 
-__all__ = ["MAX_TILED_AXES", "intermediate_values", "put_in_tiles", "regions", "write_inputs"]
+__all__ = ["MAX_TILED_AXES", "intermediate_values", "put_in_tiles", "write_inputs"]
 __all__ += ["write_intermediate_file"]
 
 MAX_TILED_AXES = MOST_AXES // 2
@@ -102,18 +100,12 @@ def write_intermediate_file(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, .
     fill = _fill_raw if rechunk.codecs is None else _fill_coded
     file_meter = Meter()
     store = MeteredStore(guarded(rechunk.intermediate), file_meter)
-    parts = [region] if rechunk.parts is None or rechunk.parts.files is None else regions(rechunk.parts.files, region)
-    written: list[Region] = []
-    for part in parts:
-        value = fill(rechunk, source, part, reads)
-        if value is not None:
-            store.set(key if part == region else f"{key}{_PART}{len(written)}", value)
-            written.append(part)
-        del value  # before the next one is filled
-    if written != [region]:
-        store.delete(key)  # of an earlier attempt, which met values, or wrote it whole
-        listed = [[(cut.start, cut.stop) for cut in part] for part in written]
-        store.set(f"{key}{_PARTS}", json.dumps(listed).encode() if written else b"")
+    value = fill(rechunk, source, region, reads)
+    if value is not None:
+        store.set(key, value)
+    else:
+        store.delete(key)  # of an earlier attempt, which met values
+        store.set(f"{key}{_ABSENT}", b"")
     counts = meter.counts()
     counts["n_requests"] += file_meter.n_requests
     counts["bytes_written"] += file_meter.bytes_written
@@ -121,19 +113,7 @@ def write_intermediate_file(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, .
     return TaskResult(counts, file_meter.writes, reads=meter.digest())
 
 
-_PARTS = ".parts"  # list of the parts of a file that hold values: none where all of it is absent
-_PART = ".part-"
-
-
-def regions(blocks: ChunkGrid, region: Region) -> list[Region]:
-    """Return what a region shares with each block of a grid that it overlaps.
-
-    Examples
-    --------
-    >>> regions(ChunkGrid.regular((9,), (4,)), (slice(2, 8),))
-    [(slice(2, 4, None),), (slice(4, 8, None),)]
-    """
-    return [shifted(overlap.in_region, region) for overlap in blocks.overlaps(region)]
+_ABSENT = ".absent"  # in place of a file that would hold no values
 
 
 def _key(rechunk: ArrayRechunk, file: ChunkCoords) -> str:
@@ -242,82 +222,38 @@ def _copy_into(
 # Reading
 
 
-def intermediate_values(
-    rechunk: ArrayRechunk, meter: Meter, block: ChunkCoords, part: Region | None = None
-) -> Iterator[RegionValues]:
-    """Yield the values of one block, or of a part of it, from its sections of all files.
+def intermediate_values(rechunk: ArrayRechunk, meter: Meter, block: ChunkCoords) -> Iterator[RegionValues]:
+    """Yield the values of one block from its sections of all files.
 
-    Whole sections; where some source chunks of a file are absent, chunk by chunk. A region may come twice, first as
-    absent.
+    Whole sections; where some source chunks of a file are absent, chunk by chunk.
+
+    Raises
+    ------
+    StoreError
+        A file was written and is gone.
     """
-    whole = rechunk.plan.writes.region(block)
-    for at, values in _sections_of(rechunk, meter, block, whole, whole if part is None else part):
-        if part is None or part == whole:
-            yield at, values
-        elif not _is_empty(common := _shared(at, part)):
-            yield common, None if values is None else values[within(unshifted(common, at))]
-        del values
-
-
-def _shared(a: Region, b: Region) -> Region:
-    """Return the region that two regions share, which may be empty."""
-    return tuple(slice(max(x.start, y.start), min(x.stop, y.stop)) for x, y in zip(a, b, strict=True))
-
-
-def _is_empty(region: Region) -> bool:
-    return any(cut.start >= cut.stop for cut in region)
-
-
-def _sections_of(
-    rechunk: ArrayRechunk, meter: Meter, block: ChunkCoords, region: Region, part: Region
-) -> Iterator[RegionValues]:
-    """Yield the sections of a block, which has that region, of all files that a part of it overlaps."""
+    region = rechunk.plan.writes.region(block)
     plan, store = rechunk.plan, MeteredStore(meter.read_from(rechunk.intermediate), meter)
-    overlaps = plan.files.overlaps(part)
+    overlaps = plan.files.overlaps(region)
     largest = plan.itemsize * prod(map(min, plan.writes.chunk_shape, plan.files.chunk_shape)) + plan.trailer_bytes
     written = _written_files(rechunk)
     while batch := list(islice(overlaps, n_ahead(rechunk, largest))):
         if written is not None:
-            yield from ((shifted(o.in_region, part), None) for o in batch if o.coords not in written)
+            yield from ((shifted(o.in_region, region), None) for o in batch if o.coords not in written)
             batch = [overlap for overlap in batch if overlap.coords in written]
         spans = _section_spans(rechunk, store, [overlap.coords for overlap in batch], block)
         results = fetched(store, spans)
         for overlap in batch:
             file = plan.files.region(overlap.coords)
-            at = _shared(file, region)
+            at = shifted(overlap.in_region, region)
             data = next(results)
+            if data is None and store.get(f"{(key := _key(rechunk, overlap.coords))}{_ABSENT}") is None:
+                raise _gone(store, key)
             if data is None:
-                yield from _values_of_parts(rechunk, store, overlap.coords, at, block)
-                continue
-            yield from _section_values(rechunk, file, at, data)
+                yield at, None
+            else:
+                yield from _section_values(rechunk, file, at, data)
             del data
-
-
-def _values_of_parts(
-    rechunk: ArrayRechunk, store: MeteredStore, file: ChunkCoords, at: Region, block: ChunkCoords
-) -> Iterator[RegionValues]:
-    """Yield a section of a file that was written in parts, or not at all where all of it is absent.
-
-    Raises
-    ------
-    StoreError
-        It was written and is gone.
-    """
-    key = _key(rechunk, file)
-    listed = store.get(f"{key}{_PARTS}")
-    if listed is None:
-        raise _gone(store, key)
-    yield at, None  # parts without values are not listed
-    store = MeteredStore(rechunk.intermediate, store.meter)  # the version of the list stands for those of all parts
-    for number, cuts in enumerate(json.loads(listed or "[]")):
-        part = tuple(slice(*cut) for cut in cuts)
-        if _is_empty(common := _shared(part, at)):
-            continue
-        own = f"{key}{_PART}{number}"
-        (data,) = fetched(store, _spans_in(rechunk, store, [(own, part)], block))
-        if data is None:
-            raise _gone(store, own)
-        yield from _section_values(rechunk, part, common, data)
 
 
 def _section_values(rechunk: ArrayRechunk, file: Region, at: Region, data: bytes) -> Iterator[RegionValues]:
@@ -339,7 +275,7 @@ def write_inputs(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, ...]) -> Ite
     written = _written_files(rechunk)
     files = (overlap.coords for overlap in plan.files.overlaps(plan.writes.region(block)))
     keys = [_key(rechunk, file) for file in files if written is None or file in written]
-    yield StoreKeys(rechunk.intermediate, rechunk.prefix, [f"{key}{end}" for key in keys for end in ("", _PARTS)])
+    yield StoreKeys(rechunk.intermediate, rechunk.prefix, [f"{key}{end}" for key in keys for end in ("", _ABSENT)])
 
 
 def _written_files(rechunk: ArrayRechunk) -> set[ChunkCoords] | None:
@@ -354,15 +290,8 @@ def _section_spans(
     rechunk: ArrayRechunk, store: Store, files: Sequence[ChunkCoords], block: ChunkCoords
 ) -> list[ByteSpan | None]:
     """Return the spans of a block's sections in files: computed, or read from the files' indexes."""
-    return _spans_in(rechunk, store, [(_key(rechunk, file), rechunk.plan.files.region(file)) for file in files], block)
-
-
-def _spans_in(
-    rechunk: ArrayRechunk, store: Store, files: Sequence[tuple[str, Region]], block: ChunkCoords
-) -> list[ByteSpan | None]:
-    """Return the spans of a block's sections in files of which key and region are given."""
-    keys = [key for key, _ in files]
-    places = [rechunk.plan.section_span(region, block) for _, region in files]
+    keys = [_key(rechunk, file) for file in files]
+    places = [rechunk.plan.section_span(rechunk.plan.files.region(file), block) for file in files]
     if rechunk.codecs is None:
         return [ByteSpan(key, ByteRange(*place[1:])) for key, place in zip(keys, places, strict=True)]
     indexes = [ByteSpan(key, ByteRange(8 * number, 16)) for key, (number, *_) in zip(keys, places, strict=True)]

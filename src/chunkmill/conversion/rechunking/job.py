@@ -30,11 +30,9 @@ from chunkmill.conversion.rechunking.intermediate_files import write_inputs, wri
 from chunkmill.conversion.rechunking.plan import (
     IntermediateFormat,
     Limits,
-    Parts,
     RechunkPlan,
     Strategy,
     choose_rechunk_strategy,
-    fit_parts,
 )
 from chunkmill.conversion.rechunking.planner_input import (
     intermediate_codecs,
@@ -59,7 +57,7 @@ from chunkmill.runtime.stage import MAX_TASK_BYTES, MAX_TASK_KEYS, Stage, TaskSp
 from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.base import Store
 
-__all__ = ["Settings", "estimate_rechunk", "explain_strategy", "plan_array_parts", "plan_array_rechunk"]
+__all__ = ["Settings", "estimate_rechunk", "explain_strategy", "plan_array_rechunk"]
 __all__ += ["rechunk_stages"]
 
 
@@ -118,21 +116,6 @@ def plan_array_rechunk(source: StoredArray, target: StoredArray, settings: Setti
         return plan
     decoded = plan.estimate.n_chunk_reads * chunk_bytes(source, source.read_layout)  # whole, for a region of them
     return replace(plan, estimate=replace(plan.estimate, decoded_bytes=decoded))
-
-
-def plan_array_parts(source: StoredArray, target: StoredArray, plan: RechunkPlan, settings: Settings) -> Parts:
-    """Choose the parts in which workers do the tasks of a plan that was made for workers of more memory.
-
-    Raises
-    ------
-    JobError
-        Memory does not suffice; names the array, and the memory that would.
-    """
-    worker, (_, files) = settings.worker, _intermediate(source, target, settings)
-    sides = (read_side(source, worker), *sliced_sides(source, worker))
-    read = next(side for side in sides if side.sliced == plan.source.sliced)
-    write = write_side(target, worker)
-    return _within_memory(source, target, settings, lambda limits: fit_parts(plan, read, write, limits, files))
 
 
 def _intermediate(source: StoredArray, target: StoredArray, settings: Settings) -> tuple[Store, IntermediateFormat]:

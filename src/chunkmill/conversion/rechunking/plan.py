@@ -45,7 +45,6 @@ from chunkmill.conversion.rechunking.strategies import (
     Limits,
     Side,
     Spill,
-    SpillParts,
     Strategy,
     UnitCosts,
     best_blocks,
@@ -59,13 +58,11 @@ __all__ = [
     "Estimate",
     "IntermediateFormat",
     "Limits",
-    "Parts",
     "RechunkPlan",
     "Side",
     "Strategy",
     "UnitCosts",
     "choose_rechunk_strategy",
-    "fit_parts",
     "too_little",
 ]
 
@@ -143,66 +140,6 @@ class RechunkPlan:
 
 def _bounds(cut: slice) -> tuple[int, int]:
     return cut.start, cut.stop - cut.start
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Parts of the blocks of a plan, for workers that do not hold a whole one: a task does its parts one by one.
-
-    Tasks, their numbers and sections stay those of the plan, so that what is on record stays done.
-
-    Attributes
-    ----------
-    writes
-        What a block of the plan shares with one of these blocks, whole target chunks, is one part.
-    files
-        Likewise of intermediate files, whole source chunks; ``None`` where the strategy is direct.
-    peak_bytes
-        Memory of one thread.
-    """
-
-    writes: ChunkGrid
-    files: ChunkGrid | None
-    peak_bytes: int
-
-
-def fit_parts(
-    plan: RechunkPlan, source: Side, target: Side, limits: Limits, intermediate: IntermediateFormat | None = None
-) -> Parts:
-    """Return the parts in which workers of these limits do the tasks of a plan that was made for others.
-
-    Parameters
-    ----------
-    source, target, intermediate
-        As of `choose_rechunk_strategy`, for these workers; the source whole or in slices, as the plan reads it.
-
-    Raises
-    ------
-    JobError
-        Not even the smallest parts fit; says how much memory would do.
-
-    Examples
-    --------
-    >>> grid = ChunkGrid.regular((64, 64), (8, 8))
-    >>> side = Side(grid, grid, 512)
-    >>> plan = choose_rechunk_strategy(side, side, 8, Limits(1 << 15))
-    >>> plan.writes.chunk_shape, fit_parts(plan, side, side, Limits(2048)).writes.chunk_shape
-    ((32, 64), (8, 24))
-    """
-    budget = limits.max_mem // limits.n_threads - limits.overhead_bytes
-    candidate: Direct | SpillParts = Direct(source, target, plan.itemsize, limits, UnitCosts())
-    if plan.reads is not None:
-        whole = plan.reads, plan.writes, plan.trailer_bytes
-        files = intermediate or plan.intermediate
-        candidate = SpillParts(source, target, plan.itemsize, limits, UnitCosts(), whole=whole, intermediate=files)
-    state = best_blocks(candidate, budget)
-    if state is None:
-        raise _too_small([candidate], limits)
-    peak = candidate.peak_bytes(state) + limits.overhead_bytes
-    if isinstance(candidate, Direct):
-        return Parts(candidate.grid(state), None, peak)
-    reads, writes = candidate.grids(state)
-    return Parts(writes, reads, peak)
 
 
 @lru_cache(maxsize=256)  # of 10^5 arrays in a group, few differ in shape and chunks

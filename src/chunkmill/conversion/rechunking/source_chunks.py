@@ -23,7 +23,7 @@ from chunkmill.codecs.axes import Transpose
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.bytes import BytesCodec
 from chunkmill.codecs.pipeline import CodecPipeline
-from chunkmill.conversion.rechunking.plan import Parts, RechunkPlan
+from chunkmill.conversion.rechunking.plan import RechunkPlan
 from chunkmill.conversion.rechunking.strategies import LEAST_SLICE
 from chunkmill.jobs.sources import SeenSource, check_absent, check_still_there
 from chunkmill.journal.inputs import StoreKeys
@@ -238,8 +238,6 @@ class ArrayRechunk:
         Numbers of the source's store keys that one task reads, where they were listed: the others are absent.
     by_key
         Whether each store key of the target that those touch is read from the source by itself, whatever `plan` says.
-    parts
-        Parts of the blocks of `plan` that are done one by one; ``None``: whole blocks.
     """
 
     source: StoredArray
@@ -254,7 +252,6 @@ class ArrayRechunk:
     seen: SeenSource | None = None
     present: Numbers | None = None
     by_key: bool = False
-    parts: Parts | None = None
 
     @staticmethod
     def of_task(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, ...]) -> tuple[ArrayRechunk, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import log, prod
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from chunkmill.conversion.coarsen import Axis, MeasuredAxis, Meeting, coarsen, meet, most_met, multiples
 from chunkmill.model.grid import ChunkGrid
@@ -23,7 +23,6 @@ __all__ = [
     "Limits",
     "Side",
     "Spill",
-    "SpillParts",
     "State",
     "Strategy",
     "UnitCosts",
@@ -300,18 +299,11 @@ class Spill:
 
     def peak_bytes(self, state: State) -> int:
         """Return the memory of one thread, in whichever stage it needs more."""
-        cuts = self._cuts(state)
-        return self._held(cuts, cuts, self.trailer_bytes(state))
-
-    def _held(self, cuts: Sequence[MeasuredAxis], whole: Sequence[MeasuredAxis], trailer_bytes: int) -> int:
-        """Return the memory of a thread with blocks of `cuts`, and sections of the blocks `whole`."""
-        reads, writes, whole_reads, whole_writes = (
-            [cut.longest for cut in each] for both in (cuts, whole) for each in (both[: self.ndim], both[self.ndim :])
-        )
-        trailer = trailer_bytes + (0 if self.is_raw else 8)
-        n_sections = prod(most_met(cut, length) for cut, length in zip(whole[self.ndim :], reads, strict=True))
+        cuts, trailer = self._cuts(state), self.trailer_bytes(state) + (0 if self.is_raw else 8)
+        reads, writes = ([cut.longest for cut in each] for each in (cuts[: self.ndim], cuts[self.ndim :]))
+        n_sections = prod(most_met(cut, length) for cut, length in zip(cuts[self.ndim :], reads, strict=True))
         file = self.itemsize * prod(reads) + trailer * n_sections
-        section = self.itemsize * prod(map(min, whole_reads, whole_writes)) + trailer
+        section = self.itemsize * prod(map(min, reads, writes)) + trailer
         if not self.is_raw:  # encoded next to decoded values, in a buffer that grows; both of a section
             file, section = file * 9 // 4, section * 2
         first = file + max(self.source.working_bytes + self.source.ahead_bytes, file * self.intermediate.n_copies)
@@ -352,22 +344,6 @@ class Spill:
             through_block=through_block,
             seconds=_stage_seconds(reads, limits, costs, work_1) + _stage_seconds(writes, limits, costs, work_2),
         )
-
-
-class SpillParts(Spill):
-    """Parts of the blocks of a spill that has begun: of `whole` blocks of stage 1 and 2, which cut the sections.
-
-    A file that is written in parts has sections of each; a part of a block reads whole sections of files.
-    """
-
-    def __init__(self, *args: Any, whole: tuple[ChunkGrid, ChunkGrid, int], **options: Any) -> None:
-        super().__init__(*args, **options)
-        *grids, self._trailer_bytes = whole
-        self._whole = [MeasuredAxis.of(axis) for grid in grids for axis in grid.axes]
-
-    def peak_bytes(self, state: State) -> int:
-        """Return the memory of one thread, in whichever stage it needs more."""
-        return self._held(self._cuts(state), self._whole, self._trailer_bytes)
 
 
 class _Meetings:

@@ -21,7 +21,6 @@ from chunkmill.conversion.rechunking.intermediate_files import (
     MAX_TILED_AXES,
     intermediate_values,
     put_in_tiles,
-    regions,
 )
 from chunkmill.conversion.rechunking.planner_input import writes_at_once
 from chunkmill.conversion.rechunking.source_chunks import (
@@ -167,14 +166,12 @@ def write_target_block(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, ...]) 
     region = rechunk.plan.writes.region(block)
     n_keys, n_written = count_in(target.write_layout.grid, region), 0
     parts = _touched_keys(rechunk, region) if rechunk.by_key else [region]
-    if rechunk.parts is not None and not rechunk.by_key:
-        parts = regions(rechunk.parts.writes, region)
     for part in parts:
         if rechunk.by_key or rechunk.plan.reads is None:
             source = metered_source(rechunk.source, meter)
             found = source_values(rechunk, source, part, read)
         else:
-            found = intermediate_values(rechunk, meter, block, part)
+            found = intermediate_values(rechunk, meter, block)
         n_written += _write(rechunk, target, part, found)
         del found
     n_empty = n_keys - n_written

@@ -57,7 +57,7 @@ def test_files_are_named_after_run_and_array():
 def test_a_file_of_absent_chunks_is_a_marker():
     absent = [(i, 0) for i in range(12)]
     _, write, results, _, temp = spilled("raw", shape=(12, 12), chunks=(1, 12), absent=absent)
-    assert all(key.endswith(".parts") for key in temp.list_prefix(""))
+    assert all(key.endswith(".absent") for key in temp.list_prefix(""))
     assert sum(result.counts["bytes_temporary"] for result in results) == 0
     rechunk = write.common[0]
     blocks = rechunk.plan.writes.all_coords()
