@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.codecs.base import ChunkSpec, Configured
+from chunkmill.codecs.bytes import check_members
 from chunkmill.model.metadata import JSON
 
 __all__ = ["Reshape", "Squeeze", "Transpose"]
@@ -128,8 +129,7 @@ class Squeeze(Configured):
     @classmethod
     def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Squeeze:  # noqa: ARG003
         """Build the codec; it has nothing to configure."""
-        if configuration:
-            raise ValueError(f"unknown members {sorted(configuration)}")
+        check_members(configuration, set())
         return cls()
 
     def spec_after(self, spec: ChunkSpec) -> ChunkSpec:

@@ -20,7 +20,7 @@ from chunkmill.codecs.elements import copy_rows, in_c_order
 from chunkmill.model.dtypes import cleared, is_small, n_bits
 from chunkmill.model.metadata import JSON
 
-__all__ = ["BytesCodec", "as_native", "buffer_size", "byte_view", "check_claim", "integer", "is_own"]
+__all__ = ["BytesCodec", "as_native", "buffer_size", "byte_view", "check_claim", "check_members", "integer", "is_own"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,7 @@ class BytesCodec(Configured, DecodesInto):
     @classmethod
     def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> BytesCodec:
         """Build the codec from ``{"endian": "little" | "big"}``."""
-        if unknown := set(configuration) - {"endian", "dtype"}:
-            raise ValueError(f"unknown members {sorted(unknown)}")
+        check_members(configuration, {"endian", "dtype"})
         descr = configuration.get("dtype")
         if descr is not None:
             descr = _as_descr(descr)
@@ -156,6 +155,12 @@ def byte_view(data: Any) -> memoryview:
     if view.format == "B" and view.ndim == 1:
         return view
     return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def check_members(configuration: Mapping[str, JSON], known: set[str]) -> None:
+    """Raise `ValueError` where a configuration has other members than those that are known."""
+    if unknown := set(configuration) - known:
+        raise ValueError(f"unknown members {sorted(unknown)}")
 
 
 def integer(configuration: Mapping[str, JSON], key: str, default: int, low: int, high: int) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.codecs.base import ChunkSpec, Configured
-from chunkmill.codecs.bytes import integer
+from chunkmill.codecs.bytes import check_members, integer
 from chunkmill.model.dtypes import (
     DType,
     FloatRange,
@@ -24,7 +24,6 @@ from chunkmill.model.dtypes import (
     float_range,
     integer_range,
     is_small,
-    mantissa_bits,
     n_bits,
 )
 from chunkmill.model.dtypes import parse_v3 as parse_dtype
@@ -75,9 +74,9 @@ def _words(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], int | None]:
     part = complex_part(dtype) or dtype
     if part.kind in "iumM":
         return np.dtype(f"u{part.itemsize}"), None
-    if (mantissa := mantissa_bits(part)) is None or part.itemsize == 1:
+    if (known := float_range(part)) is None or part.itemsize == 1:
         raise ValueError(f"bitround needs numbers, not {dtype}")
-    return np.dtype(f"u{part.itemsize}"), mantissa
+    return np.dtype(f"u{part.itemsize}"), known.precision - 1
 
 
 def _round_floats(bits: NDArray[Any], n_dropped: int, mantissa: int) -> NDArray[Any]:
@@ -127,8 +126,7 @@ class ScaleOffset(Configured):
     @classmethod
     def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> ScaleOffset:  # noqa: ARG003
         """Build the codec from ``{"offset": 5, "scale": 0.1}``."""
-        if unknown := set(configuration) - {"offset", "scale"}:
-            raise ValueError(f"unknown members {sorted(unknown)}")
+        check_members(configuration, {"offset", "scale"})
         return cls(configuration.get("offset", 0), configuration.get("scale", 1))
 
     def spec_after(self, spec: ChunkSpec) -> ChunkSpec:
@@ -418,8 +416,7 @@ class CastValue:
     @classmethod
     def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> CastValue:  # noqa: ARG003
         """Build the codec from ``{"data_type": "uint8", "rounding": "nearest-even", …}``."""
-        if unknown := set(configuration) - {"data_type", "rounding", "out_of_range", "scalar_map"}:
-            raise ValueError(f"unknown members {sorted(unknown)}")
+        check_members(configuration, {"data_type", "rounding", "out_of_range", "scalar_map"})
         dtype = parse_dtype(configuration.get("data_type"), key="codecs", field="cast_value.data_type")
         rounding = configuration.get("rounding", "nearest-even")
         beyond = configuration.get("out_of_range")

@@ -13,7 +13,7 @@ import google_crc32c
 import numpy as np
 
 from chunkmill.codecs.base import Buffer, ChunkSpec, Configured
-from chunkmill.codecs.bytes import byte_view
+from chunkmill.codecs.bytes import byte_view, check_members
 from chunkmill.model.metadata import JSON
 
 __all__ = ["Crc32c"]
@@ -30,8 +30,7 @@ class Crc32c(Configured):
     @classmethod
     def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Crc32c:  # noqa: ARG003
         """Build the codec; it has nothing to configure."""
-        if configuration:
-            raise ValueError(f"unknown members {sorted(configuration)}")
+        check_members(configuration, set())
         return cls()
 
     def encoded_size(self, n_bytes: int) -> int:

@@ -133,10 +133,7 @@ class N5Block(Configured, DecodesInto):
         shape, offset = parse_header(view, spec.shape)
         if shape == spec.shape:
             return self.payload.decode(view[offset:], spec, out)
-        block = self.payload.decode(view[offset:], ChunkSpec(shape, spec.dtype, spec.fill_value))
-        chunk = fill_array(spec)
-        chunk[tuple(map(slice, shape))] = block
-        return chunk
+        return _fitted(self.payload, view[offset:], shape, spec)
 
 
 _MAX_CODECS = 3  # a transpose, bytes and one compressor
@@ -194,11 +191,16 @@ class N5Default(Configured):
             raise ValueError(f"a block of shape {shape} for a chunk of {spec.shape}")
         if shape == spec.shape:
             return self.payload.decode(view[offset:], spec)
-        block = self.payload.decode(view[offset:], ChunkSpec(shape, spec.dtype, spec.fill_value))
-        chunk = fill_array(spec)
-        common = tuple(slice(min(one, other)) for one, other in zip(shape, spec.shape, strict=True))
-        chunk[common] = block[common]
-        return chunk
+        return _fitted(self.payload, view[offset:], shape, spec)
+
+
+def _fitted(payload: CodecPipeline, data: Buffer, shape: tuple[int, ...], spec: ChunkSpec) -> NDArray[Any]:
+    """Decode a block of another shape to a chunk: fill values where it ends before, cropped where after."""
+    block = payload.decode(data, ChunkSpec(shape, spec.dtype, spec.fill_value))
+    chunk = fill_array(spec)
+    common = tuple(slice(min(one, other)) for one, other in zip(shape, spec.shape, strict=True))
+    chunk[common] = block[common]
+    return chunk
 
 
 # lz4-java's LZ4BlockOutputStream takes no others

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.codecs.base import Buffer, ChunkSpec, Configured
-from chunkmill.codecs.bytes import buffer_size
+from chunkmill.codecs.bytes import buffer_size, check_members
 from chunkmill.model.dtypes import complex_part, integer_range, is_small, n_bits, with_byte_order
 from chunkmill.model.metadata import JSON
 
@@ -39,8 +39,7 @@ class PackBits(Configured):
     @classmethod
     def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> PackBits:  # noqa: ARG003
         """Build the codec."""
-        if unknown := set(configuration) - {"padding_encoding", "first_bit", "last_bit"}:
-            raise ValueError(f"unknown members {sorted(unknown)}")
+        check_members(configuration, {"padding_encoding", "first_bit", "last_bit"})
         padding = configuration.get("padding_encoding", "none")
         if padding not in ("first_byte", "last_byte", "none"):
             raise ValueError(f"padding_encoding is {padding!r}, expected 'first_byte', 'last_byte' or 'none'")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.codecs.base import Buffer, ChunkSpec, Configured, DecodesInto, Memo
-from chunkmill.codecs.bytes import buffer_size, byte_view
+from chunkmill.codecs.bytes import buffer_size, byte_view, check_members
 from chunkmill.codecs.elements import copy_rows, is_fill
 from chunkmill.codecs.pipeline import BuildInner, CodecPipeline
 from chunkmill.errors import CodecError
@@ -74,8 +74,7 @@ class ShardingIndexed(Memo, Configured, DecodesInto):
     @classmethod
     def from_config(cls, build: BuildInner, configuration: Mapping[str, Any], spec: ChunkSpec) -> ShardingIndexed:
         """Build the codec, the chains inside, however deep, by `build` (the registry's)."""
-        if unknown := set(configuration) - {"chunk_shape", "codecs", "index_codecs", "index_location"}:
-            raise ValueError(f"unknown members {sorted(unknown)}")
+        check_members(configuration, {"chunk_shape", "codecs", "index_codecs", "index_location"})
         shape = configuration.get("chunk_shape")
         if not isinstance(shape, list | tuple) or not all(type(length) is int for length in shape):
             raise ValueError(f"chunk_shape is {shape!r}, expected a list of integers")

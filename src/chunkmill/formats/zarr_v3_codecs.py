@@ -28,6 +28,7 @@ from chunkmill.formats.chains import (
     with_defaults,
 )
 from chunkmill.model.dtypes import ByteOrder, DType, byte_order
+from chunkmill.model.inner_layout import nested_codecs
 from chunkmill.model.metadata import JSON, NamedConfig
 
 __all__ = ["AxisLengths", "byte_order_of", "emit_chain", "for_peers", "named", "parse_chain"]
@@ -220,8 +221,7 @@ def byte_order_of(chain: Sequence[NamedConfig]) -> ByteOrder:
         if codec.name == "bytes":
             found = codec.configuration.get("endian", "little")
         elif codec.name == "sharding_indexed":
-            inner = codec.configuration["codecs"]
-            found = byte_order_of([NamedConfig(item["name"], item["configuration"]) for item in inner])
+            found = byte_order_of(nested_codecs(codec))
     return "big" if found == "big" else "little"
 
 

@@ -45,7 +45,6 @@ __all__ = [
     "float_range",
     "integer_range",
     "is_small",
-    "mantissa_bits",
     "n_bits",
     "parse_raw",
     "parse_v2",
@@ -168,18 +167,6 @@ def integer_range(dtype: np.dtype[Any]) -> tuple[int, int] | None:
         return None
     bits = n_bits(dtype)
     return (0, (1 << bits) - 1) if name[0] == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
-
-
-def mantissa_bits(dtype: np.dtype[Any]) -> int | None:
-    """Return the bits of the mantissa that are stored; ``None`` when `dtype` holds no floats.
-
-    Examples
-    --------
-    >>> mantissa_bits(np.dtype("f4")), mantissa_bits(np.dtype("i4"))
-    (23, None)
-    """
-    found = float_range(dtype)
-    return None if found is None else found.precision - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,8 +276,6 @@ def emit_v2(fill: Any, dtype: DType, *, key: str = "") -> JSON:
     if dtype.kind == "O":
         return _encoded(fill) if isinstance(fill, bytes) else fill
     native = to_native(dtype)
-    if dtype.kind == "T":
-        return str(fill)
     array = _as_array(fill, native, key)
     if dtype.kind in "SV" and not is_small(dtype):
         return _encoded(array.astype(dtype).tobytes())
@@ -342,8 +340,6 @@ def emit_v3(fill: Any, dtype: DType, *, key: str = "") -> JSON:
         if not isinstance(fill, bytes):
             raise UnsupportedFeature(format="zarr3", feature=f"fill value {fill!r:.80} of an object", key=key)
         return _encoded(fill)
-    if dtype.kind == "T":
-        return str(fill)
     array = _as_array(fill, dtype, key)
     if dtype.fields is not None:
         return {name: _emit_field(array[name][()], dtype[name], key) for name in dtype.names or ()}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.model.metadata import ArrayMetadata, NamedConfig
@@ -84,31 +83,19 @@ def axis_order(codecs: Sequence[NamedConfig], ndim: int) -> tuple[int, ...]:
 
     Examples
     --------
-    >>> axis_order([NamedConfig("transpose", {"order": [1, 2, 0]}), NamedConfig("transpose", {"order": "F"})], 3)
+    >>> axis_order([NamedConfig("transpose", {"order": [1, 2, 0]}), NamedConfig("transpose", {"order": [2, 1, 0]})], 3)
     (0, 2, 1)
     """
     order = tuple(range(ndim))
     for codec in codecs:
         if codec.name == _TRANSPOSE:
-            order = tuple(order[axis] for axis in _permutation(codec.configuration["order"], ndim))
+            order = tuple(order[axis] for axis in codec.configuration["order"])
     return order
-
-
-def _permutation(order: Any, ndim: int) -> Sequence[int]:
-    if order in ("C", "F"):  # as the drafts spelt them
-        return range(ndim) if order == "C" else range(ndim)[::-1]
-    return order  # type: ignore[no-any-return]
 
 
 def nested_codecs(codec: NamedConfig) -> tuple[NamedConfig, ...]:
     """Return the codec chain in the configuration of `codec`."""
-    return tuple(_named(item) for item in codec.configuration["codecs"])
-
-
-def _named(item: Any) -> NamedConfig:
-    if isinstance(item, NamedConfig):
-        return item
-    return NamedConfig(item) if isinstance(item, str) else NamedConfig(item["name"], item.get("configuration", {}))
+    return tuple(NamedConfig(**item) for item in codec.configuration["codecs"])
 
 
 def _inner_axis(axis: RegularAxis | RunsAxis, length: int) -> RegularAxis | RunsAxis:
