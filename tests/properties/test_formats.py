@@ -230,7 +230,7 @@ HOSTILE = {
     "v3-rectilinear": (V3_RECTILINEAR, parse_v3),
     "v3-registry": (V3_REGISTRY, parse_v3),
     "v3-group": (V3_GROUP, lambda value: ZarrV3().parse_group("", {"zarr.json": value})),
-    "v3-consolidated": (V3_GROUP, lambda value: consolidated.parse_v3(value, "zarr.json")),
+    "v3-consolidated": (V3_GROUP, lambda value: consolidated.split_v3(value, "zarr.json")),
 }
 
 

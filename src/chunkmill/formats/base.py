@@ -11,7 +11,6 @@ import reprlib
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from json.encoder import encode_basestring
 from math import isfinite, isnan
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
@@ -308,35 +307,8 @@ def is_json(value: Any, depth: int = 100) -> bool:
     return value is None or (isfinite(value) if isinstance(value, float) else isinstance(value, (str, int)))
 
 
-def _indented(value: Any, end: str = "\n") -> str:
-    """Return ``json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)`` in a third of its time.
-
-    Python's own encoder is written in C for compact text only. `end`: the line break and the spaces before what
-    closes the text.
-    """
-    kind = type(value)
-    if kind is str or kind is int:
-        return encode_basestring(value) if kind is str else repr(value)
-    below = f"{end}  "
-    if isinstance(value, dict):
-        members = [
-            f"{encode_basestring(name) if type(name) is str else _name(name)}: {_indented(member, below)}"
-            for name, member in value.items()
-        ]
-        return f"{{{below}{f',{below}'.join(members)}{end}}}" if members else "{}"
-    if isinstance(value, (list, tuple)):
-        members = [_indented(member, below) for member in value]
-        return f"[{below}{f',{below}'.join(members)}{end}]" if members else "[]"
-    return _compact(value)
-
-
-def _name(name: Any) -> str:
-    """Return the text of a name that is not plain text: numbers, booleans and null are spelled out."""
-    text = _compact({name: 0})
-    return text[1 : text.rindex(":")]
-
-
-_compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+def _indented(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def _spelled_out(value: JSON) -> JSON:

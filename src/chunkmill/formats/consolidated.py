@@ -20,7 +20,7 @@ from chunkmill.errors import MetadataError
 from chunkmill.formats.base import ParsedDocument, emit_json, parse_json
 from chunkmill.model.metadata import JSON
 
-__all__ = ["V2_DOCUMENTS", "V3_DOCUMENTS", "emit_v2", "emit_v3", "own_document", "parse_v2", "parse_v3", "parsed_once"]
+__all__ = ["V2_DOCUMENTS", "V3_DOCUMENTS", "emit_v2", "emit_v3", "own_document", "parse_v2", "parsed_once"]
 __all__ += ["split_v3"]
 
 V2_DOCUMENTS = frozenset({".zarray", ".zgroup", ".zattrs"})
@@ -85,11 +85,11 @@ def emit_v2(documents: Mapping[str, bytes], key: str = ".zmetadata") -> bytes:
     return emit_json(key, {"zarr_consolidated_format": 1, "metadata": metadata})
 
 
-def parse_v3(value: bytes, key: str) -> dict[str, bytes] | None:
+def split_v3(value: bytes, key: str) -> dict[str, bytes] | None:
     """Return the documents that a group's ``zarr.json`` holds inline, by full store key; ``None`` without any.
 
-    The group's own document is not among them. Nested groups lose their own ``consolidated_metadata``: zarr-python
-    leaves an empty one there, which does not mean that they have no children.
+    The first is the group's own, without what it holds of others. Nested groups lose their ``consolidated_metadata``:
+    zarr-python leaves an empty one there, which does not mean that they have no children.
 
     Raises
     ------
@@ -100,15 +100,9 @@ def parse_v3(value: bytes, key: str) -> dict[str, bytes] | None:
     --------
     >>> value = b'''{"zarr_format": 3, "node_type": "group", "consolidated_metadata": {"kind": "inline",
     ...     "must_understand": false, "metadata": {"a": {"zarr_format": 3, "node_type": "group"}}}}'''
-    >>> list(parse_v3(value, "g/zarr.json"))
-    ['g/a/zarr.json']
+    >>> list(split_v3(value, "g/zarr.json"))
+    ['g/zarr.json', 'g/a/zarr.json']
     """
-    found = split_v3(value, key)
-    return None if found is None else {name: document for name, document in found.items() if name != key}
-
-
-def split_v3(value: bytes, key: str) -> dict[str, bytes] | None:
-    """Return what `parse_v3` does, and first the group's own document without what it holds of others."""
     field = "consolidated_metadata"
     known = _PARSED.get()
     if known is not None and known.get(key, _NOTHING)[0] == value:
@@ -174,8 +168,8 @@ def emit_v3(documents: Mapping[str, bytes], key: str = "zarr.json") -> bytes:
     Examples
     --------
     >>> group = b'{"zarr_format": 3, "node_type": "group"}'
-    >>> parse_v3(emit_v3({"zarr.json": group, "a/zarr.json": group}), "zarr.json")
-    {'a/zarr.json': b'{"zarr_format": 3, "node_type": "group"}'}
+    >>> list(split_v3(emit_v3({"zarr.json": group, "a/zarr.json": group}), "zarr.json"))
+    ['zarr.json', 'a/zarr.json']
     """
     if key not in documents:
         raise MetadataError(key=key, field="document", got="nothing", expected="the group's own document")
