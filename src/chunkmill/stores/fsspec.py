@@ -8,17 +8,15 @@ no event loop, so forks before and after use both work. `fsspec_services` has th
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
 import re
 import threading
-import weakref
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -141,8 +139,8 @@ class FsspecStore(Store):
         other._max_bytes = n_bytes  # noqa: SLF001
         return other
 
-    async def _check_size(self, opened: Opened, key: str) -> None:
-        size = await opened.service.size(opened.path(key))
+    def _check_size(self, opened: Opened, key: str) -> None:
+        size = opened.service.size(opened.path(key))
         if self._max_bytes is not None and size > self._max_bytes:
             reason = f"the member decompresses to {size} bytes, expected at most {self._max_bytes}: it is damaged, or "
             raise StoreError(url=self.url, key=key, reason=reason + "was made to fill memory")
@@ -151,8 +149,7 @@ class FsspecStore(Store):
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it: one request."""
-        check_key(key)
-        return self._call(key, lambda opened: self._fetch(opened, key, byte_range))
+        return self._get(check_key(key), byte_range)
 
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         """Yield the bytes of each span in order.
@@ -160,37 +157,32 @@ class FsspecStore(Store):
         Where requests cost latency, many run at once: as many ahead of the caller as memory allows, neighbouring ranges
         of a key in one request.
         """
-        opened = self._open()
-        if not opened.service.is_async:
-            for span in spans:
-                yield None if span is None else self.get(span.key, span.byte_range)
-            return
+        if not self._open().service.is_async:
+            return super().get_many(spans)
 
         def begin(span: ByteSpan, exact: bool) -> Future[bytes | None]:
-            coroutine = self._fetch(opened, span.key, span.byte_range, exact=exact)
-            return asyncio.run_coroutine_threadsafe(coroutine, opened.fs.loop)
+            return _pool(os.getpid()).submit(self._get, span.key, span.byte_range, exact)
 
-        def result(key: str, future: Future[bytes | None]) -> bytes | None:
-            return self._blocking(key, future.result)
+        return get_ahead(spans, begin, lambda _, future: future.result(), url=self.url)
 
-        yield from get_ahead(spans, begin, result, url=self.url)
+    def _get(self, key: str, wanted: ByteRange | None, exact: bool = True) -> bytes | None:
+        return self._call(key, lambda opened: self._fetch(opened, key, wanted, exact=exact))
 
-    async def _fetch(self, opened: Opened, key: str, wanted: ByteRange | None, *, exact: bool = True) -> bytes | None:
+    def _fetch(self, opened: Opened, key: str, wanted: ByteRange | None, *, exact: bool = True) -> bytes | None:
         """Get bytes, and see that they are as many as were asked for; `ABSENT` is raised where the key is."""
         path = opened.path(key)
         if self._max_bytes is not None:
-            await self._check_size(opened, key)
-        async with request_limit() if opened.service.is_async else contextlib.nullcontext():
-            if wanted is None:
-                return (await opened.service.fetch(path, None))[0]
-            try:
-                data, _ = await opened.service.fetch(path, wanted)
-            except OutOfRange:
-                start, stop = range_bounds(wanted, await opened.service.size(path), url=self.url, key=key)
-                if start == stop:
-                    return b""
-                wanted = ByteRange(start, stop - start)  # the server knows no suffixes
-                data, _ = await opened.service.fetch(path, wanted)
+            self._check_size(opened, key)
+        if wanted is None:
+            return opened.service.fetch(path, None)[0]
+        try:
+            data, _ = opened.service.fetch(path, wanted)
+        except OutOfRange:
+            start, stop = range_bounds(wanted, opened.service.size(path), url=self.url, key=key)
+            if start == stop:
+                return b""
+            wanted = ByteRange(start, stop - start)  # the server knows no suffixes
+            data, _ = opened.service.fetch(path, wanted)
         if wanted.start < 0 and wanted.length is not None:
             data = data[: wanted.length]
         if wanted.length is not None and (len(data) > wanted.length or (exact and len(data) < wanted.length)):
@@ -248,15 +240,15 @@ class FsspecStore(Store):
         self._check_writable(prefix.rstrip("/") or "any")
         keys = list(self.list_prefix(prefix))
         self._call(prefix, lambda opened: opened.service.delete_many([opened.path(key) for key in keys]))
-        if not (opened := self._open()).service.is_async:
-            self._blocking(prefix, lambda: _remove_directory(opened, opened.path(prefix)))
+        if not self._open().service.is_async:
+            self._call(prefix, lambda opened: _remove_directory(opened, opened.path(prefix)))
 
     def remove_folder(self, prefix: str) -> bool:
         """Remove the directory of a prefix if it is empty, where there are directories."""
-        if (opened := self._open()).service.is_async or self.list_dir(prefix):
+        if self._open().service.is_async or self.list_dir(prefix):
             return False
         self._check_writable(prefix.rstrip("/") or "any")
-        self._blocking(prefix, lambda: _remove_directory(opened, opened.path(prefix)))
+        self._call(prefix, lambda opened: _remove_directory(opened, opened.path(prefix)))
         return True
 
     # --- listing
@@ -274,7 +266,7 @@ class FsspecStore(Store):
                 yield from self.list_sizes(prefix + name) if name.endswith("/") else [(prefix + name, None)]
             return
         opened.fs.invalidate_cache()  # or others' changes stay unseen
-        found: Mapping[str, Any] = self._blocking(prefix, lambda: opened.find(opened.path(prefix))) or {}
+        found: Mapping[str, Any] = self._call(prefix, lambda opened: opened.find(opened.path(prefix))) or {}
         for path, info in found.items():
             yield from ((prefix + name, info.get("size")) for name in opened.names_below(prefix, [path]))
 
@@ -286,14 +278,14 @@ class FsspecStore(Store):
             return self._list_links(opened, prefix)
         opened.fs.invalidate_cache()
         entries: Iterable[dict[str, Any]] = (
-            self._blocking(prefix, lambda: opened.service.entries(opened.path(prefix))) or ()
+            self._call(prefix, lambda opened: opened.service.entries(opened.path(prefix))) or ()
         )
         paths = (e["name"].rstrip("/") + ("/" if e["type"] == "directory" else "") for e in entries)
         return sorted(set(opened.names_below(prefix, paths)))
 
     def _list_links(self, opened: Opened, prefix: str) -> list[str]:
         url = opened.path(prefix).partition("?")[0].rstrip("/") + "/"
-        links: list[str] = self._blocking(prefix, lambda: opened.fs.ls(url, detail=False)) or []
+        links: list[str] = self._call(prefix, lambda opened: opened.fs.ls(url, detail=False)) or []
         names = {link[len(url) :] for link in links if link.startswith(url)}
         names = {unquote(name) for name in names if re.fullmatch(r"[^/?#]+/?", name)} - {"./", "../"}
         if not names:
@@ -312,18 +304,12 @@ class FsspecStore(Store):
                 raise self._failed("", error) from error
         return self._opened
 
-    def _call(self, key: str, function: Callable[[Opened], Coroutine[Any, Any, T]]) -> T | None:
-        """Run a service's coroutine; `None` where the key is absent."""
+    def _call(self, key: str, function: Callable[[Opened], T]) -> T | None:
+        """Ask the filesystem; return `None` where the key is absent."""
         opened = self._open()
-        if opened.service.is_async:
-            return self._blocking(key, lambda: fsspec.asyn.sync(opened.fs.loop, function, opened))
-        return self._blocking(key, lambda: run_now(function(opened)))
-
-    def _blocking(self, key: str, function: Callable[[], T]) -> T | None:
         try:
-            limit = contextlib.nullcontext() if self._opened is None else self._opened.service.one_at_a_time
-            with limit:
-                return function()
+            with opened.service.one_at_a_time:
+                return function(opened)
         except ABSENT as error:
             if (cause := hidden_failure(error)) is not None:
                 raise self._failed(key, cause) from cause
@@ -418,6 +404,13 @@ class Opened:
 
 _AsyncFind = fsspec.asyn.AsyncFileSystem._find  # noqa: SLF001
 
+
+@cache
+def _pool(_: int) -> ThreadPoolExecutor:
+    """Return the threads of a process that wait for requests."""
+    return ThreadPoolExecutor(max_requests(), "chunkmill-fsspec")
+
+
 _filesystems: dict[tuple[int, str], Opened] = {}
 _lock = threading.Lock()
 
@@ -484,25 +477,6 @@ def without_dirs(fs: Any, root: str) -> tuple[Any, str]:
 def copied(options: Mapping[str, Any]) -> dict[str, Any]:
     """Copy nested dicts: fsspec changes its arguments."""
     return {name: copied(value) if isinstance(value, dict) else value for name, value in options.items()}
-
-
-def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that waits for nothing, without an event loop."""
-    try:
-        coroutine.send(None)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
-    coroutine.close()
-    raise RuntimeError("a filesystem that says it is synchronous waited")
-
-
-_limits: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = weakref.WeakKeyDictionary()
-
-
-def request_limit() -> asyncio.Semaphore:
-    """Return the limit of requests on the running loop: one for all stores and threads of the process."""
-    return _limits.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(max_requests()))
 
 
 def protocols_of(url: str) -> list[str]:

@@ -74,10 +74,8 @@ class Service:
         # caches of fsspec before 2026.3 say so of the filesystem below, and have no coroutines
         self.is_async = filesystem.async_impl and hasattr(type(filesystem), "_cat_file")
 
-    async def _run(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the filesystem; fsspec documents an underscore before the name of its coroutine."""
-        if self.is_async:
-            return await getattr(self.fs, "_" + name)(*args, **kwargs)
+    def _run(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the filesystem."""
         try:
             return getattr(self.fs, name)(*args, **kwargs)
         except ftplib.error_perm as error:
@@ -90,74 +88,74 @@ class Service:
         found: list[dict[str, Any]] = self.fs.ls(path, detail=True)
         return found
 
-    async def fetch(self, path: str, byte_range: ByteRange | None) -> Fetched:
+    def fetch(self, path: str, byte_range: ByteRange | None) -> Fetched:
         """Return the bytes of a range, perhaps fewer, and the version of the whole value where it is known."""
         if byte_range is None:
-            data = bytes(await self._run("cat_file", path))
+            data = bytes(self._run("cat_file", path))
             return data, digest(data)
         start, length = byte_range.start, byte_range.length
         if start < 0 or length is None or length == 0:
             # not every filesystem knows suffixes, or says when a start is past the end: one more request
-            size = await self.size(path)
+            size = self.size(path)
             if start > size:
                 raise OutOfRange
             start = start if start >= 0 else max(0, size + start)
             length = size - start if length is None else length
             if length == 0:
                 return b"", None
-        return bytes(await self._run("cat_file", path, start=start, end=start + length)), None
+        return bytes(self._run("cat_file", path, start=start, end=start + length)), None
 
-    async def size(self, path: str) -> int:
+    def size(self, path: str) -> int:
         """Return the size of a value; `FileNotFoundError` where there is none."""
         self.fs.invalidate_cache()  # some filesystems remember sizes from listings
-        info = await self._run("info", path)
+        info = self._run("info", path)
         if info["type"] == "directory":
             raise FileNotFoundError(path)
         size: int | None = info["size"]
-        return len((await self.fetch(path, None))[0]) if size is None else size
+        return len(self.fetch(path, None)[0]) if size is None else size
 
-    async def put(self, path: str, value: bytes) -> bool:
+    def put(self, path: str, value: bytes) -> bool:
         """Store a value; return true. Others may make and remove the same folders at the same time."""
         for n_left in reversed(range(N_ATTEMPTS)):
             try:
-                await self._run("pipe_file", path, value)
+                self._run("pipe_file", path, value)
                 break
             except FileNotFoundError:
                 if self.is_async or not n_left:  # no directories in object stores: what is missing stays so
                     raise
             self.fs.invalidate_cache()
             try:
-                await self._run("makedirs", path.rpartition("/")[0], exist_ok=True)
+                self._run("makedirs", path.rpartition("/")[0], exist_ok=True)
             except Exception:  # what it is where another made one of them first, each filesystem says in its own way
                 if n_left == 1:
                     raise
         return True
 
-    async def put_if(self, path: str, value: bytes | None, version: str | None) -> bool:
+    def put_if(self, path: str, value: bytes | None, version: str | None) -> bool:
         """Store (or delete) a value if it has that version: compared, then written, with a gap between."""
         try:
-            _, found = await self.fetch(path, None)
+            _, found = self.fetch(path, None)
         except ABSENT:
             found = None
         if found != version:
             return False
         if value is not None:
-            await self.put(path, value)
+            self.put(path, value)
         elif version is not None:
-            await self.delete(path)
+            self.delete(path)
         return True
 
-    async def delete(self, path: str) -> None:
+    def delete(self, path: str) -> None:
         """Delete a value; `FileNotFoundError` where there is none."""
         if not self.is_async:  # nor a folder, which WebDAV deletes with all that is in it
-            await self.size(path)
-        await self._run("rm_file", path)
+            self.size(path)
+        self._run("rm_file", path)
 
-    async def delete_many(self, paths: list[str]) -> None:
+    def delete_many(self, paths: list[str]) -> None:
         """Delete values, which others may be deleting too."""
         for path in paths:
             with contextlib.suppress(*ABSENT):
-                await self.delete(path)
+                self.delete(path)
 
 
 class ArchiveService(Service):
@@ -170,10 +168,10 @@ class ArchiveService(Service):
         super().__init__(filesystem)
         self._lock = threading.Lock()
 
-    async def _run(self, name: str, *args: Any, **kwargs: Any) -> Any:
+    def _run(self, name: str, *args: Any, **kwargs: Any) -> Any:
         with self._lock:
             try:
-                return await super()._run(name, *args, **kwargs)
+                return super()._run(name, *args, **kwargs)
             except KeyError as error:  # `zipfile`'s own, from fsspec before 2026.6
                 raise FileNotFoundError(*args) from error
 
@@ -187,16 +185,16 @@ def _lock_of(filesystem: Any) -> threading.RLock:
 class RenamingService(Service):
     """A filesystem whose files are replaced by renaming another one: written in place, they are seen half written."""
 
-    async def put(self, path: str, value: bytes) -> bool:
+    def put(self, path: str, value: bytes) -> bool:
         """Store a value: a hidden file in the same directory, then a rename over the path."""
         directory, _, name = path.rpartition("/")
         partial = f"{directory}/{partial_name(name)}"
         try:
-            await super().put(partial, value)
-            await self._run("mv", partial, path)
+            super().put(partial, value)
+            self._run("mv", partial, path)
         except BaseException:
             with contextlib.suppress(Exception):
-                await self._run("rm_file", partial)
+                self._run("rm_file", partial)
             raise
         return True
 
@@ -204,12 +202,12 @@ class RenamingService(Service):
 class SftpService(RenamingService):
     """SFTP, whose server may close the connection."""
 
-    async def _run(self, name: str, *args: Any, **kwargs: Any) -> Any:
+    def _run(self, name: str, *args: Any, **kwargs: Any) -> Any:
         try:
-            return await super()._run(name, *args, **kwargs)
+            return super()._run(name, *args, **kwargs)
         except (EOFError, OSError) as error:
             if self._is_connected_again():
-                return await super()._run(name, *args, **kwargs)
+                return super()._run(name, *args, **kwargs)
             if isinstance(error, ABSENT) or name != "cat_file" or not self.fs.isdir(args[0]):
                 raise
             raise IsADirectoryError(*args) from error  # servers say "Failure", or "Is a directory"

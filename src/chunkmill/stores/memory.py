@@ -1,7 +1,7 @@
 """Stores in the memory of one process, and those over another store that answer from memory.
 
-`MemoryStore`, and `MappingStore` over a dictionary of the caller's, pickle by content: the other process gets a copy, to
-read from. Its changes would not come back, so that writing to it raises `StoreError`. Use files to share values among
+`MemoryStore`, and `MappingStore` over a dictionary of the caller's, pickle by content: the other process gets a copy,
+to read from. Its changes would not come back: writing to it raises `StoreError`. Use files to share values among
 processes, and ``memory://`` to share by url within a process.
 """
 
