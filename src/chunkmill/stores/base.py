@@ -32,6 +32,7 @@ __all__ = [
     "ByteRange",
     "ByteSpan",
     "Changes",
+    "PlacedStore",
     "ReadOnly",
     "RecordVersion",
     "Store",
@@ -128,6 +129,12 @@ class Store(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"  # not the options: they hold secrets
+
+    def failed(self, key: str, reason: str, error: BaseException | None) -> StoreError:
+        """Return the error that says what failed, with the number of the system's one."""
+        failed = StoreError(url=self.url, key=key, reason=reason)
+        failed.errno = getattr(error, "errno", None)
+        return failed
 
     url: str
     is_remote: bool
@@ -395,6 +402,23 @@ class Store(ABC):
         Objects that were changed after `seen` are refused when they are read.
         """
         raise self._cannot("hold virtual chunks", path)
+
+
+class PlacedStore(Store):
+    """A store that is equal to others of the same place."""
+
+    @abstractmethod
+    def identity(self) -> tuple[Any, ...]:
+        """Return the place, and how it is opened: texts that are the same in every process."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PlacedStore) and other.identity() == self.identity()
+
+    def __hash__(self) -> int:
+        return hash(self.url)
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return self.identity()
 
 
 class ReadOnly(Store):

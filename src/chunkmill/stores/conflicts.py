@@ -25,7 +25,7 @@ from uuid import uuid4
 
 from chunkmill.errors import StoreError
 from chunkmill.log import LOG
-from chunkmill.stores.base import Store
+from chunkmill.stores.base import PlacedStore, Store
 
 __all__ = [
     "LOOK_SECONDS",
@@ -156,7 +156,7 @@ PROBE_PREFIX = ".chunkmill-probe-"
 """Start of the names of keys that are written to find something out, and deleted again."""
 
 
-class WritesByCondition(Store):
+class WritesByCondition(PlacedStore):
     """A store that can be asked to write by the service's conditions, whatever the answer of the probe."""
 
     @abstractmethod

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Self
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import Store
+from chunkmill.stores.base import PlacedStore
 from chunkmill.stores.posix_file import (
     PARTIAL_SUFFIX,
     exchange_names,
@@ -49,7 +49,7 @@ __all__ = [
 _ATTEMPTS = 20
 
 
-class ReplacesDirectories(Store):
+class ReplacesDirectories(PlacedStore):
     """The methods of a store of directories by which a node is staged that replaces another."""
 
     _root: str

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -26,7 +25,6 @@ import fsspec.core
 import fsspec.utils
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.registry import known_implementations, registry
-from fsspec.spec import AbstractFileSystem
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import (
@@ -35,7 +33,7 @@ from chunkmill.stores.base import (
     READ_ONLY,
     ByteRange,
     ByteSpan,
-    Store,
+    PlacedStore,
     check_key,
     check_prefix,
     max_requests,
@@ -55,9 +53,7 @@ from chunkmill.stores.fsspec_services import (
     SftpService,
     WebdavService,
     hidden_failure,
-    http_url,
 )
-from chunkmill.stores.posix_file import PARTIAL_SUFFIX
 from chunkmill.stores.read_ahead import get_ahead
 
 __all__ = ["FsspecStore", "without_dirs"]
@@ -67,7 +63,7 @@ T = TypeVar("T")
 LOCAL_PROTOCOLS = frozenset({"memory", "file", "local"})
 
 
-class FsspecStore(Store):
+class FsspecStore(PlacedStore):
     """The keys below a url that fsspec opens.
 
     Parameters
@@ -110,7 +106,7 @@ class FsspecStore(Store):
         self.can_list = protocol not in {"http", "https"}
         self._identity = url, options, filesystem
         self._is_elsewhere = False  # memory, of the process that pickled this
-        self._opened: Opened | None = None
+        self._opened: Service | None = None
         self._max_bytes: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -122,13 +118,8 @@ class FsspecStore(Store):
         self._is_elsewhere |= moved and protocols_of(self._identity[0])[-1] == "memory"
         register_classes(self._registered)  # by the user, in the process that pickled this
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, FsspecStore) and other._identity == self._identity
-
-    def __hash__(self) -> int:
-        return hash(self.url)
-
-    def __dask_tokenize__(self) -> tuple[str, str]:
+    def identity(self) -> tuple[str, str]:
+        """Return a digest of url and options, which hold secrets."""
         return "chunkmill.FsspecStore", fsspec.utils.tokenize(*self._identity)
 
     def limited_to(self, n_bytes: int) -> FsspecStore:
@@ -139,8 +130,8 @@ class FsspecStore(Store):
         other._max_bytes = n_bytes  # noqa: SLF001
         return other
 
-    def _check_size(self, opened: Opened, key: str) -> None:
-        size = opened.service.size(opened.path(key))
+    def _check_size(self, opened: Service, key: str) -> None:
+        size = opened.size(opened.path(key))
         if self._max_bytes is not None and size > self._max_bytes:
             reason = f"the member decompresses to {size} bytes, expected at most {self._max_bytes}: it is damaged, or "
             raise StoreError(url=self.url, key=key, reason=reason + "was made to fill memory")
@@ -157,7 +148,7 @@ class FsspecStore(Store):
         Where requests cost latency, many run at once: as many ahead of the caller as memory allows, neighbouring ranges
         of a key in one request.
         """
-        if not self._open().service.is_async:
+        if not self._open().is_async:
             return super().get_many(spans)
 
         def begin(span: ByteSpan, exact: bool) -> Future[bytes | None]:
@@ -168,21 +159,21 @@ class FsspecStore(Store):
     def _get(self, key: str, wanted: ByteRange | None, exact: bool = True) -> bytes | None:
         return self._call(key, lambda opened: self._fetch(opened, key, wanted, exact=exact))
 
-    def _fetch(self, opened: Opened, key: str, wanted: ByteRange | None, *, exact: bool = True) -> bytes | None:
+    def _fetch(self, opened: Service, key: str, wanted: ByteRange | None, *, exact: bool = True) -> bytes | None:
         """Get bytes, and see that they are as many as were asked for; `ABSENT` is raised where the key is."""
         path = opened.path(key)
         if self._max_bytes is not None:
             self._check_size(opened, key)
         if wanted is None:
-            return opened.service.fetch(path, None)[0]
+            return opened.fetch(path, None)[0]
         try:
-            data, _ = opened.service.fetch(path, wanted)
+            data, _ = opened.fetch(path, wanted)
         except OutOfRange:
-            start, stop = range_bounds(wanted, opened.service.size(path), url=self.url, key=key)
+            start, stop = range_bounds(wanted, opened.size(path), url=self.url, key=key)
             if start == stop:
                 return b""
             wanted = ByteRange(start, stop - start)  # the server knows no suffixes
-            data, _ = opened.service.fetch(path, wanted)
+            data, _ = opened.fetch(path, wanted)
         if wanted.start < 0 and wanted.length is not None:
             data = data[: wanted.length]
         if wanted.length is not None and (len(data) > wanted.length or (exact and len(data) < wanted.length)):
@@ -193,12 +184,12 @@ class FsspecStore(Store):
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
         """Return a value and its version: a digest."""
         check_key(key)
-        return self._call(key, lambda opened: opened.service.fetch(opened.path(key), None)) or (None, None)
+        return self._call(key, lambda opened: opened.fetch(opened.path(key), None)) or (None, None)
 
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes, without fetching it."""
         check_key(key)
-        return self._call(key, lambda opened: opened.service.size(opened.path(key)))
+        return self._call(key, lambda opened: opened.size(opened.path(key)))
 
     # --- writing
 
@@ -206,14 +197,14 @@ class FsspecStore(Store):
         """Store a value in one request (large values by a multipart upload, where the service has one)."""
         self._check_writable(key)
         data = bytes(value)
-        if not self._call(key, lambda opened: opened.service.put(opened.path(key), data)):
+        if not self._call(key, lambda opened: opened.put(opened.path(key), data)):
             raise StoreError(url=self.url, key=key, reason="cannot write: the place does not exist")
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store (or delete) if the key still has `version`, compared before: under a lock."""
         self._check_writable(key)
         data = None if value is None else bytes(value)
-        stored = self._call(key, lambda opened: opened.service.put_if(opened.path(key), data, version))
+        stored = self._call(key, lambda opened: opened.put_if(opened.path(key), data, version))
         if stored is None:
             raise StoreError(url=self.url, key=key, reason="cannot write: the place does not exist")
         if stored and self.is_remote:
@@ -233,19 +224,19 @@ class FsspecStore(Store):
     def delete(self, key: str) -> None:
         """Delete a key."""
         self._check_writable(key)
-        self._call(key, lambda opened: opened.service.delete(opened.path(key)))
+        self._call(key, lambda opened: opened.delete(opened.path(key)))
 
     def delete_prefix(self, prefix: str) -> None:
         """Delete every key that starts with `prefix`, and the directories where there are any."""
         self._check_writable(prefix.rstrip("/") or "any")
         keys = list(self.list_prefix(prefix))
-        self._call(prefix, lambda opened: opened.service.delete_many([opened.path(key) for key in keys]))
-        if not self._open().service.is_async:
+        self._call(prefix, lambda opened: opened.delete_many([opened.path(key) for key in keys]))
+        if not self._open().is_async:
             self._call(prefix, lambda opened: _remove_directory(opened, opened.path(prefix)))
 
     def remove_folder(self, prefix: str) -> bool:
         """Remove the directory of a prefix if it is empty, where there are directories."""
-        if self._open().service.is_async or self.list_dir(prefix):
+        if self._open().is_async or self.list_dir(prefix):
             return False
         self._check_writable(prefix.rstrip("/") or "any")
         self._call(prefix, lambda opened: _remove_directory(opened, opened.path(prefix)))
@@ -261,7 +252,7 @@ class FsspecStore(Store):
         """Yield every key that starts with `prefix` with its size, ``None`` where the service's listing has none."""
         check_prefix(prefix)
         opened = self._open()
-        if opened.service.is_http:
+        if opened.is_http:
             for name in self.list_dir(prefix):
                 yield from self.list_sizes(prefix + name) if name.endswith("/") else [(prefix + name, None)]
             return
@@ -274,16 +265,14 @@ class FsspecStore(Store):
         """Return the sorted names directly below `prefix`; `StoreError` where a web server does not list."""
         check_prefix(prefix)
         opened = self._open()
-        if opened.service.is_http:
+        if opened.is_http:
             return self._list_links(opened, prefix)
         opened.fs.invalidate_cache()
-        entries: Iterable[dict[str, Any]] = (
-            self._call(prefix, lambda opened: opened.service.entries(opened.path(prefix))) or ()
-        )
+        entries: Iterable[dict[str, Any]] = self._call(prefix, lambda opened: opened.entries(opened.path(prefix))) or ()
         paths = (e["name"].rstrip("/") + ("/" if e["type"] == "directory" else "") for e in entries)
         return sorted(set(opened.names_below(prefix, paths)))
 
-    def _list_links(self, opened: Opened, prefix: str) -> list[str]:
+    def _list_links(self, opened: Service, prefix: str) -> list[str]:
         url = opened.path(prefix).partition("?")[0].rstrip("/") + "/"
         links: list[str] = self._call(prefix, lambda opened: opened.fs.ls(url, detail=False)) or []
         names = {link[len(url) :] for link in links if link.startswith(url)}
@@ -294,7 +283,7 @@ class FsspecStore(Store):
 
     # --- filesystem
 
-    def _open(self) -> Opened:
+    def _open(self) -> Service:
         if self._is_elsewhere:
             raise StoreError(url=self.url, key="", reason=OTHER_MEMORY)
         if self._opened is None or self._opened.pid != os.getpid():
@@ -304,11 +293,11 @@ class FsspecStore(Store):
                 raise self._failed("", error) from error
         return self._opened
 
-    def _call(self, key: str, function: Callable[[Opened], T]) -> T | None:
+    def _call(self, key: str, function: Callable[[Service], T]) -> T | None:
         """Ask the filesystem; return `None` where the key is absent."""
         opened = self._open()
         try:
-            with opened.service.one_at_a_time:
+            with opened.one_at_a_time:
                 return function(opened)
         except ABSENT as error:
             if (cause := hidden_failure(error)) is not None:
@@ -323,12 +312,10 @@ class FsspecStore(Store):
         hint = ""
         if self.is_remote and isinstance(error, PermissionError):
             hint = "; servers answer so for absent keys too, unless the credentials may list the bucket: give format="
-        failed = StoreError(url=self.url, key=key, reason=f"{type(error).__name__}: {error}{hint}")
-        failed.errno = getattr(error, "errno", None)
-        return failed
+        return self.failed(key, f"{type(error).__name__}: {error}{hint}", error)
 
 
-def _remove_directory(opened: Opened, path: str) -> None:
+def _remove_directory(opened: Service, path: str) -> None:
     if opened.fs.isdir(path):  # a file, without the slash, is not below the prefix
         opened.fs.rm(path, recursive=True)
 
@@ -336,73 +323,8 @@ def _remove_directory(opened: Opened, path: str) -> None:
 # --- the filesystem of a url: one a process; fsspec keeps one a thread, each with its own connections
 
 _WITH_HOST = {"http", "https", "ftp", "sftp", "ssh", "smb", "webdav", "webhdfs"}
+_OF_CLOUDS = {"s3", "s3a", "http", "https", "gs", "gcs", "abfs", "abfss", "az"}
 _ALIASES = {"s3a": "s3", "gcs": "gs", "local": "file"}
-_PACKAGES = {
-    "s3": "chunkmill[cloud]",
-    "s3a": "chunkmill[cloud]",
-    "http": "chunkmill[cloud]",
-    "https": "chunkmill[cloud]",
-    "gs": "chunkmill[cloud]",
-    "gcs": "chunkmill[cloud]",
-    "abfs": "chunkmill[cloud]",
-    "abfss": "chunkmill[cloud]",
-    "az": "chunkmill[cloud]",
-    "sftp": "paramiko",
-    "ssh": "paramiko",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A filesystem of this process, and where the store begins in it."""
-
-    pid: int
-    fs: Any
-    root: str
-    service: Service
-
-    def path(self, key: str) -> str:
-        """Return what the filesystem calls a key, or a prefix."""
-        if self.service.is_http:
-            return http_url(self.root, key)
-        return f"{self.root}/{key}".rstrip("/") if self.root else key.rstrip("/")
-
-    def names_below(self, prefix: str, paths: Iterable[str]) -> Iterator[str]:
-        """Yield what follows the prefix in each path (filesystems disagree on the leading slash)."""
-        base = f"{self.root}/{prefix}".strip("/")
-        base += "/" if base else ""
-        for path in paths:
-            path = path.lstrip("/")  # noqa: PLW2901
-            if path.startswith(base) and path != base and not path.endswith(PARTIAL_SUFFIX):
-                yield path[len(base) :]
-
-    def find(self, path: str) -> dict[str, dict[str, Any]]:
-        """Return what the filesystem tells of each file below a path, by name.
-
-        fsspec's own walk passes over folders that it failed to list: chunks in them would be read as fill values.
-        """
-        kind = type(self.fs)
-        if getattr(kind, "_find", None) is not _AsyncFind and kind.find is not AbstractFileSystem.find:
-            found: dict[str, dict[str, Any]] = self.fs.find(path, detail=True)
-            return found
-        return {info["name"]: info for info in self._walk(path)}
-
-    def _walk(self, path: str) -> Iterator[dict[str, Any]]:
-        try:
-            entries = self.service.entries(path)
-        except ABSENT as error:  # others may delete it since it was listed
-            if hidden_failure(error) is not None:
-                raise
-            return
-        for info in entries:
-            name = info["name"].rstrip("/")
-            if info["type"] != "directory":
-                yield info
-            elif name.strip("/") != path.strip("/"):
-                yield from self._walk(name)
-
-
-_AsyncFind = fsspec.asyn.AsyncFileSystem._find  # noqa: SLF001
 
 
 @cache
@@ -411,7 +333,7 @@ def _pool(_: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_requests(), "chunkmill-fsspec")
 
 
-_filesystems: dict[tuple[int, str], Opened] = {}
+_filesystems: dict[tuple[int, str], Service] = {}
 _lock = threading.Lock()
 
 
@@ -425,7 +347,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_new_lock)
 
 
-def open_filesystem(url: str, options: Mapping[str, Any], made_by: type[Any] | None = None) -> Opened:
+def open_filesystem(url: str, options: Mapping[str, Any], made_by: type[Any] | None = None) -> Service:
     """Return the filesystem of a url, one per process (fsspec's cache has one per thread, each with connections)."""
     token = os.getpid(), fsspec.utils.tokenize(url, options, made_by)
     with _lock:
@@ -434,22 +356,20 @@ def open_filesystem(url: str, options: Mapping[str, Any], made_by: type[Any] | N
                 fs, root = fsspec.core.url_to_fs(url, **copied(options))
             else:
                 fs = made_by(**copied(options))
-                root = url if service_of(fs).is_http else url.partition("://")[2]
+                root = url if protocols_of(url)[0] in {"http", "https"} else url.partition("://")[2]
             fs, root = without_dirs(fs, root)
-            service = service_of(fs)
-            root = root if service.is_http else root.rstrip("/")
-            _filesystems[token] = Opened(os.getpid(), fs, root, service)
+            _filesystems[token] = service_of(fs, root)
         return _filesystems[token]
 
 
-def service_of(filesystem: Any) -> Service:
-    """Return how to talk to `filesystem`."""
+def service_of(filesystem: Any, root: str) -> Service:
+    """Return how to talk to `filesystem`, for a store that begins at `root`."""
     protocols = {filesystem.protocol} if isinstance(filesystem.protocol, str) else set(filesystem.protocol)
     for kind, names, attribute in _SERVICES:
         if protocols & names and hasattr(filesystem, attribute):
-            return kind(filesystem)
+            return kind(filesystem, root)
     is_archive = protocols & ARCHIVE_PROTOCOLS and not filesystem.async_impl
-    return ArchiveService(filesystem) if is_archive else Service(filesystem)
+    return (ArchiveService if is_archive else Service)(filesystem, root)
 
 
 _SERVICES: tuple[tuple[type[Service], AbstractSet[str], str], ...] = (  # with what their filesystems are known by
@@ -538,8 +458,7 @@ def register_classes(classes: Mapping[str, Any]) -> None:
 
 def _how_to_install(protocol: str, error: BaseException) -> str:
     if isinstance(error, ImportError):
-        package = _PACKAGES.get(protocol)
-        install = f"pip install '{package}' ({error})" if package else str(error)
+        install = f"pip install 'chunkmill[cloud]' ({error})" if protocol in _OF_CLOUDS else str(error)
         return f"protocol {protocol!r} needs a package that is not installed: {install}"
     return (
         f"unknown protocol {protocol!r}: fsspec knows none of that name; register one with "

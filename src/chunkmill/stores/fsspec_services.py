@@ -8,12 +8,17 @@ from __future__ import annotations
 import contextlib
 import ftplib
 import hashlib
+import os
 import threading
+from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
 
+from fsspec.asyn import AsyncFileSystem
+from fsspec.spec import AbstractFileSystem
+
 from chunkmill.stores.base import ByteRange
-from chunkmill.stores.posix_file import partial_name
+from chunkmill.stores.posix_file import PARTIAL_SUFFIX, partial_name
 
 __all__ = [
     "ABSENT",
@@ -62,17 +67,59 @@ def hidden_failure(error: BaseException) -> BaseException | None:
 
 
 class Service:
-    """Any filesystem, through fsspec's common methods. Its versions are digests of the content."""
+    """Any filesystem, through fsspec's common methods, below a root. Its versions are digests of the content."""
 
-    def __init__(self, filesystem: Any) -> None:
+    def __init__(self, filesystem: Any, root: str) -> None:
         self.fs = filesystem
+        self.pid = os.getpid()
         self.one_at_a_time: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         protocols = {filesystem.protocol} if isinstance(filesystem.protocol, str) else set(filesystem.protocol)
         self.is_http = "http" in protocols
+        self.root = root if self.is_http else root.rstrip("/")
         if protocols & {"ftp", "sftp", "ssh"}:  # paramiko's client waits for ever where two threads ask at once
             self.one_at_a_time = _lock_of(filesystem)
         # caches of fsspec before 2026.3 say so of the filesystem below, and have no coroutines
         self.is_async = filesystem.async_impl and hasattr(type(filesystem), "_cat_file")
+
+    def path(self, key: str) -> str:
+        """Return what the filesystem calls a key, or a prefix."""
+        if self.is_http:
+            return http_url(self.root, key)
+        return f"{self.root}/{key}".rstrip("/") if self.root else key.rstrip("/")
+
+    def names_below(self, prefix: str, paths: Iterable[str]) -> Iterator[str]:
+        """Yield what follows the prefix in each path (filesystems disagree on the leading slash)."""
+        base = f"{self.root}/{prefix}".strip("/")
+        base += "/" if base else ""
+        for path in paths:
+            path = path.lstrip("/")  # noqa: PLW2901
+            if path.startswith(base) and path != base and not path.endswith(PARTIAL_SUFFIX):
+                yield path[len(base) :]
+
+    def find(self, path: str) -> dict[str, dict[str, Any]]:
+        """Return what the filesystem tells of each file below a path, by name.
+
+        fsspec's own walk passes over folders that it failed to list: chunks in them would be read as fill values.
+        """
+        kind = type(self.fs)
+        if getattr(kind, "_find", None) is not AsyncFileSystem._find and kind.find is not AbstractFileSystem.find:  # noqa: SLF001
+            found: dict[str, dict[str, Any]] = self.fs.find(path, detail=True)
+            return found
+        return {info["name"]: info for info in self._walk(path)}
+
+    def _walk(self, path: str) -> Iterator[dict[str, Any]]:
+        try:
+            entries = self.entries(path)
+        except ABSENT as error:  # others may delete it since it was listed
+            if hidden_failure(error) is not None:
+                raise
+            return
+        for info in entries:
+            name = info["name"].rstrip("/")
+            if info["type"] != "directory":
+                yield info
+            elif name.strip("/") != path.strip("/"):
+                yield from self._walk(name)
 
     def _run(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the filesystem."""
@@ -164,8 +211,8 @@ class ArchiveService(Service):
     All share one file: `zipfile` of Python 3.12 and 3.13.0 returns wrong bytes when several threads seek in it.
     """
 
-    def __init__(self, filesystem: Any) -> None:
-        super().__init__(filesystem)
+    def __init__(self, filesystem: Any, root: str) -> None:
+        super().__init__(filesystem, root)
         self._lock = threading.Lock()
 
     def _run(self, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -233,8 +280,8 @@ class SftpService(RenamingService):
 class WebdavService(Service):
     """WebDAV, through webdav4, which does not quote what is special in a url."""
 
-    def __init__(self, filesystem: Any) -> None:
-        super().__init__(filesystem)
+    def __init__(self, filesystem: Any, root: str) -> None:
+        super().__init__(filesystem, root)
         client = filesystem.client
         join = type(client).join_url
 

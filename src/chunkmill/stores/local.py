@@ -112,13 +112,8 @@ class LocalStore(ReplacesDirectories):
             "kerchunk and VirtualiZarr make reference sets of netCDF, HDF5, GRIB and TIFF"
         )
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, LocalStore) and other._root == self._root
-
-    def __hash__(self) -> int:
-        return hash(self._root)
-
-    def __dask_tokenize__(self) -> tuple[str, str]:
+    def identity(self) -> tuple[str, str]:
+        """Return the directory."""
         return "chunkmill.LocalStore", self.url
 
     @property
@@ -448,6 +443,4 @@ class LocalStore(ReplacesDirectories):
         return self._base + check_prefix(prefix)[:-1] if prefix else self._root
 
     def _failed(self, key: str, what: str, error: OSError) -> StoreError:
-        failed = StoreError(url=self.url, key=key, reason=f"{what}: {error.strerror or error} ({type(error).__name__})")
-        failed.errno = error.errno
-        return failed
+        return self.failed(key, f"{what}: {error.strerror or error} ({type(error).__name__})", error)

@@ -234,13 +234,8 @@ class ObstoreStore(WritesByCondition):
         place = None if self._kind == "memory" else self._place
         return self.__dict__ | {"_client": None, "_place": place, "_is_elsewhere": place is None}
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ObstoreStore) and (other.url, other._config()) == (self.url, self._config())
-
-    def __hash__(self) -> int:
-        return hash(self.url)
-
-    def __dask_tokenize__(self) -> tuple[str, str, str]:
+    def identity(self) -> tuple[str, str, str]:
+        """Return the url, and a digest of the options, which hold secrets."""
         return "chunkmill.ObstoreStore", self.url, fsspec.utils.tokenize(self._config())
 
     def _config(self) -> dict[str, Any]:
@@ -497,6 +492,4 @@ class ObstoreStore(WritesByCondition):
             raise self._failed(key, error) from error
 
     def _failed(self, key: str, error: BaseException) -> StoreError:
-        failed = StoreError(url=self.url, key=key, reason=reason_of(error))
-        failed.errno = getattr(error, "errno", None)
-        return failed
+        return self.failed(key, reason_of(error), error)

@@ -22,7 +22,16 @@ from urllib.parse import quote, unquote
 
 from chunkmill.errors import StoreError
 from chunkmill.model.references import Reference, References, ReferenceSet
-from chunkmill.stores.base import ByteRange, ByteSpan, ReadOnly, Store, check_key, check_prefix, range_bounds
+from chunkmill.stores.base import (
+    ByteRange,
+    ByteSpan,
+    PlacedStore,
+    ReadOnly,
+    Store,
+    check_key,
+    check_prefix,
+    range_bounds,
+)
 from chunkmill.stores.open import open_store
 
 __all__ = [
@@ -35,7 +44,7 @@ __all__ = [
 _WINDOW = 512  # spans looked up before their bytes are asked for
 
 
-class ReferenceStore(ReadOnly):
+class ReferenceStore(ReadOnly, PlacedStore):
     """The keys of a reference set.
 
     A key is absent only when the set does not have it. A target that is missing, too short, or that may not be opened
@@ -77,13 +86,8 @@ class ReferenceStore(ReadOnly):
         # of a lazy set the targets are not known; several at once cost local files nothing
         self.is_remote = not isinstance(references, ReferenceSet) or self.targets.is_remote(references.urls)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ReferenceStore) and other.__dask_tokenize__() == self.__dask_tokenize__()
-
-    def __hash__(self) -> int:
-        return hash(self.url)
-
-    def __dask_tokenize__(self) -> tuple[str | None, ...]:
+    def identity(self) -> tuple[str | None, ...]:
+        """Return what the set says, and how its urls are meant."""
         return "chunkmill.ReferenceStore", self.url, self.references.fingerprint, *self.targets.identity
 
     def locate(self, key: str) -> Reference | None:
@@ -175,9 +179,7 @@ class ReferenceStore(ReadOnly):
     def _fail(self, key: str, reference: Reference, reason: str, cause: BaseException | None = None) -> NoReturn:
         length = "all" if reference.length is None else reference.length
         where = f"{length} bytes at offset {reference.offset} of {self._shown(reference.url)}"
-        failed = StoreError(url=self.url, key=key, reason=f"cannot read {where}: {reason}")
-        failed.errno = getattr(cause, "errno", None)
-        raise failed from cause
+        raise self.failed(key, f"cannot read {where}: {reason}", cause) from cause
 
     def _shown(self, url: str | None) -> str:
         """Return a target as the set spells it, and what that means here."""

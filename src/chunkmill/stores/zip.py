@@ -24,7 +24,7 @@ from typing import Any, Self, cast
 
 from chunkmill.errors import StoreError
 from chunkmill.model.references import Reference
-from chunkmill.stores.base import ByteRange, RecordVersion, Store, check_key, check_prefix, range_bounds
+from chunkmill.stores.base import ByteRange, PlacedStore, RecordVersion, check_key, check_prefix, range_bounds
 from chunkmill.stores.local import JOURNAL, LocalStore
 from chunkmill.stores.posix_file import partial_name, replace, sweep_copies
 
@@ -36,7 +36,7 @@ _MAX_UNLIMITED_BYTES = 2**28  # where the reader says nothing (`limited_to`), of
 _MAX_RATIO = 200  # to what is stored of it; consolidated metadata of alike arrays: 58, indented 95
 
 
-class ZipStore(Store):
+class ZipStore(PlacedStore):
     """The members of a zip file.
 
     Of two members of one name the last wins, as archivers mean it. Members with absolute names or ``..`` are not keys.
@@ -79,13 +79,8 @@ class ZipStore(Store):
     def __repr__(self) -> str:
         return f"ZipStore({self._path!r}{', ' + repr(self._prefix[:-1]) if self._prefix else ''})"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ZipStore) and other.url == self.url
-
-    def __hash__(self) -> int:
-        return hash(self.url)
-
-    def __dask_tokenize__(self) -> tuple[str, str]:
+    def identity(self) -> tuple[str, str]:
+        """Return the file and the directory in it."""
         return "chunkmill.ZipStore", self.url
 
     def __enter__(self) -> Self:

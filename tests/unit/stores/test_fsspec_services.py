@@ -38,7 +38,7 @@ def test_stores_of_one_host_have_one_lock(sftp_server):  # noqa: F811
         assert store.get("k") is None
     first, second = (store._open() for store in stores)
     assert first.fs is second.fs
-    assert first.service.one_at_a_time is second.service.one_at_a_time
+    assert first.one_at_a_time is second.one_at_a_time
 
 
 def test_a_file_that_cannot_be_sent_is_not_absent(ftp_server, monkeypatch):  # noqa: F811

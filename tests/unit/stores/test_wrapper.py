@@ -41,7 +41,16 @@ def test_every_member_is_passed_on(name):
 
 def test_what_is_not_passed_on_is_made_of_what_is():
     names = {name for name in vars(Store) if not name.startswith("_")} - {*METHODS}
-    made_up = {"get_writable", "set_parts", "delete_many", "is_empty", "remove_empty_folders", "cut", "remembered"}
+    made_up = {
+        "get_writable",
+        "set_parts",
+        "delete_many",
+        "is_empty",
+        "remove_empty_folders",
+        "cut",
+        "failed",
+        "remembered",
+    }
     of_its_own = {"has_versions", "get_noting", "get_many_noting", "version", "list_versions", "is_demanded"}
     views = {"uncached", "after_stored", "limited_to", "references", "targets", "locate", "locates_values"}
     assert names == made_up | of_its_own | views | {"writes_parts"}
