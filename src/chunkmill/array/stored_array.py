@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast
@@ -269,30 +269,14 @@ class StoredArray(ArrayFacts):
         own = self.path, self.format, self.metadata.identity, self.read_missing, self.store.snapshot
         return "chunkmill.Array", self.url, *own
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        own = self.store, self.path, self.metadata, self.format, self.prefix
+    def __getstate__(self) -> dict[str, Any]:
         # what was pickled before this process published documents is not what is pickled after: workers, which keep
         # what they unpickled, read the metadata again then
-        flags = self.read_only, self.read_missing, self.has_own_fill_value
-        return _rebuild, (type(self), *own, *flags, n_publications())
+        own = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "last_seen"}
+        return own | {"published": n_publications()}
 
-
-def _rebuild(  # noqa: PLR0917 - called by pickle
-    kind: type[StoredArray],
-    store: Store,
-    path: str,
-    metadata: ArrayMetadata,
-    name: str,
-    prefix: str,
-    read_only: bool,
-    missing: ReadMissing,
-    own_fill_value: bool,
-    published: int,  # noqa: ARG001 - tells pickles apart
-) -> StoredArray:
-    flags: dict[str, Any] = {"read_only": read_only, "read_missing": missing, "has_own_fill_value": own_fill_value}
-    array = kind(store, path, metadata, name, prefix, **flags)
-    array.last_seen.n_publications = -1
-    return array
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, last_seen=LastSeen(-1, 0.0))
 
 
 def check_read_missing(read_missing: str) -> ReadMissing:

@@ -290,6 +290,3 @@ class CroppedArray(StoredArray):
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return *self.whole.__dask_tokenize__(), self.region
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return crop, (self.whole, self.region)

@@ -30,10 +30,10 @@ from dask.blockwise import Blockwise, BlockwiseDep, blockwise, blockwise_token
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask.utils import parse_bytes
 
-from chunkmill.array.pending_writes import MAX_BEGUN_BYTES, BegunReads, with_begun_reads
 from chunkmill.array.selection import full_region, region_shape
 from chunkmill.array.staleness import read_published
 from chunkmill.array.stored_array import ReadMissing, StoredArray
+from chunkmill.array.threads import MAX_BEGUN_BYTES, BegunReads, TakingReads
 from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
 from chunkmill.dask_arrays.kinds import ArrayKind
 from chunkmill.errors import RegionError
@@ -260,7 +260,7 @@ def read_block(
     array: StoredArray, region: Region, reads: BegunReads | None = None, *, values: ReadValues = read_published
 ) -> Any:
     """Read one block: the task of each key of the layer."""
-    return values(array.with_store(with_begun_reads(array.store, reads)) if reads else array, region)
+    return values(array.with_store(TakingReads(array.store, reads)) if reads else array, region)
 
 
 def _cut_as(keys: ChunkGrid, blocks: ChunkGrid, region: Region) -> bool:

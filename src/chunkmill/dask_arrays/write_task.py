@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import puts_at_once, write_overlap
 from chunkmill.array.local_locks import LockFactory
-from chunkmill.array.pending_writes import PendingWrites, with_pending_writes
 from chunkmill.array.selection import region_shape
 from chunkmill.array.staleness import written_to
 from chunkmill.array.stored_array import CHECK_INTERVAL, StoredArray, chunk_step
-from chunkmill.array.threads import cut_evenly, in_threads
+from chunkmill.array.threads import LaterWrites, PendingWrites, cut_evenly, in_threads
 from chunkmill.dask_arrays.regroup import AssembledBlock
 from chunkmill.errors import NodeExists
 from chunkmill.journal.lease import check_no_job
@@ -157,7 +156,7 @@ class WriteTask:
             guard()
             values = _values(block, overlap)
             begin = partial(self._begin_key, writes, overlap, values.nbytes, guard)
-            later = array.with_store(with_pending_writes(array.store, begin))
+            later = array.with_store(LaterWrites(array.store, begin))
             counts.append(write_key(later, overlap, values, self.lock, self.write_empty))
         own = WriteCounts.total(counts).as_block(block.ndim)
         if worker_task() is not None:

@@ -13,7 +13,7 @@ from support.recording import FarStore
 
 import chunkmill as cm
 from chunkmill.array.local_locks import local_lock
-from chunkmill.array.pending_writes import MAX_PENDING, PendingWrites
+from chunkmill.array.threads import MAX_PENDING, PendingWrites
 from chunkmill.dask_arrays.write_task import UnfinishedWrite, WriteCounts, WriteTask, finished
 from chunkmill.errors import ChunkError, JobError, StoreError
 from chunkmill.stores.memory import MemoryStore

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from support.recording import FailingStore, RecordingStore
 
-from chunkmill.array import pending_writes
-from chunkmill.array.pending_writes import BegunReads, PendingWrites, with_begun_reads, with_pending_writes
+from chunkmill.array import threads
+from chunkmill.array.threads import BegunReads, LaterWrites, Limit, PendingWrites, TakingReads
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.memory import MemoryStore
 
@@ -18,7 +18,7 @@ from chunkmill.stores.memory import MemoryStore
 @pytest.fixture
 def most(monkeypatch):
     """The largest number, and bytes, of calls at once."""
-    monkeypatch.setattr(pending_writes, "_limit", pending_writes._Limit())
+    monkeypatch.setattr(threads, "_writes", Limit(threads.MAX_PENDING, threads.MAX_PENDING_BYTES))
     now, most, lock = [0, 0], [0, 0], threading.Lock()
 
     def call(n_bytes):
@@ -39,11 +39,11 @@ def test_so_many_at_once_whatever_began_them(most):
         tasks[i % 10].begin(lambda: most[2](1), 1)
     for task in tasks:
         task.wait()
-    assert 8 < most[0] <= pending_writes.MAX_PENDING
+    assert 8 < most[0] <= threads.MAX_PENDING
 
 
 def test_so_many_bytes_at_once_and_large_values_alone(most, monkeypatch):
-    monkeypatch.setattr(pending_writes, "MAX_PENDING_BYTES", 100)
+    monkeypatch.setattr(threads, "_writes", Limit(threads.MAX_PENDING, 100))
     writes = PendingWrites()
     for n in (30, 60, 40, 250, 10, 90, 100):
         writes.begin(lambda n=n: most[2](n), n)
@@ -68,7 +68,7 @@ def test_all_calls_have_ended_when_an_error_is_raised():
 
 def test_a_store_whose_writes_are_begun_and_reads_are_not():
     below, begun = MemoryStore(), []
-    store = with_pending_writes(below, begun.append)
+    store = LaterWrites(below, begun.append)
     store.set("a", b"1")
     assert store.get("a") is None
     begun.pop()()
@@ -80,7 +80,7 @@ def test_a_store_whose_writes_are_begun_and_reads_are_not():
 
 def test_without_threads_a_call_is_made_at_once(monkeypatch):
     monkeypatch.setattr(threading.Thread, "start", _refuse)
-    monkeypatch.setattr(pending_writes, "_threads", ThreadPoolExecutor(1))
+    monkeypatch.setattr(threads, "_threads", ThreadPoolExecutor(1))
     done = []
     writes = PendingWrites()
     writes.begin(lambda: done.append(1), 1)
@@ -105,8 +105,8 @@ def store():
 
 @pytest.fixture
 def budget(monkeypatch):
-    budget = pending_writes._Budget()
-    monkeypatch.setattr(pending_writes, "_budget", budget)
+    budget = Limit(None, threads.MAX_BEGUN_BYTES)
+    monkeypatch.setattr(threads, "_reads", budget)
     return budget
 
 
@@ -118,15 +118,15 @@ def _ended():
 
 def test_values_are_taken_in_any_order_and_requested_once(store, budget):
     reads = BegunReads(store, KEYS, value_bytes=4)
-    through = with_begun_reads(store, reads)
+    through = TakingReads(store, reads)
     assert [through.get(key) for key in reversed(KEYS)] == [key.encode() for key in reversed(KEYS)]
     assert sorted(store.keys("get")) == sorted(KEYS)
     _ended()
-    assert budget._n_bytes == 0
+    assert (budget.n, budget.n_bytes) == (0, 0)
 
 
 def test_absent_keys_ranges_and_other_keys(store, budget):
-    through = with_begun_reads(store, BegunReads(store, ["c/0", "absent"], value_bytes=4))
+    through = TakingReads(store, BegunReads(store, ["c/0", "absent"], value_bytes=4))
     spans = [ByteSpan("absent"), None, ByteSpan("c/0"), ByteSpan("c/1"), ByteSpan("c/2", ByteRange(2))]
     assert list(through.get_many(spans)) == [None, None, b"c/0", b"c/1", b"2"]
     assert through.get("c/0") == b"c/0"  # a second time: by a request of its own
@@ -134,12 +134,11 @@ def test_absent_keys_ranges_and_other_keys(store, budget):
 
 
 def test_what_exceeds_the_limit_is_not_begun(store, budget, monkeypatch):
-    monkeypatch.setattr(pending_writes, "MAX_BEGUN_BYTES", 100)
+    monkeypatch.setattr(threads, "_reads", Limit(None, 100))
     first = BegunReads(store, KEYS[:20], value_bytes=5)
     refused = BegunReads(store, KEYS[20:], value_bytes=5)
     assert first
     assert not refused
-    assert with_begun_reads(store, refused) is store
     _ended()
     assert sorted(store.keys("get")) == sorted(KEYS[:20])
     for key in KEYS[:20]:
@@ -153,20 +152,20 @@ def test_what_nobody_takes_is_released(store, budget):
     del reads
     gc.collect()
     _ended()
-    assert budget._n_bytes == 0
+    assert (budget.n, budget.n_bytes) == (0, 0)
 
 
 def test_a_request_that_fails_is_made_again_by_who_wants_the_value(store, budget):
     failing = FailingStore(store, every=5, methods=["get"], times=1)
-    through = with_begun_reads(failing, BegunReads(failing, KEYS, value_bytes=4))
+    through = TakingReads(failing, BegunReads(failing, KEYS, value_bytes=4))
     assert [through.get(key) for key in KEYS] == [key.encode() for key in KEYS]
     _ended()
-    assert budget._n_bytes == 0
+    assert (budget.n, budget.n_bytes) == (0, 0)
 
 
 def test_an_error_is_raised_for_its_key(store, budget):
     failing = FailingStore(store, every=1, methods=["get"])
-    through = with_begun_reads(failing, BegunReads(failing, KEYS, value_bytes=4))
+    through = TakingReads(failing, BegunReads(failing, KEYS, value_bytes=4))
     with pytest.raises(OSError, match="injected"):
         through.get("c/7")
 
@@ -182,9 +181,8 @@ def test_pickled_it_has_no_values(store, budget):
 
 def test_a_forked_process_reads_for_itself(store, budget, monkeypatch):
     reads = BegunReads(store, KEYS, value_bytes=4)
-    monkeypatch.setattr(pending_writes.os, "getpid", lambda: -1)
+    monkeypatch.setattr(threads.os, "getpid", lambda: -1)
     assert not reads
-    assert with_begun_reads(store, reads) is store
 
 
 def test_without_threads_nothing_is_begun(store, budget, monkeypatch):
@@ -193,5 +191,5 @@ def test_without_threads_nothing_is_begun(store, budget, monkeypatch):
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     reads = BegunReads(store, KEYS, value_bytes=4)
-    assert with_begun_reads(store, reads).get("c/3") == b"c/3"
-    assert budget._n_bytes == 0
+    assert TakingReads(store, reads).get("c/3") == b"c/3"
+    assert (budget.n, budget.n_bytes) == (0, 0)
