@@ -127,7 +127,7 @@ def _axis(lengths: Sequence[int]) -> RegularAxis | RunsAxis:
 def with_checked_blocks(x: da.Array, convert: Any = None, dtype: Any = None) -> da.Array:
     """Return `x`, whose blocks are checked before anything is computed from them.
 
-    `convert` is called with each block and its index, and returns its elements in `dtype`.
+    `convert` is called with each block, its index and the region that it covers, and returns its elements in `dtype`.
     """
     regions, index = BlockRegions(x.chunks), tuple(range(x.ndim))
     check: Any = SharedFunction(partial(_checked, regions.grid, convert))
@@ -138,7 +138,7 @@ def with_checked_blocks(x: da.Array, convert: Any = None, dtype: Any = None) -> 
 def _checked(grid: ChunkGrid, convert: Any, block: Any, within: Region) -> NDArray[Any]:
     index = tuple(axis.index(cut.start) for axis, cut in zip(grid.axes, within, strict=True))
     values = checked_block(block, index, tuple(cut.stop - cut.start for cut in within))
-    return values if convert is None else convert(values, index)
+    return values if convert is None else convert(values, index, within)
 
 
 class SharedFunction:

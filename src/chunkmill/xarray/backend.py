@@ -281,7 +281,7 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
             unfinished = unfinished.joined(UnfinishedAppend.of(node.metadata.attributes))
             arrays = unfinished.arrays_before(arrays)
 
-            levels = level_datasets(node.path, node.attributes, arrays, open_level)
+            levels = level_datasets(node, arrays, open_level)
             others = {name: array for name, array in arrays.items() if name not in levels}
             datasets[f"{top}{path}" or "."] = decode(
                 group_variables(others, use_zarr_fill_value_as_mask), node.attributes, decoders
@@ -419,34 +419,21 @@ _VARIABLE = "image"
 
 
 def level_datasets(
-    path: str,
-    attributes: Mapping[str, Any],
-    arrays: Mapping[str, StoredArray],
-    open_dataset: Callable[[Mapping[str, StoredArray]], Dataset],
+    node: StoredGroup, arrays: Mapping[str, StoredArray], open_dataset: Callable[[Mapping[str, StoredArray]], Dataset]
 ) -> dict[str, Dataset]:
-    """Return a dataset for each level of the images in the group at `path`, by the name of its array; often none.
-
-    Parameters
-    ----------
-    attributes, arrays
-        Of the group.
-    open_dataset
-        Returns the dataset of some arrays.
-    """
+    """Return the dataset of each level of the images in a group with some arrays, by the name of its array."""
 
     def named(accepts: Callable[[str], bool]) -> Mapping[str, StoredArray]:
         return {name: array for name, array in arrays.items() if accepts(name)}
 
     try:
-        images = multiscales_of(path, attributes, named, arrays.__getitem__)
+        images = multiscales_of(node.path, node.attributes, named, arrays.__getitem__)
     except (ChunkmillError, KeyError):  # wrong metadata, or a level further down: its group is opened as any other
         return {}
+    levels = {level.array.path.rpartition("/")[2]: (image, level) for image in images for level in image}
     return {
-        level.array.path.rpartition("/")[2]: _with_coordinates(
-            open_dataset({_VARIABLE: level.array.stored}), image, level
-        )
-        for image in images
-        for level in image
+        name: _with_coordinates(open_dataset({_VARIABLE: level.array.stored}), image, level)
+        for name, (image, level) in levels.items()
     }
 
 

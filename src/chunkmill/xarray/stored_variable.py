@@ -7,7 +7,7 @@ anything is written. Not here: new arrays (`chunkmill.xarray.new_variable`).
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 from dask.array import core as da
-from dask.array.blockwise import blockwise
+from dask.base import compute
 from numpy.typing import NDArray
 from xarray import Dataset, Variable, coders, conventions
 from xarray.backends.common import ensure_dtype_not_object
@@ -23,7 +23,7 @@ from xarray.backends.common import ensure_dtype_not_object
 from chunkmill.array.chunk_io import read_region
 from chunkmill.array.staleness import read_published
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction, with_checked_blocks
+from chunkmill.dask_arrays.blocks import with_checked_blocks
 from chunkmill.dask_arrays.kinds import as_kind
 from chunkmill.errors import DatasetError
 from chunkmill.model.dtypes import integer_range
@@ -105,7 +105,9 @@ class StoredVariable:
             return self.encode(variable.to_numpy())
         return with_checked_blocks(variable.data, self.encode, self.dtype)
 
-    def encode(self, values: NDArray[Any], block: tuple[int, ...] | None = None) -> NDArray[Any]:
+    def encode(
+        self, values: NDArray[Any], block: tuple[int, ...] | None = None, _: Region | None = None
+    ) -> NDArray[Any]:
         """Return the elements for `values`, or for those of a block, checked to decode to them.
 
         Raises
@@ -256,32 +258,23 @@ class StoredVariable:
 
     def compare(self, data: Any, array: StoredArray, region: Region) -> None:
         """Raise `DatasetError`, with the first differences, unless `region` of `array` holds `data`."""
-        find = partial(self._differences, array=array)
         if isinstance(data, da.Array):
-            index, regions = tuple(range(data.ndim)), BlockRegions(data.chunks, [cut.start for cut in region])
-            blocks: Any = blockwise(  # type: ignore[no-untyped-call]
-                SharedFunction(find),
-                index,
-                with_checked_blocks(data),
-                index,
-                regions,
-                index,
-                dtype=object,
-                meta=np.empty((0,) * data.ndim, object),
-                adjust_chunks=dict.fromkeys(index, 1),
-                align_arrays=False,
-            )
-            found = blocks.compute()
+            find = partial(self._differences, array=array, start=[cut.start for cut in region])
+            blocks: Any = with_checked_blocks(data, find, object)
+            found: Any = compute(*blocks.to_delayed().flat)  # type: ignore[no-untyped-call]
         else:
-            found = find(np.asarray(data), region)
-        if different := [each for each in found.flat if each is not None]:
+            found = (self._differences(np.asarray(data), (), region, array, [0] * array.ndim),)
+        if different := [each for each in found if each is not None]:
             lines = [line for _, own in different for line in own][:_N_SHOWN]
             reason = f"{sum(n for n, _ in different)} of {data.size} values differ from those in the store: "
             hint = f"align the dataset to the store, or leave the variable out with drop_vars({self.name!r})"
             raise DatasetError(variable=self.name, url=self.url, reason=reason + "; ".join(lines), hint=hint)
 
-    def _differences(self, values: NDArray[Any], region: Region, *, array: StoredArray) -> NDArray[Any]:
-        """Return one element: how many values of a block differ from those stored, with lines of text on the first."""
+    def _differences(
+        self, values: NDArray[Any], _: tuple[int, ...], within: Region, array: StoredArray, start: Sequence[int]
+    ) -> tuple[int, list[str]] | None:
+        """Return how many values of a block differ from those stored, with text on the first; ``None`` if none does."""
+        region = tuple(slice(cut.start + n, cut.stop + n) for cut, n in zip(within, start, strict=True))
         elements = read_published(array, region)
         try:
             wanted = self.encode(values)
@@ -290,15 +283,13 @@ class StoredVariable:
                 wrong &= ~(pd.isna(wanted) & pd.isna(elements))
         except DatasetError:  # values that cannot be stored differ from those that are
             wrong = self._differs(values, self.decode(elements), elements)
-        result = np.full((1,) * wrong.ndim, None, object)
-        if wrong.any():
-            stored, start = self.decode(elements), [cut.start for cut in region]
-            lines = [
-                f"at {np.add(at, start).tolist()}: {_shown(stored[at])} is stored, got {_shown(values[at])}"
-                for at in map(tuple, np.argwhere(wrong)[:_N_SHOWN])
-            ]
-            result[(0,) * wrong.ndim] = int(wrong.sum()), lines
-        return result
+        if not wrong.any():
+            return None
+        stored, first = self.decode(elements), [cut.start for cut in region]
+        return int(wrong.sum()), [
+            f"at {np.add(at, first).tolist()}: {_shown(stored[at])} is stored, got {_shown(values[at])}"
+            for at in map(tuple, np.argwhere(wrong)[:_N_SHOWN])
+        ]
 
 
 def _unequal(values: NDArray[Any], back: NDArray[Any]) -> NDArray[np.bool_]:
