@@ -16,7 +16,6 @@ from typing import Any
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import at_once
-from chunkmill.config import setting
 from chunkmill.errors import ChunkmillError, JobCancelled, JobError, NodeExists
 from chunkmill.hints import Hint
 from chunkmill.jobs.sources import check_sources
@@ -249,7 +248,7 @@ def run_job(
         There is an unfinished job of another plan, or with ``resume=False`` one that is running; or a worker lacks
         something, or this run was discarded since; or this would block the event loop of an asynchronous Client.
     """
-    scheduler, monitor = Scheduler(of_job=True), JobMonitor(job.name)
+    scheduler, monitor = Scheduler(of_job=True), JobMonitor(job.name, progress)
     scheduler.check_may_wait(job.name)
     try:
         with (
@@ -257,9 +256,8 @@ def run_job(
             ended_by_sigterm(job.name, monitor.cancel, f"`chunkmill resume {job.target.store.url}`"),
             ExitStack() as transaction,
         ):
-            shown = setting("progress", progress)
             transaction.enter_context(job.target.store.transaction(job.name))
-            result = _run(job, scheduler, monitor, transaction.close, resume=resume, progress=shown)
+            result = _run(job, scheduler, monitor, transaction.close, resume=resume)
     except BaseException as error:
         LOG.warning("%s: %s: %s", job.name, "cancelled" if monitor.is_cancelled else "ends with an error", error)
         if monitor.is_cancelled and isinstance(error, ChunkmillError) and not isinstance(error, JobCancelled):
@@ -277,7 +275,6 @@ def _run(
     commit: Callable[[], None],
     *,
     resume: bool,
-    progress: bool | str | None,
 ) -> JobResult:
     start = time.perf_counter()
     resume = resume and not (job.target.store.has_transactions or job.target.store.is_archive)
@@ -301,19 +298,17 @@ def _run(
         stages = _resumed_stages(job, journal, target) if resumes else _begun_stages(job, journal, target, scheduler)
         declare_arrays(target.arrays)
         recorded = journal.records.names() if interrupted else []
-        monitor.begin(journal.run, journal.heartbeat, resumes=resumes)
+        monitor.begin(journal.heartbeat, resumes=resumes)
         if not job.target.store.compares_versions:
             LOG.warning("%s: the store cannot compare versions, and guards what writers share by a lock", job.name)
         with remove_partial_files(target.arrays, after_death=interrupted):
             results = run_stages(
                 stages,
-                name=job.name,
+                monitor,
                 scheduler=scheduler,
                 needs=needs,
                 journal=journal,
                 done=[(stage, task) for stage, task, _ in recorded],
-                progress=progress,
-                monitor=monitor,
                 tasks_at_once=job.at_once,
             )
         look = partial(job.target.store.get_versioned, journal.plan_key)

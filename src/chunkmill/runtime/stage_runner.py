@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, Self
+from typing import Any
 
 from dask.utils import format_bytes
 from rich.console import Console
@@ -37,7 +37,7 @@ from chunkmill.runtime.task import AtOnce, LocalStage, PackedStage, add_counts, 
 from chunkmill.runtime.worker_memory import peak_memory
 from chunkmill.stores.base import Changes
 
-__all__ = ["JobMonitor", "JobProgress", "StageResult", "check_workers", "run_once", "run_stages"]
+__all__ = ["JobMonitor", "StageResult", "check_workers", "run_once", "run_stages"]
 
 
 def _resumed(journal: Journal, stage: Stage, number: int, on_record: Collection[int], *, redone: bool) -> set[int]:
@@ -87,7 +87,7 @@ def run_once(
     name
         Of the job, in errors: ``"verify"``.
     title
-        Of the job on the dashboard; the stages' names by default.
+        Of the job on the dashboard; `name` by default.
     """
     scheduler = Scheduler(of_job=True)
     scheduler.check_may_wait(name)
@@ -95,7 +95,7 @@ def run_once(
     if not scheduler.in_process and any(len(stage.tasks) for stage in stages):
         needs = describe_needs(name, sources=list(arrays))
         check_workers(scheduler, needs)
-    return run_stages(stages, name=title, scheduler=scheduler, needs=needs, progress=progress)
+    return run_stages(stages, JobMonitor(title or name, progress), scheduler=scheduler, needs=needs)
 
 
 def check_workers(scheduler: Scheduler, needs: Needs, waiting: Callable[[str], object] | None = None) -> None:
@@ -108,29 +108,25 @@ def check_workers(scheduler: Scheduler, needs: Needs, waiting: Callable[[str], o
 
 def run_stages(
     stages: Sequence[Stage],
+    monitor: JobMonitor,
     *,
-    name: str = "",
     scheduler: Scheduler | None = None,
     needs: Needs | None = None,
     journal: Journal | None = None,
     done: Collection[tuple[int, int]] = (),
-    progress: bool | str | None = None,
-    monitor: JobMonitor | None = None,
     tasks_at_once: int | None = None,
 ) -> list[StageResult]:
     """Run stages one after the other: for `run_job`, and without a journal for `run_once`.
 
     Parameters
     ----------
-    name
-        Of the job, for the dashboard; the stages' names where there is none.
+    monitor
+        Hears of the progress, and may cancel.
     needs
         Checked once in every process that takes part.
     journal, done
         Where tasks are recorded, and stage and number of those on record: they are run again where their values are
         not as recorded, or their inputs have changed.
-    monitor
-        Hears of the progress, and may cancel.
     tasks_at_once
         Most tasks that a process may run at the same time; ``None``: as many as it has threads.
     """
@@ -139,7 +135,7 @@ def run_stages(
     results: list[StageResult] = []
     n_redone = 0
     ran: dict[str, set[str]] = {}
-    with scheduler_needed(scheduler.client, name or "job"), JobProgress(progress, monitor) as bars:
+    with scheduler_needed(scheduler.client, monitor.job), monitor.bars:
         for number, stage in enumerate(stages):
             begun = time.perf_counter()
             own = {task for of, task in done if of == number}
@@ -147,22 +143,21 @@ def run_stages(
             n_tasks = count_tasks(stage)
             if stage.narrow is not None:
                 n_tasks = len(own) + sum(1 for _ in tasks_to_run(stage, own))
-            bars.begin(stage.name, n_tasks, len(kept))
-            total = _Total(bars, dict(stage.left_out))
+            monitor.begin_stage(stage.name, n_tasks, len(kept))
+            total = _Total(monitor, dict(stage.left_out))
             here = LocalStage(stage.function, stage.common, journal, number, stage.inputs, stage.files, at_once=at_once)
-            with _tasks_running(scheduler, stage, here, ran, name=name, needs=needs, monitor=monitor) as run:
+            with _tasks_running(scheduler, stage, here, ran, needs=needs, monitor=monitor) as run:
                 run(tasks_to_run(stage, own), total.add)
                 run(tasks_to_run(stage, only=own - kept), total.add)
             if total.n_run and scheduler.in_process:  # it never falls: the tasks need not ask
                 add_counts(total.counts, {"peak_memory_bytes": peak_memory()})
             seconds = time.perf_counter() - begun
             n_redone += len(own - kept)
-            if monitor is not None:
-                text = "%s: stage %s ends after %.1f s: %d of %d tasks were done by an earlier run"
-                LOG.info(text, monitor.job, stage.name, seconds, len(kept), n_tasks)
+            text = "%s: stage %s ends after %.1f s: %d of %d tasks were done by an earlier run"
+            LOG.info(text, monitor.job, stage.name, seconds, len(kept), n_tasks)
             results.append(StageResult(stage.name, n_tasks, len(kept), seconds, total.counts, total.details))
     if journal is not None and scheduler.client is not None:
-        sync_other_machines([journal.store] if needs is None else needs.writes, scheduler.client, name, ran)
+        sync_other_machines([journal.store] if needs is None else needs.writes, scheduler.client, monitor.job, ran)
     return results
 
 
@@ -173,9 +168,8 @@ def _tasks_running(
     here: LocalStage,
     ran: dict[str, set[str]],
     *,
-    name: str,
     needs: Needs | None,
-    monitor: JobMonitor | None,
+    monitor: JobMonitor,
 ) -> Iterator[Callable[..., None]]:
     """Yield what runs tasks of a stage: called with their arguments, and what takes their results."""
     journal = here.journal
@@ -186,11 +180,9 @@ def _tasks_running(
         return
     packed = PackedStage.of(here, needs)
     attempt = None if journal is None else journal.heartbeat
-    more: dict[str, Any] = {"shown": stage.show, "blocks": blocks}
+    more: dict[str, Any] = {"shown": stage.show, "blocks": blocks, "check": monitor.check, "waiting": monitor.wait_for}
     if attempt is not None:
         more["before_cancel"] = attempt.end
-    if monitor is not None:
-        more |= {"check": monitor.check, "waiting": monitor.wait_for}
 
     def run(tasks: Iterable[Any], on_result: Callable[[Any], None]) -> None:
         def take(result: tuple[Any, str, str | None]) -> None:
@@ -201,7 +193,7 @@ def _tasks_running(
         scheduler.run(stage.name, partial(run_and_say_where, run_task), packed, tasks, take, **more)
 
     try:
-        with scheduler.span(name or stage.name):
+        with scheduler.span(monitor.job):
             yield run
     except BaseException:
         if attempt is not None:
@@ -212,8 +204,8 @@ def _tasks_running(
 class _Total:
     """Sums of the results of a stage's tasks, as they come."""
 
-    def __init__(self, bars: JobProgress, counts: dict[str, int]) -> None:
-        self.bars = bars
+    def __init__(self, monitor: JobMonitor, counts: dict[str, int]) -> None:
+        self.monitor = monitor
         self.counts = counts
         self.details: list[Any] = []
         self.n_run = 0
@@ -224,7 +216,7 @@ class _Total:
             changes.apply()
         add_counts(self.counts, counts)
         self.details.extend(details)
-        self.bars.advance(counts)
+        self.monitor.advance(counts)
         self.n_run += 1
 
 
@@ -232,17 +224,53 @@ class _Total:
 # Progress: counted by the thread that runs a job, shown as bars, read by other threads
 
 
-class JobMonitor:
-    """Counts of a running job, and the wish that it stop."""
+class _Throughput(ProgressColumn):
+    """Bytes read and written, and bytes per second since the bar began."""
 
-    def __init__(self, job: str) -> None:
+    def render(self, task: Task) -> Text:
+        n_bytes = task.fields["n_bytes"]
+        seconds = task.finished_time if task.finished else task.elapsed
+        speed = f" {format_bytes(n_bytes / seconds)}/s" if seconds else ""
+        return Text(f"{format_bytes(n_bytes)}{speed}", style="progress.download")
+
+
+class JobMonitor:
+    """Counts of a running job, shown as bars, one a stage; and the wish that it stop.
+
+    Parameters
+    ----------
+    job
+        Name of the job.
+    show
+        ``None``: as configured; ``"auto"`` shows bars in a terminal and in a notebook only.
+    """
+
+    def __init__(self, job: str, show: bool | str | None = None) -> None:
         self.job = job
-        self.run = ""
         self.is_cancelled = False
         self._attempt: Heartbeat | None = None
         self._begun = self._stage_begun = time.perf_counter()
-        self._stage, self._n_resumed, self._n_done, self._n_tasks, self._n_bytes = "", 0, 0, 0, 0
+        self._stage, self._n_resumed, self._n_done, self._n_tasks = "", 0, 0, 0
+        self._n_bytes = self._n_stage_bytes = 0
         self._waits_for = ""
+        show = setting("progress", show)
+        console = Console(stderr=True)
+        if show == "auto":
+            # rich draws in notebooks through ipywidgets, and complains where there are none
+            show = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
+        whole = Column(no_wrap=True)
+        self.bars = Progress(
+            TextColumn("{task.description}", table_column=whole),
+            BarColumn(bar_width=12),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f} tasks", table_column=whole),
+            _Throughput(table_column=whole),
+            TimeElapsedColumn(table_column=whole),
+            TextColumn("left", table_column=whole),
+            TimeRemainingColumn(table_column=whole),
+            console=console,
+            disable=not show,
+        )
+        self._bar: Any = None
 
     def cancel(self) -> None:
         """Make the job stop: tasks at work before they write another key, the others do not begin."""
@@ -255,9 +283,9 @@ class JobMonitor:
         if self.is_cancelled:
             raise JobCancelled(job=self.job, reason="it was cancelled", hint="the same plan resumes it")
 
-    def begin(self, run: str, attempt: Heartbeat | None, *, resumes: bool) -> None:
-        """Begin, or resume, a run of that name."""
-        self.run, self._attempt = run, attempt
+    def begin(self, attempt: Heartbeat | None, *, resumes: bool) -> None:
+        """Begin, or resume, a run."""
+        self._attempt = attempt
         self.check()  # cancelled just before
         LOG.info("%s: %s", self.job, "resumes an interrupted run" if resumes else "begins")
 
@@ -265,7 +293,8 @@ class JobMonitor:
         """Begin a stage of `n_tasks`, of which `n_done` were done by an earlier run."""
         self.check()
         self._stage, self._n_resumed, self._n_done, self._n_tasks = name, n_done, n_done, n_tasks
-        self._stage_begun = time.perf_counter()
+        self._stage_begun, self._n_stage_bytes = time.perf_counter(), 0
+        self._bar = self.bars.add_task(name, total=n_tasks, completed=n_done, n_bytes=0)
         LOG.info("%s: stage %s begins: %d tasks", self.job, name, n_tasks)
 
     def wait_for(self, text: str) -> None:
@@ -275,8 +304,12 @@ class JobMonitor:
     def advance(self, counts: Mapping[str, int]) -> None:
         """Count a task that has ended."""
         self.check()
+        n_bytes = counts.get("bytes_read", 0) + counts.get("bytes_written", 0)
         self._n_done += 1
-        self._n_bytes += counts.get("bytes_read", 0) + counts.get("bytes_written", 0)
+        self._n_bytes += n_bytes
+        self._n_stage_bytes += n_bytes
+        if not self.bars.disable:  # 8 µs a task, also of bars that are not shown
+            self.bars.update(self._bar, advance=1, n_bytes=self._n_stage_bytes)
 
     def shown(self) -> dict[str, Any]:
         """Return what the heartbeats of the job tell other processes; the time left is that of the stage at work."""
@@ -290,71 +323,3 @@ class JobMonitor:
             "seconds_left": (self._n_tasks - self._n_done) * (now - self._stage_begun) / n_here if n_here else None,
             "waits_for": self._waits_for,
         }
-
-
-class _Throughput(ProgressColumn):
-    """Bytes read and written, and bytes per second since the bar began."""
-
-    def render(self, task: Task) -> Text:
-        n_bytes = task.fields["n_bytes"]
-        seconds = task.finished_time if task.finished else task.elapsed
-        speed = f" {format_bytes(n_bytes / seconds)}/s" if seconds else ""
-        return Text(f"{format_bytes(n_bytes)}{speed}", style="progress.download")
-
-
-class JobProgress:
-    """Progress bars of one job, one a stage; a context manager.
-
-    Parameters
-    ----------
-    show
-        ``None``: as configured; ``"auto"`` shows bars in a terminal and in a notebook only.
-    monitor
-        Hears the same.
-    """
-
-    def __init__(self, show: bool | str | None = None, monitor: JobMonitor | None = None) -> None:
-        show = setting("progress", show)
-        console = Console(stderr=True)
-        if show == "auto":
-            # rich draws in notebooks through ipywidgets, and complains where there are none
-            show = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
-        whole = Column(no_wrap=True)
-        self._progress = Progress(
-            TextColumn("{task.description}", table_column=whole),
-            BarColumn(bar_width=12),
-            TextColumn("{task.completed:,.0f}/{task.total:,.0f} tasks", table_column=whole),
-            _Throughput(table_column=whole),
-            TimeElapsedColumn(table_column=whole),
-            TextColumn("left", table_column=whole),
-            TimeRemainingColumn(table_column=whole),
-            console=console,
-            disable=not show,
-        )
-        self._monitor = monitor
-        self._bar: Any = None
-        self._n_bytes = 0
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def begin(self, name: str, n_tasks: int, n_done: int) -> None:
-        """Begin a stage of `n_tasks`, of which `n_done` were done by an earlier run."""
-        self._n_bytes = 0
-        self._bar = self._progress.add_task(name, total=n_tasks, n_bytes=0)
-        if self._monitor is not None:
-            self._monitor.begin_stage(name, n_tasks, n_done)
-        if n_done:
-            self._progress.update(self._bar, completed=n_done)
-
-    def advance(self, counts: Mapping[str, int]) -> None:
-        """Advance the bar by a task, with its counts."""
-        self._n_bytes += counts.get("bytes_read", 0) + counts.get("bytes_written", 0)
-        if not self._progress.disable:  # 8 µs a task, also of bars that are not shown
-            self._progress.update(self._bar, advance=1, n_bytes=self._n_bytes)
-        if self._monitor is not None:
-            self._monitor.advance(counts)

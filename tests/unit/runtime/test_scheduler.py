@@ -17,7 +17,7 @@ from support.small_jobs import put
 from chunkmill.errors import JobError, StoreError
 from chunkmill.runtime import scheduler as scheduling
 from chunkmill.runtime.stage import Stage, TaskResult
-from chunkmill.runtime.stage_runner import run_stages
+from chunkmill.runtime.stage_runner import JobMonitor, run_stages
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -34,7 +34,7 @@ def store():
 
 def test_waves(store, monkeypatch):
     monkeypatch.setattr(scheduling, "_WAVE", 3)
-    (result,) = run_stages([Stage("put", put, store, range(10))])
+    (result,) = run_stages([Stage("put", put, store, range(10))], JobMonitor("job"))
     assert result.counts["n_keys"] == 10
 
 
@@ -49,7 +49,7 @@ def test_two_jobs_that_begin_at_once_count_their_own_tasks(monkeypatch):
     monkeypatch.setattr(scheduling.Scheduler, "compute", at_once)
 
     def run(n):
-        (result,) = run_stages([Stage("put", put, MemoryStore(), range(n))], progress=False)
+        (result,) = run_stages([Stage("put", put, MemoryStore(), range(n))], JobMonitor("job"))
         return result.counts["n_keys"]
 
     with ThreadPoolExecutor(2) as pool:
@@ -59,7 +59,7 @@ def test_two_jobs_that_begin_at_once_count_their_own_tasks(monkeypatch):
 def test_an_error_is_the_task_s_own(store):
     failing = FailingStore(store, every=3, methods=["set"])
     with pytest.raises(StoreError, match="injected failure") as caught:
-        run_stages([Stage("put", put, failing, range(5))])
+        run_stages([Stage("put", put, failing, range(5))], JobMonitor("job"))
     assert caught.value.key == "data/2" or dask.config.get("scheduler") == "threads"
 
 
@@ -121,7 +121,7 @@ def test_what_runs_beside_a_failure_is_waited_for(store):
         raise ValueError
 
     with dask.config.set(scheduler="threads", num_workers=2), pytest.raises(ValueError):
-        run_stages([Stage("work", work, store, range(2))])
+        run_stages([Stage("work", work, store, range(2))], JobMonitor("job"))
     assert ended == [1]
 
 
