@@ -101,11 +101,11 @@ def write_intermediate_file(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, .
     file_meter = Meter()
     store = MeteredStore(guarded(rechunk.intermediate), file_meter)
     value = fill(rechunk, source, region, reads)
-    if value is not None:
-        store.set(key, value)
-    else:
+    if value is None:
         store.delete(key)  # of an earlier attempt, which met values
         store.set(f"{key}{_ABSENT}", b"")
+    else:
+        store.set(key, value)
     counts = meter.counts()
     counts["n_requests"] += file_meter.n_requests
     counts["bytes_written"] += file_meter.bytes_written
@@ -113,7 +113,7 @@ def write_intermediate_file(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, .
     return TaskResult(counts, file_meter.writes, reads=meter.digest())
 
 
-_ABSENT = ".absent"  # in place of a file that would hold no values
+_ABSENT = ".absent"  # of a file that would hold nothing
 
 
 def _key(rechunk: ArrayRechunk, file: ChunkCoords) -> str:
@@ -226,14 +226,9 @@ def intermediate_values(rechunk: ArrayRechunk, meter: Meter, block: ChunkCoords)
     """Yield the values of one block from its sections of all files.
 
     Whole sections; where some source chunks of a file are absent, chunk by chunk.
-
-    Raises
-    ------
-    StoreError
-        A file was written and is gone.
     """
-    region = rechunk.plan.writes.region(block)
     plan, store = rechunk.plan, MeteredStore(meter.read_from(rechunk.intermediate), meter)
+    region = plan.writes.region(block)
     overlaps = plan.files.overlaps(region)
     largest = plan.itemsize * prod(map(min, plan.writes.chunk_shape, plan.files.chunk_shape)) + plan.trailer_bytes
     written = _written_files(rechunk)
@@ -241,18 +236,16 @@ def intermediate_values(rechunk: ArrayRechunk, meter: Meter, block: ChunkCoords)
         if written is not None:
             yield from ((shifted(o.in_region, region), None) for o in batch if o.coords not in written)
             batch = [overlap for overlap in batch if overlap.coords in written]
-        spans = _section_spans(rechunk, store, [overlap.coords for overlap in batch], block)
-        results = fetched(store, spans)
+        results = fetched(store, _section_spans(rechunk, store, [overlap.coords for overlap in batch], block))
         for overlap in batch:
-            file = plan.files.region(overlap.coords)
-            at = shifted(overlap.in_region, region)
-            data = next(results)
-            if data is None and store.get(f"{(key := _key(rechunk, overlap.coords))}{_ABSENT}") is None:
-                raise _gone(store, key)
-            if data is None:
+            at, data = shifted(overlap.in_region, region), next(results)
+            if data is not None:
+                yield from _section_values(rechunk, plan.files.region(overlap.coords), at, data)
+            elif store.get(f"{(key := _key(rechunk, overlap.coords))}{_ABSENT}") is not None:
                 yield at, None
             else:
-                yield from _section_values(rechunk, file, at, data)
+                reason = "this intermediate file was written and is gone; run the job again, which writes it again"
+                raise StoreError(url=store.url, key=key, reason=reason)
             del data
 
 
@@ -303,11 +296,6 @@ def _section_spans(
 
 def _between(start: int, stop: int) -> ByteRange:
     return ByteRange(start, stop - start)
-
-
-def _gone(store: Store, key: str) -> StoreError:
-    reason = "this intermediate file was written and is gone; run the job again, which writes it again"
-    return StoreError(url=store.url, key=key, reason=reason)
 
 
 def _decode_section(rechunk: ArrayRechunk, data: bytes, shape: tuple[int, ...]) -> NDArray[Any]:

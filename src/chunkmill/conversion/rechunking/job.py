@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from dask.utils import format_bytes
 
@@ -28,7 +28,6 @@ from chunkmill.conversion.estimate import (
 )
 from chunkmill.conversion.rechunking.intermediate_files import write_inputs, write_intermediate_file
 from chunkmill.conversion.rechunking.plan import (
-    IntermediateFormat,
     Limits,
     RechunkPlan,
     Strategy,
@@ -96,47 +95,29 @@ def plan_array_rechunk(source: StoredArray, target: StoredArray, settings: Setti
     JobError
         Memory does not suffice; names the array, and the memory that would.
     """
-    worker, (intermediate, files) = settings.worker, _intermediate(source, target, settings)
-    plan = _within_memory(
-        source,
-        target,
-        settings,
-        lambda limits: choose_rechunk_strategy(
-            read_side(source, worker),
-            write_side(target, worker),
-            itemsize(source),
-            limits,
-            costs=store_costs(source.store, intermediate, target.store),
-            strategy=settings.strategy,
-            intermediate=files,
-            slices=sliced_sides(source, worker),
-        ),
-    )
+    worker, store = settings.worker, settings.separate_store(target.store) or target.store
+    files = intermediate_files(store, intermediate_codecs(source, compress=settings.compress), worker)
+    for overhead in thread_overheads(source, target):
+        try:
+            plan = choose_rechunk_strategy(
+                read_side(source, worker),
+                write_side(target, worker),
+                itemsize(source),
+                Limits(worker.max_mem, worker.n_threads, worker.n_workers, overhead_bytes=overhead),
+                costs=store_costs(source.store, store, target.store),
+                strategy=settings.strategy,
+                intermediate=files,
+                slices=sliced_sides(source, worker),
+            )
+            break
+        except JobError as error:
+            refused = JobError(job=f"{error.job} {source.path!r}", reason=error.reason, hint=error.hint)
+    else:
+        raise refused
     if not source.read_layout.n_cut:
         return plan
     decoded = plan.estimate.n_chunk_reads * chunk_bytes(source, source.read_layout)  # whole, for a region of them
     return replace(plan, estimate=replace(plan.estimate, decoded_bytes=decoded))
-
-
-def _intermediate(source: StoredArray, target: StoredArray, settings: Settings) -> tuple[Store, IntermediateFormat]:
-    """Return the store of intermediate files, and their format."""
-    store = settings.separate_store(target.store) or target.store
-    codecs = intermediate_codecs(source, compress=settings.compress)
-    return store, intermediate_files(store, codecs, settings.worker)
-
-
-_T = TypeVar("_T")
-
-
-def _within_memory(source: StoredArray, target: StoredArray, settings: Settings, choose: Callable[[Limits], _T]) -> _T:
-    """Return what `choose` returns for the limits of the workers; `JobError` names the array."""
-    worker = settings.worker
-    for overhead in thread_overheads(source, target):
-        try:
-            return choose(Limits(worker.max_mem, worker.n_threads, worker.n_workers, overhead_bytes=overhead))
-        except JobError as error:
-            refused = JobError(job=f"{error.job} {source.path!r}", reason=error.reason, hint=error.hint)
-    raise refused
 
 
 def rechunk_stages(

@@ -299,8 +299,9 @@ class Spill:
 
     def peak_bytes(self, state: State) -> int:
         """Return the memory of one thread, in whichever stage it needs more."""
-        cuts, trailer = self._cuts(state), self.trailer_bytes(state) + (0 if self.is_raw else 8)
+        cuts = self._cuts(state)
         reads, writes = ([cut.longest for cut in each] for each in (cuts[: self.ndim], cuts[self.ndim :]))
+        trailer = self.trailer_bytes(state) + (0 if self.is_raw else 8)
         n_sections = prod(most_met(cut, length) for cut, length in zip(cuts[self.ndim :], reads, strict=True))
         file = self.itemsize * prod(reads) + trailer * n_sections
         section = self.itemsize * prod(map(min, reads, writes)) + trailer
