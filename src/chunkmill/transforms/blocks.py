@@ -29,7 +29,6 @@ __all__ = [
     "by_axis",
     "grow_blocks",
     "halo_by_axis",
-    "halo_share",
     "joined_space",
     "padded_region",
     "read_amplification",
@@ -58,11 +57,6 @@ class ArrayAxes:
     grid: ChunkGrid
     axes: tuple[int | None, ...]
     itemsize: int = 1
-
-    @property
-    def lengths(self) -> dict[int, int]:
-        """Length of each of its axes that the space has, by number of the latter."""
-        return {axis: n for axis, n in zip(self.axes, self.grid.shape, strict=True) if axis is not None}
 
 
 def joined_space(arrays: Iterable[tuple[Sequence[str | None] | None, Sequence[int]]]) -> Space:
@@ -275,25 +269,6 @@ def _covered(source: ArrayAxes, number: int, blocks: ChunkGrid, halo: Halo, axis
         covered += min(chunks.start(last) + chunks.length(last), chunks.size) - chunks.start(first)
         counted += 1
     return covered * n_blocks / counted
-
-
-def halo_share(blocks: ChunkGrid, sources: Sequence[ArrayAxes], halo: Halo) -> float:
-    """Return the elements of all halos over those of all blocks that are read.
-
-    Examples
-    --------
-    >>> halo_share(ChunkGrid.regular((40,), (10,)), [ArrayAxes(ChunkGrid.regular((40,), (10,)), (0,))], ((1, 1),))
-    0.15
-    """
-    wide = own = 0.0
-    for source in sources:
-        read = once = float(source.itemsize)
-        for axis, n in source.lengths.items():
-            before, after = halo[axis]
-            read *= n + (blocks.axes[axis].n_chunks - 1) * (before + after)
-            once *= n
-        wide, own = wide + read, own + once
-    return (wide - own) / own if own else 0.0
 
 
 def grow_blocks(

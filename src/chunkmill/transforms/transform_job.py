@@ -41,7 +41,6 @@ from chunkmill.transforms.blocks import (
     Space,
     block_grid,
     grow_blocks,
-    halo_share,
     read_amplification,
     unit_axes,
 )
@@ -223,10 +222,9 @@ class Transform(Work):
         return [max(pair, key=prod) for pair in zip(*shapes, strict=True)]
 
     def _reason(self, blocks: ChunkGrid) -> str:
-        share = halo_share(blocks, [source.axes for source in self.tasks.sources], self.tasks.halo)
         text = f"{blocks.n_chunks:,} block{'s' * (blocks.n_chunks != 1)} of {blocks.chunk_shape}"
         if self.tasks.has_halo:
-            text += f", with a halo of {share:.1%} more elements"
+            text += ", with a halo"
         if self.tasks.source_region is not None:
             text += f", which read the regions that {shown_function(self.tasks.source_region)} names"
         return text

@@ -5,9 +5,10 @@ The memory of a block of them is one block, equal tiles, or a buffer for each.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,15 +40,21 @@ from chunkmill.stores.wrapper import Meter
 __all__ = ["BlockBuffer", "SeparateBuffer", "TargetBuffer", "TiledBuffer", "target_buffer", "write_target_block"]
 
 
-class TargetBuffer(Protocol):
+class TargetBuffer(ABC):
     """The target chunks of one block while values are copied into them."""
 
+    def __init__(self, source: StoredArray) -> None:
+        self._source = source
+
+    @abstractmethod
     def put(self, at: Region, values: NDArray[Any]) -> None:
         """Copy values to the region `at`, in array coordinates."""
 
     def put_fill(self, at: Region) -> None:
         """Copy the source's fill value to the region `at`, in array coordinates."""
+        self.put(at, fill_values(self._source, region_shape(at)))
 
+    @abstractmethod
     def take(self, overlap: Overlap) -> NDArray[Any]:
         """Return one target chunk: `overlap` is its overlap with the block. It is asked for once."""
 
@@ -72,40 +79,34 @@ def target_buffer(source: StoredArray, grid: ChunkGrid, region: Region, *, throu
     return SeparateBuffer(source, grid, region)
 
 
-class BlockBuffer:
+class BlockBuffer(TargetBuffer):
     """One block, of which the chunks are parts: cheapest for many small chunks, at the cost of one copy more."""
 
     def __init__(self, source: StoredArray, region: Region) -> None:
-        self._source, self._region = source, region
+        super().__init__(source)
+        self._region = region
         self._block = np.empty(region_shape(region), source.dtype)
 
     def put(self, at: Region, values: NDArray[Any]) -> None:
         """Copy values to the region `at`, in array coordinates."""
         self._block[within(unshifted(at, self._region))] = values
 
-    def put_fill(self, at: Region) -> None:
-        """Copy the source's fill value to the region `at`, in array coordinates."""
-        self.put(at, fill_values(self._source, region_shape(at)))
-
     def take(self, overlap: Overlap) -> NDArray[Any]:
         """Return the part of the block that a chunk covers."""
         return self._block[within(overlap.in_region)]  # type: ignore[no-any-return]
 
 
-class TiledBuffer:
+class TiledBuffer(TargetBuffer):
     """Chunks of one shape, one after the other in memory, into all of which one copy goes."""
 
     def __init__(self, source: StoredArray, region: Region, first: ChunkCoords, tiles_shape: tuple[int, ...]) -> None:
-        self._source, self._region, self._first = source, region, first
+        super().__init__(source)
+        self._region, self._first = region, first
         self._tiles = np.empty(prod(tiles_shape), source.dtype).reshape(tiles_shape)
 
     def put(self, at: Region, values: NDArray[Any]) -> None:
         """Copy values to the region `at`, in array coordinates."""
         put_in_tiles(self._tiles, unshifted(at, self._region), values)
-
-    def put_fill(self, at: Region) -> None:
-        """Copy the source's fill value to the region `at`, in array coordinates."""
-        self.put(at, fill_values(self._source, region_shape(at)))
 
     def take(self, overlap: Overlap) -> NDArray[Any]:
         """Return the tile of a chunk."""
@@ -113,14 +114,15 @@ class TiledBuffer:
         return self._tiles[place]  # type: ignore[no-any-return]
 
 
-class SeparateBuffer:
+class SeparateBuffer(TargetBuffer):
     """Chunks of any shape, each contiguous, so that its memory is what is encoded.
 
     A chunk gets its memory when the first value is copied into it.
     """
 
     def __init__(self, source: StoredArray, grid: ChunkGrid, region: Region) -> None:
-        self._source, self._grid = source, grid
+        super().__init__(source)
+        self._grid = grid
         self._memory = np.empty(prod(region_shape(region)), source.dtype)
         self._n_used = 0
         self._chunks: dict[ChunkCoords, NDArray[Any]] = {}
