@@ -14,7 +14,7 @@ from chunkmill.stores.memory import MemoryStore
 def test_signatures_are_spelled_out_and_alike(plan, run):
     planned, ran = inspect.signature(plan).parameters, dict(inspect.signature(run).parameters)
     assert not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in ran.values())
-    assert list(ran) == [*planned, "resume", "progress"]
+    assert list(ran) == [*planned]
     for name, parameter in planned.items():
         assert (ran[name].default, ran[name].kind) == (parameter.default, parameter.kind)
 
