@@ -20,8 +20,8 @@ from chunkmill.array.present_keys import Numbers, list_chunks_if_sparse, touch
 from chunkmill.array.stored_array import StoredArray, metered
 from chunkmill.conversion.estimate import itemsize
 from chunkmill.conversion.ome import cropping_of_images
+from chunkmill.conversion.rechunking.job import read_side, store_costs
 from chunkmill.conversion.rechunking.plan import Limits, Side, choose_rechunk_strategy
-from chunkmill.conversion.rechunking.planner_input import read_side, store_costs
 from chunkmill.conversion.region_option import RegionOption
 from chunkmill.dask_arrays.as_dask import open_or_compute
 from chunkmill.display.report import ReportMixin, counted, format_seconds

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from chunkmill.conversion.rechunking.planner_input import read_costs
+from chunkmill.conversion.rechunking.job import read_costs
 from chunkmill.conversion.rechunking.strategies import UnitCosts
 from chunkmill.display.report import Facts, ReportMixin, Table, format_bytes, format_seconds
 from chunkmill.errors import RegionError

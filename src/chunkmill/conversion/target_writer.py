@@ -19,8 +19,7 @@ from chunkmill.conversion.convert_tasks import (
     transfer_share,
     transfer_shows,
 )
-from chunkmill.conversion.rechunking.job import rechunk_stages
-from chunkmill.conversion.rechunking.planner_input import intermediate_codecs
+from chunkmill.conversion.rechunking.job import intermediate_codecs, rechunk_stages
 from chunkmill.conversion.rechunking.source_chunks import ArrayRechunk
 from chunkmill.conversion.source_listing import (
     Listed,

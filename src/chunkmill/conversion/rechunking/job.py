@@ -17,47 +17,49 @@ from dask.utils import format_bytes
 
 from chunkmill.array.present_keys import NO_BLOCKS
 from chunkmill.array.stored_array import StoredArray
+from chunkmill.codecs.base import ChunkSpec
+from chunkmill.codecs.pipeline import CodecPipeline
+from chunkmill.codecs.registry import build_pipeline, default_serializer
 from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.estimate import (
     TransferEstimate,
     chunk_bytes,
     index_size,
     itemsize,
+    most_encoded,
+    n_decoding,
     stored_bytes,
     thread_overheads,
 )
 from chunkmill.conversion.rechunking.intermediate_files import write_inputs, write_intermediate_file
 from chunkmill.conversion.rechunking.plan import (
+    IntermediateFormat,
     Limits,
     RechunkPlan,
+    Side,
     Strategy,
+    UnitCosts,
     choose_rechunk_strategy,
-)
-from chunkmill.conversion.rechunking.planner_input import (
-    intermediate_codecs,
-    intermediate_files,
-    read_side,
-    sliced_sides,
-    store_costs,
-    write_side,
 )
 from chunkmill.conversion.rechunking.source_chunks import (
     ArrayRechunk,
     Slices,
+    sliced_axes,
     spill_inputs,
     spill_shows,
     write_shows,
 )
-from chunkmill.conversion.rechunking.target_chunks import write_target_block
+from chunkmill.conversion.rechunking.target_chunks import write_target_block, writes_at_once, writing_bytes
 from chunkmill.conversion.source_listing import Listed, n_left_out, narrowed, reads_little_twice, touched_blocks
 from chunkmill.errors import JobError
 from chunkmill.model.grid import ChunkGrid
+from chunkmill.model.metadata import NamedConfig
 from chunkmill.runtime.stage import MAX_TASK_BYTES, MAX_TASK_KEYS, Stage, TaskSpecs
 from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.base import Store
 
-__all__ = ["Settings", "estimate_rechunk", "explain_strategy", "plan_array_rechunk"]
-__all__ += ["rechunk_stages"]
+__all__ = ["Settings", "estimate_rechunk", "explain_strategy", "intermediate_codecs", "plan_array_rechunk"]
+__all__ += ["read_costs", "read_side", "rechunk_stages", "store_costs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,75 @@ class Settings:
         """Return the store for intermediate files, where it is not the target's."""
         scratch = target.scratch()
         return scratch if self.intermediate is None and scratch is not target.innermost else self.intermediate
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Arrays, stores and intermediate files, as the planner sees them
+
+
+def read_side(array: StoredArray, worker: Worker) -> Side:
+    """Describe the source: memory to fetch and decode one of its chunks."""
+    layout = array.read_layout
+    ahead = worker.ahead_bytes if array.store.is_remote else 0
+    working = most_encoded(array, layout) + chunk_bytes(array, layout) * n_decoding(layout.codecs)
+    return Side(array.write_layout.grid, layout.grid, working, ahead, is_sharded=layout is not array.write_layout)
+
+
+def sliced_sides(array: StoredArray, worker: Worker) -> tuple[Side, ...]:
+    """Describe the source as slices of its chunks, along each axis that allows them."""
+    whole, found = read_side(array, worker), []
+    for axis in sliced_axes(array):
+        slices = Slices(array, axis)
+        working = slices.largest * (1 + n_decoding(array.read_layout.codecs))
+        found.append(replace(whole, chunks=slices.grid, working_bytes=working, sliced=axis))
+    return tuple(found)
+
+
+def write_side(array: StoredArray, worker: Worker) -> Side:
+    """Describe the target: memory to encode and store the values of as many keys as are stored at once."""
+    grid = array.write_layout.grid
+    return Side(grid, grid, writing_bytes(array) * max(1, writes_at_once(array, worker.ahead_bytes)))
+
+
+def intermediate_codecs(array: StoredArray, *, compress: bool) -> CodecPipeline | None:
+    """Return the codecs of sections in intermediate files, ``None`` where they are raw."""
+    is_variable = array.dtype.kind in "OT"
+    if not is_variable and not compress:
+        return None
+    chain = (default_serializer(array.dtype), NamedConfig("numcodecs.lz4", {"acceleration": 1}))
+    if array.dtype.kind == "O":  # only the array's own codecs know what the objects are
+        return array.read_layout.codecs
+    return build_pipeline(chain, ChunkSpec((1,) * array.ndim, array.dtype, array.fill_value))
+
+
+def intermediate_files(store: Store, codecs: CodecPipeline | None, worker: Worker) -> IntermediateFormat:
+    """Describe intermediate files in `store`."""
+    ahead = worker.ahead_bytes if store.is_remote else 0
+    return IntermediateFormat("raw" if codecs is None else "coded", ahead, int(store.is_remote))
+
+
+_REMOTE_REQUEST = 5e-3  # 40 ms each, eight at once
+_REMOTE_BYTE = 1e-8  # 100 MB/s for each thread
+_REMOTE_TASK = 0.16  # four requests one after the other: its record, its first value, its last, its record
+
+
+def read_costs(*, is_remote: bool) -> UnitCosts:
+    """Return the unit costs of a source, of which requests cost latency or not; all others are local."""
+    return UnitCosts(decoded_byte=_REMOTE_BYTE, source_request=_REMOTE_REQUEST) if is_remote else UnitCosts()
+
+
+def store_costs(source: Store, intermediate: Store, target: Store) -> UnitCosts:
+    """Return the unit costs of requests and bytes with these stores."""
+    costs = read_costs(is_remote=source.is_remote)
+    if intermediate.is_remote:
+        costs = replace(costs, intermediate_byte=2 * _REMOTE_BYTE, intermediate_request=_REMOTE_REQUEST)
+    if target.is_remote:
+        costs = replace(costs, written_byte=_REMOTE_BYTE, target_request=_REMOTE_REQUEST, task=_REMOTE_TASK)
+    return costs
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Jobs
 
 
 def plan_array_rechunk(source: StoredArray, target: StoredArray, settings: Settings) -> RechunkPlan:

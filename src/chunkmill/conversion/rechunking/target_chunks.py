@@ -18,12 +18,12 @@ from chunkmill.array.present_keys import count_in, touch
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray, chunk_step, metered, metered_source
 from chunkmill.array.threads import BackgroundCalls
+from chunkmill.conversion.estimate import MOST_STORING, chunk_bytes, most_encoded, n_encoding
 from chunkmill.conversion.rechunking.intermediate_files import (
     MAX_TILED_AXES,
     intermediate_values,
     put_in_tiles,
 )
-from chunkmill.conversion.rechunking.planner_input import writes_at_once
 from chunkmill.conversion.rechunking.source_chunks import (
     ArrayRechunk,
     RegionValues,
@@ -38,6 +38,7 @@ from chunkmill.runtime.stage import TaskResult
 from chunkmill.stores.wrapper import Meter
 
 __all__ = ["BlockBuffer", "SeparateBuffer", "TargetBuffer", "TiledBuffer", "target_buffer", "write_target_block"]
+__all__ += ["writes_at_once", "writing_bytes"]
 
 
 class TargetBuffer(ABC):
@@ -209,6 +210,21 @@ def _write(rechunk: ArrayRechunk, target: StoredArray, region: Region, found: It
                 background.call(_delete, target, coords)
             del chunk
     return n_written
+
+
+def writes_at_once(array: StoredArray, ahead_bytes: int) -> int:
+    """Return the number of values that a task stores at once, in the memory that it fetched ahead before.
+
+    0: one after the other, where requests cost no latency or memory does not suffice for two.
+    """
+    n = min(MOST_STORING, ahead_bytes // max(1, writing_bytes(array))) if array.store.is_remote else 0
+    return n if n > 1 else 0
+
+
+def writing_bytes(array: StoredArray) -> int:
+    """Return the memory to encode and store a value."""
+    layout = array.write_layout
+    return chunk_bytes(array, layout) * n_encoding(layout.codecs) + most_encoded(array, layout) * array.store.is_remote
 
 
 def _put(target: StoredArray, coords: ChunkCoords, chunk: NDArray[Any]) -> None:

@@ -1,4 +1,4 @@
-"""What the planner is told of arrays, stores and intermediate files."""
+"""Arrays, stores and intermediate files as the planner of a rechunk sees them."""
 
 import numpy as np
 import pytest
@@ -6,15 +6,15 @@ from support.rechunks import make
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.conversion.rechunking.planner_input import (
+from chunkmill.conversion.rechunking.job import (
     intermediate_codecs,
     intermediate_files,
     read_side,
     store_costs,
     write_side,
-    writes_at_once,
 )
 from chunkmill.conversion.rechunking.strategies import UnitCosts
+from chunkmill.conversion.rechunking.target_chunks import writes_at_once
 from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.memory import MemoryStore
 
