@@ -124,7 +124,6 @@ def by_array(option: Any, node: StoredNode, name: str, names: Callable[[StoredAr
     names = names or axis_names
     arrays = [each for each in walk_openable(node) if isinstance(each, StoredArray)]
     paths = {path_below(node, array) for array in arrays} - {""}
-    by_path = {str(path).strip("/"): value for path, value in option.items()}
     if _is_by_dimension(option, name, arrays, paths, names):
         lengths = _by_dimension(option, name, arrays, names)
         if isinstance(node, StoredArray):
@@ -133,9 +132,7 @@ def by_array(option: Any, node: StoredNode, name: str, names: Callable[[StoredAr
     if isinstance(node, StoredArray):
         msg = f"{name}={option!r}: a mapping to shapes is for the arrays of a group, and the source is the array "
         raise TypeError(msg + f"{node.path!r}; give a shape, or lengths by dimension")
-    if unknown := sorted(by_path.keys() - paths):
-        msg = f"{name}= names {unknown}, where the arrays are {sorted(paths)[:20]}"
-        raise ValueError(msg)
+    by_path = _by_path(option, node, name)
     for array in arrays:
         value = by_path.get(path_below(node, array))
         if isinstance(value, Mapping):
@@ -346,7 +343,7 @@ def names_by_array(option: Any, node: StoredNode) -> Callable[[StoredArray], tup
     """
     if option is None:
         return lambda array: array.dimension_names
-    by_path = _by_path(option, node, "dimension_names")
+    by_path = _by_path(option, node, "dimension_names") if isinstance(option, Mapping) else None
     arrays = [each for each in walk_openable(node) if isinstance(each, StoredArray)]
     if by_path is None and all(array.ndim != len(option) for array in arrays):
         reason = f"{len(option)} names, where the arrays have {sorted({array.ndim for array in arrays})} axes"
@@ -369,9 +366,7 @@ def with_names(metadata: ArrayMetadata, names: tuple[str | None, ...] | None) ->
     return metadata if names == metadata.dimension_names else replace(metadata, dimension_names=names)
 
 
-def _by_path(option: Any, node: StoredNode, name: str) -> dict[str, Any] | None:
-    if not isinstance(option, Mapping):
-        return None
+def _by_path(option: Mapping[Any, Any], node: StoredNode, name: str) -> dict[str, Any]:
     by_path = {str(path).strip("/"): value for path, value in option.items()}
     known = {path_below(node, each) for each in walk_openable(node) if isinstance(each, StoredArray)}
     if unknown := sorted(by_path.keys() - known):

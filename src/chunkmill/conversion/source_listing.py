@@ -9,7 +9,7 @@ for file by file, or listed where requests cost latency; stores without versions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
 
 import numpy as np
@@ -20,12 +20,14 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.coarsen import coarsen
 from chunkmill.errors import ChunkError, JobError
+from chunkmill.jobs.sources import SeenSource, check_absent, check_still_there
 from chunkmill.journal.inputs import Listings, StoreKeys, digest_now
-from chunkmill.model.grid import ChunkGrid
+from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.runtime.stage import TaskSpecs
 
 __all__ = [
     "Listed",
+    "check_absences",
     "check_slices",
     "check_still_absent",
     "group_grid",
@@ -34,9 +36,8 @@ __all__ = [
     "narrowed",
     "reads_little_twice",
     "see_slices",
+    "touched_blocks",
 ]
-
-__all__ += ["touched_blocks"]
 
 Listed = Mapping[int, tuple[Numbers, Numbers]]
 """By number of the array: numbers of the store keys of source and target that a listing named."""
@@ -73,6 +74,15 @@ def check_still_absent(plans: Sequence[ArrayPlan], listed: Listed) -> None:
             reason += "system fails now and then; call `plan.run(resume=False)` when it is at rest"
             key = array.write_layout.locator.key(coords)
             raise ChunkError(url=array.url, key=key, coords=coords, step="get", reason=reason)
+
+
+def check_absences(array: StoredArray, seen: SeenSource, region: Region, keys: Collection[str]) -> None:
+    """Raise where store keys in a region were absent because the array is gone, or is being written."""
+    if keys:
+        check_still_there(array, seen)
+        layout = array.write_layout
+        coords = [overlap.coords for overlap in layout.grid.overlaps(region)]
+        check_absent(array, layout, [each for each in coords if layout.locator.key(each) in keys])
 
 
 def group_grid(plan: ArrayPlan) -> ChunkGrid:

@@ -89,16 +89,13 @@ def describe_target(
         msg = f"allow={unknown}: what may be lost is of {', '.join(map(repr, ALLOWABLE))}"
         raise ValueError(msg)
     chunks, shards = chosen(chunks, source, "chunks"), chosen(shards, source, "shards")
-    described = _described(
-        source, documents_format, path, chunks=chunks, shards=shards, codecs=codecs, allow=allow, edit=edit
-    )
+    describe = partial(_described, source, documents_format, path, chunks=chunks, shards=shards, allow=allow, edit=edit)
+    described = describe(codecs=codecs)
     if not is_keep(codecs) or is_specified(described, documents_format.name):
         return described
     if choose_action(source.metadata, described, max_bytes=1, max_keys=1).moves:
         return described
-    return _described(
-        source, documents_format, path, chunks=chunks, shards=shards, codecs="portable", allow=allow, edit=edit
-    )
+    return describe(codecs="portable")
 
 
 def _described(

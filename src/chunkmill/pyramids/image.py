@@ -6,7 +6,7 @@ Not here: shapes of levels (`chunkmill.pyramids.levels`), attributes of each con
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
@@ -51,7 +51,7 @@ from chunkmill.nodes.multiscales import MultiscaleImage, described_images, image
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.pyramids.downsample import Method, Reduction
-from chunkmill.pyramids.levels import LevelShape, plan_levels
+from chunkmill.pyramids.levels import LevelShape, by_axis, plan_levels
 from chunkmill.stores.base import Store
 
 __all__ = ["BaseImage", "DescribedLevels", "LevelTarget", "describe_base", "describe_levels", "emit_levels"]
@@ -169,19 +169,7 @@ def _names(array: StoredArray, image: Multiscale | None) -> list[str]:
 
 
 def _by_axis(option: Any, axes: Sequence[Axis], argument: str) -> list[Any]:
-    names = [axis.name for axis in axes]
-    if isinstance(option, Mapping):
-        if unknown := sorted(set(option) - set(names), key=str):
-            msg = f"{argument}={dict(option)!r}: unknown dimensions {unknown}; the array has {list(names)}"
-            raise ValueError(msg)
-        found: list[Any] = [option.get(name) for name in names]
-    elif isinstance(option, Iterable) and not isinstance(option, (str, bytes)):
-        found = list(option)
-        if len(found) != len(names):
-            msg = f"{argument}={option!r}: expected {len(names)}, one for each of the axes {list(names)}"
-            raise ValueError(msg)
-    else:
-        found = [option if axis.type == "space" else None for axis in axes]
+    found = by_axis(option, [axis.name for axis in axes], argument, None, [axis.type == "space" for axis in axes])
     kinds: Any = str if argument == "units" else Real
     for each in found:
         if each is not None and (not isinstance(each, kinds) or (kinds is Real and not isfinite(each))):

@@ -12,7 +12,7 @@ Pure integers and names. Not here: what tasks do (`chunkmill.pyramids.tasks`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import lcm, log2, prod
@@ -25,6 +25,7 @@ __all__ = [
     "LevelBlocks",
     "LevelShape",
     "block_region",
+    "by_axis",
     "divide",
     "peak_bytes",
     "plan_levels",
@@ -97,22 +98,22 @@ def plan_levels(
         last = levels[-1]
         wanted = factors[len(levels) - 1] if listed else factors
         if isinstance(wanted, str):
-            by_axis = _isotropic(wanted, last, spacing, names)
+            factor = _isotropic(wanted, last, spacing, names)
             reduced = [_is_spatial(name) for name in names or (None,) * len(first)]
         else:
-            by_axis = _by_axis(wanted, first, names)
-            reduced = [factor > 1 for factor in by_axis]
+            factor = _factors_by_axis(wanted, first, names)
+            reduced = [each > 1 for each in factor]
         if n_levels is None and not listed and _fits(last.shape, chunk_shape, reduced):
             break
         # an axis of one element cannot be reduced
-        by_axis = tuple(1 if n <= 1 else factor for n, factor in zip(last.shape, by_axis, strict=True))
-        if all(factor == 1 for factor in by_axis):
+        factor = tuple(1 if n <= 1 else each for n, each in zip(last.shape, factor, strict=True))
+        if all(each == 1 for each in factor):
             if n_levels is None and not listed:
                 break
             msg = f"factors={factors!r}: level {len(levels)} would be as large as the one above, {last.shape}"
             raise ValueError(msg)
-        total = tuple(a * b for a, b in zip(last.total, by_axis, strict=True))
-        levels.append(LevelShape(downsampled_shape(last.shape, by_axis), by_axis, total))
+        total = tuple(a * b for a, b in zip(last.total, factor, strict=True))
+        levels.append(LevelShape(downsampled_shape(last.shape, factor), factor, total))
     return tuple(levels)
 
 
@@ -125,25 +126,36 @@ def _is_spatial(name: str | None) -> bool:
     return name is None or name.lower() not in _NOT_SPATIAL
 
 
-def _by_axis(wanted: Any, shape: Sequence[int], names: Sequence[str | None] | None) -> tuple[int, ...]:
+def _factors_by_axis(wanted: Any, shape: Sequence[int], names: Sequence[str | None] | None) -> tuple[int, ...]:
     known = tuple(names) if names is not None else (None,) * len(shape)
-    if isinstance(wanted, Mapping):
-        if unknown := sorted(set(wanted) - set(known), key=str):
-            dimensions = [name for name in known if name is not None]
-            msg = f"factors={dict(wanted)!r}: unknown dimensions {unknown}; the array has {dimensions or 'no names'}"
-            raise ValueError(msg)
-        by_axis = tuple(wanted.get(name, 1) for name in known)
-    elif isinstance(wanted, (tuple, list)):
-        by_axis = tuple(wanted)
-    else:
-        by_axis = tuple(wanted if _is_spatial(name) else 1 for name in known)
-    if len(by_axis) != len(shape):
-        msg = f"factors={wanted!r}: expected {len(shape)}, one for each axis of {tuple(shape)}"
-        raise ValueError(msg)
-    if bad := [each for each in by_axis if not isinstance(each, int) or isinstance(each, bool) or each < 1]:
+    found = by_axis(wanted, known, "factors", 1, [_is_spatial(name) for name in known])
+    if bad := [each for each in found if not isinstance(each, int) or isinstance(each, bool) or each < 1]:
         msg = f"factors={wanted!r}: {bad[0]!r} is not a whole number of at least 1"
         raise ValueError(msg)
-    return by_axis
+    return tuple(found)
+
+
+def by_axis(option: Any, names: Sequence[str | None], argument: str, other: Any, is_meant: Sequence[bool]) -> list[Any]:
+    """Return the value of an argument for each axis: by name in a mapping, by axis, or one for those that are meant.
+
+    `other` is the value of the axes that a mapping does not name, and of those that are not meant.
+
+    Raises
+    ------
+    ValueError
+        Another rank, or a dimension that there is not.
+    """
+    if isinstance(option, Mapping):
+        if unknown := sorted(set(option) - set(names), key=str):
+            known = [name for name in names if name is not None] or "no names"
+            raise ValueError(f"{argument}={dict(option)!r}: unknown dimensions {unknown}; the array has {known}")
+        return [option.get(name, other) for name in names]
+    if isinstance(option, Iterable) and not isinstance(option, (str, bytes)):
+        found = list(option)
+        if len(found) != len(names):
+            raise ValueError(f"{argument}={option!r}: expected {len(names)}, one for each axis, {list(names)}")
+        return found
+    return [option if meant else other for meant in is_meant]
 
 
 def _isotropic(

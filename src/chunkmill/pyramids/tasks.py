@@ -23,7 +23,8 @@ from chunkmill.conversion.actions import ChosenAction
 from chunkmill.conversion.convert_tasks import ArrayTransfer, transfer_keys
 from chunkmill.conversion.estimate import TaskMemory, chunk_bytes, input_bytes, met_bytes, n_decoding
 from chunkmill.conversion.region_option import region_of
-from chunkmill.jobs.sources import SeenSource, Source, check_absent, check_still_there
+from chunkmill.conversion.source_listing import check_absences
+from chunkmill.jobs.sources import SeenSource, Source
 from chunkmill.jobs.work import Tasks
 from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkCoords, Region
@@ -137,24 +138,14 @@ class _Work:
         self.remembered.forget()
         values = read_region(self.source, region)
         present = self.remembered.any_present
-        self._check_absent(region)
         self._count("n_elements_read", values.size)
         if self.stage.seen is not None:
+            check_absences(self.source, self.stage.seen, region, self.remembered.absent)
             self._count("n_elements_owned", values.size)
         if self.copy is not None:
             self._copy(region, values)
         self.remembered.forget()
         return values if present else None
-
-    def _check_absent(self, region: Region) -> None:
-        """Raise where store keys of the base were absent because it is gone, or is being written."""
-        source, seen, absent = self.stage.source, self.stage.seen, self.remembered.absent
-        if seen is None or not absent:
-            return
-        check_still_there(source, seen)
-        layout = source.write_layout
-        coords = [overlap.coords for overlap in layout.grid.overlaps(region)]
-        check_absent(source, layout, [each for each in coords if layout.locator.key(each) in absent])
 
     def _copy(self, region: Region, values: NDArray[Any]) -> None:
         stage = self.stage

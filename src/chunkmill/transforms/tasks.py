@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 from chunkmill.array.chunk_io import read_region, write_region
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray, metered, metered_source
+from chunkmill.conversion.region_option import shown_regions
+from chunkmill.conversion.source_listing import check_absences
 from chunkmill.errors import TransformError
-from chunkmill.jobs.sources import SeenSource, check_absent, check_still_there
+from chunkmill.jobs.sources import SeenSource
 from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.runtime.stage import MAX_TASK_BYTES, TaskResult
@@ -106,11 +108,10 @@ class TransformTasks:
         if self.source_region is not None and self.boundary[:1] in {("reflect",), ("nearest",)}:
             for source, read in zip(self.sources, reads, strict=True):
                 if any(cut.start == cut.stop and max(n) for cut, n in zip(read.inside, read.missing, strict=True)):
-                    msg = f"source_region= returned {_shown(read.region)} for {_shown(region)}, all beyond a source of "
-                    msg += f"shape {source.array.shape}: boundary={self.boundary[0]!r} has nothing to continue there; "
-                    raise ValueError(
-                        f"{msg}give boundary='constant' or a number, or shape= where the target is smaller"
-                    )
+                    msg = f"source_region= returned {shown_regions(read.region)} for {shown_regions(region)}, "
+                    msg += f"all beyond a source of shape {source.array.shape}: boundary={self.boundary[0]!r} has "
+                    msg += "nothing to continue there; give boundary='constant' or a number, or shape= where the "
+                    raise ValueError(f"{msg}target is smaller")
         return reads
 
     def _asked(self, region: Region) -> list[Region]:
@@ -118,12 +119,14 @@ class TransformTasks:
         try:
             found = self.source_region(region)
         except Exception as error:
-            raise ValueError(f"source_region= failed for {_shown(region)}: {type(error).__name__}: {error}") from error
+            raise ValueError(
+                f"source_region= failed for {shown_regions(region)}: {type(error).__name__}: {error}"
+            ) from error
         asked = found if isinstance(found, list) else [found] if len(self.sources) == 1 else []
         shapes = [source.array.shape for source in self.sources]
         fits = (isinstance(a, (tuple, list)) and len(a) == len(s) for a, s in zip(asked, shapes, strict=False))
         if len(asked) != len(shapes) or not all(fits):
-            msg = f"source_region= returned {found!r} for {_shown(region)}: expected a slice for each axis of "
+            msg = f"source_region= returned {found!r} for {shown_regions(region)}: expected a slice for each axis of "
             several = "; a list with a tuple for each source" if len(shapes) > 1 else ""
             raise ValueError(f"{msg}each source, of shapes {shapes}{several}")
         return [
@@ -151,17 +154,6 @@ def _slice(cut: Any, n: int) -> slice:
             if start <= stop:
                 return slice(start, stop)
     raise ValueError(f"source_region= returned {cut!r} for an axis: expected a slice of integers, forwards, of step 1")
-
-
-def _shown(region: Region) -> str:
-    """Return a region as text.
-
-    Examples
-    --------
-    >>> _shown((slice(0, 4), slice(2, 6)))
-    '[0:4, 2:6]'
-    """
-    return f"[{', '.join(f'{cut.start}:{cut.stop}' for cut in region)}]"
 
 
 def block_inputs(tasks: TransformTasks, spec: tuple[int, int]) -> Iterator[StoreKeys]:
@@ -264,11 +256,7 @@ class _Block:
         values = read_region(array, read.inside)
         self._count("n_elements_read", _decoded(array.read_layout.grid, read.inside))
         self._count("n_elements_owned", prod(region_shape(self._own(source, read))))
-        if noted.absent:
-            check_still_there(source.array, source.seen)
-            layout = source.array.write_layout
-            coords = [overlap.coords for overlap in layout.grid.overlaps(read.inside)]
-            check_absent(source.array, layout, [each for each in coords if layout.locator.key(each) in noted.absent])
+        check_absences(source.array, source.seen, read.inside, noted.absent)
         beyond = [self._beyond(source, number) for number in range(values.ndim)]
         values = _continued(values, self._missing(source, read), beyond)
         return _aligned(values, source.axes, len(self.region)) if self.tasks.aligns else values
@@ -302,7 +290,7 @@ class _Block:
             first = islice(layout.grid.overlaps(read.inside), _MOST_NAMED)
             keys += [f"{source.array.url}/{layout.locator.key(overlap.coords)}" for overlap in first]
         url = self.tasks.targets[0].array.url if self.tasks.targets else "a trial"
-        region = _shown(self.region)
+        region = shown_regions(self.region)
         return self.tasks.function.failed(error, url=url, block=self.coords, region=region, keys=tuple(keys))
 
     def _results(self, returned: Any) -> list[NDArray[Any]]:
