@@ -371,7 +371,7 @@ def test_each_value_is_stored_and_counted_once(values):
     ({"factors": (2, 2)}, ValueError, "expected 3, one for each axis"),
     ({"factors": {"q": 2}}, ValueError, r"unknown dimensions \['q'\]; the array has \['z', 'y', 'x'\]"),
     ({"levels": 0}, ValueError, "levels=0"),
-    ({"scale": (1, 2)}, ValueError, "expected 3, one for each of the axes"),
+    ({"scale": (1, 2)}, ValueError, "expected 3, one for each axis"),
     ({"scale": -1}, ValueError, "not a length above 0"),
     ({"units": {"q": "m"}}, ValueError, "unknown dimensions"),
     ({"max_mem": 1 << 20}, JobError, r"the smallest that works is \d+.*max_mem="),
