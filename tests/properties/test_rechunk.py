@@ -10,8 +10,16 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkmill.conversion.rechunking.plan import IntermediateFormat, Limits, Side, UnitCosts, choose_rechunk_strategy
-from chunkmill.conversion.rechunking.strategies import Direct, Spill, best_blocks
+from chunkmill.conversion.rechunking.plan import choose_rechunk_strategy
+from chunkmill.conversion.rechunking.strategies import (
+    Direct,
+    IntermediateFormat,
+    Limits,
+    Side,
+    Spill,
+    UnitCosts,
+    best_blocks,
+)
 from chunkmill.errors import JobError
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 

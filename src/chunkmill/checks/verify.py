@@ -21,7 +21,8 @@ from chunkmill.array.stored_array import StoredArray, metered
 from chunkmill.conversion.estimate import itemsize
 from chunkmill.conversion.ome import cropping_of_images
 from chunkmill.conversion.rechunking.job import read_side, store_costs
-from chunkmill.conversion.rechunking.plan import Limits, Side, choose_rechunk_strategy
+from chunkmill.conversion.rechunking.plan import choose_rechunk_strategy
+from chunkmill.conversion.rechunking.strategies import Limits, Side
 from chunkmill.conversion.region_option import RegionOption
 from chunkmill.dask_arrays.as_dask import open_or_compute
 from chunkmill.display.report import ReportMixin, counted, format_seconds
@@ -464,8 +465,7 @@ def verify(
     """
     start = time.perf_counter()
     if sample is not None and not 0 < sample <= 1:
-        msg = f"sample={sample}: expected a number above 0 and at most 1"
-        raise ValueError(msg)
+        raise ValueError(f"sample={sample}: expected a number above 0 and at most 1")
     one = open_or_compute(a, storage_options)
     other = open_or_compute(b, storage_options if target_storage_options is None else target_storage_options)
     arrays = [] if region is None else [each for each in walk(one) if isinstance(each, StoredArray)]

@@ -24,18 +24,6 @@ from chunkmill.model.inner_layout import InnerLayout, axis_order, inner_layout, 
 from chunkmill.model.metadata import ArrayMetadata, NamedConfig
 from chunkmill.model.user_values import zero
 
-__all__ = [
-    "Action",
-    "ChosenAction",
-    "RegionLayout",
-    "chain_text",
-    "choose_action",
-    "group_keys",
-    "group_ranges",
-    "n_groups",
-    "same_fill",
-]
-
 Action: TypeAlias = Literal["copy", "reframe", "repack", "recode", "rechunk"]
 Frame: TypeAlias = Literal["n5_block", "crc32c"]
 

@@ -12,8 +12,6 @@ from math import gcd
 
 from chunkmill.model.grid import RegularAxis, RunsAxis
 
-__all__ = ["Axis", "MeasuredAxis", "Meeting", "Segment", "coarsen", "meet", "most_met", "multiples", "segments"]
-
 Axis = RegularAxis | RunsAxis
 
 

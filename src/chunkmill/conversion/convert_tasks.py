@@ -36,9 +36,6 @@ from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.runtime.stage import TaskResult
 from chunkmill.stores.wrapper import Meter, MeteredStore
 
-__all__ = ["ArrayTransfer", "covered", "transfer_group", "transfer_inputs", "transfer_keys"]
-__all__ += ["transfer_share", "transfer_shows"]
-
 _CRC32C = Crc32c()
 
 

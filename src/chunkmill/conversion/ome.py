@@ -36,8 +36,6 @@ from chunkmill.nodes.new_array import axis_names
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 
-__all__ = ["OmeImages", "check_ome", "cropped_group", "cropping_of_images", "names_of_axes", "with_place"]
-
 Crop = Callable[[StoredArray], StoredArray]
 
 

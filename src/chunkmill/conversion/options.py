@@ -23,23 +23,6 @@ from chunkmill.nodes.new_array import axis_names, check_shards, is_size, make_gr
 from chunkmill.nodes.opening import walk, walk_openable
 from chunkmill.nodes.stored_group import StoredNode
 
-__all__ = [
-    "ByDimension",
-    "by_array",
-    "check_fit",
-    "chosen",
-    "chosen_arrays",
-    "chosen_paths",
-    "grid_of",
-    "is_keep",
-    "names_by_array",
-    "path_below",
-    "refuse_chosen",
-    "with_names",
-    "with_options_of",
-]
-
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -22,8 +22,6 @@ from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.nodes.new_array import axis_names, unknown_dimensions
 from chunkmill.nodes.stored_group import StoredNode
 
-__all__ = ["CroppedArray", "Reduction", "RegionOption", "crop", "cropping", "region_of", "shown_regions", "whole"]
-
 DimensionRange: TypeAlias = slice | range | tuple[int | None, int | None]
 RegionOption: TypeAlias = (
     slice | Sequence[slice | EllipsisType] | Mapping[str, DimensionRange] | Mapping[int, DimensionRange] | None

@@ -25,20 +25,6 @@ from chunkmill.journal.inputs import Listings, StoreKeys, digest_now
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.runtime.stage import TaskSpecs
 
-__all__ = [
-    "Listed",
-    "check_absences",
-    "check_slices",
-    "check_still_absent",
-    "group_grid",
-    "list_sources",
-    "n_left_out",
-    "narrowed",
-    "reads_little_twice",
-    "see_slices",
-    "touched_blocks",
-]
-
 Listed = Mapping[int, tuple[Numbers, Numbers]]
 """By number of the array: numbers of the store keys of source and target that a listing named."""
 

@@ -19,8 +19,6 @@ from chunkmill.nodes.api import open_array
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.new_array import lengths_by_name, size_in_bytes
 
-__all__ = ["AccessCost", "ChunkSuggestion", "suggest_chunks"]
-
 Access: TypeAlias = Mapping[str, int] | Sequence[int]
 
 

@@ -34,18 +34,6 @@ from chunkmill.nodes import opening
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import Store
 
-__all__ = [
-    "ALLOWABLE",
-    "ConversionTarget",
-    "alike_described_once",
-    "check_losses",
-    "describe_group_target",
-    "describe_nodes",
-    "describe_target",
-    "fitted_to",
-    "marked",
-]
-
 ALLOWABLE = ("fill_value", "codecs", "dimension_names", "attributes", "coordinate_systems")
 """Losses that the caller of a conversion can allow. Values are never lost: they are kept or refused."""
 

@@ -23,9 +23,6 @@ from chunkmill.nodes.multiscales import image_of_array
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredNode
 
-__all__ = ["channel_names", "open_image_source"]
-
-
 _STACK = "c"
 """Name of the axis that joins a list of arrays."""
 

@@ -15,8 +15,6 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["METHODS", "Method", "Reduction", "check_method", "downsample", "downsampled_shape"]
-
 Method: TypeAlias = Literal["mean", "median", "min", "max", "mode", "stride"]
 METHODS: tuple[str, ...] = get_args(Method)
 

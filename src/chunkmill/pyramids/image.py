@@ -54,9 +54,6 @@ from chunkmill.pyramids.downsample import Method, Reduction
 from chunkmill.pyramids.levels import LevelShape, by_axis, plan_levels
 from chunkmill.stores.base import Store
 
-__all__ = ["BaseImage", "DescribedLevels", "LevelTarget", "describe_base", "describe_levels", "emit_levels"]
-__all__ += ["level_convention", "name_levels", "target_next_to"]
-
 _DEFAULT_NAMES = ("t", "c", "z", "y", "x")
 
 

@@ -35,8 +35,6 @@ from chunkmill.pyramids.image import BaseImage, DescribedLevels, LevelTarget, le
 from chunkmill.runtime.computed import ComputedStore
 from chunkmill.stores.base import Store
 
-__all__ = ["LabelList", "channel_axis", "labels_of", "with_omero", "with_windows"]
-
 
 @dataclass(frozen=True, slots=True)
 class LabelList:

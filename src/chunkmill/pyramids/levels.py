@@ -20,20 +20,6 @@ from typing import Any, TypeAlias
 
 from chunkmill.pyramids.downsample import downsampled_shape
 
-__all__ = [
-    "Bounds",
-    "LevelBlocks",
-    "LevelShape",
-    "block_region",
-    "by_axis",
-    "divide",
-    "peak_bytes",
-    "plan_levels",
-    "region_above",
-    "tasks_of",
-    "under",
-]
-
 _MOST_LEVELS = 64
 
 # Names of axes along which images are not reduced unless the user says so.

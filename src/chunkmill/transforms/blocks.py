@@ -20,21 +20,6 @@ from typing import Any, TypeAlias
 from chunkmill.conversion.coarsen import Axis, MeasuredAxis, coarsen, meet
 from chunkmill.model.grid import ChunkGrid, Region, RegularAxis
 
-__all__ = [
-    "ArrayAxes",
-    "Halo",
-    "Space",
-    "array_region",
-    "block_grid",
-    "by_axis",
-    "grow_blocks",
-    "halo_by_axis",
-    "joined_space",
-    "padded_region",
-    "read_amplification",
-    "unit_axes",
-]
-
 Halo: TypeAlias = tuple[tuple[int, int], ...]
 """Elements before and after a block along each axis."""
 

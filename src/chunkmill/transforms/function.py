@@ -33,8 +33,6 @@ from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.model.user_values import as_dtype
 from chunkmill.transforms.blocks import ArrayAxes
 
-__all__ = ["BlockFunction", "block_facts", "carried", "checked_result", "function_fingerprint", "shown_function"]
-
 
 def shown_function(function: Any) -> str:
     """Return module and name of a function, for messages.

@@ -32,9 +32,6 @@ from chunkmill.stores.wrapper import AbsencesNoted, Meter, Written
 from chunkmill.transforms.blocks import ArrayAxes, Halo, array_region, padded_region
 from chunkmill.transforms.function import BlockFunction, block_facts, carried, checked_result
 
-__all__ = ["Boundary", "SourceRegion", "TransformSource", "TransformTarget", "TransformTasks"]
-__all__ += ["block_inputs", "block_share", "block_shows", "sampled_dtypes", "write_block"]
-
 Boundary: TypeAlias = Literal["reflect", "nearest", "none"] | float
 """What a block gets beyond the ends of an array; a number stands for itself."""
 

@@ -39,9 +39,6 @@ from chunkmill.runtime.stage import TaskResult
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.wrapper import Meter, MeteredStore, guarded
 
-__all__ = ["MAX_TILED_AXES", "intermediate_values", "put_in_tiles", "write_inputs"]
-__all__ += ["write_intermediate_file"]
-
 MAX_TILED_AXES = MOST_AXES // 2
 """Tiles have two axes for each of the array."""
 

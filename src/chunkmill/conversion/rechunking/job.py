@@ -32,15 +32,7 @@ from chunkmill.conversion.estimate import (
     thread_overheads,
 )
 from chunkmill.conversion.rechunking.intermediate_files import write_inputs, write_intermediate_file
-from chunkmill.conversion.rechunking.plan import (
-    IntermediateFormat,
-    Limits,
-    RechunkPlan,
-    Side,
-    Strategy,
-    UnitCosts,
-    choose_rechunk_strategy,
-)
+from chunkmill.conversion.rechunking.plan import RechunkPlan, choose_rechunk_strategy
 from chunkmill.conversion.rechunking.source_chunks import (
     ArrayRechunk,
     Slices,
@@ -49,6 +41,7 @@ from chunkmill.conversion.rechunking.source_chunks import (
     spill_shows,
     write_shows,
 )
+from chunkmill.conversion.rechunking.strategies import IntermediateFormat, Limits, Side, Strategy, UnitCosts
 from chunkmill.conversion.rechunking.target_chunks import write_target_block, writes_at_once, writing_bytes
 from chunkmill.conversion.source_listing import Listed, n_left_out, narrowed, reads_little_twice, touched_blocks
 from chunkmill.errors import JobError
@@ -57,9 +50,6 @@ from chunkmill.model.metadata import NamedConfig
 from chunkmill.runtime.stage import MAX_TASK_BYTES, MAX_TASK_KEYS, Stage, TaskSpecs
 from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.base import Store
-
-__all__ = ["Settings", "estimate_rechunk", "explain_strategy", "intermediate_codecs", "plan_array_rechunk"]
-__all__ += ["read_costs", "read_side", "rechunk_stages", "store_costs"]
 
 
 @dataclass(frozen=True, slots=True)

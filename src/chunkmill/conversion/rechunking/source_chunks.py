@@ -30,25 +30,6 @@ from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region, RegularAxis
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 
-__all__ = [
-    "ArrayRechunk",
-    "RegionValues",
-    "Slice",
-    "Slices",
-    "SourceReads",
-    "fetched",
-    "fill_values",
-    "n_ahead",
-    "shifted",
-    "sliced_axes",
-    "source_values",
-    "spill_inputs",
-    "spill_shows",
-    "unshifted",
-    "within",
-    "write_shows",
-]
-
 
 def sliced_axes(array: StoredArray) -> tuple[int, ...]:
     """Return the axes along which slices of the chunks of `array` are ranges of bytes; none where none are.

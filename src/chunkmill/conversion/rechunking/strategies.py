@@ -14,22 +14,6 @@ from typing import Literal, Protocol, TypeAlias
 from chunkmill.conversion.coarsen import Axis, MeasuredAxis, Meeting, coarsen, meet, most_met, multiples
 from chunkmill.model.grid import ChunkGrid
 
-__all__ = [
-    "LEAST_SLICE",
-    "Candidate",
-    "Direct",
-    "Estimate",
-    "IntermediateFormat",
-    "Limits",
-    "Side",
-    "Spill",
-    "State",
-    "Strategy",
-    "UnitCosts",
-    "best_blocks",
-    "smallest_blocks",
-]
-
 State: TypeAlias = tuple[int, ...]
 """Index of the option chosen for each axis of each grid of blocks."""
 

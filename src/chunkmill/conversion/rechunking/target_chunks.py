@@ -37,9 +37,6 @@ from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region
 from chunkmill.runtime.stage import TaskResult
 from chunkmill.stores.wrapper import Meter
 
-__all__ = ["BlockBuffer", "SeparateBuffer", "TargetBuffer", "TiledBuffer", "target_buffer", "write_target_block"]
-__all__ += ["writes_at_once", "writing_bytes"]
-
 
 class TargetBuffer(ABC):
     """The target chunks of one block while values are copied into them."""

@@ -5,7 +5,8 @@ from math import prod
 
 import pytest
 
-from chunkmill.conversion.rechunking.plan import IntermediateFormat, Limits, Side, UnitCosts, choose_rechunk_strategy
+from chunkmill.conversion.rechunking.plan import choose_rechunk_strategy
+from chunkmill.conversion.rechunking.strategies import IntermediateFormat, Limits, Side, UnitCosts
 from chunkmill.errors import JobError
 from chunkmill.model.grid import ChunkGrid, RunsAxis
 
