@@ -7,7 +7,7 @@ from support.code_lines import code_lines
 PACKAGE = Path(__file__).parents[2] / "src" / "chunkmill"
 
 MOST = {  # room: (code lines, files that hold code)
-    "array": (1613, 10),
+    "array": (1606, 10),
     "checks": (1064, 4),
     "cli": (826, 4),
     "codecs": (2488, 17),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice, product
 from math import prod
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -294,11 +294,8 @@ class Pick:
     in_result: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _AxisPick:
-    index: int
-    in_chunk: slice | Positions
-    in_result: slice | Positions
+_AxisPick: TypeAlias = tuple[int, slice | Positions, slice | Positions]
+"""Number of a chunk along an axis, and the elements of it: in the chunk, and in the result."""
 
 
 def pick_outer(grid: ChunkGrid, indexes: Sequence[slice | Positions]) -> Iterator[Pick]:
@@ -321,11 +318,8 @@ def pick_outer(grid: ChunkGrid, indexes: Sequence[slice | Positions]) -> Iterato
         for axis, index in zip(grid.axes, indexes, strict=True)
     ]
     for parts in product(*per_axis):
-        yield Pick(
-            tuple(part.index for part in parts),
-            _crossed([part.in_chunk for part in parts]),
-            _crossed([part.in_result for part in parts]),
-        )
+        coords, in_chunk, in_result = zip(*parts, strict=True) if parts else ((), (), ())
+        yield Pick(coords, _crossed(in_chunk), _crossed(in_result))
 
 
 def pick_points(grid: ChunkGrid, positions: Sequence[Positions]) -> Iterator[Pick]:
@@ -376,7 +370,7 @@ def _slice_picks(axis: RegularAxis | RunsAxis, cut: slice) -> Iterator[_AxisPick
         start = axis.start(i)
         n = -(-(min(start + axis.length(i), cut.stop) - at) // cut.step)
         last = at + (n - 1) * cut.step
-        yield _AxisPick(i, slice(at - start, last - start + 1, cut.step), slice(done, done + n))
+        yield i, slice(at - start, last - start + 1, cut.step), slice(done, done + n)
         at, done = last + cut.step, done + n
 
 
@@ -385,7 +379,7 @@ def _position_picks(axis: RegularAxis | RunsAxis, positions: Positions) -> Itera
     order = np.argsort(index, kind="stable")
     ordered = index[order]
     for group in _groups(order, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1):
-        yield _AxisPick(int(index[group[0]]), _as_slice(within[group]), _as_slice(group))
+        yield int(index[group[0]]), _as_slice(within[group]), _as_slice(group)
 
 
 def _chunks_of(axis: RegularAxis | RunsAxis, positions: Positions) -> tuple[Positions, Positions]:
@@ -409,7 +403,7 @@ def _as_slice(positions: Positions) -> slice | Positions:
     return positions
 
 
-def _crossed(parts: list[slice | Positions]) -> tuple[Any, ...]:
+def _crossed(parts: Sequence[slice | Positions]) -> tuple[Any, ...]:
     """Return the numpy index of all combinations; several arrays would be taken for a list of points."""
     if sum(isinstance(part, np.ndarray) for part in parts) <= 1:
         return tuple(parts)
