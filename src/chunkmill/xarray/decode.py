@@ -190,10 +190,10 @@ def _undecoded(variables: Mapping[Any, Variable], decoders: Mapping[str, Any]) -
 def _is_plain(variable: Variable, *, masks: bool) -> bool:
     """Return whether decoding leaves a variable unchanged; a ``_FillValue`` of NaN is allowed."""
     attributes = variable.attrs
-    if marks := _DECODED & attributes.keys():
+    if present := _DECODED & attributes.keys():
         value = attributes.get("_FillValue")
         is_nan = variable.dtype.kind == "f" and isinstance(value, (float, np.floating)) and np.isnan(value)
-        if not (masks and is_nan and len(marks) == 1):
+        if not (masks and is_nan and len(present) == 1):
             return False
     units = attributes.get("units", "")
     is_time = isinstance(units, str) and ("since" in units or units in _TIMES)
