@@ -17,7 +17,7 @@ from golden import cases, n5_cases
 
 import chunkmill as cm
 from chunkmill.formats.registry import get_format
-from chunkmill.nodes import placement
+from chunkmill.nodes import replacing
 from chunkmill.nodes.array import Array
 from chunkmill.stores.open import open_store
 
@@ -155,12 +155,10 @@ def copy(golden: Golden, folder: Path) -> Path:
     store = open_store(target)
     for path in golden.groups:
         node = golden.open(path)
-        _, documents = placement.create_group(store, path, node.metadata, format=golden.format)
-        placement.publish_and_refresh(store, documents, golden.format, path)
+        replacing.put_group(store, path, node.metadata, format=golden.format, overwrite=False)
     for expected in golden.arrays:
         node = golden.open(expected.path)
-        array, documents = placement.create_array(store, expected.path, node.metadata, format=golden.format)
-        placement.publish_and_refresh(store, documents, golden.format, expected.path)
+        array = replacing.put_array(store, expected.path, node.metadata, format=golden.format, overwrite=False)
         Array(array)[...] = node[...]
         store.flush()
     if "consolidated" in golden.name:
