@@ -18,7 +18,7 @@ GUARDS = [  # rooms and modules that do nothing but keep a promise
             "nodes/delete",
             "nodes/documents",
             "nodes/placement",
-            "nodes/replacing",
+            "nodes/target",
             "runtime/cancellation",
             "runtime/cluster_locks",
             "runtime/cluster_tasks",

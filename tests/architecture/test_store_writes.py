@@ -23,8 +23,7 @@ NO_STORES = {
 
 WRITERS = {
     # documents that nobody sees: of a staged node, or of one that is being deleted
-    "nodes/replacing.py": {"Replacement.finish"},
-    "nodes/target.py": {"Target._put_in_place"},
+    "nodes/target.py": {"Target.put_in_place"},
     "nodes/delete.py": {"delete_node", "_described"},
     # chunks
     "array/chunk_io.py": {"update_chunk", "write_chunk"},
@@ -48,7 +47,7 @@ WRITERS = {
 CHANGERS = {
     "nodes/documents.py": {"_create_node", "_write", "_write_while_absent", "put_back", "replace"},
     "nodes/consolidated.py": {"refresh_consolidated", "write_consolidated"},
-    "nodes/target.py": {"Target._put_in_place"},
+    "nodes/target.py": {"Target.put_in_place"},
     "nodes/changes.py": {"_reset"},
     "journal/heartbeat.py": {"Heartbeat._beat", "Heartbeat.begin"},
     "journal/journal.py": {"Journal._tag_staged", "Journal.discard", "Journal.finish"},
@@ -82,7 +81,7 @@ DELETERS = {
     "nodes/changes.py": {"_shrink"},
     "pyramids/tasks.py": {"_Work._below"},
     # staged nodes, and journals
-    "nodes/replacing.py": {"Replacement.discard"},
+    "nodes/target.py": {"Target.staged"},
     "journal/commit.py": {"forget_tag"},
     "journal/heartbeat.py": {"Heartbeat.end", "end_dead"},
     "journal/unfinished.py": {"clear_listed"},
@@ -96,7 +95,6 @@ DELETERS = {
     "references/files.py": {"SetFile.write"},
 }
 MOVERS = {
-    "nodes/replacing.py": {"Replacement.finish"},
     "journal/commit.py": {"put_in_place"},
     "references/files.py": {"SetFile.write"},
 }

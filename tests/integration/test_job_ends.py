@@ -12,7 +12,7 @@ from support.recording import DeletingStore, RecordingStore
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeNotFound
 from chunkmill.journal import heartbeat, journal
-from chunkmill.journal.lease import leased_to_replace
+from chunkmill.journal.lease import leased
 from chunkmill.stores import conflicts
 from chunkmill.stores.memory import MemoryStore
 
@@ -109,7 +109,7 @@ def test_a_write_that_replaces_looks_for_others_when_it_has_begun(monkeypatch):
     cm.to_store(OLD, store, "a", format="zarr2", attributes={"sum": int(OLD.sum())})
 
     def reserve_the_place_above(below):
-        held.enter_context(leased_to_replace(below, "", run="9"))
+        held.enter_context(leased(below, "", "replace ''", run="9"))
 
     first = Meanwhile(store, lambda method, key: method == "set_if" and "/running/" in key, reserve_the_place_above)
     monkeypatch.setattr(heartbeat, "is_live", lambda _: True)
@@ -178,6 +178,6 @@ def test_two_clients_of_one_job_reserve_a_place_one_after_the_other(monkeypatch)
         monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
 
     monkeypatch.setattr(conflicts, "pause", other_ends)
-    with leased_to_replace(store, "a", run="r1"), leased_to_replace(store, "a", run="r1"):
+    with leased(store, "a", "replace it", run="r1"), leased(store, "a", "replace it", run="r1"):
         order.append("reserves")
     assert order == ["waits", "reserves"]

@@ -28,12 +28,11 @@ from chunkmill.formats.base import WritableFormatName, check_attributes
 from chunkmill.formats.registry import get_format
 from chunkmill.journal.lease import Lease, check_no_job, discard_block_write, leased
 from chunkmill.model.grid import Region
-from chunkmill.nodes import opening, placement, replacing
+from chunkmill.nodes import opening, placement
 from chunkmill.nodes.api import NodeLocation, as_node, open_existing, open_target_below
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.new_array import check_options, describe_array, format_above, lengths_by_name
-from chunkmill.nodes.replacing import Replacement
 from chunkmill.nodes.target import Target
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.cluster_tasks import sync_other_machines
@@ -203,6 +202,11 @@ class _Write:
     lock: LockFactory
     compute: bool
 
+    @property
+    def job(self) -> str:
+        """Description of the write."""
+        return f"write to {self.array.path!r} in {self.array.url}"
+
     def now(
         self, region: Region, existing: StoredArray | None, *, overwrite: bool, is_whole: bool
     ) -> WriteReport | Delayed:
@@ -213,14 +217,11 @@ class _Write:
         if existing is not None:
             check_no_job(store, path)
             return self.into(region, stored=existing)
-        if overwrite and not self.compute:
-            later = replacing.begin_replacement(store, path, self.array.format)
-            if later is not None:
-                return self.replacing(later)
-        elif overwrite:
-            with replacing.replacing(store, path, self.array.format) as replacement:
-                if replacement is not None:
-                    return self.replacing(replacement)
+        documents_format = format_of_store(store, self.array.format)
+        target = Target(store, path, documents_format, [self.array], overwrite=overwrite)
+        with target.staged(self.job, continues=not self.compute) as new:
+            if new is not None:
+                return self.replacing(new)
         return self.new(overwrite=overwrite)
 
     def into(
@@ -244,7 +245,7 @@ class _Write:
     def new(self, *, overwrite: bool) -> WriteReport | Delayed:
         """Write a new array, whose path is leased until then, unless it is computed later."""
         where = full_region(self.array.shape)
-        job = f"write to {self.array.path!r} in {self.array.url}"
+        job = self.job
         if not self.compute:
             # held while the old node is deleted: else the values of a writer that begins then are deleted, too
             held = leased(self.array.store, self.array.path, job) if overwrite else nullcontext(Lease())
@@ -269,15 +270,13 @@ class _Write:
         target = Target(array.store, array.path, documents_format, [array], overwrite=replaces)
         return resumable_write(self.x, target, lock=self.lock)
 
-    def replacing(self, replacement: Replacement) -> WriteReport | Delayed:
-        """Stage the array that replaces the node at its path, and exchange the two when all is written."""
-        staged = replacement.array(self.array)
-        where = full_region(staged.shape)
-        counts, n_regrouped = write_graph(self.x, staged, where, lock=self.lock, write_empty=False)
+    def replacing(self, target: Target) -> WriteReport | Delayed:
+        """Write the array that is staged, and put it in the place of the node at its path when all is written."""
+        (staged,) = target.arrays
+        counts, n_regrouped = write_graph(self.x, staged, full_region(staged.shape), lock=self.lock, write_empty=False)
         client = Scheduler().client if self.compute else None  # a task of its own cannot ask
-        finish = partial(
-            _finish_replacing, n_regrouped=n_regrouped, array=self.array, replacement=replacement, client=client
-        )
+        options: Any = {"n_regrouped": n_regrouped, "array": self.array, "client": client, "is_held": self.compute}
+        finish = partial(_finish_replacing, target=target, **options)
         return run([counts], finish, compute=self.compute, arrays=[staged])
 
     def _make_room(self, *, overwrite: bool, run: str = "", again: bool = False) -> dict[str, bytes]:
@@ -291,14 +290,15 @@ class _Write:
 
 
 def _finish_replacing(
-    counts: Any, *, n_regrouped: int, array: StoredArray, replacement: Replacement, client: Client | None
+    counts: Any, *, n_regrouped: int, array: StoredArray, target: Target, client: Client | None, is_held: bool
 ) -> WriteReport:
     """Replace the old array by the new one: the last step of a write, by the client or in a task of its own."""
-    # this machine is synced when the two are exchanged
-    sync_other_machines([array.store], client, f"write to {array.path!r} in {array.url}")
-    documents = format_of_store(array.store, array.format).emit_array(array.path, array.metadata)
+    job = f"write to {array.path!r} in {array.url}"
     written = report(array, counts, n_regrouped)
-    replacement.finish(documents)
+    with nullcontext() if is_held else target.continued(job, written.n_keys - written.n_empty):
+        # this machine is synced when the two are exchanged
+        sync_other_machines([array.store], client, job)
+        target.publish()
     return written
 
 

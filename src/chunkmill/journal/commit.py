@@ -13,7 +13,7 @@ in place new node with its tag          the new node         the tag            
 ======== ============================== ==================== ============================= ===========================
 
 A rename is not repeated: the tag says which node is in place. Not here: which keys a node has
-(`chunkmill.nodes.replacing`), leases (`chunkmill.journal.lease`).
+(`chunkmill.nodes.target`), leases (`chunkmill.journal.lease`).
 """
 
 from __future__ import annotations

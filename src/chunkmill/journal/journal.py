@@ -405,6 +405,7 @@ class Journal:
             value, found = at_once(
                 self.store, lambda: self.store.get(self.plan_key), lambda: list(self.store.list_prefix(self.prefix))
             )
+        forget_tag(self.store, self.run, self.old_prefix)
         if not plans.is_of_run(value, self.run):
             return
         self.store.delete(self.plan_key)

@@ -29,7 +29,6 @@ __all__ = [
     "discard_jobs",
     "leased",
     "leased_briefly",
-    "leased_to_replace",
 ]
 
 
@@ -61,6 +60,8 @@ def leased(
     scope: str = "",
     run: str = "",
     stays: Callable[[], bool] = lambda: False,
+    old_prefix: str | None = None,
+    continues: bool = False,
 ) -> Iterator[Lease]:
     """Lease the path of a new node while it is written: other writers are refused.
 
@@ -76,6 +77,10 @@ def leased(
         Name of its run, where the new node is written already.
     stays
         Asked when the caller fails: whether the lease stays, as of a client that died, so that the same call resumes.
+    old_prefix
+        As of `Journal`, where the new node is staged.
+    continues
+        Whether the lease stays in the end, as of a client that died: the next one of that run resumes.
 
     Raises
     ------
@@ -86,6 +91,7 @@ def leased(
         yield Lease()
         return
     journal = Journal(store, path, job, uuid4().hex, run, is_block_write=True, is_lease=True, scope=scope)
+    journal.old_prefix = old_prefix
     version: str | None = None
     asks = False
     while True:
@@ -97,20 +103,10 @@ def leased(
                     if version is None and not stays():
                         _release(journal)
                     raise  # and what an interrupted writer left is still there: its record stays, too
-                _release(journal, is_taken_over=version is not None)
+                if not continues:
+                    _release(journal, is_taken_over=version is not None)
                 return
         version, asks = _interrupted(journal)
-
-
-@contextmanager
-def leased_to_replace(store: Store, path: str, *, run: str = "") -> Iterator[Lease]:
-    """Lease the path of a node that is replaced with all below it; interrupted jobs there are discarded.
-
-    Parameters, and `JobError` where somebody is at work there, as of `leased`.
-    """
-    with leased(store, path, f"replace {path!r} in {store.url}", run=run) as own:
-        discard_jobs(store, check_no_job(store, path, overwrite=True, own_run=own.run, waits=True))
-        yield own
 
 
 @contextmanager

@@ -355,7 +355,8 @@ def create_array(
     >>> cm.create_array("memory://doc-create-like", like=a, dtype="i2").shards
     (4, 6)
     """
-    from chunkmill.nodes import new_array, replacing  # noqa: PLC0415 - opening a node needs nothing that creates one
+    from chunkmill.nodes import new_array  # noqa: PLC0415 - opening a node needs nothing that creates one
+    from chunkmill.nodes.target import put_array  # noqa: PLC0415
 
     url, path, format, _ = place_of(url, path, format)  # noqa: A001
     target = open_target_store(url, storage_options)
@@ -375,7 +376,7 @@ def create_array(
         chunk_key_encoding=chunk_key_encoding,
         like=like,
     )
-    return Array(replacing.put_array(target, path, metadata, format=name, overwrite=overwrite))
+    return Array(put_array(target, path, metadata, format=name, overwrite=overwrite))
 
 
 def create_arrays(
@@ -471,14 +472,15 @@ def create_group(
     >>> cm.create_group("memory://doc-create-group", "a/b", attributes={"title": "x"}).attributes
     {'title': 'x'}
     """
-    from chunkmill.nodes import new_array, replacing  # noqa: PLC0415
+    from chunkmill.nodes import new_array  # noqa: PLC0415
+    from chunkmill.nodes.target import put_group  # noqa: PLC0415
 
     url, path, format, _ = place_of(url, path, format)  # noqa: A001
     target = open_target_store(url, storage_options)
     name = format or new_array.format_above(target, path)
     check_attributes(path, attributes)
     metadata = GroupMetadata(dict(attributes or {}))
-    return Group(replacing.put_group(target, path, metadata, format=name, overwrite=overwrite))
+    return Group(put_group(target, path, metadata, format=name, overwrite=overwrite))
 
 
 def consolidate(url: Url, path: str = "", *, storage_options: Mapping[str, Any] | None = None) -> Group:

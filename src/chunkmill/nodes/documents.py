@@ -56,6 +56,7 @@ __all__ = [
     "put_back",
     "replace",
     "unpublish",
+    "without_blank",
 ]
 
 Documents = dict[str, bytes | None]
@@ -77,7 +78,7 @@ def format_of_store(store: Store, name: str) -> Format:
             raise UnsupportedFeature(format=name, feature=f"{store.url}: an .ozx file holds Zarr v3 alone", hint=hint)
     if not (keys := fresh.root_keys()):
         return fresh
-    found = fresh.configured(present(_without_blank(fetch(store, keys))))
+    found = fresh.configured(present(without_blank(fetch(store, keys))))
     return fresh if found is None else found
 
 
@@ -143,7 +144,7 @@ def present(documents: Documents) -> dict[str, bytes]:
     return {key: value for key, value in documents.items() if value is not None}
 
 
-def _without_blank(documents: Documents) -> Documents:
+def without_blank(documents: Documents) -> Documents:
     """Return documents, absent where they are without content: a crash of the machine left those."""
     return {key: None if value is None or is_blank(value) else value for key, value in documents.items()}
 
@@ -297,7 +298,7 @@ def check_own(store: Store, documents_format: Format, nodes: Mapping[str, Mappin
 
 def _check_own(store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes]) -> None:
     entries = {documents_format.array_keys(path)[0], documents_format.group_keys(path)[0]}
-    found = _without_blank(fetch(store, sorted(entries | documents.keys())))
+    found = without_blank(fetch(store, sorted(entries | documents.keys())))
     is_own = all(_same(documents_format, key, value, documents.get(key)) for key, value in found.items())
     if not is_own and any(found[key] is not None for key in entries):
         kind = "group" if documents_format.parse_array(path, present(found)) is None else "array"

@@ -215,8 +215,8 @@ class Group(ChangesAttributes):
         >>> g.create_array("a/b", shape=(4,), dtype="i4").format, list(g)
         ('n5', ['a'])
         """
-        from chunkmill.nodes import replacing  # noqa: PLC0415 - opening a group needs nothing that creates nodes
         from chunkmill.nodes.new_array import describe_array  # noqa: PLC0415
+        from chunkmill.nodes.target import put_array  # noqa: PLC0415 - opening a group needs nothing that creates nodes
 
         store, path = self._place_to_write(path)
         metadata = describe_array(
@@ -233,16 +233,16 @@ class Group(ChangesAttributes):
             chunk_key_encoding=chunk_key_encoding,
             like=like,
         )
-        return Array(replacing.put_array(store, path, metadata, format=self.format, overwrite=overwrite))
+        return Array(put_array(store, path, metadata, format=self.format, overwrite=overwrite))
 
     @parsed_once()
     def create_group(self, path: str, *, attributes: Mapping[str, Any] | None = None, overwrite: bool = False) -> Group:
         """Create a group at `path` below the group, in its format (see `chunkmill.create_group`)."""
-        from chunkmill.nodes import replacing  # noqa: PLC0415
+        from chunkmill.nodes.target import put_group  # noqa: PLC0415
 
         store, path = self._place_to_write(path)
         metadata = GroupMetadata(dict(attributes or {}))
-        return Group(replacing.put_group(store, path, metadata, format=self.format, overwrite=overwrite))
+        return Group(put_group(store, path, metadata, format=self.format, overwrite=overwrite))
 
     def require_group(self, path: str) -> Group:
         """Return the group at `path` below the group, made where there is none; `NodeExists` where an array is there.

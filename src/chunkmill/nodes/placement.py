@@ -1,6 +1,6 @@
 """Make room for new nodes, and publish them (P4, P5).
 
-Not here: what replaces a node that stays until the new one is complete (`chunkmill.nodes.replacing`).
+Not here: what replaces a node that stays until the new one is complete (`chunkmill.nodes.target`).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from chunkmill.nodes.documents import (
     present,
     publish,
     unpublish,
+    without_blank,
 )
 from chunkmill.nodes.opening import array_at, find_stored, walk
 from chunkmill.nodes.stored_group import StoredGroup, parse_node
@@ -298,14 +299,19 @@ def check_nothing_hidden(store: Store, path: str, documents_format: Format) -> N
 
 def root_documents(store: Store, documents_format: Format) -> dict[str, bytes]:
     """Return the documents that configure a store of the format and are not there."""
-    return {key: value for key, value in documents_format.emit_root().items() if store.get(key) is None}
+    own = documents_format.emit_root()
+    return {key: own[key] for key, value in without_blank(fetch(store, own)).items() if value is None}
 
 
-def parent_documents(store: Store, path: str, documents_format: Format) -> dict[str, bytes]:
-    """Return the documents of the groups above `path` that are not there; an array above it is refused."""
+def parent_documents(store: Store, path: str, documents_format: Format, *, again: bool = False) -> dict[str, bytes]:
+    """Return the documents of the groups above `path` that are not there; an array above it is refused.
+
+    With `again`, those without content, as a crash of the machine leaves them, are not there.
+    """
     documents: dict[str, bytes] = {}
     parents = parents_of(path)
     fetched = fetch(store, (key for p in parents for key in node_keys(documents_format, p)))
+    fetched = without_blank(fetched) if again else fetched
     for parent in parents:
         above = parse_node(store, parent, documents_format, fetched, read_only=True)
         if isinstance(above, StoredArray):

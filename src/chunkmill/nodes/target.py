@@ -7,26 +7,36 @@ a crash (`chunkmill.journal.commit`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Self
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.errors import NodeExists
+from chunkmill.errors import JobError, MetadataError, NodeExists
 from chunkmill.formats.base import Format
 from chunkmill.journal.commit import forget_tag, is_in_place, is_tagged, put_in_place
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.lease import check_no_job, discard_jobs, leased
-from chunkmill.journal.names import JOB_PREFIX, TAG_PREFIX, run_tag, staged_prefix
-from chunkmill.model.metadata import GroupMetadata, parents_of
+from chunkmill.journal.names import JOB_PREFIX, PLAN, TAG_PREFIX, journal_prefix, run_tag, staged_prefix
+from chunkmill.journal.plans import is_of_run
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, parents_of
 from chunkmill.nodes import placement
-from chunkmill.nodes.consolidated import refreshed
-from chunkmill.nodes.documents import check_own, check_root, create_groups_above, node_prefix, publish
-from chunkmill.nodes.replacing import format_at, keeps_old, refreshed_by_replacing
+from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidated, refreshed
+from chunkmill.nodes.documents import (
+    check_own,
+    check_root,
+    create_groups_above,
+    format_of_store,
+    node_keys,
+    node_prefix,
+    publish,
+)
+from chunkmill.nodes.opening import array_at, find_stored
+from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import Store
 from chunkmill.stores.conflicts import create
 
-__all__ = ["Target"]
+__all__ = ["Target", "put_array", "put_group"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +79,24 @@ class Target:
 
     def keeps_old(self) -> bool | None:
         """Return whether nodes that are there stay until the new ones are complete; ``None`` where there are none."""
-        there = {path: old for path in self.tops if (old := format_at(self.store, path, self.format)) is not None}
-        return all(keeps_old(self.store, path, old, self.format) for path, old in there.items()) if there else None
+        there = {path: old for path in self.tops if (old := self._format_at(path)) is not None}
+        return all(self._keeps(path, old) for path, old in there.items()) if there else None
+
+    def _format_at(self, path: str) -> Format | None:
+        """Return the format of the node at `path`, that of the new one where it does not open; ``None`` without one."""
+        try:
+            there = find_stored(self.store, path)
+        except MetadataError:
+            return self.format
+        if there is None:
+            return None
+        return there.documents if isinstance(there, StoredGroup) else format_of_store(self.store, there.format)
+
+    def _keeps(self, path: str, old: Format) -> bool:
+        """Return whether documents and chunks of both nodes are below one prefix, which the store renames (P6)."""
+        prefix = node_prefix(self.format, path)
+        is_below = all(key.startswith(prefix) for key in (*node_keys(self.format, path), *node_keys(old, path)))
+        return is_below and self.store.can_rename(prefix) and self.store.can_replace(prefix)
 
     def prepared(self, journal: Journal, check: Callable[[], object] = lambda: None) -> Self:
         """Return the target of a run that is about to begin: staged, where what it replaces can stay; else with room.
@@ -85,7 +111,9 @@ class Target:
         NodeExists, JobError
             There is a node, and not `overwrite`, or an array above one; or somebody is at work there.
         """
-        is_staged = bool(self.overwrite) and self._can_stage(journal.name_run())
+        is_staged = bool(self.overwrite) and self._can_stage()
+        if is_staged:
+            self._discard_interrupted(journal.name_run())
         target = self._in_run(journal.name_run(), is_staged=is_staged)
         journal.old_prefix = node_prefix(self.format, self.path) if is_staged else None
         if not self.overwrite:
@@ -139,14 +167,59 @@ class Target:
     def _staged_prefixes(self, run: str) -> list[tuple[str, str]]:
         return [(path, staged_prefix(self.path, run, number)) for number, path in enumerate(self.tops)]
 
-    def _can_stage(self, run: str) -> bool:
+    def _can_stage(self) -> bool:
         check_root(self.store, self.format)
         if not self.keeps_old():
             return False
         for path in self.tops:
-            discard_jobs(self.store, check_no_job(self.store, path, overwrite=True, own_run=run))
             placement.parent_documents(self.store, path, self.format)  # no array is above
         return True
+
+    def _discard_interrupted(self, run: str, *, waits: bool = False) -> None:
+        for path in self.tops:
+            discard_jobs(self.store, check_no_job(self.store, path, overwrite=True, own_run=run, waits=waits))
+
+    @contextmanager
+    def staged(self, job: str, *, continues: bool = False) -> Iterator[Self | None]:
+        """Lease the path inside, and yield the target that is staged there; ``None`` where the old node cannot stay.
+
+        What is staged is deleted where the caller fails. With `continues`, it stays, to be published later inside of
+        `continued`.
+
+        Raises
+        ------
+        NodeExists, JobError
+            There is an array above; or somebody is at work there.
+        """
+        if not (self.overwrite and self._can_stage()):
+            yield None
+            return
+        old = node_prefix(self.format, self.path)
+        with leased(self.store, self.path, job, old_prefix=old, continues=continues) as own:
+            self._discard_interrupted(own.run, waits=True)
+            new = self._in_run(own.run, is_staged=True)
+            try:
+                yield new
+            except BaseException:
+                with suppress(OSError):  # the first error is raised, not that of the roll back
+                    self.store.delete_prefix(staged_prefix(self.path, own.run))
+                raise
+
+    @contextmanager
+    def continued(self, job: str, n_chunks: int) -> Iterator[None]:
+        """Hold the lease again that `staged` has left, while the nodes are published, of which that many are stored.
+
+        Raises
+        ------
+        JobError
+            Another writer has taken the place since.
+        """
+        plan = self.store.get(f"{journal_prefix(self.path)}{PLAN}")
+        n_staged = sum(1 for _ in self.store.list_prefix(staged_prefix(self.path, self.run)))
+        if n_staged < n_chunks or (plan is not None and not is_of_run(plan, self.run)):
+            raise JobError(job=job, reason="another writer has taken the place since", hint="write it again")
+        with leased(self.store, self.path, job, run=self.run, old_prefix=node_prefix(self.format, self.path)):
+            yield
 
     def make_room(self, *, has_begun: bool = False, again: bool = False) -> None:
         """Check that the nodes can be made; with `overwrite`, delete what is there, whole if `again` half is."""
@@ -212,7 +285,7 @@ class Target:
             nodes[top] |= self.format.emit_consolidated(top, every)
         written = [key for documents in nodes.values() for key in documents]
         if self.is_staged:
-            self._put_in_place(nodes)
+            self.put_in_place(nodes)
             return written
         with nullcontext() if top == "" else refreshed(self.store, self.format, [*nodes]):
             for path in self.tops if self.group is None else ():
@@ -226,12 +299,12 @@ class Target:
 
     def _make_groups_above(self, path: str) -> dict[str, bytes]:
         """Make groups that are missing above a node; return the root documents that are missing, of a node there."""
-        above = placement.parent_documents(self.store, path, self.format)
+        above = placement.parent_documents(self.store, path, self.format, again=True)
         above |= placement.root_documents(self.store, self.format)
         return create_groups_above(self.store, self.format, path, above, again=True)
 
-    def _put_in_place(self, nodes: Mapping[str, Mapping[str, bytes]]) -> None:
-        """Put the staged nodes in place, one after the other: the first, which the journal is named after, last."""
+    def put_in_place(self, nodes: Mapping[str, Mapping[str, bytes]]) -> None:
+        """Put the staged nodes, with documents by path, in place, the first, which the journal is named after, last."""
         store, staged = self.store, self._staged_prefixes(self.run)
         is_over = is_in_place(store, self.run, node_prefix(self.format, self.path))
         for path, prefix in staged[:1] if is_over else reversed(staged):
@@ -245,8 +318,57 @@ class Target:
                     own |= its if path in {each, *parents_of(each)} else {}
                 for key, value in own.items():
                     store.set(prefix + key.removeprefix(old), value)
-            with refreshed_by_replacing(store, self.format, path, nodes):
+            # a reader by consolidated metadata must not meet the new chunks with the old codecs
+            forget_consolidated(store, path)
+            try:
                 job = f"replace {path!r} in {store.url}"
                 put_in_place(store, job, self.path, self.run, old_prefix=old, staged=prefix)
+            finally:  # whatever is stored then: others may have replaced the node as well
+                refresh_consolidated(store, self.format, [path, *nodes])
+            store.flush()
         for path, _ in staged[1:]:
             forget_tag(store, self.run, node_prefix(self.format, path))
+
+
+def put_array(
+    store: Store,
+    path: str,
+    metadata: ArrayMetadata,
+    *,
+    format: str,  # noqa: A002
+    overwrite: bool,
+) -> StoredArray:
+    """Create an array without chunks; with `overwrite`, the node that is there stays until the new one is complete.
+
+    Raises
+    ------
+    NodeExists, UnsupportedFeature, JobError
+        See `chunkmill.nodes.placement.add_array`.
+    """
+    with store.transaction(job := f"create the array {path!r}"):
+        documents_format = format_of_store(store, format)
+        array = array_at(store, path, metadata, documents_format)
+        with Target(store, array.path, documents_format, [array], overwrite=overwrite).staged(job) as new:
+            if new is not None:
+                new.publish()
+                return array
+        return placement.add_array(store, path, metadata, format=format, overwrite=overwrite)
+
+
+def put_group(
+    store: Store,
+    path: str,
+    metadata: GroupMetadata,
+    *,
+    format: str,  # noqa: A002
+    overwrite: bool,
+) -> StoredGroup:
+    """Create a group (see `put_array`)."""
+    with store.transaction(job := f"create the group {path!r}"):
+        documents_format = format_of_store(store, format)
+        at = documents_format.normalize_path(path)
+        with Target(store, at, documents_format, [], {at: metadata}, overwrite).staged(job) as new:
+            if new is not None:
+                new.put_in_place(new.documents())
+                return StoredGroup(store, at, metadata, documents_format, read_only=False)
+        return placement.add_group(store, path, metadata, format=format, overwrite=overwrite)

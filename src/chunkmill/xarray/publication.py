@@ -23,8 +23,8 @@ from chunkmill.model.metadata import HIDDEN_ATTRIBUTE, JSON, ArrayMetadata, Grou
 from chunkmill.nodes import documents, opening
 from chunkmill.nodes.consolidated import refresh_consolidated, refreshed
 from chunkmill.nodes.opening import open_stored
-from chunkmill.nodes.replacing import Replacement
 from chunkmill.nodes.stored_group import StoredGroup
+from chunkmill.nodes.target import Target
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 
 __all__ = [
@@ -83,7 +83,7 @@ class Publication:
         self,
         own: Mapping[str, bytes],
         below: Mapping[str, Mapping[str, bytes]],
-        replacement: Replacement | None = None,
+        replacement: Target | None = None,
     ) -> None:
         """Make the new group visible, with everything in it.
 
@@ -102,7 +102,7 @@ class Publication:
             every = {key: value for each in (own, *below.values()) for key, value in each.items()}
             own = {**own, **self.documents_format.emit_consolidated("", every)}
         if replacement is not None:
-            replacement.finish({**{k: v for each in below.values() for k, v in each.items()}, **own}, below=below)
+            replacement.put_in_place({self.path: own, **below})
         else:
             last = set(self.documents_format.group_keys(self.path)) if self.path else own.keys()
             above = {key: value for key, value in own.items() if key not in last}

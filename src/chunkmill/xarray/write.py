@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from typing import Any, Literal
@@ -29,14 +29,15 @@ from chunkmill.display.report import ReportMixin, format_bytes
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.journal.lease import check_no_job
 from chunkmill.model.grid import Overlap
+from chunkmill.model.metadata import GroupMetadata
 from chunkmill.model.user_values import as_dtype
-from chunkmill.nodes import replacing
 from chunkmill.nodes.api import open_existing
 from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.documents import declare_arrays, format_of_store
 from chunkmill.nodes.new_array import format_above
 from chunkmill.nodes.opening import open_target_store
 from chunkmill.nodes.stored_group import StoredGroup
+from chunkmill.nodes.target import Target
 from chunkmill.runtime.cluster_locks import check_guarded, lock_factory
 from chunkmill.runtime.cluster_tasks import sync_other_machines
 from chunkmill.runtime.preflight import check_writers
@@ -250,12 +251,13 @@ def write_dataset(
         own = {} if root is not None else plan.nodes.pop(plan.path)
         replacement = None
         if mode == "w":
-            name = plan.documents_format.name
-            replacement = held.enter_context(replacing.replacing(store, plan.path, name))
+            new = [each.array for each in plan.variables]
+            target = Target(store, plan.path, plan.documents_format, new, {plan.path: GroupMetadata()}, overwrite=True)
+            replacement = held.enter_context(target.staged(f"write a dataset to {plan.path!r} in {store.url}"))
         if replacement is not None:  # what is computed later is written when the new group is in its place
             plan.variables = [
-                replace(each, array=replacement.array(each.array)) if compute or not _is_lazy(each) else each
-                for each in plan.variables
+                replace(each, array=array) if compute or not _is_lazy(each) else each
+                for each, array in zip(plan.variables, replacement.arrays, strict=True)
             ]
             lazy = [planned for planned in plan.variables if _is_lazy(planned)]
         arrays = [planned.array for planned in lazy]
@@ -263,10 +265,8 @@ def write_dataset(
             held.enter_context(reserved_additions(plan, publication))
             create = partial(publication.add, plan.nodes, plan.attributes)
         else:
-            if replacement is not None:
-                above: Mapping[str, bytes] = replacement.above
-            else:
-                above = held.enter_context(reserved_group(plan, overwrite=mode == "w"))
+            reserved: Any = nullcontext({}) if replacement is not None else reserved_group(plan, overwrite=mode == "w")
+            above = held.enter_context(reserved)
             create = partial(publication.create, {**above, **own}, plan.nodes, replacement)
         if not compute:  # they are published when they are written to: compared, as those that exist are
             lazy = [replace(each, stored=each.stored or each.array) for each in lazy]

@@ -4,28 +4,42 @@ import pytest
 
 import chunkmill as cm
 from chunkmill.errors import JobError
-from chunkmill.journal.lease import leased
-from chunkmill.nodes.replacing import replacing
+from chunkmill.formats.registry import get_format
+from chunkmill.journal.lease import check_no_job, leased
+from chunkmill.model.metadata import GroupMetadata
+from chunkmill.nodes.target import Target
 from chunkmill.stores.memory import MemoryStore
 
 
-def put_in_place(store):
-    with replacing(store, "g", "zarr3") as new:
-        new.finish({"g/zarr.json": b'{"zarr_format": 3, "node_type": "group", "attributes": {"new": 1}}'})
+def staged(store):
+    groups = {"g": GroupMetadata({"new": 1})}
+    return Target(store, "g", get_format("zarr3"), [], groups, overwrite=True).staged("replace 'g'")
 
 
 @pytest.mark.parametrize("path", ["", "g", "g/a"])
-def test_a_node_that_others_have_begun_to_write_meanwhile_stays(path):
+def test_a_node_that_others_have_begun_to_write_stays(path):
     """Of a `to_store` below it, which was done, only the document was found in the new group, and no chunk."""
     store = MemoryStore()
     cm.create_group(store, "g", attributes={"old": 1})
     with (
-        pytest.raises(JobError, match=r"replace 'g'|write to .*running: 'write it'"),
-        replacing(store, "g", "zarr3") as new,
         leased(store, path, "write it"),
+        pytest.raises(JobError, match=r"write to .*running: 'write it'"),
+        staged(store) as new,
     ):
-        new.finish({"g/zarr.json": b"{}"})
+        new.publish()
     assert cm.open_group(store, "g").attributes == {"old": 1}
-    put_in_place(store)
+    with staged(store) as new:
+        with pytest.raises(JobError, match="replace 'g'"):
+            check_no_job(store, path, below=True)
+        new.publish()
     assert cm.open_group(store, "g").attributes == {"new": 1}
+    assert sorted(store.list_prefix("")) == ["g/zarr.json", "zarr.json"]
+
+
+def test_what_is_staged_is_deleted_where_the_writer_fails():
+    store = MemoryStore()
+    cm.create_group(store, "g", attributes={"old": 1})
+    with pytest.raises(ZeroDivisionError), staged(store):
+        1 / 0  # noqa: B018
+    assert cm.open_group(store, "g").attributes == {"old": 1}
     assert sorted(store.list_prefix("")) == ["g/zarr.json", "zarr.json"]
