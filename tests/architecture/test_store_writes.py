@@ -69,7 +69,7 @@ DELETERS = {
     # nodes, their documents first
     "nodes/placement.py": {"_delete_node", "delete_stored_chunks", "withdraw_below"},
     "nodes/delete.py": {"_delete_empty_folders", "_delete_folders", "_delete_keys", "delete_node"},
-    "conversion/target_writer.py": {"ConversionTasks.publish", "ConversionTasks.stages"},
+    "conversion/stages.py": {"ConversionTasks.publish", "ConversionTasks.stages"},
     "xarray/reservation.py": {"end_dead_append", "make_room"},
     "checks/inventory.py": {"_delete_proof", "_leftovers"},
     # chunks

@@ -2,7 +2,7 @@
 
 One plan for each array (`ArrayPlan`); from their list the stages, the estimate and the job are built. Not here: the
 target's metadata (`chunkmill.conversion.target_metadata`), the action for chunks (`chunkmill.conversion.actions`,
-`chunkmill.conversion.rechunking.job`), callbacks of the job (`chunkmill.conversion.target_writer`).
+`chunkmill.conversion.rechunking.job`), the stages (`chunkmill.conversion.stages`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from chunkmill.conversion.rechunking.job import (
 )
 from chunkmill.conversion.rechunking.plan import too_little
 from chunkmill.conversion.region_option import region_of
+from chunkmill.conversion.stages import ConversionTasks, stages_of
 from chunkmill.conversion.target_metadata import ConversionTarget, describe_nodes
-from chunkmill.conversion.target_writer import ConversionTasks, stages_of
 from chunkmill.dask_arrays.hazards import check_apart
 from chunkmill.errors import JobError
 from chunkmill.formats.peers import is_specified, readers_text

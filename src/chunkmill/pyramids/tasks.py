@@ -1,4 +1,4 @@
-"""Tasks of a pyramid, and the callbacks of its job.
+"""Tasks of a pyramid, and what is published after its levels.
 
 A task reads a region of one level once, and writes whole store keys of the levels below it. The first level is copied
 along the way where the target has one of its own: encoded bytes move unopened where they mean the same in the target.

@@ -1,7 +1,7 @@
 """Tasks of a transform: each reads the blocks of all sources once, calls the function, and writes whole store keys.
 
 Not here: the choice of blocks (`chunkmill.transforms.blocks`), the function's call (`chunkmill.transforms.function`),
-the callbacks of the job (`chunkmill.transforms.transform_job`).
+the job (`chunkmill.transforms.transform_job`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The callbacks of a conversion's job: room, stages, documents."""
+"""The stages of a conversion, and what it publishes."""
 
 import pickle
 
@@ -7,7 +7,7 @@ from support import small_jobs as jobs
 from support.rechunks import make
 
 import chunkmill as cm
-from chunkmill.conversion.target_writer import stages_of
+from chunkmill.conversion.stages import stages_of
 from chunkmill.errors import NodeExists, NodeNotFound
 from chunkmill.stores.memory import MemoryStore
 
