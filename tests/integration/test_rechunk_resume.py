@@ -107,8 +107,6 @@ def test_intermediate_files_that_are_not_as_on_record_are_written_again(tmp_path
     assert own
     for key in own:
         files.set(key, damage(files.get(key)))
-    corrupt = [problem for problem in cm.check(store).problems if problem.kind == "corrupt"]
-    assert len(corrupt) == (0 if kind == "separate" else len(own))
     report = planned(array, store, **arguments).run()
     assert report.n_resumed == (0 if kind == "far" else 1)  # the file of the absent chunk, which is an empty one
     check(store, values, "")
