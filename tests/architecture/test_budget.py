@@ -16,7 +16,7 @@ MOST = {  # room: (code lines, files that hold code)
     "display": (324, 2),
     "face": (514, 5),
     "formats": (3398, 17),
-    "jobs": (1100, 7),
+    "jobs": (1001, 7),
     "journal": (1084, 9),
     "model": (2265, 10),
     "nodes": (3442, 15),
