@@ -14,9 +14,9 @@ import chunkmill as cm
 MOST = {
     "read": 17,
     "open_array": 21,  # 20 before urls named paths and formats, too (stores/places)
-    "to_store": 69,  # one of them only on a slow machine
-    "rechunk": 91,  # and 2 fewer before jobs could be one commit of Icechunk
-    "convert": 85,
+    "to_store": 63,  # one of them only on a slow machine
+    "rechunk": 84,  # and 2 fewer before jobs could be one commit of Icechunk
+    "convert": 79,
 }  # aims: 20, 50, 65, 60; figures that only shrink
 PACKAGE = str(Path(cm.__file__).parent)
 

@@ -17,8 +17,8 @@ from golden import cases, n5_cases
 
 import chunkmill as cm
 from chunkmill.formats.registry import get_format
-from chunkmill.nodes import replacing
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.target import put_array, put_group
 from chunkmill.stores.open import open_store
 
 __all__ = ["BY_NAME", "GOLDENS", "UNWRITTEN", "Expected", "Golden", "copy", "distinct"]
@@ -155,10 +155,10 @@ def copy(golden: Golden, folder: Path) -> Path:
     store = open_store(target)
     for path in golden.groups:
         node = golden.open(path)
-        replacing.put_group(store, path, node.metadata, format=golden.format, overwrite=False)
+        put_group(store, path, node.metadata, format=golden.format, overwrite=False)
     for expected in golden.arrays:
         node = golden.open(expected.path)
-        array = replacing.put_array(store, expected.path, node.metadata, format=golden.format, overwrite=False)
+        array = put_array(store, expected.path, node.metadata, format=golden.format, overwrite=False)
         Array(array)[...] = node[...]
         store.flush()
     if "consolidated" in golden.name:

@@ -16,7 +16,7 @@ from chunkmill.conversion.actions import group_keys, group_ranges, n_groups
 from chunkmill.errors import UnsupportedFeature
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.inner_layout import InnerLayout
-from chunkmill.nodes import replacing
+from chunkmill.nodes.target import put_array
 from chunkmill.stores.memory import MemoryStore
 
 FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
@@ -107,7 +107,7 @@ def test_chunks_of_many_lengths(grid, data, codecs):
     shape = grid.shape
     plain = cm.create_array(MemoryStore(), shape=shape, dtype="i4", chunks=(1,) * len(shape), codecs=codecs)
     metadata = replace(plain.metadata, chunk_grid=grid)
-    replacing.put_array(source, "", metadata, format="zarr3", overwrite=False)
+    put_array(source, "", metadata, format="zarr3", overwrite=False)
     values = np.arange(1, prod(shape) + 1, dtype="i4").reshape(shape)
     cm.open_array(source, mode="r+")[...] = values
     chunks = data.draw(st.one_of(st.just("keep"), chunk_shapes(shape)))
