@@ -28,8 +28,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["DEFAULTS", "read_settings", "setting", "when_imported"]
-
 
 def setting(name: str, argument: Any = None) -> Any:
     """Return the value of a setting, or the `argument` that says it instead.

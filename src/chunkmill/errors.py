@@ -31,28 +31,6 @@ from typing import Any
 
 from chunkmill.hints import Hint, Renderer
 
-__all__ = [
-    "AlignmentError",
-    "ChunkError",
-    "ChunkmillError",
-    "CodecError",
-    "DatasetError",
-    "JobCancelled",
-    "JobError",
-    "KeysLeft",
-    "MetadataError",
-    "NoAnswer",
-    "NoWorkers",
-    "NodeExists",
-    "NodeNotFound",
-    "RegionError",
-    "ScanError",
-    "StoreError",
-    "TransformError",
-    "UnknownCodec",
-    "UnsupportedFeature",
-]
-
 
 def _rebuild(cls: type[ChunkmillError], fields: dict[str, Any]) -> ChunkmillError:
     return cls(**fields)

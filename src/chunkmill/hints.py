@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self, TypeAlias
 
-__all__ = ["Argument", "Hint", "Renderer", "as_keyword"]
-
 Argument: TypeAlias = tuple[str, Any]
 """Name and value of an argument; ``...`` stands for any value."""
 

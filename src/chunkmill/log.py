@@ -10,8 +10,6 @@ from __future__ import annotations
 import logging
 import re
 
-__all__ = ["LOG", "without_secrets"]
-
 _ACCOUNT = re.compile(r"(?<=://)[^/@\s'\"]*@")
 _QUERY = re.compile(r"(://[^\s'\"?]*)\?[^\s'\",;:]*")
 

@@ -27,9 +27,6 @@ from chunkmill.log import LOG
 from chunkmill.model.grid import ChunkCoords, Overlap, Region
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan
 
-__all__ = ["check_missing", "decode_chunk", "encode_chunk", "read_chunk", "read_chunks"]
-__all__ += ["read_region", "write_chunk", "write_region"]
-
 
 def read_region(
     array: StoredArray, region: Region, *, n_threads: int = 1, on_absent: Callable[[], None] | None = None

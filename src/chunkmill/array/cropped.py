@@ -19,8 +19,6 @@ from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region, RegularAxis, RunsAxis, run_lengths
 from chunkmill.stores.base import ByteSpan, Store
 
-__all__ = ["CroppedLayout", "crop_layouts", "kept_grid"]
-
 
 def crop_layouts(layouts: tuple[ChunkLayout, ChunkLayout], region: Region) -> tuple[ChunkLayout, ChunkLayout]:
     """Return the layouts of chunks and of store keys of a region; the same one twice where they are."""

@@ -22,8 +22,6 @@ from chunkmill.model.inner_layout import inner_layout
 from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 
-__all__ = ["ChunkLayout", "ChunkLocator", "ShardedChunks", "UnshardedChunks", "build_layouts"]
-
 
 class ChunkLocator(Protocol):
     """Locator of the chunks of one grid."""

@@ -16,9 +16,6 @@ from typing import Any
 
 from chunkmill.log import LOG
 
-__all__ = ["N_STRIPES", "PATIENCE", "LocalLock", "LockFactory", "automatic_lock", "local_lock", "report_waiting"]
-__all__ += ["stripe", "use_locks"]
-
 LockFactory = Callable[[str, bool], AbstractContextManager[Any]]
 """Function of a store key, and of whether other writers of it are known, that returns the lock of partial writes."""
 

@@ -24,22 +24,6 @@ from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region, RegularAxis, Ru
 from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.wrapper import ListedStore
 
-__all__ = [
-    "NO_BLOCKS",
-    "Numbers",
-    "TouchedBlocks",
-    "chunks_in_shard",
-    "chunks_in_shards",
-    "count_in",
-    "count_touched",
-    "list_chunks_if_sparse",
-    "list_present",
-    "list_present_if_sparse",
-    "listed_only",
-    "recently_listed",
-    "touch",
-]
-
 Numbers: TypeAlias = NDArray[np.int64]
 """Numbers of store keys or blocks in their grid, counted in C order, ascending."""
 

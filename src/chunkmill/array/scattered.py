@@ -26,18 +26,6 @@ from chunkmill.errors import RegionError
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, RegularAxis, RunsAxis, Shape
 from chunkmill.model.user_values import spread
 
-__all__ = [
-    "Pick",
-    "normalize_positions",
-    "pick_outer",
-    "pick_points",
-    "read_outer",
-    "read_points",
-    "write_index",
-    "write_outer",
-    "write_points",
-]
-
 _BATCH = 1 << 16  # chunks asked for at once
 
 

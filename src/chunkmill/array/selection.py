@@ -14,8 +14,6 @@ import numpy as np
 from chunkmill.errors import RegionError
 from chunkmill.model.grid import Region, Shape
 
-__all__ = ["Selection", "as_region", "broadcast_shape", "full_region", "region_shape", "select"]
-
 
 @dataclass(frozen=True, slots=True)
 class Selection:

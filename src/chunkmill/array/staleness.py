@@ -28,15 +28,6 @@ from chunkmill.model.metadata import ArrayMetadata, parents_of
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store, n_publications
 from chunkmill.stores.wrapper import AsksAboutChunks
 
-__all__ = [
-    "by_consolidated_metadata",
-    "check_after_writing",
-    "check_still_there",
-    "check_unchanged",
-    "read_published",
-    "written_to",
-]
-
 A = TypeVar("A", bound=StoredArray)
 
 

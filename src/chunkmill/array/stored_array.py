@@ -22,18 +22,6 @@ from chunkmill.model.metadata import JSON, ArrayMetadata, Attributes, NamedConfi
 from chunkmill.stores.base import Store, n_publications
 from chunkmill.stores.wrapper import ListedStore, Meter, MeteredStore, guarded, listed_keys
 
-__all__ = [
-    "CHECK_INTERVAL",
-    "ArrayFacts",
-    "LastSeen",
-    "ReadMissing",
-    "StoredArray",
-    "check_read_missing",
-    "chunk_step",
-    "metered",
-    "metered_source",
-]
-
 CHECK_INTERVAL = 1.0
 """Seconds after which tasks read the metadata of an array again, to see whether it was replaced."""
 

@@ -23,22 +23,6 @@ from typing import Any, Self, TypeAlias, TypeVar
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.wrapper import StoreWrapper
 
-__all__ = [
-    "MAX_BEGUN_BYTES",
-    "MAX_PENDING",
-    "MAX_PENDING_BYTES",
-    "BackgroundCalls",
-    "BegunReads",
-    "LaterWrites",
-    "Limit",
-    "PendingWrites",
-    "TakingReads",
-    "at_once",
-    "cut_evenly",
-    "in_threads",
-    "own_threads",
-]
-
 T = TypeVar("T")
 
 

@@ -18,8 +18,6 @@ from chunkmill.codecs.base import ChunkSpec, Configured
 from chunkmill.codecs.bytes import check_members
 from chunkmill.model.metadata import JSON
 
-__all__ = ["Reshape", "Squeeze", "Transpose"]
-
 
 @dataclass(frozen=True, slots=True)
 class Transpose(Configured):

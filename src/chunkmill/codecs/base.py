@@ -20,22 +20,6 @@ from numpy.typing import NDArray
 
 from chunkmill.model.metadata import JSON, NamedConfig
 
-__all__ = [
-    "ArrayArrayCodec",
-    "ArrayBytesCodec",
-    "Buffer",
-    "BytesBytesCodec",
-    "ChunkSpec",
-    "Codec",
-    "CodecFactory",
-    "Compressor",
-    "Configured",
-    "DecodesInto",
-    "DecompressesInto",
-    "Memo",
-    "fill_array",
-]
-
 Buffer: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]  # collections.abc.Buffer needs 3.12
 
 

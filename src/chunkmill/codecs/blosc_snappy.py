@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from chunkmill.codecs.base import Buffer
 from chunkmill.codecs.bytes import byte_view
 
-__all__ = ["is_snappy", "unsnapped"]
-
 _HEADER = struct.Struct("<4B3I")  # versions, flags, typesize; bytes, bytes of a block, compressed bytes
 _INT = struct.Struct("<i")
 _SHUFFLED, _COPIED, _BIT_SHUFFLED, _WHOLE = 1, 2, 4, 16  # flags

@@ -20,8 +20,6 @@ from chunkmill.codecs.elements import copy_rows, in_c_order
 from chunkmill.model.dtypes import cleared, is_small, n_bits
 from chunkmill.model.metadata import JSON
 
-__all__ = ["BytesCodec", "as_native", "buffer_size", "byte_view", "check_claim", "check_members", "integer", "is_own"]
-
 
 @dataclass(frozen=True, slots=True)
 class BytesCodec(Configured, DecodesInto):

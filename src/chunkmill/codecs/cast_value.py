@@ -30,8 +30,6 @@ from chunkmill.model.dtypes import parse_v3 as parse_dtype
 from chunkmill.model.fill_values import parse_v3 as parse_scalar
 from chunkmill.model.metadata import JSON, NamedConfig
 
-__all__ = ["OUT_OF_RANGE", "ROUNDINGS", "BitRound", "CastValue", "ScaleOffset", "cast"]
-
 
 @dataclass(frozen=True, slots=True)
 class BitRound(Configured):

@@ -26,8 +26,6 @@ from chunkmill.codecs.blosc_snappy import is_snappy, unsnapped
 from chunkmill.codecs.bytes import buffer_size, byte_view, check_claim, integer
 from chunkmill.model.metadata import JSON, NamedConfig
 
-__all__ = ["Blosc", "Bzip2", "Gzip", "Lz4", "Lzma"]
-
 _ISAL_ERROR: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # the stub says it is an instance
 _ZLIB, _GZIP = 15, 31  # zlib's wbits: which container stands around the deflate stream
 

@@ -16,8 +16,6 @@ from chunkmill.codecs.base import Buffer, ChunkSpec, Configured
 from chunkmill.codecs.bytes import byte_view, check_members
 from chunkmill.model.metadata import JSON
 
-__all__ = ["Crc32c"]
-
 _SIZE = 4
 
 

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["copy_rows", "in_c_order", "is_fill"]
-
 _SHORT = 128  # bytes
 _WORTH_A_VIEW = 1 << 13  # bytes: two views cost a microsecond
 

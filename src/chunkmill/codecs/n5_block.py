@@ -33,9 +33,6 @@ from chunkmill.codecs.bytes import byte_view
 from chunkmill.codecs.pipeline import BuildInner, CodecPipeline
 from chunkmill.model.metadata import JSON, NamedConfig
 
-__all__ = ["DEFAULT_BLOCK_SIZE", "MAX_BLOCK_SIZE", "MIN_BLOCK_SIZE", "N5Block", "N5Default", "N5Lz4"]
-__all__ += ["parse_header", "write_header"]
-
 _START = struct.Struct(">HH")  # mode, number of dimensions
 _COUNT = struct.Struct(">I")
 _DEFAULT, _VARLENGTH = 0, 1

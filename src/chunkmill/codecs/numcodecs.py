@@ -35,19 +35,6 @@ if TYPE_CHECKING:
 
     from numcodecs.abc import Codec as NumcodecsCodec
 
-__all__ = [
-    "PREFIX",
-    "Categorize",
-    "InNumcodecs",
-    "NumcodecsBytes",
-    "NumcodecsFilter",
-    "NumcodecsNumbers",
-    "build_numcodecs",
-    "is_third_party",
-    "native_dtype",
-    "refuse_pickle",
-]
-
 PREFIX = "numcodecs."
 
 # where a filter's configuration says what goes in and what comes out

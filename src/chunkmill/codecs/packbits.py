@@ -19,8 +19,6 @@ from chunkmill.codecs.bytes import buffer_size, check_members
 from chunkmill.model.dtypes import complex_part, integer_range, is_small, n_bits, with_byte_order
 from chunkmill.model.metadata import JSON
 
-__all__ = ["PackBits"]
-
 Padding = Literal["first_byte", "last_byte", "none"]
 
 # Elements unpacked at a time, a multiple of 8: each takes a byte a bit while it is unpacked.

@@ -28,8 +28,6 @@ from chunkmill.codecs.elements import copy_rows
 from chunkmill.errors import ChunkmillError, CodecError
 from chunkmill.model.metadata import JSON
 
-__all__ = ["MAX_CHUNK_BYTES", "BuildInner", "CodecPipeline"]
-
 # A chunk is decoded in memory at once; metadata that asks for more than this is a mistake or an attack.
 MAX_CHUNK_BYTES = 1 << 36
 

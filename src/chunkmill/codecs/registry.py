@@ -24,17 +24,6 @@ from chunkmill.errors import ChunkmillError, MetadataError, UnknownCodec
 from chunkmill.model.dtypes import is_small
 from chunkmill.model.metadata import JSON, NamedConfig
 
-__all__ = [
-    "Kind",
-    "build_pipeline",
-    "codec_kind",
-    "default_serializer",
-    "parse_codecs",
-    "parse_named_config",
-    "parse_numcodecs",
-    "sharded",
-]
-
 Kind: TypeAlias = Literal["array_array", "array_bytes", "bytes_bytes"]
 
 

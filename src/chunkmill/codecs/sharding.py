@@ -24,8 +24,6 @@ from chunkmill.errors import CodecError
 from chunkmill.model.grid import MOST_AXES
 from chunkmill.model.metadata import JSON
 
-__all__ = ["INDEX_CODECS", "ShardingIndexed"]
-
 ChunkCoords: TypeAlias = tuple[int, ...]
 
 _MISSING = (1 << 64) - 1

@@ -24,8 +24,6 @@ from chunkmill.codecs.bytes import buffer_size, byte_view
 from chunkmill.codecs.numcodecs import InNumcodecs, native_dtype
 from chunkmill.model.metadata import JSON
 
-__all__ = ["ListedValues", "Vlen", "VlenArray", "check_count"]
-
 _WORD = 4  # bytes of a count or length
 
 

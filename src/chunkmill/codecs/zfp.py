@@ -21,8 +21,6 @@ from chunkmill.errors import UnknownCodec
 from chunkmill.model.dtypes import is_small
 from chunkmill.model.metadata import JSON, NamedConfig
 
-__all__ = ["ZFP_HEADER", "Zfp", "longest_stream"]
-
 ZFP_HEADER = 24
 """Bytes that hold the longest header of zfp, of 148 bits."""
 

@@ -24,8 +24,6 @@ from chunkmill.codecs.base import Buffer, ChunkSpec, Compressor, DecompressesInt
 from chunkmill.codecs.bytes import buffer_size, byte_view, check_claim, integer
 from chunkmill.model.metadata import JSON
 
-__all__ = ["Zstd"]
-
 
 @dataclass(frozen=True, slots=True)
 class Zstd(Compressor, DecompressesInto):

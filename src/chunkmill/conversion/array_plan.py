@@ -16,8 +16,6 @@ from chunkmill.conversion.rechunking.plan import RechunkPlan
 from chunkmill.jobs.sources import SeenSource
 from chunkmill.jobs.work import JobCounts, PlannedStage
 
-__all__ = ["ArrayPlan", "estimated_counts"]
-
 
 @dataclass(frozen=True, slots=True)
 class ArrayPlan:

@@ -48,8 +48,6 @@ from chunkmill.runtime.worker_memory import current_worker
 from chunkmill.stores.base import Store
 from chunkmill.stores.open import open_plain_store, open_scanned
 
-__all__ = ["convert", "intermediate_store", "plan_convert", "plan_rechunk", "rechunk"]
-
 
 @with_call
 def plan_convert(

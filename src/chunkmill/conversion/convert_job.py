@@ -50,9 +50,6 @@ from chunkmill.runtime.scheduler import check_n_tasks
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, count_tasks
 from chunkmill.runtime.worker_memory import Worker
 
-__all__ = ["Conversion", "plan_job", "region_layout", "shown_node"]
-
-
 _FINE_TASK_BYTES = 16 << 20  # tasks own less only where there would be fewer than the least number of them
 _MANY_TASKS = 1024  # from so many on, tasks own more instead
 

@@ -25,26 +25,6 @@ from chunkmill.model.inner_layout import inner_layout
 from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
 
-__all__ = [
-    "MOST_STORING",
-    "TaskMemory",
-    "TransferEstimate",
-    "chunk_bytes",
-    "estimate_transfers",
-    "fit_memory",
-    "index_size",
-    "input_bytes",
-    "itemsize",
-    "met_bytes",
-    "most_encoded",
-    "n_decoding",
-    "n_encoding",
-    "sampled_bytes",
-    "stored_bytes",
-    "task_memory",
-    "thread_overheads",
-]
-
 _VARIABLE_ITEMSIZE = 64
 """Assumed for values of variable length, whose length is not known before they are read."""
 

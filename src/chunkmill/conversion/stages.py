@@ -38,8 +38,6 @@ from chunkmill.nodes.target import Target
 from chunkmill.runtime.stage import Stage, TaskSpecs
 from chunkmill.stores.base import Store
 
-__all__ = ["ConversionTasks", "stages_of"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ConversionTasks(Tasks):

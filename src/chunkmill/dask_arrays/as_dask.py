@@ -23,8 +23,6 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.stored_group import StoredNode
 from chunkmill.runtime.computed import ComputedStore
 
-__all__ = ["as_dask", "computed_array", "open_or_compute", "together_as_dask"]
-
 
 def together_as_dask(values: Iterable[Any]) -> list[da.Array]:
     """Return each of the values as a dask array; expressions are optimized together, and read once what they share."""

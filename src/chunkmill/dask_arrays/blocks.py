@@ -23,17 +23,6 @@ from numpy.typing import NDArray
 from chunkmill.model.grid import ChunkGrid, DaskChunks, Region, RegularAxis, RunsAxis, run_lengths
 from chunkmill.model.user_values import checked_block
 
-__all__ = [
-    "BlockRegions",
-    "ReorderedRegions",
-    "SharedFunction",
-    "SharedSource",
-    "stored_index",
-    "unpacked_function",
-    "unpacked_source",
-    "with_checked_blocks",
-]
-
 
 class BlockRegions(ArrayBlockwiseDep):
     """Mapping of a block's index to the region that the block covers, computed when asked for.

@@ -30,8 +30,6 @@ from chunkmill.dask_arrays.read import ReadTasks, ReadValues, block_chunks, read
 from chunkmill.dask_arrays.regroup import aligned_chunks
 from chunkmill.model.grid import DaskChunks, Region
 
-__all__ = ["NamedValues", "read_array", "read_expression"]
-
 Cuts = tuple[tuple[tuple[int, int], ...], ...]
 """Along each axis of the stored array, where each block starts and stops."""
 

@@ -27,8 +27,6 @@ from chunkmill.dask_arrays.read import ReadTasks, ReadValues, SourceArray
 from chunkmill.model.grid import Region
 from chunkmill.nodes.array import Array
 
-__all__ = ["ArrayInside", "array_inside", "find_array_inside", "read_from_arrays_in_runs"]
-
 
 class ArrayInside(NamedTuple):
     """Stored array that an array-like reads: `region` of it, of which `values` makes the elements of a block."""

@@ -31,8 +31,6 @@ from chunkmill.nodes.stored_group import StoredNode
 from chunkmill.runtime.computed import ComputedStore
 from chunkmill.stores.base import Store
 
-__all__ = ["canonical_location", "check_apart", "check_in_place", "check_not_read", "locations_read"]
-
 
 def check_not_read(sources: Iterable[Any], store: Store, path: str, option: str = "mode='w'") -> None:
     """Raise `JobError` where `sources` read from the node at `path`, which `option` deletes (P6)."""

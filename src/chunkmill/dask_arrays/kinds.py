@@ -22,17 +22,6 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from chunkmill.dask_arrays.blocks import BlockRegions
 
-__all__ = [
-    "ArrayKind",
-    "ExpressionLayer",
-    "active_kind",
-    "as_kind",
-    "check_kind",
-    "is_dask_array",
-    "kind_of",
-    "lowered_together",
-]
-
 ArrayKind = Literal["dask", "dask-array"]
 """Kind of a Dask array: dask.array's, with query planning where that is set, or that of the package dask-array."""
 

@@ -43,18 +43,6 @@ from chunkmill.nodes.api import NodeLocation, open_array_at
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 
-__all__ = [
-    "ReadTasks",
-    "ReadValues",
-    "SourceArray",
-    "block_chunks",
-    "from_store",
-    "read_block",
-    "read_graph",
-    "run_length",
-    "sized",
-]
-
 ReadValues = Callable[[StoredArray, Region], Any]
 """Function that reads the values of a block, from the array itself or from one over another store."""
 

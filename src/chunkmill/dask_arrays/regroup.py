@@ -25,8 +25,6 @@ from chunkmill.dask_arrays.blocks import SharedFunction
 from chunkmill.model.grid import ChunkGrid, DaskChunks, Region, RegularAxis, RunsAxis
 from chunkmill.model.user_values import block_as_dtype, checked_block
 
-__all__ = ["AssembledBlock", "aligned_chunks", "regroup", "write_chunks"]
-
 _WORTH_A_TASK = 1 << 20  # bytes of a block that a task does not need: to extract the rest costs less than to send them
 _LEAST_BYTES = 1 << 20  # of a regrouped block: more work than the overhead of its task
 _MOST_BYTES = 8 << 20  # so that no thread waits long for the last task

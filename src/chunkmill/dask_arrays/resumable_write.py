@@ -33,8 +33,6 @@ from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.worker_memory import Worker, current_worker
 from chunkmill.stores.wrapper import Meter
 
-__all__ = ["GraphTasks", "GraphWrite", "resumable_write"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class GraphWrite(Work):

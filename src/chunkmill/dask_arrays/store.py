@@ -29,8 +29,6 @@ from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.preflight import check_writers
 from chunkmill.stores.base import Store
 
-__all__ = ["checked_values", "store", "stored_values", "write_region_of"]
-
 
 @returning(list[WriteReport], list[da.Array])
 def store(

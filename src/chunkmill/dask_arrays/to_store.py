@@ -39,8 +39,6 @@ from chunkmill.runtime.cluster_tasks import sync_other_machines
 from chunkmill.runtime.preflight import check_writers
 from chunkmill.runtime.scheduler import Scheduler
 
-__all__ = ["to_store"]
-
 Mode = Literal["r", "r+", "a", "w", "w-"]
 
 

@@ -52,17 +52,6 @@ from chunkmill.runtime.cluster_tasks import scheduler_needed, sync_other_machine
 from chunkmill.runtime.preflight import check_writers, describe_needs, writes_to
 from chunkmill.runtime.scheduler import Scheduler, optimised
 
-__all__ = [
-    "WriteReport",
-    "check_source",
-    "report",
-    "returning",
-    "run",
-    "write_appended",
-    "write_blocks",
-    "write_graph",
-]
-
 T = TypeVar("T")
 P = ParamSpec("P")
 Report_co = TypeVar("Report_co", covariant=True)

@@ -34,20 +34,6 @@ from chunkmill.runtime.scheduler import worker_task
 from chunkmill.stores.base import Changes, joined_changes
 from chunkmill.stores.wrapper import Guard
 
-__all__ = [
-    "ChangedCounts",
-    "Counts",
-    "UnfinishedWrite",
-    "WriteCounts",
-    "WriteTask",
-    "applied",
-    "finished",
-    "with_changes",
-    "write_key",
-    "write_keys",
-]
-
-
 Block = NDArray[Any] | AssembledBlock
 """Values of a task: in one array, or in several."""
 

@@ -17,27 +17,6 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata
 
-__all__ = [
-    "MAX_RANK",
-    "MAX_SIZE",
-    "Format",
-    "FormatName",
-    "ParsedDocument",
-    "WritableFormatName",
-    "check_attributes",
-    "check_chunk_shape",
-    "check_shape",
-    "described_once",
-    "emit_json",
-    "get_attributes",
-    "get_member",
-    "is_blank",
-    "is_json",
-    "normalize_path",
-    "parse_json",
-    "split_dimension_names",
-]
-
 T = TypeVar("T")
 
 FormatName: TypeAlias = Literal["zarr2", "zarr3", "zarr3-draft", "zarr3-experimental", "n5"]

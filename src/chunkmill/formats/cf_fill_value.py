@@ -11,9 +11,6 @@ import numpy as np
 from chunkmill.errors import MetadataError
 from chunkmill.model.metadata import JSON
 
-__all__ = ["decode_fill_value", "encode_fill_value"]
-
-
 _NON_FINITE = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 
 

@@ -16,26 +16,6 @@ from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.model.dtypes import PLAIN, DType, byte_order, emit_v2, parse_v2, parse_v3
 from chunkmill.model.metadata import JSON, NamedConfig
 
-__all__ = [
-    "MAX_TYPESIZE",
-    "OBJECT_SERIALIZERS",
-    "RESHAPING",
-    "SHUFFLES",
-    "Kind",
-    "bytes_configuration",
-    "canonical",
-    "check_arrangement",
-    "dtype_after",
-    "emit_blosc",
-    "filter_input",
-    "kind",
-    "layout_filters",
-    "parse_blosc",
-    "reverses_axes",
-    "transpose_order",
-    "with_defaults",
-]
-
 Kind: TypeAlias = Literal["array-array", "array-bytes", "bytes-bytes"]
 
 _ARRAY_ARRAY = {

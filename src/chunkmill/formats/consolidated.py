@@ -20,9 +20,6 @@ from chunkmill.errors import MetadataError
 from chunkmill.formats.base import ParsedDocument, emit_json, parse_json
 from chunkmill.model.metadata import JSON
 
-__all__ = ["V2_DOCUMENTS", "V3_DOCUMENTS", "emit_v2", "emit_v3", "own_document", "parse_v2", "parsed_once"]
-__all__ += ["split_v3"]
-
 V2_DOCUMENTS = frozenset({".zarray", ".zgroup", ".zattrs"})
 """Last segments of the keys that ``.zmetadata`` holds."""
 

@@ -36,8 +36,6 @@ from chunkmill.formats.chains import SHUFFLES, emit_blosc, parse_blosc
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
 
-__all__ = ["CHUNK_KEYS", "N5", "emit_compression", "n5_chain", "parse_compression", "zarr_chain"]
-
 _HINT = "give codecs= one of raw, gzip, numcodecs.zlib, numcodecs.bz2, numcodecs.lzma, blosc, zstd, n5_lz4"
 _XZ_CHECKS = {-1, 4}  # what xz picks, and CRC64, which is what it picks
 _LZ4_BLOCK_SIZE = 1 << 16

@@ -13,8 +13,6 @@ from chunkmill.formats.zarr_v3_codecs import named
 from chunkmill.model.dtypes import is_small
 from chunkmill.model.metadata import ArrayMetadata, NamedConfig
 
-__all__ = ["is_specified", "lacking", "portable_chain", "readers_text"]
-
 _ZARR_PYTHON, _TENSORSTORE, _ZARRS = "zarr-python 3.1", "TensorStore", "zarrs"
 
 _PORTABLE = {"transpose", "bytes", "vlen-utf8", "vlen-bytes", "sharding_indexed", "blosc", "gzip", "zstd", "crc32c"}

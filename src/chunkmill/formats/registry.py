@@ -16,8 +16,6 @@ from chunkmill.formats.zarr_v3_draft import ZarrV3Draft
 from chunkmill.formats.zarr_v3_experimental import ZarrV3Experimental
 from chunkmill.model.metadata import ArrayMetadata
 
-__all__ = ["FORMATS", "READ_ONLY", "format_as_opened", "get_format"]
-
 # Zarr v3 before v2, since both may be in one folder after a migration; N5 last, since any folder may be an N5 group
 FORMATS: tuple[Format, ...] = (ZarrV3(), ZarrV2(), ZarrV3Draft(), ZarrV3Experimental(), N5())
 

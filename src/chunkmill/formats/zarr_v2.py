@@ -49,8 +49,6 @@ from chunkmill.model.dtypes import STRING, DType, byte_order, emit_v2, parse_v2,
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
 
-__all__ = ["ZarrV2", "decoded", "emit_chain", "parse_chain"]
-
 _FORMAT = "zarr2"
 
 # ids whose codec Zarr v3 has under a name of its own, with the parameters that numcodecs takes

@@ -41,8 +41,6 @@ from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig, StructName
 from chunkmill.model.user_values import zero
 
-__all__ = ["ZarrV3", "parse_chunk_keys"]
-
 _VERSION = 3
 _ODD = {"consolidated_metadata"}  # zarr-python 3.0 wrote null; the one member that needs no must_understand
 _GROUP = {"zarr_format", "node_type", "attributes"} | _ODD

@@ -31,8 +31,6 @@ from chunkmill.model.dtypes import ByteOrder, DType, byte_order
 from chunkmill.model.inner_layout import nested_codecs
 from chunkmill.model.metadata import JSON, NamedConfig
 
-__all__ = ["AxisLengths", "byte_order_of", "emit_chain", "for_peers", "named", "parse_chain"]
-
 _FORMAT = "zarr3"
 _MAX_NESTING = 8  # shards in shards
 

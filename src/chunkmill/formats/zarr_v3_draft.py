@@ -41,15 +41,6 @@ from chunkmill.model.dtypes import PLAIN, parse_raw, plain_name
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
 
-__all__ = [
-    "ZarrV3Draft",
-    "child_of",
-    "chunk_keys",
-    "node_path",
-    "parse_grid",
-    "require_understood",
-]
-
 _ENTRY = "zarr.json"
 _CORE = "https://purl.org/zarr/spec/core/3.0"
 _PROTOCOL = re.compile(r"https?://purl\.org/zarr/spec/protocol/core/3\.\d+")  # zarr-python 2's experiment

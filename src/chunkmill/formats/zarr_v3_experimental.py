@@ -31,8 +31,6 @@ from chunkmill.model.dtypes import DType, parse_v2
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
 
-__all__ = ["ZarrV3Experimental"]
-
 _ENTRY = "zarr.json"
 _PROTOCOL = re.compile(r"https?://purl\.org/zarr/spec/protocol/core/3\.\d+", re.ASCII)
 _CODEC = re.compile(r"https://purl\.org/zarr/spec/codec/(\w+)/\d+\.\d+", re.ASCII)

@@ -16,8 +16,6 @@ from chunkmill.nodes.group import Group
 from chunkmill.stores.open import is_store, open_plain_store
 from chunkmill.stores.places import is_zarr_python_node, place_of
 
-__all__ = ["argument", "with_call"]
-
 P = ParamSpec("P")
 
 

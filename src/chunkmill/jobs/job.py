@@ -40,8 +40,6 @@ from chunkmill.runtime.stage_runner import JobMonitor, StageResult, check_worker
 from chunkmill.runtime.task import add_counts
 from chunkmill.runtime.worker_memory import Worker
 
-__all__ = ["Job", "JobResult", "begun_job", "run_job"]
-
 
 @dataclass(frozen=True, slots=True)
 class Job:

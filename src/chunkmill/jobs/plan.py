@@ -34,18 +34,6 @@ from chunkmill.nodes.placement import has_no_documents
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.runtime.worker_memory import Worker
 
-__all__ = [
-    "Plan",
-    "Report",
-    "array_rows",
-    "cost_rows",
-    "duration_row",
-    "plan_work",
-    "remember_rate",
-    "stage_rows",
-]
-
-
 Rows = list[tuple[str, str]]
 
 

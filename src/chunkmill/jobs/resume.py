@@ -14,12 +14,10 @@ from chunkmill.errors import JobError
 from chunkmill.jobs.call import argument
 from chunkmill.jobs.plan import Plan, Report
 from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs
-from chunkmill.nodes.api import Url, open_array, open_group
+from chunkmill.nodes.api import open_array, open_group
 from chunkmill.nodes.opening import open_target_store
-from chunkmill.stores.open import open_plain_store
+from chunkmill.stores.open import Url, open_plain_store
 from chunkmill.stores.places import place_of
-
-__all__ = ["resume"]
 
 
 def resume(

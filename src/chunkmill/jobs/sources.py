@@ -26,8 +26,6 @@ from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.wrapper import listed_keys
 
-__all__ = ["SeenSource", "Source", "check_absent", "check_groups", "check_sources", "check_still_there", "see_sources"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

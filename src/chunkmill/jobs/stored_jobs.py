@@ -23,8 +23,6 @@ from chunkmill.stores.base import Store
 from chunkmill.stores.open import Url, open_plain_store
 from chunkmill.stores.places import place_of
 
-__all__ = ["StoredJob", "StoredJobs", "jobs"]
-
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:

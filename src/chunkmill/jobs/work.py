@@ -18,8 +18,6 @@ from chunkmill.runtime.stage import Stage
 from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.base import Store
 
-__all__ = ["Described", "JobCounts", "PlannedStage", "Tasks", "Work"]
-
 
 @dataclass(frozen=True, slots=True)
 class PlannedStage:

@@ -25,8 +25,6 @@ from chunkmill.journal import plans
 from chunkmill.journal.names import PLAN, journal_prefix, run_tag
 from chunkmill.stores.base import Store
 
-__all__ = ["forget_tag", "is_in_place", "is_tagged", "put_in_place"]
-
 
 def is_tagged(store: Store, prefix: str, run: str) -> bool:
     """Return whether the tag of the run is below its staging prefix."""

@@ -32,9 +32,6 @@ from chunkmill.stores.base import Store
 from chunkmill.stores.conflicts import create, swap
 from chunkmill.stores.posix_file import is_gone, origin
 
-__all__ = ["CHECK_SECONDS", "HEARTBEAT_SECONDS", "LIVE_SECONDS", "Heartbeat", "age", "alive_briefly", "any_live"]
-__all__ += ["clock", "end_dead", "heartbeats_below", "is_live", "silence", "stored_beats", "watch"]
-
 HEARTBEAT_SECONDS = 10.0
 """Pause between two heartbeats of a client."""
 

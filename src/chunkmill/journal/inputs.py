@@ -23,8 +23,6 @@ from chunkmill.model.grid import ChunkCoords, Region
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.wrapper import digest_of
 
-__all__ = ["Inputs", "Listings", "StoreKeys", "digest_now", "inputs_of"]
-
 _MOST_LISTED = 1 << 22  # values whose versions are held at once: 64 MB
 
 

@@ -47,8 +47,6 @@ from chunkmill.log import LOG
 from chunkmill.stores.base import Store
 from chunkmill.stores.conflicts import create, swap
 
-__all__ = ["Journal"]
-
 _VERSION = 3
 _RUN_OF_PLAN = 8  # characters of the fingerprint at the end of the name of a run
 _KEPT = {True: "what is on record is compared with it, and kept", False: "it is discarded"}

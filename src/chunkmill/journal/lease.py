@@ -22,15 +22,6 @@ from chunkmill.model.metadata import is_within
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import Store
 
-__all__ = [
-    "Lease",
-    "check_no_job",
-    "discard_block_write",
-    "discard_jobs",
-    "leased",
-    "leased_briefly",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Lease:

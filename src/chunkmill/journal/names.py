@@ -11,9 +11,6 @@ from hashlib import sha256
 from typing import Any
 from uuid import uuid4
 
-__all__ = ["JOB_PREFIX", "PLAN", "RUNNING", "STAGED", "TAG_PREFIX", "fingerprint", "journal_prefix", "new_run"]
-__all__ += ["check_own", "run_tag", "staged_prefix"]
-
 JOB_PREFIX = ".chunkmill-job-"
 """Prefix of the keys of every job's journal, at the root of a store."""
 

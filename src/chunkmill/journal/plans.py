@@ -18,19 +18,6 @@ from chunkmill.journal.names import PLAN, RUNNING, check_own
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import Store, check_key, check_prefix
 
-__all__ = [
-    "Plan",
-    "awaited",
-    "delete_plan",
-    "end_plan",
-    "is_dead_creation",
-    "is_held_briefly",
-    "is_of_run",
-    "stands",
-    "store_plan",
-    "watch_client",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:

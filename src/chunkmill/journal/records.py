@@ -21,8 +21,6 @@ from typing import Any
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store, check_key
 
-__all__ = ["Record", "Records"]
-
 _LARGE = 4096  # bytes of a record that is worth compressing
 _MOST_BYTES = 64 << 20  # of a record: more was not written by a task
 _N_SAMPLED = 32

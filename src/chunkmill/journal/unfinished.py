@@ -19,8 +19,6 @@ from chunkmill.model.metadata import is_within, parents_of
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.conflicts import swap
 
-__all__ = ["UnfinishedJob", "clear_journal", "clear_listed", "described", "jobs_at", "unfinished_jobs", "with_state"]
-
 T = TypeVar("T")
 UNKNOWN_PATH = "?"
 """Path of a job whose plan is damaged, where it is not looked for by its path."""

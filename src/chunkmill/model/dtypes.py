@@ -29,33 +29,6 @@ from numpy.typing import NDArray
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.model.metadata import JSON, StructName
 
-__all__ = [
-    "MAX_ITEM_BYTES",
-    "NOT_HELD",
-    "PLAIN",
-    "SMALL",
-    "STRING",
-    "ByteOrder",
-    "FloatRange",
-    "byte_order",
-    "cleared",
-    "complex_part",
-    "emit_v2",
-    "emit_v3",
-    "float_range",
-    "integer_range",
-    "is_small",
-    "n_bits",
-    "parse_raw",
-    "parse_v2",
-    "parse_v3",
-    "plain_name",
-    "small_dtype",
-    "small_name",
-    "to_native",
-    "with_byte_order",
-]
-
 _FLOATS = (
     "bfloat16", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz",
     "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",

@@ -31,17 +31,6 @@ from chunkmill.model.dtypes import (
 from chunkmill.model.metadata import JSON
 from chunkmill.model.user_values import as_dtype, zero
 
-__all__ = [
-    "emit_float",
-    "emit_v2",
-    "emit_v3",
-    "emit_v3_bytes",
-    "parse_bits",
-    "parse_float",
-    "parse_v2",
-    "parse_v3",
-]
-
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _SURROGATE = re.compile("[\ud800-\udfff]")  # which are no characters
 _BITS = re.compile(r"0x[0-9a-fA-F]{1,32}|0b[01]{1,128}", re.ASCII)

@@ -14,9 +14,6 @@ from typing import Any
 
 from chunkmill.errors import RegionError
 
-__all__ = ["ChunkCoords", "ChunkGrid", "DaskChunks", "Overlap", "Region", "RegularAxis", "RunsAxis", "Shape"]
-__all__ += ["MOST_AXES", "run_lengths"]
-
 Shape = tuple[int, ...]
 ChunkCoords = tuple[int, ...]
 DaskChunks = tuple[tuple[int, ...], ...]  # the length of each chunk along each axis

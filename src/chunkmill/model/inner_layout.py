@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.model.metadata import ArrayMetadata, NamedConfig
 
-__all__ = ["InnerLayout", "axis_order", "inner_grid", "inner_layout", "nested_codecs"]
-
 _SHARDING, _TRANSPOSE = "sharding_indexed", "transpose"
 
 

@@ -14,19 +14,6 @@ import numpy as np
 
 from chunkmill.model.grid import ChunkGrid
 
-__all__ = [
-    "JSON",
-    "ArrayMetadata",
-    "Attributes",
-    "ChunkKeyEncoding",
-    "GroupMetadata",
-    "NamedConfig",
-    "StructName",
-    "is_within",
-    "parents_of",
-    "same_json",
-]
-
 JSON = Any  # a recursive alias buys nothing under mypy when every use narrows by isinstance
 
 

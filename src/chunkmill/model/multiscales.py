@@ -16,33 +16,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from chunkmill.errors import MetadataError
 
-__all__ = [
-    "Affine",
-    "Axis",
-    "Children",
-    "Level",
-    "Multiscale",
-    "Placement",
-    "axis_type",
-    "bad_attribute",
-    "canonical_unit",
-    "emit_n5_levels",
-    "emit_transform",
-    "image_name",
-    "is_number",
-    "kept_units",
-    "length_in",
-    "listed",
-    "moved_level",
-    "parse_cosem",
-    "parse_level",
-    "parse_n5",
-    "reduced_level",
-    "self_described",
-    "unit_symbol",
-    "without_level",
-]
-
 _OF_LEVELS = frozenset({"downsamplingFactors", "pixelResolution", "resolution", "transform"})
 
 _TYPES = {"t": "time", "time": "time", "c": "channel", "channel": "channel"}

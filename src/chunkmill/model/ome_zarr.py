@@ -31,9 +31,6 @@ from chunkmill.model.multiscales import (
     parse_n5,
 )
 
-__all__ = ["OME_VERSIONS", "check_coordinate_systems", "emit_ome", "ome_version", "parse_multiscales"]
-__all__ += ["without_levels"]
-
 OME_VERSIONS = ("0.4", "0.5", "0.6")
 """Versions that are written."""
 

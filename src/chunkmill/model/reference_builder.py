@@ -16,8 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from chunkmill.errors import MetadataError
 from chunkmill.model.references import INLINE, WHOLE, KeyForm, ReferenceSet, ReferenceTable, split_key
 
-__all__ = ["ReferenceBuilder"]
-
 _INT64_MAX = 2**63 - 1
 _FEW = 16  # keys of one form: fewer go to the dict, where they cost less than a table's arrays
 _LOOSE = 256  # keys of one form kept as Python objects before they become arrays

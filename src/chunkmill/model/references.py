@@ -28,19 +28,6 @@ from chunkmill.errors import MetadataError
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import ChunkKeyEncoding
 
-__all__ = [
-    "KeyForm",
-    "KeyUrls",
-    "Reference",
-    "ReferenceSet",
-    "ReferenceTable",
-    "References",
-    "UrlTable",
-    "one_in_process",
-    "split_key",
-    "url_of_key",
-]
-
 KeyForm = tuple[str, str, int]
 """Prefix (empty, or ending with ``/``), separator and number of coords: what the keys of one table share."""
 

@@ -14,19 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from chunkmill.errors import UnsupportedFeature
 from chunkmill.model.dtypes import complex_part, float_range, integer_range, is_small
 
-__all__ = [
-    "as_dtype",
-    "block_as_dtype",
-    "check_unmasked",
-    "checked_block",
-    "is_text",
-    "masked",
-    "plain",
-    "scalar_of",
-    "spread",
-    "zero",
-]
-
 
 def plain(values: Any) -> NDArray[Any]:
     """Return `values` as a numpy array: strings as ``StringDType``, of Python objects no others than strings and bytes.

@@ -26,27 +26,6 @@ from chunkmill.stores.base import Store
 from chunkmill.stores.open import Url, is_store, may_be_reference_file, open_plain_store, open_scanned, takes_options
 from chunkmill.stores.places import is_zarr_python_node, place_of
 
-__all__ = [
-    "NodeLocation",
-    "StoreLocation",
-    "Url",
-    "as_node",
-    "check_storage_options",
-    "consolidate",
-    "create_array",
-    "create_arrays",
-    "create_group",
-    "open",
-    "open_array",
-    "open_array_at",
-    "open_existing",
-    "open_group",
-    "open_source",
-    "open_target",
-    "open_target_below",
-    "url_and_path",
-]
-
 
 def open(  # noqa: A001 - the contract's name, as in zarr
     url: Url,

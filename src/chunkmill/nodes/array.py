@@ -32,8 +32,6 @@ from chunkmill.stores.base import Store
 if TYPE_CHECKING:
     import dask.array
 
-__all__ = ["Array", "BlockIndex", "OuterIndex", "PointIndex", "split_fields"]
-
 
 class Array(ArrayFacts, ChangesAttributes):
     """A chunked array in a store: lazy, picklable, safe to read and write from many threads.

@@ -34,18 +34,6 @@ from chunkmill.nodes.stored_group import is_folder
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.conflicts import swap, update
 
-__all__ = [
-    "Change",
-    "ChangesAttributes",
-    "append",
-    "changed_array",
-    "changed_group",
-    "merged",
-    "publish_shape",
-    "resize",
-    "without",
-]
-
 
 def resize(array: StoredArray, shape: int | Sequence[int]) -> StoredArray:
     """Change the shape of an array in its store, and return the array of that shape (see `chunkmill.Array.resize`)."""

@@ -13,8 +13,6 @@ from chunkmill.nodes.documents import fetch, may_have, node_keys, own_part, pres
 from chunkmill.stores.base import Store
 from chunkmill.stores.conflicts import update
 
-__all__ = ["forget_consolidated", "refresh_consolidated", "refreshed", "write_consolidated"]
-
 
 def refresh_consolidated(
     store: Store,

@@ -27,8 +27,6 @@ from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import Url
 from chunkmill.stores.places import place_of
 
-__all__ = ["delete", "delete_node"]
-
 
 def delete(url: Url, path: str = "", *, storage_options: Mapping[str, Any] | None = None) -> None:
     """Delete the array or group at `path`, with everything below it.

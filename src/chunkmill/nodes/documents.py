@@ -26,39 +26,6 @@ from chunkmill.stores import conflicts
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
 from chunkmill.stores.conflicts import is_forbidden
 
-__all__ = [
-    "READ_ONLY_SET",
-    "Documents",
-    "change",
-    "check_free",
-    "check_own",
-    "check_root",
-    "create_groups_above",
-    "declare_arrays",
-    "documents_below",
-    "documents_of_zarr",
-    "entry_names",
-    "fetch",
-    "fetch_known",
-    "first_document",
-    "format_of_store",
-    "formats_of",
-    "in_order_of_deletion",
-    "is_reference_folder",
-    "join_path",
-    "may_have",
-    "node_keys",
-    "node_prefix",
-    "node_prefixes",
-    "own_part",
-    "present",
-    "publish",
-    "put_back",
-    "replace",
-    "unpublish",
-    "without_blank",
-]
-
 Documents = dict[str, bytes | None]
 
 

@@ -23,8 +23,6 @@ from chunkmill.stores.base import Store
 if TYPE_CHECKING:
     from chunkmill.nodes.multiscales import MultiscaleImage
 
-__all__ = ["Group", "Node", "as_node"]
-
 
 class Group(ChangesAttributes):
     """A group of arrays and groups, opened when they are asked for.

@@ -17,8 +17,6 @@ from typing import Any
 
 from chunkmill.errors import NodeNotFound
 
-__all__ = ["THEIRS", "explained"]
-
 Translated = Callable[[Any], Any]
 
 _MODES_OF_WRITERS = frozenset({"w", "w-", "a-", "r+"})

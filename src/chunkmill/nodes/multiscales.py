@@ -17,16 +17,6 @@ from chunkmill.model.ome_zarr import parse_multiscales
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 
-__all__ = [
-    "MultiscaleImage",
-    "ScaleLevel",
-    "described_images",
-    "described_level",
-    "image_of_array",
-    "level_array",
-    "multiscales_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ScaleLevel:

@@ -31,23 +31,6 @@ from chunkmill.nodes.documents import may_have
 from chunkmill.nodes.opening import find_stored
 from chunkmill.stores.base import Store
 
-__all__ = [
-    "axis_names",
-    "check_shards",
-    "checked_dtype",
-    "checked_lengths",
-    "checked_names",
-    "describe_array",
-    "describe_arrays",
-    "format_above",
-    "is_size",
-    "lengths_by_name",
-    "make_grid",
-    "size_in_bytes",
-    "unknown_dimensions",
-    "with_chunk_keys",
-]
-
 _DEFAULT_FORMAT = "zarr3"
 
 # Large enough that neither a request nor a task costs more than the bytes, small enough that a few fit in a cache.

@@ -40,19 +40,6 @@ from chunkmill.stores.base import Store
 from chunkmill.stores.memory import OverlayStore, RememberedReads
 from chunkmill.stores.open import BARE_URLS, Url, open_store, without_reference_options
 
-__all__ = [
-    "array_at",
-    "as_stored",
-    "check_adapter",
-    "check_complete",
-    "consolidate",
-    "find_stored",
-    "open_stored",
-    "open_target_store",
-    "walk",
-]
-__all__ += ["walk_openable"]
-
 
 def open_stored(
     store: Store,

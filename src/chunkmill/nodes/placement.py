@@ -42,21 +42,6 @@ from chunkmill.nodes.stored_group import StoredGroup, parse_node
 from chunkmill.stores.base import Store
 from chunkmill.stores.memory import RememberedReads
 
-__all__ = [
-    "add_array",
-    "add_arrays",
-    "add_group",
-    "announce_below",
-    "consolidating_interrupted",
-    "delete_stored_chunks",
-    "has_no_documents",
-    "make_room",
-    "parent_documents",
-    "publish_and_refresh",
-    "root_documents",
-    "withdraw_below",
-]
-
 
 def add_array(
     store: Store,

@@ -32,8 +32,6 @@ from chunkmill.stores.open import (
 )
 from chunkmill.stores.reference import ReferenceStore, Targets, split_url
 
-__all__ = ["is_reference_file", "is_reference_set", "open_reference_file", "open_reference_store"]
-
 _LOOKED_AT = 1000  # targets: sets name one file or few, or all alike
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 

@@ -28,9 +28,6 @@ from chunkmill.nodes.documents import (
 )
 from chunkmill.stores.base import Store
 
-__all__ = ["OnError", "StoredGroup", "StoredNode", "is_bare", "parse_node", "with_copy"]
-
-
 OnError: TypeAlias = Callable[[str, ChunkmillError], None]
 StoredNode: TypeAlias = "StoredArray | StoredGroup"
 

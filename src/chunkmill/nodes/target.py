@@ -36,8 +36,6 @@ from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import Store
 from chunkmill.stores.conflicts import create
 
-__all__ = ["Target", "put_array", "put_group"]
-
 
 @dataclass(frozen=True, slots=True)
 class Target:

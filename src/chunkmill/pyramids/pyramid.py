@@ -50,8 +50,6 @@ from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.stage import LEAST_TASKS, Stage, count_tasks
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD, Worker, current_worker
 
-__all__ = ["Pyramid", "plan_pyramid", "pyramid"]
-
 
 @with_call
 def plan_pyramid(

@@ -39,8 +39,6 @@ from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.memory import RememberedReads
 from chunkmill.stores.wrapper import Meter
 
-__all__ = ["LevelStage", "PyramidTasks", "base_bytes", "level_inputs", "level_shows", "write_block"]
-
 
 @dataclass(frozen=True, slots=True)
 class LevelStage:

@@ -31,16 +31,6 @@ from chunkmill.runtime.scheduler import Scheduler, worker_task
 from chunkmill.stores.base import Store
 from chunkmill.stores.wrapper import Guard, write_guard
 
-__all__ = [
-    "abandon",
-    "abandon_on_error",
-    "ended_by_sigterm",
-    "hint_of_resuming",
-    "remove_partial_files",
-    "remove_partial_files_near",
-    "unless_cancelled",
-]
-
 _POLL = 0.02  # seconds between two looks at what a worker writes
 _PATIENCE = 60.0  # seconds to wait for writes under way: one that takes longer hangs, and waiting does not help it
 

@@ -27,8 +27,6 @@ from chunkmill.errors import StoreError
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import Store
 
-__all__ = ["ClusterLock", "UserLock", "automatic_lock", "check_guarded", "lock_factory", "no_lock"]
-
 _MEMORY = 1.0  # seconds for which a key that others write counts as contended: one attempt in each is repeated
 
 

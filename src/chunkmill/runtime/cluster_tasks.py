@@ -30,18 +30,6 @@ from chunkmill.log import LOG
 from chunkmill.stores.base import Store
 from chunkmill.stores.posix_file import origin
 
-__all__ = [
-    "RunningTasks",
-    "answered",
-    "await_workers",
-    "cluster_facts",
-    "is_connected",
-    "run_and_say_where",
-    "scheduler_needed",
-    "sync_other_machines",
-    "worker_name",
-]
-
 T = TypeVar("T")
 
 _PATIENCE = 5.0  # seconds

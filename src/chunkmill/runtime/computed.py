@@ -25,8 +25,6 @@ from chunkmill.model.user_values import block_as_dtype, checked_block
 from chunkmill.stores.base import ByteRange, range_bounds
 from chunkmill.stores.memory import MemoryStore
 
-__all__ = ["BlockInputs", "ComputedStore", "values_left_out", "with_blocks"]
-
 BlockKey = tuple[Any, ...]
 
 _left_out = ContextVar("_left_out", default=False)

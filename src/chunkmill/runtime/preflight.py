@@ -35,15 +35,6 @@ from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import Store
 from chunkmill.stores.conflicts import PROBE_PREFIX
 
-__all__ = [
-    "Needs",
-    "check_client_workers",
-    "check_process",
-    "check_scheduler",
-    "check_writers",
-    "describe_needs",
-]
-
 _PACKAGES = ("chunkmill", "numcodecs")
 _MAX_SHOWN = 5
 _MAX_TEXT = 300  # characters of what a kind of workers lacks

@@ -37,8 +37,6 @@ from chunkmill.errors import JobError
 from chunkmill.runtime.cluster_tasks import RunningTasks, cluster_facts
 from chunkmill.runtime.computed import BlockInputs, with_blocks
 
-__all__ = ["Scheduler", "check_n_tasks", "optimised", "worker_task"]
-
 # Tasks handed over at once: bounds what client and scheduler hold of a job, and the size of one message.
 _WAVE = 10_000
 

@@ -16,17 +16,6 @@ from chunkmill.journal.inputs import Inputs
 from chunkmill.stores.base import Store
 from chunkmill.stores.wrapper import Meter
 
-__all__ = [
-    "LEAST_TASKS",
-    "MAX_TASK_BYTES",
-    "MAX_TASK_KEYS",
-    "Stage",
-    "TaskResult",
-    "TaskSpecs",
-    "count_tasks",
-    "grouped",
-]
-
 
 class TaskSpecs(Sequence[tuple[Any, ...]]):
     """Number of the array, and what one task owns of it, for every spec of a stage, in order.
@@ -101,8 +90,6 @@ class TaskSpecs(Sequence[tuple[Any, ...]]):
 def _spec(which: int, owned: Any) -> tuple[Any, ...]:
     return (which, *owned) if isinstance(owned, tuple) else (which, owned)
 
-
-__all__ += ["tasks_to_run"]
 
 MAX_TASKS = 100_000
 """More groups of task specs than this are joined, so that the scheduler sees no more tasks."""

@@ -37,8 +37,6 @@ from chunkmill.runtime.task import AtOnce, LocalStage, PackedStage, add_counts, 
 from chunkmill.runtime.worker_memory import peak_memory
 from chunkmill.stores.base import Changes
 
-__all__ = ["JobMonitor", "StageResult", "check_workers", "run_once", "run_stages"]
-
 
 def _resumed(journal: Journal, stage: Stage, number: int, on_record: Collection[int], *, redone: bool) -> set[int]:
     """Return the tasks on record that are not done again: their values are there, and their inputs as they were.

@@ -27,8 +27,6 @@ from chunkmill.runtime.stage import TaskResult
 from chunkmill.runtime.worker_memory import peak_memory
 from chunkmill.stores.base import NOTHING_TAKEN, Changes, Store
 
-__all__ = ["AtOnce", "LocalStage", "PackedStage", "add_counts", "run_task"]
-
 
 def add_counts(total: dict[str, int], counts: Mapping[str, int]) -> None:
     """Add `counts` to `total`; of names that begin with ``peak_`` the largest is kept.

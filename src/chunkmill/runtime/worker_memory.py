@@ -19,8 +19,6 @@ from distributed.worker import get_worker
 from chunkmill.runtime.cluster_tasks import cluster_facts
 from chunkmill.runtime.scheduler import Scheduler, worker_task
 
-__all__ = ["THREAD_OVERHEAD", "Worker", "current_worker", "parse_memory", "peak_memory"]
-
 _SHARE = 0.3
 """Fraction of a worker's memory limit: distributed spills from 0.6, and the interpreter and libraries need some."""
 

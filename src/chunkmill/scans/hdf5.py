@@ -27,18 +27,6 @@ from chunkmill.model.references import ReferenceSet
 from chunkmill.nodes.api import create_array
 from chunkmill.stores.memory import MemoryStore
 
-__all__ = [
-    "MAX_INLINE_BYTES",
-    "add_group",
-    "fill_value_of",
-    "parse_hdf5",
-    "refused",
-    "stored_whole",
-    "text_or_numbers",
-    "with_known_codecs",
-    "with_way_out",
-]
-
 MAX_INLINE_BYTES = 1 << 20
 """Arrays of more decoded bytes are not stored in a set."""
 

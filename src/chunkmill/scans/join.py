@@ -37,8 +37,6 @@ from chunkmill.scans.parse import CachedFile
 from chunkmill.scans.times import Times, calendar_of, in_one_unit, is_time
 from chunkmill.stores.reference import ReferenceStore, Targets
 
-__all__ = ["Joined", "LoadedArray", "ParsedFile", "Place", "joined", "parsed_file", "places_of", "with_data"]
-
 _MAX_BOUNDS_BYTES = 4 * MAX_INLINE_BYTES  # up to four of an element
 
 

@@ -25,8 +25,6 @@ from chunkmill.model.fill_values import emit_v2
 from chunkmill.model.references import ReferenceSet
 from chunkmill.scans.hdf5 import fill_value_of, refused, text_or_numbers
 
-__all__ = ["parse_fits", "parse_grib", "parse_netcdf3"]
-
 
 def parse_netcdf3(
     url: str, uri: str, storage_options: Mapping[str, Any] | None = None, drop_variables: Collection[str] = ()

@@ -30,8 +30,6 @@ from chunkmill.scans.kerchunk import parse_fits, parse_grib, parse_netcdf3
 from chunkmill.stores.obstore_clients import location_of
 from chunkmill.stores.reference import ReferenceStore, Targets
 
-__all__ = ["KINDS", "CachedFile", "Parser", "kind_of", "open_file", "parse_file", "targets_of"]
-
 Parser: TypeAlias = str | Callable[[str], Any]
 
 KINDS = ("auto", "hdf5", "netcdf3", "fits", "tiff", "grib", "dmrpp")

@@ -28,8 +28,6 @@ from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.reference import ReferenceStore
 from chunkmill.transforms.function import function_fingerprint
 
-__all__ = ["Records", "fingerprint_of", "is_record", "version_of"]
-
 _LOADED = "loaded"  # group of the arrays that were read, next to the documents of the set
 _NAME = re.compile(r"[0-9a-f]{32}")
 _LEVEL = 3

@@ -34,8 +34,6 @@ from chunkmill.stores.open import open_store
 from chunkmill.stores.places import place_of
 from chunkmill.stores.reference import ReferenceStore
 
-__all__ = ["ScanPlan", "ScanReport", "plan_scan", "scan"]
-
 
 @dataclass(frozen=True, repr=False)
 class ScanReport(ReportMixin):

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Times", "calendar_of", "in_one_unit", "is_time"]
-
 _NANOSECONDS = {
     86_400_000_000_000: ("days", "day", "d"),
     3_600_000_000_000: ("hours", "hour", "hrs", "hr", "h"),

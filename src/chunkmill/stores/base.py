@@ -24,23 +24,6 @@ from chunkmill.errors import StoreError
 if TYPE_CHECKING:
     from chunkmill.model.references import Reference, References
 
-__all__ = [
-    "LISTS_NOTHING",
-    "OTHER_MEMORY",
-    "READ_ONLY",
-    "REQUESTS_AT_ONCE",
-    "ByteRange",
-    "ByteSpan",
-    "Changes",
-    "PlacedStore",
-    "ReadOnly",
-    "RecordVersion",
-    "Store",
-    "TakeChanges",
-]
-__all__ += ["NOTHING_TAKEN", "check_key", "check_prefix", "check_text", "joined_changes", "max_requests"]
-__all__ += ["n_publications", "range_bounds"]
-
 REQUESTS_AT_ONCE = 16
 """Requests that one caller makes at the same time, in threads of its own, to a store where each request waits."""
 

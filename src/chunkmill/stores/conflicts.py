@@ -27,24 +27,6 @@ from chunkmill.errors import StoreError
 from chunkmill.log import LOG
 from chunkmill.stores.base import PlacedStore, Store
 
-__all__ = [
-    "LOOK_SECONDS",
-    "PAUSES",
-    "PROBE_PREFIX",
-    "WritesByCondition",
-    "compares_versions",
-    "create",
-    "create_again",
-    "is_forbidden",
-    "is_unsupported",
-    "pause",
-    "set_unguarded",
-    "swap",
-    "update",
-    "warn_unguarded",
-]
-
-
 PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Seconds between looks whether another writer gives up or ends; one whose requests take longer is refused as well."""
 

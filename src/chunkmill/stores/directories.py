@@ -34,18 +34,6 @@ from chunkmill.stores.posix_file import (
     version_of,
 )
 
-__all__ = [
-    "CAN_LOCK",
-    "ReplacesDirectories",
-    "exchange",
-    "exchange_once",
-    "hidden_name",
-    "locked",
-    "locks_reach_all",
-    "replace_if",
-    "staged_directory",
-]
-
 _ATTEMPTS = 20
 
 

@@ -56,8 +56,6 @@ from chunkmill.stores.fsspec_services import (
 )
 from chunkmill.stores.read_ahead import get_ahead
 
-__all__ = ["FsspecStore", "without_dirs"]
-
 T = TypeVar("T")
 
 LOCAL_PROTOCOLS = frozenset({"memory", "file", "local"})

@@ -20,23 +20,6 @@ from fsspec.spec import AbstractFileSystem
 from chunkmill.stores.base import ByteRange
 from chunkmill.stores.posix_file import PARTIAL_SUFFIX, partial_name
 
-__all__ = [
-    "ABSENT",
-    "ARCHIVE_PROTOCOLS",
-    "ATOMIC_PROTOCOLS",
-    "CACHE_PROTOCOLS",
-    "RENAMING_PROTOCOLS",
-    "ArchiveService",
-    "OutOfRange",
-    "RenamingService",
-    "Service",
-    "SftpService",
-    "WebdavService",
-    "digest",
-    "hidden_failure",
-    "http_url",
-]
-
 ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 N_ATTEMPTS = 5

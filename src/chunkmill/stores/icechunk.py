@@ -24,8 +24,6 @@ from chunkmill.stores.icechunk_store import IcechunkStore
 from chunkmill.stores.places import UrlPipeline
 from chunkmill.stores.posix_file import path_of_url
 
-__all__ = ["is_icechunk", "store_of_icechunk", "store_of_repository"]
-
 # as s3fs has them -> as Icechunk has them
 _S3_OPTIONS = {"key": "access_key_id", "secret": "secret_access_key", "token": "session_token", "anon": "anonymous"}
 

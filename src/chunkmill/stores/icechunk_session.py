@@ -23,9 +23,6 @@ from chunkmill.errors import StoreError
 from chunkmill.stores.base import Changes, Store
 from chunkmill.stores.memory import MemoryStore
 
-__all__ = ["FORK", "LIVE", "Place", "SessionChanges", "TaskFork", "Transaction", "commit", "fork_of", "packed"]
-__all__ += ["writable_session_of"]
-
 
 def packed(session: Any) -> bytes:
     """Return a session with its changes as bytes; with the credentials that its storage was given."""

@@ -26,8 +26,6 @@ from chunkmill.stores.icechunk_session import FORK, LIVE, Place, SessionChanges,
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.zarr_python import ZarrPythonStore
 
-__all__ = ["IcechunkStore"]
-
 _ZARR_3_KEY = re.compile(r"(?:.+/)?(?:zarr\.json|c(?:/\d+)*)")
 _DOCUMENT = re.compile(r"(?:.+/)?zarr\.json")
 _CHUNKS = re.compile(r"(?:(?<=/)|^)c/(?:\d+/)*$")

@@ -40,8 +40,6 @@ from chunkmill.stores.posix_file import (
     write_all,
 )
 
-__all__ = ["PARTIAL_SUFFIX", "LocalStore"]
-
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 _ATTEMPTS = 20  # at what loses a race only against others' mkdir and rmtree
 

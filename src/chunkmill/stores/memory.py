@@ -23,8 +23,6 @@ from chunkmill.errors import StoreError
 from chunkmill.stores.base import OTHER_MEMORY, ByteRange, ByteSpan, ReadOnly, Store, check_key, check_prefix
 from chunkmill.stores.wrapper import StoreWrapper
 
-__all__ = ["MappingStore", "MemoryStore", "OverlayStore", "RememberedReads"]
-
 
 class _InMemory(Store):
     """A dictionary by store key, of entries that hold values."""

@@ -51,9 +51,6 @@ from chunkmill.stores.obstore_clients import (
 )
 from chunkmill.stores.read_ahead import get_ahead
 
-__all__ = ["PIECE", "ObstoreStore", "etag_from"]
-
-
 Fetched = tuple[bytes, str]
 
 

@@ -44,9 +44,6 @@ from chunkmill.config import setting
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import max_requests
 
-__all__ = ["Location", "allows_http", "is_container_missing", "kind_and_url", "location_of", "open_client", "reason_of"]
-__all__ += ["FORKED", "PIECE", "RUNTIME", "condition_of", "etag_from", "may_be_outside", "warn_without_obstore"]
-
 PIECE = 8 * 2**20
 """Bytes of one request: one connection carries 50 to 90 MB/s."""
 

@@ -24,9 +24,6 @@ from chunkmill.stores.posix_file import path_of_url
 if TYPE_CHECKING:
     from chunkmill.stores.fsspec import FsspecStore
 
-__all__ = ["BARE_URLS", "FILE_OPENERS", "REFERENCE_OPTIONS", "Url", "is_obstore", "is_store", "may_be_reference_file"]
-__all__ += ["open_plain_store", "open_scanned", "open_store", "takes_options", "without_reference_options"]
-
 Url = str | os.PathLike[str] | Store
 
 

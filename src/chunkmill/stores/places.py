@@ -16,15 +16,6 @@ from urllib.parse import quote, unquote
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import check_text
 
-__all__ = [
-    "Place",
-    "UrlPipeline",
-    "is_zarr_python_node",
-    "parse_url_pipeline",
-    "pipeline_url",
-    "place_of",
-]
-
 
 class Place(NamedTuple):
     """Store, path and format of a node.

@@ -26,33 +26,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "PARTIAL_SUFFIX",
-    "check_name",
-    "create",
-    "exchange_names",
-    "is_abandoned",
-    "is_gone",
-    "leads_up",
-    "open_to_read",
-    "origin",
-    "partial_files",
-    "partial_name",
-    "read_array",
-    "read_part",
-    "remove",
-    "rename_new",
-    "replace",
-    "stamp",
-    "sweep",
-    "sweep_copies",
-    "sync_directory",
-    "sync_file_system",
-    "version_from",
-    "version_of",
-    "write_all",
-]
-
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)  # means nothing for a file; a pipe would be waited for without end
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)

@@ -11,8 +11,6 @@ from math import inf
 
 from chunkmill.stores.base import ByteRange, ByteSpan, check_key, range_bounds
 
-__all__ = ["get_ahead"]
-
 _MAX_AHEAD_BYTES = 64 * 2**20  # fetched before they are asked for, of one `get_many`, by the mean size so far
 _MIN_AHEAD, _FIRST_AHEAD, _MAX_AHEAD = 4, 16, 128
 _MOST_FIRST = 64  # a task of a job reads some 50 chunks: all of them, without waiting for the first 16

@@ -34,13 +34,6 @@ from chunkmill.stores.base import (
 )
 from chunkmill.stores.open import open_store
 
-__all__ = [
-    "ALL_PROTOCOLS",
-    "ReferenceStore",
-    "Targets",
-    "split_url",
-]
-
 _WINDOW = 512  # spans looked up before their bytes are asked for
 
 

@@ -22,24 +22,6 @@ from chunkmill.errors import StoreError
 from chunkmill.log import LOG
 from chunkmill.stores.base import ByteRange, ByteSpan, RecordVersion, Store
 
-__all__ = [
-    "AbsencesNoted",
-    "AsksAboutChunks",
-    "Guard",
-    "GuardedStore",
-    "ListedStore",
-    "Meter",
-    "MeteredStore",
-    "ReadVersions",
-    "StoreWrapper",
-    "Written",
-    "digest_of",
-    "guarded",
-    "listed_keys",
-    "noting",
-    "write_guard",
-]
-
 
 class _PassedOn:
     """Member of a wrapper that is the one of the store below."""

@@ -32,8 +32,6 @@ from chunkmill.stores.local import JOURNAL
 from chunkmill.stores.read_ahead import get_ahead
 from chunkmill.stores.wrapper import StoreWrapper
 
-__all__ = ["ReadOnlyStore", "ZarrPythonStore", "is_zarr_python_store", "place_of"]
-
 T = TypeVar("T")
 
 

@@ -28,8 +28,6 @@ from chunkmill.stores.base import ByteRange, PlacedStore, RecordVersion, check_k
 from chunkmill.stores.local import JOURNAL, LocalStore
 from chunkmill.stores.posix_file import partial_name, replace, sweep_copies
 
-__all__ = ["ZipStore"]
-
 _HEADER = struct.Struct("<4s22xHH")  # of a member: its signature, the lengths of its name and of an extra field
 _MAX_MEMBER_BYTES = 8 * 2**30  # of a compressed member, decompressed
 _MAX_UNLIMITED_BYTES = 2**28  # where the reader says nothing (`limited_to`), of a document; more where more is stored

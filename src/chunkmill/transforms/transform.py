@@ -38,8 +38,6 @@ from chunkmill.transforms.function import BlockFunction
 from chunkmill.transforms.tasks import Boundary, SourceRegion, TransformSource, TransformTasks, sampled_dtypes
 from chunkmill.transforms.transform_job import Transform
 
-__all__ = ["DescribedTarget", "described_targets", "plan_transform", "target_options", "transform"]
-
 
 @with_call
 def plan_transform(

@@ -54,8 +54,6 @@ from chunkmill.transforms.tasks import (
     write_block,
 )
 
-__all__ = ["BlockTasks", "Transform"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class BlockTasks(Tasks):

@@ -48,15 +48,6 @@ from chunkmill.stores.places import parse_url_pipeline
 from chunkmill.xarray.decode import array_encoding, decode, decoded_attributes
 from chunkmill.xarray.publication import UnfinishedAppend
 
-__all__ = [
-    "ChunkmillBackendEntrypoint",
-    "LazyArray",
-    "dimension_names",
-    "group_variables",
-    "level_datasets",
-    "open_variable",
-]
-
 _N5_SUFFIXES, _ZARR_SUFFIXES = (".n5", ".n5.zip"), (".zarr", ".zarr.zip")
 _ROOT_ARRAY = "data"  # name of the variable of a store that is a single array
 

@@ -31,8 +31,6 @@ from chunkmill.formats.zarr_v2 import emit_chain
 from chunkmill.model.grid import ChunkGrid, RegularAxis
 from chunkmill.model.metadata import HIDDEN_ATTRIBUTE, JSON, NamedConfig
 
-__all__ = ["applied", "array_encoding", "decode", "decoded_attributes"]
-
 _RELATED = frozenset({"coordinates", *conventions.CF_RELATED_DATA})
 _DECODED = _RELATED | {
     "_FillValue", "missing_value", "scale_factor", "add_offset", "_Unsigned", "_Encoding", "dtype", "calendar",

@@ -34,14 +34,6 @@ from chunkmill.model.user_values import as_dtype
 from chunkmill.nodes.new_array import describe_array, with_chunk_keys
 from chunkmill.xarray.decode import applied
 
-__all__ = [
-    "ENCODING_FAULTS",
-    "NewVariable",
-    "describe_variable",
-    "json_attributes",
-]
-
-
 _STRINGS = strings.EncodedStringCoder()  # type: ignore[no-untyped-call]
 _STORAGE = frozenset(
     {"chunks", "shards", "codecs", "compressors", "filters", "serializer", "fill_value", "write_empty_chunks"}

@@ -27,16 +27,6 @@ from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.nodes.target import Target
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 
-__all__ = [
-    "ATTRIBUTE",
-    "Growth",
-    "Publication",
-    "UnfinishedAppend",
-    "merged_attributes",
-    "resized",
-    "without_attribute",
-]
-
 Attributes = Mapping[str, JSON]
 
 

@@ -24,8 +24,6 @@ from chunkmill.stores.base import Store
 from chunkmill.xarray.publication import Growth, Publication, UnfinishedAppend
 from chunkmill.xarray.write_plan import DatasetPlan, join
 
-__all__ = ["end_dead_append", "make_room", "reserved_additions", "reserved_group"]
-
 
 @contextmanager
 def reserved_group(plan: DatasetPlan, *, overwrite: bool) -> Iterator[dict[str, bytes]]:

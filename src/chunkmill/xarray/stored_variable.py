@@ -33,8 +33,6 @@ from chunkmill.xarray.backend import dimension_names, open_variable
 from chunkmill.xarray.decode import applied
 from chunkmill.xarray.new_variable import ENCODING_FAULTS
 
-__all__ = ["StoredVariable", "find_region", "match_dims", "stored_sizes"]
-
 _UNITS = re.compile(r"encoding\['units'\] to '([^']*)'")
 _N_SHOWN = 3
 _FLOAT_TIMES = np.timedelta64(10, "us")  # a hundred times the rounding of hourly times since 1850 as float64 days

@@ -53,8 +53,6 @@ from chunkmill.xarray.write_plan import (
     plan_write,
 )
 
-__all__ = ["Accessor", "DatasetReport", "write_dataset"]
-
 Mode = Literal["w-", "w", "a", "a-", "r+"]
 
 

@@ -30,15 +30,6 @@ from chunkmill.xarray.new_variable import ENCODING_FAULTS, describe_variable, js
 from chunkmill.xarray.publication import Growth, UnfinishedAppend, merged_attributes, resized
 from chunkmill.xarray.stored_variable import StoredVariable, find_region, match_dims, stored_sizes
 
-__all__ = [
-    "DatasetPlan",
-    "LabelledGroup",
-    "VariablePlan",
-    "join",
-    "labelled_groups",
-    "plan_write",
-]
-
 _SHOWN = 3
 
 

@@ -54,18 +54,6 @@ from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region
 
-__all__ = [
-    "Estimate",
-    "IntermediateFormat",
-    "Limits",
-    "RechunkPlan",
-    "Side",
-    "Strategy",
-    "UnitCosts",
-    "choose_rechunk_strategy",
-    "too_little",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class RechunkPlan:

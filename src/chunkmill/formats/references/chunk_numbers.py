@@ -21,18 +21,6 @@ from chunkmill.model.grid import ChunkCoords, Shape
 from chunkmill.model.metadata import JSON, ChunkKeyEncoding
 from chunkmill.model.references import ReferenceSet, ReferenceTable
 
-__all__ = [
-    "DOCUMENT_NAMES",
-    "ROOT_KEY",
-    "ArrayKeys",
-    "ChunkRows",
-    "find_array",
-    "is_reference_root",
-    "parse_array_keys",
-    "split_by_array",
-]
-
-
 ROOT_KEY = ".zmetadata"
 
 

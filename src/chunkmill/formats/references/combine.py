@@ -25,8 +25,6 @@ from chunkmill.model.metadata import JSON
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import INLINE, ReferenceSet
 
-__all__ = ["concat_references", "join_references", "listed_lines"]
-
 _CF_ATTRIBUTES = (
     "scale_factor",
     "add_offset",

@@ -25,8 +25,6 @@ from chunkmill.model.metadata import JSON
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import WHOLE, ReferenceSet
 
-__all__ = ["HEAD_BYTES", "emit_reference_json", "is_reference_json", "parse_reference_json"]
-
 HEAD_BYTES = 4096
 """Number of bytes of a file that tell a reference set from other JSON."""
 

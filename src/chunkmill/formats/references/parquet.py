@@ -39,8 +39,6 @@ from chunkmill.formats.references.chunk_numbers import (
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import INLINE, WHOLE, Reference, ReferenceSet, one_in_process
 
-__all__ = ["ParquetReferences", "RecordTable", "emit_reference_parquet", "import_pyarrow", "parse_records"]
-
 _MAX_ROWS = 4_000_000  # of record tables kept by one set in one process: about 100 MB
 _MAX_FILES = 100_000  # asked for one by one where a set is listed or loaded
 _BASE64 = b"base64:"

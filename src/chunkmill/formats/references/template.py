@@ -27,8 +27,6 @@ from chunkmill.model.metadata import JSON
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import WHOLE
 
-__all__ = ["MAX_GENERATED", "Templates", "add_generated"]
-
 MAX_GENERATED = 10_000_000
 """Most references that one set may generate: a few hundred megabytes in columns."""
 _MAX_TEXT = 10_000  # characters of one template
