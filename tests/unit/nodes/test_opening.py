@@ -13,7 +13,7 @@ from chunkmill.errors import MetadataError, NodeExists, NodeNotFound, Unsupporte
 from chunkmill.formats.registry import get_format
 from chunkmill.journal.names import JOB_PREFIX
 from chunkmill.nodes import opening
-from chunkmill.stores import remembered
+from chunkmill.stores import memory
 from chunkmill.stores.memory import MemoryStore
 
 FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
@@ -555,7 +555,7 @@ class TestConsolidated:
         assert cm.open_group(store)["top"].shape == (3,)
 
     def test_a_walk_over_much_that_is_near_lists_names_only(self, store, fmt, monkeypatch):
-        monkeypatch.setattr(remembered, "_FEW_DOCUMENTS", 0)
+        monkeypatch.setattr(memory, "_FEW_DOCUMENTS", 0)
         group = cm.open_group(store)
         store.clear()
         assert len(list(opening.walk(group.stored))) == 7
