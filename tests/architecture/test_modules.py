@@ -32,7 +32,6 @@ MAY_BE_SMALL = {
 STILL_SMALL = {
     "dask_arrays/as_dask",
     "hints",
-    "journal/commit",
     "log",
 }  # fmt: skip
 

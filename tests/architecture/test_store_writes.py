@@ -45,8 +45,15 @@ WRITERS = {
 """Module -> functions that write values, sorted by what they write; documents change by `CHANGERS` alone."""
 
 CHANGERS = {
-    "nodes/documents.py": {"_create_node", "_write", "_write_while_absent", "put_back", "replace"},
-    "nodes/consolidated.py": {"refresh_consolidated", "write_consolidated"},
+    "nodes/documents.py": {
+        "_create_node",
+        "_write",
+        "_write_while_absent",
+        "put_back",
+        "refresh_consolidated",
+        "replace",
+        "write_consolidated",
+    },
     "nodes/target.py": {"Target.put_in_place"},
     "nodes/changes.py": {"_reset"},
     "journal/heartbeat.py": {"Heartbeat._beat", "Heartbeat.begin"},
@@ -68,7 +75,7 @@ BARE = {
 DELETERS = {
     # nodes, their documents first
     "nodes/placement.py": {"_delete_node", "delete_stored_chunks", "withdraw_below"},
-    "nodes/delete.py": {"_delete_empty_folders", "_delete_folders", "_delete_keys", "delete_node"},
+    "nodes/delete.py": {"_delete_folders", "_delete_keys", "delete_node"},
     "conversion/stages.py": {"ConversionTasks.publish", "ConversionTasks.stages"},
     "xarray/reservation.py": {"end_dead_append", "make_room"},
     "checks/inventory.py": {"_delete_proof", "_leftovers"},
@@ -82,11 +89,10 @@ DELETERS = {
     "pyramids/tasks.py": {"_Work._below"},
     # staged nodes, and journals
     "nodes/target.py": {"Target.staged"},
-    "journal/commit.py": {"forget_tag"},
     "journal/heartbeat.py": {"Heartbeat.end", "end_dead"},
     "journal/unfinished.py": {"clear_listed"},
     "journal/journal.py": {"Journal._forget_commit", "Journal.release"},
-    "journal/plans.py": {"end_plan"},
+    "journal/plans.py": {"end_plan", "forget_tag"},
     "runtime/preflight.py": {"_probing"},
     "checks/doctor.py": {"_examine_store", "_examine_workers"},
     "journal/records.py": {"Records.delete", "Records.forget"},
@@ -95,7 +101,7 @@ DELETERS = {
     "references/files.py": {"SetFile.write"},
 }
 MOVERS = {
-    "journal/commit.py": {"put_in_place"},
+    "journal/plans.py": {"put_in_place"},
     "references/files.py": {"SetFile.write"},
 }
 

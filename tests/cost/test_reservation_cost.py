@@ -9,7 +9,7 @@ import pytest
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.journal.names import JOB_PREFIX, STAGED
+from chunkmill.journal.plans import JOB_PREFIX, STAGED
 from chunkmill.stores.memory import MemoryStore
 
 

@@ -14,7 +14,7 @@ from support.recording import RecordingStore
 import chunkmill as cm
 from chunkmill.conversion import target_metadata
 from chunkmill.errors import AlignmentError, JobError, UnsupportedFeature
-from chunkmill.journal.names import JOB_PREFIX
+from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.stores.memory import MemoryStore
 
 

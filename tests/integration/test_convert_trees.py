@@ -12,7 +12,7 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, UnsupportedFeature
-from chunkmill.journal.names import JOB_PREFIX
+from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.stores.memory import MemoryStore
 
 

@@ -18,7 +18,7 @@ from support.recording import FailingStore, SlowStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, StoreError
-from chunkmill.journal.names import JOB_PREFIX
+from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.runtime import task as stage_task
 from chunkmill.runtime.preflight import describe_needs

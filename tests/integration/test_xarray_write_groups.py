@@ -19,7 +19,7 @@ from chunkmill.errors import (
     NodeExists,
     NodeNotFound,
 )
-from chunkmill.journal.names import JOB_PREFIX
+from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.write import write_dataset
 

@@ -22,7 +22,7 @@ from interleavings.scheduler import Choose, Outcome, Run, attempt, play
 from interleavings.snapshot import UNREADABLE, Snapshot, snapshot
 
 import chunkmill as cm
-from chunkmill.journal.names import JOB_PREFIX, PLAN, TAG_PREFIX
+from chunkmill.journal.plans import JOB_PREFIX, PLAN, TAG_PREFIX
 from chunkmill.model.metadata import is_within
 from chunkmill.nodes.delete import _RECORD as DELETED_NODES
 from chunkmill.stores.memory import MemoryStore

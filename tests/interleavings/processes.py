@@ -20,7 +20,7 @@ from unittest import mock
 import dask
 
 from chunkmill.array import local_locks
-from chunkmill.journal import heartbeat, journal, names, plans, unfinished
+from chunkmill.journal import heartbeat, journal, plans, unfinished
 from chunkmill.stores import conflicts
 
 __all__ = ["ENDED", "PROCESS", "PROCESSES", "anonymous", "one_actor_at_a_time"]
@@ -50,7 +50,7 @@ def one_actor_at_a_time() -> Iterator[None]:
         mock.patch.object(journal, "CHECK_SECONDS", 0.0),
         mock.patch.object(conflicts, "pause", _pause),
         mock.patch.object(journal, "uuid4", _uuid4),
-        mock.patch.object(names, "uuid4", _uuid4),
+        mock.patch.object(plans, "uuid4", _uuid4),
         mock.patch.object(local_locks, "_LOCKS", [_NoLock()] * local_locks.N_STRIPES),
     ):
         yield

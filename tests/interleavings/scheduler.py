@@ -23,7 +23,7 @@ from interleavings.processes import ENDED, PROCESS, PROCESSES
 from support.recording import _Wrapper
 
 from chunkmill.errors import ChunkmillError
-from chunkmill.journal.names import JOB_PREFIX, PLAN, STAGED, TAG_PREFIX
+from chunkmill.journal.plans import JOB_PREFIX, PLAN, STAGED, TAG_PREFIX
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.memory import MemoryStore
 
@@ -110,7 +110,7 @@ class Run:
 
 
 STATES = ("free", "leased", "staged", "decided", "applied")
-"""Of a replacement by one rename, see `chunkmill.journal.commit`."""
+"""Of a replacement by one rename, see `chunkmill.journal.plans`."""
 
 
 def state_of_death(trace: Iterable[Step]) -> str:

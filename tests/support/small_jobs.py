@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from chunkmill.formats.registry import get_format
 from chunkmill.jobs.job import Job
 from chunkmill.jobs.work import Tasks, Work
-from chunkmill.journal.names import JOB_PREFIX
+from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.nodes.target import Target
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.worker_memory import Worker

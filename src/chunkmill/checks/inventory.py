@@ -27,7 +27,7 @@ from chunkmill.errors import (
 from chunkmill.formats.base import Format, is_blank, parse_json
 from chunkmill.formats.registry import FORMATS
 from chunkmill.journal.lease import discard_jobs
-from chunkmill.journal.names import JOB_PREFIX, PLAN, TAG_PREFIX, run_tag
+from chunkmill.journal.plans import JOB_PREFIX, PLAN, TAG_PREFIX, run_tag
 from chunkmill.journal.records import Records
 from chunkmill.journal.unfinished import UnfinishedJob, clear_journal, unfinished_jobs
 from chunkmill.model.metadata import is_within, same_json

@@ -29,11 +29,11 @@ from chunkmill.display.report import ReportMixin, counted, format_seconds
 from chunkmill.errors import ChunkmillError, JobError
 from chunkmill.formats.cf_fill_value import encode_fill_value
 from chunkmill.formats.registry import get_format
-from chunkmill.journal.inputs import StoreKeys
+from chunkmill.journal.records import StoreKeys
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.model.metadata import same_json
 from chunkmill.model.multiscales import emit_transform
-from chunkmill.nodes.multiscales import image_of_array
+from chunkmill.nodes.group import image_of_array
 from chunkmill.nodes.opening import open_stored, walk
 from chunkmill.nodes.stored_group import StoredNode
 from chunkmill.runtime.computed import ComputedStore

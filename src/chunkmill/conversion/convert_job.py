@@ -41,7 +41,7 @@ from chunkmill.formats.peers import is_specified, readers_text
 from chunkmill.jobs.plan import Plan, plan_work
 from chunkmill.jobs.sources import see_sources
 from chunkmill.jobs.work import Described, PlannedStage, Work
-from chunkmill.journal.names import JOB_PREFIX, fingerprint, journal_prefix
+from chunkmill.journal.plans import JOB_PREFIX, fingerprint, journal_prefix
 from chunkmill.model.inner_layout import inner_layout
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.stored_group import StoredNode

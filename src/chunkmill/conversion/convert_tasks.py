@@ -31,7 +31,7 @@ from chunkmill.codecs.sharding import ShardingIndexed
 from chunkmill.conversion.actions import ChosenAction, group_ranges
 from chunkmill.conversion.estimate import TaskMemory
 from chunkmill.jobs.sources import SeenSource, check_absent, check_still_there
-from chunkmill.journal.inputs import StoreKeys
+from chunkmill.journal.records import StoreKeys
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.runtime.stage import TaskResult
 from chunkmill.stores.wrapper import Meter, MeteredStore

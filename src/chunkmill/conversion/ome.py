@@ -30,8 +30,7 @@ from chunkmill.model.multiscales import (
 )
 from chunkmill.model.ome_zarr import OME_VERSIONS, emit_ome, ome_version
 from chunkmill.nodes import opening
-from chunkmill.nodes.group import Group
-from chunkmill.nodes.multiscales import MultiscaleImage, described_level, image_of_array
+from chunkmill.nodes.group import Group, MultiscaleImage, described_level, image_of_array
 from chunkmill.nodes.new_array import axis_names
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode

@@ -21,7 +21,7 @@ from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.coarsen import coarsen
 from chunkmill.errors import ChunkError, JobError
 from chunkmill.jobs.sources import SeenSource, check_absent, check_still_there
-from chunkmill.journal.inputs import Listings, StoreKeys, digest_now
+from chunkmill.journal.records import Listings, StoreKeys, digest_now
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.runtime.stage import TaskSpecs
 

@@ -24,7 +24,7 @@ from chunkmill.dask_arrays.write import WriteReport, check_source, report
 from chunkmill.dask_arrays.write_task import WriteCounts, write_keys
 from chunkmill.jobs.job import Job, run_job
 from chunkmill.jobs.work import Tasks, Work
-from chunkmill.journal.inputs import StoreKeys
+from chunkmill.journal.records import StoreKeys
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.user_values import block_as_dtype, checked_block
 from chunkmill.nodes.target import Target

@@ -21,8 +21,7 @@ from chunkmill.hints import Hint
 from chunkmill.jobs.sources import check_sources
 from chunkmill.jobs.work import Tasks, Work
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.names import fingerprint
-from chunkmill.journal.plans import Plan
+from chunkmill.journal.plans import Plan, fingerprint
 from chunkmill.log import LOG
 from chunkmill.nodes import placement
 from chunkmill.nodes.documents import declare_arrays

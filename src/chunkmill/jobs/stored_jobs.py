@@ -14,8 +14,7 @@ from chunkmill.display.report import printable, report_html
 from chunkmill.errors import JobError
 from chunkmill.journal.heartbeat import heartbeats_below, is_live
 from chunkmill.journal.lease import discard_jobs
-from chunkmill.journal.names import PLAN, RUNNING
-from chunkmill.journal.plans import watch_client
+from chunkmill.journal.plans import PLAN, RUNNING, watch_client
 from chunkmill.journal.records import Records
 from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs, with_state
 from chunkmill.nodes.placement import withdraw_below

@@ -29,7 +29,6 @@ from chunkmill.array.threads import at_once
 from chunkmill.errors import ChunkmillError, JobError, NodeExists
 from chunkmill.hints import Hint
 from chunkmill.journal import plans
-from chunkmill.journal.commit import forget_tag, is_in_place
 from chunkmill.journal.heartbeat import (
     CHECK_SECONDS,
     Heartbeat,
@@ -39,8 +38,7 @@ from chunkmill.journal.heartbeat import (
     silence,
     stored_beats,
 )
-from chunkmill.journal.names import PLAN, RUNNING, journal_prefix, new_run, run_tag, staged_prefix
-from chunkmill.journal.plans import Plan
+from chunkmill.journal.plans import PLAN, RUNNING, Plan, journal_prefix, new_run, run_tag, staged_prefix
 from chunkmill.journal.records import Records
 from chunkmill.journal.unfinished import clear_journal, clear_listed
 from chunkmill.log import LOG
@@ -305,7 +303,7 @@ class Journal:
     @property
     def is_in_place(self) -> bool:
         """True when the new node has taken the place of the old one."""
-        return self.old_prefix is not None and is_in_place(self.store, self.run, self.old_prefix)
+        return self.old_prefix is not None and plans.is_in_place(self.store, self.run, self.old_prefix)
 
     @contextmanager
     def running(self, says: Callable[[], Mapping[str, Any]] | None = None) -> Iterator[None]:
@@ -381,7 +379,7 @@ class Journal:
         """
         plan, version = self.store.get_versioned(self.plan_key)
         known = Plan() if plan is None else Plan.parsed(plan) or Plan()
-        if known.old_prefix is not None and is_in_place(self.store, known.run, known.old_prefix):
+        if known.old_prefix is not None and plans.is_in_place(self.store, known.run, known.old_prefix):
             self._forget_commit(known.old_prefix, known.run)
         others = [] if plan is None or b'"is_lease": true' in plan else self._others()  # as it is packed
         if plan is None or swap(self.store, self.plan_key, None, version):  # else another run has begun since
@@ -403,7 +401,7 @@ class Journal:
             value, found = at_once(
                 self.store, lambda: self.store.get(self.plan_key), lambda: list(self.store.list_prefix(self.prefix))
             )
-        forget_tag(self.store, self.run, self.old_prefix)
+        plans.forget_tag(self.store, self.run, self.old_prefix)
         if not plans.is_of_run(value, self.run):
             return
         self.store.delete(self.plan_key)
@@ -428,7 +426,7 @@ class Journal:
         """Delete the records of a node that is in place, then the tag by which recorded values are found."""
         if old_prefix is not None:
             Records(self.store, self.prefix, run).delete()
-            forget_tag(self.store, run, old_prefix)
+            plans.forget_tag(self.store, run, old_prefix)
 
     def _own_heartbeat(self) -> list[str]:
         return [] if self.heartbeat is None else [self.heartbeat.key]

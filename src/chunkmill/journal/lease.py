@@ -15,8 +15,7 @@ from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.journal.heartbeat import HEARTBEAT_SECONDS, alive_briefly, clock
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.names import PLAN, new_run
-from chunkmill.journal.plans import is_of_run, watch_client
+from chunkmill.journal.plans import PLAN, is_of_run, new_run, watch_client
 from chunkmill.journal.unfinished import UnfinishedJob, described, jobs_at, with_state
 from chunkmill.model.metadata import is_within
 from chunkmill.stores import conflicts

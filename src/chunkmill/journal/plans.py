@@ -1,22 +1,102 @@
-"""Read and write plan.json: a job's fingerprint, its choices, and its lease (P7).
+"""Names of the keys of journals; plan.json: a job's fingerprint, its choices, and its lease (P7); its end (P6).
 
-A brief lease is this one document: it holds the only heartbeat of its client, and other clients wait for its end, which
+A brief lease is a plan alone: it holds the only heartbeat of its client, and other clients wait for its end, which
 comes after a few requests. Not here: other heartbeats (`chunkmill.journal.heartbeat`), what is done with plans
 (`chunkmill.journal.journal`).
 """
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import sha256
 from typing import Any, Self
+from uuid import uuid4
 
+from chunkmill.errors import JobError, StoreError
 from chunkmill.journal.heartbeat import any_live, heartbeats_below, is_live, stored_beats, watch
-from chunkmill.journal.names import PLAN, RUNNING, check_own
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import Store, check_key, check_prefix
+
+JOB_PREFIX = ".chunkmill-job-"
+"""Prefix of the keys of every job's journal, at the root of a store."""
+
+PLAN = "plan.json"
+"""Name of the object, below a journal's prefix, that exists from the beginning to the end of the job."""
+
+RUNNING = "running/"
+"""Prefix of heartbeats, below a journal's."""
+
+STAGED = "new-"
+"""Start of the staging prefixes, below a journal's."""
+
+TAG_PREFIX = ".chunkmill-new-"
+"""Start of the name of the tag: a key in a new node, until the job is over, that names the run that wrote it."""
+
+
+def fingerprint(*parts: Any) -> str:
+    """Return a hash of the ``repr`` of `parts`: of values (integers, strings, tuples, metadata), never of objects.
+
+    It must be the same for every run of one plan, in any process, so that one may resume another.
+
+    Examples
+    --------
+    >>> fingerprint("convert", (3, 4)) == fingerprint("convert", (3, 4))
+    True
+    """
+    hashed = sha256()
+    for text in _texts(parts, 2):  # of 10^5 arrays they are 100 MB
+        hashed.update(text.encode())
+    return hashed.hexdigest()
+
+
+def _texts(value: Any, depth: int) -> Iterator[str]:
+    """Yield the ``repr`` of `value` text by text: that of each member of lists and tuples, down to `depth`."""
+    if not depth or type(value) not in {list, tuple} or len(value) < 2:  # noqa: PLR2004 - (1,) has a comma
+        yield repr(value)
+        return
+    yield "[" if type(value) is list else "("
+    for i, member in enumerate(value):
+        if i:
+            yield ", "
+        yield from _texts(member, depth - 1)
+    yield "]" if type(value) is list else ")"
+
+
+@lru_cache  # every record of a task asks for it
+def journal_prefix(path: str, scope: str = "") -> str:
+    """Return the prefix of the keys of the journal of a job that writes the node at `path`, or what `scope` names."""
+    return f"{JOB_PREFIX}{sha256(path.encode()).hexdigest()[:16]}{f'-{scope}' if scope else ''}/"
+
+
+def new_run() -> str:
+    """Return a name for a run, never the same twice."""
+    return uuid4().hex[:8]
+
+
+def staged_prefix(path: str, run: str, number: int = 0) -> str:
+    """Return the staging prefix of a run of the job at `path`, for the first, or another, node that it replaces."""
+    return f"{journal_prefix(path)}{STAGED}{run}{f'-{number}' if number else ''}/"
+
+
+def check_own(path: str, keys: Iterable[str]) -> None:
+    """Raise `ValueError` where a record of the job at `path` names keys, or prefixes, that are not below it (P13).
+
+    A store from elsewhere may hold any record.
+    """
+    own = (f"/{path}/", f"/{path}.")  # as in a/zarr.json, meta/a.array.json
+    for key in keys:
+        if path and not any(each in f"/{key}" for each in own):
+            raise ValueError(key)
+
+
+def run_tag(run: str) -> str:
+    """Return the name of the key by which a node is known to be the new one of that run."""
+    return TAG_PREFIX + run
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,3 +274,65 @@ def store_plan(store: Store, key: str, plan: bytes, replaces: str | None) -> boo
 def delete_plan(store: Store, key: str, plan: bytes) -> bool:
     """Delete a plan unless there is another one; return whether there is none then."""
     return conflicts.update(store, key, lambda there: None if there == plan else there) is None
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Put a new node in the place of an old one by one rename (P6), where the store renames
+#
+# What replaces a node is written below a staging prefix, and the old node stays until the new one is complete:
+#
+# ======== ============================== ==================== ============================= =========================
+# state    stored                         a reader sees        a dead client leaves          the next client
+# ======== ============================== ==================== ============================= =========================
+# free     the old node                   the old node         nothing                       takes the lease
+# leased   + plan, heartbeat              the old node         an expired lease              takes the lease over
+# staged   + new node below `staged`,     the old node         the new node, not visible     deletes it; the same job
+#          with the tag of its run                                                           resumes
+# in place new node with its tag          the new node         the tag                       deletes the tag
+# ======== ============================== ==================== ============================= =========================
+#
+# A rename is not repeated: the tag says which node is in place. Which keys a node has: `chunkmill.nodes.target`.
+
+
+def is_tagged(store: Store, prefix: str, run: str) -> bool:
+    """Return whether the tag of the run is below its staging prefix."""
+    return bool(store.get(prefix + run_tag(run)))
+
+
+def is_in_place(store: Store, run: str, old_prefix: str) -> bool:
+    """Return whether the run's new node has taken the place of the old one."""
+    return store.size(old_prefix + run_tag(run)) is not None
+
+
+def put_in_place(store: Store, job: str, path: str, run: str, *, old_prefix: str, staged: str) -> None:
+    """Put the staged node in place, unless it is there.
+
+    Parameters
+    ----------
+    job
+        Description of the job, for messages.
+    path
+        Of the node that the journal is named after.
+
+    Raises
+    ------
+    JobError
+        The job has ended, or another one has taken its place.
+    """
+    is_planned = stands(store.get(f"{journal_prefix(path)}{PLAN}"), run)
+    try:
+        # a client may have died that had moved a new root out of the one that it replaces
+        if is_planned and (is_tagged(store, staged, run) or not old_prefix):
+            store.replace_prefix(old_prefix, staged, run_tag(run))
+    except StoreError as error:
+        if error.errno not in {None, errno.ENOENT} or is_tagged(store, staged, run):
+            raise
+    if not is_in_place(store, run, old_prefix):
+        reason = "the job has ended, or was replaced by another one, while this client was at its end"
+        raise JobError(job=job, reason=reason)
+
+
+def forget_tag(store: Store, run: str, old_prefix: str | None) -> None:
+    """Delete the tag of a node that is in place, if the run replaces one."""
+    if old_prefix is not None:
+        store.delete(old_prefix + run_tag(run))

@@ -11,10 +11,18 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from chunkmill.array.threads import at_once
-from chunkmill.journal.commit import is_in_place
 from chunkmill.journal.heartbeat import age, any_live, end_dead, heartbeats_below, is_live, silence, stored_beats
-from chunkmill.journal.names import JOB_PREFIX, PLAN, RUNNING, TAG_PREFIX, journal_prefix
-from chunkmill.journal.plans import Plan, is_of_run, watch_client
+from chunkmill.journal.plans import (
+    JOB_PREFIX,
+    PLAN,
+    RUNNING,
+    TAG_PREFIX,
+    Plan,
+    is_in_place,
+    is_of_run,
+    journal_prefix,
+    watch_client,
+)
 from chunkmill.model.metadata import is_within, parents_of
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.conflicts import swap
@@ -92,7 +100,7 @@ def unfinished_jobs(store: Store, *, own_run: str = "") -> list[UnfinishedJob]:
     Examples
     --------
     >>> from chunkmill.journal.journal import Journal
-    >>> from chunkmill.journal.names import fingerprint
+    >>> from chunkmill.journal.plans import fingerprint
     >>> from chunkmill.stores.memory import MemoryStore
     >>> store = MemoryStore()
     >>> journal = Journal(store, "a", "convert to 'a'", fingerprint("x"))

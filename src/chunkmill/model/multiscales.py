@@ -4,7 +4,7 @@ Read: N5-viewer, BigDataViewer, COSEM (OpenOrganelle), Paintera, TensorStore. Wr
 the order of numpy's axes; N5's own attributes are fastest axis first. Units have one name each, as UDUNITS and OME-Zarr
 have it, and the symbol that N5's viewers parse; one that the table does not have is kept as it is stored. Pure
 functions of attributes. Not here: OME-Zarr (`chunkmill.model.ome_zarr`), opening the levels
-(`chunkmill.nodes.multiscales`).
+(`chunkmill.nodes.group`).
 """
 
 from __future__ import annotations

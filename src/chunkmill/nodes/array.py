@@ -343,7 +343,12 @@ def _written(stored: StoredArray) -> Iterator[StoredArray]:
         yield array
 
 
-class OuterIndex:
+class _Index:
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+
+class OuterIndex(_Index):
     """Select all combinations of positions, as ``np.ix_`` does.
 
     An index has for each axis an integer, a slice, or a one-dimensional array of integers or booleans; axes at the end
@@ -359,9 +364,6 @@ class OuterIndex:
            [2]], dtype=int16)
     """
 
-    def __init__(self, array: Array) -> None:
-        self._array = array
-
     def __getitem__(self, index: Any) -> NDArray[Any]:
         """Read the elements."""
         parts = _expanded(index, self._array)
@@ -375,7 +377,7 @@ class OuterIndex:
             write_outer(array, parts, values, lock=automatic_lock)
 
 
-class PointIndex:
+class PointIndex(_Index):
     """Select elements one by one, by an array of integers for each axis, or by a mask of the array's shape.
 
     Examples
@@ -386,9 +388,6 @@ class PointIndex:
     >>> a.vindex[a[...] > 0]
     array([9, 8], dtype=int16)
     """
-
-    def __init__(self, array: Array) -> None:
-        self._array = array
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
         """Read the elements."""
@@ -402,7 +401,7 @@ class PointIndex:
             write_points(array, parts, values, lock=automatic_lock)
 
 
-class BlockIndex:
+class BlockIndex(_Index):
     """Select chunks (shards, when sharded) by their number along each axis; several by slices of step 1.
 
     Examples
@@ -413,9 +412,6 @@ class BlockIndex:
     >>> a.blocks[-1, :].shape, int(a[4, 3])
     ((1, 6), 4)
     """
-
-    def __init__(self, array: Array) -> None:
-        self._array = array
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
         """Read the chunks, as one block."""
@@ -462,7 +458,7 @@ def split_fields(index: Any, dtype: np.dtype[Any]) -> tuple[Any, Any]:
     (None, 5)
     """
     parts = index if isinstance(index, tuple) else (index,)
-    named = [part for part in parts if isinstance(part, str) or (isinstance(part, list) and _all_texts(part))]
+    named = [part for part in parts if isinstance(part, str) or _is_of_texts(part)]
     if not named:
         return None, index
     fields = named[0] if len(named) == 1 else [*named]
@@ -473,8 +469,8 @@ def split_fields(index: Any, dtype: np.dtype[Any]) -> tuple[Any, Any]:
     return fields, tuple(part for part in parts if not any(part is name for name in named)) or (...,)
 
 
-def _all_texts(part: list[Any]) -> bool:
-    return bool(part) and all(isinstance(each, str) for each in part)
+def _is_of_texts(part: Any) -> bool:
+    return isinstance(part, list) and bool(part) and all(isinstance(each, str) for each in part)
 
 
 def _expanded(index: Any, array: Array) -> list[Any]:

@@ -8,10 +8,9 @@ the array are refused.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -29,7 +28,7 @@ from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 from chunkmill.model.user_values import plain, spread
 from chunkmill.nodes import documents
-from chunkmill.nodes.consolidated import refresh_consolidated
+from chunkmill.nodes.documents import refresh_consolidated
 from chunkmill.nodes.stored_group import is_folder
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.conflicts import swap, update
@@ -87,16 +86,13 @@ def append(array: StoredArray, values: Any, axis: int) -> StoredArray:
 
 
 def _checked(shape: int | Sequence[int], array: StoredArray) -> tuple[int, ...]:
-    lengths = tuple(shape) if isinstance(shape, Iterable) else (shape,)
-    if isinstance(shape, (str, bytes)) or any(
-        isinstance(n, bool) or not hasattr(n, "__index__") or n < 0 for n in lengths
-    ):
-        reason = "expected integers that are not negative"
-        raise RegionError(index=Hint("{}", ("shape", shape)), shape=array.shape, reason=reason)
+    from chunkmill.nodes.new_array import checked_lengths  # noqa: PLC0415 - opening a node creates none
+
+    lengths = checked_lengths(shape, "shape")
     if len(lengths) != array.ndim:
         reason = f"{len(lengths)} lengths for {array.ndim} axes"
         raise RegionError(index=Hint("{}", ("shape", shape)), shape=array.shape, reason=reason)
-    return tuple(map(int, lengths))
+    return lengths
 
 
 def _is_lazy(values: Any) -> bool:
@@ -178,17 +174,13 @@ def publish_shape(array: StoredArray, expected: ArrayMetadata, shape: tuple[int,
         new = documents_format.emit_array(array.path, _resized(stored, shape))
         if any(a < b for a, b in zip(shape, stored.shape, strict=True)):
             # first, so that nobody reads by them what is removed next, even if this is interrupted
-            refresh_consolidated(whole, documents_format, [array.path], edit=partial(_document, new))
+            refresh_consolidated(whole, documents_format, [array.path], edit=new.get)
         return new
 
     seen = documents.change(array.store, documents_format, documents_format.array_keys(array.path), emitted)
     refresh_consolidated(whole, documents_format, [array.path])
     whole.flush()
     return _resized(_parsed(array, documents_format, seen), shape)
-
-
-def _document(emitted: Mapping[str, bytes], key: str, stored: bytes) -> bytes:
-    return emitted.get(key, stored)
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -15,10 +15,10 @@ from chunkmill.array.threads import BackgroundCalls
 from chunkmill.errors import KeysLeft, NodeNotFound, StoreError
 from chunkmill.formats.base import Format, emit_json, parse_json
 from chunkmill.journal.lease import check_no_job, leased
-from chunkmill.journal.names import JOB_PREFIX, journal_prefix
+from chunkmill.journal.plans import JOB_PREFIX, journal_prefix
 from chunkmill.journal.unfinished import jobs_at
 from chunkmill.nodes import documents
-from chunkmill.nodes.consolidated import forget_consolidated
+from chunkmill.nodes.documents import forget_consolidated
 from chunkmill.nodes.opening import check_adapter, open_stored, open_target_store, walk
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
@@ -215,17 +215,5 @@ def _delete_folders(store: Store, path: str, nodes: Collection[StoredNode]) -> l
             store.delete_prefix(prefix)
         else:
             left += keys
-            _delete_empty_folders(store, prefix)
+            store.remove_empty_folders(prefix)
     return left
-
-
-def _delete_empty_folders(store: Store, prefix: str) -> None:
-    """Delete the folders below `prefix` without any key: those of chunks are groups in N5."""
-    for name in store.list_dir(prefix):
-        folder = f"{prefix}{name}"
-        if not name.endswith("/") or folder.startswith((JOB_PREFIX, PROBE_PREFIX)):
-            continue
-        if next(iter(store.list_prefix(folder)), None) is None:
-            store.delete_prefix(folder)
-        else:
-            _delete_empty_folders(store, folder)

@@ -7,9 +7,8 @@ Bytes by key, and which keys a format has for a node. Not here: what documents s
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import chain, groupby
 from types import MappingProxyType
 from typing import Any
 
@@ -20,8 +19,8 @@ from chunkmill.formats.base import Format, is_blank, parse_json
 from chunkmill.formats.references.chunk_numbers import ROOT_KEY, is_reference_root
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.hints import Hint
-from chunkmill.journal.names import JOB_PREFIX
-from chunkmill.model.metadata import parents_of, same_json
+from chunkmill.journal.plans import JOB_PREFIX
+from chunkmill.model.metadata import is_within, parents_of, same_json
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
 from chunkmill.stores.conflicts import is_forbidden
@@ -478,54 +477,8 @@ def _of_another_format(documents_format: Format, key: str) -> UnsupportedFeature
     return UnsupportedFeature(format=documents_format.name, feature=feature, key=key, hint="give another url")
 
 
-# Formats whose documents alone tell that there is a node: N5's `attributes.json` may be anybody's.
-_OF_DOCUMENTS = tuple(each for each in FORMATS if each.node_keys_known and not each.implicit_groups)
-
-
-def documents_of_zarr(store: Store, paths: Collection[str]) -> dict[str, tuple[Format, Documents]]:
-    """Return the format and the documents of each of some paths where Zarr has a node, all asked for at once."""
-    keys = {(path, each): tuple(node_keys(each, path)) for path in paths for each in _OF_DOCUMENTS}
-    documents = fetch(store, chain.from_iterable(keys.values()))
-    found: dict[str, tuple[Format, Documents]] = {}
-    for (path, each), own in keys.items():
-        if path not in found and any(documents[of(path)[0]] is not None for of in (each.array_keys, each.group_keys)):
-            found[path] = each, {key: documents[key] for key in own}
-    return found
-
-
-def first_document(store: Store, documents_format: Format, folder: str) -> tuple[str, Format] | None:
-    """List a folder that is not a node, down to the first document; return the path and format of its node."""
-    todo = [folder]
-    while todo:
-        path = todo.pop()
-        documents = {
-            key: each for each in _OF_DOCUMENTS for key in (each.array_keys(path)[0], each.group_keys(path)[0])
-        }
-        for prefix in documents_format.list_prefixes(path):
-            for listed in store.list_dir(prefix):
-                key = f"{prefix}{listed}"
-                found = documents.get(key) or _folder_format(store, path, key)
-                if found is not None:
-                    return path, found
-                if (name := documents_format.child_name(path, prefix, listed)) is not None:
-                    todo.append("/".join(filter(None, (path, name))))
-    return None
-
-
-def _folder_format(store: Store, path: str, key: str) -> Format | None:
-    """Return the format, of those in which any folder is a group, of which a listed document makes the folder an array.
-
-    Others may have a file of that name, too: it is read.
-    """
-    for each in FORMATS:
-        if each.empty_groups and key == each.array_keys(path)[0] and (value := store.get(key)) is not None:
-            with suppress(MetadataError):
-                return each if each.parse_array(path, {key: value}) is not None else None
-    return None
-
-
 # --------------------------------------------------------------------------------------------------------------------
-# Which keys a node has, in which order its documents are deleted, and what listings show
+# Which keys a node has
 
 
 def node_prefixes(path: str, documents_format: Format) -> tuple[str, ...]:
@@ -533,19 +486,11 @@ def node_prefixes(path: str, documents_format: Format) -> tuple[str, ...]:
     return (documents_format.chunk_prefix(path), *documents_format.list_prefixes(path)) if path else ("",)
 
 
-def formats_of(store: Store, path: str, seen: Iterable[str]) -> list[Format]:
-    """Return the formats whose nodes at `path` have documents under some keys."""
-    keys = set(seen)
-    found = [each for each in FORMATS if each.node_keys_known and keys.issuperset(node_keys(each, path))]
-    if found or not keys:
-        return found
-    others = (format_of_store(store, each.name) for each in FORMATS if not each.node_keys_known)
-    return [each for each in others if keys.issuperset(node_keys(each, path))]
-
-
 def documents_below(store: Store, documents_format: Format, path: str, prefixes: Iterable[str]) -> list[str]:
     """Return the keys of all documents below some prefixes, whatever their format."""
-    names = {name for each in _document_names() for name in each}
+    known = [each for each in FORMATS if each.node_keys_known]
+    keys = {key for each in known for key in (each.consolidated_key("a"), *node_keys(each, "a")) if key is not None}
+    names = {key.removeprefix("a/") for key in keys}
     apart = tuple({*documents_format.list_prefixes(path)} - {documents_format.chunk_prefix(path)})
     return [
         key
@@ -553,27 +498,6 @@ def documents_below(store: Store, documents_format: Format, path: str, prefixes:
         for key in store.list_prefix(prefix)
         if (key.rpartition("/")[2] in names or key.startswith(apart)) and not key.startswith(JOB_PREFIX)
     ]
-
-
-def _document_names() -> tuple[set[str], set[str], set[str]]:
-    """Return the names of consolidated metadata apart, of documents that make nodes, and of others."""
-    known = [each for each in FORMATS if each.node_keys_known]
-    entries = {key for each in known for key in (each.array_keys("a")[0], each.group_keys("a")[0])}
-    consolidated = {key for each in known if (key := each.consolidated_key("a")) is not None} - entries
-    others = {key for each in known for key in node_keys(each, "a")} - entries
-    return tuple({key.removeprefix("a/") for key in keys} for keys in (consolidated, entries, others))  # type: ignore[return-value]
-
-
-def in_order_of_deletion(documents: Iterable[str], formats: Iterable[Format]) -> list[tuple[str, ...]]:
-    """Return keys of documents in the order of deletion: nobody meets a part of a node, or a node without one above."""
-    consolidated, _, others = _document_names()
-    of_root = {key for each in formats for key in node_keys(each, "")}  # in the draft next to those of its children
-
-    def wave(key: str) -> tuple[int, int, int]:
-        name, depth = key.rpartition("/")[2], key.count("/")
-        return 0 if key in of_root else depth, 0 if name in consolidated else 2 if name in others else 1, depth
-
-    return [tuple(keys) for _, keys in groupby(sorted(documents, key=lambda key: (*wave(key), key)), wave)]
 
 
 def node_prefix(documents_format: Format, path: str) -> str:
@@ -584,3 +508,134 @@ def node_prefix(documents_format: Format, path: str) -> str:
 def join_path(path: str, name: str) -> str:
     """Return the path of a child."""
     return "/".join(part for part in (path, name) if part)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Consolidated metadata of groups, kept up to date, also while others change them
+
+
+def refresh_consolidated(
+    store: Store,
+    documents_format: Format,
+    paths: Iterable[str],
+    *,
+    forget: bool = False,
+    own: bool = True,
+    edit: Callable[[str, bytes], bytes] = lambda _, document: document,
+) -> None:
+    """Update the consolidated metadata of the groups above some nodes, where there are any.
+
+    Each is read, changed and written back until nobody else changed it in between. The groups above the nodes are
+    brought up to date as well: the client that made them may have died before it did so.
+
+    Parameters
+    ----------
+    paths
+        Nodes that were written or changed.
+    forget
+        Take the nodes, and all below them, out instead: they are about to be deleted.
+    own
+        Whether the nodes may be groups with consolidated metadata of their own: not where they are new.
+    edit
+        Called with key and document; returns the document as consolidated metadata hold it.
+    """
+    paths = list(paths)
+    below = tuple(f"{path}/" for path in paths)
+    above = {
+        group: key
+        for group in _groups(paths, own=own and not forget)
+        if (key := documents_format.consolidated_key(group)) is not None
+    }
+    found = fetch(store, above.values()) if store.is_remote else {}  # most groups have none
+    for group in sorted(above, reverse=True):
+        document = found.get(above[group], b"") if found else b""
+        if document is None or (document and documents_format.parse_consolidated(group, document) is None):
+            continue
+        nodes = {node for path in paths for node in (path, *parents_of(path)) if is_within(node, group)}
+        keys = [key for node in sorted(nodes) for key in node_keys(documents_format, node)]
+        left_out = {key for path in paths for key in node_keys(documents_format, path)} if forget else set()
+
+        def changed(
+            value: bytes | None,
+            group: str = group,
+            keys: Collection[str] = keys,
+            left_out: Collection[str] = left_out,
+        ) -> bytes | None:
+            known = None if value is None else documents_format.parse_consolidated(group, value)
+            if known is None:
+                return value
+            stored = present(fetch(store, (key for key in keys if key not in known or key != above[group])))
+            there = {k: edit(k, own_part(documents_format, k, v)) for k, v in stored.items()}
+            if above[group] in known:  # the document of the group itself, as it was just read
+                there[above[group]] = edit(above[group], known[above[group]])
+            kept = {k: v for k, v in known.items() if k not in keys and not (forget and k.startswith(below))}
+            after = kept | {k: v for k, v in there.items() if k not in left_out}
+            return value if _alike(after, known) else documents_format.emit_consolidated(group, after)[above[group]]
+
+        conflicts.update(store, above[group], changed)
+
+
+@contextmanager
+def refreshed(store: Store, documents_format: Format, paths: Iterable[str], *, own: bool = True) -> Iterator[None]:
+    """Publish nodes inside, then bring consolidated metadata up to date (`refresh_consolidated`).
+
+    Also where that is refused: others may have consolidated a document since that was withdrawn.
+    """
+    try:
+        yield
+    except NodeExists:
+        refresh_consolidated(store, documents_format, paths, own=own)
+        raise
+    refresh_consolidated(store, documents_format, paths, own=own)
+
+
+def _groups(paths: Iterable[str], *, own: bool) -> set[str]:
+    """Return the paths of the groups whose consolidated metadata may hold the nodes at `paths`."""
+    return {group for path in paths for group in (*([path] if own else []), *parents_of(path))}
+
+
+def _alike(a: Mapping[str, bytes], b: Mapping[str, bytes]) -> bool:
+    """Compare documents as JSON: inside consolidated metadata they are formatted differently."""
+    return a.keys() == b.keys() and all(a[k] == b[k] or same_json(parse_json(k, a[k]), parse_json(k, b[k])) for k in a)
+
+
+def forget_consolidated(store: Store, path: str) -> None:
+    """Remove a node, and all nodes below it, from the consolidated metadata above it, in every format."""
+    for documents_format in FORMATS:
+        if may_have(documents_format, path):
+            refresh_consolidated(store, documents_format, [path], forget=True)
+
+
+def write_consolidated(store: Store, documents_format: Format, path: str, collect: Collect) -> None:
+    """Write the consolidated metadata of the group at `path` from what `collect` finds below it.
+
+    They are collected again after writing: a node that was made in between is not left out.
+    """
+    key = documents_format.consolidated_key(path)
+    if key is None:
+        documents_format.emit_consolidated(path, collect())  # UnsupportedFeature
+        return
+    written: bytes | None = None
+    documents: Mapping[str, bytes] | None = None
+
+    def collected(there: bytes | None) -> bytes | None:
+        nonlocal documents
+        found = collect()
+        if documents is not None and written is not None and _alike(found, documents):
+            return there
+        documents = found
+        (value,) = documents_format.emit_consolidated(path, found).values()
+        return value
+
+    for _ in range(_MOST_COLLECTED):
+        known = documents
+        written = conflicts.update(store, key, collected)
+        if known is not None and documents is known:
+            return
+    raise StoreError(url=store.url, key=key, reason=f"nodes were made and deleted below it {_MOST_COLLECTED} times")
+
+
+_MOST_COLLECTED = 1000
+
+
+Collect = Callable[[], dict[str, bytes]]

@@ -18,10 +18,9 @@ from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, StoreE
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.hints import Hint
-from chunkmill.journal.names import JOB_PREFIX
+from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.journal.unfinished import UnfinishedJob, jobs_at, unfinished_jobs
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
-from chunkmill.nodes.consolidated import write_consolidated
 from chunkmill.nodes.documents import (
     READ_ONLY_SET,
     Documents,
@@ -34,6 +33,7 @@ from chunkmill.nodes.documents import (
     node_keys,
     own_part,
     present,
+    write_consolidated,
 )
 from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, is_folder, parse_node, with_copy
 from chunkmill.stores.base import Store
@@ -83,8 +83,10 @@ def _explain_missing(store: Store, path: str, formats: Sequence[Format]) -> str:
         at_root = store.list_dir("") if path.strip("/") else listed
     except (OSError, ValueError):
         return f"nothing {looked} answers there"
-    if (job := writing_job(store, path, at_root)) is not None:
-        return job
+    if any(name.startswith(JOB_PREFIX) for name in at_root):
+        jobs = jobs_at(store, path.strip("/"), below=True)  # one of several nodes is named after one of them
+        for job in jobs or unfinished_jobs(store):
+            return _unfinished(job, "there" if jobs else "to this store")
     if not listed and path.strip("/"):
         text = "the store has no keys there: is the url right, and the path? Without {} its root is opened"
         return Hint(text, ("path", ...))
@@ -95,20 +97,6 @@ def _explain_missing(store: Store, path: str, formats: Sequence[Format]) -> str:
 
 
 _MAX_LISTED = 8
-
-
-def writing_job(store: Store, path: str, at_root: Iterable[str]) -> str | None:
-    """Return which unfinished job writes at `path`, or in the store, as part of a sentence; ``None`` without one.
-
-    `at_root` lists the root. A job of several nodes is named after one of them.
-    """
-    if not any(name.startswith(JOB_PREFIX) for name in at_root):
-        return None
-    jobs = jobs_at(store, path.strip("/"), below=True)
-    where = "there" if jobs else "to this store"
-    for job in jobs or unfinished_jobs(store):
-        return _unfinished(job, where)
-    return None
 
 
 def _unfinished(job: UnfinishedJob, where: str) -> str:

@@ -17,16 +17,16 @@ from chunkmill.formats.base import Format
 from chunkmill.formats.references.chunk_numbers import ROOT_KEY
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.journal.lease import Lease, check_no_job, discard_jobs, leased, leased_briefly
-from chunkmill.journal.names import JOB_PREFIX, journal_prefix
+from chunkmill.journal.plans import JOB_PREFIX, journal_prefix
 from chunkmill.journal.unfinished import jobs_at
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, parents_of
-from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidated, refreshed
 from chunkmill.nodes.documents import (
     check_free,
     check_root,
     create_groups_above,
     documents_below,
     fetch,
+    forget_consolidated,
     format_of_store,
     join_path,
     may_have,
@@ -34,6 +34,8 @@ from chunkmill.nodes.documents import (
     node_prefixes,
     present,
     publish,
+    refresh_consolidated,
+    refreshed,
     unpublish,
     without_blank,
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import prod
@@ -15,17 +16,10 @@ from typing import TypeAlias
 from chunkmill.array.stored_array import ReadMissing, StoredArray, check_read_missing
 from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, StoreError, UnknownCodec
 from chunkmill.formats.base import Format, ParsedDocument
+from chunkmill.formats.registry import FORMATS
 from chunkmill.hints import Hint
 from chunkmill.model.metadata import HIDDEN_ATTRIBUTE, JSON, ArrayMetadata, Attributes, GroupMetadata
-from chunkmill.nodes.documents import (
-    Documents,
-    documents_of_zarr,
-    fetch,
-    first_document,
-    join_path,
-    node_keys,
-    present,
-)
+from chunkmill.nodes.documents import Documents, fetch, join_path, node_keys, present
 from chunkmill.stores.base import Store
 
 OnError: TypeAlias = Callable[[str, ChunkmillError], None]
@@ -251,11 +245,6 @@ class StoredGroup:
         return sorted({*opened, *broken}) if broken else list(opened)
 
 
-def is_bare(node: StoredNode | None) -> bool:
-    """Return whether there is no node, or only a folder that is one: no document was found."""
-    return node is None or (isinstance(node, StoredGroup) and node.is_implicit)
-
-
 def parse_node(
     store: Store, path: str, documents_format: Format, documents: Documents, *, read_only: bool = True
 ) -> StoredNode | None:
@@ -332,6 +321,52 @@ def holds_chunks(store: Store, documents_format: Format, path: str) -> bool:
             return False
         path = join_path(path, listed[0].removesuffix("/"))
     return False
+
+
+# Formats whose documents alone tell that there is a node: N5's `attributes.json` may be anybody's.
+_OF_DOCUMENTS = tuple(each for each in FORMATS if each.node_keys_known and not each.implicit_groups)
+
+
+def documents_of_zarr(store: Store, paths: Collection[str]) -> dict[str, tuple[Format, Documents]]:
+    """Return the format and the documents of each of some paths where Zarr has a node, all asked for at once."""
+    keys = {(path, each): tuple(node_keys(each, path)) for path in paths for each in _OF_DOCUMENTS}
+    documents = fetch(store, chain.from_iterable(keys.values()))
+    found: dict[str, tuple[Format, Documents]] = {}
+    for (path, each), own in keys.items():
+        if path not in found and any(documents[of(path)[0]] is not None for of in (each.array_keys, each.group_keys)):
+            found[path] = each, {key: documents[key] for key in own}
+    return found
+
+
+def first_document(store: Store, documents_format: Format, folder: str) -> tuple[str, Format] | None:
+    """List a folder that is not a node, down to the first document; return the path and format of its node."""
+    todo = [folder]
+    while todo:
+        path = todo.pop()
+        documents = {
+            key: each for each in _OF_DOCUMENTS for key in (each.array_keys(path)[0], each.group_keys(path)[0])
+        }
+        for prefix in documents_format.list_prefixes(path):
+            for listed in store.list_dir(prefix):
+                key = f"{prefix}{listed}"
+                found = documents.get(key) or _folder_format(store, path, key)
+                if found is not None:
+                    return path, found
+                if (name := documents_format.child_name(path, prefix, listed)) is not None:
+                    todo.append(join_path(path, name))
+    return None
+
+
+def _folder_format(store: Store, path: str, key: str) -> Format | None:
+    """Return the format, of those in which any folder is a group, of which a listed document makes the folder an array.
+
+    Others may have a file of that name, too: it is read.
+    """
+    for each in FORMATS:
+        if each.empty_groups and key == each.array_keys(path)[0] and (value := store.get(key)) is not None:
+            with suppress(MetadataError):
+                return each if each.parse_array(path, {key: value}) is not None else None
+    return None
 
 
 _OURS = ".chunkmill-"  # journals of unfinished jobs: every folder is a group in N5

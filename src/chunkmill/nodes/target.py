@@ -1,7 +1,7 @@
 """Write new nodes by a job: room for them, staging where they replace others, documents last (P4, P5, P6).
 
 Not here: the journal of the job (`chunkmill.journal.journal`), the states of a replacement and what a client does after
-a crash (`chunkmill.journal.commit`).
+a crash (`chunkmill.journal.plans`).
 """
 
 from __future__ import annotations
@@ -14,22 +14,34 @@ from typing import Self
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError, MetadataError, NodeExists
 from chunkmill.formats.base import Format
-from chunkmill.journal.commit import forget_tag, is_in_place, is_tagged, put_in_place
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.lease import check_no_job, discard_jobs, leased
-from chunkmill.journal.names import JOB_PREFIX, PLAN, TAG_PREFIX, journal_prefix, run_tag, staged_prefix
-from chunkmill.journal.plans import is_of_run
+from chunkmill.journal.plans import (
+    JOB_PREFIX,
+    PLAN,
+    TAG_PREFIX,
+    forget_tag,
+    is_in_place,
+    is_of_run,
+    is_tagged,
+    journal_prefix,
+    put_in_place,
+    run_tag,
+    staged_prefix,
+)
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, parents_of
 from chunkmill.nodes import placement
-from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidated, refreshed
 from chunkmill.nodes.documents import (
     check_own,
     check_root,
     create_groups_above,
+    forget_consolidated,
     format_of_store,
     node_keys,
     node_prefix,
     publish,
+    refresh_consolidated,
+    refreshed,
 )
 from chunkmill.nodes.opening import array_at, find_stored
 from chunkmill.nodes.stored_group import StoredGroup

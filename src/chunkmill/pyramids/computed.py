@@ -19,7 +19,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.as_dask import as_dask, computed_array, open_or_compute
 from chunkmill.dask_arrays.read import read_graph
 from chunkmill.model.multiscales import Axis, Level, axis_type, canonical_unit, emit_transform
-from chunkmill.nodes.multiscales import image_of_array
+from chunkmill.nodes.group import image_of_array
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredNode
 

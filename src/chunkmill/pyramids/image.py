@@ -46,8 +46,7 @@ from chunkmill.model.ome_zarr import (
 )
 from chunkmill.nodes import opening
 from chunkmill.nodes.documents import format_of_store
-from chunkmill.nodes.group import as_node
-from chunkmill.nodes.multiscales import MultiscaleImage, described_images, image_of_array, level_array
+from chunkmill.nodes.group import MultiscaleImage, as_node, described_images, image_of_array, level_array
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.pyramids.downsample import Method, Reduction

@@ -27,8 +27,7 @@ from chunkmill.model.multiscales import Level, Multiscale, image_name
 from chunkmill.model.ome_zarr import OME_VERSIONS
 from chunkmill.nodes.api import open_source
 from chunkmill.nodes.documents import format_of_store
-from chunkmill.nodes.group import Group, as_node
-from chunkmill.nodes.multiscales import MultiscaleImage
+from chunkmill.nodes.group import Group, MultiscaleImage, as_node
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.pyramids.image import BaseImage, DescribedLevels, LevelTarget, level_convention

@@ -26,7 +26,7 @@ from chunkmill.conversion.region_option import region_of
 from chunkmill.conversion.source_listing import check_absences
 from chunkmill.jobs.sources import SeenSource, Source
 from chunkmill.jobs.work import Tasks
-from chunkmill.journal.inputs import StoreKeys
+from chunkmill.journal.records import StoreKeys
 from chunkmill.model.grid import ChunkCoords, Region
 from chunkmill.model.multiscales import Multiscale
 from chunkmill.nodes.target import Target

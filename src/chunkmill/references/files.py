@@ -27,7 +27,7 @@ from chunkmill.formats.references.parquet import ParquetReferences, emit_referen
 from chunkmill.formats.registry import get_format
 from chunkmill.hints import Hint
 from chunkmill.journal.lease import leased
-from chunkmill.journal.names import JOB_PREFIX
+from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, GroupMetadata
 from chunkmill.model.references import Reference, References, ReferenceSet
 from chunkmill.nodes import documents

@@ -19,7 +19,7 @@ from dask.array import core as da
 from dask.highlevelgraph import HighLevelGraph
 
 from chunkmill.errors import StoreError
-from chunkmill.journal.inputs import Inputs, inputs_of
+from chunkmill.journal.records import Inputs, inputs_of
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.user_values import block_as_dtype, checked_block
 from chunkmill.stores.base import ByteRange, range_bounds

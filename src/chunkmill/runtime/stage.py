@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from chunkmill.journal.inputs import Inputs
+from chunkmill.journal.records import Inputs
 from chunkmill.stores.base import Store
 from chunkmill.stores.wrapper import Meter
 

@@ -24,8 +24,8 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.config import setting
 from chunkmill.errors import JobCancelled
 from chunkmill.journal.heartbeat import Heartbeat
-from chunkmill.journal.inputs import Listings, digest_now
 from chunkmill.journal.journal import Journal
+from chunkmill.journal.records import Listings, digest_now
 from chunkmill.log import LOG
 from chunkmill.runtime.cancellation import abandon
 from chunkmill.runtime.cluster_tasks import run_and_say_where, scheduler_needed, sync_other_machines

@@ -17,9 +17,8 @@ from uuid import uuid4
 
 from distributed.protocol.pickle import dumps
 
-from chunkmill.journal.inputs import Inputs
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.records import Record
+from chunkmill.journal.records import Inputs, Record
 from chunkmill.runtime.cancellation import unless_cancelled
 from chunkmill.runtime.computed import values_left_out
 from chunkmill.runtime.preflight import Needs, check_process

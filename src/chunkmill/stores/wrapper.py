@@ -4,7 +4,7 @@
 where it stopped. It replaces only values that it has seen: between its question and its write nothing can be asked
 again, and there the version decides, where the store compares versions: a value that came in between stays (P3, P10).
 
-Not here: what is done about a change (`chunkmill.journal.inputs`), and what answers guards
+Not here: what is done about a change (`chunkmill.journal.records`), and what answers guards
 (`chunkmill.runtime.cancellation`, `chunkmill.array.staleness`).
 """
 

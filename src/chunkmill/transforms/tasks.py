@@ -25,7 +25,7 @@ from chunkmill.conversion.region_option import shown_regions
 from chunkmill.conversion.source_listing import check_absences
 from chunkmill.errors import TransformError
 from chunkmill.jobs.sources import SeenSource
-from chunkmill.journal.inputs import StoreKeys
+from chunkmill.journal.records import StoreKeys
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.runtime.stage import MAX_TASK_BYTES, TaskResult
 from chunkmill.stores.wrapper import AbsencesNoted, Meter, Written

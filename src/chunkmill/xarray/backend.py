@@ -38,7 +38,7 @@ from chunkmill.formats.registry import get_format
 from chunkmill.model.grid import Region
 from chunkmill.nodes import api
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.multiscales import MultiscaleImage, ScaleLevel, multiscales_of
+from chunkmill.nodes.group import MultiscaleImage, ScaleLevel, multiscales_of
 from chunkmill.nodes.new_array import axis_names
 from chunkmill.nodes.reference_sets import is_reference_set
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode

@@ -21,7 +21,7 @@ from chunkmill.errors import DatasetError, UnsupportedFeature
 from chunkmill.formats.base import Format, emit_json, parse_json
 from chunkmill.model.metadata import HIDDEN_ATTRIBUTE, JSON, ArrayMetadata, GroupMetadata
 from chunkmill.nodes import documents, opening
-from chunkmill.nodes.consolidated import refresh_consolidated, refreshed
+from chunkmill.nodes.documents import refresh_consolidated, refreshed
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.nodes.target import Target

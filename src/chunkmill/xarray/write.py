@@ -32,8 +32,7 @@ from chunkmill.model.grid import Overlap
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.model.user_values import as_dtype
 from chunkmill.nodes.api import open_existing
-from chunkmill.nodes.consolidated import refresh_consolidated
-from chunkmill.nodes.documents import declare_arrays, format_of_store
+from chunkmill.nodes.documents import declare_arrays, format_of_store, refresh_consolidated
 from chunkmill.nodes.new_array import format_above
 from chunkmill.nodes.opening import open_target_store
 from chunkmill.nodes.stored_group import StoredGroup

@@ -9,7 +9,7 @@ import chunkmill as cm
 from chunkmill.checks.inventory import take_inventory
 from chunkmill.errors import NodeNotFound
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.names import JOB_PREFIX
+from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.runtime.preflight import PROBE_PREFIX
 from chunkmill.stores.memory import MemoryStore
 

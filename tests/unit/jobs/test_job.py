@@ -8,7 +8,7 @@ from support.small_jobs import journal_keys, make_job, put
 from chunkmill.errors import JobError, StoreError
 from chunkmill.jobs.job import run_job
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.names import JOB_PREFIX, journal_prefix
+from chunkmill.journal.plans import JOB_PREFIX, journal_prefix
 from chunkmill.journal.records import Records
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.runtime import stage as stages

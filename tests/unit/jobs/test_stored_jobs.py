@@ -15,7 +15,7 @@ from chunkmill.cli.main import main
 from chunkmill.errors import JobError
 from chunkmill.journal import heartbeat
 from chunkmill.journal.lease import leased
-from chunkmill.journal.names import PLAN, journal_prefix
+from chunkmill.journal.plans import PLAN, journal_prefix
 from chunkmill.journal.records import Records
 from chunkmill.stores.local import LocalStore
 

@@ -7,8 +7,15 @@ import os
 import pytest
 
 from chunkmill.errors import JobError, StoreError
-from chunkmill.journal.commit import forget_tag, is_in_place, is_tagged, put_in_place
-from chunkmill.journal.names import journal_prefix, run_tag, staged_prefix
+from chunkmill.journal.plans import (
+    forget_tag,
+    is_in_place,
+    is_tagged,
+    journal_prefix,
+    put_in_place,
+    run_tag,
+    staged_prefix,
+)
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from support.recording import RecordingStore
 
-from chunkmill.journal.inputs import Listings, StoreKeys, digest_now
+from chunkmill.journal.records import Listings, StoreKeys, digest_now
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.wrapper import ReadVersions, noting
 

@@ -9,7 +9,7 @@ from support.small_jobs import dead_heartbeat, put
 
 from chunkmill.errors import JobError
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.names import RUNNING, fingerprint
+from chunkmill.journal.plans import RUNNING, fingerprint
 from chunkmill.journal.records import Record
 from chunkmill.runtime import task as stage_task
 from chunkmill.stores.local import LocalStore

@@ -2,7 +2,7 @@
 
 from hashlib import sha256
 
-from chunkmill.journal.names import (
+from chunkmill.journal.plans import (
     JOB_PREFIX,
     TAG_PREFIX,
     fingerprint,

@@ -9,7 +9,7 @@ from support.small_jobs import dead_heartbeat
 
 from chunkmill.errors import StoreError
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.names import PLAN, RUNNING, journal_prefix, run_tag, staged_prefix
+from chunkmill.journal.plans import PLAN, RUNNING, journal_prefix, run_tag, staged_prefix
 from chunkmill.journal.unfinished import clear_journal, clear_listed
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore

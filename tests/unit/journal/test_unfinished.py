@@ -2,7 +2,7 @@
 
 import json
 
-from chunkmill.journal.names import journal_prefix, run_tag, staged_prefix
+from chunkmill.journal.plans import journal_prefix, run_tag, staged_prefix
 from chunkmill.journal.unfinished import described, with_state
 from chunkmill.stores.memory import MemoryStore
 

@@ -7,10 +7,10 @@ from support.recording import RecordingStore
 import chunkmill as cm
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import NodeNotFound, StoreError
-from chunkmill.journal.names import JOB_PREFIX
+from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.documents import documents_of_zarr
 from chunkmill.nodes.opening import walk
+from chunkmill.nodes.stored_group import documents_of_zarr
 from chunkmill.stores import conflicts
 from chunkmill.stores.memory import MemoryStore
 

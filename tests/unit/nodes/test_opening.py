@@ -11,7 +11,7 @@ from support.recording import RecordingStore
 import chunkmill as cm
 from chunkmill.errors import MetadataError, NodeExists, NodeNotFound, UnsupportedFeature
 from chunkmill.formats.registry import get_format
-from chunkmill.journal.names import JOB_PREFIX
+from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.nodes import opening
 from chunkmill.stores import memory
 from chunkmill.stores.memory import MemoryStore

@@ -4,7 +4,6 @@ import pytest
 
 import chunkmill as cm
 from chunkmill.errors import MetadataError, NodeNotFound, StoreError
-from chunkmill.nodes.stored_group import is_bare
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -74,14 +73,3 @@ def test_a_group_for_reading_only_is_not_changed(group):
     with pytest.raises(StoreError, match="mode='r"):
         cm.open_group(group.store).update_attributes({"n": 1})
     assert dict(group.update_attributes({"n": 1}).attributes) == {"n": 1}
-
-
-def test_bare_is_what_has_no_document(tmp_path):
-    tree = cm.create_group(tmp_path, format="n5")
-    tree.create_array("folder/a", shape=(2,), dtype="i4")
-    for document in tmp_path.glob("folder/attributes.json"):
-        document.unlink()
-    assert is_bare(None)
-    assert is_bare(tree["folder"].stored)
-    assert not is_bare(tree["folder/a"].stored)
-    assert not is_bare(tree.stored)

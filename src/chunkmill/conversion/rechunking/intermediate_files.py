@@ -33,7 +33,7 @@ from chunkmill.conversion.rechunking.source_chunks import (
     within,
 )
 from chunkmill.errors import StoreError
-from chunkmill.journal.inputs import StoreKeys
+from chunkmill.journal.records import StoreKeys
 from chunkmill.model.grid import MOST_AXES, ChunkCoords, ChunkGrid, Overlap, Region
 from chunkmill.runtime.stage import TaskResult
 from chunkmill.stores.base import ByteRange, ByteSpan, Store

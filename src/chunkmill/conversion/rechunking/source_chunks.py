@@ -26,7 +26,7 @@ from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.conversion.rechunking.plan import RechunkPlan
 from chunkmill.conversion.rechunking.strategies import LEAST_SLICE
 from chunkmill.jobs.sources import SeenSource, check_absent, check_still_there
-from chunkmill.journal.inputs import StoreKeys
+from chunkmill.journal.records import StoreKeys
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region, RegularAxis
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 
