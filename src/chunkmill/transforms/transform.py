@@ -34,7 +34,7 @@ from chunkmill.nodes.target import Target
 from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.worker_memory import current_worker
 from chunkmill.transforms.blocks import ArrayAxes, Space, by_axis, halo_by_axis, joined_space
-from chunkmill.transforms.function import BlockFunction
+from chunkmill.transforms.function import BlockFunction, function_fingerprint
 from chunkmill.transforms.tasks import Boundary, SourceRegion, TransformSource, TransformTasks, sampled_dtypes
 from chunkmill.transforms.transform_job import Transform
 
@@ -214,6 +214,7 @@ def plan_transform(
         axes=axes,
         tasks=tasks,
         block=lengths,
+        function=function_fingerprint(tasks.function.function, dict(tasks.function.params), tasks.source_region),
     )
     return plan_work(work, current_worker(max_mem))
 

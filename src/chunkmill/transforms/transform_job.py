@@ -44,7 +44,7 @@ from chunkmill.transforms.blocks import (
     read_amplification,
     unit_axes,
 )
-from chunkmill.transforms.function import function_fingerprint, shown_function
+from chunkmill.transforms.function import shown_function
 from chunkmill.transforms.tasks import (
     TransformTarget,
     TransformTasks,
@@ -91,6 +91,8 @@ class Transform(Work):
         What tasks share, without blocks and targets.
     block
         Length of a block along each axis; ``None``: chosen.
+    function
+        Fingerprint of the function and its parameters as they were planned: what it refers to may change as it runs.
     """
 
     version = 3
@@ -98,6 +100,7 @@ class Transform(Work):
     axes: tuple[ArrayAxes, ...]
     tasks: TransformTasks
     block: tuple[int, ...] | None
+    function: str
 
     def fit(self, worker: Worker, choices: Mapping[str, Any] | None = None) -> BlockTasks:
         """Divide the space into blocks, of the length that was asked for when the job began."""
@@ -115,17 +118,13 @@ class Transform(Work):
         """Return what tells the function, its parameters and what it is given from others."""
         tasks = self.tasks
         axes = [each.axes for each in (*(source.axes for source in tasks.sources), *self.axes)]
-        return self._function(), axes, tasks.halo, tasks.boundary
-
-    def _function(self) -> str:
-        called = self.tasks.function
-        return function_fingerprint(called.function, dict(called.params), self.tasks.source_region)
+        return self.function, axes, tasks.halo, tasks.boundary
 
     def arguments(self) -> Mapping[str, Any]:
         """Return the function, and what it is given."""
         tasks = self.tasks
         return {
-            "function": f"{shown_function(tasks.function.function)} ({self._function()[:12]})",
+            "function": f"{shown_function(tasks.function.function)} ({self.function[:12]})",
             "dtype": [str(array.dtype) for array in self.target.arrays],
             "params": dict(tasks.function.params),
             "halo": tasks.halo,
