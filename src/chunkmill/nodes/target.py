@@ -297,7 +297,7 @@ class Target:
         if self.is_staged:
             self.put_in_place(nodes)
             return written
-        with nullcontext() if top == "" else refreshed(self.store, self.format, [*nodes]):
+        with refreshed(self.store, self.format, [*nodes]) if self.path else nullcontext():
             for path in self.tops if self.group is None else ():
                 nodes[path] = {**self._make_groups_above(path), **nodes[path]}
             own = {} if top is None else nodes.pop(top)
