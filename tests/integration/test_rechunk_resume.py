@@ -205,7 +205,7 @@ def test_goes_on_where_a_killed_client_stopped(tmp_path, number, part, n_keys):
     source, target = str(tmp_path / "a.zarr"), str(tmp_path / "b.zarr")
     script = tmp_path / "job.py"
     script.write_text(SCRIPT.format(source=source, target=target, max_mem=little_memory(2), arguments=MANY_TASKS))
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parents[1])])}
     process = subprocess.Popen([sys.executable, str(script)], env=environment, stderr=subprocess.PIPE)
     try:
         wait_for(LocalStore(target), part, n_keys, process)
