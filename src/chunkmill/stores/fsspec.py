@@ -39,7 +39,7 @@ from chunkmill.stores.base import (
     max_requests,
     range_bounds,
 )
-from chunkmill.stores.conflicts import warn_unguarded
+from chunkmill.stores.conflicts import set_unguarded, warn_unguarded
 from chunkmill.stores.fsspec_services import (
     ABSENT,
     ARCHIVE_PROTOCOLS,
@@ -201,10 +201,7 @@ class FsspecStore(PlacedStore):
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store (or delete) if the key still has `version`, compared before: under a lock."""
         self._check_writable(key)
-        data = None if value is None else bytes(value)
-        stored = self._call(key, lambda opened: opened.put_if(opened.path(key), data, version))
-        if stored is None:
-            raise StoreError(url=self.url, key=key, reason="cannot write: the place does not exist")
+        stored = set_unguarded(self, key, value, version)
         if stored and self.is_remote:
             warn_unguarded(self, "/".join(self.url.split("/")[:3]))
         return stored
@@ -227,8 +224,7 @@ class FsspecStore(PlacedStore):
     def delete_prefix(self, prefix: str) -> None:
         """Delete every key that starts with `prefix`, and the directories where there are any."""
         self._check_writable(prefix.rstrip("/") or "any")
-        keys = list(self.list_prefix(prefix))
-        self._call(prefix, lambda opened: opened.delete_many([opened.path(key) for key in keys]))
+        self.delete_many(list(self.list_prefix(prefix)))
         if not self._open().is_async:
             self._call(prefix, lambda opened: _remove_directory(opened, opened.path(prefix)))
 

@@ -161,31 +161,11 @@ class Service:
                     raise
         return True
 
-    def put_if(self, path: str, value: bytes | None, version: str | None) -> bool:
-        """Store (or delete) a value if it has that version: compared, then written, with a gap between."""
-        try:
-            _, found = self.fetch(path, None)
-        except ABSENT:
-            found = None
-        if found != version:
-            return False
-        if value is not None:
-            self.put(path, value)
-        elif version is not None:
-            self.delete(path)
-        return True
-
     def delete(self, path: str) -> None:
         """Delete a value; `FileNotFoundError` where there is none."""
         if not self.is_async:  # nor a folder, which WebDAV deletes with all that is in it
             self.size(path)
         self._run("rm_file", path)
-
-    def delete_many(self, paths: list[str]) -> None:
-        """Delete values, which others may be deleting too."""
-        for path in paths:
-            with contextlib.suppress(*ABSENT):
-                self.delete(path)
 
 
 class ArchiveService(Service):

@@ -36,23 +36,6 @@ def fork_of(data: bytes) -> Any:
     return module.ForkSession(module.PySession.from_bytes(data))
 
 
-def writable_session_of(data: bytes) -> Any:
-    """Return the session that was packed: of the same snapshot, even if its branch has moved since."""
-    module: Any = import_module("icechunk.session")
-    return module.Session(module.PySession.from_bytes(data))
-
-
-def _before_snapshot(data: bytes, session: Any) -> bytes:
-    """Return the part of a packed session that comes before its snapshot: configuration and storage."""
-    number = 0
-    for letter in session.snapshot_id:  # 12 bytes in base 32
-        number = number * 32 + _LETTERS.index(letter)
-    return data.partition((number >> 4).to_bytes(12, "big"))[0]
-
-
-_LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's
-
-
 @dataclass(frozen=True, slots=True)
 class Place:
     """Repository, and version of it, that a store reads and commits to.

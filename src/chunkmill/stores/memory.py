@@ -230,22 +230,11 @@ class MappingStore(_InMemory):
         return kind.from_bytes(value) if hasattr(kind, "from_bytes") and kind is not int else value
 
 
-class _Lock:
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        self.lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.lock.release()
+_LOCKS: WeakValueDictionary[int, Any] = WeakValueDictionary()  # id of a dictionary -> one lock for all its stores
 
 
-_LOCKS: WeakValueDictionary[int, _Lock] = WeakValueDictionary()  # id of a dictionary -> one lock for all its stores
-
-
-def _lock_of(values: Any) -> _Lock:
-    return _LOCKS.setdefault(id(values), _Lock())
+def _lock_of(values: Any) -> Any:
+    return _LOCKS.setdefault(id(values), threading.RLock())
 
 
 # --- Stores over another one that answer from memory: documents known before, and values and listings read before

@@ -6,14 +6,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
-from itertools import chain, islice
 from math import inf
 
 from chunkmill.stores.base import ByteRange, ByteSpan, check_key, range_bounds
 
 _MAX_AHEAD_BYTES = 64 * 2**20  # fetched before they are asked for, of one `get_many`, by the mean size so far
 _MIN_AHEAD, _FIRST_AHEAD, _MAX_AHEAD = 4, 16, 128
-_MOST_FIRST = 64  # a task of a job reads some 50 chunks: all of them, without waiting for the first 16
 _MAX_GAP = 64 * 2**10  # bytes read in vain that cost less than one more request
 _MAX_MERGED = 8 * 2**20
 _MAX_SPANS = 512  # looked at together, for neighbours among them
@@ -46,15 +44,11 @@ def get_ahead(
         Of the store: what errors name.
     """
     todo = iter(spans)
-    head = list(islice(todo, 1))
-    todo = chain(head, todo)
-    family = _family(url, head[0]) if head else None
     ahead: deque[tuple[ByteSpan, _Request] | None] = deque()
     n_bytes = n_values = 0
-    first_limit = _first_ahead(family)
     try:
         while True:
-            if len(ahead) <= (limit := _ahead(n_bytes, n_values) if n_values else first_limit) // 2:
+            if len(ahead) <= (limit := _ahead(n_bytes, n_values) if n_values else _FIRST_AHEAD) // 2:
                 ahead.extend(_begin(begin, todo, limit - len(ahead)))
             if not ahead:
                 return
@@ -67,8 +61,6 @@ def get_ahead(
             n_bytes += 0 if value is None else len(value)
             yield value
     finally:
-        if family is not None and n_values:
-            _learn(family, n_bytes // n_values)
         for waiting in ahead:
             if waiting is not None:
                 waiting[1].future.cancel()
@@ -101,30 +93,6 @@ def _cut(url: str, span: ByteSpan, merged_span: ByteSpan, data: bytes | None) ->
     relative = ByteRange(wanted.start - merged.start, wanted.length)
     start, stop = range_bounds(relative, len(data), url=url, key=span.key)
     return data[start:stop]
-
-
-_MEAN_BYTES: dict[tuple[str, str], int] = {}  # of whole values of an array that one `get_many` returned, the last
-_MOST_KNOWN = 256
-
-
-def _family(url: str, span: ByteSpan | None) -> tuple[str, str] | None:
-    """Return what the keys of one array have in common; ``None`` for a document, or a range of a value."""
-    if span is None or span.byte_range is not None:
-        return None
-    start = span.key.rstrip("0123456789./")
-    return None if start == span.key else (url, start)
-
-
-def _learn(family: tuple[str, str], mean_bytes: int) -> None:
-    if len(_MEAN_BYTES) >= _MOST_KNOWN:
-        _MEAN_BYTES.clear()
-    _MEAN_BYTES[family] = mean_bytes
-
-
-def _first_ahead(family: tuple[str, str] | None) -> int:
-    """Return how many values to request before one came: more where those of the array are known to be small."""
-    known = None if family is None else _MEAN_BYTES.get(family)
-    return _FIRST_AHEAD if known is None else max(_FIRST_AHEAD, min(_MOST_FIRST, _ahead(known, 1)))
 
 
 def _ahead(n_bytes: int, n_values: int) -> int:

@@ -94,19 +94,8 @@ class ReferenceStore(ReadOnly, PlacedStore):
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it."""
-        reference = self.references.locate(check_key(key))
-        if reference is None:
-            return None
-        if reference.data is not None:
-            return self.cut(key, reference.data, byte_range)
-        root, span = self._target(key, reference, byte_range)
-        if _is_empty(span):
-            return b""
-        try:
-            data = self.targets.store(root).get(span.key, span.byte_range)
-        except OSError as error:
-            self._fail(key, reference, str(error), error)
-        return self._checked(key, reference, span, data)
+        (value,) = self.get_many((ByteSpan(key, byte_range),))
+        return value
 
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         """Yield the bytes of each span in order.

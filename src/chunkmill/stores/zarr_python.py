@@ -28,6 +28,7 @@ from chunkmill.stores.base import (
     check_key,
     check_prefix,
 )
+from chunkmill.stores.conflicts import set_unguarded
 from chunkmill.stores.local import JOURNAL
 from chunkmill.stores.read_ahead import get_ahead
 from chunkmill.stores.wrapper import StoreWrapper
@@ -213,13 +214,7 @@ class ZarrPythonStore(Store):
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store `value`, or delete, if the value there has the digest `version`."""
-        if self.get_versioned(key)[1] != version:
-            return False
-        if value is None:
-            self.delete(key)
-        else:
-            self.set(key, value)
-        return True
+        return set_unguarded(self, key, value, version)
 
     def delete(self, key: str) -> None:
         """Delete a key."""
