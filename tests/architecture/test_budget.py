@@ -24,7 +24,7 @@ MOST = {  # room: (code lines, files that hold code)
     "references": (915, 4),
     "runtime": (1648, 10),
     "scans": (1480, 7),
-    "stores": (4855, 20),
+    "stores": (4749, 20),
     "transforms": (1181, 5),
     "xarray": (1932, 9),
     "zarr_python": (268, 2),

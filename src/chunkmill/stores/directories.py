@@ -28,7 +28,7 @@ from chunkmill.stores.posix_file import (
     remove,
     rename_new,
     replace,
-    sweep_copies,
+    sweep,
     sync_directory,
     sync_file_system,
     version_of,
@@ -112,8 +112,7 @@ def staged_directory(path: str) -> str | None:
 def hidden_name(path: str) -> str:
     """Return a new name next to `path`, hidden from listings; what ended writers of this machine left is removed."""
     above, name = os.path.split(path)
-    for _ in sweep_copies(path):
-        pass
+    sweep(above, of=name)
     return f"{above.rstrip(os.sep)}{os.sep}{partial_name(name)}"
 
 
@@ -153,8 +152,7 @@ def exchange_once(staged: str, path: str, proof: str, *, root: str, fsync: bool 
     with locked(root):
         old = _exchange_once(staged, path, proof)
     _finish(old, path, fsync=fsync)
-    for _ in sweep_copies(path):
-        pass
+    sweep(os.path.dirname(path), of=os.path.basename(path))  # noqa: PTH119, PTH120
 
 
 def _exchange_once(staged: str, path: str, proof: str) -> str | None:

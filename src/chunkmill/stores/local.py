@@ -32,7 +32,6 @@ from chunkmill.stores.posix_file import (
     replace,
     stamp,
     sweep,
-    sweep_copies,
     sync_directory,
     sync_file_system,
     version_from,
@@ -397,9 +396,10 @@ class LocalStore(ReplacesDirectories):
         """
         if self._own_link(prefix):
             return []
-        found = [*sweep(self._directory(prefix), remove=remove, recursive=recursive)]
+        found = sweep(self._directory(prefix), remove=remove, recursive=recursive)
         if recursive and not prefix:
-            found += sweep_copies(self._root, remove=remove)
+            above, name = os.path.split(self._root)
+            found += sweep(above, remove=remove, of=name)
         return sorted(os.path.relpath(path, self._root).replace(os.sep, "/") for path in found)
 
     # --- names

@@ -330,9 +330,7 @@ class ObstoreStore(WritesByCondition):
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store (or delete, which has no condition) if the key still has `version`."""
         self._check_writable(key)
-        if value is None:
-            return self._delete_if(key, version)
-        if self._has_endpoint and not self.compares_versions:
+        if value is None or (self._has_endpoint and not self.compares_versions):
             return set_unguarded(self, key, value, version)
         write_id, data = uuid4().hex, self._sendable(value)
 
@@ -375,14 +373,6 @@ class ObstoreStore(WritesByCondition):
         except (FileNotFoundError, BaseError):
             return False
         return {str(name).lower(): value for name, value in found.items()}.get(_WRITE_ID) == write_id
-
-    def _delete_if(self, key: str, version: str | None) -> bool:
-        found = self._call(key, lambda: obstore.head(self._open(), key))
-        if (None if found is None else version_of(found, b"")) != version:
-            return False
-        if version is not None:
-            self.delete(key)
-        return True
 
     def delete(self, key: str) -> None:
         """Delete a key."""

@@ -481,24 +481,16 @@ def condition_of(version: str | None) -> Any:
 class _Runtime:
     """The process that obstore's threads run in, and the threads of Python that wait for them."""
 
-    def __init__(self) -> None:
-        self.pid: int | None = None
-        self._lock = threading.Lock()
-        self._pools: dict[str, ThreadPoolExecutor] = {}
-        self._limit: threading.Semaphore | None = None
+    pid: int | None = None
 
+    @cache  # noqa: B019 - of the one there is
     def pool(self, name: str) -> ThreadPoolExecutor:
-        with self._lock:
-            if name not in self._pools:
-                self._pools[name] = ThreadPoolExecutor(max_requests(), f"chunkmill-{name}")
-            return self._pools[name]
+        return ThreadPoolExecutor(max_requests(), f"chunkmill-{name}")
 
+    @cache  # noqa: B019
     def limit(self) -> threading.Semaphore:
         """Return the limit of requests under way: tasks on many threads make them outside of our pools."""
-        with self._lock:
-            if self._limit is None:
-                self._limit = threading.Semaphore(max_requests())
-            return self._limit
+        return threading.Semaphore(max_requests())
 
 
 RUNTIME = _Runtime()

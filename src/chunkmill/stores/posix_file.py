@@ -18,7 +18,7 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -397,30 +397,25 @@ def _now_in(directory: str) -> float:
         return os.fstat(file.fileno()).st_ctime
 
 
-def sweep(directory: str, *, remove: bool, recursive: bool) -> Iterator[str]:
-    """Yield the paths of partial files and directories of killed writers in `directory`, deleted if `remove`."""
-    yield from _sweep_each(partial_files(directory, recursive=recursive), remove=remove)
+def sweep(directory: str, *, remove: bool = True, recursive: bool = False, of: str = "") -> list[str]:
+    """Delete the partial files and directories of killed writers in `directory`, if `remove`; return their paths.
 
-
-def sweep_copies(path: str, *, remove: bool = True) -> Iterator[str]:
-    """Yield the paths of what killed writers of the file, or directory, at `path` left next to it; as of `sweep`."""
-    above, name = os.path.split(path)
-    start = f".{name[:_NAME_SHOWN]}."
-    found = (each for each in partial_files(above, recursive=False) if os.path.basename(each).startswith(start))  # noqa: PTH119
-    yield from _sweep_each(found, remove=remove)
-
-
-def _sweep_each(paths: Iterable[str], *, remove: bool) -> Iterator[str]:
-    for path in paths:
+    With `of`, only those of the file, or directory, of that name.
+    """
+    found = []
+    for path in partial_files(directory, recursive=recursive):
+        if of and not os.path.basename(path).startswith(f".{of[:_NAME_SHOWN]}."):  # noqa: PTH119
+            continue
         is_directory = os.path.isdir(path) and not os.path.islink(path)  # noqa: PTH112, PTH114
         if not (_is_abandoned_directory(path) if is_directory else is_abandoned(path)):
             continue
-        yield path
+        found.append(path)
         if remove and is_directory:
             shutil.rmtree(path, ignore_errors=True)
         elif remove:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)  # noqa: PTH108
+    return found
 
 
 def _is_abandoned_directory(path: str) -> bool:

@@ -13,7 +13,6 @@ import itertools
 import json
 import os
 import shutil
-import struct
 import threading
 import time
 import weakref
@@ -26,9 +25,8 @@ from chunkmill.errors import StoreError
 from chunkmill.model.references import Reference
 from chunkmill.stores.base import ByteRange, PlacedStore, RecordVersion, check_key, check_prefix, range_bounds
 from chunkmill.stores.local import JOURNAL, LocalStore
-from chunkmill.stores.posix_file import partial_name, replace, sweep_copies
+from chunkmill.stores.posix_file import partial_name, replace, sweep
 
-_HEADER = struct.Struct("<4s22xHH")  # of a member: its signature, the lengths of its name and of an extra field
 _MAX_MEMBER_BYTES = 8 * 2**30  # of a compressed member, decompressed
 _MAX_UNLIMITED_BYTES = 2**28  # where the reader says nothing (`limited_to`), of a document; more where more is stored
 _MAX_RATIO = 200  # to what is stored of it; consolidated metadata of alike arrays: 58, indented 95
@@ -218,7 +216,8 @@ class ZipStore(PlacedStore):
 
     def sweep(self, prefix: str = "", *, remove: bool = True, recursive: bool = True) -> list[str]:
         """Remove the copies of the file that killed writers left next to it, and return their names."""
-        found = [] if prefix or not recursive else sweep_copies(self._path, remove=remove)
+        above, name = os.path.split(self._path)
+        found = [] if prefix or not recursive else sweep(above, remove=remove, of=name)
         return sorted(f"../{os.path.basename(path)}" for path in found)  # noqa: PTH119
 
     # --- listing
@@ -260,16 +259,6 @@ class ZipStore(PlacedStore):
 
 
 # --- the state of a file in this process
-
-
-def _header_length(header: bytes) -> int:
-    """Return the length of what precedes a member's bytes, whose first `_HEADER.size` bytes are given."""
-    if len(header) != _HEADER.size:
-        raise OSError("the zip file is truncated")
-    signature, name_length, extra_length = _HEADER.unpack(header)
-    if signature != b"PK\x03\x04":
-        raise OSError("the zip file is damaged: there is no member where its directory says")
-    return _HEADER.size + int(name_length) + int(extra_length)
 
 
 class _Archive:
@@ -324,9 +313,8 @@ class _Archive:
         with self.lock:
             if self._partial is not None:
                 raise OSError("what was written is not in the file yet: close the store first")
-        with open(self.path, "rb", buffering=0) as file:  # noqa: PTH123
-            file.seek(member.header_offset)
-            return member.header_offset + _header_length(file.read(_HEADER.size))
+            with cast("zipfile.ZipFile", self._zip).open(member) as file:  # checks the header before the bytes
+                return int(file._orig_compress_start)  # type: ignore[attr-defined]  # noqa: SLF001
 
     def write(self, name: str, value: bytes) -> None:
         """Add a member, in place of one of that name."""
@@ -374,8 +362,7 @@ class _Archive:
     def _create(self, *, copy: bool) -> None:
         directory, name = os.path.split(self.path)
         os.makedirs(directory, exist_ok=True)  # noqa: PTH103
-        for _ in sweep_copies(self.path):  # copies of killed writers
-            pass
+        sweep(directory, of=name)  # copies of killed writers
         partial = os.path.join(directory, partial_name(name))  # noqa: PTH118
         try:
             if copy:
