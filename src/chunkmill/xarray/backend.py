@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from xarray import Dataset, DataTree, Variable
+from xarray import Dataset, DataTree, Variable, conventions
 from xarray.backends import list_engines
 from xarray.backends.common import BackendArray, BackendEntrypoint
 from xarray.core import indexing
@@ -50,6 +51,7 @@ from chunkmill.xarray.publication import UnfinishedAppend
 
 _N5_SUFFIXES, _ZARR_SUFFIXES = (".n5", ".n5.zip"), (".zarr", ".zarr.zip")
 _ROOT_ARRAY = "data"  # name of the variable of a store that is a single array
+_DECODERS = tuple(signature(conventions.decode_cf_variables).parameters)[2:]
 
 
 _SMALL_COORDINATE = 1 << 20  # bytes
@@ -172,6 +174,7 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
     description: ClassVar[str] = "Zarr v2 and v3, N5 and reference sets, each chunk key a task"
     url: ClassVar[str] = "https://github.com/chunkmill/chunkmill"
     supports_groups: ClassVar[bool] = True
+    open_dataset_parameters: ClassVar[tuple[str, ...]] = _DECODERS
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Return whether it is N5, a draft of Zarr v3 or a reference set; or Zarr, where no other engine opens that.
@@ -181,14 +184,14 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         if not isinstance(filename_or_obj, (str, os.PathLike)):
             return is_store(filename_or_obj)
         name = os.fspath(filename_or_obj)
-        if "|" in name:
-            return _is_pipeline(name)
-        path = Path(name).expanduser()
-        is_file = path.is_file() and (".json" in path.name or path.suffix in {".zip", ".ozx"})
-        if not path.is_dir() and not is_file:
-            suffix = name.rstrip("/").lower()
-            return suffix.endswith(_N5_SUFFIXES) or (suffix.endswith(_ZARR_SUFFIXES) and _takes_zarr())
         try:
+            if "|" in name:
+                return parse_url_pipeline(name) is not None
+            path = Path(name).expanduser()
+            is_file = path.is_file() and (".json" in path.name or path.suffix in {".zip", ".ozx"})
+            if not path.is_dir() and not is_file:
+                suffix = name.rstrip("/").lower()
+                return suffix.endswith(_N5_SUFFIXES) or (suffix.endswith(_ZARR_SUFFIXES) and _takes_zarr())
             if is_reference_set(path):
                 return True
             return not get_format(api.open(path).format).has_xarray_engine or _takes_zarr()
@@ -199,29 +202,17 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         self,
         filename_or_obj: Any,
         *,
-        mask_and_scale: Any = True,
-        decode_times: Any = True,
-        concat_characters: Any = True,
-        decode_coords: Any = True,
         drop_variables: str | Iterable[str] | None = None,
-        use_cftime: Any = None,
-        decode_timedelta: Any = None,
         group: str | None = None,
         format: FormatName | None = None,  # noqa: A002 - as in chunkmill.open
         consolidated: bool | None = None,
         storage_options: Mapping[str, Any] | None = None,
         base: str | os.PathLike[str] | None = None,
         use_zarr_fill_value_as_mask: bool | None = None,
+        **decoders: Any,
     ) -> Dataset:
-        decoders = {
-            "mask_and_scale": mask_and_scale,
-            "decode_times": decode_times,
-            "concat_characters": concat_characters,
-            "decode_coords": decode_coords,
-            "use_cftime": use_cftime,
-            "decode_timedelta": decode_timedelta,
-        }
-        node = _open(filename_or_obj, group, format, consolidated, storage_options, base=base)
+        options = {"format": format, "consolidated": consolidated, "storage_options": storage_options, "base": base}
+        node = _open(filename_or_obj, group, **options)
         attributes: Mapping[str, Any] = {}
         if isinstance(node, StoredArray):
             arrays = {node.path.rpartition("/")[2] or _ROOT_ARRAY: node}
@@ -254,7 +245,8 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
 
         Names are paths from the root, ``/a/b``; with `group`, relative to that group: ``.`` and ``b``, as in xarray.
         """
-        root = _open(filename_or_obj, group, format, consolidated, storage_options, base=base)
+        options = {"format": format, "consolidated": consolidated, "storage_options": storage_options, "base": base}
+        root = _open(filename_or_obj, group, **options)
         if isinstance(root, StoredArray):
             hint = f"open_dataset(…, group={root.path!r}) opens it"
             raise DatasetError(variable=root.path, url=root.url, reason="expected a group, got an array", hint=hint)
@@ -285,33 +277,16 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         return datasets
 
 
-def _is_pipeline(name: str) -> bool:
-    try:
-        return parse_url_pipeline(name) is not None
-    except ChunkmillError:
-        return False
-
-
 def _takes_zarr() -> bool:
     """Return whether Zarr is opened by this engine where users name none."""
     wanted = setting("guess-zarr")
     return "zarr" not in list_engines() if wanted == "auto" else bool(wanted)
 
 
-def _open(
-    url: Any,
-    group: str | None,
-    name: FormatName | None,
-    consolidated: bool | None,
-    storage_options: Mapping[str, Any] | None,
-    *,
-    base: str | os.PathLike[str] | None,
-) -> StoredNode:
-    path = (group or "").strip("/")
+def _open(url: Any, group: str | None, **options: Any) -> StoredNode:
     if isinstance(url, str) and "|" in url:  # xarray, which takes it for a path, has made one slash of two
         url = re.sub(r"\|(icechunk|ic):/(?=branch\.|tag\.|[0-9A-HJKMNP-TV-Z]{20}(?:/|\||$))", r"|\1://", url)
-    options: dict[str, Any] = {"format": name, "consolidated": consolidated, "storage_options": storage_options}
-    return api.open(url, path, base=base, **options).stored
+    return api.open(url, (group or "").strip("/"), **options).stored
 
 
 def _children(
@@ -341,7 +316,7 @@ class LazyArray(BackendArray):
         self.dtype = array.dtype
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        read = self._points if isinstance(key, indexing.VectorizedIndexer) else self._outer
+        read = partial(read_points, self.array) if isinstance(key, indexing.VectorizedIndexer) else self._outer
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.VECTORIZED, read)
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
@@ -354,9 +329,6 @@ class LazyArray(BackendArray):
     def _outer(self, key: tuple[Any, ...]) -> NDArray[Any]:
         values = None if self.together is None else self.together()[self.array.path]
         return read_outer(self.array, key) if values is None else values[key].copy()
-
-    def _points(self, key: tuple[Any, ...]) -> NDArray[Any]:
-        return read_points(self.array, key)
 
 
 class _LazyView:

@@ -53,15 +53,11 @@ def decode(variables: Mapping[str, Variable], attributes: Mapping[str, Any], dec
         raise
     except Exception as error:
         conventions.decode_cf_variables({}, {}, **decoders)  # raises where it has no such argument
-        named = None
         for name, variable in rest.items():
             _decode_alone(name, variable, decoders)
-            named = _NamedDecoding.of(name, variable)
-        if named is None:
-            raise
+        url = next((_NamedDecoding.of(name, variable).url for name, variable in rest.items()), "")
         reason = f"xarray cannot decode its variables together: {error}"
-        hint = "decode_cf=False opens it undecoded"
-        raise DatasetError(variable="", url=named.url, reason=reason, hint=hint) from error
+        raise DatasetError(variable="", url=url, reason=reason, hint="decode_cf=False opens it undecoded") from error
     for name in rest.keys() & decoded.keys():
         _name_in_errors(name, rest[name], decoded[name])
     data: dict[Any, Any] = {}

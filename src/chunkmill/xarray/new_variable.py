@@ -18,15 +18,7 @@ from xarray import Variable, conventions
 from xarray.backends.common import ensure_dtype_not_object
 from xarray.coding import strings
 
-from chunkmill.errors import (
-    AlignmentError,
-    ChunkmillError,
-    DatasetError,
-    MetadataError,
-    RegionError,
-    UnknownCodec,
-    UnsupportedFeature,
-)
+from chunkmill.errors import ChunkmillError, DatasetError, UnsupportedFeature
 from chunkmill.formats.base import Format, is_json
 from chunkmill.formats.cf_fill_value import encode_fill_value
 from chunkmill.model.metadata import JSON, ArrayMetadata
@@ -41,15 +33,8 @@ _STORAGE = frozenset(
 _GRIDS = frozenset({"chunks", "shards", "preferred_chunks"})
 _CODECS = frozenset({"codecs", "compressors", "filters", "serializer"})
 _IGNORED = frozenset({"source", "original_shape", "preferred_chunks", "coordinates"})  # as xarray does
-ENCODING_FAULTS = (
-    ValueError,
-    TypeError,
-    ArithmeticError,
-    LookupError,
-    AttributeError,
-    NotImplementedError,
-)  # of xarray
-_REFUSALS = (UnsupportedFeature, UnknownCodec, AlignmentError, RegionError, MetadataError)
+# of xarray
+ENCODING_FAULTS = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, NotImplementedError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +106,7 @@ def describe_variable(
         )
     try:
         metadata = _describe(documents_format, name, encoded, storage, url=url, keys=chunk_key_encoding)
-    except _REFUSALS:
+    except ChunkmillError:
         if not own or not encoding:
             raise
         asked_for = {key: value for key, value in storage.items() if key in asked}

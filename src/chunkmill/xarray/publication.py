@@ -127,11 +127,8 @@ class Publication:
             return
         self.check_unchanged(growth, seen)
         pending = self._pending(dim, growth)
-        for (
-            path,
-            append_state,
-        ) in pending.items():  # the group of the write first: its attribute counts for all below it
-            self._change_attributes(path, partial(_with_state, append_state=append_state))
+        for path, append in pending.items():  # the group of the write first: its attribute counts for all below it
+            self._change_attributes(path, partial(_marked, append=append))
         with BackgroundCalls(REQUESTS_AT_ONCE if self.store.is_remote else 0) as calls:
             for each in growth:
                 calls.call(self._grow, each)
@@ -146,13 +143,9 @@ class Publication:
 
     def _pending(self, dim: str, growth: Sequence[Growth]) -> dict[str, UnfinishedAppend]:
         """Return the attribute of each group: of the written one for all arrays, of others for their own."""
-        paths = dict.fromkeys([self.path, *(each.path.rpartition("/")[0] for each in growth)])
-        return {path: self._of_group(dim, path, [each for each in growth if _is_in(each.path, path)]) for path in paths}
-
-    def _of_group(self, dim: str, group: str, growth: Sequence[Growth]) -> UnfinishedAppend:
-        names = {_relative(each.path, group): each for each in growth}
-        shapes = {name: each.before for name, each in names.items()}
-        return UnfinishedAppend(dim, shapes, {name: each.after for name, each in names.items()})
+        before, after = ({each.path: getattr(each, end) for each in growth} for end in ("before", "after"))
+        whole, groups = UnfinishedAppend(dim, before, after), (each.path.rpartition("/")[0] for each in growth)
+        return {path: whole.below(path) for path in dict.fromkeys([self.path, *groups])}
 
     def check_unchanged(self, growth: Sequence[Growth], seen: Mapping[str, UnfinishedAppend]) -> None:
         """Raise `DatasetError` where another append was published since this one was planned.
@@ -233,20 +226,12 @@ def merged_attributes(stored: Attributes, added: Attributes) -> dict[str, JSON]:
     return merged
 
 
-def _with_state(stored: Attributes, append_state: UnfinishedAppend) -> Attributes:
-    return {**stored, ATTRIBUTE: append_state.to_json()}
+def _marked(stored: Attributes, append: UnfinishedAppend) -> Attributes:
+    return {**stored, ATTRIBUTE: append.to_json()}
 
 
 def _unmarked(stored: Attributes) -> Attributes:
     return {name: value for name, value in stored.items() if name != ATTRIBUTE}
-
-
-def _is_in(path: str, group: str) -> bool:
-    return not group or path.startswith(f"{group}/")
-
-
-def _relative(path: str, group: str) -> str:
-    return path.removeprefix(f"{group}/") if group else path
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -294,10 +279,11 @@ class UnfinishedAppend:
         return {"dim": self.dim, "shapes": shapes, **({"after": after} if after else {})}
 
     def below(self, name: str) -> UnfinishedAppend:
-        """Return the append as the child group `name` sees it."""
+        """Return the append as the group `name` below sees it."""
         prefix = f"{name}/" if name else ""
-        shapes = {path.removeprefix(prefix): shape for path, shape in self.shapes.items() if path.startswith(prefix)}
-        return UnfinishedAppend(self.dim, shapes)
+        ends = self.shapes.items(), self.after.items()
+        own = ({p.removeprefix(prefix): shape for p, shape in each if p.startswith(prefix)} for each in ends)
+        return UnfinishedAppend(self.dim, *own)
 
     def joined(self, inner: UnfinishedAppend) -> UnfinishedAppend:
         """Return this append, which a group above records, with that of the group itself."""

@@ -39,7 +39,7 @@ def reserved_group(plan: DatasetPlan, *, overwrite: bool) -> Iterator[dict[str, 
         try:
             yield above
         except BaseException as error:
-            if isinstance(error, NodeExists) or not _is_visible(plan):  # then others have made the group
+            if isinstance(error, NodeExists) or not _exists(plan, plan.path):  # then others have made the group
                 with suppress(OSError):  # what failed is said, not what tidying up met
                     _take_back(plan)
             raise
@@ -93,19 +93,14 @@ def end_dead_append(store: Store, path: str, past_end: Iterable[tuple[str, Chunk
     """
     with leased(store, path, f"repair an append to {path!r} in {store.url}", scope="append"):
         group = open_stored(store, path, consolidated=False, read_only=False)
-        append = (
-            UnfinishedAppend.of(group.metadata.attributes)
-            if isinstance(group, StoredGroup)
-            else UnfinishedAppend("", {})
-        )
+        append = UnfinishedAppend.of(group.metadata.attributes)
         if append.dim and isinstance(group, StoredGroup):
             if append.after.keys() != append.shapes.keys():
                 return False
-            arrays = {name: group[name] for name in append.shapes}
             growth = [
-                Growth(array.path, array.metadata, append.shapes[name], append.after[name])
-                for name, array in arrays.items()
-                if isinstance(array, StoredArray)
+                Growth(array.path, array.metadata, before, append.after[name])
+                for name, before in append.shapes.items()
+                if isinstance(array := group[name], StoredArray)
             ]
             Publication(store, group.documents, path, None).append(append.dim, growth, {path: append})
         for array_path, chunks in groupby(past_end, lambda each: each[0]):
@@ -146,9 +141,9 @@ def make_room(plan: DatasetPlan, *, overwrite: bool, run: str = "", again: bool 
 
 def _clear(plan: DatasetPlan, path: str) -> None:
     """Delete chunks of new arrays at or below `path` that no document shows."""
-    for planned in plan.variables:
-        if planned.path in plan.nodes and is_within(planned.path, path) and not _exists(plan, planned.path):
-            placement.delete_stored_chunks(planned.array)
+    for array in (planned.array for planned in plan.variables):
+        if array.path in plan.nodes and is_within(array.path, path) and not _exists(plan, array.path):
+            placement.delete_stored_chunks(array)
 
 
 def _entries(plan: DatasetPlan, path: str) -> tuple[str, str]:
@@ -160,10 +155,6 @@ def _exists(plan: DatasetPlan, path: str) -> bool:
     return bool(present(fetch(plan.store, _entries(plan, path))))
 
 
-def _is_visible(plan: DatasetPlan) -> bool:
-    return _exists(plan, plan.path)
-
-
 def _take_back(plan: DatasetPlan) -> None:
     """Delete what this write has written to a group that it has not made visible."""
     store, documents_format = plan.store, plan.documents_format
@@ -171,5 +162,5 @@ def _take_back(plan: DatasetPlan) -> None:
         if path != plan.path:
             unpublish(store, documents_format, path, its)
     for planned in plan.variables:
-        if not present(fetch(store, node_keys(documents_format, planned.path))):
+        if not present(fetch(store, node_keys(documents_format, planned.array.path))):
             placement.delete_stored_chunks(planned.array)

@@ -209,17 +209,17 @@ class StoredVariable:
             f"{len(values)} values cannot be stored as {self.stored_as}: {_shown(value)} would read as {_shown(read)}"
         )
         limits = integer_range(self.dtype)
-        ends = () if limits is None else self._decoded_ends(limits)
+        marker = self.encoding.get("_FillValue", self.encoding.get("missing_value"))
+        ends = () if limits is None else self._decoded_ends(limits, marker)
         if ends:
             reason += f", the range is {_shown(ends[0])} to {_shown(ends[1])}"
-        marker = self.encoding.get("_FillValue", self.encoding.get("missing_value"))
         if limits is not None and (pd.isna(value) or (marker is not None and np.any(elements[0] == marker))):
             free = limits[0] if limits[0] < 0 and marker != limits[0] else limits[1]
             wanted: dict[str, Any] = {"_FillValue": free}
         elif np.asarray(value).dtype.kind in "iufc":
-            is_beyond = bool(ends) and np.isfinite(value) and not min(ends) <= value <= max(ends)
             packs = bool(_PACKING & self.encoding.keys())
-            wider = "int32" if is_beyond and packs and self.dtype.itemsize < 4 else ""  # noqa: PLR2004
+            is_beyond = packs and limits is not None and np.isfinite(value)
+            wider = "int32" if is_beyond and self.dtype.itemsize < 4 else ""  # noqa: PLR2004
             wanted = {"dtype": wider or str(np.result_type(value.dtype, self.dtype))}
             wanted |= dict.fromkeys(sorted(_PACKING & self.encoding.keys())) if packs and not wider else {}
         else:
@@ -227,8 +227,7 @@ class StoredVariable:
         hint = f"convert the values first, or write a new array with encoding={{{self.name!r}: {wanted}}}"
         return DatasetError(variable=self.name, url=self.url, reason=reason, hint=hint)
 
-    def _decoded_ends(self, limits: tuple[int, int]) -> tuple[Any, ...]:
-        marker = self.encoding.get("_FillValue", self.encoding.get("missing_value"))
+    def _decoded_ends(self, limits: tuple[int, int], marker: Any) -> tuple[Any, ...]:
         least, most = (n + step * bool(n == marker) for n, step in zip(limits, (1, -1), strict=True))
         try:
             ends = tuple(self.decode(np.array([least, most], self.dtype)))

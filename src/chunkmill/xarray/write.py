@@ -241,8 +241,7 @@ def write_dataset(
         )
         plan_write(plan, groups, root)
         _check_others(plan, root, mode)
-        lazy = [planned for planned in plan.variables if _is_lazy(planned)]
-        check_writers([planned.array for planned in lazy] if compute else [])
+        check_writers([planned.array for planned in plan.variables if compute and _is_lazy(planned)])
         publication = Publication(store, plan.documents_format, plan.path, consolidated)
         factory = lock_factory(lock)
         own = {} if root is not None else plan.nodes.pop(plan.path)
@@ -256,7 +255,7 @@ def write_dataset(
                 replace(each, array=array) if compute or not _is_lazy(each) else each
                 for each, array in zip(plan.variables, replacement.arrays, strict=True)
             ]
-            lazy = [planned for planned in plan.variables if _is_lazy(planned)]
+        lazy = [planned for planned in plan.variables if _is_lazy(planned)]
         arrays = [planned.array for planned in lazy]
         if root is not None:
             held.enter_context(reserved_additions(plan, publication))
@@ -271,19 +270,18 @@ def write_dataset(
         written = [_write_lazily(planned, factory, write_empty=write_empty_chunks) for planned in lazy]
         if not compute:
             create()
-        stored = {each.path: each.stored for each in (*plan.variables, *lazy) if each.stored is not None}
-        for growth in plan.growth:  # compared when they are published
-            stored.pop(growth.path, None)
+        stored = {each.array.path: each.stored for each in (*plan.variables, *lazy) if each.stored is not None}
+        grown = {growth.path for growth in plan.growth}  # compared when they are published
         finish = partial(
             _finish,
             publish=[
-                partial(check_after_writing, [*stored.values()]),
+                partial(check_after_writing, [each for path, each in stored.items() if path not in grown]),
                 *([create] if compute else []),
                 *([partial(_sync, store, compute=compute)] if plan.growth else []),
                 partial(publication.append, str(append_dim), plan.growth, plan.pending),
             ],
             reports=reports,
-            arrays={planned.path: planned.array for planned in lazy},
+            arrays={planned.array.path: planned.array for planned in lazy},
             n_regrouped=[n for _, n in written],
             unchanged=tuple(plan.unchanged),
             dtypes=plan.dtypes,
@@ -425,7 +423,7 @@ def _write_in_memory(
             with written_to(array, planned.stored) as there:
                 write = partial(_write_key, there, data, lock=lock, write_empty=empty)
                 counts = WriteCounts.total(pool.map(write, array.write_layout.grid.overlaps(region)))
-            reports[planned.path] = report(array, counts, 0)
+            reports[array.path] = report(array, counts, 0)
     return reports
 
 

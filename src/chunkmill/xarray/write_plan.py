@@ -56,13 +56,10 @@ class VariablePlan:
 
     Attributes
     ----------
-    path
-        Of the array in the store, when everything is published.
     stored
         The array as it is in the store; ``None`` for a new one.
     """
 
-    path: str
     array: StoredArray
     region: Region
     data: Any
@@ -131,7 +128,7 @@ class DatasetPlan:
             self.dtypes[array.path] = change
         self.nodes[array.path] = self.documents_format.emit_array(array.path, new.metadata)
         data = StoredVariable.of(name, array, variable).encoded(variable) if new.is_encoded else variable.data
-        self.variables.append(VariablePlan(array.path, array, full_region(array.shape), data, new.write_empty))
+        self.variables.append(VariablePlan(array, full_region(array.shape), data, new.write_empty))
 
 
 def _dtype_change(before: Any, after: np.dtype[Any]) -> str:
@@ -360,7 +357,7 @@ def _plan_known(plan: DatasetPlan, target: _WriteTarget, name: str, variable: Va
         shape = tuple(max(n, cut.stop) for n, cut in zip(array.shape, region, strict=True))
         plan.growth.append(Growth(array.path, target.stored[name].metadata, array.shape, shape))
         array = replace(array, metadata=resized(array.metadata, shape))
-    plan.variables.append(VariablePlan(array.path, array, region, stored.encoded(variable), stored=target.stored[name]))
+    plan.variables.append(VariablePlan(array, region, stored.encoded(variable), stored=target.stored[name]))
 
 
 def _check_new_labels(labelled: LabelledGroup, arrays: Mapping[str, StoredArray], dim: Hashable, url: str) -> None:
