@@ -7,7 +7,7 @@ from support.code_lines import code_lines
 PACKAGE = Path(__file__).parents[2] / "src" / "chunkmill"
 
 MOST = {  # room: (code lines, files that hold code)
-    "array": (1539, 10),
+    "array": (1528, 10),
     "checks": (1064, 4),
     "cli": (826, 4),
     "codecs": (2436, 17),

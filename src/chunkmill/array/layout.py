@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.codecs.registry import build_pipeline
-from chunkmill.codecs.sharding import ShardingIndexed
+from chunkmill.codecs.sharding import MISSING, ShardingIndexed
 from chunkmill.errors import ChunkError, ChunkmillError
 from chunkmill.model.grid import ChunkCoords, ChunkGrid
 from chunkmill.model.inner_layout import inner_layout
@@ -125,12 +125,9 @@ class ShardedChunks:
         if index is None:
             return None
         offset, n_bytes = (int(entry) for entry in index[inner])
-        if offset == n_bytes == _MISSING:
+        if offset == n_bytes == MISSING:
             return None
         return ByteSpan(self.shards.key(shard), ByteRange(offset, n_bytes))
-
-
-_MISSING = 2**64 - 1  # both numbers of an absent chunk's entry (Zarr v3, sharding codec)
 
 
 @dataclass(frozen=True, slots=True)

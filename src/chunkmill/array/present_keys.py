@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from array import array as column
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias, cast
@@ -19,6 +18,8 @@ from numpy.typing import NDArray
 
 from chunkmill.array.layout import ShardedChunks
 from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.threads import cut_evenly, in_threads
+from chunkmill.codecs.sharding import MISSING
 from chunkmill.errors import ChunkmillError
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region, RegularAxis, RunsAxis
 from chunkmill.stores.base import REQUESTS_AT_ONCE
@@ -43,12 +44,11 @@ def list_present_if_sparse(array: StoredArray) -> Numbers | None:
     if not _FEW_KEYS < grid.n_chunks < 1 << 63 or not array.store.can_list:
         return None
     keys = [array.write_layout.locator.key(grid.coords_of(_spread(i, grid.n_chunks))) for i in range(_N_PROBED)]
-    if array.store.is_remote:
-        with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
-            sizes = list(pool.map(array.store.size, keys))
-    else:
-        sizes = [array.store.size(key) for key in keys]
-    if sum(size is not None for size in sizes) > _N_PROBED // 2:
+    parts, n = cut_evenly(_N_PROBED, REQUESTS_AT_ONCE), REQUESTS_AT_ONCE if array.store.is_remote else 1
+    if (
+        sum(in_threads(lambda part: sum(array.store.size(key) is not None for key in keys[part]), parts, n))
+        > _N_PROBED // 2
+    ):
         return None
     return list_present(array)
 
@@ -146,7 +146,7 @@ def chunks_in_shard(
         Places in the flat index, numbers in the grid of chunks, and which of these are inside the array.
     """
     grid, locator = array.read_layout.grid, cast("ShardedChunks", array.read_layout.locator)
-    rows = np.flatnonzero(index.reshape(-1, 2)[:, 0] != np.uint64(_MISSING))
+    rows = np.flatnonzero(index.reshape(-1, 2)[:, 0] != np.uint64(MISSING))
     places = np.unravel_index(rows, index.shape[:-1]) if index.ndim > 1 else ()
     chunks, inside = np.zeros(len(rows), np.int64), np.ones(len(rows), bool)
     for axis, n_chunks in enumerate(grid.grid_shape):
@@ -154,9 +154,6 @@ def chunks_in_shard(
         inside &= (along >= 0) & (along < n_chunks)  # outside the array, or a region of it, nothing is read
         chunks = chunks * n_chunks + along
     return rows, chunks, inside
-
-
-_MISSING = 2**64 - 1  # the offset of an absent chunk in a shard's index
 
 
 def _spread(i: int, n: int) -> int:

@@ -19,10 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from chunkmill.array.chunk_io import read_chunks, update_chunk
 from chunkmill.array.local_locks import LockFactory
-from chunkmill.array.selection import Selection, broadcast_shape, select
+from chunkmill.array.selection import Positions, Selection, broadcast_shape, normalize_positions, select
 from chunkmill.array.staleness import check_still_there, read_published
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.errors import RegionError
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, RegularAxis, RunsAxis, Shape
 from chunkmill.model.user_values import spread
 
@@ -270,9 +269,6 @@ def _parts(selection: Selection) -> list[Any]:
     return parts
 
 
-Positions = NDArray[np.intp]
-
-
 @dataclass(frozen=True, slots=True)
 class Pick:
     """Elements of one chunk: their numpy index in the chunk, and in the result."""
@@ -333,22 +329,6 @@ def pick_points(grid: ChunkGrid, positions: Sequence[Positions]) -> Iterator[Pic
     for group in _groups(order, np.flatnonzero(changes)):
         coords = tuple(int(index[group[0]]) for index, _ in chunks)
         yield Pick(coords, tuple(within[group] for _, within in chunks), (group,))
-
-
-def normalize_positions(index: NDArray[Any], axis: int, shape: Shape) -> Positions:
-    """Return positions along `axis` counted from its start; `RegionError` for one that is out of bounds.
-
-    Examples
-    --------
-    >>> normalize_positions(np.array([-1, 0]), 0, (5,))
-    array([4, 0])
-    """
-    size = shape[axis]
-    if index.size and not (-size <= (low := int(index.min())) and int(index.max()) < size):
-        reason = f"out of bounds for axis {axis} of length {size}"
-        raise RegionError(index=f"positions from {low} to {int(index.max())}", shape=shape, reason=reason)
-    positions = index.astype(np.intp)  # small integers hold neither the length nor the sum
-    return np.where(positions < 0, positions + size, positions)
 
 
 def _slice_picks(axis: RegularAxis | RunsAxis, cut: slice) -> Iterator[_AxisPick]:

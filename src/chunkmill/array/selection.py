@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chunkmill.errors import RegionError
 from chunkmill.model.grid import Region, Shape
+
+Positions = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +172,25 @@ def _select_array(part: np.ndarray[Any, Any], size: int, axis: int, shape: Shape
         return slice(0, 0), part.astype(np.intp)
     if part.dtype.kind not in "iu":
         raise _refuse(f"array of {part.dtype}", shape, "expected integers or booleans")
-    low, high = int(part.min()), int(part.max())
-    if low < -size or high >= size:
-        raise _refuse(f"array from {low} to {high}", shape, f"out of bounds for axis {axis} of length {size}")
-    positions = part.astype(np.intp)  # small integers hold neither the length nor the sum
-    positions = np.where(positions < 0, positions + size, positions)
+    positions = normalize_positions(part, axis, shape)
     low, high = int(positions.min()), int(positions.max())
     return slice(low, high + 1), positions - low
+
+
+def normalize_positions(index: NDArray[Any], axis: int, shape: Shape) -> Positions:
+    """Return positions along `axis` counted from its start; `RegionError` for one that is out of bounds.
+
+    Examples
+    --------
+    >>> normalize_positions(np.array([-1, 0]), 0, (5,))
+    array([4, 0])
+    """
+    size = shape[axis]
+    if index.size and not (-size <= (low := int(index.min())) and int(index.max()) < size):
+        reason = f"out of bounds for axis {axis} of length {size}"
+        raise RegionError(index=f"positions from {low} to {int(index.max())}", shape=shape, reason=reason)
+    positions = index.astype(np.intp)  # small integers hold neither the length nor the sum
+    return np.where(positions < 0, positions + size, positions)
 
 
 def broadcast_shape(parts: Iterable[Any], shape: Shape) -> Shape:

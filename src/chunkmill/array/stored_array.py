@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 
@@ -275,11 +275,6 @@ def check_read_missing(read_missing: str) -> ReadMissing:
     return cast("ReadMissing", read_missing)
 
 
-class _HasUrl(Protocol):
-    @property
-    def url(self) -> str: ...
-
-
 class chunk_step:  # noqa: N801 - reads as the statement it is
     """Turn what fails inside into a `ChunkError` that names the store key, the chunk and the step.
 
@@ -288,7 +283,7 @@ class chunk_step:  # noqa: N801 - reads as the statement it is
 
     __slots__ = ("array", "coords", "layout", "name")
 
-    def __init__(self, array: _HasUrl, layout: ChunkLayout, coords: ChunkCoords, name: str) -> None:
+    def __init__(self, array: ArrayFacts, layout: ChunkLayout, coords: ChunkCoords, name: str) -> None:
         self.array, self.layout, self.coords, self.name = array, layout, coords, name
 
     def __enter__(self) -> None: ...
@@ -296,13 +291,11 @@ class chunk_step:  # noqa: N801 - reads as the statement it is
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None or isinstance(error, ChunkError) or not isinstance(error, Exception):
             return
+        step, reason = self.name, f"{type(error).__name__}: {error}"
         if isinstance(error, CodecError):
             step, reason = error.codec, error.reason
-        else:
-            step, reason = (
-                self.name,
-                str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}",
-            )
+        elif isinstance(error, StoreError):
+            reason = str(error)
         key = self.layout.locator.key(self.coords)
         raise ChunkError(url=self.array.url, key=key, coords=self.coords, step=step, reason=reason) from error
 

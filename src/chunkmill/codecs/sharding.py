@@ -26,7 +26,8 @@ from chunkmill.model.metadata import JSON
 
 ChunkCoords: TypeAlias = tuple[int, ...]
 
-_MISSING = (1 << 64) - 1
+MISSING = (1 << 64) - 1
+"""Both numbers of an absent chunk's entry in the index of its shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +129,10 @@ class ShardingIndexed(Memo, Configured, DecodesInto):
         """
         index: NDArray[np.uint64] = self.index.decode(data, self._layout(spec).index_spec)
         offsets, sizes = index[..., 0], index[..., 1]
-        missing = offsets == _MISSING
-        if (missing != (sizes == _MISSING)).any():
+        missing = offsets == MISSING
+        if (missing != (sizes == MISSING)).any():
             raise ValueError("an index entry is half missing")
-        limit = np.uint64(_MISSING - 1 if shard_size is None else shard_size)
+        limit = np.uint64(MISSING - 1 if shard_size is None else shard_size)
         # subtracted from the limit, not added up: the sum of two uint64 wraps around
         if ((offsets > limit) | (sizes > limit - np.minimum(offsets, limit)))[~missing].any():
             raise ValueError(f"an index entry points outside the shard of {shard_size} bytes")
@@ -152,10 +153,10 @@ class ShardingIndexed(Memo, Configured, DecodesInto):
         view, index = self._split(data, spec)  # before anything is allocated
         out = np.empty(spec.shape, spec.dtype) if out is None else out
         inner_spec, decode = self.inner_spec(spec), self.inner.decode
-        if any(offset == _MISSING for offset, _ in index):
+        if any(offset == MISSING for offset, _ in index):
             out[...] = np.zeros((), spec.dtype) if spec.fill_value is None else spec.fill_value
         for region, (offset, size) in zip(self._regions(spec), index, strict=True):
-            if offset != _MISSING:
+            if offset != MISSING:
                 try:
                     place = out[region]
                     chunk = decode(view[offset : offset + size], inner_spec, place)
@@ -180,7 +181,7 @@ class ShardingIndexed(Memo, Configured, DecodesInto):
         With the index at the end one chunk is held at a time; at the start, all of them.
         """
         grid_shape = self.inner_grid_shape(spec)
-        index = np.full((*grid_shape, 2), _MISSING, np.uint64)
+        index = np.full((*grid_shape, 2), MISSING, np.uint64)
         at_start = self.index_location == "start"
         offset = self.index_bytes(spec) if at_start else 0
         held: list[memoryview] = []
@@ -201,7 +202,7 @@ class ShardingIndexed(Memo, Configured, DecodesInto):
         """Yield the coords and bytes of each inner chunk that is there, in C order of coords."""
         view, index = self._split(data, spec)
         for coords, (offset, size) in zip(self._all_coords(spec), index, strict=True):
-            if offset != _MISSING:
+            if offset != MISSING:
                 yield coords, view[offset : offset + size]
 
     def check_index(self, data: Buffer, spec: ChunkSpec) -> None:
