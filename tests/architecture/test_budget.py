@@ -18,7 +18,7 @@ MOST = {  # room: (code lines, files that hold code)
     "formats": (3327, 17),
     "jobs": (985, 7),
     "journal": (1046, 6),
-    "model": (2161, 10),
+    "model": (2147, 10),
     "nodes": (3258, 13),
     "pyramids": (1322, 7),
     "references": (915, 4),

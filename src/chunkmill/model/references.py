@@ -25,8 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.errors import MetadataError
-from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.metadata import ChunkKeyEncoding
 
 KeyForm = tuple[str, str, int]
 """Prefix (empty, or ending with ``/``), separator and number of coords: what the keys of one table share."""
@@ -346,64 +344,31 @@ def url_of_key(store_url: str, key: str) -> str:
     return f"{store_url.rstrip('/')}/{key}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KeyUrls:
-    """Urls of some store keys of one array.
-
-    Attributes
-    ----------
-    store_url, prefix, encoding, grid
-        How the url of a chunk is spelt.
-    numbers
-        Of the chunks, in C order.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> grid = ChunkGrid.regular((3, 4), (1, 1))
-    >>> KeyUrls("s3://bucket/x", "a/", ChunkKeyEncoding("", ".", "0"), grid, np.array([0, 9]))[1]
-    's3://bucket/x/a/2.1'
-    """
-
-    store_url: str
-    prefix: str
-    encoding: ChunkKeyEncoding
-    grid: ChunkGrid
-    numbers: NDArray[Any]
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, row: int) -> str:
-        coords = self.grid.coords_of(int(self.numbers[row]))
-        return url_of_key(self.store_url, self.prefix + self.encoding.encode(coords))
-
-
 class UrlTable(Sequence[str | None]):
     """The urls of a set, of several arrays one after the other.
 
     Examples
     --------
     >>> urls = UrlTable()
-    >>> urls.extend(["s3://bucket/a.nc"]), urls.extend(["s3://bucket/b.nc", "s3://bucket/c.nc"])
+    >>> urls.extend(1, lambda row: "s3://bucket/a.nc"), urls.extend(10**7, lambda row: f"s3://bucket/x/{row}")
     (0, 1)
     >>> urls[2], len(urls)
-    ('s3://bucket/c.nc', 3)
+    ('s3://bucket/x/1', 10000001)
     """
 
     def __init__(self) -> None:
-        self._parts: list[KeyUrls | Sequence[str]] = []
+        self._parts: list[Callable[[int], str]] = []
         self._starts: list[int] = []
         self._n = 0
         self._last: tuple[int, str | None] = (-1, None)  # neighbouring chunks are often in one target
 
-    def extend(self, urls: KeyUrls | Sequence[str]) -> int:
-        """Add urls and return the number of the first."""
+    def extend(self, n: int, url_of: Callable[[int], str]) -> int:
+        """Add `n` urls, which `url_of` spells from 0 on, and return the number of the first."""
         first = self._n
-        if len(urls):
-            self._parts.append(urls)
+        if n:
+            self._parts.append(url_of)
             self._starts.append(first)
-            self._n += len(urls)
+            self._n += n
         return first
 
     def __len__(self) -> int:
@@ -415,7 +380,7 @@ class UrlTable(Sequence[str | None]):
         last, url = self._last
         if number != last:
             part = bisect_right(self._starts, number) - 1
-            url = self._parts[part][number - self._starts[part]]
+            url = self._parts[part](number - self._starts[part])
             self._last = number, url
         return url
 

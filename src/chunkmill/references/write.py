@@ -31,7 +31,7 @@ from chunkmill.model.grid import Shape
 from chunkmill.model.inner_layout import inner_layout
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
 from chunkmill.model.reference_builder import ReferenceBuilder
-from chunkmill.model.references import KeyUrls, ReferenceSet, UrlTable
+from chunkmill.model.references import ReferenceSet, UrlTable, url_of_key
 from chunkmill.nodes import opening
 from chunkmill.nodes.api import NodeLocation, open_source
 from chunkmill.nodes.documents import join_path
@@ -282,7 +282,7 @@ def _with_urls(urls: UrlTable, array: StoredArray, table: ChunkTable) -> tuple[N
     if store.locates_values:
         return _in_files(urls, array, store, table)
     used, of_row = table.by_key()
-    first = urls.extend(KeyUrls(store.url, array.prefix, array.metadata.chunk_keys, array.write_layout.grid, used))
+    first = urls.extend(len(used), lambda row: url_of_key(store.url, key_of(array, int(used[row]))))
     return first + of_row, table
 
 
@@ -309,7 +309,7 @@ def _in_files(
     for row in np.flatnonzero(held).tolist():
         start = int(table.offsets[row])
         inline.append((int(table.chunks[row]), data[int(of_row[row])][start : start + int(table.lengths[row])]))
-    url_ids = (ids[of_row] + urls.extend(list(names)))[~held]
+    url_ids = (ids[of_row] + urls.extend(len(names), list(names).__getitem__))[~held]
     return url_ids, replace(table, offsets=table.offsets + starts[of_row], inline=inline).where(~held)
 
 
