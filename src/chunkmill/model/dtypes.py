@@ -348,7 +348,7 @@ def _check_field(dtype: DType, format_name: str, key: str) -> None:
 def _check_packed(dtype: DType, format_name: str, key: str) -> None:
     if dtype.itemsize != sum(dtype[name].itemsize for name in dtype.names or ()):
         feature = f"padding in structured data type {dtype}"
-        hint = "pack it: model.byte_order.to_native"
+        hint = "pack it: numpy.lib.recfunctions.repack_fields"
         raise UnsupportedFeature(format=format_name, feature=feature, key=key, hint=hint)
 
 
