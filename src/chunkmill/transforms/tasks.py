@@ -57,11 +57,18 @@ class TransformTarget(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """Region of one source that a block reads, perhaps beyond its ends, and the part of it inside."""
+    """Region of one source that a block reads, perhaps beyond its ends, the part of it inside, and what is made up."""
 
     region: Region
     inside: Region
     missing: tuple[tuple[int, int], ...]
+    beyond: tuple[Boundary, ...]
+
+    @property
+    def got(self) -> Region:
+        """The region that the block holds."""
+        parts = zip(self.inside, self.missing, strict=True)
+        return tuple(slice(cut.start - before, cut.stop + after) for cut, (before, after) in parts)
 
 
 @dataclass(frozen=True)
@@ -100,8 +107,12 @@ class TransformTasks:
         else:
             regions = [array_region(region, source.axes) for source in self.sources]
             halos = [tuple((0, 0) if a is None else self.halo[a] for a in s.axes.axes) for s in self.sources]
-        parts = zip(self.sources, regions, halos, strict=True)
-        reads = [_Read(*padded_region(each, source.array.shape, halo)) for source, each, halo in parts]
+        reads = []
+        for source, own, halo in zip(self.sources, regions, halos, strict=True):
+            beyond = tuple(self.boundary[axis or 0] for axis in source.axes.axes)
+            wide, inside, missing = padded_region(own, source.array.shape, halo)
+            made_up = ((0, 0) if kind == "none" else pair for pair, kind in zip(missing, beyond, strict=True))
+            reads.append(_Read(wide, inside, tuple(made_up), beyond))
         if self.source_region is not None and self.boundary[:1] in {("reflect",), ("nearest",)}:
             for source, read in zip(self.sources, reads, strict=True):
                 if any(cut.start == cut.stop and max(n) for cut, n in zip(read.inside, read.missing, strict=True)):
@@ -176,23 +187,12 @@ _LEAST_TASKS = 256
 """Of the user's function nobody knows how long it takes: what a killed job repeats is to be a small part of it."""
 
 
-def sampled_dtypes(tasks: TransformTasks, targets: Sequence[ArrayAxes]) -> list[np.dtype[Any]]:
-    """Return the dtypes of what the function returns for a small block of ones: the first of tasks without targets.
-
-    Raises
-    ------
-    TransformError
-        The function failed for it.
-    """
-    return _Block(tasks, (0,) * tasks.blocks.ndim).sampled_dtypes(targets)
-
-
 def write_block(tasks: TransformTasks, spec: tuple[int, int]) -> TaskResult:
     """Write the store keys of one block of the space."""
-    return _Block(tasks, tasks.blocks.coords_of(spec[1])).run()
+    return Block(tasks, tasks.blocks.coords_of(spec[1])).run()
 
 
-class _Block:
+class Block:
     """One block, while its task runs."""
 
     def __init__(self, tasks: TransformTasks, coords: ChunkCoords) -> None:
@@ -225,11 +225,11 @@ class _Block:
         return TaskResult(self.counts | self.meter.counts(), self.written, reads=self.meter.digest())
 
     def sampled_dtypes(self, targets: Sequence[ArrayAxes]) -> list[np.dtype[Any]]:
-        """Call the function for ones."""
+        """Return the dtypes of what the function returns for a block of ones; `TransformError` where it failed."""
         tasks = self.tasks
         blocks = []
         for source, read in zip(tasks.sources, self.reads, strict=True):
-            values = np.ones(region_shape(self._got(source, read)), source.array.dtype)
+            values = np.ones(region_shape(read.got), source.array.dtype)
             blocks.append(_aligned(values, source.axes, len(self.region)) if tasks.aligns else values)
 
         def info() -> dict[Any, Any]:
@@ -252,30 +252,11 @@ class _Block:
         array = asked.with_store(noted)
         values = read_region(array, read.inside)
         self._count("n_elements_read", _decoded(array.read_layout.grid, read.inside))
-        self._count("n_elements_owned", prod(region_shape(self._own(source, read))))
+        own = read.inside if self.tasks.source_region is not None else array_region(self.region, source.axes)
+        self._count("n_elements_owned", prod(region_shape(own)))
         check_absences(source.array, source.seen, read.inside, noted.absent)
-        beyond = [self._beyond(source, number) for number in range(values.ndim)]
-        values = _continued(values, self._missing(source, read), beyond)
+        values = _continued(values, read.missing, read.beyond)
         return _aligned(values, source.axes, len(self.region)) if self.tasks.aligns else values
-
-    def _own(self, source: TransformSource, read: _Read) -> Region:
-        """Return the elements of a source that belong to the block, without halo."""
-        return read.inside if self.tasks.source_region is not None else array_region(self.region, source.axes)
-
-    def _beyond(self, source: TransformSource, number: int) -> Boundary:
-        """Return what is beyond the ends of an axis of a source."""
-        axis = source.axes.axes[number]
-        return self.tasks.boundary[0 if axis is None else axis]
-
-    def _missing(self, source: TransformSource, read: _Read) -> list[tuple[int, int]]:
-        """Return how many elements are to be made up before and after what there is."""
-        pairs = enumerate(read.missing)
-        return [(0, 0) if self._beyond(source, number) == "none" else pair for number, pair in pairs]
-
-    def _got(self, source: TransformSource, read: _Read) -> Region:
-        """Return the region that the block of a source holds."""
-        parts = zip(read.inside, self._missing(source, read), strict=True)
-        return tuple(slice(cut.start - before, cut.stop + after) for cut, (before, after) in parts)
 
     # ----------------------------------------------------------------------------------------------------------------
 
@@ -314,7 +295,7 @@ class _Block:
         """Return the elements before and after the block that the function returns with it, along each axis."""
         widest: dict[int | None, tuple[int, int]] = {}
         for source, read in zip(self.tasks.sources, self.reads, strict=True):
-            for axis, cut in zip(source.axes.axes, self._got(source, read), strict=True):
+            for axis, cut in zip(source.axes.axes, read.got, strict=True):
                 if axis is not None:
                     own = self.region[axis]
                     widest[axis] = own.start - cut.start, cut.stop - own.stop
@@ -324,7 +305,7 @@ class _Block:
         """Return ``block_info``."""
         tasks, info = self.tasks, dict[Any, Any]()
         for number, (source, read) in enumerate(zip(tasks.sources, self.reads, strict=True)):
-            info[number] = block_facts(tasks.blocks, source.axes, self.coords, self._got(source, read))
+            info[number] = block_facts(tasks.blocks, source.axes, self.coords, read.got)
         targets = [self._target_facts(target.axes, target.array.dtype) for target in tasks.targets]
         info[None] = targets[0] if len(targets) == 1 else targets
         return info

@@ -25,6 +25,7 @@ from chunkmill.jobs.plan import Plan, Report, plan_work
 from chunkmill.jobs.sources import Source, see_sources
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.inner_layout import inner_layout
+from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.nodes.api import check_storage_options, open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store
@@ -35,7 +36,7 @@ from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.worker_memory import current_worker
 from chunkmill.transforms.blocks import ArrayAxes, Space, by_axis, halo_by_axis, joined_space
 from chunkmill.transforms.function import BlockFunction, function_fingerprint
-from chunkmill.transforms.tasks import Boundary, SourceRegion, TransformSource, TransformTasks, sampled_dtypes
+from chunkmill.transforms.tasks import Block, Boundary, SourceRegion, TransformSource, TransformTasks
 from chunkmill.transforms.transform_job import Transform
 
 
@@ -152,10 +153,13 @@ def plan_transform(
     >>> plan.strategy, plan.n_keys, plan.read_amplification
     ('numpy.sqrt', 16, 1.0)
     """
-    _check(function, source_region)
-    check_storage_options(storage_options, *_listed(sources, "sources"), *_listed(target, "target"))
-    arrays = [_open(each, storage_options) for each in _listed(sources, "sources")]
-    places = _listed(target, "target")
+    if not callable(function):
+        raise TypeError(f"function={function!r}: expected a function of NumPy blocks")
+    if source_region is not None and not callable(source_region):
+        raise TypeError(f"source_region={source_region!r}: expected a function of a region of the target")
+    read, places = _listed(sources, "sources"), _listed(target, "target")
+    check_storage_options(storage_options, *read, *places)
+    arrays = [_open(each, storage_options) for each in read]
     options = target_options(
         len(places),
         is_list=isinstance(target, list),
@@ -175,24 +179,26 @@ def plan_transform(
         space = _target_space(options[0], arrays[0])
     called = BlockFunction(function, dict(params or {}), len(places))
     called.check_call(len(arrays))
-    around = _halo(halo, space, by_region=source_region is not None)
-    reads_beyond = source_region is not None or any(pair != (0, 0) for pair in around) or not around
+    around, by_region = halo_by_axis(halo, space), source_region is not None
+    has_halo = any(pair != (0, 0) for pair in around)
+    if by_region and has_halo:
+        raise ValueError(f"halo={halo!r}: source_region= says all that is read; regions may reach beyond the ends")
+    reads_beyond = by_region or has_halo or not around
     tasks = TransformTasks(
-        sources=tuple(_sources(arrays, space, by_region=source_region is not None)),
+        sources=tuple(_sources(arrays, space, by_region=by_region)),
         targets=(),
         blocks=ChunkGrid.regular(space.shape, [min(n, _TRIAL) for n in space.shape]),
         halo=around,
-        boundary=_boundaries(boundary, space, arrays, by_region=source_region is not None, reads_beyond=reads_beyond),
+        boundary=_boundaries(boundary, space, arrays, by_region=by_region, reads_beyond=reads_beyond),
         function=called,
         source_region=source_region,
     )
     described = [DescribedTarget.of(each, space, arrays[0]) for each in options]
-    dtypes: list[Any] = [each.dtype for each in described]
+    dtypes: list[Any] = [each["dtype"] for each in options]
     if None in dtypes:
-        found = sampled_dtypes(tasks, [each.axes for each in described])
+        found = Block(tasks, (0,) * len(space.shape)).sampled_dtypes([each.axes for each in described])
         dtypes = [own if own is not None else each for own, each in zip(dtypes, found, strict=True)]
-    fill = None if isinstance(arrays[0].store, ComputedStore) else arrays[0].fill_value
-    targets = described_targets(places, described, dtypes, (arrays[0], fill), storage_options)
+    targets = described_targets(places, described, dtypes, arrays[0], storage_options)
     for _, new in targets:
         for array in arrays:
             check_apart(array, new.store, new.path, overwrite=overwrite)
@@ -269,13 +275,6 @@ def transform(
     return plan_transform(function, sources, target, **options).run()
 
 
-def _check(function: Any, source_region: Any) -> None:
-    if not callable(function):
-        raise TypeError(f"function={function!r}: expected a function of NumPy blocks")
-    if source_region is not None and not callable(source_region):
-        raise TypeError(f"source_region={source_region!r}: expected a function of a region of the target")
-
-
 def _listed(places: Any, name: str) -> list[Any]:
     """Return the places that an argument names."""
     if isinstance(places, tuple) and not (len(places) == 2 and isinstance(places[1], str)):  # noqa: PLR2004 - url, path
@@ -323,13 +322,6 @@ def _sources(arrays: Sequence[StoredArray], space: Space, *, by_region: bool) ->
     return found
 
 
-def _halo(halo: Any, space: Space, *, by_region: bool) -> Any:
-    found = halo_by_axis(halo, space)
-    if by_region and any(pair != (0, 0) for pair in found):
-        raise ValueError(f"halo={halo!r}: source_region= says all that is read; regions may reach beyond the ends")
-    return found
-
-
 def _boundaries(
     boundary: Any, space: Space, arrays: Sequence[StoredArray], *, by_region: bool, reads_beyond: bool
 ) -> tuple[Boundary, ...]:
@@ -360,13 +352,10 @@ def _holds(dtype: np.dtype[Any], value: Any) -> bool:
 
 
 def _boundary(value: Any) -> Boundary:
-    if isinstance(value, str):
-        if value not in {"reflect", "nearest", "constant", "none"}:
-            raise ValueError(f"boundary={value!r}: expected 'reflect', 'nearest', 'constant', 'none' or a number")
-        return 0 if value == "constant" else value  # type: ignore[return-value]
-    if isinstance(value, (int, float, complex, np.generic)):
-        return value  # type: ignore[return-value]  # numbers of any kind that the array holds
-    raise ValueError(f"boundary={value!r}: expected 'reflect', 'nearest', 'constant', 'none' or a number")
+    names, numbers = {"reflect", "nearest", "constant", "none"}, (int, float, complex, np.generic)
+    if not (value in names if isinstance(value, str) else isinstance(value, numbers)):
+        raise ValueError(f"boundary={value!r}: expected 'reflect', 'nearest', 'constant', 'none' or a number")
+    return 0 if isinstance(value, str) and value == "constant" else value
 
 
 def target_options(n_targets: int, *, is_list: bool, **options: Any) -> list[dict[str, Any]]:
@@ -382,17 +371,11 @@ def target_options(n_targets: int, *, is_list: bool, **options: Any) -> list[dic
     >>> target_options(2, is_list=True, dtype=["u1", "f4"], chunks=(8, 8))
     [{'dtype': 'u1', 'chunks': (8, 8)}, {'dtype': 'f4', 'chunks': (8, 8)}]
     """
-    each: list[dict[str, Any]] = [{} for _ in range(n_targets)]
-    for name, value in options.items():
-        if is_list and isinstance(value, list):
-            if len(value) != n_targets:
-                raise ValueError(f"{name}= has {len(value)} values for {n_targets} targets; a tuple is one for all")
-            for own, its in zip(each, value, strict=True):
-                own[name] = its
-        else:
-            for own in each:
-                own[name] = value
-    return each
+    lists = {name: value for name, value in options.items() if is_list and isinstance(value, list)}
+    for name, value in lists.items():
+        if len(value) != n_targets:
+            raise ValueError(f"{name}= has {len(value)} values for {n_targets} targets; a tuple is one for all")
+    return [options | {name: value[number] for name, value in lists.items()} for number in range(n_targets)]
 
 
 @dataclass(frozen=True)
@@ -410,11 +393,6 @@ class DescribedTarget:
     options: Mapping[str, Any]
     axes: ArrayAxes
     names: tuple[str | None, ...] | None
-
-    @property
-    def dtype(self) -> Any:
-        """As it was asked for; ``None``: as the function returns it."""
-        return self.options["dtype"]
 
     @classmethod
     def of(cls, options: Mapping[str, Any], space: Space, first: StoredArray) -> Self:
@@ -460,15 +438,10 @@ def described_targets(
     places: Sequence[Any],
     described: Sequence[DescribedTarget],
     dtypes: Sequence[np.dtype[Any]],
-    first: tuple[StoredArray, Any],
+    first: StoredArray,
     storage_options: Mapping[str, Any] | None,
 ) -> list[tuple[Format, StoredArray]]:
-    """Return format and array of each target.
-
-    Parameters
-    ----------
-    first
-        The first source, and the fill value that it has.
+    """Return format and array of each target; `first` is the first source.
 
     Raises
     ------
@@ -491,22 +464,21 @@ def described_targets(
                 f"{path}/"
             ):
                 raise ValueError(f"targets {other.path!r} and {path!r} of {store.url}: one is in the other")
-        options = {**about.options, "dtype": checked_dtype(dtype)}
         if found and (found[0][0].name, found[0][1].store) != (documents_format.name, store):
             before = f"{found[0][1].store.url} ({found[0][0].name})"
             msg = f"the targets of one transform are of one store and format, not {before} and {store.url} "
             raise ValueError(f"{msg}({documents_format.name}): call it for each")
-        found.append((documents_format, _array((store, path, documents_format), about, options, first)))
+        metadata = _metadata(documents_format, path, about, checked_dtype(dtype), first)
+        found.append((documents_format, array_at(store, path, metadata, documents_format)))
     return found
 
 
-def _array(
-    where: tuple[Any, str, Format], about: DescribedTarget, options: dict[str, Any], source: tuple[StoredArray, Any]
-) -> StoredArray:
-    (store, path, documents_format), (first, fill_value) = where, source
-    layout, dtype = inner_layout(first.metadata), options["dtype"]
-    del options["format"]
-    options |= {"shape": about.axes.grid.shape, "dimension_names": about.names}
+def _metadata(
+    documents_format: Format, path: str, about: DescribedTarget, dtype: np.dtype[Any], first: StoredArray
+) -> ArrayMetadata:
+    layout = inner_layout(first.metadata)
+    options = {name: value for name, value in about.options.items() if name != "format"}
+    options |= {"shape": about.axes.grid.shape, "dtype": dtype, "dimension_names": about.names}
     if is_keep(options["codecs"]):
         options["codecs"] = [{"name": each.name, "configuration": dict(each.configuration)} for each in layout.codecs]
     if is_keep(options["attributes"]):
@@ -514,8 +486,8 @@ def _array(
     if not isinstance(options["attributes"], (Mapping, type(None))):
         raise TypeError(f"attributes={options['attributes']!r}: expected a dict, or 'keep'")
     kept: dict[str, Any] = {}  # as the first source has it, where the format has such
-    if options["fill_value"] is None and dtype == first.dtype:
-        kept["fill_value"] = fill_value
+    if options["fill_value"] is None and dtype == first.dtype and not isinstance(first.store, ComputedStore):
+        kept["fill_value"] = first.fill_value
     if is_keep(options["shards"]):
         options["shards"] = None
         if layout.sharding is not None and is_keep(options["chunks"]):  # of other chunks they may be no multiples
@@ -525,8 +497,8 @@ def _array(
     for left_out in ((), ("shards",), ("fill_value",)):
         with suppress(UnsupportedFeature):
             own = options | {name: value for name, value in kept.items() if name not in left_out}
-            return array_at(store, path, describe_array(documents_format, path, **own), documents_format)
-    return array_at(store, path, describe_array(documents_format, path, **options), documents_format)
+            return describe_array(documents_format, path, **own)
+    return describe_array(documents_format, path, **options)
 
 
 def _kept(about: DescribedTarget, first: StoredArray, grid: ChunkGrid) -> tuple[Any, ...]:

@@ -228,21 +228,19 @@ class Transform(Work):
 
     def _estimated(self, tasks: BlockTasks, worker: Worker) -> tuple[PlannedStage, JobCounts]:
         sources, blocks = self.tasks.sources, tasks.shared.blocks
-        axes = [source.axes for source in sources]
         sizes = sampled_bytes([source.array for source in sources])
-        amplification = 1.0
+
+        def amplification(axes: Sequence[ArrayAxes]) -> float:
+            return 1.0 if self.tasks.source_region is not None else read_amplification(blocks, axes, self.tasks.halo)
+
         n_read = n_bytes = 0
         for source, size in zip(sources, sizes, strict=True):
-            often = 1.0
-            if self.tasks.source_region is None:
-                often = read_amplification(blocks, [source.axes], self.tasks.halo)
+            often = amplification([source.axes])
             n_bytes += round(often * size)
             n_read += round(often * source.array.read_layout.grid.n_chunks)
             if source.array.read_layout is not source.array.write_layout:
                 n_indexes = round(often * source.array.write_layout.grid.n_chunks)
                 n_bytes, n_read = n_bytes + n_indexes * index_size(source.array.write_layout), n_read + n_indexes
-        if self.tasks.source_region is None:
-            amplification = read_amplification(blocks, axes, self.tasks.halo)
         n_keys = sum(array.write_layout.grid.n_chunks for array in self.target.arrays)
         written = sum(
             stored_bytes(array, array.read_layout, array.read_layout.grid.n_chunks, array.nbytes)
@@ -256,7 +254,7 @@ class Transform(Work):
             bytes_written=written,
             n_requests=n_read + n_keys,
             peak_memory_bytes=worker.n_threads * tasks.task_bytes,
-            read_amplification=amplification,
+            read_amplification=amplification([source.axes for source in sources]),
             n_keys=n_keys,
             actions={"transform": n_keys},
         )
