@@ -391,8 +391,8 @@ def test_schedulers(archive, tmp_path):
     ("args", "expected"),
     [
         (["convert", "SOURCE", "OTHER"], "group already; --overwrite replaces it"),
-        (["convert", "SOURCE", "new", "--chunks", "2"], "--chunks=2 .*1 lengths, where the arrays have 2 axes"),
-        (["rechunk", "SOURCE", "new", "--chunks", "1,2,3"], r"3 lengths, where the arrays have 2 axes"),
+        (["convert", "SOURCE", "new", "--chunks", "2"], "--chunks=2 .*1 lengths for 2 axes"),
+        (["rechunk", "SOURCE", "new", "--chunks", "1,2,3"], r"3 lengths for 2 axes"),
         (["info", "SOURCE", "--path", "nope"], "is the url right, and the path\\? Without --path its root is opened"),
         (
             ["convert", "SOURCE", "new", "--shards", "3,3"],

@@ -27,23 +27,8 @@ from chunkmill.model.user_values import zero
 Action: TypeAlias = Literal["copy", "reframe", "repack", "recode", "rechunk"]
 Frame: TypeAlias = Literal["n5_block", "crc32c"]
 
-
-@dataclass(frozen=True, slots=True)
-class RegionLayout:
-    """The chunks of a region of a stored array.
-
-    Attributes
-    ----------
-    keys, chunks
-        Grids of store keys and of chunks, cut at the region.
-    n_cut_keys, n_cut
-        Store keys, and chunks, that have elements outside the region: these are decoded and encoded.
-    """
-
-    keys: ChunkGrid
-    chunks: ChunkGrid
-    n_cut_keys: int
-    n_cut: int
+CutGrid: TypeAlias = tuple[ChunkGrid, int]
+"""Grid of a region of a stored array, and how many of its chunks have elements outside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +71,7 @@ def choose_action(
     max_bytes: int,
     max_keys: int,
     align_bytes: int | None = None,
-    region: RegionLayout | None = None,
+    region: tuple[CutGrid, CutGrid] | None = None,
 ) -> ChosenAction:
     """Choose the action for an array.
 
@@ -98,7 +83,8 @@ def choose_action(
     max_bytes, max_keys, align_bytes
         Bounds of what one task owns of the target, as in `group_keys`.
     region
-        The chunks of the source, where it is a region of a stored array.
+        Store keys and chunks of the source, where it is a region of a stored array: those that are cut are decoded and
+        encoded.
 
     Examples
     --------
@@ -113,8 +99,8 @@ def choose_action(
     old, new = inner_layout(source), inner_layout(target)
     n_cut_keys = n_cut = 0
     if region is not None:
-        old = replace(old, keys=region.keys, chunks=region.chunks)
-        n_cut_keys, n_cut = region.n_cut_keys, region.n_cut
+        (keys, n_cut_keys), (chunks, n_cut) = region
+        old = replace(old, keys=keys, chunks=chunks)
     itemsize = target.dtype.itemsize
     group = group_keys(old, new, itemsize, max_bytes=max_bytes, max_keys=max_keys, align_bytes=align_bytes)
     is_undefined = target.fill_value is None and source.fill_value is not None  # other readers return what they like

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from chunkmill.model.grid import RegularAxis, RunsAxis
+from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 
 Axis = RegularAxis | RunsAxis
 
@@ -142,6 +142,11 @@ def coarsen(axis: Axis, multiple: int) -> Axis:
     if n_begun:
         runs.append((begun, 1))
     return RunsAxis(axis.size, tuple(runs))
+
+
+def block_grid(axes: Sequence[Axis], multiples: Sequence[int]) -> ChunkGrid:
+    """Return the grid of blocks of that many chunks along each axis."""
+    return ChunkGrid(tuple(coarsen(axis, n) for axis, n in zip(axes, multiples, strict=True)))
 
 
 def meet(chunks: MeasuredAxis, blocks: MeasuredAxis) -> Meeting:

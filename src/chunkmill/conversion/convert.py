@@ -20,7 +20,6 @@ from chunkmill.conversion.options import (
     chosen_paths,
     is_keep,
     names_by_array,
-    with_names,
     with_options_of,
 )
 from chunkmill.conversion.rechunking.job import Settings
@@ -161,7 +160,7 @@ def plan_convert(
     named = names_by_array(dimension_names, node)
 
     def edit(array: StoredArray, metadata: ArrayMetadata) -> ArrayMetadata:
-        return with_names(metadata, named(array))
+        return replace(metadata, dimension_names=named(array))
 
     names = names_of_axes(node, lambda array: named(array) or (None,) * array.ndim, chunks, shards, region)
     chunks, shards = by_array(chunks, node, "chunks", names), by_array(shards, node, "shards", names)

@@ -14,7 +14,7 @@ from math import prod
 from typing import Any, Literal
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.actions import RegionLayout, chain_text, choose_action, n_groups
+from chunkmill.conversion.actions import CutGrid, chain_text, choose_action, n_groups
 from chunkmill.conversion.array_plan import ArrayPlan, estimated_counts
 from chunkmill.conversion.estimate import (
     MOST_STORING,
@@ -205,7 +205,7 @@ def _plan_arrays(work: Conversion, settings: Settings) -> tuple[ArrayPlan, ...]:
                 max_bytes=max_bytes,
                 max_keys=max_keys,
                 align_bytes=MAX_TASK_BYTES,
-                region=region_layout(old),
+                region=region_grids(old),
             ),
         )
         for (old, seen), array in zip(work.sources, new, strict=True)
@@ -217,12 +217,12 @@ def _plan_arrays(work: Conversion, settings: Settings) -> tuple[ArrayPlan, ...]:
     return tuple(_with_tasks(plan, settings, max_bytes=max_bytes, max_keys=max_keys) for plan in chosen)
 
 
-def region_layout(array: StoredArray) -> RegionLayout | None:
-    """Return the chunks of a region of a stored array; ``None`` for a whole one."""
+def region_grids(array: StoredArray) -> tuple[CutGrid, CutGrid] | None:
+    """Return the store keys and the chunks of a region of a stored array; ``None`` for a whole one."""
     if region_of(array) is None:
         return None
     keys, chunks = array.write_layout, array.read_layout
-    return RegionLayout(keys.grid, chunks.grid, keys.n_cut, chunks.n_cut)
+    return (keys.grid, keys.n_cut), (chunks.grid, chunks.n_cut)
 
 
 def _with_tasks(plan: ArrayPlan, settings: Settings, *, max_bytes: int, max_keys: int) -> ArrayPlan:

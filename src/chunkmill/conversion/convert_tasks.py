@@ -8,6 +8,7 @@ Not here: which of the two happens to an array (`chunkmill.conversion.actions`),
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, product
@@ -103,7 +104,7 @@ def transfer_group(transfers: Sequence[ArrayTransfer], spec: tuple[Any, ...]) ->
     return TaskResult.of(meter, n_keys=prod(map(len, ranges)), **counts)
 
 
-def transfer_keys(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> list[ChunkCoords]:
+def transfer_keys(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: Counter[str]) -> list[ChunkCoords]:
     """Write store keys of the target, count what is done for them in `actions`, and return the absent source chunks."""
     with BackgroundCalls(transfer.memory.n_background) as background:
         own = replace(transfer, background=background, scratch={}, absent=[])
@@ -117,16 +118,16 @@ def chunks_there(array: StoredArray, layout: ChunkLayout, keys: Numbers) -> Numb
     return keys if layout is array.write_layout else chunks_in_shards(array, keys)
 
 
-def _owned(transfer: ArrayTransfer, ranges: Sequence[range]) -> tuple[list[ChunkCoords], dict[str, int]]:
+def _owned(transfer: ArrayTransfer, ranges: Sequence[range]) -> tuple[list[ChunkCoords], Counter[str]]:
     """Return the store keys of a group to deal with, and the counts of the others, which are known to stay absent."""
     target, grid = transfer.target, transfer.target.write_layout.grid
     touched = _touched(transfer, grid) if transfer.fresh else None
     if touched is None:
-        return list(product(*ranges)), {}
+        return list(product(*ranges)), Counter()
     keys = [key for key in map(grid.coords_of, touched) if all(i in each for i, each in zip(key, ranges, strict=True))]
     counted = (target.write_layout if transfer.action.name == "copy" else target.read_layout).grid
     n_absent = count_in(counted, covered(grid, ranges)) - sum(count_in(counted, grid.region(key)) for key in keys)
-    return keys, {"absent": n_absent} if n_absent else {}
+    return keys, Counter({"absent": n_absent} if n_absent else {})
 
 
 def _touched(transfer: ArrayTransfer, grid: ChunkGrid) -> list[int] | None:
@@ -167,15 +168,11 @@ def covered(grid: ChunkGrid, ranges: Sequence[range]) -> Region:
     )
 
 
-def _count(actions: dict[str, int], name: str, n: int = 1) -> None:
-    actions[name] = actions.get(name, 0) + n
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # Encoded chunks that move unopened
 
 
-def _copy(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> None:
+def _copy(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: Counter[str]) -> None:
     source, target = transfer.source, transfer.target
     layout, filled = source.write_layout, _Filled(transfer)
     fetched = _fetch(source, layout, keys, transfer.memory.n_ahead)
@@ -192,11 +189,11 @@ def _copy(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: dict[st
             chunk = decode_chunk(source, layout, coords, cast("bytes", value))[_extent(target.write_layout, coords)]
             value = encode_chunk(target, target.write_layout, coords, chunk, write_empty=True)
         transfer.background.call(_put, transfer, coords, value)
-        _count(actions, "absent" if value is None else "recode" if is_cut else "copy")
+        actions["absent" if value is None else "recode" if is_cut else "copy"] += 1
         del value  # before the next one is fetched, so that it gets the same memory
 
 
-def _move(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> None:
+def _move(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: Counter[str]) -> None:
     """Move chunks one by one: out of shards, into shards, with another frame, or through both codec chains."""
     source, target = transfer.source, transfer.target
     filled = _Filled(transfer)
@@ -215,7 +212,7 @@ def _move(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: dict[st
 
 
 def _below(
-    transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: dict[str, int]
+    transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: Counter[str]
 ) -> dict[ChunkCoords, list[ChunkCoords]]:
     """Return the chunks below each store key: where the source was listed, those that may be there."""
     outer, grid = transfer.target.write_layout.grid, transfer.target.read_layout.grid
@@ -229,7 +226,7 @@ def _below(
             chunks[key].append(coords)
     n_absent = sum(count_in(grid, outer.region(key)) - len(below) for key, below in chunks.items())
     if n_absent:
-        _count(actions, "absent", n_absent)
+        actions["absent"] += n_absent
     return chunks
 
 
@@ -238,7 +235,7 @@ def _entries(
     below: Sequence[ChunkCoords],
     data: Iterator[bytes | None],
     filled: _Filled,
-    actions: dict[str, int],
+    actions: Counter[str],
 ) -> Iterator[tuple[ChunkCoords, Buffer]]:
     """Yield the chunks of one store key of the target that are present, encoded as in the target."""
     for coords in below:
@@ -248,14 +245,14 @@ def _entries(
         if found is not None:
             yield coords, _translated(transfer, coords, found, actions)
         elif (value := filled.encoded(transfer.target.read_layout, coords)) is not None:
-            _count(actions, "recode")
+            actions["recode"] += 1
             yield coords, value
         else:
-            _count(actions, "absent")
+            actions["absent"] += 1
         del found  # before the next one is fetched, so that it gets the same memory
 
 
-def _translated(transfer: ArrayTransfer, coords: ChunkCoords, data: bytes, actions: dict[str, int]) -> Buffer:
+def _translated(transfer: ArrayTransfer, coords: ChunkCoords, data: bytes, actions: Counter[str]) -> Buffer:
     """Return a chunk's bytes as encoded in the target."""
     source, target, action = transfer.source, transfer.target, transfer.action
     if action.moves and not source.read_layout.is_cut(coords):
@@ -263,9 +260,9 @@ def _translated(transfer: ArrayTransfer, coords: ChunkCoords, data: bytes, actio
             check_encoded(source.read_layout, coords, data)
             moved = reframed(action, target.read_layout, coords, data)
         if moved is not None:
-            _count(actions, action.name)
+            actions[action.name] += 1
             return moved
-    _count(actions, "recode")
+    actions["recode"] += 1
     layout = target.read_layout
     chunk = decode_chunk(source, source.read_layout, coords, data, _scratch(transfer, coords))[_extent(layout, coords)]
     encoded: Buffer = encode_chunk(target, layout, coords, chunk, write_empty=True)
@@ -352,11 +349,7 @@ def _put_shard(transfer: ArrayTransfer, key: ChunkCoords, entries: Iterable[tupl
 
 
 def _extent(layout: ChunkLayout, coords: ChunkCoords) -> Any:
-    return _within(layout.grid.extent(coords))
-
-
-def _within(region: Region) -> Any:
-    return (*region, ...)  # the dots keep a 0-d array an array
+    return (*layout.grid.extent(coords), ...)  # the dots keep a 0-d array an array
 
 
 class _Filled:
@@ -375,7 +368,9 @@ class _Filled:
         shape = (*region_shape(extent), *layout.spec(coords).shape)
         if shape not in self._by_shape:
             chunk: NDArray[Any] = decode_chunk(source, source.read_layout, coords, None)
-            chunk = np.broadcast_to(chunk[(slice(0, 1),) * chunk.ndim], layout.spec(coords).shape)[_within(extent)]
+            chunk = np.broadcast_to(chunk[(slice(0, 1),) * chunk.ndim], layout.spec(coords).shape)[
+                _extent(layout, coords)
+            ]
             self._by_shape[shape] = encode_chunk(
                 target, layout, coords, np.ascontiguousarray(chunk, target.dtype), write_empty=True
             )

@@ -17,7 +17,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import AlignmentError, ChunkmillError, RegionError
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.metadata import ArrayMetadata, parents_of
+from chunkmill.model.metadata import parents_of
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.new_array import axis_names, check_shards, is_size, make_grid, unknown_dimensions
 from chunkmill.nodes.opening import walk, walk_openable
@@ -105,7 +105,7 @@ def by_array(option: Any, node: StoredNode, name: str, names: Callable[[StoredAr
     if not isinstance(option, Mapping):
         return option
     names = names or axis_names
-    arrays = [each for each in walk_openable(node) if isinstance(each, StoredArray)]
+    arrays = chosen_arrays(node, None)
     paths = {path_below(node, array) for array in arrays} - {""}
     if _is_by_dimension(option, name, arrays, paths, names):
         lengths = _by_dimension(option, name, arrays, names)
@@ -200,15 +200,10 @@ def check_rank(node: StoredNode, option: Any, name: str) -> None:
     """
     if not isinstance(option, (tuple, list)):
         return
-    if isinstance(node, StoredArray):
-        if len(option) != node.ndim:
-            reason = f"{len(option)} lengths for {node.ndim} axes"
-            raise RegionError(index=Hint("{}", (name, option)), shape=node.shape, reason=reason)
-        return
-    arrays = [each for each in walk_openable(node) if isinstance(each, StoredArray)]
+    arrays = chosen_arrays(node, None)
     if arrays and all(len(option) != array.ndim for array in arrays):
         ranks = " or ".join(str(rank) for rank in sorted({array.ndim for array in arrays}))
-        reason = f"{len(option)} lengths, where the arrays have {ranks} axes"
+        reason = f"{len(option)} lengths for {ranks} axes"
         raise RegionError(index=Hint("{}", (name, option)), shape=arrays[0].shape, reason=reason)
 
 
@@ -327,7 +322,7 @@ def names_by_array(option: Any, node: StoredNode) -> Callable[[StoredArray], tup
     if option is None:
         return lambda array: array.dimension_names
     by_path = _by_path(option, node, "dimension_names") if isinstance(option, Mapping) else None
-    arrays = [each for each in walk_openable(node) if isinstance(each, StoredArray)]
+    arrays = chosen_arrays(node, None)
     if by_path is None and all(array.ndim != len(option) for array in arrays):
         reason = f"{len(option)} names, where the arrays have {sorted({array.ndim for array in arrays})} axes"
         raise RegionError(index=f"dimension_names={option!r}", shape=(), reason=reason)
@@ -344,14 +339,9 @@ def names_by_array(option: Any, node: StoredNode) -> Callable[[StoredArray], tup
     return names
 
 
-def with_names(metadata: ArrayMetadata, names: tuple[str | None, ...] | None) -> ArrayMetadata:
-    """Return the metadata with other names of the axes."""
-    return metadata if names == metadata.dimension_names else replace(metadata, dimension_names=names)
-
-
 def _by_path(option: Mapping[Any, Any], node: StoredNode, name: str) -> dict[str, Any]:
     by_path = {str(path).strip("/"): value for path, value in option.items()}
-    known = {path_below(node, each) for each in walk_openable(node) if isinstance(each, StoredArray)}
+    known = {path_below(node, each) for each in chosen_arrays(node, None)}
     if unknown := sorted(by_path.keys() - known):
         raise ValueError(f"{name}= names {unknown}, where the arrays are {sorted(known)[:20]}")
     return by_path

@@ -18,7 +18,6 @@ from chunkmill.array.present_keys import Numbers, TouchedBlocks, count_touched, 
 from chunkmill.array.present_keys import touch as blocks_touched
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.array_plan import ArrayPlan
-from chunkmill.conversion.coarsen import coarsen
 from chunkmill.errors import ChunkError, JobError
 from chunkmill.jobs.sources import SeenSource, check_absent, check_still_there
 from chunkmill.journal.records import Listings, StoreKeys, digest_now
@@ -38,14 +37,12 @@ def list_sources(plans: Sequence[ArrayPlan], *, fresh: bool) -> dict[int, tuple[
     for which, plan in enumerate(plans):
         if plan.action.materialize or plan.source.read_missing == "error":
             continue
-        there = None if (present := list_present_if_sparse(plan.source)) is None else _present_in(plan.target, fresh)
-        if present is not None and there is not None:
+        if (present := list_present_if_sparse(plan.source)) is None:
+            continue
+        there = np.zeros(0, np.int64) if fresh else list_present(plan.target)
+        if there is not None:
             listed[which] = present, there
     return listed
-
-
-def _present_in(target: StoredArray, fresh: bool) -> Numbers | None:
-    return np.zeros(0, np.int64) if fresh else list_present(target)
 
 
 def check_still_absent(plans: Sequence[ArrayPlan], listed: Listed) -> None:
@@ -69,12 +66,6 @@ def check_absences(array: StoredArray, seen: SeenSource, region: Region, keys: C
         layout = array.write_layout
         coords = [overlap.coords for overlap in layout.grid.overlaps(region)]
         check_absent(array, layout, [each for each in coords if layout.locator.key(each) in keys])
-
-
-def group_grid(plan: ArrayPlan) -> ChunkGrid:
-    """Return the grid of the groups of store keys of an array whose chunks stay."""
-    axes = zip(plan.target.write_layout.grid.axes, plan.action.group, strict=True)
-    return ChunkGrid(tuple(coarsen(axis, n) for axis, n in axes))
 
 
 def touched_blocks(

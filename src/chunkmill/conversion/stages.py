@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from chunkmill.array.present_keys import Numbers, TouchedBlocks
 from chunkmill.conversion.array_plan import ArrayPlan
+from chunkmill.conversion.coarsen import block_grid
 from chunkmill.conversion.convert_tasks import (
     ArrayTransfer,
     transfer_group,
@@ -25,7 +26,6 @@ from chunkmill.conversion.source_listing import (
     Listed,
     check_slices,
     check_still_absent,
-    group_grid,
     list_sources,
     n_left_out,
     narrowed,
@@ -122,7 +122,11 @@ def stages_of(tasks: ConversionTasks, run: str, *, fresh: bool, listed: Listed =
     if not is_rechunked or any(plan.rechunk is None for plan in plans):
         transfers = tuple(ArrayTransfer(p.source, p.target, p.action, fresh, p.memory, p.share, p.seen) for p in plans)
         specs = TaskSpecs.counted([plan.n_groups for plan in plans])
-        grids = {i: group_grid(plans[i]) for i in listed if plans[i].rechunk is None}
+        grids = {
+            i: block_grid(plans[i].target.write_layout.grid.axes, plans[i].action.group)
+            for i in listed
+            if plans[i].rechunk is None
+        }
         touched = touched_blocks(plans, listed, grids)
         stages.append(
             Stage(

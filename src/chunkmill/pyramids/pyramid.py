@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import ChosenAction, choose_action
-from chunkmill.conversion.convert_job import region_layout, shown_node
+from chunkmill.conversion.convert_job import region_grids, shown_node
 from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.ome import check_ome
 from chunkmill.conversion.options import by_array, is_keep, with_options_of
@@ -317,7 +317,7 @@ class Pyramid(Work):
     def _action(self) -> ChosenAction:
         """Return the action for the chunks of the first level."""
         base, first = self.sources[0].array, self.levels.arrays[0]
-        options: Any = {"exact": self.exact, "max_bytes": 1, "max_keys": 1, "region": region_layout(base)}
+        options: Any = {"exact": self.exact, "max_bytes": 1, "max_keys": 1, "region": region_grids(base)}
         return choose_action(base.metadata, first.metadata, **options)
 
     def identity(self) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ stages (`chunkmill.jobs.job`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -106,7 +107,7 @@ def base_bytes(base: StoredArray, stage: Sequence[LevelBlocks]) -> int:
 def write_block(stages: Sequence[LevelStage], spec: int) -> TaskResult:
     """Write one block of the last level of the stage, and all that is under it."""
     (stage,) = stages
-    meter, counts = Meter(), dict[str, int]()
+    meter, counts = Meter(), Counter[str]()
     source = metered_source(stage.source, meter)
     remembered = RememberedReads(source.store)
     targets = tuple(metered(target, meter) for target in stage.targets)
@@ -124,7 +125,7 @@ class _Work:
     remembered: RememberedReads
     targets: tuple[StoredArray, ...]
     copy: StoredArray | None
-    counts: dict[str, int]
+    counts: Counter[str]
 
     def block(self, level: int, coords: ChunkCoords) -> NDArray[Any] | None:
         """Write a block of a level, and return its values; ``None`` where all of it is absent."""
@@ -136,10 +137,10 @@ class _Work:
         self.remembered.forget()
         values = read_region(self.source, region)
         present = self.remembered.any_present
-        self._count("n_elements_read", values.size)
+        self.counts["n_elements_read"] += values.size
         if self.stage.seen is not None:
             check_absences(self.source, self.stage.seen, region, self.remembered.absent)
-            self._count("n_elements_owned", values.size)
+            self.counts["n_elements_owned"] += values.size
         if self.copy is not None:
             self._copy(region, values)
         self.remembered.forget()
@@ -149,16 +150,16 @@ class _Work:
         stage = self.stage
         assert self.copy is not None and stage.action is not None  # noqa: S101, PT018 - the caller asks
         keys = [overlap.coords for overlap in self.copy.write_layout.grid.overlaps(region)]
-        self._count("n_keys", len(keys))
+        self.counts["n_keys"] += len(keys)
         if not stage.action.moves:
             write_region(self.copy, region, values)
-            self._count(f"action_{stage.action.name}", len(keys))
+            self.counts[f"action_{stage.action.name}"] += len(keys)
             return
         memory = TaskMemory(0, n_background=REQUESTS_AT_ONCE if self.copy.store.is_remote else 0)
-        actions: dict[str, int] = {}
+        actions = Counter[str]()
         transfer_keys(ArrayTransfer(self.source, self.copy, stage.action, stage.fresh, memory), keys, actions)
         for name, n in actions.items():
-            self._count(f"action_{name}", n)
+            self.counts[f"action_{name}"] += n
 
     def _below(self, level: int, coords: ChunkCoords) -> NDArray[Any] | None:
         """Reduce the blocks of the level above, and write the store keys of this one."""
@@ -175,19 +176,16 @@ class _Work:
             values[where] = downsample(found, blocks.factors, self.stage.method)
             del found  # before the next one is read
         n_keys = sum(1 for _ in target.write_layout.grid.overlaps(region))
-        self._count("n_keys", n_keys)
+        self.counts["n_keys"] += n_keys
         if values is not None:
             write_region(target, region, values)
-            self._count("action_reduce", n_keys)
+            self.counts["action_reduce"] += n_keys
         else:
-            self._count("action_absent", n_keys)
+            self.counts["action_absent"] += n_keys
             if not self.stage.fresh:
                 for key in target.keys(region):
                     target.store.delete(key)
         return values
-
-    def _count(self, name: str, n: int) -> None:
-        self.counts[name] = self.counts.get(name, 0) + n
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import ceil, lcm, log, prod
 from typing import Any, TypeAlias
 
-from chunkmill.conversion.coarsen import Axis, MeasuredAxis, coarsen, meet
+from chunkmill.conversion.coarsen import Axis, MeasuredAxis, block_grid, meet
 from chunkmill.model.grid import ChunkGrid, Region, RegularAxis
 
 Halo: TypeAlias = tuple[tuple[int, int], ...]
@@ -208,11 +208,6 @@ def _unit(axis: int, n: int, targets: Sequence[ArrayAxes]) -> Axis:
     if len(lengths) == len(found):
         return RegularAxis(n, max(1, min(lcm(*lengths), n)))
     return found[0] if all(each == found[0] for each in found) else whole
-
-
-def block_grid(units: Sequence[Axis], multiples: Sequence[int]) -> ChunkGrid:
-    """Return the grid of blocks of that many units along each axis."""
-    return ChunkGrid(tuple(coarsen(unit, m) for unit, m in zip(units, multiples, strict=True)))
 
 
 def read_amplification(blocks: ChunkGrid, sources: Sequence[ArrayAxes], halo: Halo) -> float:

@@ -6,6 +6,7 @@ the job (`chunkmill.transforms.transform_job`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -199,7 +200,7 @@ class Block:
         self.tasks, self.coords, self.meter = tasks, coords, Meter()
         self.region = tasks.blocks.region(coords)
         self.reads = tasks.reads(self.region)
-        self.counts: dict[str, int] = {}
+        self.counts = Counter[str]()
         self.written: dict[str, Written] = {}
 
     def run(self) -> TaskResult:
@@ -222,7 +223,7 @@ class Block:
             values = self._checked(target, result)  # type: ignore[arg-type]
             del result
             self._write(target, values)
-        return TaskResult(self.counts | self.meter.counts(), self.written, reads=self.meter.digest())
+        return TaskResult({**self.counts, **self.meter.counts()}, self.written, reads=self.meter.digest())
 
     def sampled_dtypes(self, targets: Sequence[ArrayAxes]) -> list[np.dtype[Any]]:
         """Return the dtypes of what the function returns for a block of ones; `TransformError` where it failed."""
@@ -251,9 +252,9 @@ class Block:
         noted = AbsencesNoted(asked.store)
         array = asked.with_store(noted)
         values = read_region(array, read.inside)
-        self._count("n_elements_read", _decoded(array.read_layout.grid, read.inside))
+        self.counts["n_elements_read"] += _decoded(array.read_layout.grid, read.inside)
         own = read.inside if self.tasks.source_region is not None else array_region(self.region, source.axes)
-        self._count("n_elements_owned", prod(region_shape(own)))
+        self.counts["n_elements_owned"] += prod(region_shape(own))
         check_absences(source.array, source.seen, read.inside, noted.absent)
         values = _continued(values, read.missing, read.beyond)
         return _aligned(values, source.axes, len(self.region)) if self.tasks.aligns else values
@@ -322,14 +323,10 @@ class Block:
         self.meter.writes = {}
         target, region = metered(planned.array, self.meter), array_region(self.region, planned.axes)
         n_keys = len(list(target.write_layout.grid.overlaps(region)))
-        self._count("n_keys", n_keys)
-        self._count("action_transform", n_keys)
+        self.counts["n_keys"] += n_keys
+        self.counts["action_transform"] += n_keys
         write_region(target, region, values)
         self.written |= self.meter.writes
-
-    def _count(self, name: str, n: int) -> None:
-        if n:
-            self.counts[name] = self.counts.get(name, 0) + n
 
 
 _MOST_NAMED = 3  # store keys of each source in an error

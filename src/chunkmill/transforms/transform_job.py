@@ -13,7 +13,7 @@ from typing import Any
 from dask.utils import format_bytes
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.coarsen import Axis
+from chunkmill.conversion.coarsen import Axis, block_grid
 from chunkmill.conversion.convert_job import shown_node
 from chunkmill.conversion.estimate import (
     chunk_bytes,
@@ -39,7 +39,6 @@ from chunkmill.runtime.worker_memory import THREAD_OVERHEAD, Worker
 from chunkmill.transforms.blocks import (
     ArrayAxes,
     Space,
-    block_grid,
     grow_blocks,
     read_amplification,
     unit_axes,

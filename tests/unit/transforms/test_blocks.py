@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from chunkmill.conversion.coarsen import block_grid
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.transforms.blocks import (
     ArrayAxes,
     Space,
-    block_grid,
     grow_blocks,
     halo_by_axis,
     joined_space,
