@@ -54,7 +54,7 @@ class ByDimension:
         Paths of coordinates and their bounds, which have one chunk, not crumbs of some bytes.
     """
 
-    lengths: Mapping[str | int, int | str | None]
+    lengths: Mapping[str | int | None, int | str | None]
     names: Callable[[StoredArray], tuple[str | None, ...]]
     whole: Collection[str] = ()
 
@@ -70,10 +70,7 @@ class ByDimension:
         base
             Grid with the lengths of the axes that keep theirs.
         """
-        wanted = [
-            self.lengths.get(name, self.lengths.get(number)) if name is not None else self.lengths.get(number)
-            for number, name in enumerate(self.names(array))
-        ]
+        wanted = [self.lengths.get(name, self.lengths.get(number)) for number, name in enumerate(self.names(array))]
         if all(length is None for length in wanted):
             return "keep"
         if self.is_whole(array):
@@ -130,17 +127,15 @@ def _is_by_dimension(
     paths: Collection[str],
     names: Callable[[StoredArray], Any],
 ) -> bool:
-    lengths = [_is_length(value) for value in option.values()]
-    if all(lengths) and any(lengths):
-        if any(isinstance(value, (int, np.integer)) for value in option.values()):
+    has_integers = any(isinstance(value, (int, np.integer)) for value in option.values())
+    if option and all(map(_is_length, option.values())):
+        if has_integers:
             return True
         are_paths = all(str(key).strip("/") in paths for key in option)
         known = {each for array in arrays for each in names(array)}
         return not are_paths or (name == "chunks" and known.issuperset(option))
-    if any(isinstance(value, (int, np.integer)) for value in option.values()):
-        msg = (
-            f"{name}={dict(option)!r} mixes integers, which are lengths of dimensions, with shapes, which are of arrays"
-        )
+    if has_integers:
+        msg = f"{name}={dict(option)!r} mixes integers, lengths of dimensions, with shapes, which are of arrays"
         raise ValueError(f"{msg}; give one kind, such as {{'path': {{'dimension': 10}}}}")
     return False
 

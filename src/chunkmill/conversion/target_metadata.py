@@ -111,7 +111,9 @@ def _described(
             return fitted_to(metadata, documents_format, path, near=True)
     # a chunk inside a shard is described as any other first
     keys = _shard_grid(source, layout, shards, chunks)
-    plain = _plain(source, metadata, layout, chunks, codecs, keys=keys)
+    chain = layout.codecs if is_keep(codecs) else parse_codecs(codecs, metadata.dtype, ndim=len(metadata.shape))
+    grid = grid_of(source, chunks, "chunks", layout.chunks, None if keys is None else keys.chunk_shape)
+    plain = replace(metadata, chunk_grid=grid, codecs=tuple(chain))
     try:
         fitted = fitted_to(plain, documents_format, path, near=is_keep(codecs))
     except MetadataError as error:
@@ -193,23 +195,6 @@ def marked(source: StoredArray, documents_format: Format) -> ArrayMetadata:
     return replace(metadata, attributes={**metadata.attributes, "_FillValue": encode_fill_value(fill, dtype)})
 
 
-def _plain(
-    source: StoredArray,
-    metadata: ArrayMetadata,
-    layout: InnerLayout,
-    chunks: Any,
-    codecs: Any,
-    *,
-    keys: ChunkGrid | None,
-) -> ArrayMetadata:
-    """Return the metadata with other chunks and codecs, each chunk under a store key of its own."""
-    shape, dtype = metadata.shape, metadata.dtype
-    chain = layout.codecs if is_keep(codecs) else parse_codecs(codecs, dtype, ndim=len(shape))
-    within = None if keys is None else keys.chunk_shape
-    grid = grid_of(source, chunks, "chunks", layout.chunks, within)
-    return replace(metadata, chunk_grid=grid, codecs=tuple(chain))
-
-
 def _can_shard(fitted: ArrayMetadata, documents_format: Format, path: str) -> bool:
     """Return whether the format has shards: tried with shards of one chunk."""
     packing = sharded(fitted.codecs, fitted.chunk_grid.chunk_shape)
@@ -289,17 +274,14 @@ def _losing(
 ) -> ArrayMetadata:
     """Return the metadata without what may be lost; raise with the losses that would have to be allowed."""
     needed = list(ALLOWABLE)
-    if _relaxed(metadata, documents_format, path, needed) is None:
+    if (relaxed := _relaxed(metadata, documents_format, path, needed)) is None:
         raise error
     for name in ALLOWABLE:
         fewer = [other for other in needed if other != name]
-        if _relaxed(metadata, documents_format, path, fewer) is not None:
-            needed = fewer
+        if (found := _relaxed(metadata, documents_format, path, fewer)) is not None:
+            needed, relaxed = fewer, found
     if not allow.issuperset(needed):
         raise _refused(documents_format, path, error, needed) from error
-    relaxed = _relaxed(metadata, documents_format, path, needed)
-    if relaxed is None:
-        raise error
     return relaxed
 
 

@@ -234,23 +234,15 @@ class BlockFunction:
     params: Mapping[str, Any]
     n_targets: int
 
-    @property
-    def name(self) -> str:
-        """Module and name."""
-        return shown_function(self.function)
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Return its parts; `TypeError` that names the function where they cannot be pickled."""
         parts = self.function, dict(self.params), self.n_targets
         try:
             cloudpickle.dumps(parts)
         except Exception as error:
-            msg = (
-                f"{self.name}, what it closes over, or params cannot be pickled for workers of other processes: {error}"
-            )
-            raise TypeError(
-                f"{msg}; make it in the function, or run with dask.config.set(scheduler='threads')"
-            ) from error
+            msg = f"{shown_function(self.function)}, what it closes over, or params cannot be pickled for workers of "
+            hint = "make it in the function, or run with dask.config.set(scheduler='threads')"
+            raise TypeError(f"{msg}other processes: {error}; {hint}") from error
         return BlockFunction, parts
 
     def check_call(self, n_blocks: int) -> None:
@@ -265,7 +257,9 @@ class BlockFunction:
         except TypeError as error:
             passed = f"{n_blocks} block{'s' * (n_blocks != 1)}, one of each source"
             passed += f", and params {[*self.params]}" if self.params else ""
-            raise TypeError(f"{self.name}{signature} cannot be called with {passed}: {error}") from None
+            raise TypeError(
+                f"{shown_function(self.function)}{signature} cannot be called with {passed}: {error}"
+            ) from None
 
     def __call__(
         self, blocks: Sequence[NDArray[Any]], coords: Sequence[int], info: Callable[[], dict[Any, Any]]
@@ -310,7 +304,9 @@ class BlockFunction:
         """Return the error that says where the function failed, and in which line of its code (`TransformError`)."""
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename not in _OWN_FILES]
         line = f" (line {frames[-1].lineno} of {frames[-1].name})" if frames else ""
-        return TransformError(function=self.name, reason=f"{type(error).__name__}: {error}{line}", **where)
+        return TransformError(
+            function=shown_function(self.function), reason=f"{type(error).__name__}: {error}{line}", **where
+        )
 
 
 def carried(error: BaseException) -> BaseException:

@@ -503,16 +503,11 @@ def _metadata(
 
 def _kept(about: DescribedTarget, first: StoredArray, grid: ChunkGrid) -> tuple[Any, ...]:
     """Return the chunk lengths of the first source along the axes that a target shares with it; else whole axes."""
-    of_source = dict(zip(first.dimension_names or (), grid.axes, strict=True)) if first.dimension_names else {}
-    lengths: list[Any] = []
+    by_name = dict(zip(first.dimension_names or (), grid.axes, strict=False))
     shape = about.axes.grid.shape
-    for number, n in enumerate(shape):
-        name = about.names[number] if about.names else None
-        axis = of_source.get(name) if name is not None and of_source else None
-        if axis is None and len(shape) == first.ndim and (name is None or not of_source):
-            axis = grid.axes[number]
-        if axis is None:
-            lengths.append(-1)
-        else:
-            lengths.append(axis if axis.size == n else max(1, axis.widest))
+    by_number = grid.axes if len(shape) == first.ndim else (None,) * len(shape)
+    lengths: list[Any] = []
+    for name, n, own in zip(about.names or (None,) * len(shape), shape, by_number, strict=True):
+        axis = by_name.get(name) if by_name and name is not None else own
+        lengths.append(-1 if axis is None else axis if axis.size == n else max(1, axis.widest))
     return tuple(lengths)
