@@ -254,7 +254,7 @@ class StoredArray(ArrayFacts):
         return layout.locator.key(layout.grid.first_touched(region))
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        own = self.path, self.format, self.metadata.identity, self.read_missing, self.store.snapshot
+        own = self.path, self.format, self.stored_metadata.identity, self.read_missing, self.store.snapshot
         return "chunkmill.Array", self.url, *own
 
     def __getstate__(self) -> dict[str, Any]:

@@ -229,22 +229,21 @@ def _with_tasks(plan: ArrayPlan, settings: Settings, *, max_bytes: int, max_keys
     """Return the plan with what each task holds, and how the array is rechunked where its chunks change."""
     source, target, action = plan.source, plan.target, plan.action
     if action.name == "rechunk":
-        return ArrayPlan(source, target, plan.seen, action, plan_array_rechunk(source, target, settings))
-    worker = settings.worker
-    max_mem, n_threads = worker.max_mem if worker.is_asked else None, worker.n_threads
-    budget = None if max_mem is None else max_mem // n_threads
+        return replace(plan, rechunk=plan_array_rechunk(source, target, settings))
+    max_mem, n_threads = settings.worker.max_mem, settings.worker.n_threads
+    budget = max_mem // n_threads if settings.worker.is_asked else None
     for overhead in thread_overheads(source, target):
         if budget is not None:
             action = fit_memory(source, target, plan.action, budget, overhead)
         memory = task_memory(source, target, action, budget, overhead)
         if budget is None or memory.n_bytes <= budget:
             break
-    if max_mem is not None and budget is not None and memory.n_bytes > budget:
+    if budget is not None and memory.n_bytes > budget:
         since = "each thread holds a whole chunk, and a shard where its store takes it in one piece"
         raise too_little(f"convert {source.path!r}", max_mem, n_threads, memory.n_bytes * n_threads, since)
     n_keys = prod(action.group)
     share = max(n_keys / max_keys, n_keys * chunk_bytes(target, target.write_layout) / max_bytes)
-    return ArrayPlan(source, target, plan.seen, action, None, memory, share)
+    return replace(plan, action=action, memory=memory, share=share)
 
 
 def _tasks_known(plan: ArrayPlan) -> tuple[Any, ...]:

@@ -230,11 +230,6 @@ def crop(array: StoredArray, region: Region) -> StoredArray:
     )
 
 
-def whole(array: StoredArray) -> StoredArray:
-    """Return the array of which `array` is a region, or itself."""
-    return array.whole if isinstance(array, CroppedArray) else array
-
-
 def region_of(array: StoredArray) -> Region | None:
     """Return the region that `array` is of the stored one; ``None`` where it is all of it."""
     return array.region if isinstance(array, CroppedArray) else None
@@ -264,20 +259,6 @@ class CroppedArray(StoredArray):
         """Metadata of the whole array."""
         return self.metadata_of_whole
 
-    @property
-    def whole(self) -> StoredArray:
-        """The stored array."""
-        return StoredArray(
-            self.store,
-            self.path,
-            self.metadata_of_whole,
-            self.format,
-            self.prefix,
-            read_only=True,
-            read_missing=self.read_missing,
-            has_own_fill_value=self.has_own_fill_value,
-        )
-
     def coords_of_key(self, key: str) -> tuple[int, ...] | None:
         """Return the coords of a store key, counted from the region's first one: negative before it."""
         coords = super().coords_of_key(key)
@@ -287,4 +268,4 @@ class CroppedArray(StoredArray):
         return tuple(i - cut.first for i, cut in zip(coords, layout.cuts, strict=True))
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return *self.whole.__dask_tokenize__(), self.region
+        return *super().__dask_tokenize__(), self.region
