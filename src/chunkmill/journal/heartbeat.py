@@ -67,7 +67,7 @@ class Heartbeat:
         if not now and asked - _STOOD.get(self.key, -CHECK_SECONDS) < CHECK_SECONDS:
             return
         if self.store.get(self.key) is None:
-            self._forget()
+            _STOOD.pop(self.key, None)
             reason = "the job has ended, was interrupted, or was replaced by another one; this result is discarded"
             raise JobError(job=self.job, reason=reason)
         self._stood(asked)
@@ -121,7 +121,7 @@ class Heartbeat:
 
     def end(self) -> None:
         """Delete the object, so that its tasks stop; nothing happens where it has ended."""
-        self._forget()
+        _STOOD.pop(self.key, None)
         with suppress(OSError):  # the error that ended the job is raised, and nothing rewrites the object
             self.store.delete(self.key)
 
@@ -129,9 +129,6 @@ class Heartbeat:
         if len(_STOOD) > _MAX_STOOD:
             _STOOD.clear()
         _STOOD[self.key] = asked
-
-    def _forget(self) -> None:
-        _STOOD.pop(self.key, None)
 
     def _beat(self, stopped: threading.Event, says: Callable[[], Mapping[str, Any]] | None) -> None:
         while not stopped.wait(HEARTBEAT_SECONDS):

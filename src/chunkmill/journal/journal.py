@@ -160,7 +160,7 @@ class Journal:
 
     def _is_lease(self, plan: Plan, value: bytes) -> bool:
         """Return whether a client died that had reserved the place and had not begun; `JobError` where it is alive."""
-        if plans.is_dead_creation(plan):
+        if plan.client and not plan.follows_interrupted and not plan.has_client(self.store, ()):
             plans.delete_plan(self.store, self.plan_key, value)
             return True
         if not (plan.is_lease and self._is_ours(plan)):

@@ -96,7 +96,9 @@ def leased(
                 if not continues:
                     _release(journal, is_taken_over=version is not None)
                 return
-        version, asks = _interrupted(journal)
+        found = _dead(journal, lambda job: job.is_block_write)
+        # whether its tasks ask for it: those of a lease do not
+        version, asks = (None, False) if found is None else (found[2], not found[0].is_lease)
 
 
 @contextmanager
@@ -170,21 +172,6 @@ def _takes_over(journal: Journal, version: str | None, *, waits: bool) -> bool:
 def _release(journal: Journal, *, is_taken_over: bool = False) -> None:
     with suppress(OSError):  # the first error is raised; the next writer removes what is left
         journal.release(is_taken_over=is_taken_over)
-
-
-def _interrupted(journal: Journal) -> tuple[str | None, bool]:
-    """Return the version of the plan of an interrupted block write, if any, and whether its tasks ask for it.
-
-    Raises
-    ------
-    JobError
-        There is another job, or a running one.
-    """
-    found = _dead(journal, lambda job: job.is_block_write)
-    if found is None:
-        return None, False
-    job, _, version = found
-    return version, not job.is_lease
 
 
 def _dead(

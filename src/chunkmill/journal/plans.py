@@ -184,13 +184,17 @@ class Plan:
 _DEFAULTS: dict[str, Any] = {each.name: getattr(Plan(), each.name) for each in fields(Plan)}
 
 
+def beats_of(store: Store, key: str, plan: Plan) -> list[bytes]:
+    """Return the heartbeats of the clients of the job of the plan at a key."""
+    running = key.removesuffix(PLAN) + RUNNING
+    return [plan.client.encode()] if plan.client else stored_beats(store, heartbeats_below(store, running))
+
+
 def watch_client(store: Store, key: str, plan: Plan) -> None:
     """Wait until it is known whether a client of the job of the plan at a key is alive."""
 
     def beats() -> list[bytes]:
-        if plan.client:
-            return [plan.client.encode()] if store.get(key) is not None else []
-        return stored_beats(store, heartbeats_below(store, key.removesuffix(PLAN) + RUNNING))
+        return [] if plan.client and store.get(key) is None else beats_of(store, key, plan)
 
     watch(beats, f"{plan.job!r}, begun {plan.began}")
 
@@ -233,11 +237,6 @@ def is_held_briefly(value: bytes) -> bool:
     """Return whether a plan is a brief lease whose client is alive."""
     plan = Plan.parsed(value) if b'"client"' in value else None
     return plan is not None and bool(plan.client) and is_live(plan.client.encode())
-
-
-def is_dead_creation(plan: Plan) -> bool:
-    """Return whether a plan is of a client that died while it created a node, where nothing had been left before."""
-    return bool(plan.client) and not plan.follows_interrupted and not is_live(plan.client.encode())
 
 
 def awaited(store: Store, key: str) -> bytes | None:

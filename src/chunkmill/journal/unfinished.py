@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from chunkmill.array.threads import at_once
-from chunkmill.journal.heartbeat import age, any_live, end_dead, heartbeats_below, is_live, silence, stored_beats
+from chunkmill.journal.heartbeat import age, any_live, end_dead, silence
 from chunkmill.journal.plans import (
     JOB_PREFIX,
     PLAN,
     RUNNING,
     TAG_PREFIX,
     Plan,
+    beats_of,
     is_in_place,
     is_of_run,
     journal_prefix,
@@ -83,10 +84,8 @@ def described(key: str, value: bytes, paths: Iterable[str] = ()) -> UnfinishedJo
 
 def with_state(store: Store, job: UnfinishedJob) -> UnfinishedJob:
     """Return the job with its state: whether its client is alive, and how far it has come in replacing a node."""
-    running = "" if job.client else job.key.removesuffix(PLAN) + RUNNING
-    beats = [job.client.encode()] if job.client else stored_beats(store, heartbeats_below(store, running))
-    is_running = any(map(is_live, beats)) if job.client else any_live(beats)
-    job = replace(job, is_running=is_running, silence=silence(beats))
+    beats = beats_of(store, job.key, job)
+    job = replace(job, is_running=any_live(beats), silence=silence(beats))
     if job.old_prefix is None or job.client:
         return job
     return replace(job, is_in_place=is_in_place(store, job.run, job.old_prefix))
