@@ -1,6 +1,5 @@
 """Which requests many spans become, and how many of them are under way."""
 
-
 import pytest
 
 from chunkmill.stores.base import ByteRange, ByteSpan
