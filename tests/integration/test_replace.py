@@ -15,6 +15,7 @@ import chunkmill as cm
 from chunkmill.errors import ChunkmillError, JobError, NodeExists, NodeNotFound
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import GroupMetadata
+from chunkmill.nodes import target
 from chunkmill.nodes.target import Target
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -105,6 +106,21 @@ def test_a_graph_that_is_computed_later(make_keeping):
         assert cm.open_array(store, "a")[...].sum() == 24
     assert cm.check(store, repair=True).ok
     assert not [key for key in store.list_prefix("") if "chunkmill" in key]
+
+
+def test_what_a_repair_deletes_before_the_last_step_is_not_put_in_place(make_keeping, monkeypatch):
+    store, own = make_keeping(), target.leased
+    cm.to_store(OLD, store, "a", chunks=(2, 2))
+    later = cm.to_store(NEW, store, "a", mode="w", compute=False)
+
+    def leased(*args, **options):
+        cm.check(store, repair=True)
+        return own(*args, **options)
+
+    monkeypatch.setattr(target, "leased", leased)
+    with dask.config.set(scheduler="synchronous"), pytest.raises(JobError, match="has taken the place since"):
+        later.compute()
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], OLD)
 
 
 @pytest.mark.parametrize("how", ["now", "later", "resume", "convert"])

@@ -227,7 +227,8 @@ def make_room(
         interrupted, seen = jobs(), around()
     else:
         interrupted, seen = at_once(store, jobs, around)
-    if not overwrite and not path and _is_empty(seen):
+    if not (overwrite or path) and seen.has_folders and all(n.startswith(JOB_PREFIX) for n in seen.list_dir("")):
+        # no format has documents there
         return root_documents(seen, documents_format)
     check_root(seen, documents_format)
     parents = parent_documents(seen, path, documents_format)
@@ -266,11 +267,6 @@ def seen_at_once(store: Store, path: str, documents_format: Format, *, is_new: b
     listings = [partial(seen.list_dir, prefix) for prefix in dict.fromkeys(prefixes)]
     at_once(store, lambda: fetch(seen, keys), *(listings if store.can_list else ()))
     return seen
-
-
-def _is_empty(store: Store) -> bool:
-    """Return whether a store with folders has none but those of jobs: no format has documents there."""
-    return store.has_folders and all(name.startswith(JOB_PREFIX) for name in store.list_dir(""))
 
 
 def check_nothing_hidden(store: Store, path: str, documents_format: Format) -> None:

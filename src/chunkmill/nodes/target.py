@@ -224,11 +224,15 @@ class Target:
         JobError
             Another writer has taken the place since.
         """
-        plan = self.store.get(f"{journal_prefix(self.path)}{PLAN}")
-        n_staged = sum(1 for _ in self.store.list_prefix(staged_prefix(self.path, self.run)))
-        if n_staged < n_chunks or (plan is not None and not is_of_run(plan, self.run)):
-            raise JobError(job=job, reason="another writer has taken the place since", hint="write it again")
-        with leased(self.store, self.path, job, run=self.run, old_prefix=node_prefix(self.format, self.path)):
+        taken = JobError(job=job, reason="another writer has taken the place since", hint="write it again")
+        plan = self.store.get(f"{journal_prefix(self.path)}{PLAN}")  # none of a write that is computed again
+        if plan is not None and not is_of_run(plan, self.run):
+            raise taken
+        with leased(self.store, self.path, job, run=self.run, old_prefix=node_prefix(self.format, self.path)) as own:
+            # the plan is deleted before what is staged, which has a tag now
+            n_staged = sum(1 for _ in self.store.list_prefix(staged_prefix(self.path, self.run)))
+            if n_staged <= n_chunks or (plan is not None and not own.follows_interrupted):
+                raise taken
             yield
 
     def make_room(self, *, has_begun: bool = False, again: bool = False) -> None:
@@ -257,9 +261,8 @@ class Target:
 
     def is_fresh(self) -> bool:
         """Return whether there is nothing yet where the nodes are written."""
-        prefixes = [prefix for _, prefix in self._staged_prefixes(self.run)]
-        if not self.is_staged:
-            prefixes = [self.format.chunk_prefix(path) for path in self.tops]
+        staged = dict(self._staged_prefixes(self.run)) if self.is_staged else {}
+        prefixes = [staged.get(path) or self.format.chunk_prefix(path) for path in self.tops]
         return all(self.store.is_empty(at, besides=(JOB_PREFIX, TAG_PREFIX)) for at in prefixes)
 
     def check_own(self) -> None:
