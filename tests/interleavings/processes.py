@@ -20,7 +20,7 @@ from unittest import mock
 import dask
 
 from chunkmill.array import local_locks
-from chunkmill.journal import heartbeat, journal, plans, unfinished
+from chunkmill.journal import heartbeat, journal, plans
 from chunkmill.stores import conflicts
 
 __all__ = ["ENDED", "PROCESS", "PROCESSES", "anonymous", "one_actor_at_a_time"]
@@ -46,7 +46,6 @@ def one_actor_at_a_time() -> Iterator[None]:
         mock.patch.object(heartbeat._Heart, "run", _start_nothing),
         mock.patch.object(heartbeat, "is_live", _is_live),
         mock.patch.object(plans, "is_live", _is_live),
-        mock.patch.object(unfinished, "is_live", _is_live),
         mock.patch.object(journal, "CHECK_SECONDS", 0.0),
         mock.patch.object(conflicts, "pause", _pause),
         mock.patch.object(journal, "uuid4", _uuid4),
