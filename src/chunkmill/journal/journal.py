@@ -138,7 +138,10 @@ class Journal:
                 clear_journal(self.store, self.prefix)
             return False
         plan = Plan.parsed(value) or Plan()
-        if plan.is_damaged:
+        staged = staged_prefix(self.path, plan.run)
+        # else half of what is staged would be missing where the old node is
+        lacks_old = not plan.is_damaged and plan.old_prefix is None and not self.store.is_empty(staged)
+        if plan.is_damaged or lacks_old:
             self._drop_damaged(value)
             return False
         if self._is_lease(plan, value):
@@ -222,7 +225,9 @@ class Journal:
 
     def _difference(self, plan: Plan) -> str:
         """Name the first argument of another plan that differs from this one's, with both values."""
-        theirs, ours = (dict(each.get("arguments", {})) for each in (plan.choices, self.choices))
+        theirs, ours = (each.get("arguments") for each in (plan.choices, self.choices))
+        if not (isinstance(theirs, dict) and isinstance(ours, dict)):  # damaged, or of a job without any
+            return ""
         for name in ours.keys() if theirs else ():
             if theirs.get(name) != ours[name]:
                 return f", with {name} {theirs.get(name)} where this call has {ours[name]}"

@@ -29,7 +29,7 @@ from chunkmill.journal.plans import (
     run_tag,
     staged_prefix,
 )
-from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, parents_of
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, is_within, parents_of
 from chunkmill.nodes import placement
 from chunkmill.nodes.documents import (
     check_own,
@@ -85,7 +85,11 @@ class Target:
     def tops(self) -> list[str]:
         """Paths of the topmost nodes."""
         paths = dict.fromkeys([*self.groups, *(array.path for array in self.arrays)])
-        return [path for path in paths if paths.keys().isdisjoint(parents_of(path))]
+        tops: list[str] = []
+        for path in sorted(paths, key=lambda path: path and f"{path}/"):  # what is below a path follows it
+            if not (tops and is_within(path, tops[-1])):
+                tops.append(path)
+        return sorted(tops, key=[*paths].index)
 
     def keeps_old(self) -> bool | None:
         """Return whether nodes that are there stay until the new ones are complete; ``None`` where there are none."""
