@@ -67,7 +67,7 @@ def to_store(
 
     Every store key is written by exactly one task: blocks that cut through store keys are regrouped first. The array
     appears in the store when all its chunks are written. Chunks that are the fill value bit for bit are left absent.
-    Where `x` is a stored array, unchanged, whose chunks are encoded as those of the target, they are copied.
+    Values of a stored array are decoded and encoded again; `convert` copies chunks.
 
     Parameters
     ----------

@@ -84,12 +84,12 @@ class Target:
     @property
     def tops(self) -> list[str]:
         """Paths of the topmost nodes."""
-        paths = dict.fromkeys([*self.groups, *(array.path for array in self.arrays)])
+        order = {path: n for n, path in enumerate([*self.groups, *(array.path for array in self.arrays)])}
         tops: list[str] = []
-        for path in sorted(paths, key=lambda path: path and f"{path}/"):  # what is below a path follows it
+        for path in sorted(order, key=lambda path: path and f"{path}/"):  # what is below a path follows it
             if not (tops and is_within(path, tops[-1])):
                 tops.append(path)
-        return sorted(tops, key=[*paths].index)
+        return sorted(tops, key=order.__getitem__)
 
     def keeps_old(self) -> bool | None:
         """Return whether nodes that are there stay until the new ones are complete; ``None`` where there are none."""

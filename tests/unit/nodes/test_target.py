@@ -59,3 +59,10 @@ def test_what_is_there_is_refused_and_nothing_is_written():
     with pytest.raises(NodeExists):
         writer(store, "b").check_own()
     assert sorted(store.list_prefix("")) == before
+
+
+def test_topmost_nodes_in_the_order_given():
+    paths = ["b/c", "a", "a-b", "a/x", "b/c/d", "a.b"]
+    target = writer(MemoryStore(), *paths)
+    assert target.tops == ["b/c", "a", "a-b", "a.b"]
+    assert writer(MemoryStore(), "", "a").tops == [""]
