@@ -40,7 +40,7 @@ from benchmarks.processes import rounds_of_processes
 from benchmarks.stores import MIB, Layout
 from chunkmill.conversion import convert_job as graph_convert
 from chunkmill.runtime.stage import TaskResult
-from chunkmill.runtime.stage_runner import run_stages
+from chunkmill.runtime.stage_runner import JobMonitor, run_stages
 
 OURS, ONE_WORKER, CLUSTER = "chunkmill", "chunkmill, 1 worker", "chunkmill, 2 workers"
 CP, TENSORSTORE, ZARR = "cp -r", "tensorstore", "dask + zarr-python"
@@ -196,7 +196,7 @@ def empty(case: Case, source: Path, target: Path) -> dict[str, float]:
     """Plan, and run tasks that do nothing, with without a journal: dask's share, and that of our own task."""
     with harness.threads():
         (stage,) = (job := case.plan(source, target).job).stages(job.target)
-        run_stages([replace(stage, function=nothing)])
+        run_stages([replace(stage, function=nothing)], JobMonitor("empty"))
     return {"tasks": len(stage.tasks)}
 
 

@@ -20,7 +20,7 @@ from benchmarks.harness import Row
 from chunkmill.journal.journal import Journal
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, TaskResult
-from chunkmill.runtime.stage_runner import run_stages
+from chunkmill.runtime.stage_runner import JobMonitor, run_stages
 from chunkmill.stores.base import Store
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -48,7 +48,7 @@ def bench_stage(scheduler: str, n_tasks: int, folder: Path, *, quick: bool) -> l
     numbers = count()
     contenders = {
         EMPTY: lambda: run_empty(n_tasks),
-        STAGE: lambda: run_stages([stage(n_tasks)], progress=False),
+        STAGE: lambda: run_stages([stage(n_tasks)], JobMonitor("empty", False)),
         MEMORY: lambda: run_recorded(MemoryStore(), n_tasks),
         FILES: lambda: run_recorded(LocalStore(folder / str(next(numbers))), n_tasks),
     }
@@ -69,9 +69,9 @@ def do_nothing(common: Any, spec: Any) -> TaskResult:  # noqa: ARG001 - as a sta
 def run_recorded(store: Store, n_tasks: int) -> None:
     """Run a stage as a job runs it for the first time, and leave its journal there."""
     journal = Journal(store, "a", "empty", "empty", asks_for_records=False)
-    journal.begin({})
+    journal.begin()
     with journal.running():
-        run_stages([stage(n_tasks)], journal=journal, progress=False)
+        run_stages([stage(n_tasks)], JobMonitor("empty", False), journal=journal)
 
 
 def run_empty(n_tasks: int) -> None:

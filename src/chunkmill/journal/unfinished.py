@@ -103,7 +103,7 @@ def unfinished_jobs(store: Store, *, own_run: str = "") -> list[UnfinishedJob]:
     >>> from chunkmill.stores.memory import MemoryStore
     >>> store = MemoryStore()
     >>> journal = Journal(store, "a", "convert to 'a'", fingerprint("x"))
-    >>> journal.begin({})
+    >>> journal.begin()
     >>> [(job.job, job.path, job.is_running) for job in unfinished_jobs(store)]
     [("convert to 'a'", 'a', False)]
     >>> with journal.running():
