@@ -1,5 +1,7 @@
 """Hypothesis strategies: shapes, grids, regions, dtypes with awkward fill values, codec chains, metadata."""
 
+from importlib.util import find_spec
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -75,7 +77,11 @@ scalar_dtypes = (
     | units.map(lambda unit: np.dtype(f"M8[{unit}]"))
     | units.map(lambda unit: np.dtype(f"m8[{unit}]"))
 )
-small_dtypes = st.sampled_from([small_dtype(name, format_name="", key="") for name in SMALL])
+small_dtypes = (
+    st.sampled_from([small_dtype(name, format_name="", key="") for name in SMALL])
+    if find_spec("ml_dtypes")
+    else st.nothing()
+)
 
 
 @st.composite

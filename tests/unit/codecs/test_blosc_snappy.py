@@ -4,13 +4,14 @@ import sys
 
 import numpy as np
 import pytest
-import tensorstore
 from contracts.codec_contract import pipeline_of
 
 import chunkmill as cm
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.blosc_snappy import is_snappy
 from chunkmill.errors import ChunkError, CodecError
+
+tensorstore = pytest.importorskip("tensorstore")
 
 BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 

@@ -1,8 +1,6 @@
 import itertools
 import math
 
-import cast_value_rs
-import ml_dtypes
 import numpy as np
 import pytest
 from contracts.codec_contract import CodecContract, pipeline_of, spec_of
@@ -12,6 +10,9 @@ from hypothesis import strategies as st
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.cast_value import ROUNDINGS, ScaleOffset, cast
 from chunkmill.errors import CodecError, MetadataError
+
+cast_value_rs = pytest.importorskip("cast_value_rs")
+ml_dtypes = pytest.importorskip("ml_dtypes")
 
 # ruff: noqa: RUF012 - the class attributes are tables of cases
 

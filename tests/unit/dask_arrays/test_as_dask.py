@@ -1,7 +1,6 @@
 """User input as dask arrays."""
 
 import dask.array as da
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,6 +10,9 @@ import chunkmill as cm
 from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.errors import UnsupportedFeature
 from chunkmill.stores.memory import MemoryStore
+
+pytest.importorskip("pyarrow")
+import dask.dataframe as dd
 
 VALUES = np.arange(6).reshape(2, 3)
 

@@ -1,13 +1,14 @@
 import json
 
 import pytest
-import zarr
 
 from chunkmill.errors import MetadataError
 from chunkmill.formats import consolidated
 from chunkmill.formats.base import parse_json
 from chunkmill.formats.zarr_v2 import ZarrV2
 from chunkmill.formats.zarr_v3 import ZarrV3
+
+zarr = pytest.importorskip("zarr")
 
 GROUP_2 = {"zarr_format": 2}
 GROUP_3 = {"zarr_format": 3, "node_type": "group"}

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorstore
 
 from chunkmill.errors import ChunkmillError, MetadataError, UnsupportedFeature
 from chunkmill.formats.n5 import CHUNK_KEYS, N5, n5_chain, zarr_chain
 from chunkmill.model.grid import ChunkGrid, RunsAxis
 from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
+
+tensorstore = pytest.importorskip("tensorstore")
 
 KEY = "volume/s0/attributes.json"
 DATASET = {

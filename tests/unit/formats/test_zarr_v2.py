@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import zarr
 from contracts.format_contract import FormatContract
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
@@ -13,6 +12,8 @@ from chunkmill.formats.zarr_v2 import ZarrV2
 from chunkmill.model.dtypes import STRING
 from chunkmill.model.grid import ChunkGrid, RunsAxis
 from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, NamedConfig
+
+zarr = pytest.importorskip("zarr")
 
 PLAIN = {
     "zarr_format": 2,

@@ -5,8 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tensorstore
-import zarr
 from contracts.format_contract import FormatContract
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
@@ -14,6 +12,9 @@ from chunkmill.formats.zarr_v3 import ZarrV3
 from chunkmill.model.dtypes import STRING
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
+
+tensorstore = pytest.importorskip("tensorstore")
+zarr = pytest.importorskip("zarr")
 
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 CRC = {"name": "crc32c", "configuration": {}}

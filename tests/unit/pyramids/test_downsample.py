@@ -2,12 +2,13 @@
 
 from itertools import product
 
-import ml_dtypes
 import numpy as np
 import pytest
-import tensorstore as ts
 
 from chunkmill.pyramids.downsample import METHODS, _comparisons, check_method, downsample, downsampled_shape
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
+ts = pytest.importorskip("tensorstore")
 
 DTYPES = [
     "?",

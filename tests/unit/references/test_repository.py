@@ -1,12 +1,13 @@
 """Virtual chunks of a repository of Icechunk: byte ranges of what is stored elsewhere, written as a reference set is."""
 
-import icechunk
 import numpy as np
 import pytest
-import zarr
 
 import chunkmill as cm
 from chunkmill.errors import NodeExists, StoreError
+
+icechunk = pytest.importorskip("icechunk")
+zarr = pytest.importorskip("zarr")
 
 X = np.arange(70, dtype="i4").reshape(7, 10)
 

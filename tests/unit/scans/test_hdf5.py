@@ -1,12 +1,13 @@
 """HDF5 files whose attributes, dimensions and names VirtualiZarr says wrongly, or fails at."""
 
-import h5py
 import numpy as np
 import pytest
 import xarray as xr
 
 import chunkmill as cm
 from chunkmill.errors import ScanError
+
+h5py = pytest.importorskip("h5py")
 
 pytestmark = pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr")
 pytest.importorskip("virtualizarr", reason="of the extra `scan`")

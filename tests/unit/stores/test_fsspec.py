@@ -24,11 +24,13 @@ from support.systems import NEEDS_FORK
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
-from chunkmill.stores import obstore
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.open import open_store
+
+pytest.importorskip("obstore")
+from chunkmill.stores import obstore
 
 pytestmark = WARNINGS
 

@@ -2,14 +2,15 @@
 
 from pathlib import Path
 
-import icechunk
 import numpy as np
 import pytest
-import zarr
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.icechunk import _s3_options
 from chunkmill.stores.open import open_store
+
+icechunk = pytest.importorskip("icechunk")
+zarr = pytest.importorskip("zarr")
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
 """Sessions of Icechunk: forks come back with their changes, and a commit says what others have changed."""
 
-import icechunk
 import numpy as np
 import pytest
-import zarr
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.icechunk_session import (
@@ -15,6 +13,9 @@ from chunkmill.stores.icechunk_session import (
     fork_of,
     packed,
 )
+
+icechunk = pytest.importorskip("icechunk")
+zarr = pytest.importorskip("zarr")
 
 
 @pytest.fixture

@@ -2,13 +2,14 @@
 
 import pickle
 
-import icechunk
 import pytest
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.icechunk_session import FORK, Place
 from chunkmill.stores.icechunk_store import IcechunkStore
+
+icechunk = pytest.importorskip("icechunk")
 
 GROUP = b'{"zarr_format":3,"node_type":"group"}'
 

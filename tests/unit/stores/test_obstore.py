@@ -12,21 +12,23 @@ from pathlib import Path
 import dask.array as da
 import fsspec
 import numpy as np
-import obstore
 import pytest
 import xarray as xr
-from obstore.store import AzureStore, GCSStore, HTTPStore, LocalStore, MemoryStore, S3Store
 from support.servers import WARNINGS, http_server, s3_server, serve_flaky, serve_without_conditions  # noqa: F401
 from support.systems import NEEDS_FORK
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
-from chunkmill.stores import conflicts, local, obstore_clients
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.fsspec import FsspecStore
-from chunkmill.stores.obstore import PIECE, ObstoreStore
-from chunkmill.stores.obstore_clients import location_of, reason_of
 from chunkmill.stores.open import open_store
+
+obstore = pytest.importorskip("obstore")
+from obstore.store import AzureStore, GCSStore, HTTPStore, LocalStore, MemoryStore, S3Store  # noqa: E402
+
+from chunkmill.stores import conflicts, local, obstore_clients  # noqa: E402
+from chunkmill.stores.obstore import PIECE, ObstoreStore  # noqa: E402
+from chunkmill.stores.obstore_clients import location_of, reason_of  # noqa: E402
 
 pytestmark = WARNINGS
 

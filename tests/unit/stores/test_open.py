@@ -11,13 +11,15 @@ import pytest
 from support.servers import WARNINGS, s3_server  # noqa: F401
 
 from chunkmill.errors import StoreError
-from chunkmill.stores import obstore_clients
 from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.obstore import ObstoreStore
 from chunkmill.stores.open import open_store
 from chunkmill.stores.zip import ZipStore
+
+pytest.importorskip("obstore")
+from chunkmill.stores import obstore_clients
+from chunkmill.stores.obstore import ObstoreStore
 
 pytestmark = WARNINGS
 

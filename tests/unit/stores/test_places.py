@@ -6,12 +6,13 @@ import subprocess
 import sys
 
 import pytest
-import zarr
-import zarr.storage
 
 from chunkmill.errors import StoreError
 from chunkmill.formats.zarr_v2 import ZarrV2
 from chunkmill.stores.places import UrlPipeline, is_zarr_python_node, parse_url_pipeline, pipeline_url, place_of
+
+zarr = pytest.importorskip("zarr")
+pytest.importorskip("zarr.storage")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from chunkmill.errors import JobError, StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.obstore import ObstoreStore
 from chunkmill.stores.wrapper import (
     GuardedStore,
     ListedStore,
@@ -25,6 +24,9 @@ from chunkmill.stores.wrapper import (
     write_guard,
 )
 from chunkmill.stores.zip import ZipStore
+
+pytest.importorskip("obstore")
+from chunkmill.stores.obstore import ObstoreStore
 
 METHODS = sorted(name for name, each in vars(StoreWrapper).items() if isinstance(each, _PassedOn))
 

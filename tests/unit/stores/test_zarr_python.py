@@ -5,8 +5,6 @@ import gc
 import numpy as np
 import pytest
 import xarray as xr
-import zarr
-import zarr.storage
 from contracts.store_contract import KEYS, ReadContract, StoreContract
 
 import chunkmill as cm
@@ -14,6 +12,9 @@ from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange
 from chunkmill.stores.memory import MappingStore
 from chunkmill.stores.zarr_python import ZarrPythonStore, is_zarr_python_store
+
+zarr = pytest.importorskip("zarr")
+pytest.importorskip("zarr.storage")
 
 
 class InMemory(StoreContract):

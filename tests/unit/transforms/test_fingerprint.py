@@ -10,9 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from scipy import ndimage
 
 from chunkmill.transforms.function import function_fingerprint, shown_function
+
+pytest.importorskip("scipy")
+from scipy import ndimage
 
 FACTOR = 2
 

@@ -3,12 +3,14 @@
 import dask.array as da
 import numpy as np
 import pytest
-from scipy import ndimage
 from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, TransformError
 from chunkmill.stores.memory import MemoryStore
+
+pytest.importorskip("scipy")
+from scipy import ndimage
 
 SHAPE = (23, 17, 12)
 

@@ -11,12 +11,14 @@ import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
-from scipy import ndimage
 
 import chunkmill as cm
 from chunkmill.errors import JobCancelled, NodeNotFound, TransformError
 from chunkmill.runtime.stage_runner import JobMonitor
 from chunkmill.stores.memory import MemoryStore
+
+pytest.importorskip("scipy")
+from scipy import ndimage
 
 
 def noise(shape):

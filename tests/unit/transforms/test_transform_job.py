@@ -6,13 +6,15 @@ import tracemalloc
 import dask
 import numpy as np
 import pytest
-from scipy import ndimage
 
 import chunkmill as cm
 from chunkmill.errors import AlignmentError, JobError, TransformError
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
+
+pytest.importorskip("scipy")
+from scipy import ndimage
 
 
 @pytest.fixture

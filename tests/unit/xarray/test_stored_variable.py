@@ -1,6 +1,5 @@
 """Variables against existing arrays."""
 
-import cftime
 import dask.array as da
 import numpy as np
 import pytest
@@ -10,6 +9,8 @@ import chunkmill as cm
 from chunkmill.errors import DatasetError
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.stored_variable import StoredVariable, find_region, match_dims, stored_sizes
+
+cftime = pytest.importorskip("cftime")
 
 
 def stored(name="t", dtype="i4", values=(0, 1, 2), **attributes):

@@ -8,6 +8,8 @@ import pytest
 import chunkmill as cm
 from chunkmill.stores.base import ByteRange
 from chunkmill.stores.memory import MemoryStore
+
+pytest.importorskip("zarr")
 from chunkmill.zarr_python.view import ShownArray
 
 

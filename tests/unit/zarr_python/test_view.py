@@ -5,14 +5,15 @@ import pickle
 import numpy as np
 import pytest
 import xarray as xr
-import zarr
-from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
 from chunkmill.zarr_python.zarr_store import zarr_store
+
+zarr = pytest.importorskip("zarr")
+from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest  # noqa: E402
+from zarr.core.buffer import default_buffer_prototype  # noqa: E402
+from zarr.core.sync import sync  # noqa: E402
 
 X = np.arange(7 * 10, dtype="u2").reshape(7, 10)
 PROTOTYPE = default_buffer_prototype()

@@ -11,15 +11,18 @@ import re
 
 import numpy as np
 import pytest
-import zarr.storage
-from zarr.core.buffer import cpu
-from zarr.core.sync import sync
-from zarr.testing.store import StoreTests
 
 import chunkmill as cm
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.zarr_python.view import NodeStore
 from chunkmill.zarr_python.zarr_store import zarr_store
+
+zarr = pytest.importorskip("zarr")
+pytest.importorskip("zarr.storage")
+from zarr.core.buffer import cpu  # noqa: E402
+from zarr.core.sync import sync  # noqa: E402
+from zarr.testing.store import StoreTests  # noqa: E402
+
+from chunkmill.zarr_python.view import NodeStore  # noqa: E402
 
 REFUSALS = {"test_read_only_store_raises", "test_with_read_only_store"}
 _WRITES = re.compile(
