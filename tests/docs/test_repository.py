@@ -27,7 +27,7 @@ def loaded(path):
 
 def test_there_are_forms_and_workflows():
     assert {path.stem for path in FORMS} == {"wrong_value", "bug", "feature"}
-    assert {path.stem for path in WORKFLOWS} == {"tests", "release"}
+    assert {path.stem for path in WORKFLOWS} == {"tests", "nightly", "release"}
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
