@@ -25,7 +25,7 @@ MOST = {  # room: (code lines, files that hold code)
     "runtime": (1648, 10),
     "scans": (1480, 7),
     "stores": (4749, 20),
-    "transforms": (1146, 5),
+    "transforms": (1091, 5),
     "xarray": (1867, 9),
     "zarr_python": (268, 2),
 }

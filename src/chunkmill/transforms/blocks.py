@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 from chunkmill.conversion.coarsen import Axis, MeasuredAxis, block_grid, meet
 from chunkmill.model.grid import ChunkGrid, Region, RegularAxis
+from chunkmill.nodes.new_array import lengths_by_name
 
 Halo: TypeAlias = tuple[tuple[int, int], ...]
 """Elements before and after a block along each axis."""
@@ -65,18 +66,16 @@ def joined_space(arrays: Iterable[tuple[Sequence[str | None] | None, Sequence[in
     Space(names=(0, 1), shape=(4, 5))
     """
     known = [(names, tuple(shape)) for names, shape in arrays]
+    shapes = ", ".join(str(shape) for _, shape in known)
     all_named = all(names is not None and None not in names and len(set(names)) == len(names) for names, _ in known)
     if not all_named and len({len(shape) for _, shape in known}) > 1:
-        shapes = ", ".join(str(shape) for _, shape in known)
         msg = f"sources of shapes {shapes}: arrays of several ranks are broadcast by the names of their dimensions, "
         raise ValueError(msg + "and one of these has none; give dimension_names when it is created")
     lengths: dict[Name, int] = {}
     for names, shape in known:
-        for number, n in enumerate(shape):
-            name = names[number] if all_named and names is not None else number
-            if lengths.setdefault(name or number, n) != n:
-                shapes = ", ".join(str(shape) for _, shape in known)
-                msg = f"sources of shapes {shapes}: dimension {name!r} has {lengths[name or number]} elements in one, "
+        for name, n in zip(names if all_named and names is not None else range(len(shape)), shape, strict=True):
+            if lengths.setdefault(name, n) != n:  # type: ignore[arg-type]
+                msg = f"sources of shapes {shapes}: dimension {name!r} has {lengths[name]} elements in one, "  # type: ignore[index]
                 raise ValueError(f"{msg}and {n} in another; source_region= says which regions belong together")
     return Space(tuple(lengths), tuple(lengths.values()))
 
@@ -122,22 +121,14 @@ def by_axis(option: Any, space: Space, name: str, default: Any) -> list[Any]:
     >>> by_axis({"x": 1}, Space(("t", "x"), (8, 8)), "halo", 0)
     [0, 1]
     """
+    n = len(space.names)
     if isinstance(option, Mapping):
-        values = list[Any]([default] * len(space.names))
-        for key, value in option.items():
-            if key in space.names:
-                values[space.names.index(key)] = value
-            elif isinstance(key, int) and 0 <= key < len(values):
-                values[key] = value
-            else:
-                known = list(space.names)
-                raise ValueError(f"{name}= names the dimension {key!r}, where those of the blocks are {known}")
-        return values
-    if isinstance(option, (tuple, list)):
-        if len(option) != len(space.names):
-            raise ValueError(f"{name}={option!r}: {len(option)} values, where the blocks have {len(space.names)} axes")
-        return list(option)
-    return [option] * len(space.names)
+        named = {space.names[key] if key in range(n) else key: value for key, value in option.items()}
+        names: Any = space.names
+        return list(lengths_by_name(named, names, [default] * n, name))
+    if isinstance(option, (tuple, list)) and len(option) != n:
+        raise ValueError(f"{name}={option!r}: {len(option)} values, where the blocks have {n} axes")
+    return list(option) if isinstance(option, (tuple, list)) else [option] * n
 
 
 def _pair(value: Any, halo: Any) -> tuple[int, int]:
@@ -196,18 +187,17 @@ def unit_axes(space: Space, targets: Sequence[ArrayAxes]) -> tuple[Axis, ...]:
     >>> unit_axes(Space(("x",), (24,)), [a, b])
     (RegularAxis(size=24, chunk=12),)
     """
-    return tuple(_unit(axis, n, targets) for axis, n in enumerate(space.shape))
-
-
-def _unit(axis: int, n: int, targets: Sequence[ArrayAxes]) -> Axis:
-    whole = RegularAxis(n, max(n, 1))
-    found = [each.grid.axes[each.axes.index(axis)] for each in targets if axis in each.axes]
-    if len(found) < len(targets):
-        return whole
-    lengths = [each.chunk for each in found if isinstance(each, RegularAxis)]
-    if len(lengths) == len(found):
-        return RegularAxis(n, max(1, min(lcm(*lengths), n)))
-    return found[0] if all(each == found[0] for each in found) else whole
+    units: list[Axis] = []
+    for axis, n in enumerate(space.shape):
+        found = [each.grid.axes[each.axes.index(axis)] for each in targets if axis in each.axes]
+        lengths = [each.chunk for each in found if isinstance(each, RegularAxis)]
+        unit: Axis = RegularAxis(n, max(n, 1))
+        if len(lengths) == len(targets):
+            unit = RegularAxis(n, max(1, min(lcm(*lengths), n)))
+        elif len(found) == len(targets) and all(each == found[0] for each in found):
+            unit = found[0]
+        units.append(unit)
+    return tuple(units)
 
 
 def read_amplification(blocks: ChunkGrid, sources: Sequence[ArrayAxes], halo: Halo) -> float:

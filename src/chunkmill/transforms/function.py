@@ -15,9 +15,11 @@ import pickle
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -65,114 +67,96 @@ def function_fingerprint(function: Any, *values: Any) -> str:
     >>> a == b, a == c
     (True, False)
     """
-    facts = _Facts()
-    tokens = [facts.token((function, *values))]
-    tokens += (facts.token(_parts(each)) for each in facts.met)  # which grows: chains of functions may be long
-    return tokenize(tokens, ensure_deterministic=True)
+    try:
+        return tokenize(_facts((function, *values), {}), ensure_deterministic=True)
+    except (TokenizationError, RecursionError) as error:
+        msg = "the function uses an object of which another process cannot see whether it is the same "
+        raise ValueError(
+            f"{msg}({str(error)[:200]}): give it a `__dask_tokenize__`, which returns a name of what it computes"
+        ) from None
 
 
-class _Facts:
-    """Functions and classes that a value uses, in the order in which they are met: numbers stand for them."""
-
-    def __init__(self) -> None:
-        self.met: list[Any] = []
-        self._numbers: dict[int, int] = {}
-
-    def token(self, value: Any) -> str:
-        try:
-            return tokenize(self._of(value), ensure_deterministic=True)
-        except (TokenizationError, RecursionError) as error:
-            msg = "the function uses an object of which another process cannot see whether it is the same "
-            raise ValueError(
-                f"{msg}({str(error)[:200]}): give it a `__dask_tokenize__`, which returns a name of what it computes"
-            ) from None
-
-    def _of(self, value: Any) -> Any:
-        """Return a value in which Dask knows all members."""
-        if callable(value) and not isinstance(value, type) and hasattr(value, "__dask_tokenize__"):
-            return "token", value.__dask_tokenize__()
-        if isinstance(value, (FunctionType, type)):
-            if id(value) not in self._numbers:
-                self._numbers[id(value)] = len(self.met)
-                self.met.append(value)
-            return "defined", self._numbers[id(value)]
-        if isinstance(value, (ModuleType, BuiltinFunctionType, np.ufunc)):
-            return type(value).__name__, shown_function(value)
-        used = _members(value)
-        return value if used is None else (type(value).__qualname__, [self._of(each) for each in used])
+def _facts(value: Any, met: dict[int, int]) -> Any:
+    """Return a value in which Dask knows all members; functions and classes that were met before by their number."""
+    if callable(value) and not isinstance(value, type) and hasattr(value, "__dask_tokenize__"):
+        return "token", value.__dask_tokenize__()
+    if isinstance(value, (FunctionType, type)):
+        if id(value) in met:
+            return "met", met[id(value)]
+        met[id(value)] = len(met)
+    members = _members(value)
+    return value if members is None else (type(value).__qualname__, [_facts(each, met) for each in members])
 
 
-def _members(value: Any) -> Sequence[Any] | None:
+def _members(value: Any) -> Iterable[Any] | None:
     """Return what a value is made of, functions perhaps among it; ``None`` where Dask knows it."""
-    if isinstance(value, (tuple, list)):
-        return value
-    if isinstance(value, (set, frozenset)):
-        return sorted(value, key=repr)
-    if isinstance(value, Mapping):
-        return [each for item in value.items() for each in item]
-    if isinstance(value, CodeType):
-        return _of_code(value)
-    return _of_callable(value)
-
-
-def _of_callable(value: Any) -> list[Any] | None:
-    """Return what an object that is called uses; ``None`` for other values."""
-    if isinstance(value, partial):
-        return [value.func, value.args, value.keywords]
-    if isinstance(value, MethodType):
-        return [value.__func__, value.__self__]
-    if isinstance(value, np.vectorize):
-        return [value.pyfunc, value.otypes, value.signature]  # without what it keeps of calls
+    for kinds, members in _MEMBERS:
+        if isinstance(value, kinds):
+            return members(value)
     if hasattr(value, "__wrapped__"):  # by a cache, or a compiler
         return [shown_function(type(value)), value.__wrapped__]
     return [type(value), vars(value)] if callable(value) and hasattr(value, "__dict__") else None
 
 
-def _parts(value: Any) -> list[Any]:
-    """Return what tells a function or a class from others."""
-    if isinstance(value, type):
-        parts: list[Any] = [f"{value.__module__}.{value.__qualname__}"]
-        if not _is_installed(value.__module__):
-            members = [each for name, each in sorted(vars(value).items()) if _counts(name, each)]
-            parts += [getattr(each, "__func__", None) or getattr(each, "fget", None) or each for each in members]
-            parts += value.__bases__
-        return parts
-    parts = [value.__code__, value.__defaults__, value.__kwdefaults__]
-    if not _is_installed(value.__module__):
-        parts += map(_content, value.__closure__ or ())
-        return [*parts, *_named(sorted(_names(value.__code__)), value.__globals__, set())]
-    made_by_a_call = "<locals>" in value.__qualname__
-    return [shown_function(value), *(map(_content, value.__closure__ or ()) if made_by_a_call else ()), *parts[:1]]
-
-
 def _of_code(code: CodeType) -> list[Any]:
     """Return what code does; not its file, lines, name or documentation."""
-    first = next(iter(code.co_consts), None)
-    constants = code.co_consts[1:] if isinstance(first, str) else code.co_consts
-    counts = code.co_argcount, code.co_kwonlyargcount
+    is_documented = isinstance(next(iter(code.co_consts), None), str)
+    counts = code.co_argcount, code.co_kwonlyargcount, is_documented
     python = sys.implementation.cache_tag  # other versions have other instructions
-    return [python, code.co_code, code.co_names, counts, isinstance(first, str), constants]
+    return [python, code.co_code, code.co_names, counts, code.co_consts[is_documented:]]
+
+
+def _of_class(value: type) -> Iterator[Any]:
+    yield f"{value.__module__}.{value.__qualname__}"
+    if not _is_installed(value.__module__):
+        for name, member in sorted(vars(value).items()):
+            if isinstance(member, (FunctionType, staticmethod, classmethod, property)):
+                yield getattr(member, "__func__", None) or getattr(member, "fget", None) or member
+            elif not name.startswith("__") and isinstance(member, _PLAIN):
+                yield member
+        yield from value.__bases__
+
+
+_PLAIN = (bool, int, float, complex, str, bytes, tuple, list, dict, np.ndarray)
+
+
+def _of_function(value: FunctionType) -> Iterator[Any]:
+    yield value.__code__
+    is_installed = _is_installed(value.__module__)
+    if not is_installed or "<locals>" in value.__qualname__:  # made by a call
+        for cell in value.__closure__ or ():
+            with suppress(ValueError):  # not assigned yet
+                yield cell.cell_contents
+    if is_installed:
+        yield shown_function(value)
+    else:
+        yield from (value.__defaults__, value.__kwdefaults__)
+        yield from _named(sorted(_names(value.__code__)), value.__globals__, set())
+
+
+_MEMBERS: Sequence[tuple[Any, Callable[[Any], Iterable[Any]]]] = (
+    ((tuple, list), iter),
+    ((set, frozenset), partial(sorted, key=repr)),
+    (Mapping, lambda mapping: chain.from_iterable(mapping.items())),
+    ((ModuleType, BuiltinFunctionType, np.ufunc), lambda named: [shown_function(named)]),
+    (type, _of_class),
+    (FunctionType, _of_function),
+    (CodeType, _of_code),
+    (partial, lambda function: [function.func, function.args, function.keywords]),
+    (MethodType, lambda method: [method.__func__, method.__self__]),
+    (np.vectorize, lambda function: [function.pyfunc, function.otypes, function.signature]),  # not what it keeps
+)
 
 
 def _is_installed(module: str | None) -> bool:
-    if module is None or module == "__main__":
-        return False
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if file is None:
+    file = getattr(sys.modules.get(module or ""), "__file__", None)
+    if file is None or module == "__main__":
         return module in sys.builtin_module_names
     path = Path(file)
     return not {"site-packages", "dist-packages"}.isdisjoint(path.parts) or path.is_relative_to(_STDLIB)
 
 
 _STDLIB = sysconfig.get_path("stdlib")
-
-
-def _counts(name: str, member: Any) -> bool:
-    """Return whether what a class holds under a name changes what its methods compute."""
-    if isinstance(member, (FunctionType, staticmethod, classmethod, property)):
-        return True
-    plain = (bool, int, float, complex, str, bytes, tuple, list, dict, np.ndarray)
-    return not name.startswith("__") and isinstance(member, plain)
 
 
 def _named(names: Sequence[str], namespace: Mapping[str, Any], seen: set[str]) -> Iterator[Any]:
@@ -187,13 +171,6 @@ def _named(names: Sequence[str], namespace: Mapping[str, Any], seen: set[str]) -
 def _names(code: CodeType) -> set[str]:
     inner = (each for each in code.co_consts if isinstance(each, CodeType))
     return set(code.co_names).union(*map(_names, inner))
-
-
-def _content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not assigned yet
-        return None
 
 
 def block_facts(blocks: ChunkGrid, array: ArrayAxes, coords: Sequence[int], region: Region) -> dict[str, Any]:

@@ -252,7 +252,9 @@ class Block:
         noted = AbsencesNoted(asked.store)
         array = asked.with_store(noted)
         values = read_region(array, read.inside)
-        self.counts["n_elements_read"] += _decoded(array.read_layout.grid, read.inside)
+        grid = array.read_layout.grid
+        decoded = (grid.extent(overlap.coords) for overlap in grid.overlaps(read.inside))
+        self.counts["n_elements_read"] += sum(prod(region_shape(each)) for each in decoded)
         own = read.inside if self.tasks.source_region is not None else array_region(self.region, source.axes)
         self.counts["n_elements_owned"] += prod(region_shape(own))
         check_absences(source.array, source.seen, read.inside, noted.absent)
@@ -330,17 +332,6 @@ class Block:
 
 
 _MOST_NAMED = 3  # store keys of each source in an error
-
-
-def _decoded(grid: ChunkGrid, region: Region) -> int:
-    """Return the elements of the chunks that a region touches."""
-    n = 1
-    for axis, cut in zip(grid.axes, region, strict=True):
-        if cut.start >= cut.stop:
-            return 0
-        last = axis.index(cut.stop - 1)
-        n *= min(axis.start(last) + axis.length(last), axis.size) - axis.start(axis.index(cut.start))
-    return n
 
 
 def _continued(values: NDArray[Any], missing: Sequence[tuple[int, int]], beyond: Sequence[Boundary]) -> NDArray[Any]:

@@ -25,7 +25,8 @@ from chunkmill.jobs.plan import Plan, Report, plan_work
 from chunkmill.jobs.sources import Source, see_sources
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.inner_layout import inner_layout
-from chunkmill.model.metadata import ArrayMetadata
+from chunkmill.model.metadata import ArrayMetadata, is_within
+from chunkmill.model.user_values import as_dtype
 from chunkmill.nodes.api import check_storage_options, open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store
@@ -309,14 +310,8 @@ def _target_space(options: Mapping[str, Any], first: StoredArray) -> Space:
 def _sources(arrays: Sequence[StoredArray], space: Space, *, by_region: bool) -> list[TransformSource]:
     found = []
     for array, seen in see_sources(arrays):
-        names = [*(array.dimension_names or ())]
-        axes: tuple[int | None, ...]
-        if by_region:
-            axes = (None,) * array.ndim
-        elif all(isinstance(name, str) for name in space.names):
-            axes = tuple(space.names.index(name) for name in names if name is not None)
-        else:
-            axes = tuple(range(array.ndim))
+        named = tuple(space.names.index(name) for name in array.dimension_names or () if name in space.names)
+        axes = (None,) * array.ndim if by_region else named or tuple(range(array.ndim))
         read = array.with_store(array.store.uncached)
         found.append(TransformSource(read, seen, ArrayAxes(array.read_layout.grid, axes, array.dtype.itemsize)))
     return found
@@ -328,27 +323,17 @@ def _boundaries(
     """Return what is beyond the ends of each axis; `ValueError` for what is not read, or not held."""
     if by_region and isinstance(boundary, (Mapping, tuple, list)):
         raise ValueError(f"boundary={boundary!r}: with source_region= there is one for all axes")
-    values = by_axis(boundary, space, "boundary", "reflect") or [boundary]
-    found = tuple(map(_boundary, values))
+    found = tuple(map(_boundary, by_axis(boundary, space, "boundary", "reflect") or [boundary]))
     for value, array in product(found, arrays):
-        if not isinstance(value, str) and not _holds(array.dtype, value):
+        try:
+            if not isinstance(value, str) and value:  # zero is of every dtype
+                as_dtype(value, array.dtype)
+        except ValueError as error:
             msg = f"boundary={value!r}: {array.dtype}, the dtype of a source, does not hold it"
-            raise ValueError(f"{msg}; give another, or cast in the function with boundary='none'")
+            raise ValueError(f"{msg}; give another, or cast in the function with boundary='none'") from error
     if not reads_beyond and any(value != "reflect" for value in found):
         raise ValueError(f"boundary={boundary!r}: without halo= or source_region= nothing beyond the ends is read")
     return found
-
-
-def _holds(dtype: np.dtype[Any], value: Any) -> bool:
-    """Return whether numbers of a dtype can be a value, rounded as theirs are; zero is of every dtype."""
-    if dtype.kind in "fc":
-        return np.can_cast(np.asarray(value).dtype, dtype, "same_kind")
-    if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        return not isinstance(value, complex) and bool(limits.min <= value <= limits.max) and value == int(value)
-    if isinstance(value, np.generic):
-        return np.can_cast(value.dtype, dtype, "same_kind")
-    return not value or (dtype.kind == "b" and value == 1)
 
 
 def _boundary(value: Any) -> Boundary:
@@ -410,27 +395,19 @@ class DescribedTarget:
         if names is None and (shape is None or len(shape) == len(space.shape)):
             # names that the axes of unnamed blocks have in the first source
             names = tuple(known) if known else first.dimension_names if len(space.shape) == first.ndim else None
-        axes: tuple[int | None, ...]
+        axes: tuple[int | None, ...] = tuple(range(len(space.shape)))
         if names is not None and known:
             axes = tuple(known.get(name) for name in names)
-            if shape is None:
-                if None in axes:
-                    new = [name for name in names if name not in known]
-                    raise ValueError(f"dimension_names={list(names)}: the sources have no {new}; give shape=")
-                shape = tuple(space.shape[axis] for axis in axes if axis is not None)
-        else:
-            shape = space.shape if shape is None else shape
-            axes = tuple(range(len(shape)))
-        expected = tuple(
-            n if axis is None else space.shape[axis]
-            for axis, n in zip(axes, shape, strict=False)
-            if axis is None or axis < len(space.shape)
-        )
-        if len(axes) != len(shape) or len(set(axes) - {None}) < len([a for a in axes if a is not None]):
-            raise ValueError(f"shape={shape} with dimension_names={names!r}: expected a name for each axis, once")
-        if expected != shape or (not known and len(shape) != len(space.shape)):
-            msg = f"shape={shape}, where the blocks of the sources divide {space.shape}: give dimension_names= where "
-            raise ValueError(f"{msg}dimensions come or go, or source_region= where the shape changes otherwise")
+            if shape is None and None in axes:
+                new = [name for name in names if name not in known]
+                raise ValueError(f"dimension_names={list(names)}: the sources have no {new}; give shape=")
+        if shape is None:
+            shape = tuple(space.shape[axis] for axis in axes if axis is not None)
+        shared = [(axis, n) for axis, n in zip(axes, shape, strict=False) if axis is not None]
+        is_once = len(dict(shared)) == len(shared) and len(axes) == len(shape)
+        if not is_once or any(space.shape[axis] != n for axis, n in shared):
+            msg = f"shape={shape}, where the blocks of the sources divide {space.shape}: give dimension_names=, each "
+            raise ValueError(f"{msg}once, where dimensions come or go, or source_region= where the shape changes")
         return cls(options, ArrayAxes(ChunkGrid.regular(shape, shape), axes), names)
 
 
@@ -460,9 +437,7 @@ def described_targets(
         documents_format = format_of_store(store, named or format_above(store, path.strip("/")))
         path = documents_format.normalize_path(path)
         for _, other in found:
-            if other.store is store and f"{path}/".startswith(f"{other.path}/") | f"{other.path}/".startswith(
-                f"{path}/"
-            ):
+            if other.store is store and (is_within(path, other.path) or is_within(other.path, path)):
                 raise ValueError(f"targets {other.path!r} and {path!r} of {store.url}: one is in the other")
         if found and (found[0][0].name, found[0][1].store) != (documents_format.name, store):
             before = f"{found[0][1].store.url} ({found[0][0].name})"

@@ -188,15 +188,6 @@ def test_of_what_a_compiler_has_made_the_python_function_counts():
     assert found[0] == found[1] != found[2]
 
 
-def test_long_chains_of_functions_end(monkeypatch):
-    n = 3000
-    text = "\n".join(f"def f{i}(b): return f{i + 1}(b)" for i in range(n))
-    one, two = (
-        function_fingerprint(module(monkeypatch, "chain", f"{text}\ndef f{n}(b): return {i}").f0) for i in (1, 2)
-    )
-    assert one != two
-
-
 def test_functions_of_packages_that_are_installed_count_by_their_own_code():
     assert function_fingerprint(textwrap.dedent) != function_fingerprint(textwrap.indent)
     assert function_fingerprint(ThreadPoolExecutor().submit.__func__)  # which names locks
