@@ -16,7 +16,7 @@ MOST = {  # room: (code lines, files that hold code)
     "display": (324, 2),
     "face": (490, 5),
     "formats": (3327, 17),
-    "jobs": (985, 7),
+    "jobs": (984, 7),
     "journal": (1041, 6),
     "model": (2147, 10),
     "nodes": (3262, 13),
@@ -25,7 +25,7 @@ MOST = {  # room: (code lines, files that hold code)
     "runtime": (1648, 10),
     "scans": (1480, 7),
     "stores": (4749, 20),
-    "transforms": (1091, 5),
+    "transforms": (1077, 5),
     "xarray": (1867, 9),
     "zarr_python": (268, 2),
 }

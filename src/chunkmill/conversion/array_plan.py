@@ -74,12 +74,9 @@ def estimated_counts(plans: Sequence[ArrayPlan], stages: Sequence[PlannedStage],
     for plan in plans:
         actions.update(plan.action.counts)
     held = [n_threads * plan.memory.n_bytes for plan in plans]
-    return JobCounts(
-        n_tasks=sum(stage.n_tasks for stage in stages),
-        bytes_read=sum(stage.bytes_read for stage in stages),
-        bytes_written=sum(stage.bytes_written for stage in stages),
+    return JobCounts.of(
+        stages,
         bytes_temporary=sum(estimate.intermediate_bytes for estimate in estimates),
-        n_requests=sum(stage.n_requests for stage in stages),
         peak_memory_bytes=max([*held, *(estimate.peak_bytes for estimate in estimates)], default=0),
         read_amplification=decoded / once if once else 1.0,
         n_keys=sum(plan.target.write_layout.grid.n_chunks for plan in plans),

@@ -40,7 +40,7 @@ from chunkmill.errors import JobError
 from chunkmill.formats.peers import is_specified, readers_text
 from chunkmill.jobs.plan import Plan, plan_work
 from chunkmill.jobs.sources import see_sources
-from chunkmill.jobs.work import Described, PlannedStage, Work
+from chunkmill.jobs.work import Described, PlannedStage, Work, shown_node
 from chunkmill.journal.plans import JOB_PREFIX, fingerprint, journal_prefix
 from chunkmill.model.inner_layout import inner_layout
 from chunkmill.nodes.documents import format_of_store
@@ -299,11 +299,6 @@ def _replaced_codecs(plans: Sequence[ArrayPlan]) -> str:
         if is_specified(new.metadata, new.format) and not is_specified(old.metadata, new.format)
     }
     return f"; {', '.join(sorted(kinds))}, which the target's format specifies" if kinds else ""
-
-
-def shown_node(node: StoredNode) -> str:
-    """Return url, path and format of a node, as plans show them."""
-    return f"{node.url}/{node.path} ({node.format})" if node.path else f"{node.url} ({node.format})"
 
 
 def _row(plan: ArrayPlan) -> Mapping[str, Any]:

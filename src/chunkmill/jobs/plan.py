@@ -343,12 +343,9 @@ class Plan(_Columns):
             for stage in result.stages
         )
         actions = {name[7:]: n for name, n in counts.items() if name.startswith("action_")}
-        costs = JobCounts(
-            n_tasks=result.n_tasks,
-            bytes_read=counts.get("bytes_read", 0),
-            bytes_written=counts.get("bytes_written", 0),
+        costs = JobCounts.of(
+            stages,
             bytes_temporary=counts.get("bytes_temporary", 0),
-            n_requests=counts.get("n_requests", 0),
             peak_memory_bytes=counts.get("peak_memory_bytes", 0),
             read_amplification=counts["n_elements_read"] / n_owned if n_owned else 1.0,
             n_keys=counts.get("n_keys", 0),
@@ -403,11 +400,8 @@ class Plan(_Columns):
     @property
     def drawing(self) -> str:
         """HTML drawing of the chunk grids of `drawn`, made when it is asked for."""
-        return (
-            ""
-            if self.drawn is None
-            else side_by_side(grid_svg(self.drawn[0].chunk_grid), "→", grid_svg(self.drawn[1].chunk_grid))
-        )
+        old, new = [grid_svg(array.chunk_grid) for array in self.drawn or ()] or ("", "")
+        return side_by_side(old, "→", new) if old else ""
 
     def _drawing(self) -> str:
         return self.drawing

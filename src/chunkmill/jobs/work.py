@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NotRequired, TypedDict
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.jobs.sources import Source
+from chunkmill.nodes.stored_group import StoredNode
 from chunkmill.nodes.target import Target
 from chunkmill.runtime.stage import Stage
 from chunkmill.runtime.worker_memory import Worker
@@ -75,6 +76,17 @@ class JobCounts:
     read_amplification: float = 1.0
     n_keys: int = 0
     actions: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, stages: Sequence[PlannedStage], **more: Any) -> JobCounts:
+        """Return the counts of some stages together; `more` are columns that a stage does not have."""
+        names = ("n_tasks", "bytes_read", "bytes_written", "n_requests")
+        return cls(**{name: sum(getattr(stage, name) for stage in stages) for name in names}, **more)
+
+
+def shown_node(node: StoredNode) -> str:
+    """Return url, path and format of a node, as plans show them."""
+    return f"{node.url}/{node.path} ({node.format})" if node.path else f"{node.url} ({node.format})"
 
 
 class Described(TypedDict):

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import ChosenAction, choose_action
-from chunkmill.conversion.convert_job import region_grids, shown_node
+from chunkmill.conversion.convert_job import region_grids
 from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.ome import check_ome
 from chunkmill.conversion.options import by_array, is_keep, with_options_of
@@ -26,7 +26,7 @@ from chunkmill.formats.registry import READ_ONLY
 from chunkmill.jobs.call import with_call
 from chunkmill.jobs.plan import Plan, Report, plan_work
 from chunkmill.jobs.sources import see_sources
-from chunkmill.jobs.work import Described, JobCounts, PlannedStage, Work
+from chunkmill.jobs.work import Described, JobCounts, PlannedStage, Work, shown_node
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.model.multiscales import kept_units
 from chunkmill.model.ome_zarr import OME_VERSIONS
@@ -356,11 +356,8 @@ class Pyramid(Work):
             "target": f"{where.store.url}{where.path and f'/{where.path}'} ({where.format.name})",
             "strategy": _shown(self.method),
             "reason": f"{len(arrays)} levels in {n}{_shown_factors(self.levels)}; the first {first}{units}",
-            "costs": JobCounts(
-                n_tasks=sum(stage.n_tasks for stage in stages),
-                bytes_read=sum(stage.bytes_read for stage in stages),
-                bytes_written=sum(stage.bytes_written for stage in stages),
-                n_requests=sum(stage.n_requests for stage in stages),
+            "costs": JobCounts.of(
+                stages,
                 peak_memory_bytes=worker.n_threads * tasks.task_bytes,
                 read_amplification=n_read / max(base.size, 1),
                 n_keys=sum(actions.values()),

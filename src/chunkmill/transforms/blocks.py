@@ -12,14 +12,13 @@ Pure integers and names. Not here: what tasks do (`chunkmill.transforms.tasks`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, lcm, log, prod
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from chunkmill.conversion.coarsen import Axis, MeasuredAxis, block_grid, meet
 from chunkmill.model.grid import ChunkGrid, Region, RegularAxis
-from chunkmill.nodes.new_array import lengths_by_name
 
 Halo: TypeAlias = tuple[tuple[int, int], ...]
 """Elements before and after a block along each axis."""
@@ -78,64 +77,6 @@ def joined_space(arrays: Iterable[tuple[Sequence[str | None] | None, Sequence[in
                 msg = f"sources of shapes {shapes}: dimension {name!r} has {lengths[name]} elements in one, "  # type: ignore[index]
                 raise ValueError(f"{msg}and {n} in another; source_region= says which regions belong together")
     return Space(tuple(lengths), tuple(lengths.values()))
-
-
-def halo_by_axis(halo: Any, space: Space) -> Halo:
-    """Return the elements before and after a block along each axis.
-
-    Parameters
-    ----------
-    halo
-        As in `by_axis`; each a number of elements, or a pair of those before and after.
-
-    Raises
-    ------
-    ValueError
-        A negative number, another rank, or a dimension that there is not.
-
-    Examples
-    --------
-    >>> halo_by_axis({"x": (1, 2)}, Space(("t", "x"), (8, 8))), halo_by_axis(3, Space((0,), (8,)))
-    (((0, 0), (1, 2)), ((3, 3),))
-    """
-    return tuple(_pair(each, halo) for each in by_axis(halo, space, "halo", 0))
-
-
-def by_axis(option: Any, space: Space, name: str, default: Any) -> list[Any]:
-    """Return the value of an option for each axis: values by name or number in a mapping, by axis, or one for all.
-
-    Parameters
-    ----------
-    name
-        Of the option, for errors.
-    default
-        Value for the axes that a mapping does not name.
-
-    Raises
-    ------
-    ValueError
-        Another rank, or a dimension that there is not.
-
-    Examples
-    --------
-    >>> by_axis({"x": 1}, Space(("t", "x"), (8, 8)), "halo", 0)
-    [0, 1]
-    """
-    n = len(space.names)
-    if isinstance(option, Mapping):
-        named = {space.names[key] if key in range(n) else key: value for key, value in option.items()}
-        names: Any = space.names
-        return list(lengths_by_name(named, names, [default] * n, name))
-    if isinstance(option, (tuple, list)) and len(option) != n:
-        raise ValueError(f"{name}={option!r}: {len(option)} values, where the blocks have {n} axes")
-    return list(option) if isinstance(option, (tuple, list)) else [option] * n
-
-
-def _pair(value: Any, halo: Any) -> tuple[int, int]:
-    pair = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
-    if len(pair) != 2 or any(isinstance(n, bool) or not hasattr(n, "__index__") or n < 0 for n in pair):  # noqa: PLR2004
-        raise ValueError(f"halo={halo!r}: {value!r} is neither a number of elements nor a pair of them")
-    return int(pair[0]), int(pair[1])
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from math import prod
 from operator import index
@@ -29,7 +29,7 @@ from chunkmill.jobs.sources import SeenSource
 from chunkmill.journal.records import StoreKeys
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.runtime.stage import MAX_TASK_BYTES, TaskResult
-from chunkmill.stores.wrapper import AbsencesNoted, Meter, Written
+from chunkmill.stores.wrapper import AbsencesNoted, Meter
 from chunkmill.transforms.blocks import ArrayAxes, Halo, array_region, padded_region
 from chunkmill.transforms.function import BlockFunction, block_facts, carried, checked_result
 
@@ -201,29 +201,23 @@ class Block:
         self.region = tasks.blocks.region(coords)
         self.reads = tasks.reads(self.region)
         self.counts = Counter[str]()
-        self.written: dict[str, Written] = {}
 
     def run(self) -> TaskResult:
         """Read, call the function, write."""
         tasks = self.tasks
         blocks = [self._read(source, read) for source, read in zip(tasks.sources, self.reads, strict=True)]
-        returned = failed = None
-        try:
-            returned = tasks.function(blocks, self.coords, self._info)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - any: an exit would end the worker
-            failed = self._failed(error)
-            failed.__cause__ = carried(error)
-        if failed is not None:
-            raise failed  # here, where Python adds nothing to it: what the function raised may not be pickled
+        returned = self._called(blocks, [(target.axes, target.array.dtype) for target in tasks.targets])
         results: list[NDArray[Any] | None] = [*self._results(returned)]
         del returned
         del blocks  # before values are encoded
-        for number, target in enumerate(tasks.targets):
+        for number, planned in enumerate(tasks.targets):
             result, results[number] = results[number], None
-            values = self._checked(target, result)  # type: ignore[arg-type]
+            values = self._checked(planned, result)  # type: ignore[arg-type]
             del result
-            self._write(target, values)
-        return TaskResult({**self.counts, **self.meter.counts()}, self.written, reads=self.meter.digest())
+            target, region = metered(planned.array, self.meter), array_region(self.region, planned.axes)
+            self.counts["n_keys"] += sum(1 for _ in target.write_layout.grid.overlaps(region))
+            write_region(target, region, values)
+        return TaskResult.of(self.meter, action_transform=self.counts["n_keys"], **self.counts)
 
     def sampled_dtypes(self, targets: Sequence[ArrayAxes]) -> list[np.dtype[Any]]:
         """Return the dtypes of what the function returns for a block of ones; `TransformError` where it failed."""
@@ -232,19 +226,22 @@ class Block:
         for source, read in zip(tasks.sources, self.reads, strict=True):
             values = np.ones(region_shape(read.got), source.array.dtype)
             blocks.append(_aligned(values, source.axes, len(self.region)) if tasks.aligns else values)
-
-        def info() -> dict[Any, Any]:
-            facts = [self._target_facts(axes, None) for axes in targets]
-            return self._info() | {None: facts[0] if len(facts) == 1 else facts}
-
         try:
             with np.errstate(all="ignore"):
-                returned = tasks.function(blocks, self.coords, info)
-        except Exception as error:
-            failed = self._failed(error)
-            failed.add_note("the function was called for a small block of ones, to learn its dtype: give dtype=")
-            raise failed from error
+                returned = self._called(blocks, [(axes, None) for axes in targets])
+        except TransformError as error:
+            error.add_note("the function was called for a small block of ones, to learn its dtype: give dtype=")
+            raise
         return [each.dtype for each in self._results(returned)]
+
+    def _called(self, blocks: Sequence[NDArray[Any]], targets: Sequence[tuple[ArrayAxes, Any]]) -> Any:
+        """Return what the function returns for some blocks; `targets` have the dtype of each, if it is known."""
+        try:
+            return self.tasks.function(blocks, self.coords, partial(self._info, targets))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - any: an exit would end the worker
+            failed = self._failed(error)
+            failed.__cause__ = carried(error)
+        raise failed  # here, where Python adds nothing to it: what the function raised may not be pickled
 
     def _read(self, source: TransformSource, read: _Read) -> NDArray[Any]:
         """Read the block of a source, and continue it beyond the ends of the array."""
@@ -304,31 +301,17 @@ class Block:
                     widest[axis] = own.start - cut.start, cut.stop - own.stop
         return [widest.get(axis, (0, 0)) for axis in target.axes.axes]
 
-    def _info(self) -> dict[Any, Any]:
+    def _info(self, targets: Sequence[tuple[ArrayAxes, Any]]) -> dict[Any, Any]:
         """Return ``block_info``."""
-        tasks, info = self.tasks, dict[Any, Any]()
-        for number, (source, read) in enumerate(zip(tasks.sources, self.reads, strict=True)):
-            info[number] = block_facts(tasks.blocks, source.axes, self.coords, read.got)
-        targets = [self._target_facts(target.axes, target.array.dtype) for target in tasks.targets]
-        info[None] = targets[0] if len(targets) == 1 else targets
-        return info
-
-    def _target_facts(self, axes: ArrayAxes, dtype: np.dtype[Any] | None) -> dict[str, Any]:
-        region = array_region(self.region, axes)
-        facts = block_facts(self.tasks.blocks, axes, self.coords, region)
-        return facts | {"chunk-shape": region_shape(region), "dtype": dtype}
-
-    # ----------------------------------------------------------------------------------------------------------------
-
-    def _write(self, planned: TransformTarget, values: NDArray[Any]) -> None:
-        """Write the store keys of one target."""
-        self.meter.writes = {}
-        target, region = metered(planned.array, self.meter), array_region(self.region, planned.axes)
-        n_keys = len(list(target.write_layout.grid.overlaps(region)))
-        self.counts["n_keys"] += n_keys
-        self.counts["action_transform"] += n_keys
-        write_region(target, region, values)
-        self.written |= self.meter.writes
+        blocks, info = self.tasks.blocks, dict[Any, Any]()
+        for number, (source, read) in enumerate(zip(self.tasks.sources, self.reads, strict=True)):
+            info[number] = block_facts(blocks, source.axes, self.coords, read.got)
+        facts = []
+        for axes, dtype in targets:
+            region = array_region(self.region, axes)
+            own = {"chunk-shape": region_shape(region), "dtype": dtype}
+            facts.append(block_facts(blocks, axes, self.coords, region) | own)
+        return info | {None: facts[0] if len(facts) == 1 else facts}
 
 
 _MOST_NAMED = 3  # store keys of each source in an error

@@ -30,12 +30,19 @@ from chunkmill.model.user_values import as_dtype
 from chunkmill.nodes.api import check_storage_options, open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store
-from chunkmill.nodes.new_array import checked_dtype, checked_lengths, checked_names, describe_array, format_above
+from chunkmill.nodes.new_array import (
+    checked_dtype,
+    checked_lengths,
+    checked_names,
+    describe_array,
+    format_above,
+    lengths_by_name,
+)
 from chunkmill.nodes.opening import array_at
 from chunkmill.nodes.target import Target
 from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.worker_memory import current_worker
-from chunkmill.transforms.blocks import ArrayAxes, Space, by_axis, halo_by_axis, joined_space
+from chunkmill.transforms.blocks import ArrayAxes, Halo, Space, joined_space
 from chunkmill.transforms.function import BlockFunction, function_fingerprint
 from chunkmill.transforms.tasks import Block, Boundary, SourceRegion, TransformSource, TransformTasks
 from chunkmill.transforms.transform_job import Transform
@@ -294,6 +301,64 @@ def _open(source: Any, storage_options: Mapping[str, Any] | None) -> StoredArray
         return node
     hint = "a transform reads arrays: give (url, path), or a list of arrays of the group"
     raise NodeNotFound(url=node.url, path=node.path, found="group", wanted="array", hint=hint)
+
+
+def halo_by_axis(halo: Any, space: Space) -> Halo:
+    """Return the elements before and after a block along each axis.
+
+    Parameters
+    ----------
+    halo
+        As in `by_axis`; each a number of elements, or a pair of those before and after.
+
+    Raises
+    ------
+    ValueError
+        A negative number, another rank, or a dimension that there is not.
+
+    Examples
+    --------
+    >>> halo_by_axis({"x": (1, 2)}, Space(("t", "x"), (8, 8))), halo_by_axis(3, Space((0,), (8,)))
+    (((0, 0), (1, 2)), ((3, 3),))
+    """
+    return tuple(_pair(each, halo) for each in by_axis(halo, space, "halo", 0))
+
+
+def by_axis(option: Any, space: Space, name: str, default: Any) -> list[Any]:
+    """Return the value of an option for each axis: values by name or number in a mapping, by axis, or one for all.
+
+    Parameters
+    ----------
+    name
+        Of the option, for errors.
+    default
+        Value for the axes that a mapping does not name.
+
+    Raises
+    ------
+    ValueError
+        Another rank, or a dimension that there is not.
+
+    Examples
+    --------
+    >>> by_axis({"x": 1}, Space(("t", "x"), (8, 8)), "halo", 0)
+    [0, 1]
+    """
+    n = len(space.names)
+    if isinstance(option, Mapping):
+        named = {space.names[key] if key in range(n) else key: value for key, value in option.items()}
+        names: Any = space.names
+        return list(lengths_by_name(named, names, [default] * n, name))
+    if isinstance(option, (tuple, list)) and len(option) != n:
+        raise ValueError(f"{name}={option!r}: {len(option)} values, where the blocks have {n} axes")
+    return list(option) if isinstance(option, (tuple, list)) else [option] * n
+
+
+def _pair(value: Any, halo: Any) -> tuple[int, int]:
+    pair = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    if len(pair) != 2 or any(isinstance(n, bool) or not hasattr(n, "__index__") or n < 0 for n in pair):  # noqa: PLR2004
+        raise ValueError(f"halo={halo!r}: {value!r} is neither a number of elements nor a pair of them")
+    return int(pair[0]), int(pair[1])
 
 
 def _target_space(options: Mapping[str, Any], first: StoredArray) -> Space:

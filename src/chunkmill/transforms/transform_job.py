@@ -14,7 +14,6 @@ from dask.utils import format_bytes
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.coarsen import Axis, block_grid
-from chunkmill.conversion.convert_job import shown_node
 from chunkmill.conversion.estimate import (
     chunk_bytes,
     index_size,
@@ -30,7 +29,7 @@ from chunkmill.conversion.rechunking.plan import too_little
 from chunkmill.errors import AlignmentError
 from chunkmill.formats.peers import readers_text
 from chunkmill.hints import Hint
-from chunkmill.jobs.work import Described, JobCounts, PlannedStage, Tasks, Work
+from chunkmill.jobs.work import Described, JobCounts, PlannedStage, Tasks, Work, shown_node
 from chunkmill.model.grid import ChunkGrid, RegularAxis
 from chunkmill.nodes.target import Target
 from chunkmill.runtime.scheduler import check_n_tasks
@@ -133,15 +132,22 @@ class Transform(Work):
 
     def described(self, tasks: BlockTasks, worker: Worker) -> Described:
         """Return blocks, rows and estimates."""
-        stage, costs = self._estimated(tasks, worker)
         old, new = [source.array for source in self.sources], self.target.arrays
+        stages, n_keys = (self._estimated(tasks),), sum(array.write_layout.grid.n_chunks for array in new)
+        costs = JobCounts.of(
+            stages,
+            peak_memory_bytes=worker.n_threads * tasks.task_bytes,
+            read_amplification=self._amplification(tasks.shared.blocks, [each.axes for each in self.tasks.sources]),
+            n_keys=n_keys,
+            actions={"transform": n_keys},
+        )
         return {
             "source": ", ".join(map(shown_node, old)),
             "target": ", ".join(map(shown_node, new)),
             "strategy": shown_function(self.tasks.function.function),
             "reason": self._reason(tasks.shared.blocks),
             "costs": costs,
-            "stages": (stage,),
+            "stages": stages,
             "arrays": [*(_row("source", array) for array in old), *(_row("target", array) for array in new)],
             "not_read_by": readers_text([(array.path, array.metadata) for array in new], self.target.format.name),
             "drawn": (old[0], new[0]),
@@ -225,39 +231,24 @@ class Transform(Work):
             text += f", which read the regions that {shown_function(self.tasks.source_region)} names"
         return text
 
-    def _estimated(self, tasks: BlockTasks, worker: Worker) -> tuple[PlannedStage, JobCounts]:
-        sources, blocks = self.tasks.sources, tasks.shared.blocks
-        sizes = sampled_bytes([source.array for source in sources])
+    def _amplification(self, blocks: ChunkGrid, sources: Sequence[ArrayAxes]) -> float:
+        return 1.0 if self.tasks.source_region is not None else read_amplification(blocks, sources, self.tasks.halo)
 
-        def amplification(axes: Sequence[ArrayAxes]) -> float:
-            return 1.0 if self.tasks.source_region is not None else read_amplification(blocks, axes, self.tasks.halo)
-
-        n_read = n_bytes = 0
-        for source, size in zip(sources, sizes, strict=True):
-            often = amplification([source.axes])
+    def _estimated(self, tasks: BlockTasks) -> PlannedStage:
+        n_requests = n_bytes = written = 0
+        for source, size in zip(self.tasks.sources, sampled_bytes([s.array for s in self.tasks.sources]), strict=True):
+            often = self._amplification(tasks.shared.blocks, [source.axes])
+            chunks, keys = source.array.read_layout, source.array.write_layout
             n_bytes += round(often * size)
-            n_read += round(often * source.array.read_layout.grid.n_chunks)
-            if source.array.read_layout is not source.array.write_layout:
-                n_indexes = round(often * source.array.write_layout.grid.n_chunks)
-                n_bytes, n_read = n_bytes + n_indexes * index_size(source.array.write_layout), n_read + n_indexes
-        n_keys = sum(array.write_layout.grid.n_chunks for array in self.target.arrays)
-        written = sum(
-            stored_bytes(array, array.read_layout, array.read_layout.grid.n_chunks, array.nbytes)
-            for array in self.target.arrays
-        )
+            n_requests += round(often * chunks.grid.n_chunks)
+            if chunks is not keys:
+                n_indexes = round(often * keys.grid.n_chunks)
+                n_bytes, n_requests = n_bytes + n_indexes * index_size(keys), n_requests + n_indexes
+        for array in self.target.arrays:
+            written += stored_bytes(array, array.read_layout, array.read_layout.grid.n_chunks, array.nbytes)
+            n_requests += array.write_layout.grid.n_chunks
         n_tasks = count_tasks(*tasks.stages(self.target, fresh=True))
-        stage = PlannedStage("transform", n_tasks, n_bytes, written, n_read + n_keys)
-        costs = JobCounts(
-            n_tasks=n_tasks,
-            bytes_read=n_bytes,
-            bytes_written=written,
-            n_requests=n_read + n_keys,
-            peak_memory_bytes=worker.n_threads * tasks.task_bytes,
-            read_amplification=amplification([source.axes for source in sources]),
-            n_keys=n_keys,
-            actions={"transform": n_keys},
-        )
-        return stage, costs
+        return PlannedStage("transform", n_tasks, n_bytes, written, n_requests)
 
 
 def _multiple(unit: Axis, n: int, units: Sequence[Axis], block: Sequence[int]) -> int:

@@ -9,7 +9,6 @@ from chunkmill.transforms.blocks import (
     ArrayAxes,
     Space,
     grow_blocks,
-    halo_by_axis,
     joined_space,
     padded_region,
     read_amplification,
@@ -38,27 +37,6 @@ def test_dimensions_are_joined_in_the_order_in_which_they_come():
 def test_arrays_that_do_not_go_together_are_refused(arrays, message):
     with pytest.raises(ValueError, match=message):
         joined_space(arrays)
-
-
-@pytest.mark.parametrize(
-    ("halo", "expected"),
-    [
-        (2, ((2, 2), (2, 2))),
-        ((1, 0), ((1, 1), (0, 0))),
-        (((1, 2), 0), ((1, 2), (0, 0))),
-        ({"x": 3}, ((0, 0), (3, 3))),
-        ({0: (0, 4)}, ((0, 4), (0, 0))),
-    ],
-    ids=str,
-)
-def test_halos_are_by_axis_or_by_name(halo, expected):
-    assert halo_by_axis(halo, Space(("t", "x"), (9, 9))) == expected
-
-
-@pytest.mark.parametrize("halo", [-1, (1, 2, 3), {"z": 1}, 1.5, True, ((1, 2, 3), 0)], ids=str)
-def test_other_halos_are_refused(halo):
-    with pytest.raises(ValueError, match="halo="):
-        halo_by_axis(halo, Space(("t", "x"), (9, 9)))
 
 
 def test_units_are_whole_store_keys_of_every_target():

@@ -16,6 +16,8 @@ import chunkmill as cm
 from chunkmill.errors import JobCancelled, NodeNotFound, TransformError
 from chunkmill.runtime.stage_runner import JobMonitor
 from chunkmill.stores.memory import MemoryStore
+from chunkmill.transforms.blocks import Space
+from chunkmill.transforms.transform import halo_by_axis
 
 pytest.importorskip("scipy")
 from scipy import ndimage
@@ -260,3 +262,24 @@ def test_options_of_another_kind_are_refused(options, said):
     a = cm.create_array(MemoryStore(), "a", shape=(8, 8), dtype="f4", chunks=(4, 4))
     with pytest.raises(TypeError, match=said):
         cm.plan_transform(np.exp, a, (MemoryStore(), "b"), dtype="f4", **options)
+
+
+@pytest.mark.parametrize(
+    ("halo", "expected"),
+    [
+        (2, ((2, 2), (2, 2))),
+        ((1, 0), ((1, 1), (0, 0))),
+        (((1, 2), 0), ((1, 2), (0, 0))),
+        ({"x": 3}, ((0, 0), (3, 3))),
+        ({0: (0, 4)}, ((0, 4), (0, 0))),
+    ],
+    ids=str,
+)
+def test_halos_are_by_axis_or_by_name(halo, expected):
+    assert halo_by_axis(halo, Space(("t", "x"), (9, 9))) == expected
+
+
+@pytest.mark.parametrize("halo", [-1, (1, 2, 3), {"z": 1}, 1.5, True, ((1, 2, 3), 0)], ids=str)
+def test_other_halos_are_refused(halo):
+    with pytest.raises(ValueError, match="halo="):
+        halo_by_axis(halo, Space(("t", "x"), (9, 9)))
