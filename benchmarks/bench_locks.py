@@ -34,7 +34,7 @@ import chunkmill as cm
 from benchmarks import harness
 from benchmarks.harness import BARE, Row
 from chunkmill.array.chunk_io import update_chunk
-from chunkmill.array.local_locks import local_lock
+from chunkmill.array.threads import local_lock
 from chunkmill.dask_arrays.write_task import WriteCounts, WriteTask
 from chunkmill.runtime.cluster_locks import ClusterLock, no_lock
 

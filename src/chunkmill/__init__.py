@@ -12,7 +12,6 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from chunkmill import errors
-from chunkmill.array.local_locks import use_locks
 from chunkmill.config import when_imported
 from chunkmill.xarray import register_accessors
 
@@ -150,7 +149,7 @@ def _open_files(*arguments: Any) -> Any:
 def _cluster_lock(name: str, contended: bool) -> Any:
     """Return the lock for a store key where a worker of a cluster may run."""
     factory = import_module("chunkmill.runtime.cluster_locks").automatic_lock
-    use_locks(factory)
+    import_module("chunkmill.array.threads").use_locks(factory)
     return factory(name, contended)
 
 
@@ -161,4 +160,4 @@ globals().pop("jobs", None)
 # what stands above in the house, registered with the rooms that call it: they name nothing above them
 register_accessors()
 when_imported("chunkmill.stores.open", lambda module: module.FILE_OPENERS.append(_open_files))
-when_imported("distributed.worker", lambda _: use_locks(_cluster_lock))
+when_imported("distributed.worker", lambda _: import_module("chunkmill.array.threads").use_locks(_cluster_lock))

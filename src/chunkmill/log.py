@@ -1,8 +1,8 @@
 """The logger ``chunkmill``: what jobs do (``INFO``), and what one should know of (``WARNING``).
 
-``INFO``: a job begins, resumes, begins and ends a stage, ends. ``WARNING``: a job is interrupted or fails; a lock is
-waited for; a store guards writes by a lock alone. Nothing is shown unless the program adds a handler. Names and
-passwords, and queries such as signatures, are left out of urls.
+``INFO``: a job begins, resumes, begins and ends a stage, ends. ``WARNING``: a job is interrupted or fails; a lock of
+a cluster is waited for; a store guards writes by a lock alone. Nothing is shown unless the program adds a handler.
+Names and passwords, and queries such as signatures, are left out of urls.
 """
 
 from __future__ import annotations

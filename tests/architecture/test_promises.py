@@ -13,7 +13,7 @@ GUARDS = [  # rooms and modules that do nothing but keep a promise
     *(
         ROOT / "src" / "chunkmill" / f"{name}.py"
         for name in (
-            "array/local_locks",
+            "array/threads",
             "array/staleness",
             "nodes/delete",
             "nodes/documents",

@@ -15,7 +15,7 @@ from support.recording import RecordingStore, UnfencedStore
 from support.servers import WARNINGS, s3_server  # noqa: F401
 
 import chunkmill as cm
-from chunkmill.array import chunk_io, local_locks
+from chunkmill.array import chunk_io, threads
 from chunkmill.errors import ChunkError
 from chunkmill.runtime.cluster_locks import no_lock
 from chunkmill.stores.local import LocalStore
@@ -166,7 +166,7 @@ def test_the_lock_is_asked_for_firmly_once_others_are_met():
 
     def lock(name, contended):
         asked.append((name, contended))
-        return local_locks.local_lock(name)
+        return threads.local_lock(name)
 
     below = MemoryStore()
     other = an_array(below)

@@ -17,8 +17,8 @@ from support.recording import UnfencedStore
 from support.servers import FORK_WARNING
 
 import chunkmill as cm
-from chunkmill.array import chunk_io, local_locks
-from chunkmill.array.local_locks import N_STRIPES, LocalLock, local_lock, stripe
+from chunkmill.array import chunk_io
+from chunkmill.array.threads import N_STRIPES, local_lock, stripe
 from chunkmill.errors import StoreError
 from chunkmill.runtime import cluster_locks as locks
 from chunkmill.runtime.cluster_locks import ClusterLock, automatic_lock, lock_factory, no_lock
@@ -37,8 +37,8 @@ def plain_files(folder):
 class TestWhatIsMeant:
     def test_auto_outside_a_cluster(self):
         assert lock_factory("auto") is automatic_lock
-        assert isinstance(automatic_lock(KEY), LocalLock)
-        assert isinstance(automatic_lock(KEY, True), LocalLock)
+        assert automatic_lock(KEY) is local_lock(KEY)
+        assert automatic_lock(KEY, True) is local_lock(KEY)
 
     @pytest.mark.parametrize("lock", [None, False])
     def test_none(self, lock):
@@ -79,27 +79,6 @@ class TestInAProcess:
         for thread in threads:
             thread.join()
         assert most == 1
-
-    def test_waiting_is_logged(self, monkeypatch, caplog):
-        monkeypatch.setattr(local_locks, "PATIENCE", 0.1)
-        inside, done = threading.Event(), threading.Event()
-
-        def hold():
-            with local_lock(KEY):
-                inside.set()
-                done.wait(5)
-
-        holder = threading.Thread(target=hold, name="the holder")
-        holder.start()
-        inside.wait()
-        threading.Timer(0.5, done.set).start()
-        with caplog.at_level(logging.WARNING, "chunkmill"), local_lock(KEY):
-            pass
-        holder.join()
-        lines = [record.getMessage() for record in caplog.records if record.name == "chunkmill"]
-        assert 1 <= len(lines) <= 3  # after 0.1, 0.2 and 0.4 seconds
-        assert KEY in lines[0]
-        assert "thread 'the holder'" in lines[0]
 
     def test_released_on_errors(self):
         with pytest.raises(MemoryError), local_lock(KEY):

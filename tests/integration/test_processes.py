@@ -11,7 +11,7 @@ import pytest
 from support.servers import WARNINGS, s3_server  # noqa: F401 - a fixture
 
 import chunkmill as cm
-from chunkmill.array.local_locks import local_lock
+from chunkmill.array.threads import local_lock
 
 pytestmark = [*WARNINGS, pytest.mark.slow]
 

@@ -19,7 +19,7 @@ from unittest import mock
 
 import dask
 
-from chunkmill.array import local_locks
+from chunkmill.array import threads
 from chunkmill.journal import heartbeat, journal, plans
 from chunkmill.stores import conflicts
 
@@ -50,7 +50,7 @@ def one_actor_at_a_time() -> Iterator[None]:
         mock.patch.object(conflicts, "pause", _pause),
         mock.patch.object(journal, "uuid4", _uuid4),
         mock.patch.object(plans, "uuid4", _uuid4),
-        mock.patch.object(local_locks, "_LOCKS", [_NoLock()] * local_locks.N_STRIPES),
+        mock.patch.object(threads, "_LOCKS", [_NoLock()] * threads.N_STRIPES),
     ):
         yield
 

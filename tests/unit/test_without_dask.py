@@ -130,11 +130,11 @@ def test_the_defaults_are_those_of_the_file():
 def test_a_worker_takes_the_lock_of_its_cluster():
     """The core does not import distributed, but asks for the cluster's lock where a worker runs."""
     script = """
-from chunkmill.array.local_locks import automatic_lock
+from chunkmill.array.threads import automatic_lock
 kinds = [type(automatic_lock("k", True)).__name__]
 from distributed import Client
 with Client(processes=False, n_workers=1, dashboard_address=None) as client:
     kinds.append(client.submit(lambda: type(automatic_lock("k", True)).__name__).result())
 print(*kinds)
 """
-    assert run(script) == "LocalLock ClusterLock"
+    assert run(script) == "lock ClusterLock"

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.array.layout import ChunkLayout
-from chunkmill.array.local_locks import LockFactory, local_lock
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray, chunk_step
-from chunkmill.array.threads import cut_evenly, in_threads
+from chunkmill.array.threads import LockFactory, cut_evenly, in_threads, local_lock
 from chunkmill.codecs.base import Buffer
 from chunkmill.codecs.elements import copy_rows, is_fill
 from chunkmill.errors import ChunkError, RegionError

@@ -18,24 +18,25 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chunkmill.array.chunk_io import read_chunks, update_chunk
-from chunkmill.array.local_locks import LockFactory
-from chunkmill.array.selection import Positions, Selection, broadcast_shape, normalize_positions, select
+from chunkmill.array.selection import Positions, broadcast_shape, expand
 from chunkmill.array.staleness import check_still_there, read_published
 from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.threads import LockFactory
+from chunkmill.errors import RegionError
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, RegularAxis, RunsAxis, Shape
 from chunkmill.model.user_values import spread
 
 _BATCH = 1 << 16  # chunks asked for at once
 
 
-def read_outer(array: StoredArray, index: Sequence[Any]) -> NDArray[Any]:
+def read_outer(array: StoredArray, index: Any) -> NDArray[Any]:
     """Read all combinations of positions, as numpy does with ``np.ix_``.
 
     Parameters
     ----------
     index
-        For each axis an integer, which drops the axis, a slice or range of any step, or a one-dimensional array of
-        integers; negative ones count from the end.
+        For each axis an integer, which drops the axis, a slice of any step, or a one-dimensional array of integers or
+        booleans; axes at the end may be left out.
 
     Raises
     ------
@@ -51,7 +52,7 @@ def read_outer(array: StoredArray, index: Sequence[Any]) -> NDArray[Any]:
     array([[18, 23],
            [ 0,  5]], dtype=int16)
     """
-    cuts, turned, lengths, kept = _outer(index, array.shape)
+    cuts, turned, lengths, kept = _outer(_along_axes(array, index))
     if all(isinstance(cut, slice) and cut.step == 1 for cut in cuts):
         block = read_published(array, tuple(slice(cut.start, cut.stop) for cut in cuts))
     else:
@@ -59,14 +60,14 @@ def read_outer(array: StoredArray, index: Sequence[Any]) -> NDArray[Any]:
     return np.asarray(block[turned]).reshape(kept)
 
 
-def read_points(array: StoredArray, index: Sequence[Any]) -> NDArray[Any]:
+def read_points(array: StoredArray, index: Any) -> NDArray[Any]:
     """Read elements one by one, as numpy does with several integer arrays.
 
     Parameters
     ----------
     index
         For each axis an array of integers of any shape, or an integer, which broadcast to the result's shape; slices
-        become axes after those.
+        become axes after those. A mask stands for the axes that it has.
 
     Examples
     --------
@@ -76,7 +77,7 @@ def read_points(array: StoredArray, index: Sequence[Any]) -> NDArray[Any]:
     >>> read_points(a, (np.array([3, 0]), np.array([-1, 1])))
     array([23,  1], dtype=int16)
     """
-    shape, points = _points(index, array.shape)
+    shape, points = _points(_along_points(array, index), array.shape)
     n = prod(shape)
     return _read(array, pick_points(array.read_layout.grid, points) if n else iter(()), (n,)).reshape(shape)
 
@@ -118,39 +119,25 @@ def write_index(
     >>> a[:, 0], a[:, 5]
     (array([2, 0, 0, 4], dtype=int16), array([1, 0, 0, 3], dtype=int16))
     """
-    selection = select(index, array.shape)
-    parts = _parts(selection)
+    parts, dots, _ = expand(index, array.shape)
     arrays = [axis for axis, part in enumerate(parts) if isinstance(part, np.ndarray)]
     has_integer = any(isinstance(part, int) for part in parts)
-    if len(arrays) <= 1 and all(parts[axis].ndim == 1 for axis in arrays) and not (arrays and has_integer):
-        write_outer(array, parts, values, lock=lock, fields=fields)
+    if len(arrays) <= 1 and all(np.ndim(parts[axis]) == 1 for axis in arrays) and not (arrays and has_integer):
+        _write_outer(array, parts, values, lock, fields)
         return
     # integers count as arrays here; axes of arrays that are next to each other stay there, else they come first
     arrays = [axis for axis, part in enumerate(parts) if not isinstance(part, range)]
-    apart = selection.dots is not None and arrays[0] < selection.dots <= arrays[-1]
+    apart = dots is not None and arrays[0] < dots <= arrays[-1]
     first = arrays[0] if arrays[-1] - arrays[0] + 1 == len(arrays) and not apart else 0
     joined = broadcast_shape([parts[axis] for axis in arrays], array.shape)
     lengths = [len(part) for part in parts if isinstance(part, range)]
     block = spread(values, _dtype(array, fields), (*lengths[:first], *joined, *lengths[first:]))
     block = np.moveaxis(block, range(first, first + len(joined)), range(len(joined)))
-    write_points(array, parts, block, lock=lock, fields=fields)
+    _write_points(array, parts, block, lock, fields)
 
 
-def write_outer(
-    array: StoredArray,
-    index: Sequence[Any],
-    values: ArrayLike,
-    *,
-    lock: LockFactory | None = None,
-    fields: Any = ...,
-) -> None:
-    """Write all combinations of positions, as numpy does with ``np.ix_``.
-
-    Parameters
-    ----------
-    index
-        For each axis an integer, which drops the axis, a slice or range of any step, or a one-dimensional array of
-        integers.
+def write_outer(array: StoredArray, index: Any, values: ArrayLike, *, lock: LockFactory | None = None) -> None:
+    """Write all combinations of positions (see `read_outer`).
 
     Examples
     --------
@@ -160,27 +147,11 @@ def write_outer(
     >>> a[0]
     array([7, 0, 0, 0, 0, 7], dtype=int16)
     """
-    cuts, turned, lengths, kept = _outer(index, array.shape)
-    block = spread(values, _dtype(array, fields), kept).reshape(lengths)[turned]
-    if 0 not in lengths:
-        _write(array, pick_outer(array.write_layout.grid, cuts), block, lock, fields)
+    _write_outer(array, _along_axes(array, index), values, lock, ...)
 
 
-def write_points(
-    array: StoredArray,
-    index: Sequence[Any],
-    values: ArrayLike,
-    *,
-    lock: LockFactory | None = None,
-    fields: Any = ...,
-) -> None:
-    """Write elements one by one, as numpy does with several integer arrays; of the same one, the last value stays.
-
-    Parameters
-    ----------
-    index
-        For each axis an array of integers of any shape, or an integer, which broadcast to the shape of the values;
-        slices and ranges become axes after those.
+def write_points(array: StoredArray, index: Any, values: ArrayLike, *, lock: LockFactory | None = None) -> None:
+    """Write elements one by one (see `read_points`); of the same one, the last value stays.
 
     Examples
     --------
@@ -190,28 +161,53 @@ def write_points(
     >>> int(a[3, 5]), int(a[0, 1])
     (8, 9)
     """
-    shape, points = _points(index, array.shape)
+    _write_points(array, _along_points(array, index), values, lock, ...)
+
+
+def _along_axes(array: StoredArray, index: Any) -> list[Any]:
+    if any(np.ndim(part) > 1 for part in (index if isinstance(index, tuple) else (index,))):
+        reason = "expected integers, slices, or one-dimensional arrays of them for each axis"
+        raise RegionError(index=repr(index)[:200], shape=array.shape, reason=reason)
+    return expand(index, array.shape)[0]
+
+
+def _along_points(array: StoredArray, index: Any) -> list[Any]:
+    parts, _, n_missing = expand(index, array.shape)
+    if n_missing:
+        reason = f"expected an array of integers for each of {array.ndim} axes, or a mask"
+        raise RegionError(index=repr(index)[:200], shape=array.shape, reason=reason)
+    return parts
+
+
+def _write_outer(array: StoredArray, parts: Sequence[Any], values: ArrayLike, lock: Any, fields: Any) -> None:
+    cuts, turned, lengths, kept = _outer(parts)
+    block = spread(values, _dtype(array, fields), kept).reshape(lengths)[turned]
+    if 0 not in lengths:
+        _write(array, pick_outer(array.write_layout.grid, cuts), block, lock, fields)
+
+
+def _write_points(array: StoredArray, parts: Sequence[Any], values: ArrayLike, lock: Any, fields: Any) -> None:
+    shape, points = _points(parts, array.shape)
     block = spread(values, _dtype(array, fields), shape).ravel()
     if block.size:
         _write(array, pick_points(array.write_layout.grid, points), block, lock, fields)
 
 
-def _points(index: Sequence[Any], shape: Shape) -> tuple[Shape, list[Positions]]:
-    """Return the shape that `index` broadcasts to, and the position of each point along each axis.
+def _points(parts: Sequence[Any], shape: Shape) -> tuple[Shape, list[Positions]]:
+    """Return the shape that `parts` broadcast to, and the position of each point along each axis.
 
-    Slices and ranges are arrays along axes of their own, after those of the arrays.
+    Ranges are arrays along axes of their own, after those of the arrays.
     """
-    n_ranges = sum(isinstance(part, (slice, range)) for part in index)
+    n_ranges = sum(isinstance(part, range) for part in parts)
     arrays, seen = [], 0
-    for part, size in zip(index, shape, strict=True):
-        if isinstance(part, (slice, range)):
+    for part in parts:
+        if isinstance(part, range):
             seen += 1
-            arrays.append(np.asarray(_range(part, size), np.intp).reshape((-1,) + (1,) * (n_ranges - seen)))
+            arrays.append(np.asarray(part, np.intp).reshape((-1,) + (1,) * (n_ranges - seen)))
         else:
-            arrays.append(np.asarray(part)[(..., *(None,) * n_ranges)])
+            arrays.append(np.asarray(part, np.intp)[(..., *(None,) * n_ranges)])
     joined = broadcast_shape(arrays, shape)
-    positions = (normalize_positions(part, axis, shape) for axis, part in enumerate(arrays))
-    return joined, [np.broadcast_to(along, joined).ravel() for along in positions]
+    return joined, [np.broadcast_to(along, joined).ravel() for along in arrays]
 
 
 def _write(
@@ -227,46 +223,26 @@ def _dtype(array: StoredArray, fields: Any) -> Any:
     return array.dtype if fields is ... else array.dtype[fields]
 
 
-def _outer(index: Sequence[Any], shape: Shape) -> tuple[list[Any], Any, Shape, Shape]:
-    """Return the positions along each axis, and how their elements become those that `index` selects.
+def _outer(parts: Sequence[Any]) -> tuple[list[Any], Any, Shape, Shape]:
+    """Return the positions along each axis, and how their elements become those that are selected.
 
     Positions are arrays, or slices of positive step. Then: the index that turns axes, the length of each axis, and the
     shape without the axes of integers.
     """
     cuts: list[Any] = []
     turned: list[Any] = []
-    lengths, kept = [], []
-    for axis, part in enumerate(index):
+    for part in parts:
+        along = range(part, part + 1) if isinstance(part, int) else part
         turn = slice(None)
-        if isinstance(part, (slice, range)):
-            along: Any = _range(part, shape[axis])
+        if isinstance(along, range):
             if along.step < 0:
                 along, turn = along[::-1], slice(None, None, -1)
-            cuts.append(slice(along.start, max(along.start, along.stop), along.step))
-            kept.append(len(along))
-        else:
-            along = normalize_positions(np.atleast_1d(np.asarray(part)), axis, shape)
-            is_integer = np.ndim(part) == 0
-            cuts.append(slice(int(along[0]), int(along[0]) + 1, 1) if is_integer else along)
-            kept += [] if is_integer else [len(along)]
+            along = slice(along.start, max(along.start, along.stop), along.step)
+        cuts.append(along)
         turned.append(turn)
-        lengths.append(len(along))
+    lengths = [1 if isinstance(part, int) else len(part) for part in parts]
+    kept = [n for n, part in zip(lengths, parts, strict=True) if not isinstance(part, int)]
     return cuts, (*turned, ...), tuple(lengths), tuple(kept)
-
-
-def _range(part: slice | range, size: int) -> range:
-    return part if isinstance(part, range) else range(*part.indices(size))
-
-
-def _parts(selection: Selection) -> list[Any]:
-    """Return an integer, a range or an array of positions for each axis."""
-    parts: list[Any] = []
-    for cut, within in zip(selection.region, selection.within, strict=True):
-        if isinstance(within, slice):
-            parts.append(range(cut.start, cut.stop)[within])
-        else:
-            parts.append(cut.start + within)
-    return parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +265,7 @@ def pick_outer(grid: ChunkGrid, indexes: Sequence[slice | Positions]) -> Iterato
     ----------
     indexes
         Slices with bounds and steps as ``slice.indices`` gives them, steps positive; or positions, in any order and
-        repeated or not, as `normalize_positions` gives them.
+        repeated or not, as `expand` gives them.
 
     Examples
     --------

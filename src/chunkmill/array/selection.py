@@ -95,25 +95,48 @@ def select(index: Any, shape: Shape) -> Selection:
     >>> select((slice(10, 20), 5), (100, 10)).region
     (slice(10, 20, None), slice(5, 6, None))
     """
-    parts, dots = _expand(index, shape)
-    cuts, within = [], []
-    is_region = True
-    for axis, (part, size) in enumerate(zip(parts, shape, strict=True)):
-        cut, rest = _select_axis(part, size, axis, shape)
+    parts, dots, _ = expand(index, shape)
+    cuts: list[slice] = []
+    within: list[Any] = []
+    rest: Any
+    for part, size in zip(parts, shape, strict=True):
+        if isinstance(part, int):
+            cut, rest = slice(part, part + 1), 0
+        elif isinstance(part, range):
+            cut, rest = _bounds(part, size)
+        else:
+            low = int(part.min()) if part.size else 0
+            cut, rest = slice(low, int(part.max()) + 1 if part.size else 0), part - low
         cuts.append(cut)
         within.append(rest)
-        is_region = is_region and (isinstance(rest, int) or rest == slice(None) if not _is_array(rest) else False)
+    is_region = all(isinstance(rest, int) or (isinstance(rest, slice) and rest == slice(None)) for rest in within)
     return Selection(tuple(cuts), tuple(within), is_region, dots)
 
 
-def _expand(index: Any, shape: Shape) -> tuple[list[Any], int | None]:
-    """Return one index for each axis, missing ones expanded to full slices, and the position of ``...``."""
-    parts = list(index) if isinstance(index, tuple) else [index]
-    parts = [np.asarray(p) if isinstance(p, list) else p for p in parts]
+def _bounds(along: range, size: int) -> tuple[slice, slice]:
+    """Return the bounding slice of a range, and the index within it."""
+    if not along:
+        start = min(along.start, size)
+        return slice(start, start), slice(None)
+    low = min(along[0], along[-1])
+    return slice(low, max(along[0], along[-1]) + 1), slice(None) if along.step == 1 else slice(None, None, along.step)
+
+
+def expand(index: Any, shape: Shape) -> tuple[list[int | range | Positions], int | None, int]:
+    """Return an integer, a range or an array of positions for each axis, all counted from its start.
+
+    Axes that are left out are full ranges. Also the axis before which ``...`` stood, and how many were left out.
+
+    Examples
+    --------
+    >>> expand((-1, slice(None, None, 2)), (5, 4, 2))
+    ([4, range(0, 4, 2), range(0, 2)], None, 1)
+    """
     expanded: list[Any] = []
     masks = []
-    for part in parts:  # a boolean array over k axes is k integer arrays
-        if _is_array(part) and part.dtype == bool and part.ndim > 1:
+    for part in index if isinstance(index, tuple) else (index,):
+        part = np.asarray(part) if isinstance(part, list) else part  # noqa: PLW2901
+        if isinstance(part, np.ndarray) and part.dtype == bool and part.ndim:  # over k axes it is k integer arrays
             masks.append((part, len(expanded)))
             expanded.extend(np.nonzero(part))
         else:
@@ -122,75 +145,40 @@ def _expand(index: Any, shape: Shape) -> tuple[list[Any], int | None]:
     missing = len(shape) - (len(expanded) - n_dots)
     if missing < 0 or n_dots > 1:
         raise _refuse(index, shape, f"{len(expanded) - n_dots} indices and {n_dots} '...' for {len(shape)} axes")
+    at = next((i for i, part in enumerate(expanded) if part is Ellipsis), len(expanded))
     for mask, place in masks:
-        axis = place + (missing - 1 if any(part is Ellipsis for part in expanded[:place]) else 0)
+        axis = place + (missing - 1 if place > at else 0)
         if mask.shape != shape[axis : axis + mask.ndim]:
-            raise _refuse("boolean array", shape, f"of shape {mask.shape} from axis {axis} on")
-    if not n_dots:
-        expanded.append(Ellipsis)
-    dots = next(i for i, part in enumerate(expanded) if part is Ellipsis)
-    return expanded[:dots] + [slice(None)] * missing + expanded[dots + 1 :], dots if n_dots else None
+            reason = f"a mask of shape {mask.shape} from axis {axis} on, not of {shape[axis : axis + mask.ndim]}"
+            raise _refuse("boolean array", shape, reason)
+    expanded[at : at + n_dots] = [slice(None)] * missing
+    parts = [_positions(part, axis, shape) for axis, part in enumerate(expanded)]
+    return parts, at if n_dots else None, missing
 
 
-def _select_axis(part: Any, size: int, axis: int, shape: Shape) -> tuple[slice, Any]:
-    """Return the bounding slice along one axis, and the index within it."""
+def _positions(part: Any, axis: int, shape: Shape) -> int | range | Positions:
+    """Return the positions of an index along one axis, counted from its start."""
+    size = shape[axis]
     if isinstance(part, slice):
-        return _select_slice(part, size, shape)
-    if _is_array(part) and part.ndim:
-        return _select_array(part, size, axis, shape)
+        try:
+            return range(*part.indices(size))
+        except (TypeError, ValueError) as error:
+            raise _refuse(part, shape, str(error)) from None
+    if isinstance(part, np.ndarray) and part.ndim:
+        if part.size and part.dtype.kind not in "iu":
+            raise _refuse(f"array of {part.dtype}", shape, "expected integers or booleans")
+        if part.size and not (-size <= (low := int(part.min())) and int(part.max()) < size):
+            asked = f"positions from {low} to {int(part.max())}"
+            raise _refuse(asked, shape, f"out of bounds for axis {axis} of length {size}")
+        positions = part.astype(np.intp)  # small integers hold neither the length nor the sum
+        return np.where(positions < 0, positions + size, positions)
     try:
         position = part.__index__()
     except (AttributeError, TypeError):
         raise _refuse(part, shape, "expected integers, slices, '...', integer or boolean arrays") from None
     if isinstance(part, (bool, np.bool_)) or not -size <= position < size:
         raise _refuse(part, shape, f"out of bounds for axis {axis} of length {size}")
-    position %= size
-    return slice(position, position + 1), 0
-
-
-def _select_slice(part: slice, size: int, shape: Shape) -> tuple[slice, slice]:
-    try:
-        start, stop, step = part.indices(size)
-    except (TypeError, ValueError) as error:
-        raise _refuse(part, shape, str(error)) from None
-    n = len(range(start, stop, step))
-    if n == 0:
-        return slice(start := min(start, size), start), slice(None)
-    if step == 1:
-        return slice(start, stop), slice(None)
-    last = start + (n - 1) * step
-    low = min(start, last)
-    return slice(low, max(start, last) + 1), slice(None, None, step)
-
-
-def _select_array(part: np.ndarray[Any, Any], size: int, axis: int, shape: Shape) -> tuple[slice, Any]:
-    if part.dtype == bool:
-        if part.shape != (size,):
-            raise _refuse("boolean array", shape, f"of shape {part.shape} for axis {axis} of length {size}")
-        part = np.nonzero(part)[0]
-    if part.size == 0:
-        return slice(0, 0), part.astype(np.intp)
-    if part.dtype.kind not in "iu":
-        raise _refuse(f"array of {part.dtype}", shape, "expected integers or booleans")
-    positions = normalize_positions(part, axis, shape)
-    low, high = int(positions.min()), int(positions.max())
-    return slice(low, high + 1), positions - low
-
-
-def normalize_positions(index: NDArray[Any], axis: int, shape: Shape) -> Positions:
-    """Return positions along `axis` counted from its start; `RegionError` for one that is out of bounds.
-
-    Examples
-    --------
-    >>> normalize_positions(np.array([-1, 0]), 0, (5,))
-    array([4, 0])
-    """
-    size = shape[axis]
-    if index.size and not (-size <= (low := int(index.min())) and int(index.max()) < size):
-        reason = f"out of bounds for axis {axis} of length {size}"
-        raise RegionError(index=f"positions from {low} to {int(index.max())}", shape=shape, reason=reason)
-    positions = index.astype(np.intp)  # small integers hold neither the length nor the sum
-    return np.where(positions < 0, positions + size, positions)
+    return int(position % size)
 
 
 def broadcast_shape(parts: Iterable[Any], shape: Shape) -> Shape:
@@ -203,9 +191,6 @@ def broadcast_shape(parts: Iterable[Any], shape: Shape) -> Shape:
         raise RegionError(index=f"arrays of shapes {shapes}", shape=shape, reason=reason) from None
 
 
-def _is_array(part: Any) -> bool:
-    return isinstance(part, np.ndarray)
-
-
 def _refuse(index: Any, shape: Shape, reason: str) -> RegionError:
-    return RegionError(index=repr(index)[:200], shape=shape, reason=reason)
+    text = index if isinstance(index, str) else repr(index)
+    return RegionError(index=" ".join(text[:200].split()), shape=shape, reason=reason)

@@ -1,8 +1,11 @@
 """Threads that read and write: those of one call end with it, others store or request values while a task continues.
 
 A process has so many writes under way, whatever task began them. `BegunReads` requests the values of many store keys
-before they are asked for one by one: where requests cost latency, a task would wait for one at a time. Not here:
-schedulers (`chunkmill.dask_arrays`).
+before they are asked for one by one: where requests cost latency, a task would wait for one at a time.
+
+The locks of partial writes keep threads from working in vain, and guard alone where a store cannot compare versions
+(P3). Not here: locks of a cluster, registered by `use_locks` where one of its workers runs; schedulers
+(`chunkmill.dask_arrays`).
 """
 
 from __future__ import annotations
@@ -11,9 +14,11 @@ import os
 import sys
 import threading
 import weakref
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from contextvars import copy_context
 from functools import partial
 from itertools import pairwise
@@ -372,3 +377,58 @@ def _forget_dask_pools() -> None:
 
 if hasattr(os, "register_at_fork"):  # here, as jobs and dask arrays that only read both come by this module
     os.register_at_fork(after_in_child=_forget_dask_pools)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Locks of partial writes: a fixed number of them, shared by all store keys
+
+LockFactory = Callable[[str, bool], AbstractContextManager[Any]]
+"""Function of a store key, and of whether other writers of it are known, that returns the lock of partial writes."""
+
+N_STRIPES = 1024
+"""Locks, and names of locks on a cluster: enough that unrelated keys seldom wait for each other."""
+
+
+def stripe(name: str) -> int:
+    """Return the number of the lock that guards `name`: the same in every process.
+
+    Examples
+    --------
+    >>> stripe("file:///data/x.zarr/a/c/0/0")
+    367
+    """
+    return zlib.crc32(name.encode()) % N_STRIPES
+
+
+def local_lock(name: str, contended: bool = False) -> threading.Lock:  # noqa: ARG001 - the signature of a lock factory
+    """Return this process's lock for a store key.
+
+    Examples
+    --------
+    >>> with local_lock("file:///data/x.zarr/a/c/0/0"):
+    ...     pass
+    """
+    return _LOCKS[stripe(name)]
+
+
+def automatic_lock(name: str, contended: bool = False) -> AbstractContextManager[Any]:
+    """Return the lock for a store key: this process's, or the cluster's where a worker of one may run here."""
+    return _FACTORIES[-1](name, contended)
+
+
+def use_locks(factory: LockFactory) -> None:
+    """Take locks of another kind from now on: those of a cluster."""
+    _FACTORIES[1:] = [factory]
+
+
+_FACTORIES: list[LockFactory] = [local_lock]
+_LOCKS: list[threading.Lock] = []
+
+
+def _make_locks() -> None:
+    _LOCKS[:] = [threading.Lock() for _ in range(N_STRIPES)]
+
+
+_make_locks()
+if hasattr(os, "register_at_fork"):  # a child has locks that threads of its parent hold, but not the threads
+    os.register_at_fork(after_in_child=_make_locks)

@@ -14,9 +14,9 @@ import numpy as np
 from dask.array import core as da
 from dask.array.blockwise import blockwise
 
-from chunkmill.array.local_locks import LockFactory
 from chunkmill.array.selection import full_region, region_shape
 from chunkmill.array.stored_array import StoredArray, metered
+from chunkmill.array.threads import LockFactory
 from chunkmill.dask_arrays.blocks import BlockRegions
 from chunkmill.dask_arrays.hazards import check_in_place
 from chunkmill.dask_arrays.regroup import write_chunks

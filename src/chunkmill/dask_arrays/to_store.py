@@ -15,10 +15,10 @@ from dask.array import core as da
 from dask.delayed import Delayed
 from distributed import Client
 
-from chunkmill.array.local_locks import LockFactory
 from chunkmill.array.selection import full_region, region_shape
 from chunkmill.array.staleness import check_after_writing
 from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.threads import LockFactory
 from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.dask_arrays.hazards import check_not_read
 from chunkmill.dask_arrays.resumable_write import resumable_write

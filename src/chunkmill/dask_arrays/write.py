@@ -27,9 +27,9 @@ from dask.utils import format_bytes
 from distributed.protocol.pickle import dumps
 from numpy.typing import NDArray
 
-from chunkmill.array.local_locks import LockFactory
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.threads import LockFactory
 from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
 from chunkmill.dask_arrays.hazards import check_in_place
 from chunkmill.dask_arrays.regroup import regroup, write_chunks

@@ -18,11 +18,10 @@ from distributed import secede
 from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import puts_at_once, write_overlap
-from chunkmill.array.local_locks import LockFactory
 from chunkmill.array.selection import region_shape
 from chunkmill.array.staleness import written_to
 from chunkmill.array.stored_array import CHECK_INTERVAL, StoredArray, chunk_step
-from chunkmill.array.threads import LaterWrites, PendingWrites, cut_evenly, in_threads
+from chunkmill.array.threads import LaterWrites, LockFactory, PendingWrites, cut_evenly, in_threads
 from chunkmill.dask_arrays.regroup import AssembledBlock
 from chunkmill.errors import NodeExists
 from chunkmill.journal.lease import check_no_job

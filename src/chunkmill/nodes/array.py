@@ -17,12 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from chunkmill.array.chunk_io import write_region
 from chunkmill.array.layout import ChunkLayout
-from chunkmill.array.local_locks import automatic_lock
 from chunkmill.array.scattered import read_outer, read_points, write_index, write_outer, write_points
 from chunkmill.array.selection import as_region, full_region, region_shape, select
 from chunkmill.array.staleness import read_published, written_to
 from chunkmill.array.stored_array import ArrayFacts, ReadMissing, StoredArray
-from chunkmill.array.threads import own_threads
+from chunkmill.array.threads import automatic_lock, own_threads
 from chunkmill.errors import RegionError
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.user_values import scalar_of, spread
@@ -366,15 +365,13 @@ class OuterIndex(_Index):
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
         """Read the elements."""
-        parts = _expanded(index, self._array)
-        return read_outer(self._array.stored, parts)
+        return read_outer(self._array.stored, index)
 
     def __setitem__(self, index: Any, values: ArrayLike) -> None:
         """Write the elements."""
         self._array.stored.check_writable()
-        parts = _expanded(index, self._array)
         with _written(self._array.stored) as array:
-            write_outer(array, parts, values, lock=automatic_lock)
+            write_outer(array, index, values, lock=automatic_lock)
 
 
 class PointIndex(_Index):
@@ -391,14 +388,13 @@ class PointIndex(_Index):
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
         """Read the elements."""
-        return read_points(self._array.stored, _points(index, self._array))
+        return read_points(self._array.stored, index)
 
     def __setitem__(self, index: Any, values: ArrayLike) -> None:
         """Write the elements; of the same one, the last value stays."""
         self._array.stored.check_writable()
-        parts = _points(index, self._array)
         with _written(self._array.stored) as array:
-            write_points(array, parts, values, lock=automatic_lock)
+            write_points(array, index, values, lock=automatic_lock)
 
 
 class BlockIndex(_Index):
@@ -423,23 +419,16 @@ class BlockIndex(_Index):
         self._array[self._region(index)] = values
 
     def _region(self, index: Any) -> tuple[slice, ...]:
-        axes = self._array.stored.write_layout.grid.axes
-        shape = self._array.stored.write_layout.grid.grid_shape
-        region: list[slice] = []
-        for axis, part in zip(axes, _expanded(index, self._array), strict=True):
-            n = shape[len(region)]
-            if not isinstance(part, slice) and not _is_integer(part):
-                raise _refused(index, shape, "blocks are selected by integers and slices of step 1")
-            if _is_integer(part) and not -n <= part < n:
-                raise _refused(index, shape, f"out of bounds for axis {len(region)} with {n} blocks")
-            along = range(n)[part] if isinstance(part, slice) else range(part % n, part % n + 1)
-            if along.step != 1:
-                raise _refused(index, shape, "blocks are selected by integers and slices of step 1")
-            last = along.stop - 1
-            region.append(
-                slice(axis.start(along.start), axis.start(last) + axis.length(last)) if along else slice(0, 0)
-            )
-        return tuple(slice(cut.start, min(cut.stop, size)) for cut, size in zip(region, self._array.shape, strict=True))
+        grid = self._array.stored.write_layout.grid
+        selection = select(index, grid.grid_shape)
+        if not selection.is_region:
+            reason = "blocks are selected by integers and slices of step 1"
+            raise RegionError(index=repr(index)[:200], shape=grid.grid_shape, reason=reason)
+        ends = [cut.stop - 1 if cut.start < cut.stop else None for cut in selection.region]
+        return tuple(
+            slice(0) if i is None else slice(axis.start(cut.start), min(axis.start(i) + axis.length(i), axis.size))
+            for axis, cut, i in zip(grid.axes, selection.region, ends, strict=True)
+        )
 
 
 def split_fields(index: Any, dtype: np.dtype[Any]) -> tuple[Any, Any]:
@@ -471,56 +460,3 @@ def split_fields(index: Any, dtype: np.dtype[Any]) -> tuple[Any, Any]:
 
 def _is_of_texts(part: Any) -> bool:
     return isinstance(part, list) and bool(part) and all(isinstance(each, str) for each in part)
-
-
-def _expanded(index: Any, array: Array) -> list[Any]:
-    """Return an integer, a slice or an array of positions for each axis, those that are left out as full slices."""
-    parts = list(index) if isinstance(index, tuple) else [index]
-    n_missing = array.ndim - sum(part is not Ellipsis for part in parts)
-    if n_missing < 0 or sum(part is Ellipsis for part in parts) > 1:
-        raise _refused(index, array.shape, f"too many indices for {array.ndim} axes")
-    at = next((i for i, part in enumerate(parts) if part is Ellipsis), len(parts))
-    parts[at : at + 1] = [slice(None)] * n_missing
-    return [_checked(part, axis, array) for axis, part in enumerate(parts)]
-
-
-def _checked(part: Any, axis: int, array: Array) -> Any:
-    if isinstance(part, slice):
-        return part
-    along = np.asarray(part)
-    if along.dtype == bool:
-        if along.shape != (array.shape[axis],):
-            reason = f"a mask of shape {along.shape} for axis {axis} of length {array.shape[axis]}"
-            raise _refused(part, array.shape, reason)
-        return np.flatnonzero(along)
-    if along.ndim > 1 or (along.size and along.dtype.kind not in "iu"):
-        raise _refused(part, array.shape, "expected integers, slices, or one-dimensional arrays of them for each axis")
-    return along.astype(np.intp) if along.ndim else int(along)
-
-
-def _points(index: Any, array: Array) -> list[Any]:
-    parts = list(index) if isinstance(index, tuple) else [index]
-    expanded: list[Any] = []
-    for part in parts:  # a mask over k axes is k arrays of integers
-        is_slice = isinstance(part, slice)
-        mask = None if is_slice or part is Ellipsis else np.asarray(part)
-        if mask is not None and mask.dtype == bool:
-            axes = array.shape[len(expanded) : len(expanded) + mask.ndim]
-            if mask.shape != axes:
-                raise _refused(part, array.shape, f"a mask of shape {mask.shape} for axes of shape {axes}")
-            expanded += np.nonzero(mask)
-        elif mask is not None and (mask.size and mask.dtype.kind not in "iu"):
-            raise _refused(part, array.shape, "expected integers or booleans")
-        else:
-            expanded.append(part if mask is None else mask.astype(np.intp))
-    if len(expanded) != array.ndim or any(part is Ellipsis for part in expanded):
-        raise _refused(index, array.shape, f"expected an array of integers for each of {array.ndim} axes, or a mask")
-    return expanded
-
-
-def _is_integer(part: Any) -> bool:
-    return isinstance(part, (int, np.integer))
-
-
-def _refused(index: Any, shape: Any, reason: str) -> RegionError:
-    return RegionError(index=" ".join(repr(index)[:200].split()), shape=shape, reason=reason)

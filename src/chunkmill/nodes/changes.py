@@ -16,10 +16,9 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from chunkmill.array.chunk_io import decode_chunk, encode_chunk, write_region
-from chunkmill.array.local_locks import automatic_lock
 from chunkmill.array.staleness import check_unchanged
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.array.threads import BackgroundCalls, own_threads
+from chunkmill.array.threads import BackgroundCalls, automatic_lock, own_threads
 from chunkmill.codecs.elements import is_fill
 from chunkmill.errors import AlignmentError, NodeNotFound, RegionError, StoreError
 from chunkmill.formats.base import Format, check_attributes

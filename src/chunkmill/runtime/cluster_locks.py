@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,8 +22,9 @@ from dask.utils import SerializableLock
 from distributed import Lock, Worker
 from distributed.worker import get_worker
 
-from chunkmill.array.local_locks import N_STRIPES, PATIENCE, LockFactory, local_lock, report_waiting, stripe
+from chunkmill.array.threads import N_STRIPES, LockFactory, local_lock, stripe
 from chunkmill.errors import StoreError
+from chunkmill.log import LOG
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import Store
 
@@ -78,11 +79,7 @@ _CONTENDED_UNTIL = [0.0] * N_STRIPES
 
 def no_lock(name: str, contended: bool = False) -> AbstractContextManager[Any]:  # noqa: ARG001 - signature of a lock factory
     """Return a context manager that guards nothing."""
-    return _NoLock()
-
-
-class _NoLock(AbstractContextManager[None]):
-    def __exit__(self, *_: object) -> None: ...
+    return nullcontext()
 
 
 class UserLock:
@@ -128,6 +125,10 @@ def _worker() -> Worker | None:
 # On workers
 
 
+PATIENCE = 5.0
+"""Seconds after which waiting is worth a line in the log; then after twice, four times as long, …"""
+
+
 class ClusterLock(AbstractContextManager[None]):
     """Context manager that holds the cluster's lock of a store key once.
 
@@ -146,21 +147,21 @@ class ClusterLock(AbstractContextManager[None]):
             self._lock = locks[number]
 
     def __enter__(self) -> None:
-        self._local.__enter__()
+        self._local.acquire()
         begun, pause = time.monotonic(), PATIENCE
         try:
             while not self._lock.acquire(timeout=pause):
                 pause = time.monotonic() - begun
-                report_waiting(self.name, pause, "another worker of the cluster")
+                LOG.warning("waiting for the lock of %s for %.0f s: another worker holds it", self.name, pause)
         except BaseException:
-            self._local.__exit__()
+            self._local.release()
             raise
 
     def __exit__(self, *_: object) -> None:
         try:
             self._lock.release()
         finally:
-            self._local.__exit__()
+            self._local.release()
 
 
 # one for each key of a process: distributed refreshes their leases for ever, also of those that nobody refers to

@@ -19,9 +19,9 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 from xarray import DataArray, Dataset, DataTree
 
-from chunkmill.array.local_locks import LockFactory
 from chunkmill.array.staleness import check_after_writing, written_to
 from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.threads import LockFactory
 from chunkmill.dask_arrays.hazards import check_not_read
 from chunkmill.dask_arrays.write import WriteReport, report, run, write_graph
 from chunkmill.dask_arrays.write_task import WriteCounts, write_key

@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 import chunkmill as cm
-from chunkmill.array.local_locks import local_lock
+from chunkmill.array.threads import local_lock
 from chunkmill.dask_arrays.hazards import canonical_location, check_not_read, locations_read
 from chunkmill.dask_arrays.write import write_graph
 from chunkmill.errors import JobError

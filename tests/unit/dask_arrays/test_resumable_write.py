@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import chunkmill as cm
-from chunkmill.array.local_locks import local_lock
+from chunkmill.array.threads import local_lock
 from chunkmill.dask_arrays.resumable_write import resumable_write
 from chunkmill.errors import JobError
 from chunkmill.formats.registry import get_format

@@ -11,8 +11,8 @@ from dask.delayed import Delayed
 from dask.utils import key_split
 
 import chunkmill as cm
-from chunkmill.array.local_locks import local_lock
 from chunkmill.array.selection import full_region
+from chunkmill.array.threads import local_lock
 from chunkmill.dask_arrays.write import check_source, report, run, write_graph
 from chunkmill.dask_arrays.write_task import WriteCounts
 from chunkmill.errors import AlignmentError, ChunkError, StoreError

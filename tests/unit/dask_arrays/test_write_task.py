@@ -12,8 +12,7 @@ import pytest
 from support.recording import FarStore
 
 import chunkmill as cm
-from chunkmill.array.local_locks import local_lock
-from chunkmill.array.threads import MAX_PENDING, PendingWrites
+from chunkmill.array.threads import MAX_PENDING, PendingWrites, local_lock
 from chunkmill.dask_arrays.write_task import UnfinishedWrite, WriteCounts, WriteTask, finished
 from chunkmill.errors import ChunkError, JobError, StoreError
 from chunkmill.stores.memory import MemoryStore
