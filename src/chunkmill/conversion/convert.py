@@ -5,14 +5,14 @@ Not here: planning (`chunkmill.conversion.convert_job`), the target's metadata (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import dask
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.convert_job import plan_job
+from chunkmill.conversion.convert_job import Settings, plan_conversion
 from chunkmill.conversion.ome import OmeImages, check_ome, cropped_group, cropping_of_images, names_of_axes, with_place
 from chunkmill.conversion.options import (
     by_array,
@@ -22,15 +22,15 @@ from chunkmill.conversion.options import (
     names_by_array,
     with_options_of,
 )
-from chunkmill.conversion.rechunking.job import Settings
 from chunkmill.conversion.region_option import RegionOption, shown_regions
 from chunkmill.conversion.target_metadata import (
-    ConversionTarget,
     alike_described_once,
     describe_group_target,
     describe_target,
+    nodes_below,
 )
-from chunkmill.errors import AlignmentError
+from chunkmill.dask_arrays.hazards import check_apart
+from chunkmill.errors import AlignmentError, JobError
 from chunkmill.formats.base import Format, WritableFormatName
 from chunkmill.formats.registry import READ_ONLY
 from chunkmill.hints import Hint
@@ -42,7 +42,9 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store, join_path
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.new_array import axis_names, check_options, format_above, with_chunk_keys
+from chunkmill.nodes.opening import array_at
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
+from chunkmill.nodes.target import Target
 from chunkmill.runtime.worker_memory import current_worker
 from chunkmill.stores.base import Store
 from chunkmill.stores.open import open_plain_store, open_scanned
@@ -156,59 +158,24 @@ def plan_convert(
     if concat_dim is not None:
         is_root = isinstance(source, tuple) and source[1:] == ("",)
         source = open_scanned(source[0] if is_root else source, storage_options, concat_dim) or source
-    node = open_source(source, storage_options)
-    named = names_by_array(dimension_names, node)
-
-    def edit(array: StoredArray, metadata: ArrayMetadata) -> ArrayMetadata:
-        return replace(metadata, dimension_names=named(array))
-
-    names = names_of_axes(node, lambda array: named(array) or (None,) * array.ndim, chunks, shards, region)
-    chunks, shards = by_array(chunks, node, "chunks", names), by_array(shards, node, "shards", names)
-    target = as_node(target)
-    store, path, wanted, adds = _target_of(node, target, storage_options, format, overwrite=overwrite)
-    is_group = isinstance(target, Group) and not overwrite
-    name = wanted or _writable_format(target.format if is_group else format_above(store, path))
-    images = None if ome is None else OmeImages.of(node, ome)
-
-    def describe_array(array: StoredArray, documents_format: Format, at: str) -> ArrayMetadata:
-        described = describe_target(
-            array, documents_format, at, chunks=chunks, shards=shards, codecs=codecs, allow=allow, edit=edit
-        )
-        keyed = with_chunk_keys(described, documents_format, at, chunk_key_encoding)
-        placed = with_place(array, keyed, alone=isinstance(node, StoredArray), to_n5=documents_format.names_in_axes)
-        return placed if images is None else images.array(array, placed)
-
-    exact = not (isinstance(codecs, str) and codecs in {"keep", "portable"})
-    chosen = chosen_paths(node, include)
-    taken = None if chosen is None else {array.path for array in chosen_arrays(node, chosen)}
-    crop = None if region is None else cropping_of_images(region, node, chosen_arrays(node, chosen), names)
-
-    def describe_group(group: StoredGroup, documents_format: Format, at: str) -> GroupMetadata:
-        check_ome(documents_format, ome)
-        metadata = group.metadata if crop is None else cropped_group(group, crop, taken)
-        if images is not None:
-            metadata = images.group(group, crop, taken, allow)
-        return describe_group_target(metadata, documents_format, at, allow=allow)
-
-    where = ConversionTarget(
-        store,
-        path,
-        name,
-        alike_described_once(describe_array, chunks, shards, dimension_names, crop, images and images.array),
-        describe_group,
-        exact=exact,
+    return _plan_new_nodes(
+        "convert",
+        open_source(source, storage_options),
+        as_node(target),
+        Settings(current_worker(max_mem), intermediate_store(temp, storage_options)),
+        format=format,
+        chunks=chunks,
+        shards=shards,
+        codecs=codecs,
+        allow=allow,
+        include=include,
+        region=region,
+        dimension_names=dimension_names,
+        chunk_key_encoding=chunk_key_encoding,
+        ome=ome,
         overwrite=overwrite,
-        chosen=chosen,
-        crop=crop,
-        region=shown_regions(region),
-        adds=adds,
+        storage_options=storage_options,
     )
-    plan = plan_job(
-        "convert", node, where, Settings(current_worker(max_mem), intermediate_store(temp, storage_options))
-    )
-    if images is not None:
-        plan = replace(plan, reason=f"{plan.reason}{images.kept_units}".removeprefix("; "))
-    return plan
 
 
 @with_options_of(plan_convert)
@@ -359,10 +326,6 @@ def plan_rechunk(
         raise ValueError(msg)
     intermediate, compress = intermediate_store(temp, storage_options), temp_codec == "lz4"
     settings = Settings(current_worker(max_mem), intermediate, compress=compress, strategy=strategy)
-    chosen = chosen_paths(node, include)
-    names = names_of_axes(node, axis_names, chunks, shards, region)
-    crop = None if region is None else cropping_of_images(region, node, chosen_arrays(node, chosen), names)
-    shown = shown_regions(region)
     target = as_node(target)
     if isinstance(target, Array):
         if chunk_key_encoding is not None:
@@ -374,37 +337,23 @@ def plan_rechunk(
         stated = {name: value for name, value in (("shards", shards), ("codecs", codecs)) if not is_keep(value)}
         stated |= {} if format is None else {"format": format}
         check_options(target, format_of_store(target.store, target.format), **stated)
-        existing = _into_existing(node, target.stored, chunks, crop, shown)
-        return plan_job("rechunk", node, existing, settings)
-    store, path, wanted, adds = _target_of(node, target, storage_options, format, overwrite=overwrite)
-    chunks, shards = by_array(chunks, node, "chunks", names), by_array(shards, node, "shards", names)
-
-    def describe_array(array: StoredArray, documents_format: Format, at: str) -> ArrayMetadata:
-        described = describe_target(array, documents_format, at, chunks=chunks, shards=shards, codecs=codecs)
-        keyed = with_chunk_keys(described, documents_format, at, chunk_key_encoding)
-        return with_place(array, keyed, alone=isinstance(node, StoredArray), to_n5=documents_format.names_in_axes)
-
-    def describe_group(group: StoredGroup, documents_format: Format, at: str) -> GroupMetadata:
-        taken = None if chosen is None else {array.path for array in chosen_arrays(node, chosen)}
-        metadata = group.metadata if crop is None else cropped_group(group, crop, taken)
-        return describe_group_target(metadata, documents_format, at)
-
-    name = wanted or _writable_format(target.format if isinstance(target, Group) and not overwrite else node.format)
-    exact = not (isinstance(codecs, str) and codecs in {"keep", "portable"})
-    where = ConversionTarget(
-        store,
-        path,
-        name,
-        alike_described_once(describe_array, chunks, shards, crop),
-        describe_group,
-        exact=exact,
+        chosen_paths(node, include)
+        return _plan_into(node, target.stored, chunks, region, settings)
+    return _plan_new_nodes(
+        "rechunk",
+        node,
+        target,
+        settings,
+        format=format,
+        chunks=chunks,
+        shards=shards,
+        codecs=codecs,
+        include=include,
+        region=region,
+        chunk_key_encoding=chunk_key_encoding,
         overwrite=overwrite,
-        chosen=chosen,
-        crop=crop,
-        region=shown,
-        adds=adds,
+        storage_options=storage_options,
     )
-    return plan_job("rechunk", node, where, settings)
 
 
 @with_options_of(plan_rechunk)
@@ -446,41 +395,99 @@ def rechunk(
     return plan_rechunk(source, target, **options).run()
 
 
-def _target_of(
-    source: StoredNode,
+def _plan_new_nodes(
+    operation: Literal["convert", "rechunk"],
+    node: StoredNode,
     target: Any,
-    storage_options: Mapping[str, Any] | None,
-    format: Any,  # noqa: A002
+    settings: Settings,
     *,
+    format: Any,  # noqa: A002
+    chunks: Any,
+    shards: Any,
+    codecs: Any,
+    include: str | Collection[str] | None,
+    region: RegionOption,
+    chunk_key_encoding: Any,
     overwrite: bool,
-) -> tuple[Store, str, Any, bool]:
-    """Return store, path and named format of a target, and whether nodes are added to the group that is there.
+    storage_options: Mapping[str, Any] | None,
+    allow: Collection[str] = (),
+    dimension_names: Any = None,
+    ome: Literal["0.4", "0.5", "0.6"] | None = None,
+) -> Plan:
+    """Describe the copies of a node and of all below it, and plan to write them.
 
-    An array is added to a `Group` under its name; the nodes of a group under theirs.
+    Into a `Group`, which is there, an array goes under its name, and the nodes of a group under theirs.
     """
-    store, path, named = open_target(target, storage_options, format)
-    if overwrite or not isinstance(target, Group):
-        return store, path, named, False
-    if isinstance(source, StoredGroup):
-        return store, path, named, True
-    if not (name := source.path.rpartition("/")[2]):
+    into = target if isinstance(target, Group) and not overwrite else None
+    store, path, wanted = open_target(target, storage_options, format)
+    if into is not None and isinstance(node, StoredArray):
+        path = join_path(path, _name_of(node))
+    if wanted is None:
+        wanted = into.format if into else node.format if operation == "rechunk" else format_above(store, path)
+    documents_format = format_of_store(store, READ_ONLY.get(wanted, wanted))
+    path = documents_format.normalize_path(path)
+    check_apart(node, store, path, overwrite=overwrite)
+    named = names_by_array(dimension_names, node)
+    names = names_of_axes(node, lambda array: named(array) or (None,) * array.ndim, chunks, shards, region)
+    chunks, shards = by_array(chunks, node, "chunks", names), by_array(shards, node, "shards", names)
+    images = None if ome is None else OmeImages.of(node, ome)
+    chosen = chosen_paths(node, include)
+    taken = None if chosen is None else {array.path for array in chosen_arrays(node, chosen)}
+    crop = None if region is None else cropping_of_images(region, node, chosen_arrays(node, chosen), names)
+
+    def describe_array(array: StoredArray, _: Format, at: str) -> ArrayMetadata:
+        described = describe_target(
+            array, documents_format, at, chunks=chunks, shards=shards, codecs=codecs, allow=allow, names=named
+        )
+        keyed = with_chunk_keys(described, documents_format, at, chunk_key_encoding)
+        placed = with_place(array, keyed, alone=isinstance(node, StoredArray), to_n5=documents_format.names_in_axes)
+        return placed if images is None else images.array(array, placed)
+
+    def describe_group(group: StoredGroup, at: str) -> GroupMetadata:
+        check_ome(documents_format, ome)
+        metadata = group.metadata if crop is None else cropped_group(group, crop, taken)
+        if images is not None:
+            metadata = images.group(group, crop, taken, allow)
+        return describe_group_target(metadata, documents_format, at, allow=allow)
+
+    describe = alike_described_once(describe_array, chunks, shards, dimension_names, crop, images and images.array)
+    groups: dict[str, GroupMetadata] = {}
+    sources, arrays = [], []
+    for each, at in nodes_below(node, chosen, documents_format, path):
+        if isinstance(each, StoredGroup):
+            groups[at] = describe_group(each, at)
+        else:
+            sources.append(each if crop is None else crop(each))
+            arrays.append(array_at(store, at, describe(sources[-1], documents_format, at), documents_format))
+    first, group = path, None
+    if into is not None and isinstance(node, StoredGroup):
+        groups.pop(group := path)
+        added = [at for at in (*groups, *(array.path for array in arrays)) if at.rpartition("/")[0] == group]
+        if not added:
+            raise JobError(job=f"{operation} to {into.url}", reason="the source is a group without nodes")
+        first = min(added)
+    new = Target(store, first, documents_format, arrays, groups, overwrite, group)
+    exact = not (isinstance(codecs, str) and codecs in {"keep", "portable"})
+    plan = plan_conversion(operation, node, sources, new, settings, exact=exact, region=shown_regions(region))
+    return plan if images is None else replace(plan, reason=f"{plan.reason}{images.kept_units}".removeprefix("; "))
+
+
+def _name_of(array: StoredArray) -> str:
+    if not (name := array.path.rpartition("/")[2]):
         raise TypeError("the source has no name in its store: give (url, path) as the target instead of a Group")
-    return store, join_path(path, name), named, False
+    return name
 
 
-def _writable_format(name: str) -> str:
-    return READ_ONLY.get(name, name)
-
-
-def _into_existing(
-    source: StoredNode, target: StoredArray, chunks: Any, crop: Callable[[StoredArray], StoredArray] | None, region: str
-) -> ConversionTarget:
-    """Return an array that exists as a target: its metadata stay as they are."""
+def _plan_into(node: StoredNode, target: StoredArray, chunks: Any, region: RegionOption, settings: Settings) -> Plan:
+    """Plan to write an array into one that exists, whose metadata stay as they are."""
     target.check_writable()
-    if not isinstance(source, StoredArray):
+    if not isinstance(node, StoredArray):
         msg = f"the target is the array {target.path!r}, the source a group: give the array to read"
         raise TypeError(msg)
-    source = source if crop is None else crop(source)
+    check_apart(node, target.store, target.path, overwrite=False)
+    names = names_of_axes(node, axis_names, region)
+    crop = cropping_of_images(region, node, [node], names)
+    source = node if crop is None else crop(node)
     if source.shape != target.shape or source.dtype != target.dtype:
         got, expected = f"{source.shape} {source.dtype}", f"{target.shape} {target.dtype}"
         raise AlignmentError(expected=expected, got=got, fix="give a target of the source's shape and dtype")
@@ -488,13 +495,6 @@ def _into_existing(
     if wanted not in (None, "keep", target.chunks):
         fix = Hint("the target has its chunks already: give {}, or another target", ("chunks", None))
         raise AlignmentError(expected=f"chunks {target.chunks}", got=f"chunks {wanted}", fix=fix)
-    return ConversionTarget(
-        target.store,
-        target.path,
-        target.format,
-        lambda *_: target.metadata,
-        lambda group, *_: group.metadata,
-        overwrite=None,
-        crop=crop,
-        region=region,
-    )
+    documents_format = format_of_store(target.store, target.format)
+    new = Target(target.store, target.path, documents_format, [target], overwrite=None)
+    return plan_conversion("rechunk", node, [source], new, settings, region=shown_regions(region))

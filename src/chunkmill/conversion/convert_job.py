@@ -15,81 +15,97 @@ from typing import Any, Literal
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import CutGrid, chain_text, choose_action, n_groups
-from chunkmill.conversion.array_plan import ArrayPlan, estimated_counts
 from chunkmill.conversion.estimate import (
     MOST_STORING,
+    NO_BUDGET,
     TransferEstimate,
     chunk_bytes,
     estimate_transfers,
     fit_memory,
-    task_memory,
-    thread_overheads,
 )
-from chunkmill.conversion.rechunking.job import (
-    Settings,
-    estimate_rechunk,
-    explain_strategy,
-    plan_array_rechunk,
-)
+from chunkmill.conversion.rechunking.job import estimate_rechunk, explain_strategy, plan_array_rechunk
 from chunkmill.conversion.rechunking.plan import too_little
+from chunkmill.conversion.rechunking.strategies import Strategy
 from chunkmill.conversion.region_option import region_of
-from chunkmill.conversion.stages import ConversionTasks, stages_of
-from chunkmill.conversion.target_metadata import ConversionTarget, describe_nodes
-from chunkmill.dask_arrays.hazards import check_apart
-from chunkmill.errors import JobError
+from chunkmill.conversion.stages import ArrayPlan, ConversionTasks, stages_of
 from chunkmill.formats.peers import is_specified, readers_text
 from chunkmill.jobs.plan import Plan, plan_work
 from chunkmill.jobs.sources import see_sources
-from chunkmill.jobs.work import Described, PlannedStage, Work, shown_node
+from chunkmill.jobs.work import Described, JobCounts, PlannedStage, Work, shown_node
 from chunkmill.journal.plans import JOB_PREFIX, fingerprint, journal_prefix
 from chunkmill.model.inner_layout import inner_layout
-from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.stored_group import StoredNode
 from chunkmill.nodes.target import Target
 from chunkmill.runtime.scheduler import check_n_tasks
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, count_tasks
 from chunkmill.runtime.worker_memory import Worker
+from chunkmill.stores.base import Store
 
 _FINE_TASK_BYTES = 16 << 20  # tasks own less only where there would be fewer than the least number of them
 _MANY_TASKS = 1024  # from so many on, tasks own more instead
 
 
-def plan_job(
-    operation: Literal["convert", "rechunk"], source: StoredNode, target: ConversionTarget, settings: Settings
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Workers, memory and intermediate files of a job.
+
+    Attributes
+    ----------
+    worker
+        The workers that run the tasks.
+    intermediate
+        The store for intermediate files; the target's when ``None`` (a zip file's folder).
+    compress
+        Whether intermediate files are compressed (lz4).
+    strategy
+        Consider only this one.
+    """
+
+    worker: Worker
+    intermediate: Store | None = None
+    compress: bool = False
+    strategy: Strategy | None = None
+
+    def separate_store(self, target: Store) -> Store | None:
+        """Return the store for intermediate files, where it is not the target's."""
+        scratch = target.scratch()
+        return scratch if self.intermediate is None and scratch is not target.innermost else self.intermediate
+
+
+def plan_conversion(
+    operation: Literal["convert", "rechunk"],
+    node: StoredNode,
+    sources: Sequence[StoredArray],
+    target: Target,
+    settings: Settings,
+    *,
+    exact: bool = False,
+    region: str = "",
 ) -> Plan:
-    """Plan to write `source`, and everything below it, to `target`; nothing is written before the plan runs.
+    """Plan to write arrays of `node` to those of `target`; nothing is written before the plan runs.
+
+    Parameters
+    ----------
+    exact
+        Whether codecs were asked for, so that bytes are moved only where their parameters are the same too.
+    region
+        The region that the sources are of, as text.
 
     Raises
     ------
-    UnsupportedFeature
-        The format cannot hold something; says which node, and what would be lost.
     JobError
         The memory allowed is too little; says how much is needed.
     """
-    check_apart(source, target.store, target.path, overwrite=bool(target.overwrite))
-    documents_format = format_of_store(target.store, target.format)
-    path = documents_format.normalize_path(target.path)
-    groups, arrays = describe_nodes(source, target, documents_format, path)
+    path = target.path if target.group is None else target.group
     where = f"{target.store.url}/{path}" if path else target.store.url
-    group = path if target.adds else None
-    if group is not None:
-        groups.pop(group)
-        added = [at for at in (*groups, *(new.path for _, new in arrays)) if at.rpartition("/")[0] == group]
-        if not added:
-            raise JobError(job=f"{operation} to {where}", reason="the source is a group without nodes")
-        path = min(added)
-    shown = f"{shown_node(source)}{target.region and f', region {target.region}'}"
     work = Conversion(
         operation=operation,
         name=f"{operation} to {where}",
-        sources=see_sources([old for old, _ in arrays]),
-        target=Target(
-            target.store, path, documents_format, [new for _, new in arrays], groups, target.overwrite, group
-        ),
+        sources=see_sources(sources),
+        target=target,
         settings=settings,
-        exact=target.exact,
-        is_remote=source.store.is_remote or target.store.is_remote,
-        shown=(shown, f"{where} ({documents_format.name})"),
+        exact=exact,
+        shown=(f"{shown_node(node)}{region and f', region {region}'}", f"{where} ({target.format.name})"),
     )
     return plan_work(work, settings.worker)
 
@@ -103,9 +119,7 @@ class Conversion(Work):
     settings
         Intermediate files and strategy.
     exact
-        As in `ConversionTarget`.
-    is_remote
-        Whether requests of source or target cost latency.
+        As in `plan_conversion`.
     shown
         Source and target as plans show them.
     """
@@ -113,27 +127,25 @@ class Conversion(Work):
     version = 7
     settings: Settings
     exact: bool
-    is_remote: bool
     shown: tuple[str, str]
 
     def fit(self, worker: Worker, choices: Mapping[str, Any] | None = None) -> ConversionTasks:  # noqa: ARG002
         """Choose for each array the action, or how it is rechunked, and how much of it one task owns."""
-        settings, target = replace(self.settings, worker=worker), self.target
-        plans = _plan_arrays(self, settings)
-        intermediate = self.settings.separate_store(target.store)
+        target, apart = self.target, self.settings.separate_store(self.target.store)
+        plans = _plan_arrays(self, worker)
         prefix = f"{journal_prefix(target.path)}intermediate/"
-        if intermediate is not None:  # a directory that jobs may share
+        if apart is not None:  # a directory that jobs may share
             prefix = f"{JOB_PREFIX}{fingerprint(target.store.url, target.path)[:16]}-intermediate/"
-        is_apart = intermediate is not None and any(plan.n_intermediate_files for plan in plans)
+        has_files = any(plan.n_intermediate_files for plan in plans)
         return ConversionTasks(
             numbered=[(plan.action, _tasks_known(plan)) for plan in plans],
-            task_bytes=max((_task_bytes(plan, worker.n_threads) for plan in plans), default=0),
-            writes=(intermediate,) if is_apart and intermediate is not None else (),
+            task_bytes=max((plan.task_bytes(worker.n_threads) for plan in plans), default=0),
+            writes=() if apart is None or not has_files else (apart,),
             job=self.name,
             store=target.store,
             plans=plans,
             prefix=prefix,
-            compress=settings.compress,
+            compress=self.settings.compress,
             ahead_bytes=worker.ahead_bytes,
         )
 
@@ -157,12 +169,25 @@ class Conversion(Work):
         """Return strategy, reason, rows and estimates."""
         plans, stages = tasks.plans, _estimated_stages(tasks)
         strategy, reason = _strategy(plans, len(self.target.groups))
+        estimates = [plan.rechunk.estimate for plan in plans if plan.rechunk is not None]
+        decoded, once = sum(e.decoded_bytes for e in estimates), sum(e.written_bytes for e in estimates)
+        actions: Counter[str] = Counter()
+        for plan in plans:
+            actions.update(plan.action.counts)
+        held = [worker.n_threads * plan.memory.n_bytes for plan in plans]
         return {
             "source": self.shown[0],
             "target": self.shown[1],
             "strategy": strategy,
             "reason": reason,
-            "costs": estimated_counts(plans, stages, worker.n_threads),
+            "costs": JobCounts.of(
+                stages,
+                bytes_temporary=sum(estimate.intermediate_bytes for estimate in estimates),
+                peak_memory_bytes=max([*held, *(estimate.peak_bytes for estimate in estimates)], default=0),
+                read_amplification=decoded / once if once else 1.0,
+                n_keys=sum(plan.target.write_layout.grid.n_chunks for plan in plans),
+                actions=dict(actions),
+            ),
             "stages": stages,
             "arrays": [_row(plan) for plan in plans],
             "not_read_by": readers_text([(p.target.path, p.target.metadata) for p in plans], self.target.format.name),
@@ -170,16 +195,11 @@ class Conversion(Work):
         }
 
 
-def _task_bytes(plan: ArrayPlan, n_threads: int) -> int:
-    """Return the memory of one task of an array that was planned for workers of that many threads."""
-    return plan.memory.n_bytes if plan.rechunk is None else -(-plan.rechunk.estimate.peak_bytes // n_threads)
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # One plan for each array
 
 
-def _plan_arrays(work: Conversion, settings: Settings) -> tuple[ArrayPlan, ...]:
+def _plan_arrays(work: Conversion, worker: Worker) -> tuple[ArrayPlan, ...]:
     """Choose the action for each array, and how much of it one task owns."""
     new = work.target.arrays
     total = sum(array.nbytes for array in new)
@@ -187,7 +207,7 @@ def _plan_arrays(work: Conversion, settings: Settings) -> tuple[ArrayPlan, ...]:
     max_bytes = min(MAX_TASK_BYTES, max(total // _MANY_TASKS, fine))
     n_keys = sum(array.write_layout.grid.n_chunks for array in new)
     max_keys = min(MAX_TASK_KEYS, max(n_keys // LEAST_TASKS, 1))
-    if work.is_remote:
+    if work.target.store.is_remote or any(each.array.store.is_remote for each in work.sources):
         # a task has as many requests under way as it owns keys; of twice as many the last are read while the first
         # are written
         largest = max((chunk_bytes(array, array.write_layout) for array in new), default=0)
@@ -214,7 +234,7 @@ def _plan_arrays(work: Conversion, settings: Settings) -> tuple[ArrayPlan, ...]:
         f"write all of {work.shown[0]}",
         sum(n_groups(plan.target.write_layout.grid, plan.action.group) for plan in chosen),
     )
-    return tuple(_with_tasks(plan, settings, max_bytes=max_bytes, max_keys=max_keys) for plan in chosen)
+    return tuple(_with_tasks(plan, work.settings, worker, max_bytes=max_bytes, max_keys=max_keys) for plan in chosen)
 
 
 def region_grids(array: StoredArray) -> tuple[CutGrid, CutGrid] | None:
@@ -225,22 +245,19 @@ def region_grids(array: StoredArray) -> tuple[CutGrid, CutGrid] | None:
     return (keys.grid, keys.n_cut), (chunks.grid, chunks.n_cut)
 
 
-def _with_tasks(plan: ArrayPlan, settings: Settings, *, max_bytes: int, max_keys: int) -> ArrayPlan:
+def _with_tasks(plan: ArrayPlan, settings: Settings, worker: Worker, *, max_bytes: int, max_keys: int) -> ArrayPlan:
     """Return the plan with what each task holds, and how the array is rechunked where its chunks change."""
-    source, target, action = plan.source, plan.target, plan.action
-    if action.name == "rechunk":
-        return replace(plan, rechunk=plan_array_rechunk(source, target, settings))
-    max_mem, n_threads = settings.worker.max_mem, settings.worker.n_threads
-    budget = max_mem // n_threads if settings.worker.is_asked else None
-    for overhead in thread_overheads(source, target):
-        if budget is not None:
-            action = fit_memory(source, target, plan.action, budget, overhead)
-        memory = task_memory(source, target, action, budget, overhead)
-        if budget is None or memory.n_bytes <= budget:
-            break
-    if budget is not None and memory.n_bytes > budget:
+    source, target = plan.source, plan.target
+    if plan.action.name == "rechunk":
+        store = settings.separate_store(target.store) or target.store
+        options: Any = {"compress": settings.compress, "strategy": settings.strategy}
+        return replace(plan, rechunk=plan_array_rechunk(source, target, worker, store, **options))
+    budget = worker.max_mem // worker.n_threads if worker.is_asked else NO_BUDGET
+    action, memory = fit_memory(source, target, plan.action, budget)
+    if memory.n_bytes > budget:
         since = "each thread holds a whole chunk, and a shard where its store takes it in one piece"
-        raise too_little(f"convert {source.path!r}", max_mem, n_threads, memory.n_bytes * n_threads, since)
+        needed = memory.n_bytes * worker.n_threads
+        raise too_little(f"convert {source.path!r}", worker.max_mem, worker.n_threads, needed, since)
     n_keys = prod(action.group)
     share = max(n_keys / max_keys, n_keys * chunk_bytes(target, target.write_layout) / max_bytes)
     return replace(plan, action=action, memory=memory, share=share)

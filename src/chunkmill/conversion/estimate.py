@@ -1,6 +1,6 @@
 """Estimate memory, bytes and requests of a conversion from codec chains and chunk shapes (P12).
 
-Not here: the plan of an array (`chunkmill.conversion.array_plan`).
+Not here: the plan of an array (`chunkmill.conversion.convert_job`).
 """
 
 from __future__ import annotations
@@ -141,6 +141,8 @@ _FIRST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 16, 512, 64 << 20
 """Chunks, and bytes, that stores with latency fetch ahead for a task that asks for many chunks at once."""
 
 
+NO_BUDGET = 1 << 62
+
 MOST_STORING, _STORING_BYTES = 32, 32 << 20
 """Values, and bytes, that are being stored, where requests cost latency, while a task continues."""
 
@@ -179,7 +181,7 @@ def task_memory(
     source: StoredArray,
     target: StoredArray,
     action: ChosenAction,
-    budget: int | None = None,
+    budget: int = NO_BUDGET,
     overhead: int = THREAD_OVERHEAD,
 ) -> TaskMemory:
     """Return the memory of one task.
@@ -212,27 +214,34 @@ def task_memory(
     if target.store.is_remote:
         held = 2 * most_encoded(target, target.write_layout)  # the value, and the request's copy of it
         n_background = min(n_keys, MOST_STORING, _STORING_BYTES // max(held, 1))
-        if budget is not None:
-            n_background = max(0, min(n_background, (budget - n_bytes) // 2 // max(held, 1)))
+        n_background = max(0, min(n_background, (budget - n_bytes) // 2 // max(held, 1)))
         n_bytes += n_background * held
     if not source.store.is_remote:
         return TaskMemory(n_bytes, 0, n_background)
-    natural = n_ahead = min(n_chunks, max(_FIRST_AHEAD, min(_MOST_AHEAD, _AHEAD_BYTES // max(fetched, 1))))
-    if budget is not None:
-        n_ahead = max(1, min(natural, (budget - n_bytes) // max(fetched, 1)))
+    natural = min(n_chunks, max(_FIRST_AHEAD, min(_MOST_AHEAD, _AHEAD_BYTES // max(fetched, 1))))
+    n_ahead = max(1, min(natural, (budget - n_bytes) // max(fetched, 1)))
     return TaskMemory(n_bytes + n_ahead * fetched, n_ahead if n_ahead < natural else 0, n_background)
 
 
 def fit_memory(
-    source: StoredArray, target: StoredArray, action: ChosenAction, budget: int, overhead: int = THREAD_OVERHEAD
-) -> ChosenAction:
-    """Return the action with tasks that stay within `budget`; with the smallest tasks, where even they do not."""
+    source: StoredArray, target: StoredArray, action: ChosenAction, budget: int
+) -> tuple[ChosenAction, TaskMemory]:
+    """Return the action with tasks that stay within `budget`, and their memory: the smallest, where even they do not.
+
+    A heap keeps some of what was freed: megabytes, as measured, but where memory is short, and chunks are of kilobytes,
+    no more than these have.
+    """
     layouts = inner_layout(source.metadata), inner_layout(target.metadata)
     layouts = replace(layouts[0], keys=source.write_layout.grid, chunks=source.read_layout.grid), layouts[1]
-    while (n_keys := prod(action.group)) > 1 and task_memory(source, target, action, budget, overhead).n_bytes > budget:
-        group = group_keys(*layouts, 1, max_bytes=1 << 62, max_keys=n_keys // 2, align_bytes=0)
-        action = replace(action, group=group)
-    return action
+    for overhead in thread_overheads(source, target):
+        fitted, memory = action, task_memory(source, target, action, budget, overhead)
+        while memory.n_bytes > budget and (n_keys := prod(fitted.group)) > 1:
+            group = group_keys(*layouts, 1, max_bytes=1 << 62, max_keys=n_keys // 2, align_bytes=0)
+            fitted = replace(action, group=group)
+            memory = task_memory(source, target, fitted, budget, overhead)
+        if memory.n_bytes <= budget:
+            break
+    return fitted, memory
 
 
 def _opened_bytes(source: StoredArray, target: StoredArray, action: ChosenAction) -> int:

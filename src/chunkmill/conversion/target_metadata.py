@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from chunkmill.array.layout import build_layouts
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.registry import default_serializer, parse_codecs, sharded
 from chunkmill.conversion.actions import choose_action, same_fill
-from chunkmill.conversion.options import ByDimension, check_fit, chosen, grid_of, is_keep, refuse_chosen
+from chunkmill.conversion.options import ByDimension, check_fit, chosen, grid_of, is_keep, path_below, refuse_chosen
 from chunkmill.errors import ChunkmillError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.cf_fill_value import decode_fill_value, encode_fill_value
@@ -32,7 +32,6 @@ from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig, 
 from chunkmill.model.user_values import zero
 from chunkmill.nodes import opening
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
-from chunkmill.stores.base import Store
 
 ALLOWABLE = ("fill_value", "codecs", "dimension_names", "attributes", "coordinate_systems")
 """Losses that the caller of a conversion can allow. Values are never lost: they are kept or refused."""
@@ -50,7 +49,7 @@ def describe_target(
     shards: Any = "keep",
     codecs: Any = "keep",
     allow: Collection[str] = (),
-    edit: Callable[[StoredArray, ArrayMetadata], ArrayMetadata] | None = None,
+    names: Callable[[StoredArray], tuple[str | None, ...] | None] | None = None,
 ) -> ArrayMetadata:
     """Describe the copy of `source` at `path` in a store of another format.
 
@@ -65,8 +64,8 @@ def describe_target(
         know it, else one that they know; or as in `chunkmill.create_array`.
     allow
         Losses that are allowed where the format cannot hold something: of `ALLOWABLE`.
-    edit
-        Changes the metadata that the copy begins with.
+    names
+        Array -> names of the copy's axes; as stored when ``None``.
 
     Raises
     ------
@@ -77,7 +76,9 @@ def describe_target(
         msg = f"allow={unknown}: what may be lost is of {', '.join(map(repr, ALLOWABLE))}"
         raise ValueError(msg)
     chunks, shards = chosen(chunks, source, "chunks"), chosen(shards, source, "shards")
-    describe = partial(_described, source, documents_format, path, chunks=chunks, shards=shards, allow=allow, edit=edit)
+    describe = partial(
+        _described, source, documents_format, path, chunks=chunks, shards=shards, allow=allow, names=names
+    )
     described = describe(codecs=codecs)
     if not is_keep(codecs) or is_specified(described, documents_format.name):
         return described
@@ -95,13 +96,13 @@ def _described(
     shards: Any,
     codecs: Any,
     allow: Collection[str],
-    edit: Callable[[StoredArray, ArrayMetadata], ArrayMetadata] | None,
+    names: Callable[[StoredArray], tuple[str | None, ...] | None] | None,
 ) -> ArrayMetadata:
     kept = is_keep(shards)
     if isinstance(chunks, ByDimension) and chunks.is_whole(source) and kept:
         shards = None
     metadata = marked(source, documents_format)
-    metadata = metadata if edit is None else edit(source, metadata)
+    metadata = metadata if names is None else replace(metadata, dimension_names=names(source))
     layout = inner_layout(metadata)
     if isinstance(codecs, str) and codecs == "portable":
         chain = portable_chain(layout.codecs, documents_format.name)
@@ -368,64 +369,25 @@ def alike_described_once(describe: Describe, *options: Any) -> Describe:
     return described
 
 
-@dataclass(frozen=True, slots=True)
-class ConversionTarget:
-    """Store and path that a conversion writes to, and how it describes the nodes there.
+def nodes_below(
+    source: StoredNode, chosen: Collection[str] | None, documents_format: Format, root: str
+) -> Iterator[tuple[StoredNode, str]]:
+    """Yield the nodes to convert, at and below `source`, each with its path below `root` in the target.
 
-    Attributes
-    ----------
-    describe_array, describe_group
-        Source node, format and target path -> the target's metadata; `UnsupportedFeature` for what it cannot hold.
-    exact
-        Whether codecs were asked for, so that bytes are moved only where their parameters are the same too.
-    overwrite
-        Whether a node that is there is replaced; ``None``: it is an array to write into.
-    chosen
-        Paths below the source of the nodes to convert; ``None``: all.
-    crop
-        Source array -> the region of it to convert; ``None``: all of it.
-    region
-        That region as text.
-    adds
-        Whether the nodes below a group are added to the group that is at `path`.
+    Raises
+    ------
+    JobError
+        A group in which nothing was found has been deleted.
     """
-
-    store: Store
-    path: str
-    format: str
-    describe_array: Callable[[StoredArray, Format, str], ArrayMetadata]
-    describe_group: Callable[[StoredGroup, Format, str], GroupMetadata]
-    exact: bool = False
-    overwrite: bool | None = False
-    chosen: Collection[str] | None = None
-    crop: Callable[[StoredArray], StoredArray] | None = None
-    region: str = ""
-    adds: bool = False
-
-
-def describe_nodes(
-    source: StoredNode, target: ConversionTarget, documents_format: Format, root: str
-) -> tuple[dict[str, GroupMetadata], list[tuple[StoredArray, StoredArray]]]:
-    """Describe every node of the target: groups by path, and pairs of source and target array."""
-    groups: dict[str, GroupMetadata] = {}
-    arrays: list[tuple[StoredArray, StoredArray]] = []
     empty: dict[str, StoredGroup] = {}
-    for node in opening.walk(source, on_error=partial(refuse_chosen, source, target.chosen)):
+    for node in opening.walk(source, on_error=partial(refuse_chosen, source, chosen)):
         empty.pop(node.path.rpartition("/")[0], None)
         if isinstance(node, StoredGroup):
             empty[node.path] = node
-        below = node.path[len(source.path) :].strip("/")
-        if target.chosen is not None and below not in target.chosen:
-            continue
-        path = _normalized("/".join(name for name in (root, below) if name), documents_format)
-        if isinstance(node, StoredGroup):
-            groups[path] = target.describe_group(node, documents_format, path)
-        else:
-            array = node if target.crop is None else target.crop(node)
-            metadata = target.describe_array(array, documents_format, path)
-            arrays.append((array, opening.array_at(target.store, path, metadata, documents_format)))
+        below = path_below(source, node)
+        if chosen is None or below in chosen:
+            yield node, _normalized("/".join(name for name in (root, below) if name), documents_format)
     check_groups([*empty.values()])
-    return groups, arrays
 
 
 def _normalized(path: str, documents_format: Format) -> str:

@@ -1,11 +1,11 @@
 """Documents of source arrays when a job was planned: a source that changes is an error, before publishing (P9).
 
-Not here: chunks that are listed, or read in slices (`chunkmill.conversion.source_listing`).
+Not here: chunks that are listed, or read in slices (`chunkmill.conversion.stages`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple, TypeVar
@@ -20,7 +20,7 @@ from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.errors import ChunkError, JobError, MetadataError
 from chunkmill.formats.base import Format
 from chunkmill.hints import Hint
-from chunkmill.model.grid import ChunkCoords
+from chunkmill.model.grid import ChunkCoords, Region
 from chunkmill.nodes.documents import fetch, format_of_store, present
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
@@ -68,20 +68,15 @@ class SeenSource:
         if not documents and not array.last_seen.was_found:
             documents = by_consolidated_metadata(array.store, self.format, array.path, key)
         known = self.format.parse_array(array.path, documents)
-        return known is not None and (known.chunk_grid, known.chunk_keys, known.codecs) == (
-            array.stored_metadata.chunk_grid,
-            array.stored_metadata.chunk_keys,
-            array.stored_metadata.codecs,
-        )
+        names = ("chunk_grid", "chunk_keys", "codecs")
+        return known is not None and all(getattr(known, n) == getattr(array.stored_metadata, n) for n in names)
 
     def _same_chunks(self, path: str, documents: Mapping[str, bytes]) -> bool:
         try:
             before, after = (self.format.parse_array(path, each) for each in (self.documents, documents))
         except MetadataError:
             return False
-        if before is None or after is None:
-            return False
-        return before.identity == after.identity
+        return before is not None and after is not None and before.identity == after.identity
 
 
 class Source(NamedTuple):
@@ -170,7 +165,8 @@ def check_absent(array: StoredArray, layout: ChunkLayout, coords: Sequence[Chunk
     store = array.store.uncached
     if not coords or store.references is not None:
         return
-    named = _named(array, layout, coords)
+    present = recently_listed(array)
+    named = None if present is None else _under(array, layout, coords, present)
     suspected = coords if named is None or not store.is_remote else named
     listed = listed_keys(array.store)
     if listed is not None:  # the others are listed again before the result is published
@@ -182,15 +178,17 @@ def check_absent(array: StoredArray, layout: ChunkLayout, coords: Sequence[Chunk
         raise _misread(array, layout, found, f"{reason}fails now and then; run the job again when it is at rest")
     if named and (found := _without_value(store, array, layout, named)):
         reason = "the store lists it, and twice said that there is no such key: its file system or service fails now "
-        raise _misread(
-            array, layout, found, f"{reason}and then, or the value is lost; run the job again, or delete the key"
-        )
+        reason += "and then, or the value is lost; run the job again, or delete the key"
+        raise _misread(array, layout, found, reason)
 
 
-def _named(array: StoredArray, layout: ChunkLayout, coords: Sequence[ChunkCoords]) -> list[ChunkCoords] | None:
-    """Return the chunks whose store keys a listing names; ``None`` where there is none."""
-    present = recently_listed(array)
-    return None if present is None else _under(array, layout, coords, present)
+def check_absences(array: StoredArray, seen: SeenSource, region: Region, keys: Collection[str]) -> None:
+    """Raise where store keys in a region were absent because the array is gone, or is being written."""
+    if keys:
+        check_still_there(array, seen)
+        coords = (overlap.coords for overlap in array.write_layout.grid.overlaps(region))
+        absent = [each for each in coords if array.write_layout.locator.key(each) in keys]
+        check_absent(array, array.write_layout, absent)
 
 
 def _under(

@@ -24,8 +24,7 @@ from chunkmill.conversion.actions import ChosenAction
 from chunkmill.conversion.convert_tasks import ArrayTransfer, transfer_keys
 from chunkmill.conversion.estimate import TaskMemory, chunk_bytes, input_bytes, met_bytes, n_decoding
 from chunkmill.conversion.region_option import region_of
-from chunkmill.conversion.source_listing import check_absences
-from chunkmill.jobs.sources import SeenSource, Source
+from chunkmill.jobs.sources import SeenSource, Source, check_absences
 from chunkmill.jobs.work import Tasks
 from chunkmill.journal.records import StoreKeys
 from chunkmill.model.grid import ChunkCoords, Region

@@ -23,9 +23,8 @@ from chunkmill.array.chunk_io import read_region, write_region
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray, metered, metered_source
 from chunkmill.conversion.region_option import shown_regions
-from chunkmill.conversion.source_listing import check_absences
 from chunkmill.errors import TransformError
-from chunkmill.jobs.sources import SeenSource
+from chunkmill.jobs.sources import SeenSource, check_absences
 from chunkmill.journal.records import StoreKeys
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.runtime.stage import MAX_TASK_BYTES, TaskResult

@@ -4,9 +4,7 @@ import pytest
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.conversion.convert_job import plan_job
-from chunkmill.conversion.rechunking.job import Settings
-from chunkmill.conversion.target_metadata import ConversionTarget
+from chunkmill.conversion import convert
 from chunkmill.errors import JobError
 from chunkmill.nodes.array import Array
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS
@@ -18,12 +16,11 @@ def array_of(**options):
     return cm.create_array(MemoryStore(), **{"dtype": "u1", "codecs": "raw"} | options)
 
 
-def plan_of(source, *, max_mem=None, n_threads=2, **options):
-    target = ConversionTarget(
-        MemoryStore(), "", "zarr3", lambda array, *_: array.metadata, lambda group, *_: group.metadata, **options
-    )
+def plan_of(source, *, max_mem=None, n_threads=2):
     worker = Worker(max_mem or 1 << 30, n_threads, 1, is_asked=max_mem is not None)
-    return plan_job("convert", source.stored, target, Settings(worker))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(convert, "current_worker", lambda _: worker)
+        return cm.plan_convert(source, MemoryStore(), format="zarr3")
 
 
 @pytest.mark.parametrize(
@@ -79,11 +76,8 @@ def test_places_that_would_change_the_source(source, target, overwrite, message)
     cm.create_group(store := MemoryStore(), "g")
     for path in ("a", "g/a"):
         cm.create_array(store, path, shape=(4,), chunks=(2,), dtype="u1")
-    where = ConversionTarget(
-        store, target, "zarr3", lambda array, *_: array.metadata, lambda group, *_: group.metadata, overwrite=overwrite
-    )
     with pytest.raises(JobError, match=message):
-        plan_job("convert", cm.open(store, source).stored, where, Settings(Worker(1 << 30, 1, 1)))
+        cm.plan_convert((store, source), (store, target), format="zarr3", overwrite=overwrite)
 
 
 def test_rows_and_strategies_of_a_group():

@@ -64,9 +64,10 @@ def test_smaller_groups_need_less_memory(target):
     whole = task_memory(old.stored, new.stored, action).n_bytes
     smallest = task_memory(old.stored, new.stored, replace(action, group=(1, 1))).n_bytes
     assert smallest <= whole
-    fitted = fit_memory(old.stored, new.stored, action, smallest)
+    fitted, memory = fit_memory(old.stored, new.stored, action, smallest)
+    assert memory.n_bytes <= smallest
     assert task_memory(old.stored, new.stored, fitted, smallest).n_bytes <= smallest
-    assert fit_memory(old.stored, new.stored, action, 1 << 40) == action
+    assert fit_memory(old.stored, new.stored, action, 1 << 40)[0] == action
 
 
 def test_stores_with_latency_fetch_ahead_as_far_as_the_budget_allows():

@@ -6,7 +6,7 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.array import present_keys
-from chunkmill.conversion import source_listing as sparse_sources
+from chunkmill.conversion import stages
 from chunkmill.errors import ChunkError, NodeNotFound
 from chunkmill.stores.memory import MemoryStore
 
@@ -96,7 +96,7 @@ class TestSame:
     @pytest.mark.parametrize("shards", [None, (6, 12)])
     @pytest.mark.parametrize("most_reads", [8, 0])
     def test_as_without_a_listing(self, monkeypatch, more, shards, most_reads):
-        monkeypatch.setattr(sparse_sources, "_MOST_READS", most_reads)
+        monkeypatch.setattr(stages, "_MOST_READS", most_reads)
         for seed in range(3):
             source = sparse_grid(seed, shards=shards)
             found = []
@@ -113,7 +113,7 @@ class TestSame:
     @pytest.mark.parametrize("shards", [None, 2])
     @pytest.mark.parametrize("most_reads", [8, 0])
     def test_what_the_target_had_is_deleted(self, monkeypatch, chunks, shards, most_reads):
-        monkeypatch.setattr(sparse_sources, "_MOST_READS", most_reads)
+        monkeypatch.setattr(stages, "_MOST_READS", most_reads)
         source = sparse_grid(1)
         sharded = shards and tuple(shards * n for n in chunks)
         target = cm.create_array(MemoryStore(), "b", shape=(37, 41), dtype="u1", chunks=chunks, shards=sharded)

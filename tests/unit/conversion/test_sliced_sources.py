@@ -6,8 +6,8 @@ import pytest
 from support.rechunks import make
 from support.recording import FarStore, RecordingStore
 
-from chunkmill.conversion import source_listing as sliced_sources
-from chunkmill.conversion.source_listing import check_slices, see_slices
+from chunkmill.conversion import stages
+from chunkmill.conversion.stages import check_slices, see_slices
 from chunkmill.errors import JobError
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -26,7 +26,7 @@ def plans_of(array, sliced=0):
 
 @pytest.mark.parametrize("kind", [MemoryStore, LocalStore, Listing])
 def test_a_chunk_that_is_written_again_is_named(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(sliced_sources, "_BATCH", 2)
+    monkeypatch.setattr(stages, "_BATCH", 2)
     array, _ = make(LocalStore(tmp_path) if kind is LocalStore else kind(), shape=(10,), chunks=(2,), absent=[(3,)])
     plans = plans_of(array.stored)
     seen = see_slices(plans)

@@ -7,20 +7,15 @@ and writes which region (`chunkmill.conversion.rechunking.plan`), what a task do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
-from types import MappingProxyType
-from typing import Any
 
 from dask.utils import format_bytes
 
-from chunkmill.array.present_keys import NO_BLOCKS
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.codecs.registry import build_pipeline, default_serializer
-from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.estimate import (
     TransferEstimate,
     chunk_bytes,
@@ -31,53 +26,17 @@ from chunkmill.conversion.estimate import (
     stored_bytes,
     thread_overheads,
 )
-from chunkmill.conversion.rechunking.intermediate_files import write_inputs, write_intermediate_file
 from chunkmill.conversion.rechunking.plan import RechunkPlan, choose_rechunk_strategy
 from chunkmill.conversion.rechunking.source_chunks import (
-    ArrayRechunk,
     Slices,
     sliced_axes,
-    spill_inputs,
-    spill_shows,
-    write_shows,
 )
 from chunkmill.conversion.rechunking.strategies import IntermediateFormat, Limits, Side, Strategy, UnitCosts
-from chunkmill.conversion.rechunking.target_chunks import write_target_block, writes_at_once, writing_bytes
-from chunkmill.conversion.source_listing import Listed, n_left_out, narrowed, reads_little_twice, touched_blocks
+from chunkmill.conversion.rechunking.target_chunks import writes_at_once, writing_bytes
 from chunkmill.errors import JobError
-from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import NamedConfig
-from chunkmill.runtime.stage import MAX_TASK_BYTES, MAX_TASK_KEYS, Stage, TaskSpecs
 from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.base import Store
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Workers, memory and intermediate files of a job.
-
-    Attributes
-    ----------
-    worker
-        The workers that run the tasks.
-    intermediate
-        The store for intermediate files; the target's when ``None`` (a zip file's folder).
-    compress
-        Whether intermediate files are compressed (lz4).
-    strategy
-        Consider only this one.
-    """
-
-    worker: Worker
-    intermediate: Store | None = None
-    compress: bool = False
-    strategy: Strategy | None = None
-
-    def separate_store(self, target: Store) -> Store | None:
-        """Return the store for intermediate files, where it is not the target's."""
-        scratch = target.scratch()
-        return scratch if self.intermediate is None and scratch is not target.innermost else self.intermediate
-
 
 # --------------------------------------------------------------------------------------------------------------------
 # Arrays, stores and intermediate files, as the planner sees them
@@ -148,16 +107,30 @@ def store_costs(source: Store, intermediate: Store, target: Store) -> UnitCosts:
 # Jobs
 
 
-def plan_array_rechunk(source: StoredArray, target: StoredArray, settings: Settings) -> RechunkPlan:
+def plan_array_rechunk(
+    source: StoredArray,
+    target: StoredArray,
+    worker: Worker,
+    store: Store,
+    *,
+    compress: bool = False,
+    strategy: Strategy | None = None,
+) -> RechunkPlan:
     """Choose how one array gets the chunks of `target`.
+
+    Parameters
+    ----------
+    store, compress
+        Of intermediate files, and whether they are compressed.
+    strategy
+        Consider only this one.
 
     Raises
     ------
     JobError
         Memory does not suffice; names the array, and the memory that would.
     """
-    worker, store = settings.worker, settings.separate_store(target.store) or target.store
-    files = intermediate_files(store, intermediate_codecs(source, compress=settings.compress), worker)
+    files = intermediate_files(store, intermediate_codecs(source, compress=compress), worker)
     for overhead in thread_overheads(source, target):
         try:
             plan = choose_rechunk_strategy(
@@ -166,7 +139,7 @@ def plan_array_rechunk(source: StoredArray, target: StoredArray, settings: Setti
                 itemsize(source),
                 Limits(worker.max_mem, worker.n_threads, worker.n_workers, overhead_bytes=overhead),
                 costs=store_costs(source.store, store, target.store),
-                strategy=settings.strategy,
+                strategy=strategy,
                 intermediate=files,
                 slices=sliced_sides(source, worker),
             )
@@ -179,73 +152,6 @@ def plan_array_rechunk(source: StoredArray, target: StoredArray, settings: Setti
         return plan
     decoded = plan.estimate.n_chunk_reads * chunk_bytes(source, source.read_layout)  # whole, for a region of them
     return replace(plan, estimate=replace(plan.estimate, decoded_bytes=decoded))
-
-
-def rechunk_stages(
-    plans: Sequence[ArrayPlan], rechunks: Sequence[ArrayRechunk | None], listed: Listed = MappingProxyType({})
-) -> list[Stage]:
-    """Return the stages that rechunk arrays: one that spills, where an array does, and one that writes.
-
-    `rechunks` has an entry for each array of `plans`, ``None`` for those whose chunks stay; `listed` names the store
-    keys that there are of some arrays.
-    """
-    by_key = {
-        which for which in listed if rechunks[which] is not None and reads_little_twice(plans[which], listed[which])
-    }
-    common = tuple(
-        each if each is None else replace(each, by_key=which in by_key) for which, each in enumerate(rechunks)
-    )
-    files, blocks = [plan.n_intermediate_files for plan in plans], [plan.n_target_blocks for plan in plans]
-    grids = {i: plan.rechunk for i, plan in enumerate(plans) if plan.rechunk is not None}
-    into_files = {i: plan.files for i, plan in grids.items() if plan.reads is not None}
-    filled = touched_blocks(plans, listed, into_files, of_target=False)
-    filled |= dict.fromkeys(by_key & into_files.keys(), NO_BLOCKS)
-    written = touched_blocks(plans, listed, {i: plan.writes for i, plan in grids.items()})
-    both = written.keys() & (filled.keys() | grids.keys() - into_files.keys())  # else blocks would miss files
-    filled, written = ({i: each[i] for i in each.keys() & both} for each in (filled, written))
-    n_absent = sum(n_left_out(each, grids[i].writes, plans[i].target.write_layout.grid) for i, each in written.items())
-    spill = Stage(
-        "rechunk-spill",
-        write_intermediate_file,
-        common,
-        TaskSpecs.counted(files),
-        spill_shows,
-        _share(into_files, plans),
-        narrow=narrowed(filled),
-        inputs=spill_inputs,
-        files=next((each.intermediate for each in rechunks if each is not None), None),
-    )
-    write = Stage(
-        "rechunk-write",
-        write_target_block,
-        common,
-        TaskSpecs.counted(blocks),
-        write_shows,
-        _share({i: plan.writes for i, plan in grids.items()}, plans),
-        narrow=narrowed(written),
-        left_out={"n_keys": n_absent, "action_absent": n_absent} if n_absent else {},
-        inputs=write_inputs,
-    )
-    return [spill, write] if any(files) else [write]
-
-
-def _share(blocks: Mapping[int, ChunkGrid], plans: Sequence[ArrayPlan]) -> Callable[[object, Any], float] | None:
-    """Return the fraction of one task's budget that a block uses, where there are so many that small ones share tasks.
-
-    As of 10^5 small arrays: a scheduler takes some 3 ms for a task, such a block 1 ms.
-    """
-    per_task = min(MAX_TASK_KEYS, sum(grid.n_chunks for grid in blocks.values()) // _MANY_TASKS)
-    if per_task <= 1:
-        return None
-    budget = MAX_TASK_BYTES // 4
-    shares = {
-        which: max(prod(grid.chunk_shape) * itemsize(plans[which].source) / budget, 1 / per_task)
-        for which, grid in blocks.items()
-    }
-    return lambda _, spec: shares[spec[0]]
-
-
-_MANY_TASKS = 1024
 
 
 def estimate_rechunk(source: StoredArray, target: StoredArray, plan: RechunkPlan) -> dict[str, TransferEstimate]:

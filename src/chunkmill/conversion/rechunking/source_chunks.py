@@ -35,7 +35,7 @@ def sliced_axes(array: StoredArray) -> tuple[int, ...]:
     """Return the axes along which slices of the chunks of `array` are ranges of bytes; none where none are.
 
     Of axes along which whole slices are shorter than `LEAST_SLICE`, none; nor where there are more store keys than a
-    run compares within seconds (`chunkmill.conversion.source_listing`), however few are stored.
+    run compares within seconds (`chunkmill.conversion.stages`), however few are stored.
     """
     layout = array.read_layout
     order = _order(layout)

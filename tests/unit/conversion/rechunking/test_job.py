@@ -5,8 +5,9 @@ import pytest
 from support.rechunks import make
 
 import chunkmill as cm
-from chunkmill.conversion.rechunking import job
-from chunkmill.conversion.rechunking.job import Settings, estimate_rechunk, explain_strategy, plan_array_rechunk
+from chunkmill.conversion import stages
+from chunkmill.conversion.convert_job import Settings
+from chunkmill.conversion.rechunking.job import estimate_rechunk, explain_strategy, plan_array_rechunk
 from chunkmill.errors import JobError
 from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.memory import MemoryStore
@@ -21,7 +22,7 @@ def arrays():
 
 
 def planned(arrays, strategy, max_mem=1 << 30):
-    return plan_array_rechunk(*arrays, Settings(Worker(max_mem, 1, 1), strategy=strategy))
+    return plan_array_rechunk(*arrays, Worker(max_mem, 1, 1), arrays[1].store, strategy=strategy)
 
 
 def test_too_little_memory_names_the_array(arrays):
@@ -58,7 +59,7 @@ def test_intermediate_files_are_kept_out_of_zip_files(tmp_path):
 
 @pytest.mark.parametrize("strategy", ["direct", "spill"])
 def test_small_arrays_share_tasks_where_there_are_many(strategy, monkeypatch):
-    monkeypatch.setattr(job, "_MANY_TASKS", 8)
+    monkeypatch.setattr(stages, "_MANY_TASKS", 8)
     store, target = MemoryStore(), MemoryStore()
     cm.create_group(store)
     for i, array in enumerate(cm.create_arrays(store, dict.fromkeys(map("a{}".format, range(40)), ABOUT)).values()):
