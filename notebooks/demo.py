@@ -165,7 +165,7 @@ def _brain(folder: Path, steps: list[Step]) -> dict[str, Any]:
 def _verify(a: str, b: str, n_bytes: float, steps: list[Step]) -> None:
     with _Timed() as timed:
         verified = cm.verify(a, b)
-    steps.append((f"verify {Path(a).name} = {Path(b).name}", verified.n_tasks, timed.seconds, 2 * n_bytes))
+    steps.append((f"verify {Path(a).name} = {Path(b).name}", verified.n_blocks, timed.seconds, 2 * n_bytes))
     if not verified.equal:
         raise RuntimeError(f"{b} differs from its source: {verified}")
 

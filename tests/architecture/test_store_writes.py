@@ -35,7 +35,7 @@ WRITERS = {
     "journal/lease.py": {"_release_briefly"},
     "nodes/placement.py": {"announce_below"},
     "runtime/preflight.py": {"_lacks"},
-    "checks/doctor.py": {"_are_compared", "_examine_store", "_examine_workers"},
+    "checks/doctor.py": {"_examine_store", "_examine_workers"},
     # files of a set, and chunks that a set holds itself
     "references/files.py": {"SetFile._write_files", "Repository._write_chunks"},
     # records of files, and files of a set that is not one yet
@@ -68,7 +68,6 @@ CHANGERS = {
 
 BARE = {
     "array/chunk_io.py": {"update_chunk"},  # under a lock, and decoded again after each conflict
-    "checks/doctor.py": {"_are_compared"},  # asks whether the store compares versions at all
 }
 """Module -> functions that call `set_if` themselves, at most 6, each with its reason."""
 

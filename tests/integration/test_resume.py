@@ -187,7 +187,7 @@ def test_a_worker_that_joins_late_is_checked(source, tmp_path):
 
 def test_versions_must_be_equal(source, monkeypatch):
     needs = describe_needs("convert", sources=[cm.open_array(source[0], "a")])
-    monkeypatch.setattr("chunkmill.runtime.preflight._version", lambda package: f"{package}-0.0")
+    monkeypatch.setattr("chunkmill.runtime.preflight.package_version", lambda package: f"{package}-0.0")
     with pytest.raises(JobError, match=r"numcodecs numcodecs-0\.0 instead of"):
         stage_task.PackedStage.of(stage_task.LocalStage(len, None, None, 2), needs).open()
 

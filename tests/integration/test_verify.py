@@ -46,7 +46,7 @@ def test_equal_whatever_holds_them(chunks, options):
     assert report.equal
     assert report.differences == ()
     assert report.n_arrays == 1
-    assert report.n_tasks > 0
+    assert report.n_blocks > 0
 
 
 def nan(bits):

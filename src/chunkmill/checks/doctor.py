@@ -7,16 +7,14 @@ refused as they must be, how long a request takes. Not here: damaged chunks (`ch
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import platform
 import re
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import requires
 from pathlib import Path
 from statistics import median
 from timeit import repeat
@@ -28,6 +26,7 @@ from distributed import Client, default_client
 from chunkmill.display.report import Facts, ReportMixin, Table, counted, format_seconds
 from chunkmill.errors import ChunkmillError
 from chunkmill.nodes.reference_sets import is_reference_set
+from chunkmill.runtime.preflight import package_version
 from chunkmill.stores.base import Store
 from chunkmill.stores.conflicts import PROBE_PREFIX
 from chunkmill.stores.open import open_store
@@ -39,7 +38,7 @@ _LOCAL = "file://"
 _NAME = re.compile(r"[\w.-]+")
 # how others of the field are installed next to chunkmill: not required, and asked for in reports
 _PEERS = ("zarr", "obstore", "kerchunk", "virtualizarr", "icechunk", "dask-array")
-_BEGIN, _CHANGED = b"probe", b"changed"
+_BEGIN = b"probe"
 
 
 def environment() -> dict[str, Any]:
@@ -58,19 +57,17 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "packages": {name: _version(name) for name in names},
+        "packages": {name: package_version(name) for name in names},
     }
 
 
-def show_versions(file: TextIO | None = None, *, as_json: bool = False) -> None:
+def show_versions(file: TextIO | None = None) -> None:
     """Print the versions of chunkmill, Python, the system and every package that chunkmill uses, for a report.
 
     Parameters
     ----------
     file
         A text file to print to. Standard output by default.
-    as_json
-        Print JSON instead of lines.
 
     Returns
     -------
@@ -89,22 +86,12 @@ def show_versions(file: TextIO | None = None, *, as_json: bool = False) -> None:
     >>> text.getvalue().splitlines()[0].split()[0]
     'chunkmill'
     """
-    file = sys.stdout if file is None else file
     found = environment()
-    if as_json:
-        file.write(json.dumps(found, indent=2) + "\n")
-        return
     packages = found.pop("packages")
     rows = {"chunkmill": packages.pop("chunkmill")} | found | packages
     width = max(map(len, rows))
-    file.writelines(f"{name:{width}}  {'-' if value is None else value}\n" for name, value in rows.items())
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+    for name, value in rows.items():
+        print(f"{name:{width}}  {'-' if value is None else value}", file=file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,9 +195,8 @@ def _examine_store(
         facts = replace(facts, read_seconds=seconds, writable=False)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what a probe finds out is said in the report
-            compares = probed.compares_versions and _are_compared(probed, key)
             probed.set(key, _BEGIN)
-        facts = replace(facts, writable=probed.get(key) == _BEGIN, compares_versions=compares)
+            facts = replace(facts, writable=probed.get(key) == _BEGIN, compares_versions=probed.compares_versions)
         findings += _store_findings(facts, store)
     except ChunkmillError as error:
         cannot = "read" if facts.writable is None else "written"
@@ -218,14 +204,6 @@ def _examine_store(
     with contextlib.suppress(ChunkmillError):
         probed.delete(key)
     return facts, store
-
-
-def _are_compared(store: Store, key: str) -> bool:
-    """Return whether conditions are met and refused as they must be."""
-    if not store.set_if(key, _BEGIN, None) or store.set_if(key, _CHANGED, None):
-        return False
-    _, version = store.get_versioned(key)
-    return store.set_if(key, _CHANGED, version) and not store.set_if(key, _BEGIN, version)
 
 
 def _store_findings(facts: StoreFacts, store: Store) -> Iterator[Finding]:

@@ -33,6 +33,7 @@ from chunkmill.journal.records import StoreKeys
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.model.metadata import same_json
 from chunkmill.model.multiscales import emit_transform
+from chunkmill.nodes.documents import join_path
 from chunkmill.nodes.group import image_of_array
 from chunkmill.nodes.opening import open_stored, walk
 from chunkmill.nodes.stored_group import StoredNode
@@ -158,17 +159,12 @@ class VerifyReport(ReportMixin):
     seconds: float
     n_blocks_absent: int = 0
 
-    _computed = ("equal", "n_tasks")
+    _computed = ("equal",)
 
     @property
     def equal(self) -> bool:
         """``True`` if arrays were compared and nothing differs."""
         return not self.differences
-
-    @property
-    def n_tasks(self) -> int:
-        """Tasks that compared values: one for each block."""
-        return self.n_blocks
 
     def _facts(self) -> list[tuple[str, str]]:
         sampled = " (a sample)" if self.sampled else ""
@@ -189,15 +185,8 @@ class VerifyReport(ReportMixin):
 # Documents
 
 
-def _matched(a: StoredNode, b: StoredNode) -> Iterator[tuple[str, StoredNode | None, StoredNode | None]]:
-    first = {_below(a, node): node for node in walk(a)}
-    second = {_below(b, node): node for node in walk(b)}
-    for path in sorted(first.keys() | second.keys()):
-        yield path, first.get(path), second.get(path)
-
-
-def _below(top: StoredNode, node: StoredNode) -> str:
-    return node.path[len(top.path) :].strip("/")
+def _by_path(top: StoredNode) -> dict[str, StoredNode]:
+    return {node.path[len(top.path) :].strip("/"): node for node in walk(top)}
 
 
 def _compare_documents(path: str, a: StoredNode | None, b: StoredNode | None) -> Iterator[Difference]:
@@ -264,30 +253,8 @@ def _specs(blocks: Sequence[Sequence[int]], sample: float | None, seed: int) -> 
     specs = TaskSpecs(enumerate(blocks))
     if sample is None or not len(specs):
         return specs
-    return _Sampled(specs, max(1, round(sample * len(specs))), seed)
-
-
-class _Sampled(Sequence[tuple[int, int]]):
-    """One block at random of each of `n` equal stretches of all blocks: never listed."""
-
-    def __init__(self, specs: TaskSpecs, n: int, seed: int) -> None:
-        self._specs, self._n, self._seed = specs, n, seed
-
-    def __len__(self) -> int:
-        return self._n
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(self._n))]
-        if not 0 <= index < self._n:
-            raise IndexError(index)
-        start, stop = (i * len(self._specs) // self._n for i in (index, index + 1))
-        chosen = random.Random(f"{self._seed} {index}")  # noqa: S311 - a sample, no secret
-        return self._specs[chosen.randrange(start, stop)]
-
-
-def _shown(node: StoredNode) -> str:
-    return f"{node.url}/{node.path}" if node.path else node.url
+    chosen = random.Random(seed).sample(range(len(specs)), max(1, round(sample * len(specs))))  # noqa: S311 - no secret
+    return [specs[i] for i in sorted(chosen)]
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -372,10 +339,6 @@ def _grid(array: StoredArray) -> ChunkGrid:
     """Return the grid to align to: of store keys, or of the inner chunks of shards that are too large to hold."""
     keys = array.write_layout.grid
     return keys if prod(keys.chunk_shape) * array.dtype.itemsize <= _MAX_BLOCK_BYTES else array.read_layout.grid
-
-
-def _same_kind(a: StoredArray, b: StoredArray) -> bool:
-    return a.shape == b.shape and a.dtype == b.dtype
 
 
 def _block_inputs(pairs: Sequence[_Pair], spec: tuple[int, int]) -> Iterator[StoreKeys]:
@@ -474,27 +437,33 @@ def verify(
     pairs: list[_Pair] = []
     stored: list[Sequence[int]] = []
     worker = current_worker()
-    for path, stored_first, second in _matched(one, other):
-        first = crop(stored_first) if crop is not None and isinstance(stored_first, StoredArray) else stored_first
+    firsts, seconds = _by_path(one), _by_path(other)
+    for path in sorted(firsts.keys() | seconds.keys()):
+        first, second = firsts.get(path), seconds.get(path)
+        if crop is not None and isinstance(first, StoredArray):
+            first = crop(first)
         differences.extend(_compare_documents(path, first, second))
-        if isinstance(first, StoredArray) and isinstance(second, StoredArray) and _same_kind(first, second):
+        if not isinstance(first, StoredArray) or not isinstance(second, StoredArray):
+            continue
+        if first.shape == second.shape and first.dtype == second.dtype:
             most = _MAX_BLOCK_BYTES if sample is None else min(_MAX_BLOCK_BYTES, second.nbytes // _LEAST_TO_SAMPLE)
             pair, found = _Pair.of(path, first, second, worker, most)
             pairs.append(pair)
             stored.append(found)
             if (difference := pair.compare_fill(found)) is not None:
                 differences.append(difference)
-    title = f"verify {_shown(one)} and {_shown(other)}"
+    names = [join_path(node.url, node.path) for node in (one, other)]
     if not pairs and not differences:
         differences.append(Difference("", "no arrays", "there are no arrays on either side: no value was compared"))
     specs = _specs(stored, sample, seed)
     stage = Stage("verify", _compare_block, tuple(pairs), specs, _block_shows, inputs=_block_inputs)
     compared = (array for pair in pairs for array in (pair.a, pair.b))
-    (result,) = run_once([stage], name="verify", arrays=compared, title=title, progress=progress)
+    (result,) = run_once(
+        [stage], name="verify", arrays=compared, title=f"verify {' and '.join(names)}", progress=progress
+    )
     values = sorted(result.details, key=lambda difference: (difference.path, difference.region or ()))
     return VerifyReport(
-        _shown(one),
-        _shown(other),
+        *names,
         (*differences, *values),
         len(pairs),
         len(specs),

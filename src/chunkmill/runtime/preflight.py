@@ -59,7 +59,7 @@ class Needs:
     """
 
     job: str
-    versions: Mapping[str, str]
+    versions: Mapping[str, str | None]
     arrays: tuple[ArrayMetadata, ...] = ()
     reads: tuple[tuple[Store, str, str], ...] = ()
     writes: tuple[Store, ...] = ()
@@ -250,19 +250,20 @@ def _lacks(needs: bytes, probe_key: str) -> str | None:
     return None
 
 
-def _versions() -> dict[str, str]:
-    return {package: _version(package) for package in _PACKAGES}
+def _versions() -> dict[str, str | None]:
+    return {package: package_version(package) for package in _PACKAGES}
 
 
 @cache  # each call parses a metadata file, and even a write of a few values makes one
-def _version(package: str) -> str:
+def package_version(package: str) -> str | None:
+    """Return the version of a package; ``None`` where it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
-        return "none"
+        return None
 
 
-def _wrong_versions(wanted: Mapping[str, str]) -> str | None:
+def _wrong_versions(wanted: Mapping[str, str | None]) -> str | None:
     found = _versions()
     wrong = [f"{name} {found[name]} instead of {wanted[name]}" for name in wanted if found[name] != wanted[name]]
     return f"has {', '.join(wrong)}" if wrong else None

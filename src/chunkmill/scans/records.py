@@ -11,7 +11,6 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from uuid import uuid4
 
@@ -20,6 +19,7 @@ from numcodecs.zstd import compress, decompress
 from chunkmill.errors import ChunkmillError
 from chunkmill.formats.references.json import emit_reference_json, parse_reference_json
 from chunkmill.nodes.api import create_group, open_group
+from chunkmill.runtime.preflight import package_version
 from chunkmill.scans.hdf5 import stored_whole
 from chunkmill.scans.join import LoadedArray, ParsedFile, with_data
 from chunkmill.scans.parse import CachedFile
@@ -106,14 +106,7 @@ def fingerprint_of(parser: Any, dims: Sequence[str], dropped: tuple[str, ...]) -
         how = function_fingerprint(parser) if callable(parser) else parser
     except ValueError:  # what it uses cannot be compared: its records are of this call
         how = uuid4().hex
-    return json.dumps([5, how, [_version(name) for name in _PARSERS], list(dims), dropped])
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+    return json.dumps([5, how, [package_version(name) for name in _PARSERS], list(dims), dropped])
 
 
 def version_of(file: CachedFile) -> str | None:

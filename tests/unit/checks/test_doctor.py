@@ -14,12 +14,8 @@ from chunkmill.errors import StoreError
 from chunkmill.stores.memory import MemoryStore
 
 
-class IgnoresConditions(MemoryStore):
-    """A store that says that it compares versions, and does not."""
-
-    def set_if(self, key, value, version):
-        self.set(key, value)
-        return True
+class ByLockAlone(MemoryStore):
+    compares_versions = False
 
 
 class OnlyRead(MemoryStore):
@@ -44,8 +40,8 @@ def test_nothing_stays():
     assert list(store.list_prefix("")) == []
 
 
-def test_a_store_that_ignores_conditions_is_unsafe():
-    report = doctor(IgnoresConditions())
+def test_a_store_that_compares_no_versions_is_unsafe():
+    report = doctor(ByLockAlone())
     assert not report.ok
     assert report.store.compares_versions is False
     (finding,) = report.findings
