@@ -264,15 +264,9 @@ def test_a_compressed_shard_stays_one_reference(tmp_path):
 
 
 class TestN5:
-    def test_refused_end_blocks(self, tmp_path):
-        make(tmp_path / "source", "n5 gzip")
-        with pytest.raises(UnsupportedFeature, match=r"truncated block .* of 'g/a'.*end_blocks='inline'"):
-            to_references(tmp_path / "source", tmp_path / "refs.json", end_blocks="refuse")
-        assert not (tmp_path / "refs.json").exists()
-
-    def test_arrays_of_whole_blocks_are_not_refused(self, tmp_path):
+    def test_arrays_of_whole_blocks_have_nothing_inline(self, tmp_path):
         make(tmp_path / "source", "n5 gzip", shape=(6, 8))
-        report = to_references(tmp_path / "source", tmp_path / "refs.json", end_blocks="refuse")
+        report = to_references(tmp_path / "source", tmp_path / "refs.json")
         assert report.n_inline == 0
         assert cm.verify(tmp_path / "source", tmp_path / "refs.json").equal
 
@@ -411,7 +405,7 @@ def test_remote_archives_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options", [{"version": 2}, {"format": "csv"}, {"end_blocks": "x"}, {"record_size": 0}, {"zarr_format": 4}], ids=str
+    "options", [{"version": 2}, {"format": "csv"}, {"record_size": 0}, {"zarr_format": 4}], ids=str
 )
 def test_wrong_arguments(options, tmp_path):
     make(tmp_path / "source")

@@ -452,7 +452,7 @@ def verify(
             stored.append(found)
             if (difference := pair.compare_fill(found)) is not None:
                 differences.append(difference)
-    names = [join_path(node.url, node.path) for node in (one, other)]
+    names = join_path(one.url, one.path), join_path(other.url, other.path)
     if not pairs and not differences:
         differences.append(Difference("", "no arrays", "there are no arrays on either side: no value was compared"))
     specs = _specs(stored, sample, seed)

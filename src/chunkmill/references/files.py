@@ -227,26 +227,14 @@ class Repository:
     overwrite: bool
     kind = "icechunk"
 
-    @classmethod
-    def at(cls, target: Any, storage_options: Mapping[str, Any] | None, *, overwrite: bool) -> Self | None:
-        """Return the repository that is the target; ``None`` where that is a file or a folder."""
-        url, path = url_and_path(target, "target")
-        if not is_store(url):
-            if not isinstance(url, (str, os.PathLike)):
-                raise TypeError(f"a reference set is written to a url, not to {type(url).__name__}")
-            if "|" not in os.fspath(url):
-                return None
-        store = open_target_store(url, storage_options)
-        return cls(store, path, overwrite) if store.can_refer else None
-
     @property
     def url(self) -> str:
         """Url of the repository."""
         return self.store.url
 
-    def check_free(self) -> None:
+    def check_free(self, *, overwrite: bool, source: str | None = None) -> None:  # noqa: ARG002 - as of `SetFile`
         """Raise `NodeExists` where there is a node that is not to be overwritten; an empty group may be at the root."""
-        there = None if self.overwrite else find_stored(self.store, self.path)
+        there = None if overwrite else find_stored(self.store, self.path)
         if there is not None and (self.path or not _is_empty(there)):
             raise NodeExists(url=self.url, path=self.path, found=_kind(there), hint=_OVERWRITE)
 
@@ -262,8 +250,6 @@ class Repository:
         UnsupportedFeature
             This version of Icechunk holds no rectilinear grid.
         """
-        if not self.store.can_refer:
-            raise StoreError(url=self.url, key="", reason="virtual chunks are for repositories of Icechunk")
         with self.store.transaction(f"virtual chunks of {self.path!r}"):
             arrays = self._publish(references)
             for path, metadata in arrays.items():
@@ -329,6 +315,24 @@ class Repository:
                 waiting = []
         if waiting:
             self.store.refer(path, waiting, seen)
+
+
+def set_target(
+    target: Any,
+    storage_options: Mapping[str, Any] | None,
+    *,
+    kind: str | None = None,
+    version: int = 1,
+    record_size: int = 10_000,
+    overwrite: bool,
+) -> tuple[SetFile | Repository, str]:
+    """Return the file, folder or repository that a set is written to, and the path of its topmost node there."""
+    url, path = url_and_path(target, "target")
+    if is_store(url) or (isinstance(url, (str, os.PathLike)) and "|" in os.fspath(url)):
+        store = open_target_store(url, storage_options)
+        if store.can_refer:
+            return Repository(store, path, overwrite), path
+    return SetFile.at(url, storage_options, kind=kind, version=version, record_size=record_size), path
 
 
 _KEYS = ChunkKeyEncoding("c/", "/", "c")

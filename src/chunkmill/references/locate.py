@@ -19,11 +19,9 @@ from numpy.typing import NDArray
 from chunkmill.array.chunk_io import decode_chunk
 from chunkmill.array.layout import ShardedChunks, build_layouts
 from chunkmill.array.present_keys import chunks_in_shard
-from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray, chunk_step, metered
 from chunkmill.codecs.n5_block import parse_header
-from chunkmill.errors import ChunkError, JobError, StoreError, UnsupportedFeature
-from chunkmill.hints import Hint
+from chunkmill.errors import ChunkError, JobError, StoreError
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_KEYS, Stage, TaskResult
@@ -53,14 +51,11 @@ class ReferencedArray:
         Of the array in the set: the same chunks, without shards or block headers around them.
     container
         What its store keys hold.
-    inline_ends
-        Whether truncated N5 blocks are padded and stored in the set itself; refused otherwise.
     """
 
     array: StoredArray
     metadata: ArrayMetadata
     container: Container
-    inline_ends: bool = True
 
 
 def locate_references(
@@ -72,8 +67,6 @@ def locate_references(
     ------
     ChunkError
         A shard's index or a block's header is damaged; names the store key.
-    UnsupportedFeature
-        A block is truncated and must not be stored in the set.
     """
     listed = [_list_keys(each.array) for each in referenced]
     specs = [spec for which, each in enumerate(referenced) for spec in _specs(which, each, listed[which])]
@@ -143,8 +136,8 @@ def _is_listed(referenced: ReferencedArray, keys: _StoreKeys) -> bool:
 
 
 def _whole_objects(keys: _StoreKeys) -> ChunkTable:
-    offsets = np.zeros(len(keys.numbers), np.int8)
-    return ChunkTable.of(keys.numbers, keys.numbers, offsets, cast("NDArray[np.int64]", keys.sizes))
+    sizes = cast("NDArray[np.int64]", keys.sizes)
+    return ChunkTable.of(keys.numbers, keys.numbers, np.zeros_like(keys.numbers), sizes)
 
 
 def _specs(which: int, referenced: ReferencedArray, keys: _StoreKeys) -> Iterator[_Spec]:
@@ -257,9 +250,9 @@ def _in_blocks(lookup: _Lookup) -> ChunkTable:
         if shape == layout.spec(coords).shape:
             columns.append((number, number, offset, (sizes[row] or 0) - offset))
         else:
-            inline.append((number, _padded(lookup, row, shape)))
+            inline.append((number, _padded(lookup, row)))
     numbers, chunks, offsets, lengths = np.array(columns, np.int64).reshape(-1, 4).T
-    return ChunkTable.of(numbers, chunks, offsets, lengths, inline)
+    return ChunkTable.of(numbers, chunks, offsets, lengths, inline=inline)
 
 
 def _headers(lookup: _Lookup, rows: Sequence[int]) -> Iterator[bytes]:
@@ -277,19 +270,10 @@ def _headers(lookup: _Lookup, rows: Sequence[int]) -> Iterator[bytes]:
         yield header
 
 
-def _padded(lookup: _Lookup, row: int, shape: tuple[int, ...]) -> bytes:
+def _padded(lookup: _Lookup, row: int) -> bytes:
     """Return a truncated block padded to the block size, encoded as a chunk of the set."""
     array, coords = lookup.array, lookup.coords[row]
     layout = array.write_layout
-    if not lookup.referenced.inline_ends:
-        at_end = region_shape(layout.grid.extent(coords)) == shape
-        feature = (
-            f"the truncated block {coords} of {array.path!r} (key {lookup.key(row)!r}): {shape} of the block size "
-        )
-        feature += f"{layout.spec(coords).shape}{', at an end of the array' if at_end else ''}"
-        text = "{} stores such blocks, padded, in the set itself; or convert the array"
-        hint = Hint(text, ("end_blocks", "inline"))
-        raise UnsupportedFeature(format="a reference set", feature=feature, hint=hint)
     with chunk_step(array, layout, coords, "get"):
         data = array.store.get(lookup.key(row))
     chunk = decode_chunk(array, layout, coords, data)
@@ -325,7 +309,7 @@ class ChunkTable:
 
     Examples
     --------
-    >>> table = ChunkTable.of(keys=[0, 0, 3], chunks=[0, 1, 6], offsets=[0, 20, 0], lengths=[20, 15, 20])
+    >>> table = ChunkTable.of([0, 0, 3], [0, 1, 6], [0, 20, 0], [20, 15, 20])
     >>> len(table), [column.tolist() for column in table.by_key()]
     (3, [[0, 3], [0, 0, 1]])
     """
@@ -337,31 +321,18 @@ class ChunkTable:
     inline: list[tuple[int, bytes]] = field(default_factory=list)
 
     @classmethod
-    def of(
-        cls,
-        keys: Sequence[int] | Column = (),
-        chunks: Sequence[int] | Column = (),
-        offsets: Sequence[int] | Column = (),
-        lengths: Sequence[int] | Column = (),
-        inline: Sequence[tuple[int, bytes]] = (),
-    ) -> Self:
+    def of(cls, *columns: Sequence[int] | Column, inline: Sequence[tuple[int, bytes]] = ()) -> Self:
         """Return a table whose columns take 4 bytes a row where they can: they travel."""
-        narrowed = (
-            _narrow(np.asarray(column, getattr(column, "dtype", np.int64)))
-            for column in (keys, chunks, offsets, lengths)
-        )
-        return cls(next(narrowed), next(narrowed), next(narrowed), next(narrowed), list(inline))
+        keys, chunks, offsets, lengths = map(_narrow, columns)
+        return cls(keys, chunks, offsets, lengths, list(inline))
 
     @classmethod
     def joined(cls, tables: Sequence[ChunkTable]) -> Self:
         """Return the rows of several tables, in their order."""
-        return cls.of(
-            np.concatenate([_EMPTY, *(table.keys for table in tables)]),
-            np.concatenate([_EMPTY, *(table.chunks for table in tables)]),
-            np.concatenate([_EMPTY, *(table.offsets for table in tables)]),
-            np.concatenate([_EMPTY, *(table.lengths for table in tables)]),
-            [entry for table in tables for entry in table.inline],
+        columns = zip(
+            *((each.keys, each.chunks, each.offsets, each.lengths) for each in [_NO_CHUNKS, *tables]), strict=True
         )
+        return cls.of(*map(np.concatenate, columns), inline=[entry for table in tables for entry in table.inline])
 
     def __len__(self) -> int:
         return len(self.chunks)
@@ -382,9 +353,10 @@ class ChunkTable:
         return self.keys[is_first], np.cumsum(is_first) - 1
 
 
-_EMPTY: NDArray[np.int64] = np.zeros(0, np.int64)
-
-
-def _narrow(column: Column) -> Column:
+def _narrow(values: Sequence[int] | Column) -> Column:
+    column = np.asarray(values, getattr(values, "dtype", np.int64))
     fits = column.itemsize > 4 and (not len(column) or int(column.max()) < 2**31)  # noqa: PLR2004 - bytes of int32
     return column.astype(np.int32) if fits else column
+
+
+_NO_CHUNKS = ChunkTable.of([], [], [], [])

@@ -36,7 +36,7 @@ from chunkmill.nodes import opening
 from chunkmill.nodes.api import NodeLocation, open_source
 from chunkmill.nodes.documents import join_path
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
-from chunkmill.references.files import Repository, SetFile
+from chunkmill.references.files import Repository, SetFile, set_target
 from chunkmill.references.locate import ChunkTable, Column, Container, ReferencedArray, key_of, locate_references
 from chunkmill.stores.base import Store
 
@@ -107,7 +107,6 @@ def to_references(
     format: Literal["json", "parquet"] | None = None,  # noqa: A002 - the word of the public face
     record_size: int = 10_000,
     zarr_format: Literal[2, 3] | None = None,
-    end_blocks: Literal["inline", "refuse"] = "inline",
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
@@ -117,8 +116,8 @@ def to_references(
 
     Readers of kerchunk's reference sets read it as Zarr. Each chunk is a byte range of a store key, of a shard, of an
     N5 block after its header, or of a local zip file whose members are not compressed. The ranges are looked up in
-    parallel on the current dask scheduler or Client. Absent chunks stay absent. The set is valid until somebody writes
-    to the source.
+    parallel on the current dask scheduler or Client. Absent chunks stay absent. Blocks that N5 truncates at the ends of
+    axes, and Zarr does not, are padded and stored in the set. The set is valid until somebody writes to the source.
 
     Parameters
     ----------
@@ -141,9 +140,6 @@ def to_references(
         if it can describe all arrays so that xarray reads the same values, else v3. (In v2 xarray reads elements equal
         to the fill value as missing; in v3 and N5 those equal to the attribute ``_FillValue``. The set's fill value is
         chosen accordingly, and is undefined where nothing stands for missing elements. Absent chunks read the same.)
-    end_blocks : str
-        Treatment of blocks that N5 truncates at the ends of axes, and Zarr does not. ``"inline"``: they are decoded,
-        padded, encoded again and stored in the set. ``"refuse"``: they are an error.
     overwrite : bool
         Replace the reference set that is at the target. A file, and a folder of a local disk or in memory, is the old
         set until the new one is whole; in other stores a folder's old set is deleted when the ranges are known.
@@ -179,18 +175,11 @@ def to_references(
     >>> cm.open_array("memory://doc-references-set/refs.json", "a")[4:]
     array([7, 7, 0, 0], dtype=int32)
     """
-    if end_blocks not in ("inline", "refuse"):
-        msg = f"end_blocks={end_blocks!r}: expected 'inline' or 'refuse'"
-        raise ValueError(msg)
     node = open_source(source, storage_options)
     options = storage_options if target_storage_options is None else target_storage_options
-    repository = Repository.at(target, options, overwrite=overwrite)
-    url, path = target if isinstance(target, tuple) else (target, "")
-    if repository is not None:
-        return write_set(node, path, repository, None, 3, end_blocks=end_blocks, progress=progress)
-    file = SetFile.at(url, options, kind=format, version=version, record_size=record_size)
+    file, path = set_target(target, options, kind=format, version=version, record_size=record_size, overwrite=overwrite)
     replaces = file.check_free(overwrite=overwrite, source=node.url)
-    return write_set(node, path, file, replaces, zarr_format, end_blocks=end_blocks, progress=progress)
+    return write_set(node, path, file, replaces, zarr_format, progress=progress)
 
 
 def write_set(
@@ -198,15 +187,16 @@ def write_set(
     path: str,
     file: SetFile | Repository,
     replaces: str | None,
-    zarr_format: Literal[2, 3] | None,
+    zarr_format: Literal[2, 3] | None = None,
     *,
-    end_blocks: str = "inline",
     progress: bool | str | None = None,
 ) -> ReferencesReport:
     """Write the set of a node at `path` in `file`; see `to_references`."""
     start = time.perf_counter()
+    if isinstance(file, Repository):
+        zarr_format = 3
     groups, arrays = nodes_in_set(node, path)
-    referenced = strip_containers(arrays, inline_ends=end_blocks == "inline")
+    referenced = strip_containers(arrays)
     # an array that cannot be described fails before anything is looked up
     v2_alone = file.kind == "parquet"
     describe_referenced(referenced, zarr_format, referenced, v2_alone=v2_alone)
@@ -335,7 +325,7 @@ def nodes_in_set(source: StoredNode, root: str) -> tuple[dict[str, GroupMetadata
     return groups, arrays
 
 
-def strip_containers(arrays: Mapping[str, StoredArray], *, inline_ends: bool) -> dict[str, ReferencedArray]:
+def strip_containers(arrays: Mapping[str, StoredArray]) -> dict[str, ReferencedArray]:
     """Describe arrays without shards or block headers around their chunks.
 
     Raises
@@ -345,7 +335,7 @@ def strip_containers(arrays: Mapping[str, StoredArray], *, inline_ends: bool) ->
     """
     for array in arrays.values():
         _check_url(array)
-    return {at: ReferencedArray(array, *_stripped(array), inline_ends) for at, array in arrays.items()}
+    return {at: ReferencedArray(array, *_stripped(array)) for at, array in arrays.items()}
 
 
 def describe_referenced(
@@ -384,12 +374,8 @@ def describe_referenced(
         else:
             return documents_format, described
     if isinstance(last, UnsupportedFeature) and v2_alone and zarr_format is None:
-        described = describe_referenced(referenced, 3, complete)[1]  # else that is the error
+        describe_referenced(referenced, 3, complete)  # else that is the error
         hint = "write JSON, which holds Zarr v3"
-        if all(each.chunk_grid.is_regular for each in described.values()):
-            hint += (
-                "; `to_references` of that set with zarr_format=3 writes one in parquet, which chunkmill alone reads"
-            )
         raise UnsupportedFeature(format=last.format, feature=last.feature, key=last.key, hint=hint) from last
     raise last  # type: ignore[misc]
 

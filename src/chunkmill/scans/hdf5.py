@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from io import RawIOBase
@@ -114,6 +115,10 @@ def _add_array(builder: ReferenceBuilder, uri: str, where: tuple[str, str], data
     if not isinstance(parsed, str):
         document = {**parsed.metadata.to_dict(), "attributes": attributes, "dimension_names": axes.dims}
         document["shape"] = list(axes.shape)
+        if dataset.dtype.names is not None:  # the parser does not say the byte order of fields
+            order = {"endian": "little" if dataset.dtype == dataset.dtype.newbyteorder("<") else "big"}
+            codecs = document["codecs"]
+            document["codecs"] = [{**c, "configuration": order} if c["name"] == "bytes" else c for c in codecs]
         if (why := _misread(document, dataset, axes.shape)) is None:
             add_document(builder, prefix, document)
             add_manifest(builder, prefix, document, parsed.manifest)
@@ -127,11 +132,9 @@ def _misread(document: Mapping[str, Any], dataset: Any, shape: tuple[int, ...]) 
     """Return why a document would read other values than the file has; ``None`` where it would not."""
     try:
         value = json.dumps(document, default=text_or_numbers).encode()
-        metadata = get_format("zarr3").parse_array("", {"zarr.json": value})
+        get_format("zarr3").parse_array("", {"zarr.json": value})
     except ChunkmillError as error:
         return f"the document of the parser is wrong: {error}"
-    if metadata is None or metadata.dtype.itemsize != dataset.dtype.itemsize:
-        return f"its elements of {dataset.dtype.itemsize} bytes have unused ones between the fields"
     plist = dataset.id.get_create_plist()
     h5d = import_module("h5py").h5d
     if shape != dataset.shape and dataset.shape[0] and plist.get_fill_time() == h5d.FILL_TIME_NEVER:
@@ -173,32 +176,21 @@ def _is_only_dimension(dataset: Any) -> bool:
 
 
 def _dims(url: str, arrays: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the names of the axes of the arrays of a group; those without a name are called as by netCDF4.
-
-    VirtualiZarr numbers them by axis, so that one name may have several lengths; then they are numbered by length.
-    """
-    parsed = import_module("virtualizarr.parsers.hdf.hdf")
+    """Return the names of the axes of the arrays of a group; those without a name are numbered by length (netCDF4)."""
     found: dict[str, list[str]] = {}
-    for path, dataset in arrays.items():
-        try:
-            dims = [] if dataset.shape is None else parsed._dataset_dims(dataset, str(dataset.parent.name))  # noqa: SLF001
-        except ValueError as error:
-            raise refused(url, path, str(error)) from error
-        found[path] = dims
-    lengths: dict[str, set[int]] = {}
-    for path, dims in found.items():
-        for dim, length in zip(dims, arrays[path].shape or (), strict=True):
-            lengths.setdefault(dim, set()).add(length)
-    if not any(dim.startswith(_PHONY) and len(several) > 1 for dim, several in lengths.items()):
-        return found
     numbers: dict[tuple[int, int], int] = {}
-    for path, dims in found.items():
-        seen: list[int] = []
-        for axis, dim in enumerate(dims):
-            if dim.startswith(_PHONY):
-                length = arrays[path].shape[axis]
-                dims[axis] = f"{_PHONY}{numbers.setdefault((length, seen.count(length)), len(numbers))}"
-                seen.append(length)
+    for path, dataset in arrays.items():
+        dims, seen = found.setdefault(path, []), Counter[int]()
+        for axis, length in enumerate(dataset.shape or ()):
+            scales = dataset.dims[axis]
+            if len(scales) > 1 and not dataset.is_scale:
+                raise refused(url, path, f"its axis {axis} has {len(scales)} dimension scales")
+            if len(scales) == 1 or dataset.is_scale:
+                name = str((scales[0] if len(scales) == 1 else dataset).name)
+                dims.append(name.removeprefix(dataset.parent.name).removeprefix("/"))
+            else:
+                dims.append(f"{_PHONY}{numbers.setdefault((length, seen[length]), len(numbers))}")
+                seen[length] += 1
     return found
 
 
@@ -259,13 +251,16 @@ def _attributes(url: str, path: str, node: Any) -> dict[str, Any]:
 def _no_ranges(dataset: Any) -> str | None:
     """Return why values of a dataset are no byte ranges of its file; ``None`` where they are."""
     h5py = import_module("h5py")
-    text = h5py.check_string_dtype(dataset.dtype)
+    text, dtype = h5py.check_string_dtype(dataset.dtype), dataset.dtype
+    packed = repack_fields(dtype, recurse=True)
     kinds = {
         "it has no elements": dataset.shape is None,
         "it has strings of variable length": text is not None and text.length is None,
         "its elements are of variable length": h5py.check_vlen_dtype(dataset.dtype) is not None,
         "its elements are references": h5py.check_ref_dtype(dataset.dtype) is not None,
-        "it has fields of variable length": dataset.dtype.names is not None and dataset.dtype.hasobject,
+        "it has fields of variable length": dtype.names is not None and dtype.hasobject,
+        f"its elements of {dtype.itemsize} bytes have unused ones between the fields": packed != dtype,
+        "its fields are of several byte orders": packed not in (packed.newbyteorder("<"), packed.newbyteorder(">")),
         "its elements are arrays": dataset.dtype.subdtype is not None,
         "it is stored in other files": _is_elsewhere(dataset),
         "it is stored in its header": dataset.id.get_create_plist().get_layout() == h5py.h5d.COMPACT,

@@ -33,7 +33,7 @@ from chunkmill.nodes.api import open_group
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 from chunkmill.scans.hdf5 import MAX_INLINE_BYTES, stored_whole, with_way_out
-from chunkmill.scans.parse import CachedFile
+from chunkmill.scans.parse import ScannedFile
 from chunkmill.scans.times import Times, calendar_of, in_one_unit, is_time
 from chunkmill.stores.reference import ReferenceStore, Targets
 
@@ -97,7 +97,7 @@ def _named_bounds(path: str, attributes: Mapping[str, Any]) -> list[str]:
     return [above + str(attributes[name]) for name in ("bounds", "climatology") if name in attributes]
 
 
-def parsed_file(file: CachedFile, references: ReferenceSet, targets: Targets, dims: Sequence[str]) -> ParsedFile:
+def parsed_file(file: ScannedFile, references: ReferenceSet, targets: Targets, dims: Sequence[str]) -> ParsedFile:
     """Return a file whose short arrays along one of `dims` are loaded, from `file` where their bytes are in it."""
     node = open_node(ReferenceStore(references, targets)) if dims else None
     arrays = _arrays(node) if isinstance(node, Group) else {}
@@ -136,7 +136,7 @@ def parsed_file(file: CachedFile, references: ReferenceSet, targets: Targets, di
     return ParsedFile(file.url, references.subset(kept) if loaded else references, loaded, digests=digests)
 
 
-def _fetched(references: ReferenceSet, paths: Collection[str], file: CachedFile) -> ReferenceSet:
+def _fetched(references: ReferenceSet, paths: Collection[str], file: ScannedFile) -> ReferenceSet:
     """Return the documents of a set, and the arrays at some paths with the bytes that are in the file."""
     builder, prefixes = ReferenceBuilder(), tuple(f"{path}/" for path in paths)
     for key, each in references.items():

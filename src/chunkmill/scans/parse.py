@@ -11,9 +11,7 @@ from __future__ import annotations
 import io
 import json
 import os
-import threading
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any, TypeAlias
@@ -60,7 +58,7 @@ _PARSERS = {
 _PACKAGES = {"tiff": " virtual-tiff imagecodecs-numcodecs", "fits": " astropy", "grib": " cfgrib eccodes"}
 
 
-def kind_of(file: CachedFile) -> str | None:
+def kind_of(file: ScannedFile) -> str | None:
     r"""Return the kind of a file by its first bytes, one of `KINDS`; ``None`` where they are of none.
 
     Examples
@@ -68,7 +66,7 @@ def kind_of(file: CachedFile) -> str | None:
     >>> import fsspec
     >>> with fsspec.open("memory://doc-kind/x.nc", "wb") as file:
     ...     _ = file.write(b"CDF\x02" + bytes(12))
-    >>> kind_of(CachedFile("memory://doc-kind/x.nc"))
+    >>> kind_of(ScannedFile("memory://doc-kind/x.nc"))
     'netcdf3'
     """
     head = file.range(0, _HEAD)
@@ -93,13 +91,13 @@ def open_file(url: str, storage_options: Mapping[str, Any] | None = None) -> Ref
     ScanError
         As `parse_file`.
     """
-    file = CachedFile(url, storage_options)
+    file = ScannedFile(url, storage_options)
     if not file.exists() or (kind := kind_of(file)) is None:
         return None
     return ReferenceStore(parse_file(file, kind), targets_of(file.uri, storage_options), url=file.uri)
 
 
-def parse_file(file: CachedFile, parser: Parser = "auto", drop_variables: Collection[str] = ()) -> ReferenceSet:
+def parse_file(file: ScannedFile, parser: Parser = "auto", drop_variables: Collection[str] = ()) -> ReferenceSet:
     """Return the references to the chunks of a file.
 
     Parameters
@@ -135,7 +133,7 @@ def parse_file(file: CachedFile, parser: Parser = "auto", drop_variables: Collec
         raise ScanError(url=url, reason=f"the parser fails: {type(error).__name__}: {error}") from error
 
 
-def _known_kind(file: CachedFile) -> str:
+def _known_kind(file: ScannedFile) -> str:
     url = file.url
     if url.rstrip("/").endswith(".zarr"):  # VirtualiZarr's parser of them leaves groups out
         by = "`to_references` writes a set over it, and `concat_references` joins several"
@@ -145,14 +143,15 @@ def _known_kind(file: CachedFile) -> str:
     return kind
 
 
-def _parsed(kind: Any, file: CachedFile, drop_variables: Collection[str]) -> ReferenceSet:
+def _parsed(kind: Any, file: ScannedFile, drop_variables: Collection[str]) -> ReferenceSet:
     url, storage_options = file.url, file.storage_options
+    # for good: of several threads, one would restore by `catch_warnings` what another has changed
+    warnings.filterwarnings("ignore", ".*(codecs are not in the Zarr version 3|does not have a Zarr V3) specification")
     if callable(kind):
         return _as_set(kind(url), url)
     if kind == "hdf5":
         import_module("virtualizarr.parsers")  # an error of its own where it is not installed
-        with _QUIET:
-            return parse_hdf5(url, file.uri, file, drop_variables)
+        return parse_hdf5(url, file.uri, file.opened, drop_variables)
     if kind == "netcdf3":
         return parse_netcdf3(url, file.uri, storage_options, drop_variables)
     if kind == "grib":
@@ -166,40 +165,10 @@ def _parsed(kind: Any, file: CachedFile, drop_variables: Collection[str]) -> Ref
         raise ScanError(url=url, reason=f"there is no parser {kind!r}: {', '.join(KINDS)}")
     module, _, name = _PARSERS[kind].partition(":")
     make = getattr(import_module(module), name)
-    registry = _registry(file)
-    with _QUIET:
-        return _as_set(make()(url=file.uri, registry=registry), url)
+    return _as_set(make()(url=file.uri, registry=_registry(file)), url)
 
 
-class _Quiet:
-    """Silence warnings, of codecs of numcodecs that Zarr v3 has not, while any thread is inside.
-
-    Each thread for itself, `warnings.catch_warnings` would restore what another one had changed, and all warnings of
-    the process could be silent ever after.
-    """
-
-    def __init__(self) -> None:
-        self._lock, self._n_inside, self._caught = threading.Lock(), 0, warnings.catch_warnings()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._n_inside += 1
-            if self._n_inside == 1:
-                self._caught = warnings.catch_warnings()
-                self._caught.__enter__()
-                warnings.simplefilter("ignore")
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._n_inside -= 1
-            if not self._n_inside:
-                self._caught.__exit__(None, None, None)
-
-
-_QUIET = _Quiet()
-
-
-def _registry(file: CachedFile) -> Any:
+def _registry(file: ScannedFile) -> Any:
     """Return the stores by which VirtualiZarr's parsers open a file."""
     registry = import_module("obspec_utils.registry").ObjectStoreRegistry
     stores = import_module("obstore.store")
@@ -232,16 +201,13 @@ def _as_set(found: Any, url: str) -> ReferenceSet:
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# The bytes of a file, in blocks that stay in memory: its kind, a parser and its coordinates read them once. They are
-# read outside of h5py, whose lock would let one file at a time wait for its server
+# The bytes of a file
 
 
-_BLOCK = 1 << 20
-_MOST_BLOCKS = 64
-
-
-class CachedFile(io.RawIOBase):
+class ScannedFile:
     """A file for reading; sends no request until it is read.
+
+    Its blocks stay in memory: its kind, a parser and its coordinates read them once.
 
     Parameters
     ----------
@@ -252,20 +218,16 @@ class CachedFile(io.RawIOBase):
 
     Examples
     --------
-    >>> with fsspec.open("memory://doc-cached/x", "wb") as file:
+    >>> with fsspec.open("memory://doc-scanned/x", "wb") as file:
     ...     _ = file.write(b"0123456789")
-    >>> file = CachedFile("memory://doc-cached/x")
-    >>> file.size, file.range(2, 5)
-    (10, b'234')
+    >>> ScannedFile("memory://doc-scanned/x").range(2, 5)
+    b'234'
     """
 
     def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
         self.url, self.storage_options = url, storage_options
         self._fs, self._path = fsspec.url_to_fs(url, **(storage_options or {}))
-        self._blocks: OrderedDict[int, bytes] = OrderedDict()
-        self._at = 0
-        self._info: Mapping[str, Any] | None = None
-        self._size: int | None = None
+        self._opened: Any = None
 
     @property
     def uri(self) -> str:
@@ -276,75 +238,30 @@ class CachedFile(io.RawIOBase):
         """Return whether there is a file, not a folder."""
         return bool(self._fs.isfile(self._path))
 
-    @property  # no `cached_property`: in Python 3.11 its lock is one of all files, which would wait for each other
     def info(self) -> Mapping[str, Any]:
-        """Facts of the filesystem about the file; `ScanError` where there is none."""
-        if self._info is None:
-            try:
-                self._info = self._fs.info(self._path)
-            except FileNotFoundError as error:
-                raise ScanError(url=self.url, reason="there is no such file") from error
-        return self._info
+        """Return the facts of the filesystem about the file; `ScanError` where there is none."""
+        try:
+            return self._fs.info(self._path)  # type: ignore[no-any-return]
+        except FileNotFoundError as error:
+            raise ScanError(url=self.url, reason="there is no such file") from error
 
-    @property
-    def size(self) -> int:
-        """Size in bytes; of a file of which the filesystem says none, after reading it."""
-        if self._size is None and (size := self.info.get("size")) is not None:
-            self._size = int(size)
-        if self._size is None:
-            self._keep(0, whole := self._fs.cat_file(self._path))
-            self._size = len(whole)
-        return self._size
+    @property  # no `cached_property`: in Python 3.11 its lock is one of all files, which would wait for each other
+    def opened(self) -> Any:
+        """The file, opened; of a server that knows no ranges, its bytes."""
+        if self._opened is None:
+            blocks = {"cache_type": "blockcache", "cache_options": {"maxblocks": _MOST_BLOCKS}}
+            self._opened = self._fs.open(self._path, "rb", block_size=_BLOCK, **blocks)
+            try:
+                self._opened.seek(0, os.SEEK_END)
+            except ValueError:
+                self._opened = io.BytesIO(self._opened.read())
+        return self._opened
 
     def range(self, start: int, stop: int) -> bytes:
         """Return bytes of the file, fewer where it ends."""
-        stop = min(stop, self.size)
-        if start >= stop:
-            return b""
-        numbers = range(start // _BLOCK, -(-stop // _BLOCK))
-        if missing := [number for number in numbers if number not in self._blocks]:
-            first, end = missing[0] * _BLOCK, min((missing[-1] + 1) * _BLOCK, self.size)
-            data = self._fs.cat_file(self._path, start=first, end=end)  # S3's second argument is a version
-            if len(data) == self.size:  # a server that knows no ranges
-                first, end = 0, self.size
-            if len(data) != end - first:
-                raise ScanError(url=self.url, reason=f"{len(data)} bytes came, not {end - first} from {first} on")
-            self._keep(first, data)
-        found = b"".join(self._blocks[number] for number in numbers)
-        while len(self._blocks) > _MOST_BLOCKS:
-            self._blocks.popitem(last=False)
-        return found[start - numbers.start * _BLOCK : stop - numbers.start * _BLOCK]
+        self.opened.seek(start)
+        return self.opened.read(max(stop - start, 0))  # type: ignore[no-any-return]
 
-    def _keep(self, first: int, data: bytes) -> None:
-        for at in range(0, len(data), _BLOCK):
-            self._blocks[(first + at) // _BLOCK] = bytes(data[at : at + _BLOCK])
 
-    # ----------------------------------------------------------------------------------------------------------------
-    # As a file of Python: for h5py
-
-    def readinto(self, buffer: Any) -> int:
-        """Read bytes from the current position on."""
-        data = self.range(self._at, self._at + len(buffer))
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Change the position."""
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        """Return the position."""
-        return self._at
-
-    def readable(self) -> bool:
-        """Return true."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return true."""
-        return True
-
-    def close(self) -> None:
-        """Stay open: the next reader uses the same blocks."""
+_BLOCK = 1 << 20
+_MOST_BLOCKS = 64

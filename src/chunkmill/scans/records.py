@@ -22,7 +22,7 @@ from chunkmill.nodes.api import create_group, open_group
 from chunkmill.runtime.preflight import package_version
 from chunkmill.scans.hdf5 import stored_whole
 from chunkmill.scans.join import LoadedArray, ParsedFile, with_data
-from chunkmill.scans.parse import CachedFile
+from chunkmill.scans.parse import ScannedFile
 from chunkmill.stores.base import Store
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.reference import ReferenceStore
@@ -109,7 +109,7 @@ def fingerprint_of(parser: Any, dims: Sequence[str], dropped: tuple[str, ...]) -
     return json.dumps([5, how, [package_version(name) for name in _PARSERS], list(dims), dropped])
 
 
-def version_of(file: CachedFile) -> str | None:
+def version_of(file: ScannedFile) -> str | None:
     """Return the version of a file, in one request; ``None`` where its filesystem tells none.
 
     Examples
@@ -117,9 +117,9 @@ def version_of(file: CachedFile) -> str | None:
     >>> import fsspec
     >>> with fsspec.open("memory://doc-version/x.nc", "wb") as file:
     ...     _ = file.write(b"CDF")
-    >>> version_of(CachedFile("memory://doc-version/x.nc")) is None
+    >>> version_of(ScannedFile("memory://doc-version/x.nc")) is None
     False
     """
-    info = file.info
+    info = file.info()
     known = [f"{name}={info[name]}" for name in _OF_VERSION if info.get(name) is not None]
     return " ".join([*known, f"ino={info.get('ino')}", f"size={info.get('size')}"]) if known else None

@@ -10,7 +10,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,12 +22,12 @@ from chunkmill.conversion.options import with_options_of
 from chunkmill.display.report import ReportMixin, counted
 from chunkmill.errors import ChunkmillError, ScanError
 from chunkmill.nodes.api import open_source
-from chunkmill.references.files import Repository, SetFile, matching_urls
+from chunkmill.references.files import Repository, SetFile, matching_urls, set_target
 from chunkmill.references.write import write_set
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.stage_runner import run_once
 from chunkmill.scans.join import ParsedFile, Place, joined, parsed_file
-from chunkmill.scans.parse import CachedFile, Parser, open_file, parse_file, targets_of
+from chunkmill.scans.parse import Parser, ScannedFile, open_file, parse_file, targets_of
 from chunkmill.scans.records import Records, fingerprint_of, is_record, version_of
 from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.open import open_store
@@ -110,13 +110,19 @@ class ScanPlan(ReportMixin):
     concat_dim: tuple[str, ...]
     records: str | None
     n_records: int
-    _options: _Options = field(repr=False)
+    _parsing: _Parsing = field(repr=False)
+    _order: str = field(repr=False)
+    _places: Mapping[str, Place] | None = field(repr=False)
+    _file: SetFile | Repository = field(repr=False)
+    _path: str = field(repr=False)
+    _overwrite: bool = field(repr=False)
+    _owns_records: bool = field(repr=False)
 
     def _title(self) -> str:
         return f"plan: scan {counted(len(self.urls), 'file')}"
 
     def _facts(self) -> list[tuple[str, str]]:
-        order = self._options.order if self._options.places is None else "the lists"
+        order = self._order if self._places is None else "the lists"
         return [
             ("from", self.urls[0] if len(self.urls) == 1 else f"{self.urls[0]} … {self.urls[-1]}"),
             ("to", self.target),
@@ -137,25 +143,17 @@ class ScanPlan(ReportMixin):
         1
         """
         start = time.perf_counter()
-        options, dims = self._options, self.concat_dim
-        file: SetFile | Repository
-        if options.repository is None:
-            file = _target(self.target, options)
-            replaces = file.check_free(overwrite=options.overwrite)
-        else:
-            file, replaces = options.repository, None
-        found = _scanned(self.urls, dims, options, self.records, progress)
+        replaces = self._file.check_free(overwrite=self._overwrite)
+        found = _scanned(self._parsing, progress)
         files, gaps = found.files, tuple[str, ...]()
         references = files[0].references
-        if dims:
-            whole = joined(files, dims, by_name=options.order == "names", listed=options.places)
+        if self.concat_dim:
+            whole = joined(files, self.concat_dim, by_name=self._order == "names", listed=self._places)
             references, files, gaps = whole.references, whole.files, whole.gaps
-        zarr_format: Literal[3] | None = None if options.repository is None else 3
-        path = "" if options.repository is None else options.repository.path
-        node = open_source(ReferenceStore(references, targets_of(self.urls[0], options.storage_options)))
-        written = write_set(node, path, file, replaces, zarr_format, progress=progress)
-        if found.records is not None and options.owns_records:
-            found.records.keep(found.names)
+        node = open_source(ReferenceStore(references, targets_of(self.urls[0], self._parsing.storage_options)))
+        written = write_set(node, self._path, self._file, replaces, progress=progress)
+        if self._parsing.records is not None and self._owns_records:
+            self._parsing.records.keep(found.names)
         return ScanReport(
             target=written.target,
             n_files=len(files),
@@ -170,32 +168,17 @@ class ScanPlan(ReportMixin):
         )
 
 
-def _repository(target: Any, storage_options: Mapping[str, Any], *, overwrite: bool) -> Repository | None:
-    """Return the repository that is the target; ``None`` where that is a file or a folder."""
-    found = Repository.at(target, storage_options, overwrite=overwrite)
-    if found is None and isinstance(target, tuple):
-        raise TypeError(f"a path is for a repository of Icechunk: a set at {target[0]!s} has its arrays at the root")
-    return found
-
-
-def _target(url: str, options: _Options) -> SetFile:
-    return SetFile.at(url, options.target_storage_options, kind=None, version=1, record_size=10_000)
-
-
 @dataclass(frozen=True)
-class _Options:
-    """Of `scan`; the options of filesystems may hold secrets."""
+class _Parsing:
+    """Files, and how each is parsed; the options of filesystems may hold secrets."""
 
+    urls: Sequence[str]
+    dims: Sequence[str]
     storage_options: Mapping[str, Any] = field(repr=False)
-    target_storage_options: Mapping[str, Any] = field(repr=False)
     parser: Parser = "auto"
-    order: str = "values"
     drop_variables: tuple[str, ...] = ()
     skips: bool = False
-    overwrite: bool = False
-    owns_records: bool = False
-    places: Mapping[str, Place] | None = None
-    repository: Repository | None = None
+    records: Records | None = None
 
 
 def plan_scan(
@@ -249,32 +232,28 @@ def plan_scan(
     found, places = _placed(urls, dims, storage_options)
     if not dims and len(found) > 1:
         raise TypeError(f"there are {len(found)} files: concat_dim names the dimension along which they follow")
-    own = dict(storage_options or {})
-    options = _Options(
-        parser=parser,
-        order=order,
-        drop_variables=(drop_variables,) if isinstance(drop_variables, str) else tuple(drop_variables),
-        skips=on_error == "skip",
-        overwrite=overwrite,
-        places=places,
-        owns_records=records is None,  # a folder that the user names may have records of other scans
-        storage_options=own,
-        target_storage_options=own if target_storage_options is None else dict(target_storage_options),
-    )
-    repository = _repository(target, options.target_storage_options, overwrite=overwrite)
-    if repository is None:
-        written = os.fspath(target)
-        _target(written, options).check_free(overwrite=overwrite)
-    else:
-        repository.check_free()
-        written, options = repository.url, replace(options, repository=repository)
+    target_options = storage_options if target_storage_options is None else target_storage_options
+    file, path = set_target(target, target_options, overwrite=overwrite)
+    file.check_free(overwrite=overwrite)
+    dropped = (drop_variables,) if isinstance(drop_variables, str) else tuple(drop_variables)
     kept, n_records = None, 0
-    if records is not False and (records is not None or repository is None):
-        store = open_store(
-            f"{written.rstrip('/')}.scan" if records is None else records, options.target_storage_options
-        )
-        kept, n_records = store.url, sum(is_record(name) for name in store.list_dir(""))
-    return ScanPlan(tuple(found), written, dims, kept, n_records, options)
+    if records is not False and (records is not None or isinstance(file, SetFile)):
+        store = open_store(f"{file.url.rstrip('/')}.scan" if records is None else records, target_options)
+        kept, n_records = Records(store, fingerprint_of(parser, dims, dropped)), sum(map(is_record, store.list_dir("")))
+    return ScanPlan(
+        urls=tuple(found),
+        target=file.url,
+        concat_dim=dims,
+        records=None if kept is None else kept.store.url,
+        n_records=n_records,
+        _parsing=_Parsing(found, dims, dict(storage_options or {}), parser, dropped, on_error == "skip", kept),
+        _order=order,
+        _places=places,
+        _file=file,
+        _path=path,
+        _overwrite=overwrite,
+        _owns_records=records is None,  # a folder that the user names may have records of other scans
+    )
 
 
 @with_options_of(plan_scan)
@@ -372,36 +351,24 @@ def open_files(
     own = dict(storage_options or {})
     dims = _dims(concat_dim)
     found, places = _placed(urls, dims, own)
-    files = _scanned(found, dims, _Options(own, own), None, None).files
+    files = _scanned(_Parsing(found, dims, own), None).files
     url = _absolute(urls) if isinstance(urls, str) else f"{found[0]}+{len(found) - 1}"
     return ReferenceStore(joined(files, dims, listed=places).references, targets_of(found[0], own), url=url)
 
 
-@dataclass(frozen=True)
-class _Common:
-    urls: Sequence[str]
-    dims: Sequence[str]
-    options: _Options
-    records: Records | None
-
-
-def _shown(common: _Common, numbers: range) -> str:
-    first, last = common.urls[numbers[0]], common.urls[numbers[-1]]
+def _shown(parsing: _Parsing, numbers: range) -> str:
+    first, last = parsing.urls[numbers[0]], parsing.urls[numbers[-1]]
     return first if first == last else f"{first} … {last}"
 
 
-def _scanned(
-    urls: Sequence[str], dims: Sequence[str], options: _Options, records: str | None, progress: bool | str | None
-) -> _Scanned:
+def _scanned(parsing: _Parsing, progress: bool | str | None) -> _Scanned:
     """Parse the files that have no record."""
-    kept = None
-    if records is not None:
-        store = open_store(records, options.target_storage_options)
-        store.sweep()  # of a scan that was killed
-        kept = Records(store, fingerprint_of(options.parser, dims, options.drop_variables))
+    urls = parsing.urls
+    if parsing.records is not None:
+        parsing.records.store.sweep()  # of a scan that was killed
     n_files = max(1, min(REQUESTS_AT_ONCE, len(urls) // _LEAST_TASKS))
     parts = [range(i, min(i + n_files, len(urls))) for i in range(0, len(urls), n_files)]
-    stage = Stage("scan", _scan_files, _Common(urls, dims, options, kept), parts, shows=_shown)
+    stage = Stage("scan", _scan_files, parsing, parts, shows=_shown)
     (result,) = run_once([stage], name="scan", arrays=(), progress=progress)
     found = sorted(result.details, key=lambda each: each[0])
     skipped = {urls[i]: each for i, each, _ in found if isinstance(each, str)}
@@ -409,7 +376,7 @@ def _scanned(
         raise ScanError(url=urls[0], reason=f"no file is left: {skipped[urls[0]]}")
     files = [each for _, each, _ in found if isinstance(each, ParsedFile)]
     names = {name for _, each, name in found if isinstance(each, ParsedFile)}
-    return _Scanned(files, names, skipped, result.counts.get("n_parsed", 0), kept)
+    return _Scanned(files, names, skipped, result.counts.get("n_parsed", 0))
 
 
 @dataclass(frozen=True)
@@ -420,43 +387,41 @@ class _Scanned:
     names: Collection[str | None]
     skipped: Mapping[str, str]
     n_parsed: int
-    records: Records | None
 
 
 _LEAST_TASKS = 8  # of a scan of so many files or more
 
 
-def _scan_files(common: _Common, numbers: range) -> TaskResult:
+def _scan_files(parsing: _Parsing, numbers: range) -> TaskResult:
     """Parse some files: of many, each task has several under way, which wait for their servers together."""
     parts = [slice(i, i + 1) for i in range(len(numbers))]
-    found = in_threads(lambda part: _scan_file(common, numbers[part][0]), parts, REQUESTS_AT_ONCE)
+    found = in_threads(lambda part: _scan_file(parsing, numbers[part][0]), parts, REQUESTS_AT_ONCE)
     counts = Counter[str]()
     for each in found:
         counts.update(each.counts)
     return TaskResult(dict(counts), details=[detail for each in found for detail in each.details])
 
 
-def _scan_file(common: _Common, number: int) -> TaskResult:
+def _scan_file(parsing: _Parsing, number: int) -> TaskResult:
     """Parse one file that has no record; a reason instead, where files that cannot be parsed are left out.
 
     The detail is its number, the file or the reason, and the name of its record.
     """
-    url, options = common.urls[number], common.options
-    name = None
-    file = CachedFile(url, options.storage_options)
+    url, name = parsing.urls[number], None
+    file = ScannedFile(url, parsing.storage_options)
     try:
-        if common.records is not None and (known := version_of(file)) is not None:
-            name = common.records.name(url, known)
-            if (known_file := common.records.get(name, url)) is not None:
+        if parsing.records is not None and (known := version_of(file)) is not None:
+            name = parsing.records.name(url, known)
+            if (known_file := parsing.records.get(name, url)) is not None:
                 return TaskResult({"n_files": 1}, details=[(number, known_file, name)])
-        references = parse_file(file, options.parser, options.drop_variables)
-        parsed = parsed_file(file, references, targets_of(url, options.storage_options), common.dims)
+        references = parse_file(file, parsing.parser, parsing.drop_variables)
+        parsed = parsed_file(file, references, targets_of(url, parsing.storage_options), parsing.dims)
     except ChunkmillError as error:
-        if not options.skips:
+        if not parsing.skips:
             raise
         return TaskResult({"n_files": 1}, details=[(number, str(getattr(error, "reason", error)), None)])
-    if common.records is not None and name is not None:
-        common.records.put(name, parsed)
+    if parsing.records is not None and name is not None:
+        parsing.records.put(name, parsed)
     return TaskResult({"n_files": 1, "n_parsed": 1}, details=[(number, parsed, name)])
 
 

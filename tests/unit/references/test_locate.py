@@ -5,7 +5,7 @@ import pytest
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.errors import ChunkError, UnsupportedFeature
+from chunkmill.errors import ChunkError
 from chunkmill.references.locate import ChunkTable, ReferencedArray, key_of, locate_references
 from chunkmill.references.write import _stripped
 from chunkmill.stores.memory import MemoryStore
@@ -91,10 +91,6 @@ class TestBlocks:
         padded = np.frombuffer(dict(table.inline)[4], ">i4").reshape(2, 2)
         np.testing.assert_array_equal(padded[0], [23, 24])
 
-    def test_or_refused(self):
-        with pytest.raises(UnsupportedFeature, match="end_blocks='inline'"):
-            locate(make(format="n5"), inline_ends=False)
-
     def test_only_headers_are_read(self):
         store = RecordingStore(MemoryStore())
         array = cm.create_array(store, "a", shape=(400,), dtype="i4", chunks=(100,), codecs="raw", format="n5")
@@ -112,27 +108,27 @@ def test_columns_are_narrow_where_they_can_be():
     table = ChunkTable.of([0, 1], [0, 2**31], [0, 2**31 - 1], [5, 6])
     assert [c.dtype.itemsize for c in (table.keys, table.chunks, table.offsets, table.lengths)] == [4, 8, 4, 4]
     assert columns(table) == [[0, 1], [0, 2**31], [0, 2**31 - 1], [5, 6]]
-    assert ChunkTable.of(offsets=np.zeros(0, np.int8)).offsets.dtype == np.int8
+    assert ChunkTable.of([], [], np.zeros(0, np.int8), []).offsets.dtype == np.int8
 
 
 def test_empty():
-    table = ChunkTable.of()
+    table = ChunkTable.of([], [], [], [])
     assert (len(table), table.n_chunks) == (0, 0)
     assert [column.tolist() for column in table.by_key()] == [[], []]
     assert columns(ChunkTable.joined([])) == [[], [], [], []]
 
 
 def test_joined_in_order():
-    first = ChunkTable.of([0], [1], [2], [3], [(9, b"x")])
-    second = ChunkTable.of([4, 5], [6, 2**40], [8, 9], [10, 11], [(8, b"y")])
-    joined = ChunkTable.joined([first, ChunkTable.of(), second])
+    first = ChunkTable.of([0], [1], [2], [3], inline=[(9, b"x")])
+    second = ChunkTable.of([4, 5], [6, 2**40], [8, 9], [10, 11], inline=[(8, b"y")])
+    joined = ChunkTable.joined([first, ChunkTable.of([], [], [], []), second])
     assert columns(joined) == [[0, 4, 5], [1, 6, 2**40], [2, 8, 9], [3, 10, 11]]
     assert joined.inline == [(9, b"x"), (8, b"y")]
     assert (len(joined), joined.n_chunks) == (3, 5)
 
 
 def test_rows_by_a_mask_keep_inline_chunks():
-    table = ChunkTable.of([0, 0, 1], [5, 6, 7], [0, 1, 2], [3, 3, 3], [(4, b"z")])
+    table = ChunkTable.of([0, 0, 1], [5, 6, 7], [0, 1, 2], [3, 3, 3], inline=[(4, b"z")])
     chosen = table.where(np.array([True, False, True]))
     assert columns(chosen) == [[0, 1], [5, 7], [0, 2], [3, 3]]
     assert chosen.inline == [(4, b"z")]

@@ -87,8 +87,8 @@ def test_at_a_path_of_the_set(source, tmp_path):
 
 
 def test_nothing_is_looked_up_before_arguments_are_right(source, tmp_path):
-    with pytest.raises(ValueError, match="end_blocks"):
-        cm.to_references(source, tmp_path / "set.json", end_blocks="drop")
+    with pytest.raises(ValueError, match="zarr_format"):
+        cm.to_references(source, tmp_path / "set.json", zarr_format=4)
     (tmp_path / "set.json").write_text("{")
     with pytest.raises(StoreError, match="not a reference set"):
         cm.to_references(source, tmp_path / "set.json")
@@ -116,7 +116,7 @@ def make_described(path="a", **more):
 
 
 def described(array, zarr_format=None, *, complete=()):
-    stripped = strip_containers({"a": array}, inline_ends=True)
+    stripped = strip_containers({"a": array})
     documents_format, metadata = describe_referenced(stripped, zarr_format, complete)
     return documents_format.name, metadata["a"], stripped["a"].container
 
@@ -185,7 +185,7 @@ class TestFillValues:
 def test_stores_without_urls_are_refused():
     array = cm.create_array(MemoryStore(), "a", shape=(5,), dtype="i4", chunks=(2,))
     with pytest.raises(UnsupportedFeature, match="this process's memory"):
-        strip_containers({"a": array}, inline_ends=True)
+        strip_containers({"a": array})
 
 
 @pytest.mark.parametrize("kind", ["dict", "zarr-python", "pipeline"])

@@ -140,3 +140,13 @@ def test_several_fill_values_are_refused(file):
     file.create_dataset("v", data=np.array([0, 1], "i2")).attrs["_FillValue"] = [0, 1]
     with pytest.raises(ScanError, match=r"'v' cannot be referenced: its attribute '_FillValue' has 2 elements"):
         scanned(file)
+
+
+@pytest.mark.parametrize("orders", ["<<", ">>", "><"])
+def test_compounds_of_any_byte_order(file, orders):
+    values = np.array([(1, 2.5), (3, 4.5)], [("a", f"{orders[0]}i4"), ("b", f"{orders[1]}f8")])
+    file.create_dataset("v", data=values, chunks=(2,), compression="gzip")
+    found = scanned(file)
+    assert found["v"][...].tolist() == values.tolist()
+    read = {key: each for key, each in found.store.references.items() if key.endswith(("v/0", "v/c/0"))}
+    assert [each.data is None for each in read.values()] == [orders != "><"]

@@ -1,13 +1,10 @@
 """Kinds of files, and what a parser returns as a reference set."""
 
-import threading
-import warnings
-
 import fsspec
 import pytest
 
 from chunkmill.errors import ScanError
-from chunkmill.scans.parse import _QUIET, CachedFile, kind_of, parse_file
+from chunkmill.scans.parse import ScannedFile, kind_of, parse_file
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 
@@ -32,11 +29,11 @@ HDF5 = b"\x89HDF\r\n\x1a\n"
 def test_the_kind_is_that_of_the_first_bytes(head, kind):
     with fsspec.open("memory://scan-kinds/x", "wb") as file:
         file.write(head + bytes(8) if head else b"")
-    assert kind_of(CachedFile("memory://scan-kinds/x")) == kind
+    assert kind_of(ScannedFile("memory://scan-kinds/x")) == kind
 
 
 def test_a_set_that_a_function_returns():
-    found = parse_file(CachedFile("a.nc"), lambda url: {".zgroup": '{"zarr_format": 2}', "x/0": [url, 4, 8]})
+    found = parse_file(ScannedFile("a.nc"), lambda url: {".zgroup": '{"zarr_format": 2}', "x/0": [url, 4, 8]})
     assert found.locate("x/0").url == "a.nc"
     assert (found.locate("x/0").offset, found.locate("x/0").length) == (4, 8)
 
@@ -51,7 +48,7 @@ def test_a_set_that_a_function_returns():
 )
 def test_a_function_that_fails_is_one_error(parser, reason):
     with pytest.raises(Exception, match=reason) as caught:
-        parse_file(CachedFile("a.nc"), parser)
+        parse_file(ScannedFile("a.nc"), parser)
     assert isinstance(caught.value, ValueError)
 
 
@@ -60,7 +57,7 @@ def test_a_protocol_without_a_client_of_the_parsers():
     with fsspec.open("memory://scan-kinds/y.tif", "wb") as file:
         file.write(b"II*\0" + bytes(40))
     with pytest.raises(ScanError, match=r"parsers open memory:// by obstore"):
-        parse_file(CachedFile("memory://scan-kinds/y.tif"))
+        parse_file(ScannedFile("memory://scan-kinds/y.tif"))
 
 
 def test_hdf5_on_any_filesystem():
@@ -69,33 +66,10 @@ def test_hdf5_on_any_filesystem():
     with fsspec.open("memory://scan-kinds/z.h5", "wb") as file, h5py.File(file, "w") as made:
         made["v"] = [1, 2, 3]
     assert {
-        key: each.length for key, each in parse_file(CachedFile("memory://scan-kinds/z.h5")).items() if each.length
+        key: each.length for key, each in parse_file(ScannedFile("memory://scan-kinds/z.h5")).items() if each.length
     } == {"v/c/0": 24}
 
 
 def test_a_reference_set_that_a_function_returns_is_taken_as_it_is():
-    made = parse_file(CachedFile("a.nc"), lambda url: {"x/0": [url, 4, 8]})
-    assert parse_file(CachedFile("a.nc"), lambda _: made) is made
-
-
-def test_threads_leave_the_filters_of_warnings_as_they_were():
-    before, inside, leave = list(warnings.filters), threading.Barrier(3), threading.Event()
-
-    def second():
-        with _QUIET:
-            inside.wait()
-            leave.wait()
-
-    def first():
-        with _QUIET:
-            inside.wait()
-
-    threads = [threading.Thread(target=each) for each in (first, second)]
-    for each in threads:
-        each.start()
-    inside.wait()
-    threads[0].join()
-    warnings.warn("not seen while another is inside", stacklevel=1)
-    leave.set()
-    threads[1].join()
-    assert warnings.filters == before
+    made = parse_file(ScannedFile("a.nc"), lambda url: {"x/0": [url, 4, 8]})
+    assert parse_file(ScannedFile("a.nc"), lambda _: made) is made
