@@ -154,7 +154,7 @@ def test_few_absent_chunks_are_stored_where_the_fill_value_is_none_for_missing_e
     assert cm.to_references((source, "g/scalar"), tmp_path / "scalar.json").n_inline == 1
     assert cm.open_array(tmp_path / "scalar.json")[...] == 5
     assert cm.to_references((source, "g/many"), tmp_path / "many.json").node_format == "zarr3"
-    with pytest.raises(UnsupportedFeature, match=r"absent chunks of .*5.*JSON.*zarr_format=3"):
+    with pytest.raises(UnsupportedFeature, match=r"absent chunks of .*5.*JSON"):
         cm.to_references((source, "g/many"), tmp_path / "many.parquet")
     assert not (tmp_path / "many.parquet").exists()
     assert cm.to_references((source, "g/many"), tmp_path / "many.parquet", zarr_format=3).node_format == "zarr3"
