@@ -182,3 +182,11 @@ class TestHttp(ReadContract):
         if request.param == "object":
             place = obstore.store.HTTPStore.from_url(place, client_options={"allow_http": True})
         return open_store(place)
+
+    def test_list_dir(self, filled):
+        with pytest.raises(StoreError, match="list nothing"):
+            filled.list_dir("")
+
+    def test_list_prefix(self, filled):
+        with pytest.raises(StoreError, match="list nothing"):
+            list(filled.list_prefix("a/"))

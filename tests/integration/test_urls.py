@@ -137,10 +137,6 @@ class TestHttp:
             with dask.config.set(scheduler="threads"):
                 np.testing.assert_array_equal(cm.from_store(url, path)[1:, 3], values()[1:, 3])
 
-    def test_a_listing(self, http_server, fmt):  # noqa: F811
-        fill(http_server.folder / "x", fmt)
-        assert list(cm.open_group(f"{http_server.url}/x")["g"]) == ["a", "h"]
-
     def test_no_listing(self, http_server, fmt):  # noqa: F811
         """Arrays are found all the same; that a group cannot be listed is said, and is no empty group."""
         fill(http_server.folder / "x", fmt)

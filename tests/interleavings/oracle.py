@@ -252,7 +252,7 @@ class Oracle:
     def _repeated(self, store: MemoryStore, orders: Sequence[str], outcomes: Any) -> Iterator[str]:
         """Yield what is wrong when what died, and then what was refused, is done again."""
         begun = orders
-        is_over = any(_is_over(key, value) for key, (value, _) in store._values.items())
+        is_over = any(_is_over(key, value) for key, value in store._values.items())
         todo = [(a, kind) for kind in ("died", "refused") for a, outcome in outcomes.items() if outcome.kind == kind]
         n_repeated = 0
         while todo:
@@ -346,7 +346,7 @@ def _content(store: MemoryStore) -> frozenset[bytes]:
     """Return keys and values, those of our own without times of day and names drawn by chance, which only they have."""
     return frozenset(
         _NAMES.sub(b"", anonymous(text)) if b".chunkmill-" in text else text
-        for text in (b"%s %s" % (key.encode(), value) for key, (value, _) in store._values.items())
+        for text in (b"%s %s" % (key.encode(), value) for key, value in store._values.items())
     )
 
 

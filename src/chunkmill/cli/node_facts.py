@@ -24,7 +24,6 @@ from chunkmill.model.references import INLINE
 from chunkmill.nodes import opening
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
-from chunkmill.stores.places import pipeline_url
 from chunkmill.stores.reference import ReferenceStore
 
 _MAX_CHILDREN = 50  # named by `info`
@@ -34,9 +33,6 @@ _BATCH = 256  # shards whose indexes are read together
 def describe(node: StoredNode, *, count: bool = False) -> dict[str, Any]:
     """Return the facts of a node; with `count`, also how much of it is stored, which costs a listing."""
     facts: dict[str, Any] = {"kind": _kind(node), "format": node.format, "url": node.url, "path": node.path}
-    pipeline = pipeline_url(node.store.url, node.path, node.format)
-    if pipeline is not None and node.store.innermost.references is None:
-        facts["url_pipeline"] = pipeline
     if isinstance(node, StoredArray):
         facts |= _array_facts(node)
     else:

@@ -34,10 +34,7 @@ OTHER_MEMORY = (
 """Why a store in memory is refused where it came by pickle."""
 
 READ_ONLY = "web servers are read only: write to a folder or an object store"
-LISTS_NOTHING = (
-    "the web server lists nothing here (few do, and all are read only): open nodes by their path, or consolidate the "
-    "metadata"
-)
+LISTS_NOTHING = "web servers are read only, and list nothing: open nodes by their path, or consolidate the metadata"
 
 
 RecordVersion = Callable[[str, str], None]
@@ -81,7 +78,7 @@ class Store(ABC):
     replaces_atomically
         True when a reader gets the old or the new value, whole, while `set` replaces it.
     can_list
-        True when listings are complete: those of web servers are not, or fail.
+        False of web servers, whose keys are not listed.
     can_refer
         True when chunks may be ranges of other files and objects (`refer`).
     can_sync

@@ -14,13 +14,10 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Self
 
-from chunkmill.errors import StoreError
-from chunkmill.stores.base import PlacedStore
 from chunkmill.stores.posix_file import (
     PARTIAL_SUFFIX,
     exchange_names,
@@ -37,74 +34,13 @@ from chunkmill.stores.posix_file import (
 _ATTEMPTS = 20
 
 
-class ReplacesDirectories(PlacedStore):
-    """The methods of a store of directories by which a node is staged that replaces another."""
-
-    _root: str
-    _fsync: bool
-    _directory: Callable[[str], str]
-    _remove_own_link: Callable[[str], None]
-    _failed: Callable[[str, str, OSError], StoreError]
-
-    def stage(self, prefix: str) -> Self | None:
-        """Return a store for what is to replace all below `prefix`: a hidden directory next to it (see `swap_in`)."""
-        staged = staged_directory(self._directory(prefix))
-        return None if staged is None else type(self)(staged, fsync=self._fsync)  # type: ignore[call-arg]
-
-    def swap_in(self, prefix: str, staged: Self) -> None:
-        """Replace all below `prefix` by what `staged` holds, and delete what was there."""
-        with self._putting_in_place(prefix):
-            exchange(staged._root, self._directory(prefix), fsync=self._fsync)
-
-    def can_rename(self, prefix: str) -> bool:
-        """Return whether what is below `prefix` is not in a directory that cannot be renamed: a link, a mount point."""
-        return not os.path.isdir(self._directory(prefix)) or self.can_replace(prefix)  # noqa: PTH112
-
-    def can_replace(self, prefix: str) -> bool:
-        """Return whether `replace_prefix` can."""
-        return _can_exchange(self._directory(prefix), self._root if prefix else "")
-
-    def replace_prefix(self, prefix: str, staged: str, proof: str) -> None:
-        """Replace all below `prefix` by what is below the prefix `staged`, once (see `exchange_once`)."""
-        with self._putting_in_place(prefix):
-            self._remove_own_link(staged)
-            exchange_once(self._directory(staged), self._directory(prefix), proof, root=self._root, fsync=self._fsync)
-
-    def remove_folder(self, prefix: str) -> bool:
-        """Remove the directory of a prefix if it is empty, which the system looks at itself.
-
-        Return whether there is none left.
-        """
-        try:
-            self._remove_own_link(prefix)
-            os.rmdir(path := self._directory(prefix))  # noqa: PTH106
-            if self._fsync:
-                sync_directory(os.path.dirname(path))  # noqa: PTH120
-        except FileNotFoundError:
-            return True
-        except OSError:
-            return False
-        return True
-
-    def is_link(self, prefix: str) -> bool:
-        """Return whether the directory of a prefix is a symbolic link; the store's own one does not count."""
-        return bool(prefix) and os.path.islink(self._directory(prefix))  # noqa: PTH114
-
-    @contextlib.contextmanager
-    def _putting_in_place(self, prefix: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise self._failed(prefix, "cannot put the new directory in place", error) from error
-
-
 def staged_directory(path: str) -> str | None:
     """Return a new name next to the directory at `path`, hidden from listings; ``None`` where there can be none.
 
     That is where nothing can be created next to it, or where it is a mount point or a symbolic link, which cannot be
     renamed.
     """
-    if not _can_exchange(path):
+    if not can_exchange(path):
         return None
     return hidden_name(path)
 
@@ -116,7 +52,7 @@ def hidden_name(path: str) -> str:
     return f"{above.rstrip(os.sep)}{os.sep}{partial_name(name)}"
 
 
-def _can_exchange(path: str, store: str = "") -> bool:
+def can_exchange(path: str, store: str = "") -> bool:
     """Return whether `path` is a directory that can be exchanged with one next to it, or in the directory `store`."""
     if not os.path.isdir(path) or os.path.islink(path) or os.path.ismount(path):  # noqa: PTH112, PTH114
         return False
@@ -393,14 +329,19 @@ def _mount_options(path: str) -> str:
 
 def replace_if(path: str, directory: str, partial: str | None, version: str | None) -> bool:
     """Put `partial` in the place of a file, or delete that, if it has `version`; return whether it was done."""
-    with locked(directory):
-        if version_of(path) != version:
-            return False
-        if partial is None:
-            if version is not None:
-                remove(path)
-        elif version is not None or not rename_new(partial, path):
-            if version is None and os.path.isfile(path):  # noqa: PTH113 - created in between, without the lock
+    try:
+        with locked(directory):
+            if version_of(path) != version:
                 return False
-            replace(partial, path)
-        return True
+            if partial is None:
+                if version is not None:
+                    remove(path)
+            elif version is not None or not rename_new(partial, path):
+                if version is None and os.path.isfile(path):  # noqa: PTH113 - created in between, without the lock
+                    return False
+                replace(partial, path)
+            return True
+    except (FileNotFoundError, NotADirectoryError):
+        if partial is None:
+            return version is None  # the directory is gone, and the key with it
+        raise

@@ -12,12 +12,10 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from functools import cache
 from typing import Any, TypeVar
-from urllib.parse import unquote
 
 import fsspec
 import fsspec.asyn
@@ -45,14 +43,10 @@ from chunkmill.stores.fsspec_services import (
     ARCHIVE_PROTOCOLS,
     ATOMIC_PROTOCOLS,
     CACHE_PROTOCOLS,
-    RENAMING_PROTOCOLS,
-    ArchiveService,
-    OutOfRange,
-    RenamingService,
     Service,
-    SftpService,
-    WebdavService,
+    digest,
     hidden_failure,
+    service_of,
 )
 from chunkmill.stores.read_ahead import get_ahead
 
@@ -128,12 +122,6 @@ class FsspecStore(PlacedStore):
         other._max_bytes = n_bytes  # noqa: SLF001
         return other
 
-    def _check_size(self, opened: Service, key: str) -> None:
-        size = opened.size(opened.path(key))
-        if self._max_bytes is not None and size > self._max_bytes:
-            reason = f"the member decompresses to {size} bytes, expected at most {self._max_bytes}: it is damaged, or "
-            raise StoreError(url=self.url, key=key, reason=reason + "was made to fill memory")
-
     # --- reading
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
@@ -160,29 +148,28 @@ class FsspecStore(PlacedStore):
     def _fetch(self, opened: Service, key: str, wanted: ByteRange | None, *, exact: bool = True) -> bytes | None:
         """Get bytes, and see that they are as many as were asked for; `ABSENT` is raised where the key is."""
         path = opened.path(key)
-        if self._max_bytes is not None:
-            self._check_size(opened, key)
+        if self._max_bytes is not None and (size := opened.size(path)) > self._max_bytes:
+            reason = f"the member decompresses to {size} bytes, expected at most {self._max_bytes}: it is damaged, or "
+            raise StoreError(url=self.url, key=key, reason=reason + "was made to fill memory")
         if wanted is None:
-            return opened.fetch(path, None)[0]
-        try:
-            data, _ = opened.fetch(path, wanted)
-        except OutOfRange:
+            return opened.fetch(path)
+        start, length = wanted.start, wanted.length
+        if start < 0 or not length:  # not every filesystem knows suffixes, or says when a start is past the end
             start, stop = range_bounds(wanted, opened.size(path), url=self.url, key=key)
             if start == stop:
                 return b""
-            wanted = ByteRange(start, stop - start)  # the server knows no suffixes
-            data, _ = opened.fetch(path, wanted)
-        if wanted.start < 0 and wanted.length is not None:
-            data = data[: wanted.length]
-        if wanted.length is not None and (len(data) > wanted.length or (exact and len(data) < wanted.length)):
-            reason = f"expected {wanted.length} bytes from {wanted.start}, got {len(data)}"
+            length = stop - start
+        data = opened.fetch(path, start=start, end=start + length)
+        if len(data) > length or (exact and len(data) < length):
+            reason = f"expected {length} bytes from {start}, got {len(data)}"
             raise StoreError(url=self.url, key=key, reason=f"{reason}: the object or the response is truncated")
         return data
 
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
         """Return a value and its version: a digest."""
         check_key(key)
-        return self._call(key, lambda opened: opened.fetch(opened.path(key), None)) or (None, None)
+        data = self._call(key, lambda opened: opened.fetch(opened.path(key)))
+        return data, None if data is None else digest(data)
 
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes, without fetching it."""
@@ -244,36 +231,25 @@ class FsspecStore(PlacedStore):
 
     def list_sizes(self, prefix: str) -> Iterator[tuple[str, int | None]]:
         """Yield every key that starts with `prefix` with its size, ``None`` where the service's listing has none."""
-        check_prefix(prefix)
-        opened = self._open()
-        if opened.is_http:
-            for name in self.list_dir(prefix):
-                yield from self.list_sizes(prefix + name) if name.endswith("/") else [(prefix + name, None)]
-            return
+        opened = self._open_to_list(prefix)
         opened.fs.invalidate_cache()  # or others' changes stay unseen
         found: Mapping[str, Any] = self._call(prefix, lambda opened: opened.find(opened.path(prefix))) or {}
         for path, info in found.items():
             yield from ((prefix + name, info.get("size")) for name in opened.names_below(prefix, [path]))
 
     def list_dir(self, prefix: str) -> list[str]:
-        """Return the sorted names directly below `prefix`; `StoreError` where a web server does not list."""
-        check_prefix(prefix)
-        opened = self._open()
-        if opened.is_http:
-            return self._list_links(opened, prefix)
+        """Return the sorted names directly below `prefix`; `StoreError` of web servers."""
+        opened = self._open_to_list(prefix)
         opened.fs.invalidate_cache()
         entries: Iterable[dict[str, Any]] = self._call(prefix, lambda opened: opened.entries(opened.path(prefix))) or ()
         paths = (e["name"].rstrip("/") + ("/" if e["type"] == "directory" else "") for e in entries)
         return sorted(set(opened.names_below(prefix, paths)))
 
-    def _list_links(self, opened: Service, prefix: str) -> list[str]:
-        url = opened.path(prefix).partition("?")[0].rstrip("/") + "/"
-        links: list[str] = self._call(prefix, lambda opened: opened.fs.ls(url, detail=False)) or []
-        names = {link[len(url) :] for link in links if link.startswith(url)}
-        names = {unquote(name) for name in names if re.fullmatch(r"[^/?#]+/?", name)} - {"./", "../"}
-        if not names:
+    def _open_to_list(self, prefix: str) -> Service:
+        check_prefix(prefix)
+        if not self.can_list:
             raise StoreError(url=self.url, key=prefix, reason=LISTS_NOTHING)
-        return sorted(names)
+        return self._open()
 
     # --- filesystem
 
@@ -317,7 +293,6 @@ def _remove_directory(opened: Service, path: str) -> None:
 # --- the filesystem of a url: one a process; fsspec keeps one a thread, each with its own connections
 
 _WITH_HOST = {"http", "https", "ftp", "sftp", "ssh", "smb", "webdav", "webhdfs"}
-_OF_CLOUDS = {"s3", "s3a", "http", "https", "gs", "gcs", "abfs", "abfss", "az"}
 _ALIASES = {"s3a": "s3", "gcs": "gs", "local": "file"}
 
 
@@ -354,23 +329,6 @@ def open_filesystem(url: str, options: Mapping[str, Any], made_by: type[Any] | N
             fs, root = without_dirs(fs, root)
             _filesystems[token] = service_of(fs, root)
         return _filesystems[token]
-
-
-def service_of(filesystem: Any, root: str) -> Service:
-    """Return how to talk to `filesystem`, for a store that begins at `root`."""
-    protocols = {filesystem.protocol} if isinstance(filesystem.protocol, str) else set(filesystem.protocol)
-    for kind, names, attribute in _SERVICES:
-        if protocols & names and hasattr(filesystem, attribute):
-            return kind(filesystem, root)
-    is_archive = protocols & ARCHIVE_PROTOCOLS and not filesystem.async_impl
-    return (ArchiveService if is_archive else Service)(filesystem, root)
-
-
-_SERVICES: tuple[tuple[type[Service], AbstractSet[str], str], ...] = (  # with what their filesystems are known by
-    (WebdavService, {"webdav"}, "client"),
-    (SftpService, {"sftp", "ssh"}, "mv"),
-    (RenamingService, RENAMING_PROTOCOLS, "mv"),
-)
 
 
 def without_dirs(fs: Any, root: str) -> tuple[Any, str]:
@@ -452,8 +410,7 @@ def register_classes(classes: Mapping[str, Any]) -> None:
 
 def _how_to_install(protocol: str, error: BaseException) -> str:
     if isinstance(error, ImportError):
-        install = f"pip install 'chunkmill[cloud]' ({error})" if protocol in _OF_CLOUDS else str(error)
-        return f"protocol {protocol!r} needs a package that is not installed: {install}"
+        return f"protocol {protocol!r} needs a package that is not installed: {error}"
     return (
         f"unknown protocol {protocol!r}: fsspec knows none of that name; register one with "
         "fsspec.register_implementation, or correct the url"

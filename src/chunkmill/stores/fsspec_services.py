@@ -17,7 +17,6 @@ from urllib.parse import quote
 from fsspec.asyn import AsyncFileSystem
 from fsspec.spec import AbstractFileSystem
 
-from chunkmill.stores.base import ByteRange
 from chunkmill.stores.posix_file import PARTIAL_SUFFIX, partial_name
 
 ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
@@ -25,17 +24,11 @@ ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 N_ATTEMPTS = 5
 """How often a value is put: one more for each folder that another process makes at the same time."""
 
-Fetched = tuple[bytes, str | None]
-
 ARCHIVE_PROTOCOLS = frozenset({"zip", "libarchive"})  # those that decompress, and tell sizes before
 CACHE_PROTOCOLS = frozenset({"simplecache", "filecache", "blockcache", "cached"})  # those that keep what was read
 RENAMING_PROTOCOLS = frozenset({"sftp", "ssh", "file", "local"})
 ATOMIC_PROTOCOLS = RENAMING_PROTOCOLS | {"memory", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
 """Protocols whose values are replaced at once: object stores, and files that can be renamed over others."""
-
-
-class OutOfRange(Exception):
-    """The value has no such range."""
 
 
 def hidden_failure(error: BaseException) -> BaseException | None:
@@ -50,16 +43,19 @@ def hidden_failure(error: BaseException) -> BaseException | None:
 
 
 class Service:
-    """Any filesystem, through fsspec's common methods, below a root. Its versions are digests of the content."""
+    """Any filesystem, through fsspec's common methods, below a root."""
 
     def __init__(self, filesystem: Any, root: str) -> None:
         self.fs = filesystem
         self.pid = os.getpid()
         self.one_at_a_time: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-        protocols = {filesystem.protocol} if isinstance(filesystem.protocol, str) else set(filesystem.protocol)
+        protocols = _protocols_of(filesystem)
         self.is_http = "http" in protocols
         self.root = root if self.is_http else root.rstrip("/")
-        if protocols & {"ftp", "sftp", "ssh"}:  # paramiko's client waits for ever where two threads ask at once
+        self.is_archive = not protocols.isdisjoint(ARCHIVE_PROTOCOLS) and not filesystem.async_impl
+        # `zipfile` of Python 3.12 and 3.13.0 returns wrong bytes where several threads seek in one file, and paramiko's
+        # client waits for ever where two threads ask at once
+        if self.is_archive or protocols & {"ftp", "sftp", "ssh"}:
             self.one_at_a_time = _lock_of(filesystem)
         # caches of fsspec before 2026.3 say so of the filesystem below, and have no coroutines
         self.is_async = filesystem.async_impl and hasattr(type(filesystem), "_cat_file")
@@ -112,28 +108,19 @@ class Service:
             if str(error).startswith("550"):
                 raise FileNotFoundError(*args[:1]) from error
             raise
+        except KeyError as error:
+            if self.is_archive:  # `zipfile`'s own, from fsspec before 2026.6
+                raise FileNotFoundError(*args[:1]) from error
+            raise
 
     def entries(self, path: str) -> list[dict[str, Any]]:
         """Return what the filesystem tells of each file and folder directly below a path."""
-        found: list[dict[str, Any]] = self.fs.ls(path, detail=True)
+        found: list[dict[str, Any]] = self._run("ls", path, detail=True)
         return found
 
-    def fetch(self, path: str, byte_range: ByteRange | None) -> Fetched:
-        """Return the bytes of a range, perhaps fewer, and the version of the whole value where it is known."""
-        if byte_range is None:
-            data = bytes(self._run("cat_file", path))
-            return data, digest(data)
-        start, length = byte_range.start, byte_range.length
-        if start < 0 or length is None or length == 0:
-            # not every filesystem knows suffixes, or says when a start is past the end: one more request
-            size = self.size(path)
-            if start > size:
-                raise OutOfRange
-            start = start if start >= 0 else max(0, size + start)
-            length = size - start if length is None else length
-            if length == 0:
-                return b"", None
-        return bytes(self._run("cat_file", path, start=start, end=start + length)), None
+    def fetch(self, path: str, **bounds: int) -> bytes:
+        """Return a value, or the bytes from `start` to `end`, perhaps fewer."""
+        return bytes(self._run("cat_file", path, **bounds))
 
     def size(self, path: str) -> int:
         """Return the size of a value; `FileNotFoundError` where there is none."""
@@ -142,7 +129,7 @@ class Service:
         if info["type"] == "directory":
             raise FileNotFoundError(path)
         size: int | None = info["size"]
-        return len(self.fetch(path, None)[0]) if size is None else size
+        return len(self.fetch(path)) if size is None else size
 
     def put(self, path: str, value: bytes) -> bool:
         """Store a value; return true. Others may make and remove the same folders at the same time."""
@@ -168,22 +155,8 @@ class Service:
         self._run("rm_file", path)
 
 
-class ArchiveService(Service):
-    """An archive, whose members are read one after the other.
-
-    All share one file: `zipfile` of Python 3.12 and 3.13.0 returns wrong bytes when several threads seek in it.
-    """
-
-    def __init__(self, filesystem: Any, root: str) -> None:
-        super().__init__(filesystem, root)
-        self._lock = threading.Lock()
-
-    def _run(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        with self._lock:
-            try:
-                return super()._run(name, *args, **kwargs)
-            except KeyError as error:  # `zipfile`'s own, from fsspec before 2026.6
-                raise FileNotFoundError(*args) from error
+def _protocols_of(filesystem: Any) -> set[str]:
+    return {filesystem.protocol} if isinstance(filesystem.protocol, str) else set(filesystem.protocol)
 
 
 def _lock_of(filesystem: Any) -> threading.RLock:
@@ -222,15 +195,6 @@ class SftpService(RenamingService):
                 raise
             raise IsADirectoryError(*args) from error  # servers say "Failure", or "Is a directory"
 
-    def entries(self, path: str) -> list[dict[str, Any]]:
-        """Return what the filesystem tells of each file and folder directly below a path."""
-        try:
-            return super().entries(path)
-        except (EOFError, OSError):
-            if not self._is_connected_again():
-                raise
-            return super().entries(path)
-
     def _is_connected_again(self) -> bool:
         """Connect again where the server has closed the connection; return whether it had."""
         transport = self.fs.client.get_transport() if hasattr(self.fs, "client") else None
@@ -252,6 +216,16 @@ class WebdavService(Service):
             return join(client, quote(path), add_trailing_slash)
 
         vars(client)["join_url"] = quoted
+
+
+def service_of(filesystem: Any, root: str) -> Service:
+    """Return how to talk to `filesystem`, for a store that begins at `root`."""
+    protocols = _protocols_of(filesystem)
+    if "webdav" in protocols:
+        return WebdavService(filesystem, root)
+    if protocols & {"sftp", "ssh"}:
+        return SftpService(filesystem, root)
+    return (Service if protocols.isdisjoint(RENAMING_PROTOCOLS) else RenamingService)(filesystem, root)
 
 
 def digest(data: bytes) -> str:

@@ -10,14 +10,22 @@ import contextlib
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Self
 
 from chunkmill.config import setting
 from chunkmill.errors import StoreError
 from chunkmill.log import LOG
-from chunkmill.stores.base import ByteRange, RecordVersion, check_key, check_prefix, range_bounds
-from chunkmill.stores.directories import ReplacesDirectories, locked, locks_reach_all, replace_if
+from chunkmill.stores.base import ByteRange, PlacedStore, RecordVersion, check_key, check_prefix, range_bounds
+from chunkmill.stores.directories import (
+    can_exchange,
+    exchange,
+    exchange_once,
+    locked,
+    locks_reach_all,
+    replace_if,
+    staged_directory,
+)
 from chunkmill.stores.posix_file import (
     PARTIAL_SUFFIX,
     check_name,
@@ -60,7 +68,7 @@ def _is_own(key: str) -> bool:
     return JOURNAL in key and f"/{JOURNAL}" in f"/{key}"
 
 
-class LocalStore(ReplacesDirectories):
+class LocalStore(PlacedStore):
     """A directory of plain files.
 
     A key that is a directory is absent; symbolic links are followed, wherever the user let them point, and one that
@@ -237,44 +245,48 @@ class LocalStore(ReplacesDirectories):
 
     def set_parts(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:
         """Store the joined parts, each written as it comes."""
-        path, directory = self._path_to_write(key)
-        partial = self._write_partial(key, parts, fsync=self._fsync or _is_intent(key))
-        try:
-            if not rename_new(partial, path):
+
+        def put(path: str, directory: str, partial: str | None) -> bool:
+            if partial is not None and not rename_new(partial, path):
                 # the lock: or it could come between another's comparing and renaming (`set_if`), and be lost
                 with locked(directory):
                     replace(partial, path)
-            if self._fsync:
-                sync_directory(directory)
-        except BaseException as error:
-            with contextlib.suppress(OSError):
-                os.unlink(partial)  # noqa: PTH108
-            if isinstance(error, OSError):
-                raise self._failed(key, "cannot put the value in place", error) from error
-            raise
+            return True
+
+        self._change(key, parts, put, fsync=_is_intent(key))
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store (or delete) if the key still has `version`: compared and renamed under a lock, or created at once.
 
         Without flock (Windows) only this process guards the moment between comparing and renaming.
         """
+
+        def put(path: str, directory: str, partial: str | None) -> bool:
+            if partial is not None and version is None and rename_new(partial, path):
+                return True
+            return replace_if(path, directory, partial, version)
+
+        is_replacement = version is not None and JOURNAL not in key  # and not a heartbeat
+        return self._change(key, None if value is None else (value,), put, fsync=_is_intent(key) or is_replacement)
+
+    def _change(
+        self,
+        key: str,
+        parts: Iterable[bytes | bytearray | memoryview] | None,
+        put: Callable[[str, str, str | None], bool],
+        *,
+        fsync: bool,
+    ) -> bool:
+        """Write a value under a hidden name, unless it is to be deleted, and put it in place of the key."""
         path, directory = self._path_to_write(key)
-        is_intent = _is_intent(key)
-        is_replacement = version is not None and (is_intent or JOURNAL not in key)  # and not a heartbeat
-        fsync = self._fsync or is_intent or is_replacement
-        partial = None if value is None else self._write_partial(key, (value,), fsync=fsync)
+        partial = None if parts is None else self._write_partial(key, parts, fsync=self._fsync or fsync)
         done = False
         try:
-            is_new = partial is not None and version is None and rename_new(partial, path)
-            done = is_new or replace_if(path, directory, partial, version)
-            if done and self._fsync:
+            done = put(path, directory, partial)
+            if done and self._fsync and os.path.isdir(directory):  # noqa: PTH112
                 sync_directory(directory)
-        except _ABSENT as error:
-            if value is None:
-                return version is None  # the directory is gone, and the key with it
-            raise self._failed(key, "the directory was removed while the value was written", error) from error
         except OSError as error:
-            raise self._failed(key, "cannot replace under a lock", error) from error
+            raise self._failed(key, "cannot put the value in place", error) from error
         finally:
             if partial is not None and not done:
                 with contextlib.suppress(OSError):
@@ -353,35 +365,30 @@ class LocalStore(ReplacesDirectories):
         todo = [(prefix, self._directory(prefix))]
         while todo:
             keys, path = todo.pop()
-            for name, is_directory, is_link in self._scan(keys, path):
-                if not is_directory:
+            for name, is_directory in self._scan(keys, path):
+                if is_directory:
+                    todo.append((f"{keys}{name}/", f"{path}{os.sep}{name}"))
+                else:
                     yield keys + name
-                    continue
-                below = os.path.join(path, name)  # noqa: PTH118
-                if not (is_link and leads_up(below, path)):  # a link up the tree would never end
-                    todo.append((f"{keys}{name}/", below))
 
     def list_dir(self, prefix: str) -> list[str]:
-        """Return the sorted names directly below `prefix`; directories, empty ones too, end with ``/``.
+        """Return the sorted names directly below `prefix`; directories, empty ones too, end with ``/``."""
+        found = self._scan(prefix, self._directory(prefix))
+        return sorted(name + "/" if is_directory else name for name, is_directory in found)
 
-        Links up the tree are left out, as by `list_prefix`.
-        """
-        path, names = self._directory(prefix), []
-        for name, is_directory, is_link in self._scan(prefix, path):
-            if not (is_directory and is_link and leads_up(os.path.join(path, name), path)):  # noqa: PTH118
-                names.append(name + "/" if is_directory else name)
-        return sorted(names)
-
-    def _scan(self, prefix: str, path: str) -> Iterator[tuple[str, bool, bool]]:
+    def _scan(self, prefix: str, path: str) -> Iterator[tuple[str, bool]]:
+        """Yield names, and whether they are directories; without links up the tree, which would never end."""
         is_own = _is_own(prefix)
         if is_own and self._own_link(prefix):
             return
         try:
             with os.scandir(path) as entries:
                 for entry in entries:
-                    if not entry.name.endswith(PARTIAL_SUFFIX):
-                        follows = not (is_own or entry.name.startswith(JOURNAL))
-                        yield entry.name, entry.is_dir(follow_symlinks=follows), entry.is_symlink()
+                    if entry.name.endswith(PARTIAL_SUFFIX):
+                        continue
+                    is_directory = entry.is_dir(follow_symlinks=not (is_own or entry.name.startswith(JOURNAL)))
+                    if not (is_directory and entry.is_symlink() and leads_up(entry.path, path)):
+                        yield entry.name, is_directory
         except _ABSENT:
             self._check_root(prefix)
             return
@@ -401,6 +408,59 @@ class LocalStore(ReplacesDirectories):
             above, name = os.path.split(self._root)
             found += sweep(above, remove=remove, of=name)
         return sorted(os.path.relpath(path, self._root).replace(os.sep, "/") for path in found)
+
+    # --- directories
+
+    def remove_folder(self, prefix: str) -> bool:
+        """Remove the directory of a prefix if it is empty, which the system looks at itself.
+
+        Return whether there is none left.
+        """
+        try:
+            self._remove_own_link(prefix)
+            os.rmdir(path := self._directory(prefix))  # noqa: PTH106
+            if self._fsync:
+                sync_directory(os.path.dirname(path))  # noqa: PTH120
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def is_link(self, prefix: str) -> bool:
+        """Return whether the directory of a prefix is a symbolic link; the store's own one does not count."""
+        return bool(prefix) and os.path.islink(self._directory(prefix))  # noqa: PTH114
+
+    def stage(self, prefix: str) -> Self | None:
+        """Return a store for what is to replace all below `prefix`: a hidden directory next to it (see `swap_in`)."""
+        staged = staged_directory(self._directory(prefix))
+        return None if staged is None else type(self)(staged, fsync=self._fsync)
+
+    def swap_in(self, prefix: str, staged: Self) -> None:
+        """Replace all below `prefix` by what `staged` holds, and delete what was there."""
+        with self._putting_in_place(prefix):
+            exchange(staged._root, self._directory(prefix), fsync=self._fsync)
+
+    def can_rename(self, prefix: str) -> bool:
+        """Return whether what is below `prefix` is not in a directory that cannot be renamed: a link, a mount point."""
+        return not os.path.isdir(self._directory(prefix)) or self.can_replace(prefix)  # noqa: PTH112
+
+    def can_replace(self, prefix: str) -> bool:
+        """Return whether `replace_prefix` can."""
+        return can_exchange(self._directory(prefix), self._root if prefix else "")
+
+    def replace_prefix(self, prefix: str, staged: str, proof: str) -> None:
+        """Replace all below `prefix` by what is below the prefix `staged`, once (see `exchange_once`)."""
+        with self._putting_in_place(prefix):
+            self._remove_own_link(staged)
+            exchange_once(self._directory(staged), self._directory(prefix), proof, root=self._root, fsync=self._fsync)
+
+    @contextlib.contextmanager
+    def _putting_in_place(self, prefix: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._failed(prefix, "cannot put the new directory in place", error) from error
 
     # --- names
 

@@ -1,8 +1,7 @@
 """Stores in the memory of one process, and those over another store that answer from memory.
 
-`MemoryStore`, and `MappingStore` over a dictionary of the caller's, pickle by content: the other process gets a copy,
-to read from. Its changes would not come back: writing to it raises `StoreError`. Use files to share values among
-processes, and ``memory://`` to share by url within a process.
+`MemoryStore` pickles by content: the other process gets a copy, to read from. Its changes would not come back: writing
+to it raises `StoreError`. Use files to share values among processes, and ``memory://`` to share by url within one.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import itertools
 import os
 import threading
 import uuid
-from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from hashlib import sha256
@@ -24,31 +22,42 @@ from chunkmill.stores.base import OTHER_MEMORY, ByteRange, ByteSpan, ReadOnly, S
 from chunkmill.stores.wrapper import StoreWrapper
 
 
-class _InMemory(Store):
-    """A dictionary by store key, of entries that hold values."""
+class MemoryStore(Store):
+    """Values in memory, safe among threads: private to this instance, or those of a dictionary of the caller's.
+
+    Parameters
+    ----------
+    values
+        ``{store key: bytes}``, or buffers of zarr-python as its own store in memory has them; what is written changes
+        it.
+
+    Examples
+    --------
+    >>> store = MemoryStore()
+    >>> store.set("a/zarr.json", b"{}")
+    >>> store.list_dir("a/")
+    ['zarr.json']
+    >>> value, version = store.get_versioned("a/zarr.json")
+    >>> store.set_if("a/zarr.json", b"{ }", version), store.set_if("a/zarr.json", b"", version)
+    (True, False)
+    """
 
     is_remote = False
     compares_versions = True
 
-    def __init__(self, values: MutableMapping[str, Any], url: str) -> None:
-        self._values = values
-        self.url = url
+    def __init__(self, values: MutableMapping[str, Any] | None = None) -> None:
+        self.has_versions = values is None  # numbers of writes; a dictionary may be changed by others
+        self._values = {} if values is None else values
+        self._numbers: dict[str, int] = {}
+        self.url = f"memory-store://{uuid.uuid4().hex}" if values is None else f"dict://{id(values):x}"
         self._is_copy = False
         self._n_writes = 0
-        self._lock = _lock_of(values)
-
-    @abstractmethod
-    def _bytes_of(self, entry: Any) -> bytes: ...
-
-    @abstractmethod
-    def _version_of(self, entry: Any) -> str: ...
-
-    @abstractmethod
-    def _entry_of(self, value: bytes) -> Any: ...
+        self._lock = _lock_of(self._values)
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
-            state = self.__dict__ | {"_values": dict(self._values), "_home": os.getpid()}
+            values = {key: _bytes_of(entry) for key, entry in self._values.items()}
+            state = self.__dict__ | {"_values": values, "_numbers": dict(self._numbers), "_home": os.getpid()}
         del state["_lock"]
         return state
 
@@ -60,15 +69,23 @@ class _InMemory(Store):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {len(self._values)} keys>"
 
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        versions = [] if self.has_versions else [self.get_versioned(key) for key in sorted(self._values)]
+        return "chunkmill.MemoryStore", self.url, self._n_writes, versions
+
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it."""
         entry = self._values.get(check_key(key))
-        return None if entry is None else self.cut(key, self._bytes_of(entry), byte_range)
+        return None if entry is None else self.cut(key, _bytes_of(entry), byte_range)
 
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
-        """Return a value and its version."""
-        entry = self._values.get(check_key(key))
-        return (None, None) if entry is None else (self._bytes_of(entry), self._version_of(entry))
+        """Return a value and its version: the number of the write, or a digest."""
+        with self._lock:
+            entry = self._values.get(check_key(key))
+            return (None, None) if entry is None else (_bytes_of(entry), self._version_of(key, entry))
+
+    def _version_of(self, key: str, entry: Any) -> str:
+        return str(self._numbers[key]) if self.has_versions else sha256(_bytes_of(entry)).hexdigest()
 
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes."""
@@ -88,7 +105,7 @@ class _InMemory(Store):
         value = None if value is None else bytes(value)
         with self._lock:
             entry = self._values.get(key)
-            if (None if entry is None else self._version_of(entry)) != version:
+            if (None if entry is None else self._version_of(key, entry)) != version:
                 return False
             self._put(key, value)
             return True
@@ -116,8 +133,11 @@ class _InMemory(Store):
         self._n_writes += 1
         if value is None:
             self._values.pop(key, None)
-        else:
-            self._values[key] = self._entry_of(value)
+            self._numbers.pop(key, None)
+            return
+        self._numbers[key] = self._n_writes
+        kind = type(next(iter(self._values.values()), value))
+        self._values[key] = kind.from_bytes(value) if hasattr(kind, "from_bytes") and kind is not int else value
 
     def _check_home(self, key: str) -> None:
         """Refuse to change what another process will never see."""
@@ -129,38 +149,6 @@ class _InMemory(Store):
         check_prefix(prefix)
         return [key for key in self._values if key.startswith(prefix)]
 
-
-class MemoryStore(_InMemory):
-    """Values in memory, private to this instance, safe among threads.
-
-    Examples
-    --------
-    >>> store = MemoryStore()
-    >>> store.set("a/zarr.json", b"{}")
-    >>> store.list_dir("a/")
-    ['zarr.json']
-    >>> value, version = store.get_versioned("a/zarr.json")
-    >>> store.set_if("a/zarr.json", b"{ }", version), store.set_if("a/zarr.json", b"", version)
-    (True, False)
-    """
-
-    has_versions = True  # numbers of writes
-
-    def __init__(self) -> None:
-        super().__init__({}, f"memory-store://{uuid.uuid4().hex}")
-
-    def __dask_tokenize__(self) -> tuple[str, str, int]:
-        return "chunkmill.MemoryStore", self.url, self._n_writes
-
-    def _bytes_of(self, entry: tuple[bytes, int]) -> bytes:
-        return entry[0]
-
-    def _version_of(self, entry: tuple[bytes, int]) -> str:
-        return str(entry[1])
-
-    def _entry_of(self, value: bytes) -> tuple[bytes, int]:
-        return value, self._n_writes
-
     def stage(self, prefix: str) -> MemoryStore:  # noqa: ARG002
         """Return a store for what is to replace all below `prefix` (see `swap_in`)."""
         return MemoryStore()
@@ -168,7 +156,7 @@ class MemoryStore(_InMemory):
     def swap_in(self, prefix: str, staged: MemoryStore) -> None:
         """Replace all below `prefix` by what `staged` holds, at once."""
         with self._lock:
-            self._move(prefix, {key: value for key, (value, _) in staged._values.items()})
+            self._move(prefix, staged._values)
 
     def can_rename(self, prefix: str) -> bool:  # noqa: ARG002
         """Return true."""
@@ -182,7 +170,7 @@ class MemoryStore(_InMemory):
         """Replace all below `prefix` by what is below `staged`, the key `proof` included; once."""
         self._check_home(prefix + proof)
         with self._lock:
-            new = {key[len(staged) :]: self._values[key][0] for key in self._keys(staged)}
+            new = {key[len(staged) :]: self._values[key] for key in self._keys(staged)}
             is_done = prefix + proof in self._values
             if not is_done and not new.get(proof):
                 reason = "there is nothing to put in place: others have ended this"
@@ -192,42 +180,16 @@ class MemoryStore(_InMemory):
             if not is_done:
                 self._move(prefix, new)
 
-    def _move(self, prefix: str, new: dict[str, bytes]) -> None:
+    def _move(self, prefix: str, new: Mapping[str, bytes]) -> None:
         for key in self._keys(prefix):
             self._put(key, None)
         for name, value in new.items():
             self._put(prefix + name, value)
 
 
-class MappingStore(_InMemory):
-    """Values of a dictionary, ``{store key: bytes}`` as zarr-python takes one, which is changed by what is written.
-
-    Examples
-    --------
-    >>> values = {}
-    >>> store = MappingStore(values)
-    >>> store.set("a/zarr.json", b"{}")
-    >>> values, store.list_dir("")
-    ({'a/zarr.json': b'{}'}, ['a/'])
-    """
-
-    def __init__(self, values: MutableMapping[str, Any]) -> None:
-        super().__init__(values, f"dict://{id(values):x}")
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        return state | {"_values": {key: self._bytes_of(entry) for key, entry in state["_values"].items()}}
-
-    def _bytes_of(self, entry: Any) -> bytes:
-        return bytes(entry.to_bytes()) if hasattr(entry, "to_bytes") else bytes(entry)
-
-    def _version_of(self, entry: Any) -> str:
-        return sha256(self._bytes_of(entry)).hexdigest()
-
-    def _entry_of(self, value: bytes) -> Any:
-        """Return a value in the form that the dictionary has: as a buffer of zarr-python, or as bytes."""
-        kind = type(next(iter(self._values.values()), b""))
-        return kind.from_bytes(value) if hasattr(kind, "from_bytes") and kind is not int else value
+def _bytes_of(entry: Any) -> bytes:
+    """Return a value of a dictionary, of which zarr-python makes buffers."""
+    return bytes(entry.to_bytes()) if hasattr(entry, "to_bytes") else bytes(entry)
 
 
 _LOCKS: WeakValueDictionary[int, Any] = WeakValueDictionary()  # id of a dictionary -> one lock for all its stores

@@ -10,11 +10,9 @@ from __future__ import annotations
 import functools
 import json
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
-from urllib.parse import quote, unquote, urljoin, urlsplit
 from uuid import uuid4
 
 import fsspec.utils
@@ -382,8 +380,8 @@ class ObstoreStore(WritesByCondition):
     def delete_prefix(self, prefix: str) -> None:
         """Delete every key that starts with `prefix`, many at a time."""
         self._check_writable(check_prefix(prefix).rstrip("/") or "any")
-        for keys in self._pages(prefix):
-            self.delete_many([key for key, _ in keys])
+        for page in self._listed(prefix):
+            self.delete_many([meta["path"] for meta in page])
 
     def delete_many(self, keys: Sequence[str]) -> None:
         """Delete keys, many at a time, of which others may delete some; obstore makes a request for each."""
@@ -402,44 +400,26 @@ class ObstoreStore(WritesByCondition):
 
     def list_prefix(self, prefix: str) -> Iterator[str]:
         """Yield every key that starts with `prefix`."""
-        check_prefix(prefix)
-        return (key for page in self._pages(prefix) for key, _ in page)
+        return (meta["path"] for page in self._listed(prefix) for meta in page)
 
     def list_sizes(self, prefix: str) -> Iterator[tuple[str, int | None]]:
         """Yield every key that starts with `prefix`, with its size."""
-        return (found for page in self._pages(prefix) for found in page)
-
-    def _pages(self, prefix: str) -> Iterator[list[tuple[str, int | None]]]:
-        if self._kind == "http":
-            return ([(key, None)] for key in self._linked(prefix))
-        return ([(meta["path"], int(meta["size"])) for meta in page] for page in self._listed(prefix))
+        return ((meta["path"], int(meta["size"])) for page in self._listed(prefix) for meta in page)
 
     def _listed(self, prefix: str) -> Iterator[list[Any]]:
-        check_prefix(prefix)
+        self._check_listed(prefix)
         pages = self._call(prefix, lambda: iter(obstore.list(self._open(), prefix or None, chunk_size=_PAGE)))
         while page := self._call(prefix, lambda: next(pages, None)):  # type: ignore[arg-type]
             yield [meta for meta in page if meta["path"].startswith(prefix)]
 
-    def _linked(self, prefix: str) -> Iterator[str]:
-        for name in self.list_dir(prefix):
-            yield from self._linked(prefix + name) if name.endswith("/") else [prefix + name]
-
-    def _links(self, prefix: str) -> list[str]:
-        """Return the names directly below `prefix` to which the page that a web server makes of a folder has links."""
-        folder = urlsplit(self._place.bucket).path.rstrip("/") + "/" + quote(prefix)
-        page = self._call(prefix, lambda: _get(self._open(), prefix.rstrip("/"), None, most=_MAX_IGNORED)[0])
-        found = re.findall(rb"""href=["']([^"'?#]+)["']""", page or b"", re.IGNORECASE)
-        paths = {unquote(urlsplit(urljoin(folder, link.decode(errors="replace"))).path) for link in found}
-        names = {path.removeprefix(unquote(folder)) for path in paths if path.startswith(unquote(folder))}
-        if names := {name for name in names if re.fullmatch(r"[^/]+/?", name)}:
-            return sorted(names)
-        raise StoreError(url=self.url, key=prefix, reason=LISTS_NOTHING)
+    def _check_listed(self, prefix: str) -> None:
+        check_prefix(prefix)
+        if not self.can_list:
+            raise StoreError(url=self.url, key=prefix, reason=LISTS_NOTHING)
 
     def list_dir(self, prefix: str) -> list[str]:
-        """Return the sorted names directly below `prefix`; `StoreError` where a web server does not list."""
-        check_prefix(prefix)
-        if self._kind == "http":
-            return self._links(prefix)
+        """Return the sorted names directly below `prefix`; `StoreError` of web servers."""
+        self._check_listed(prefix)
         found = self._call(prefix, lambda: obstore.list_with_delimiter(self._open(), prefix or None))
         if found is None:
             return []

@@ -27,7 +27,6 @@ import threading
 import time
 import urllib.error
 import urllib.request
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -94,10 +93,12 @@ class Location:
 
 
 def location_of(url: str, options: Options | None = None) -> Location | None:
-    """Return where obstore finds a url; ``None`` where it is not installed, or the url is of another service.
+    """Return where obstore finds a url; ``None`` where the url is of another service.
 
     Raises
     ------
+    StoreError
+        obstore is not installed.
     ValueError
         There is an option that obstore does not know.
 
@@ -111,8 +112,11 @@ def location_of(url: str, options: Options | None = None) -> Location | None:
     protocol, _, path = url.partition("://")
     kind = _KIND_OF.get(protocol)
     bucket, _, prefix = path.partition("/")
-    if kind is None or "::" in url or not bucket or find_spec("obstore") is None:
+    if kind is None or "::" in url or not bucket:
         return None
+    if find_spec("obstore") is None:
+        reason = f"{protocol}:// needs a package that is not installed: pip install 'chunkmill[cloud]'"
+        raise StoreError(url=url, key="", reason=reason)
     meant = {k: v for k, v in (options or {}).items() if k not in _WITHOUT_MEANING and v is not None}
     if kind == "http":
         parts = [_renamed(protocol, options, _HTTP) for options in (meant.pop("client_kwargs", None) or {}, meant)]
@@ -122,22 +126,6 @@ def location_of(url: str, options: Options | None = None) -> Location | None:
         bucket, _, host = bucket.partition("@")
         meant.setdefault("account_name", host.partition(".")[0])
     return Location(kind, bucket, prefix.strip("/"), _TRANSLATIONS[kind](protocol, meant))
-
-
-@cache
-def _warn(protocol: str) -> None:
-    warnings.warn(
-        f"{protocol}:// is opened by fsspec, slowly, and guarded by a lock alone: pip install 'chunkmill[cloud]'",
-        UserWarning,
-        stacklevel=5,
-    )
-
-
-def warn_without_obstore(url: str) -> None:
-    """Warn, once a process and protocol, that a service is reached by fsspec since obstore is not installed."""
-    protocol = url.partition("://")[0]
-    if protocol in _KIND_OF and "::" not in url and find_spec("obstore") is None:
-        _warn(protocol)
 
 
 def _renamed(protocol: str, options: Options, names: Mapping[str, str]) -> dict[str, Any]:
@@ -241,11 +229,6 @@ _KIND_OF |= {"http": "http", "https": "http"}
 _TRANSLATIONS: dict[str, Callable[[str, Options], dict[str, Any]]] = {"s3": _s3, "gs": _gs, "az": _az}
 
 
-def allows_http(place: Location) -> bool:
-    """Return whether the service is reached without TLS: a server on this machine or network."""
-    return urlsplit(place.server).scheme == "http"
-
-
 _NO_CREDENTIALS = (
     "no credentials were found: give storage_options={'anon': True} for a public bucket, or key= and secret=, a "
     "profile, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment"
@@ -344,7 +327,8 @@ def _new_client(place: Location, seconds: float) -> Any:
         place = replace(place, config=config)
     _check_reachable(place)
     retry: Any = {"max_retries": 100, "retry_timeout": timedelta(seconds=seconds)} if seconds else {"max_retries": 0}
-    client: Any = {"allow_http": allows_http(place), "timeout": "120s", "read_timeout": f"{max(1, min(seconds, 60))}s"}
+    allows_http = urlsplit(place.server).scheme == "http"
+    client: Any = {"allow_http": allows_http, "timeout": "120s", "read_timeout": f"{max(1, min(seconds, 60))}s"}
     if place.kind == "http":
         client["default_headers"] = {name: str(value) for name, value in place.config.get("headers", {}).items()}
         return obstore_stores.HTTPStore(place.bucket, client_options=client, retry_config=retry)

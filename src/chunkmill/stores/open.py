@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import Store
 from chunkmill.stores.local import LocalStore
-from chunkmill.stores.memory import MappingStore
-from chunkmill.stores.obstore_clients import location_of, warn_without_obstore
+from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.obstore_clients import location_of
 from chunkmill.stores.places import UrlPipeline, parse_url_pipeline
 from chunkmill.stores.posix_file import path_of_url
 
@@ -76,9 +76,7 @@ def open_store(
         return ObstoreStore(location)
     from chunkmill.stores.fsspec import FsspecStore  # noqa: PLC0415 - fsspec takes 50 ms to import
 
-    store = FsspecStore(url, storage_options)
-    warn_without_obstore(url)
-    return store
+    return FsspecStore(url, storage_options)
 
 
 def _zip_store(path: Any, root: str = "") -> Store:
@@ -121,7 +119,7 @@ def _of_object(place: Any, storage_options: Mapping[str, Any] | None) -> Store:
     if _is_zarr_python(place):
         return _of_zarr_python(place, storage_options)
     if isinstance(place, dict):
-        return MappingStore(place)
+        return MemoryStore(place)
     if _is_mapper(place):
         from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415 - as fsspec
 

@@ -113,7 +113,6 @@ def is_zarr_python_node(place: Any) -> bool:
 _STEP = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # of two letters or more: Windows' drives have one
 _FORMATS = {"zarr", "zarr2", "zarr3", "n5"}
-_ROOTS = {"file", "gs", "http", "https", "memory", "s3"}  # of the specification
 _ICECHUNK = {"icechunk", "ic"}
 _KNOWN = frozenset({*_FORMATS, *_ICECHUNK, "zip"})
 _VERSION = re.compile(r"(?:(branch|tag)\.([^/]+)|([^/]+))(?:/|$)")
@@ -180,26 +179,6 @@ def parse_url_pipeline(text: str) -> UrlPipeline | None:
     for step in steps:
         found = _with_step(found, step, text)
     return found
-
-
-def pipeline_url(store_url: str, path: str, format: str) -> str | None:  # noqa: A002 - the word of the public face
-    """Return the url pipeline of a node; ``None`` where pipelines have no scheme for its store, or none for its format.
-
-    Examples
-    --------
-    >>> pipeline_url("zip://inner::s3://b/x.zip", "a b", "zarr3")
-    's3://b/x.zip|zip:inner/|zarr3:a%20b'
-    >>> pipeline_url("s3://b/x", "a", "zarr3-draft") is None
-    True
-    """
-    root, adapters = store_url, ""
-    while (archive := re.fullmatch(r"zip://(.*?)::(.*)", root, re.DOTALL)) is not None:
-        inner, root = archive[1].strip("/"), archive[2]
-        adapters = f"|zip:{quote(inner)}{'/' if inner and not adapters else ''}{adapters}"
-    if root.startswith("file://") and "|icechunk:" not in root:
-        root = "file://" + quote(root.removeprefix("file://"))
-    says_it = format in _FORMATS and root.partition("://")[0] in _ROOTS and "::" not in root
-    return f"{root}{adapters}|{format}:{quote(path)}" if says_it else None
 
 
 def _plain_root(root: str) -> str:

@@ -53,18 +53,11 @@ def open_to_read(path: str) -> int:
 
 def read_part(fd: int, start: int, stop: int) -> bytes:
     """Read a range of a file; fewer bytes where the file ends before."""
-    size = stop - start
-    if size == 0:
-        return b""
-    data = _read_at(fd, size, start) if start else os.read(fd, size)
-    if len(data) == size or not data:
-        return data
-    received = [data]  # a signal, a network file system, or more than the 2 GiB that Linux reads at once
-    done = len(data)
-    while done < size and (data := _read_at(fd, size - done, start + done)):
+    received = []  # several: a signal, a network file system, or more than the 2 GiB that Linux reads at once
+    while start < stop and (data := _read_at(fd, stop - start, start)):
         received.append(data)
-        done += len(data)
-    return b"".join(received)
+        start += len(data)
+    return b"".join(received)  # of one, that itself
 
 
 def read_array(fd: int, start: int, stop: int) -> NDArray[np.uint8]:

@@ -121,7 +121,7 @@ def dead_reservation(store, path, **kwargs):
     with suppress(SystemExit), leased(store, path, f"write to {path!r}", **kwargs):
         found = dict(store.below._values)
         raise SystemExit
-    for key, (value, _) in found.items():
+    for key, value in found.items():
         store.set(key, value.replace(f'"pid": {os.getpid()}'.encode(), b'"pid": 999999999'))
 
 

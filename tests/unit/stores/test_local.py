@@ -90,7 +90,7 @@ def test_a_get_is_four_system_calls(tmp_path):
     same = {"newfstatat": "fstat", "lstat": "fstat"}  # by libc
     calls = [[same.get(name, name) for name in names] for names in calls]
     assert calls == [
-        ["openat", "fstat", "read", "close"],
+        ["openat", "fstat", "pread64", "close"],
         ["openat", "fstat", "pread64", "close"],
         ["openat", "fstat", "pread64", "close"],
         # of the path: a link that leads nowhere is not absent; of the store's directory: one that is gone has no keys
@@ -108,8 +108,7 @@ def test_get_many_is_lazy(store):
 
 def test_reads_need_not_come_whole(store, monkeypatch):
     store.set("k", bytes(range(250)))
-    read, read_at = os.read, posix_file._read_at
-    monkeypatch.setattr(os, "read", lambda fd, n: read(fd, min(n, 100)))
+    read_at = posix_file._read_at
     monkeypatch.setattr(posix_file, "_read_at", lambda fd, n, start: read_at(fd, min(n, 7), start))
     assert store.get("k") == bytes(range(250))
     assert store.get("k", ByteRange(-90)) == bytes(range(160, 250))
@@ -302,7 +301,7 @@ def test_files_that_memory_cannot_hold(store, tmp_path, monkeypatch):
     def read(*_):
         raise MemoryError
 
-    monkeypatch.setattr(os, "read", read)
+    monkeypatch.setattr(posix_file, "_read_at", read)
     with pytest.raises(StoreError, match="1099511627776 bytes do not fit into memory"):
         store.get("k")
 

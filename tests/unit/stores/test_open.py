@@ -86,7 +86,11 @@ def test_unknown_protocol():
 
 @pytest.mark.parametrize(
     ("url", "hint"),
-    [("gs://b/x", r"pip install 'chunkmill\[cloud\]'"), ("s3://b/x", r"pip install 'chunkmill\[cloud\]'")],
+    [
+        ("gs://b/x", r"pip install 'chunkmill\[cloud\]'"),
+        ("https://host/x", r"pip install 'chunkmill\[cloud\]'"),
+        ("zip://::s3://b/x.zip", "Please install a package for zip"),
+    ],
 )
 def test_missing_package(url, hint, monkeypatch):
     def missing(protocol):

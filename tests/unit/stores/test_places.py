@@ -9,7 +9,7 @@ import pytest
 
 from chunkmill.errors import StoreError
 from chunkmill.formats.zarr_v2 import ZarrV2
-from chunkmill.stores.places import UrlPipeline, is_zarr_python_node, parse_url_pipeline, pipeline_url, place_of
+from chunkmill.stores.places import UrlPipeline, is_zarr_python_node, parse_url_pipeline, place_of
 
 zarr = pytest.importorskip("zarr")
 pytest.importorskip("zarr.storage")
@@ -144,26 +144,3 @@ def test_other_urls_are_no_pipelines(text):
 def test_what_cannot_be_is_refused(text, reason):
     with pytest.raises(StoreError, match=reason):
         parse_url_pipeline(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "file:///data/x.zarr|zarr3:a/b",
-        "file:///data/with%7Cbar%20and%25|n5:a",
-        "s3://b/x.zip|zip:|zarr2:",
-        "s3://b/x.zip|zip:in%20side/|zarr3:a",
-        "s3://b/x.zip|zip:y.zip|zip:z/|zarr3:a",
-        "s3://b/r|icechunk://tag.v1|zarr3:a",
-    ],
-)
-def test_what_is_printed_is_read_again(text):
-    found = parse_url_pipeline(text)
-    assert pipeline_url(found.store_url, found.path, found.format) == text
-
-
-@pytest.mark.parametrize(
-    ("url", "format_"), [("file:///x", "zarr3-draft"), ("simplecache::s3://b/x", "zarr3"), ("dir://a::s3://b", "n5")]
-)
-def test_what_pipelines_cannot_say_is_not_printed(url, format_):
-    assert pipeline_url(url, "a", format_) is None

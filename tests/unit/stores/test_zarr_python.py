@@ -10,7 +10,7 @@ from contracts.store_contract import KEYS, ReadContract, StoreContract
 import chunkmill as cm
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange
-from chunkmill.stores.memory import MappingStore
+from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.zarr_python import ZarrPythonStore, is_zarr_python_store
 
 zarr = pytest.importorskip("zarr")
@@ -55,13 +55,13 @@ class TestWrapper(InMemory):
 class TestMapping(InMemory):
     @pytest.fixture
     def store(self):
-        return MappingStore({})
+        return MemoryStore({})
 
 
 def test_a_dictionary_keeps_the_kind_of_its_values():
     values = {}
     zarr.create_array(values, name="a", shape=(4,), dtype="i4")
-    store = MappingStore(values)
+    store = MemoryStore(values)
     store.set("b/zarr.json", store.get("a/zarr.json"))
     assert type(values["b/zarr.json"]) is type(values["a/zarr.json"])
     assert zarr.open_array(values, path="b", mode="r").shape == (4,)
