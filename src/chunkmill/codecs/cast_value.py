@@ -195,8 +195,7 @@ def _narrowed(values: NDArray[Any], limits: tuple[int, int], dtype: np.dtype[Any
 ROUNDINGS = ("nearest-even", "towards-zero", "towards-positive", "towards-negative", "nearest-away")
 OUT_OF_RANGE = (None, "clamp", "wrap")
 
-_MANTISSA = 53  # bits of a float64
-_LARGEST_SHIFT = 63
+_HALF = 32  # bits
 
 
 def cast(values: NDArray[Any], dtype: np.dtype[Any], rounding: str, out_of_range: str | None) -> NDArray[Any]:
@@ -335,55 +334,22 @@ def _to_floats(
 
 def _rounded(values: NDArray[Any], known: FloatRange, rounding: str) -> NDArray[np.float64]:
     """Return numbers as float64, each rounded to the precision that floats like `known` have at its size."""
-    negative = np.signbit(values) if values.dtype.kind == "f" else values < 0
-    if values.dtype.kind == "f":
-        with np.errstate(invalid="ignore"):
-            fraction, exponent = np.frexp(np.abs(values.astype(np.float64)))
-            finite = np.isfinite(fraction)
-            digits = np.where(finite, fraction * 2.0**_MANTISSA, 0).astype(np.uint64)
-        exponent = np.where(finite, exponent, 0).astype(np.int64) - _MANTISSA
-    else:
-        wide = values.astype(np.uint64) if values.dtype.kind == "u" else values.astype(np.int64).view(np.uint64)
-        digits = np.where(negative, np.uint64(0) - wide, wide)
-        exponent, finite = np.zeros(values.shape, np.int64), np.ones(values.shape, np.bool)
-    # the exponent of the last digit that is kept
-    lowest = np.maximum(_bit_length(digits) + exponent - known.precision, known.lowest_exponent)
-    shift = np.maximum(lowest - exponent, 0)
-    kept = _shifted(digits, shift, rounding, negative)
-    with np.errstate(over="ignore"):
-        result = np.ldexp(kept.astype(np.float64), (exponent + shift).astype(np.int32))
-    signed = np.where(negative, -result, result)
-    return np.where(finite, signed, values.astype(np.float64))
-
-
-def _shifted(
-    digits: NDArray[np.uint64], shift: NDArray[np.int64], rounding: str, negative: NDArray[Any]
-) -> NDArray[np.uint64]:
-    """Return ``digits / 2**shift``, rounded."""
-    shift = np.minimum(shift, _LARGEST_SHIFT + 2)  # where not even the first digit is half of one that is kept
-    by = np.minimum(shift, _LARGEST_SHIFT).astype(np.uint64)
-    kept = np.where(shift > _LARGEST_SHIFT, np.uint64(0), digits >> by)
-    rest = np.where(shift > _LARGEST_SHIFT, digits, digits & ((np.uint64(1) << by) - np.uint64(1)))
-    half = np.uint64(1) << np.clip(shift - 1, 0, _LARGEST_SHIFT).astype(np.uint64)
-    far = shift > _LARGEST_SHIFT + 1
-    odd = (kept & np.uint64(1)).astype(np.bool)
-    if rounding == "nearest-even":
-        up = ((rest > half) | ((rest == half) & odd)) & ~far
-    elif rounding == "nearest-away":
-        up = (rest >= half) & ~far
-    elif rounding == "towards-zero":
-        up = np.zeros(digits.shape, np.bool)
-    else:
-        up = (rest > 0) & (negative == (rounding == "towards-negative"))
-    rounded: NDArray[np.uint64] = kept + (up & (shift > 0)).astype(np.uint64)
-    return rounded
-
-
-def _bit_length(digits: NDArray[np.uint64]) -> NDArray[np.int64]:
-    high = (digits >> np.uint64(32)).astype(np.float64)  # each half is exact in a float64
-    low = (digits & np.uint64(0xFFFFFFFF)).astype(np.float64)
-    lengths = np.where(high > 0, np.frexp(high)[1] + 32, np.frexp(low)[1])
-    return lengths.astype(np.int64)
+    with np.errstate(all="ignore"):
+        if values.dtype.kind == "f":
+            high, low = np.float64(0), values.astype(np.float64)
+        else:
+            magnitude = np.where(values < 0, np.uint64(0) - values.astype(np.uint64), values.astype(np.uint64))
+            if known.precision < _HALF:  # what float64 has no digits for makes its last one odd: it was no tie
+                cut = np.where(magnitude >> np.uint64(53) > 0, magnitude & np.uint64(0x7FF), np.uint64(0))
+                magnitude = magnitude - cut | (cut > 0).astype(np.uint64) << np.uint64(11)
+            rest = magnitude & np.uint64(0xFFFFFFFF if known.precision > _HALF else 2**64 - 1)
+            sign = np.where(values < 0, -1.0, 1.0)
+            high, low = sign * (magnitude - rest).astype(np.float64), sign * rest.astype(np.float64)
+        exponent = np.frexp(np.where(high != 0, high, low))[1]
+        last = np.maximum(exponent - known.precision, known.lowest_exponent)  # exponent of the last digit that is kept
+        # only float64 needs a high half, which holds no digits after that one
+        digits = np.ldexp(high, -last) + _INTEGRAL[rounding](np.ldexp(low, -last))
+        return np.copysign(np.ldexp(digits, last), values)
 
 
 Pairs = tuple[tuple[Any, Any], ...]

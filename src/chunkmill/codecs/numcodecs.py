@@ -1,8 +1,7 @@
 """Codecs that run in numcodecs: filters, checksums, serializers of numbers, and any that is registered there.
 
 Names are ``numcodecs.<id>``, configurations numcodecs' own without the id. Specs: numcodecs 0.16; Zarr v2, "Filters".
-Third parties' come by numcodecs' registry and its entry points; or by the entry points ``zarr.codecs``, under a name of
-their own in Zarr v3, where the class that they lead to is one of numcodecs'.
+Third parties' come by numcodecs' registry and its entry points.
 Not here: compressors, which need bounds of their own (`chunkmill.codecs.compressors`), and the codecs of objects
 (`chunkmill.codecs.vlen`).
 
@@ -17,9 +16,8 @@ import base64
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from math import prod
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +27,6 @@ from chunkmill.codecs.bytes import buffer_size, byte_view
 from chunkmill.codecs.zfp import ZFP_HEADER, longest_stream
 from chunkmill.errors import UnknownCodec, UnsupportedFeature
 from chunkmill.model.metadata import JSON
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
-    from numcodecs.abc import Codec as NumcodecsCodec
 
 PREFIX = "numcodecs."
 
@@ -64,35 +57,6 @@ def _codec_id(name: str) -> str:
     return name.removeprefix(PREFIX)
 
 
-@cache
-def _entry_points() -> Mapping[str, EntryPoint]:
-    """Return the codecs that installed packages offer to readers of Zarr v3, by name."""
-    from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import
-
-    return {entry.name: entry for entry in entry_points(group="zarr.codecs")}
-
-
-def is_third_party(name: str) -> bool:
-    """Return whether an installed package offers a codec of that name to readers of Zarr v3."""
-    return name in _entry_points()
-
-
-def _third_party(name: str) -> type[NumcodecsCodec]:
-    """Return the class of a codec that is not in numcodecs' registry; `UnknownCodec` where it is none of numcodecs'."""
-    from numcodecs.abc import Codec  # noqa: PLC0415 - slow to import
-
-    entry = _entry_points()[name]
-    try:
-        cls = entry.load()
-    except (ImportError, AttributeError) as error:
-        reason = f"the package that offers it, by {entry.value}, does not load: {type(error).__name__}: {error}"
-        raise UnknownCodec(name=name, reason=reason) from error
-    if isinstance(cls, type) and issubclass(cls, Codec):
-        return cls
-    reason = f"{entry.value} is not a codec of numcodecs, the only interface that chunkmill shares with other packages"
-    raise UnknownCodec(name=name, reason=reason)
-
-
 def build_numcodecs(name: str, configuration: Mapping[str, JSON]) -> Any:
     """Return the codec object of numcodecs."""
     import numcodecs.registry  # noqa: PLC0415 - slow to import
@@ -102,10 +66,7 @@ def build_numcodecs(name: str, configuration: Mapping[str, JSON]) -> Any:
     refuse_pickle(name)
     codec_id = _codec_id(name)
     try:
-        if not name.startswith(PREFIX) and is_third_party(name):
-            codec = _third_party(name).from_config(dict(configuration))
-        else:
-            codec = numcodecs.registry.get_codec({**configuration, "id": codec_id})
+        codec = numcodecs.registry.get_codec({**configuration, "id": codec_id})
     except numcodecs.errors.UnknownCodecError:
         ids = {*numcodecs.registry.codec_registry, *numcodecs.registry.entries} - {"pickle"}
         known = tuple(PREFIX + each for each in sorted(ids) if not each.startswith(_IMAGECODECS))  # of which are 60

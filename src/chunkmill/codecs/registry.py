@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from chunkmill.codecs.base import ChunkSpec, CodecFactory
-from chunkmill.codecs.numcodecs import PREFIX, is_third_party, refuse_pickle
+from chunkmill.codecs.numcodecs import PREFIX, refuse_pickle
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.codecs.sharding import INDEX_CODECS
 from chunkmill.errors import ChunkmillError, MetadataError, UnknownCodec
@@ -68,7 +68,7 @@ def codec_kind(config: NamedConfig) -> Kind:
     refuse_pickle(config.name)
     if config.name in _CODECS:
         return _CODECS[config.name][0]
-    if config.name.startswith(PREFIX) or is_third_party(config.name):
+    if config.name.startswith(PREFIX):
         return "bytes_bytes"
     raise UnknownCodec(name=config.name, known=tuple(sorted(_CODECS)))
 
@@ -300,7 +300,7 @@ def _build_one(config: NamedConfig, kind: Kind, spec: ChunkSpec) -> Any:
     """Build one codec and see whether it applies to chunks like `spec`."""
     if config.name in _CODECS:
         factory = _CODECS[config.name][1]
-    else:  # codec_kind let no other names pass than those of numcodecs' registry, and of third parties
+    else:  # codec_kind let no other names pass than those of numcodecs' registry
         wanted = "NumcodecsFilter" if kind == "array_array" else "NumcodecsBytes"
         factory = _factory("numcodecs", f"{wanted}.from_named", config.name)
     try:
