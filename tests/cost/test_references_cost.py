@@ -1,6 +1,5 @@
 """What reference sets cost: bytes that tasks are sent, requests for neighbouring ranges, requests to write a set."""
 
-import inspect
 import pickle
 
 import cloudpickle
@@ -165,28 +164,3 @@ class TestWriting:
         log, report = self.requests(tmp_path, "n5", format="n5", codecs="gzip")
         assert [(method, bounds.start, bounds.length) for method, bounds in log] == [("get", 0, 12)] * 8
         assert report.n_references == 8
-
-
-def test_ten_thousand_plain_chunks_keep_no_urls(tmp_path):
-    """Of chunks with store keys of their own the urls are spelt when they are written."""
-    from chunkmill.model.references import UrlTable
-
-    url = f"memory://cost-urls-{tmp_path.name}"
-    a = cm.create_array(url, "a", shape=(10_000,), chunks=(1,), dtype="u1", codecs="raw")
-    for i in range(0, 10_000, 7):
-        a.store.set(a.write_layout.locator.key((i,)), b"\1")
-    held = []
-    original = UrlTable.extend
-
-    def spy(self, n, url_of):
-        held.extend(
-            each.nbytes for each in inspect.getclosurevars(url_of).nonlocals.values() if isinstance(each, np.ndarray)
-        )
-        return original(self, n, url_of)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(UrlTable, "extend", spy)
-        report = to_references(url, tmp_path / "refs.json")
-    assert report.n_references == len(range(0, 10_000, 7))
-    assert held == [4 * report.n_references]
-    assert cm.verify(url, tmp_path / "refs.json").equal

@@ -349,7 +349,8 @@ def _rounded(values: NDArray[Any], known: FloatRange, rounding: str) -> NDArray[
         last = np.maximum(exponent - known.precision, known.lowest_exponent)  # exponent of the last digit that is kept
         # only float64 needs a high half, which holds no digits after that one
         digits = np.ldexp(high, -last) + _INTEGRAL[rounding](np.ldexp(low, -last))
-        return np.copysign(np.ldexp(digits, last), values)
+        rounded: NDArray[np.float64] = np.copysign(np.ldexp(digits, last), values)
+    return rounded
 
 
 Pairs = tuple[tuple[Any, Any], ...]

@@ -25,17 +25,13 @@ ZFP_HEADER = 24
 """Bytes that hold the longest header of zfp, of 148 bits."""
 
 _MAX_RANK = 4
-_MEMBERS: Mapping[str, tuple[str, ...]] = {
-    "reversible": (),
-    "expert": ("minbits", "maxbits", "maxprec", "minexp"),
-    "fixed_accuracy": ("tolerance",),
-    "fixed_rate": ("rate",),
-    "fixed_precision": ("precision",),
+_PARAMETERS: Mapping[str, str | None] = {
+    "reversible": None,
+    "fixed_accuracy": "tolerance",
+    "fixed_rate": "rate",
+    "fixed_precision": "precision",
 }
-_PARAMETERS = {"fixed_accuracy": "tolerance", "fixed_rate": "rate", "fixed_precision": "precision"}
-_MAX_BITS, _MIN_EXPONENT = 16658, -1074  # ZFP_MAX_BITS, ZFP_MIN_EXP: what zfp takes where a mode does not say
 _MAX_PARAMETER = 2.0**64  # of a tolerance; what a rate may be follows from the bits of a number
-_EXPERT_LIMITS = {"minbits": (0, _MAX_BITS), "maxbits": (1, 1 << 31), "maxprec": (1, 64), "minexp": (-1075, 1 << 14)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +49,21 @@ class Zfp:
     def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Zfp:  # noqa: ARG003
         """Build the codec from ``{"mode": "fixed_accuracy", "tolerance": 0.05}``."""
         mode = configuration.get("mode")
-        if not isinstance(mode, str) or mode not in _MEMBERS:
-            raise ValueError(f"mode is {mode!r:.80}, expected one of {', '.join(_MEMBERS)}")
+        if not isinstance(mode, str) or mode not in _PARAMETERS:
+            raise ValueError(f"mode is {mode!r:.80}, expected one of {', '.join(_PARAMETERS)}")
         # zarrs before 0.18 could write a header, and said so
         parameters = {name: value for name, value in configuration.items() if name not in {"mode", "write_header"}}
         if configuration.get("write_header", False):
             raise ValueError("write_header is set: such streams are numcodecs.zfpy's")
-        if set(parameters) != set(_MEMBERS[mode]):
-            raise ValueError(f"got the parameters {sorted(parameters)}, expected {list(_MEMBERS[mode])} for {mode}")
-        _check(mode, parameters)
-        codec = cls(mode, parameters)
-        codec._arguments()
+        name = _PARAMETERS[mode]
+        if set(parameters) != {name} - {None}:
+            raise ValueError(f"got the parameters {sorted(parameters)}, expected {name} for {mode}")
+        for value in parameters.values():
+            most, types = (64, {int}) if mode == "fixed_precision" else (_MAX_PARAMETER, {int, float})
+            if type(value) not in types or not 0 < value <= most:
+                raise ValueError(f"{name} is {value!r:.80}, which zfp does not take")
         _zfpy()
-        return codec
+        return cls(mode, parameters)
 
     def config(self) -> NamedConfig:
         """Name the codec as data."""
@@ -83,7 +81,7 @@ class Zfp:
         if not chunk.size:
             return b""
         promoted = np.ascontiguousarray(_promoted(chunk, spec.dtype)).reshape(spec.shape or (1,))
-        return _zfpy().compress_numpy(promoted, write_header=False, **self._arguments())  # type: ignore[no-any-return]
+        return _zfpy().compress_numpy(promoted, write_header=False, **self.parameters)  # type: ignore[no-any-return]
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
         """Decompress the chunk; a stream that is longer than any of that many numbers raises."""
@@ -99,7 +97,7 @@ class Zfp:
         # zfp reads as far as its blocks go, whatever the stream holds
         stream = bytes(view).ljust(longest + 16, b"\0")
         library = _zfpy()
-        out = library._decompress(stream, library.dtype_to_ztype(dtype), shape, **self._arguments())  # noqa: SLF001
+        out = library._decompress(stream, library.dtype_to_ztype(dtype), shape, **self.parameters)  # noqa: SLF001
         return _demoted(out, spec.dtype).reshape(spec.shape)
 
     def _fewest_bits(self, ndim: int) -> int:
@@ -107,17 +105,6 @@ class Zfp:
         if self.mode == "fixed_rate":
             return int(float(self.parameters["rate"]) * 4**ndim) + 64  # which zfp rounds up to words
         return 0
-
-    def _arguments(self) -> dict[str, Any]:
-        """Return zfpy's arguments; raises for an expert mode that it has no other word for."""
-        if self.mode != "expert":
-            return {_PARAMETERS[self.mode]: self.parameters[_PARAMETERS[self.mode]]} if self.parameters else {}
-        low, high, precision, exponent = (self.parameters[name] for name in _MEMBERS["expert"])
-        if (low, exponent) == (1, _MIN_EXPONENT) and high >= _MAX_BITS:
-            return {"precision": precision}
-        if low == 1 and high >= _MAX_BITS and precision == 64 and exponent > _MIN_EXPONENT:  # noqa: PLR2004
-            return {"tolerance": 2.0**exponent}
-        raise ValueError("zfpy has no such expert mode: choose fixed_accuracy, fixed_precision or fixed_rate")
 
 
 def longest_stream(shape: tuple[int, ...], dtype: np.dtype[Any], fewest_bits: int = 0) -> int:
@@ -134,17 +121,6 @@ def longest_stream(shape: tuple[int, ...], dtype: np.dtype[Any], fewest_bits: in
         raise ValueError(f"{fewest_bits} bits for each {values} numbers, expected at most {most}")
     n_bits = max(bits, fewest_bits)
     return -(-n_blocks * n_bits // 64) * 8 + 8
-
-
-def _check(mode: str, parameters: Mapping[str, JSON]) -> None:
-    for name, value in parameters.items():
-        if mode in {"expert", "fixed_precision"}:
-            low, high = _EXPERT_LIMITS.get(name, (1, 64))
-            ok = type(value) is int and low <= value <= high
-        else:
-            ok = type(value) in {int, float} and 0 < value < _MAX_PARAMETER
-        if not ok:
-            raise ValueError(f"{name} is {value!r:.80}, which zfp does not take")
 
 
 def _zfpy() -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -328,10 +328,6 @@ class ReferenceSet:
         return ReferenceSet(self.urls, {}, named, self.blob)
 
 
-# --------------------------------------------------------------------------------------------------------------------
-# Urls of targets, computed when they are asked for: ten million cost gigabytes as strings, tens of megabytes as numbers
-
-
 def url_of_key(store_url: str, key: str) -> str:
     """Return the url of the object under a store key.
 
@@ -342,47 +338,6 @@ def url_of_key(store_url: str, key: str) -> str:
     """
     key = quote(key) if store_url.startswith(("http://", "https://")) else key
     return f"{store_url.rstrip('/')}/{key}"
-
-
-class UrlTable(Sequence[str | None]):
-    """The urls of a set, of several arrays one after the other.
-
-    Examples
-    --------
-    >>> urls = UrlTable()
-    >>> urls.extend(1, lambda row: "s3://bucket/a.nc"), urls.extend(10**7, lambda row: f"s3://bucket/x/{row}")
-    (0, 1)
-    >>> urls[2], len(urls)
-    ('s3://bucket/x/1', 10000001)
-    """
-
-    def __init__(self) -> None:
-        self._parts: list[Callable[[int], str]] = []
-        self._starts: list[int] = []
-        self._n = 0
-        self._last: tuple[int, str | None] = (-1, None)  # neighbouring chunks are often in one target
-
-    def extend(self, n: int, url_of: Callable[[int], str]) -> int:
-        """Add `n` urls, which `url_of` spells from 0 on, and return the number of the first."""
-        first = self._n
-        if n:
-            self._parts.append(url_of)
-            self._starts.append(first)
-            self._n += n
-        return first
-
-    def __len__(self) -> int:
-        return self._n
-
-    def __getitem__(self, number: Any) -> Any:
-        if not 0 <= number < self._n:
-            raise IndexError(number)
-        last, url = self._last
-        if number != last:
-            part = bisect_right(self._starts, number) - 1
-            url = self._parts[part](number - self._starts[part])
-            self._last = number, url
-        return url
 
 
 _MAX_SETS = 8

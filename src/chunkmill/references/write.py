@@ -31,7 +31,7 @@ from chunkmill.model.grid import Shape
 from chunkmill.model.inner_layout import inner_layout
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
 from chunkmill.model.reference_builder import ReferenceBuilder
-from chunkmill.model.references import ReferenceSet, UrlTable, url_of_key
+from chunkmill.model.references import ReferenceSet, url_of_key
 from chunkmill.nodes import opening
 from chunkmill.nodes.api import NodeLocation, open_source
 from chunkmill.nodes.documents import join_path
@@ -207,7 +207,7 @@ def write_set(
     n_absent = {at: each.metadata.chunk_grid.n_chunks - located[at].n_chunks for at, each in referenced.items()}
     complete = {at for at, n in n_absent.items() if n == 0}
     documents_format, described = describe_referenced(referenced, zarr_format, complete, v2_alone=v2_alone)
-    builder, urls = ReferenceBuilder(file.url), UrlTable()
+    builder, urls = ReferenceBuilder(file.url), list[str]()
     for at, group in groups.items():
         _add_documents(builder, documents_format.emit_group(at, group))
     for at, metadata in described.items():
@@ -266,18 +266,18 @@ def _add_chunks(
             builder.add_many([prefix + encoding.encode(())], *columns)
 
 
-def _with_urls(urls: UrlTable, array: StoredArray, table: ChunkTable) -> tuple[NDArray[np.int64], ChunkTable]:
+def _with_urls(urls: list[str], array: StoredArray, table: ChunkTable) -> tuple[NDArray[np.int64], ChunkTable]:
     """Add the urls of an array's store keys; return the url of every row, and the table of ranges in those urls."""
     store = array.store.innermost
     if store.locates_values:
         return _in_files(urls, array, store, table)
     used, of_row = table.by_key()
-    first = urls.extend(len(used), lambda row: url_of_key(store.url, key_of(array, int(used[row]))))
-    return first + of_row, table
+    urls += [url_of_key(store.url, key_of(array, number)) for number in used.tolist()]
+    return len(urls) - len(used) + of_row, table
 
 
 def _in_files(
-    urls: UrlTable, array: StoredArray, store: Store, table: ChunkTable
+    urls: list[str], array: StoredArray, store: Store, table: ChunkTable
 ) -> tuple[NDArray[np.int64], ChunkTable]:
     """Replace ranges of values by ranges of the files that those values are stored in: targets, a zip file."""
     used, of_row = table.by_key()
@@ -292,15 +292,15 @@ def _in_files(
         if reference.data is not None:
             data[i] = reference.data
         else:
-            ids[i] = names.setdefault(str(reference.url), len(names))
+            ids[i] = names.setdefault(str(reference.url), len(urls) + len(names))
             starts[i] = reference.offset
     held = ids[of_row] < 0
     inline = list(table.inline)
     for row in np.flatnonzero(held).tolist():
         start = int(table.offsets[row])
         inline.append((int(table.chunks[row]), data[int(of_row[row])][start : start + int(table.lengths[row])]))
-    url_ids = (ids[of_row] + urls.extend(len(names), list(names).__getitem__))[~held]
-    return url_ids, replace(table, offsets=table.offsets + starts[of_row], inline=inline).where(~held)
+    urls += names
+    return ids[of_row][~held], replace(table, offsets=table.offsets + starts[of_row], inline=inline).where(~held)
 
 
 def _coords(numbers: Column, grid_shape: Shape) -> NDArray[np.int64]:
