@@ -7,7 +7,7 @@ from support.code_lines import code_lines
 PACKAGE = Path(__file__).parents[2] / "src" / "chunkmill"
 
 MOST = {  # room: (code lines, files that hold code)
-    "array": (1469, 9),
+    "array": (1445, 9),
     "checks": (1032, 4),
     "cli": (826, 4),
     "codecs": (2333, 17),
@@ -19,7 +19,7 @@ MOST = {  # room: (code lines, files that hold code)
     "jobs": (984, 7),
     "journal": (1041, 6),
     "model": (2123, 10),
-    "nodes": (3208, 13),
+    "nodes": (3125, 13),
     "pyramids": (1319, 7),
     "references": (883, 4),
     "runtime": (1648, 10),

@@ -51,7 +51,7 @@ CHANGERS = {
         "_write_while_absent",
         "put_back",
         "refresh_consolidated",
-        "replace",
+        "change",
         "write_consolidated",
     },
     "nodes/target.py": {"Target.put_in_place"},

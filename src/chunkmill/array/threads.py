@@ -23,7 +23,7 @@ from contextvars import copy_context
 from functools import partial
 from itertools import pairwise
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar, cast
 
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.wrapper import StoreWrapper
@@ -74,10 +74,8 @@ def at_once(store: Store, *calls: Callable[[], Any]) -> list[Any]:
     >>> at_once(MemoryStore(), lambda: "looked", lambda: "listed")
     ['looked', 'listed']
     """
-    if not store.is_remote or len(calls) == 1:
-        return [call() for call in calls]
-    with ThreadPoolExecutor(len(calls)) as pool:
-        return [future.result() for future in [pool.submit(copy_context().run, call) for call in calls]]
+    parts = cut_evenly(len(calls), len(calls))
+    return in_threads(lambda part: calls[part.start](), parts, len(calls) if store.is_remote else 1)
 
 
 class BackgroundCalls:
@@ -173,14 +171,16 @@ class Limit:
 
 def _begin_without_threads() -> None:
     """Make what a process holds once, also in a child, which has no thread of its parent's."""
-    global _writes, _reads, _threads  # noqa: PLW0603
+    global _writes, _reads, _writers, _readers  # noqa: PLW0603
     _writes, _reads = Limit(MAX_PENDING, MAX_PENDING_BYTES), Limit(None, MAX_BEGUN_BYTES)
-    _threads = ThreadPoolExecutor(MAX_PENDING, "chunkmill-writes")
+    _writers = ThreadPoolExecutor(MAX_PENDING, "chunkmill-writes")
+    _readers = ThreadPoolExecutor(MAX_PENDING, "chunkmill-reads")
 
 
 _writes: Limit
 _reads: Limit
-_threads: ThreadPoolExecutor
+_writers: ThreadPoolExecutor
+_readers: ThreadPoolExecutor
 _begin_without_threads()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_without_threads)
@@ -210,11 +210,7 @@ class PendingWrites:
     def begin(self, call: Callable[[], object], n_bytes: int) -> None:
         """Make a call in a thread; wait before, while the process stores as much as it may."""
         _writes.enter(n_bytes)
-        calls: list[Callable[[], object]] = [partial(copy_context().run, call)]
-        try:
-            self._futures.append(_threads.submit(_make, calls, n_bytes))
-        except RuntimeError:  # the system has no more threads, or this process ends
-            _make(calls, n_bytes)
+        self._futures.append(_writers.submit(_make, [partial(copy_context().run, call)], n_bytes))
 
     def wait(self) -> None:
         """Return when all calls have ended; raise the first error."""
@@ -226,13 +222,8 @@ class PendingWrites:
 
 def _make(calls: list[Callable[[], object]], n_bytes: int) -> None:
     try:
-        call = calls.pop()
-    except IndexError:  # made already, where no thread could be begun
-        return
-    try:
-        call()
+        calls.pop()()  # and the value that it stored is free before another is let in
     finally:
-        del call  # and the value that it stored, before another is let in
         _writes.leave(n_bytes)
 
 
@@ -259,27 +250,18 @@ Found: TypeAlias = tuple[bytes | None] | None
 """A value of a store, or that its key is absent; ``None`` where it was not read."""
 
 
-def _fetch(store: Store, futures: dict[str, Future[Found]]) -> None:
-    keys = list(futures)
+def _fetch(store: Store, keys: Sequence[str]) -> dict[str, bytes | None]:
     try:
-        for key, value in zip(keys, store.get_many(map(ByteSpan, keys)), strict=True):
-            future = futures.pop(key)  # the value is free when it is taken
-            if not future.set_running_or_notify_cancel():
-                return
-            future.set_result((value,))
-    except Exception:  # noqa: BLE001, S110 - of any store: the caller that asks for a key that failed reads it, and meets the error
-        pass
-    finally:
-        for future in futures.values():
-            if future.set_running_or_notify_cancel():
-                future.set_result(None)
+        return dict(zip(keys, store.get_many(map(ByteSpan, keys)), strict=True))
+    except Exception:  # noqa: BLE001 - of any store: the caller that asks for a key that failed reads it, and meets the error
+        return {}
 
 
-def _drop(futures: dict[str, Future[Found]], value_bytes: int) -> None:
+def _drop(batches: dict[str, Future[dict[str, bytes | None]]], value_bytes: int) -> None:
     """Give up the values that were not taken."""
-    while futures:
-        _, future = futures.popitem()
-        future.cancel()
+    while batches:
+        _, batch = batches.popitem()
+        batch.cancel()
         _reads.leave(value_bytes)
 
 
@@ -305,31 +287,27 @@ class BegunReads:
     """
 
     def __init__(self, store: Store, keys: Sequence[str], *, value_bytes: int) -> None:
-        self._pid, self._value_bytes, self._n_bytes = os.getpid(), value_bytes, value_bytes * len(keys)
-        self._futures: dict[str, Future[Found]] | None = None
+        self._value_bytes, self._n_bytes = value_bytes, value_bytes * len(keys)
+        self._batches: dict[str, Future[dict[str, bytes | None]]] = {}
         if not _reads.reserve(self._n_bytes, len(keys)):
             return
-        self._futures = {key: Future() for key in keys}
-        weakref.finalize(self, _drop, self._futures, value_bytes).atexit = False
+        weakref.finalize(self, _drop, self._batches, value_bytes).atexit = False
         for start in range(0, len(keys), _KEYS_A_THREAD):
-            own = {key: self._futures[key] for key in keys[start : start + _KEYS_A_THREAD]}
-            try:
-                threading.Thread(target=_fetch, args=(store, own), daemon=True, name="chunkmill-reads").start()
-            except RuntimeError:  # the system has no more threads, or this process ends
-                _drop(self._futures, value_bytes)
-                break
+            own = keys[start : start + _KEYS_A_THREAD]
+            self._batches.update(dict.fromkeys(own, _readers.submit(_fetch, store, own)))
 
     def __bool__(self) -> bool:
-        """Return whether there may be values to take: not where it was refused, unpickled, or in a forked process."""
-        return self._futures is not None and self._pid == os.getpid()
+        """Return whether there may be values to take: not where it was refused, or unpickled."""
+        return bool(self._batches)
 
     def take(self, key: str) -> Found:
         """Return a tuple of the value of a key, once; ``None``: the store must be asked."""
-        future = self._futures.pop(key, None) if self and self._futures is not None else None
-        if future is None:
+        batch = self._batches.pop(key, None)
+        if batch is None:
             return None
         try:
-            return future.result()
+            values = batch.result()
+            return (values.pop(key),) if key in values else None
         finally:
             _reads.leave(self._value_bytes)
 
@@ -342,9 +320,7 @@ class BegunReads:
 
 
 def _without_values() -> BegunReads:
-    reads = object.__new__(BegunReads)
-    reads._futures, reads._n_bytes = None, 0
-    return reads
+    return BegunReads(cast("Store", None), (), value_bytes=0)
 
 
 class TakingReads(StoreWrapper):

@@ -20,7 +20,6 @@ from chunkmill.conversion.options import (
     chosen_paths,
     is_keep,
     names_by_array,
-    with_options_of,
 )
 from chunkmill.conversion.region_option import RegionOption, shown_regions
 from chunkmill.conversion.target_metadata import (
@@ -41,6 +40,7 @@ from chunkmill.nodes.api import as_node, check_storage_options, open_source, ope
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store, join_path
 from chunkmill.nodes.group import Group
+from chunkmill.nodes.keywords import with_options_of
 from chunkmill.nodes.new_array import axis_names, check_options, format_above, with_chunk_keys
 from chunkmill.nodes.opening import array_at
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode

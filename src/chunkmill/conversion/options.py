@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from inspect import Parameter, signature
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -22,22 +21,6 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.new_array import axis_names, check_shards, is_size, make_grid, unknown_dimensions
 from chunkmill.nodes.opening import walk, walk_openable
 from chunkmill.nodes.stored_group import StoredNode
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def with_options_of(planner: Callable[P, Any]) -> Callable[[Callable[..., R]], Callable[P, R]]:
-    """Decorate a function that takes the options of `planner`: its signature shows them."""
-
-    def decorate(function: Callable[..., R]) -> Callable[P, R]:
-        own = signature(function)
-        named = [each for each in own.parameters.values() if each.kind is Parameter.KEYWORD_ONLY]
-        shown = own.replace(parameters=[*signature(planner).parameters.values(), *named])
-        function.__signature__ = shown  # type: ignore[attr-defined]
-        return function
-
-    return decorate
 
 
 @dataclass(frozen=True, slots=True)

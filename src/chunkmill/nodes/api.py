@@ -20,6 +20,7 @@ from chunkmill.nodes import opening
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import join_path
 from chunkmill.nodes.group import Group, Node
+from chunkmill.nodes.keywords import with_options_of
 from chunkmill.nodes.opening import as_stored, check_adapter, check_complete, open_stored, open_target_store
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import Store
@@ -129,32 +130,19 @@ def open(  # noqa: A001 - the contract's name, as in zarr
     return Array(node) if isinstance(node, StoredArray) else Group(node)
 
 
-def open_array(
-    url: Url,
-    path: str = "",
-    *,
-    format: FormatName | None = None,  # noqa: A002
-    mode: Literal["r", "r+"] = "r",
-    storage_options: Mapping[str, Any] | None = None,
-    consolidated: bool | None = None,
-    dimension_separator: Literal[".", "/"] | None = None,
-    read_missing: ReadMissing = "fill",
-    base: str | os.PathLike[str] | None = None,
-    fill_value: Any = None,
-) -> Array:
+@with_options_of(open)
+def open_array(url: Url, path: str = "", **options: Any) -> Array:
     """Open an array.
 
     Parameters
     ----------
     url, path, format, mode, storage_options, consolidated, dimension_separator, read_missing, base
         As in `open`.
-    fill_value
-        Value of absent chunks, instead of the stored one; for reading (see `Array.with_fill_value`).
 
     Returns
     -------
     Array
-        The array, as `open` returns it.
+        The array, as `open` returns it; see `Array.with_fill_value` for another value of absent chunks.
 
     Raises
     ------
@@ -170,23 +158,15 @@ def open_array(
     >>> cm.open_array("memory://doc-open-array", "a").shape
     (4,)
     """
-    node = open(
-        url,
-        path,
-        format=format,
-        mode=mode,
-        storage_options=storage_options,
-        consolidated=consolidated,
-        dimension_separator=dimension_separator,
-        read_missing=read_missing,
-        base=base,
-    )
-    if not isinstance(node, Array):
-        hint = f"its arrays are {', '.join(map(repr, list(node.arrays())[:10])) or 'none'}; give one as path"
-        raise NodeNotFound(url=node.url, path=node.path, found="group", wanted="array", hint=hint)
-    if fill_value is not None and mode != "r":
-        raise ValueError(f"fill_value={fill_value!r} with mode={mode!r}: another fill value is for reading alone")
-    return node if fill_value is None else node.with_fill_value(fill_value)
+    node = open(url, path, **options)
+    if isinstance(node, Group):
+        raise _no_array(node)
+    return node
+
+
+def _no_array(group: Group) -> NodeNotFound:
+    hint = f"its arrays are {', '.join(map(repr, list(group.arrays())[:10])) or 'none'}; give one as path"
+    return NodeNotFound(url=group.url, path=group.path, found="group", wanted="array", hint=hint)
 
 
 def open_group(
@@ -579,8 +559,7 @@ def open_array_at(place: Any, path: str = "", *, read_missing: ReadMissing = "fi
         return place if read_missing == "fill" else Array(place.stored.with_read_missing(read_missing))
     if isinstance(place, Group):
         if not path:
-            hint = f"its arrays are {', '.join(map(repr, list(place.arrays())[:10])) or 'none'}; give one as path"
-            raise NodeNotFound(url=place.url, path=place.path, found="group", wanted="array", hint=hint)
+            raise _no_array(place)
         return Group(place.stored.with_read_missing(read_missing)).array(path)
     url, above = url_and_path(place, "url")
     _check_url(url)

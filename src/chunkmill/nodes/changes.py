@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 
@@ -189,31 +189,20 @@ def publish_shape(array: StoredArray, expected: ArrayMetadata, shape: tuple[int,
 def _shrink(array: StoredArray, shape: tuple[int, ...], whole: Store) -> None:
     """Publish a shape that is shorter, or the same, and remove what is stored outside it.
 
-    A chunk that cannot be cut is an error before that, and the array stays as it is. The document is first: a client
-    that dies leaves the old array or the new one, of which what is outside is removed when it grows.
+    The document is first: a client that dies leaves the old array or the new one, of which what is outside is removed
+    when it grows.
     """
     stored = _stored(array)
     after = replace(array, metadata=_resized(stored, shape))
     grid = after.write_layout.grid
-    chunks = [(key, coords, _is_outside(grid, coords)) for key, coords in _stored_chunks(array)]
-    chunks = [each for each in chunks if each[2] or _overhangs(grid, each[1])]
-    with _calls(array) as calls:
-        for key, coords, is_outside in chunks if shape != stored.shape else ():
-            if not is_outside:
-                calls.call(_check_can_be_cut, after, key, coords, grid)
+    chunks = list(_stored_chunks(array))
     publish_shape(array, stored, shape, whole)
     with _calls(array) as calls:
-        for key, coords, is_outside in chunks:
-            if is_outside:
+        for key, coords in chunks:
+            if _is_outside(grid, coords):
                 calls.call(array.store.delete, key)
-            else:
+            elif _overhangs(grid, coords):
                 calls.call(_reset, after, key, coords, grid)
-
-
-def _check_can_be_cut(array: StoredArray, key: str, coords: ChunkCoords, bounds: ChunkGrid) -> None:
-    value = array.store.get(key)
-    if value is not None:
-        _cropped(array, coords, value, bounds)
 
 
 def _grow(array: StoredArray, shape: tuple[int, ...], whole: Store) -> ArrayMetadata:
@@ -245,9 +234,7 @@ def _calls(array: StoredArray) -> BackgroundCalls:
 
 def _stored_chunks(array: StoredArray) -> Iterator[tuple[str, ChunkCoords]]:
     for key in list(array.stored_keys()):
-        coords = array.metadata.chunk_keys.decode(key[len(array.prefix) :], array.ndim)
-        if coords is not None:
-            yield key, coords
+        yield key, cast("ChunkCoords", array.coords_of_key(key))
 
 
 def _is_outside(grid: ChunkGrid, coords: ChunkCoords) -> bool:
@@ -346,15 +333,8 @@ def without(*names: str) -> Change:
 
 def changed_array(array: StoredArray, change: Change) -> StoredArray:
     """Change the attributes of an array in its store, and return the array with those (see `changed_group`)."""
-    documents_format, path = _format(array), array.path
-    keys = documents_format.array_keys(path)
-
-    def emit(metadata: ArrayMetadata, attributes: Mapping[str, JSON]) -> tuple[ArrayMetadata, dict[str, bytes]]:
-        changed = replace(metadata, attributes=attributes)
-        return changed, documents_format.emit_array(path, changed)
-
-    parse = documents_format.parse_array
-    return replace(array, metadata=_changed(array.store, path, documents_format, keys, parse, emit, change))
+    f, keys = _format(array), _format(array).array_keys(array.path)
+    return replace(array, metadata=_changed(array.store, array.path, f, keys, f.parse_array, f.emit_array, change))
 
 
 def changed_group(store: Store, path: str, format: str, change: Change) -> GroupMetadata:  # noqa: A002
@@ -377,9 +357,7 @@ def changed_group(store: Store, path: str, format: str, change: Change) -> Group
         is_folder_alone = not found and is_folder(store, documents_format, path)
         return GroupMetadata() if is_folder_alone else documents_format.parse_group(path, found)
 
-    def emit(_: GroupMetadata, attributes: Mapping[str, JSON]) -> tuple[GroupMetadata, dict[str, bytes]]:
-        return GroupMetadata(attributes), documents_format.emit_group(path, GroupMetadata(attributes))
-
+    emit = documents_format.emit_group
     try:
         return _changed(store, path, documents_format, keys, documents_format.parse_group, emit, change)
     except NodeNotFound:
@@ -398,7 +376,7 @@ def _changed(  # noqa: PLR0917 - of this module alone
     documents_format: Format,
     keys: tuple[str, ...],
     parse: Callable[[str, Mapping[str, bytes]], _Metadata | None],
-    emit: Callable[[_Metadata, Mapping[str, JSON]], tuple[_Metadata, dict[str, bytes]]],
+    emit: Callable[[str, _Metadata], Mapping[str, bytes]],
     change: Change,
 ) -> _Metadata:
     changed: _Metadata | None = None
@@ -409,7 +387,8 @@ def _changed(  # noqa: PLR0917 - of this module alone
         if metadata is None:
             hint = "it was deleted or replaced after it was opened"
             raise NodeNotFound(url=store.url, path=path, hint=hint)
-        changed, new = emit(metadata, dict(change(metadata.attributes)))
+        changed = replace(metadata, attributes=dict(change(metadata.attributes)))
+        new = emit(path, changed)
         return {key: new.get(key) for key in keys}
 
     with store.transaction(f"change attributes of {path!r}"):

@@ -336,32 +336,6 @@ def put_back(store: Store, key: str, written: bytes | None, before: bytes | None
 _MADE_SINCE = "it was made by others after this write began, and stays; give another path, or mode='w'"
 
 
-def replace(store: Store, documents_format: Format, changes: Mapping[str, tuple[bytes | None, bytes | None]]) -> bool:
-    """Change existing documents, each only while it is what was seen; return whether all were changed.
-
-    Consolidated metadata that a group's own document holds are kept. Where others changed one of the documents since
-    it was seen, before anything was written, ``False`` is returned.
-
-    Parameters
-    ----------
-    changes
-        Store key -> the document that was seen (``None``: absent), and what it becomes (``None``: deleted). What is
-        so already is left alone: an earlier, interrupted run of the same change may have come so far.
-    """
-    found = fetch(store, changes)
-    if not all(
-        any(_same(documents_format, key, found[key], value) for value in expected) for key, expected in changes.items()
-    ):
-        return False
-    try:
-        for key, (seen, new) in changes.items():
-            if seen != new:  # what others change of the rest does not matter
-                conflicts.update(store, key, partial(_replaced, documents_format, key, seen, new))
-    except _Changed:
-        return False
-    return True
-
-
 class _Changed(Exception):
     """Others have changed a document since it was seen."""
 
@@ -384,6 +358,8 @@ def change(
 ) -> Documents:
     """Replace documents by what `change` makes of them, as often as others change them first; return what it was given.
 
+    Each changes only while it is what was seen; consolidated metadata that a group's own document holds are kept.
+
     Parameters
     ----------
     keys
@@ -399,11 +375,15 @@ def change(
     """
     for n_conflicts in range(_MOST_CONFLICTS):
         seen = fetch(store, keys)
-        changes = {key: (seen[key], new) for key, new in change(seen).items()}
-        if replace(store, documents_format, changes):
+        new = {k: v for k, v in change(seen).items() if not _same(documents_format, k, seen[k], v)}
+        try:
+            for key, value in new.items():
+                conflicts.update(store, key, partial(_replaced, documents_format, key, seen[key], value))
+        except _Changed:
+            if n_conflicts > _FEW_CONFLICTS:
+                conflicts.pause(conflicts.PAUSES[0])
+        else:
             return seen
-        if n_conflicts > _FEW_CONFLICTS:
-            conflicts.pause(conflicts.PAUSES[0])
     reason = f"others changed it {_MOST_CONFLICTS} times while it was to be changed"
     raise StoreError(url=store.url, key=next(iter(keys)), reason=reason)
 

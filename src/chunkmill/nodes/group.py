@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, Self, TypeAlias, cast
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self, TypeAlias, cast
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import ChunkmillError, MetadataError, NodeExists, NodeNotFound, StoreError
 from chunkmill.formats.consolidated import parsed_once
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import JSON, GroupMetadata
-from chunkmill.model.multiscales import Affine, Axis, Level, Multiscale, Placement, parse_level, self_described
+from chunkmill.model.multiscales import Level, Multiscale, parse_level, self_described
 from chunkmill.model.ome_zarr import parse_multiscales
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.changes import Change, ChangesAttributes, changed_group
@@ -186,23 +186,15 @@ class Group(ChangesAttributes):
         return tree_text(self.stored)
 
     @parsed_once()
-    def create_array(
-        self,
-        path: str,
-        *,
-        shape: int | Sequence[int] | None = None,
-        dtype: Any = None,
-        chunks: int | Sequence[int] | Mapping[str, int | Literal["auto"]] | Literal["auto"] = "auto",
-        shards: int | Sequence[int] | Mapping[str, int] | None = None,
-        codecs: Any = "default",
-        fill_value: Any = None,
-        dimension_names: Sequence[str | None] | None = None,
-        attributes: Mapping[str, Any] | None = None,
-        chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
-        overwrite: bool = False,
-        like: Any = None,
-    ) -> Array:
-        """Create an array at `path` below the group, in its format (see `chunkmill.create_array`).
+    def create_array(self, path: str, *, overwrite: bool = False, **described: Any) -> Array:
+        """Create an array at `path` below the group, in its format.
+
+        Parameters
+        ----------
+        path, overwrite
+            As in `chunkmill.create_array`.
+        **described
+            ``shape``, ``dtype``, ``chunks`` and what else describes the array there.
 
         Examples
         --------
@@ -215,20 +207,7 @@ class Group(ChangesAttributes):
         from chunkmill.nodes.target import put_array  # noqa: PLC0415 - opening a group needs nothing that creates nodes
 
         store, path = self._place_to_write(path)
-        metadata = describe_array(
-            self.stored.documents,
-            path,
-            shape=shape,
-            dtype=dtype,
-            chunks=chunks,
-            shards=shards,
-            codecs=codecs,
-            fill_value=fill_value,
-            dimension_names=dimension_names,
-            attributes=attributes,
-            chunk_key_encoding=chunk_key_encoding,
-            like=like,
-        )
+        metadata = describe_array(self.stored.documents, path, **described)
         return Array(put_array(store, path, metadata, format=self.format, overwrite=overwrite))
 
     @parsed_once()
@@ -354,7 +333,7 @@ class ScaleLevel:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class MultiscaleImage(Sequence[ScaleLevel]):
+class MultiscaleImage(Multiscale, Sequence[ScaleLevel]):
     """One image in several resolutions, the finest first: a sequence of `ScaleLevel`.
 
     Attributes
@@ -381,16 +360,7 @@ class MultiscaleImage(Sequence[ScaleLevel]):
         The image as OME-Zarr stores it.
     """
 
-    levels: tuple[ScaleLevel, ...]
-    axes: tuple[Axis, ...]
-    version: str
-    name: str | None = None
-    method: str | None = None
-    system: str | None = None
-    systems: Mapping[str, tuple[Placement, ...]] = field(default_factory=dict)
-    affines: Mapping[str, Affine] = field(default_factory=dict)
-    own: tuple[Placement, ...] = ()
-    stored: Mapping[str, Any] = field(default_factory=dict)
+    levels: tuple[ScaleLevel, ...]  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         axes = ", ".join(axis.name if axis.unit is None else f"{axis.name} in {axis.unit}" for axis in self.axes)
@@ -445,8 +415,8 @@ def multiscales_of(
         levels = [
             ScaleLevel(Array(level_array(path, each, node)), each.scale, each.translation) for each in image.levels
         ]
-        said = {each.name: getattr(image, each.name) for each in fields(image) if each.name != "levels"}
-        images.append(MultiscaleImage(tuple(levels), **said))
+        said = {each.name: getattr(image, each.name) for each in fields(image)}
+        images.append(MultiscaleImage(**said | {"levels": tuple(levels)}))
     return tuple(images)
 
 

@@ -13,14 +13,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from numbers import Integral, Real
-from typing import Any
-
-from chunkmill.errors import NodeNotFound
+from typing import Any, ParamSpec, TypeVar
 
 Translated = Callable[[Any], Any]
+P = ParamSpec("P")
+R = TypeVar("R")
 
-_MODES_OF_WRITERS = frozenset({"w", "w-", "a-", "r+"})
-_MODES = _MODES_OF_WRITERS | {"r", "a"}
+_MODES = frozenset({"w", "w-", "a-", "r+"})
 
 
 _WORDS = {
@@ -83,6 +82,19 @@ _ELSEWHERE = {
 """What has a keyword that jobs might have."""
 
 
+def with_options_of(planner: Callable[P, Any]) -> Callable[[Callable[..., R]], Callable[P, R]]:
+    """Decorate a function that takes the options of `planner`: its signature shows them."""
+
+    def decorate(function: Callable[..., R]) -> Callable[P, R]:
+        own = inspect.signature(function)
+        named = [each for each in own.parameters.values() if each.kind is inspect.Parameter.KEYWORD_ONLY]
+        shown = own.replace(parameters=[*inspect.signature(planner).parameters.values(), *named])
+        function.__signature__ = shown  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
 def explained(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that explains keywords that it does not have, values of other types, and a mode as the path.
 
@@ -120,19 +132,11 @@ def explained(function: Callable[..., Any]) -> Callable[..., Any]:
             is_checked = name in kinds and value is not signature.parameters[name].default
             if is_checked and (wrong := _mismatch(value, kinds[name], of_items.get(name, ()))) is not None:
                 raise TypeError(f"{function.__name__}(): {name}={wrong}, where {expected[name]} is expected")
-        if len(args) <= at or not isinstance(args[at], str) or args[at] not in _MODES or "mode" in options:
-            return function(*args, **options)
-        way = f"mode={args[at]!r}" if "mode" in known else "overwrite=True"
-        if writes and args[at] in _MODES_OF_WRITERS:
+        if writes and len(args) > at and isinstance(args[at], str) and args[at] in _MODES and "mode" not in options:
+            way = f"mode={args[at]!r}" if "mode" in known else "overwrite=True"
             where = f"{function.__name__}(): {args[at]!r} is given as the path of a node"
             raise ValueError(f"{where}: did you mean {way}? path={args[at]!r} names a node")
-        try:
-            return function(*args, **options)
-        except NodeNotFound as error:
-            if error.found is not None or error.path != args[at] or "a job that writes" in str(error):
-                raise
-            hint = f"did you mean {way}? The argument after the url is the path"
-            raise NodeNotFound(url=error.url, path=error.path, wanted=error.wanted, hint=hint) from None
+        return function(*args, **options)
 
     call.__module__ = "chunkmill"  # where it is pickled from
     return call

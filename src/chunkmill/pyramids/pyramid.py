@@ -17,7 +17,7 @@ from chunkmill.conversion.actions import ChosenAction, choose_action
 from chunkmill.conversion.convert_job import region_grids
 from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.ome import check_ome
-from chunkmill.conversion.options import by_array, is_keep, with_options_of
+from chunkmill.conversion.options import by_array, is_keep
 from chunkmill.conversion.rechunking.plan import too_little
 from chunkmill.conversion.region_option import RegionOption, region_of
 from chunkmill.dask_arrays.hazards import check_apart
@@ -32,6 +32,7 @@ from chunkmill.model.multiscales import kept_units
 from chunkmill.model.ome_zarr import OME_VERSIONS
 from chunkmill.nodes.api import check_storage_options, open_target
 from chunkmill.nodes.documents import format_of_store
+from chunkmill.nodes.keywords import with_options_of
 from chunkmill.nodes.target import Target
 from chunkmill.pyramids.computed import channel_names, open_image_source
 from chunkmill.pyramids.downsample import Method, Reduction, check_method

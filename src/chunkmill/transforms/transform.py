@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.options import is_keep, with_options_of
+from chunkmill.conversion.options import is_keep
 from chunkmill.dask_arrays.as_dask import open_or_compute
 from chunkmill.dask_arrays.hazards import check_apart
 from chunkmill.errors import NodeNotFound, UnsupportedFeature
@@ -30,6 +30,7 @@ from chunkmill.model.user_values import as_dtype
 from chunkmill.nodes.api import check_storage_options, open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store
+from chunkmill.nodes.keywords import with_options_of
 from chunkmill.nodes.new_array import (
     checked_dtype,
     checked_lengths,

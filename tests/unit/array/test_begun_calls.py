@@ -78,20 +78,6 @@ def test_a_store_whose_writes_are_begun_and_reads_are_not():
     assert store.get("a") is None
 
 
-def test_without_threads_a_call_is_made_at_once(monkeypatch):
-    monkeypatch.setattr(threading.Thread, "start", _refuse)
-    monkeypatch.setattr(threads, "_threads", ThreadPoolExecutor(1))
-    done = []
-    writes = PendingWrites()
-    writes.begin(lambda: done.append(1), 1)
-    assert done == [1]
-    writes.wait()
-
-
-def _refuse(thread):
-    raise RuntimeError("can't start new thread")
-
-
 KEYS = [f"c/{i}" for i in range(40)]
 
 
@@ -107,13 +93,12 @@ def store():
 def budget(monkeypatch):
     budget = Limit(None, threads.MAX_BEGUN_BYTES)
     monkeypatch.setattr(threads, "_reads", budget)
+    monkeypatch.setattr(threads, "_readers", ThreadPoolExecutor(4))
     return budget
 
 
 def _ended():
-    for thread in threading.enumerate():
-        if thread.name == "chunkmill-reads":
-            thread.join(10)
+    threads._readers.shutdown()
 
 
 def test_values_are_taken_in_any_order_and_requested_once(store, budget):
@@ -139,10 +124,9 @@ def test_what_exceeds_the_limit_is_not_begun(store, budget, monkeypatch):
     refused = BegunReads(store, KEYS[20:], value_bytes=5)
     assert first
     assert not refused
-    _ended()
-    assert sorted(store.keys("get")) == sorted(KEYS[:20])
     for key in KEYS[:20]:
         first.take(key)
+    assert sorted(store.keys("get")) == sorted(KEYS[:20])
     assert BegunReads(store, KEYS[20:], value_bytes=5)
 
 
@@ -177,19 +161,3 @@ def test_pickled_it_has_no_values(store, budget):
     assert len(sent) < 200
     assert not pickle.loads(sent)
     assert pickle.loads(sent).take("c/0") is None
-
-
-def test_a_forked_process_reads_for_itself(store, budget, monkeypatch):
-    reads = BegunReads(store, KEYS, value_bytes=4)
-    monkeypatch.setattr(threads.os, "getpid", lambda: -1)
-    assert not reads
-
-
-def test_without_threads_nothing_is_begun(store, budget, monkeypatch):
-    def refuse(thread):
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    reads = BegunReads(store, KEYS, value_bytes=4)
-    assert TakingReads(store, reads).get("c/3") == b"c/3"
-    assert (budget.n, budget.n_bytes) == (0, 0)

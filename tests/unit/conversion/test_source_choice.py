@@ -152,7 +152,7 @@ def test_another_fill_value_for_reading(kind):
     options = {"format": "zarr3", "shards": (4, 2)} if kind == "sharded" else {"format": kind}
     stored = cm.create_array(store := MemoryStore(), "a", shape=(4, 4), chunks=(2, 2), dtype="f4", **options)
     stored[:2, :2] = 7
-    array = cm.open_array(store, "a", fill_value=-1)
+    array = cm.open_array(store, "a").with_fill_value(-1)
     expected = np.full((4, 4), -1, "f4")
     expected[:2, :2] = 7
     for found in (array, pickle.loads(pickle.dumps(array)), array.to_dask().compute(scheduler="sync"), array[...]):
@@ -163,8 +163,6 @@ def test_another_fill_value_for_reading(kind):
     np.testing.assert_array_equal(cm.open_array(target)[...], expected)
     with pytest.raises(StoreError, match="reading only"):
         array[0] = 1
-    with pytest.raises(ValueError, match="for reading alone"):
-        cm.open_array(store, "a", mode="r+", fill_value=-1)
     cm.delete(store, "a")
     with pytest.raises(StoreError, match="deleted"):
         array.to_dask().compute(scheduler="sync")

@@ -93,16 +93,6 @@ def test_a_node_may_have_such_a_name(tmp_path):
     assert list(cm.open_group(tmp_path / "k.zarr", "w")) == ["t"]
 
 
-def test_a_reader_offers_the_mode(tmp_path):
-    cm.to_store(VALUES, tmp_path / "k.zarr")
-    for function in (cm.open, cm.open_array, cm.open_group):
-        with pytest.raises(cm.errors.NodeNotFound, match=r"did you mean mode='r\+'"):
-            function(tmp_path / "k.zarr", "r+")
-    with pytest.raises(cm.errors.NodeNotFound) as raised:
-        cm.open(tmp_path / "k.zarr", "missing")
-    assert "did you mean" not in str(raised.value)
-
-
 def test_functions_are_still_what_they_were():
     assert inspect.isfunction(cm.open)
     assert pickle.loads(pickle.dumps(cm.convert)) is cm.convert
