@@ -4,7 +4,6 @@ Each case says who writes so. What no tool at hand writes is laid out by hand, f
 """
 
 import json
-import warnings
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from numcodecs import Delta, GZip, Zlib
 import chunkmill as cm
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.zarr_v2 import ZarrV2
-from chunkmill.formats.zarr_v3 import ZarrV3
 
 pytestmark = WARNINGS
 
@@ -198,36 +196,22 @@ def test_paintera_label_multisets_are_refused_by_name(tmp_path):
 # --------------------------------------------------------------------------------------------------------------------
 # Names that Zarr v3 reserves
 
-RESERVED = "the name of a node begins with '__'"
-
 
 def test_reserved_names_are_read_listed_and_written_as_zarr_python_does(tmp_path):
     """xarray's default for an array without a name, and AnnData 0.7's obs/__categories."""
     root = zarr.open_group(str(tmp_path / "s"), mode="w", zarr_format=3)
     root.create_array("obs/__categories/cell", shape=(4, 6), chunks=(2, 6), dtype="f4")[...] = VALUES
     group = cm.open_group(tmp_path / "s")["obs"]
-    with pytest.warns(UserWarning, match=RESERVED):
-        assert list(group) == ["__categories"]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=RESERVED)
-        np.testing.assert_array_equal(group["__categories/cell"][...], VALUES)
-        cm.convert(tmp_path / "s", tmp_path / "v2", format="zarr2")
-        cm.convert(tmp_path / "v2", tmp_path / "v3", format="zarr3")
-        assert cm.verify(tmp_path / "s", tmp_path / "v3").n_arrays == 1
-        assert cm.check(tmp_path / "v3").ok
-        cm.consolidate(tmp_path / "v3")
+    assert list(group) == ["__categories"]
+    np.testing.assert_array_equal(group["__categories/cell"][...], VALUES)
+    cm.convert(tmp_path / "s", tmp_path / "v2", format="zarr2")
+    cm.convert(tmp_path / "v2", tmp_path / "v3", format="zarr3")
+    assert cm.verify(tmp_path / "s", tmp_path / "v3").n_arrays == 1
+    assert cm.check(tmp_path / "v3").ok
+    cm.consolidate(tmp_path / "v3")
     members = dict(zarr.open_consolidated(str(tmp_path / "v3")).members(max_depth=None))
     np.testing.assert_array_equal(members["obs/__categories/cell"][...], VALUES)
     np.testing.assert_array_equal(read_tensorstore(tmp_path / "v3", "obs/__categories/cell", "zarr3").values, VALUES)
-
-
-def test_the_warning_of_reserved_names_comes_once():
-    document = {"a": b'{"zarr_format": 3, "node_type": "group"}'}
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("default")
-        for name in ("__a", "__b", "c/__d"):
-            ZarrV3().parse_group(name, {f"{name}/zarr.json": document["a"]})
-    assert len(caught) == 1
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -89,11 +89,41 @@ def parse_compression(key: str, document: Mapping[str, JSON], itemsize: int) -> 
         kind = get_member(key, parameters, "type", str)
     else:
         parameters, kind = {}, get_member(key, document, "compressionType", str)
-    if kind == "raw":
-        return _wrap(None)
-    if kind not in _PARSERS:
-        raise UnsupportedFeature(format="n5", feature=f"compression {kind!r}", key=key)
-    return _wrap(_PARSERS[kind](parameters, itemsize))
+
+    def number(name: str, default: int, least: int, most: int) -> int:
+        value = parameters.get(name, default)
+        return value if type(value) is int and least <= value <= most else default
+
+    compressor: NamedConfig | None = None
+    match kind:
+        case "raw":
+            pass
+        case "gzip":
+            level = number("level", -1, -1, 9)
+            name = "numcodecs.zlib" if parameters.get("useZlib") is True else "gzip"
+            compressor = NamedConfig(name, {"level": 6 if level == -1 else level})  # -1: zlib's default, which is 6
+        case "bzip2":
+            compressor = NamedConfig("numcodecs.bz2", {"level": number("blockSize", 9, 1, 9)})
+        case "xz":
+            preset = number("preset", 6, 0, 9)
+            compressor = NamedConfig("numcodecs.lzma", {"format": 1, "check": -1, "preset": preset, "filters": None})
+        case "lz4":  # z5 writes a level of 1 to 9 here, zarr-python 2 nothing: then lz4-java's default
+            compressor = NamedConfig("n5_lz4", {"blockSize": number("blockSize", _LZ4_BLOCK_SIZE, 64, 1 << 25)})
+        case "zstd":
+            compressor = NamedConfig("zstd", {"level": number("level", 3, -(1 << 17), 22), "checksum": False})
+        case "blosc":
+            cname = parameters.get("cname")
+            usable = {
+                "cname": cname if isinstance(cname, str) else "lz4",
+                "clevel": number("clevel", 5, 0, 9),
+                "shuffle": number("shuffle", 1, -1, 2),
+                "blocksize": number("blocksize", 0, 0, (1 << 31) - 1),
+            }
+            # n5-blosc compresses with a typesize of 1, which shuffles nothing; every frame carries its own
+            compressor = NamedConfig("blosc", parse_blosc(usable, itemsize, key=""))
+        case _:
+            raise UnsupportedFeature(format="n5", feature=f"compression {kind!r}", key=key)
+    return _wrap(compressor)
 
 
 def emit_compression(chain: Sequence[NamedConfig]) -> dict[str, JSON]:
@@ -137,58 +167,6 @@ def _compressor(chain: Sequence[NamedConfig]) -> NamedConfig | None:
 def _wrap(compressor: NamedConfig | None) -> tuple[NamedConfig, ...]:
     chain = (_BYTES,) if compressor is None else (_BYTES, compressor)
     return (NamedConfig("n5_block", {"codecs": [asdict(codec) for codec in chain]}),)
-
-
-def _parse_gzip(parameters: Mapping[str, JSON], _: int) -> NamedConfig:
-    level = _parameter(parameters, "level", -1, -1, 9)
-    name = "numcodecs.zlib" if parameters.get("useZlib") is True else "gzip"
-    return NamedConfig(name, {"level": 6 if level == -1 else level})  # -1: zlib's default, which is 6
-
-
-def _parse_bzip2(parameters: Mapping[str, JSON], _: int) -> NamedConfig:
-    return NamedConfig("numcodecs.bz2", {"level": _parameter(parameters, "blockSize", 9, 1, 9)})
-
-
-def _parse_xz(parameters: Mapping[str, JSON], _: int) -> NamedConfig:
-    preset = _parameter(parameters, "preset", 6, 0, 9)
-    return NamedConfig("numcodecs.lzma", {"format": 1, "check": -1, "preset": preset, "filters": None})
-
-
-def _parse_lz4(parameters: Mapping[str, JSON], _: int) -> NamedConfig:
-    # z5 writes a level of 1 to 9 here, zarr-python 2 nothing: then lz4-java's default
-    return NamedConfig("n5_lz4", {"blockSize": _parameter(parameters, "blockSize", _LZ4_BLOCK_SIZE, 64, 1 << 25)})
-
-
-def _parse_zstd(parameters: Mapping[str, JSON], _: int) -> NamedConfig:
-    return NamedConfig("zstd", {"level": _parameter(parameters, "level", 3, -(1 << 17), 22), "checksum": False})
-
-
-def _parse_blosc(parameters: Mapping[str, JSON], itemsize: int) -> NamedConfig:
-    cname = parameters.get("cname")
-    usable = {
-        "cname": cname if isinstance(cname, str) else "lz4",
-        "clevel": _parameter(parameters, "clevel", 5, 0, 9),
-        "shuffle": _parameter(parameters, "shuffle", 1, -1, 2),
-        "blocksize": _parameter(parameters, "blocksize", 0, 0, (1 << 31) - 1),
-    }
-    # n5-blosc compresses with a typesize of 1, which shuffles nothing; every frame carries its own
-    return NamedConfig("blosc", parse_blosc(usable, itemsize, key=""))
-
-
-_PARSERS: dict[str, Callable[[Mapping[str, JSON], int], NamedConfig]] = {
-    "gzip": _parse_gzip,
-    "bzip2": _parse_bzip2,
-    "xz": _parse_xz,
-    "lz4": _parse_lz4,
-    "zstd": _parse_zstd,
-    "blosc": _parse_blosc,
-}
-
-
-def _parameter(parameters: Mapping[str, JSON], name: str, default: int, least: int, most: int) -> int:
-    value = parameters.get(name, default)
-    usable = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-    return value if usable else default
 
 
 def _emit_compressor(codec: NamedConfig | None) -> dict[str, JSON]:

@@ -76,8 +76,8 @@ class ZarrV3(Format):
     def normalize_path(self, path: str) -> str:
         r"""Return `path` without superfluous slashes; ``\`` is an ordinary character.
 
-        `MetadataError` for names that lead elsewhere: periods only, ``zarr.json``. The prefix ``__``, which the
-        specification reserves, is read and written with a warning, as xarray's default for an array without a name.
+        `MetadataError` for names that lead elsewhere: periods only, ``zarr.json``. Names that begin with ``__``, which
+        the specification reserves, are names like others: xarray's default for an array without a name is one.
         """
         normalized = normalize_path(path)
         for name in normalized.split("/") if normalized else ():
@@ -124,7 +124,6 @@ class ZarrV3(Format):
         document = _node(key, documents, "group")
         if document is None:
             return None
-        _warn_of_reserved(path)
         _check_members(key, document, _GROUP)
         return GroupMetadata(get_attributes(key, document))
 
@@ -143,7 +142,6 @@ class ZarrV3(Format):
         document = _node(key, documents, "array")
         if document is None:
             return None
-        _warn_of_reserved(path)
         rest = {name: value for name, value in document.items() if name not in {"attributes", "dimension_names"}}
         # version 2: without references between equal objects, so that equal documents give equal bytes
         described = described_once(marshal.dumps((self.name, rest), 2), lambda: self._describe(key, document))
@@ -238,16 +236,6 @@ def _emit_fill_value(value: Any, metadata: ArrayMetadata, key: str) -> JSON:
 
 def _may_be_node(name: str) -> bool:
     return name.strip(".") != "" and name != "zarr.json"
-
-
-def _warn_of_reserved(path: str) -> None:
-    """Warn of a name that the specification reserves: once, as the text is always the same."""
-    if path.startswith("__") or "/__" in path:
-        text = (
-            "the name of a node begins with '__', a prefix that Zarr v3 reserves: it is taken for a name like others, "
-            "as zarr-python and TensorStore take it"
-        )
-        warnings.warn(text, UserWarning, stacklevel=2)
 
 
 def _holds_others(value: bytes) -> bool:

@@ -43,7 +43,8 @@ from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, Grou
 
 _ENTRY = "zarr.json"
 _CORE = "https://purl.org/zarr/spec/core/3.0"
-_PROTOCOL = re.compile(r"https?://purl\.org/zarr/spec/protocol/core/3\.\d+")  # zarr-python 2's experiment
+PROTOCOL = re.compile(r"https?://purl\.org/zarr/spec/protocol/core/3\.\d+", re.ASCII)
+"""Version of zarr-python 2's experiment."""
 _VERSION = re.compile(r"https?://purl\.org/zarr/spec/core/(\d{1,9})\.(\d{1,9})", re.ASCII)
 
 _NODE_NAME = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]+", re.ASCII)
@@ -65,11 +66,87 @@ def chunk_keys(separator: JSON) -> ChunkKeyEncoding:
 
 
 @dataclass(frozen=True, slots=True)
-class ZarrV3Draft(Format):
+class DraftLayout(Format):
+    """Keys of the drafts: metadata below ``meta/`` end with `suffix`, chunks are below ``data/``."""
+
+    suffix: str = ".json"
+    default_codecs: ClassVar[str] = "gzip"
+    implicit_groups: ClassVar[bool] = True
+    node_keys_known: ClassVar[bool] = False  # their suffix stands in the entry point
+
+    root: ClassVar[str] = ""
+    """Folder of the root group below ``meta/`` and ``data/``."""
+
+    lenient = True
+    """Members of documents that are not known are ignored."""
+
+    def root_keys(self) -> tuple[str, ...]:
+        """Return the key of the entry point."""
+        return (_ENTRY,)
+
+    def array_keys(self, path: str) -> tuple[str, ...]:
+        """Return ``meta/<path>.array.json``."""
+        return (self._key(path, "array"),)
+
+    def group_keys(self, path: str) -> tuple[str, ...]:
+        """Return ``meta/<path>.group.json``."""
+        return (self._key(path, "group"),)
+
+    def chunk_prefix(self, path: str) -> str:
+        """Return ``data/<path>/``."""
+        return self._below("data", path) + "/"
+
+    def list_prefixes(self, path: str) -> tuple[str, ...]:
+        """Return ``meta/<path>/``: the data tell nothing of the hierarchy."""
+        return (self._below("meta", path) + "/",)
+
+    def child_name(self, path: str, prefix: str, name: str) -> str | None:  # noqa: ARG002 - Format
+        """Return the node of a document or of a prefix, which is an implicit group."""
+        ends = ("/", f".array{self.suffix}", f".group{self.suffix}")
+        return next((name.removesuffix(end) for end in ends if name.endswith(end)), None)
+
+    def parse_group(self, path: str, documents: Mapping[str, bytes]) -> GroupMetadata | None:
+        """Parse an explicit group; ``None`` when its document is absent."""
+        (key,) = self.group_keys(path)
+        document = self._document(key, documents, {"attributes"})
+        return None if document is None else GroupMetadata(get_attributes(key, document))
+
+    def _below(self, folder: str, path: str) -> str:
+        return "/".join(filter(None, (folder, self.root, path)))
+
+    def _key(self, path: str, node_type: str) -> str:
+        separator = "." if path or self.root else "/"
+        return f"{self._below('meta', path)}{separator}{node_type}{self.suffix}"
+
+    def _entry(self, documents: Mapping[str, bytes]) -> dict[str, JSON]:
+        """Return the entry point; nothing when it is absent, or a document of final v3, whose format is a number."""
+        document = parse_json(_ENTRY, own_document(documents.get(_ENTRY, b"{}"), _ENTRY))
+        return document if isinstance(document.get("zarr_format"), str) else {}
+
+    def _document(self, key: str, documents: Mapping[str, bytes], known: set[str]) -> dict[str, JSON] | None:
+        """Return the document of a node, checked; ``None`` when it is absent."""
+        value = documents.get(key)
+        return None if value is None else self.checked(key, parse_json(key, value), known)
+
+    def checked(self, key: str, document: dict[str, JSON], known: set[str]) -> dict[str, JSON]:
+        """Refuse members besides `known`, unless those are ignored, and extensions that may not be: none is known."""
+        # "An implementation must fail to open zarr hierarchies, groups or arrays with unknown metadata fields."
+        if not self.lenient and (unknown := sorted(document.keys() - known)):
+            raise MetadataError(key=key, field="document", got=unknown, expected=f"no members besides {sorted(known)}")
+        extensions = document.get("extensions", [])
+        if not isinstance(extensions, list) or not all(isinstance(item, dict) for item in extensions):
+            raise MetadataError(key=key, field="extensions", got=extensions, expected="a list of objects")
+        for item in extensions:
+            if item.get("must_understand") is not False:
+                raise UnsupportedFeature(format=self.name, feature=f"extension {item.get('extension')!r}", key=key)
+        return document
+
+
+@dataclass(frozen=True, slots=True)
+class ZarrV3Draft(DraftLayout):
     """The draft, as one store's entry point configures it.
 
-    `suffix` ends the keys of metadata. `lenient`: the store is of a later minor version, whose unknown members "can
-    be safely ignored".
+    `lenient`: the store is of a later minor version, whose unknown members "can be safely ignored".
 
     Examples
     --------
@@ -78,21 +155,18 @@ class ZarrV3Draft(Format):
     (('meta/foo/baz.array.json',), 'data/foo/baz/')
     """
 
-    suffix: str = ".json"
     lenient: bool = False
     name: ClassVar[str] = "zarr3-draft"
-    default_codecs: ClassVar[str] = "gzip"
-    implicit_groups: ClassVar[bool] = True
-    node_keys_known: ClassVar[bool] = False  # their suffix stands in the entry point
     default_chunk_keys: ClassVar[ChunkKeyEncoding] = ChunkKeyEncoding("c", "/", "c")
 
     def normalize_path(self, path: str) -> str:
         """Return `path` without superfluous slashes; `MetadataError` for names the draft does not allow."""
-        return node_path(path)
-
-    def root_keys(self) -> tuple[str, ...]:
-        """Return the key of the entry point."""
-        return (_ENTRY,)
+        path = normalize_path(path)
+        for name in path.split("/") if path else ():
+            if not _NODE_NAME.fullmatch(name):
+                expected = "names of the characters A-Z a-z 0-9 . _ -, not of periods alone"
+                raise MetadataError(key=path, field="path", got=path, expected=expected)
+        return path
 
     def configured(self, documents: Mapping[str, bytes]) -> ZarrV3Draft | None:
         """Return the draft as the entry point wants it; ``None`` when there is none, or one of another format.
@@ -100,57 +174,32 @@ class ZarrV3Draft(Format):
         Raises `MetadataError` for an entry point that is of no known format, and its kind `UnsupportedFeature` for
         another major version or an extension that must be understood.
         """
-        if (value := documents.get(_ENTRY)) is None:
-            return None
-        document = parse_json(_ENTRY, own_document(value, _ENTRY))
+        document = self._entry(documents)
         version = document.get("zarr_format")
-        if not isinstance(version, str) or _PROTOCOL.fullmatch(version):
-            return None  # final v3 has the number 3 here
+        if version is None or PROTOCOL.fullmatch(version):
+            return None
         if (found := _VERSION.fullmatch(version)) is None:
             raise MetadataError(key=_ENTRY, field="zarr_format", got=version, expected=_CORE)
         if found[1] != "3":
             raise UnsupportedFeature(format=self.name, feature=f"core version {found[1]}.{found[2]}", key=_ENTRY)
-        lenient = int(found[2]) > 0
-        if not lenient:
-            _refuse_unknown(_ENTRY, document, _ENTRY_MEMBERS)
-        require_understood(_ENTRY, document, self.name)
-        return replace(self, suffix=_parse_encoding(document), lenient=lenient)
+        configured = replace(self, lenient=int(found[2]) > 0)
+        return replace(configured, suffix=_parse_encoding(configured.checked(_ENTRY, document, _ENTRY_MEMBERS)))
 
     def emit_root(self) -> dict[str, bytes]:
         """Return the entry point."""
         encoding = {"type": "json", "metadata_key_suffix": self.suffix}
         return {_ENTRY: emit_json(_ENTRY, {"zarr_format": _CORE, "metadata_encoding": encoding, "extensions": []})}
 
-    def array_keys(self, path: str) -> tuple[str, ...]:
-        """Return ``meta/<path>.array.json``, at the root ``meta/array.json``."""
-        return (f"meta/{path}.array{self.suffix}" if path else f"meta/array{self.suffix}",)
-
-    def group_keys(self, path: str) -> tuple[str, ...]:
-        """Return ``meta/<path>.group.json``, at the root ``meta/group.json``."""
-        return (f"meta/{path}.group{self.suffix}" if path else f"meta/group{self.suffix}",)
-
-    def chunk_prefix(self, path: str) -> str:
-        """Return ``data/<path>/``."""
-        return f"data/{path}/" if path else "data/"
-
-    def list_prefixes(self, path: str) -> tuple[str, ...]:
-        """Return ``meta/<path>/``: the data tell nothing of the hierarchy."""
-        return (f"meta/{path}/" if path else "meta/",)
-
-    def child_name(self, path: str, prefix: str, name: str) -> str | None:  # noqa: ARG002 - Format
-        """Return the node of a document or of a prefix, which is an implicit group."""
-        child = child_of(name, self.suffix)
+    def child_name(self, path: str, prefix: str, name: str) -> str | None:
+        """Return the node of a document or of a prefix, if the draft allows its name."""
+        child = DraftLayout.child_name(self, path, prefix, name)
         return child if child is not None and _NODE_NAME.fullmatch(child) else None
 
     def parse_array(self, path: str, documents: Mapping[str, bytes]) -> ArrayMetadata | None:
         """Parse an array; ``None`` when its document is absent."""
         (key,) = self.array_keys(path)
-        if (value := documents.get(key)) is None:
+        if (document := self._document(key, documents, _ARRAY_MEMBERS)) is None:
             return None
-        document = parse_json(key, value)
-        if not self.lenient:
-            _refuse_unknown(key, document, _ARRAY_MEMBERS)
-        require_understood(key, document, self.name)
         if document.get("storage_transformers", []) != []:
             raise UnsupportedFeature(format=self.name, feature="storage transformers (none is known)", key=key)
         grid, keys = parse_grid(key, document)
@@ -213,52 +262,10 @@ class ZarrV3Draft(Format):
         }
         return {key: emit_json(key, document)}
 
-    def parse_group(self, path: str, documents: Mapping[str, bytes]) -> GroupMetadata | None:
-        """Parse an explicit group; ``None`` when its document is absent."""
-        (key,) = self.group_keys(path)
-        if (value := documents.get(key)) is None:
-            return None
-        document = parse_json(key, value)
-        if not self.lenient:
-            _refuse_unknown(key, document, {"attributes"})
-        return GroupMetadata(get_attributes(key, document))
-
     def emit_group(self, path: str, metadata: GroupMetadata) -> dict[str, bytes]:
         """Return the document of a group."""
         (key,) = self.group_keys(path)
         return {key: emit_json(key, {"attributes": dict(metadata.attributes)})}
-
-
-def child_of(name: str, suffix: str) -> str | None:
-    """Return the name of the node whose document, or whose prefix, `name` is; ``None`` where it is none."""
-    found = (name.removesuffix(end) for end in ("/", f".array{suffix}", f".group{suffix}") if name.endswith(end))
-    return next(found, None)
-
-
-def node_path(path: str) -> str:
-    """Return the canonical form of a path; `MetadataError` for names besides ``A-Z a-z 0-9 . _ -``."""
-    path = normalize_path(path)
-    for name in path.split("/") if path else ():
-        if not _NODE_NAME.fullmatch(name):
-            expected = "names of the characters A-Z a-z 0-9 . _ -, not of periods alone"
-            raise MetadataError(key=path, field="path", got=path, expected=expected)
-    return path
-
-
-def require_understood(key: str, document: Mapping[str, JSON], format_name: str) -> None:
-    """Refuse extensions that may not be ignored: none is known here. An absent list counts as empty."""
-    extensions = document.get("extensions", [])
-    if not isinstance(extensions, list) or not all(isinstance(item, dict) for item in extensions):
-        raise MetadataError(key=key, field="extensions", got=extensions, expected="a list of objects")
-    for item in extensions:
-        if item.get("must_understand") is not False:
-            raise UnsupportedFeature(format=format_name, feature=f"extension {item.get('extension')!r}", key=key)
-
-
-def _refuse_unknown(key: str, document: Mapping[str, JSON], known: set[str]) -> None:
-    # "An implementation must fail to open zarr hierarchies, groups or arrays with unknown metadata fields."
-    if unknown := sorted(document.keys() - known):
-        raise MetadataError(key=key, field="document", got=unknown, expected=f"no members besides {sorted(known)}")
 
 
 def _parse_encoding(document: Mapping[str, JSON]) -> str:

@@ -17,22 +17,18 @@ from typing import ClassVar
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.base import (
-    Format,
     check_shape,
     get_attributes,
     get_member,
-    parse_json,
     split_dimension_names,
 )
-from chunkmill.formats.consolidated import own_document
 from chunkmill.formats.zarr_v2 import decoded, parse_chain
-from chunkmill.formats.zarr_v3_draft import child_of, parse_grid, require_understood
+from chunkmill.formats.zarr_v3_draft import PROTOCOL, DraftLayout, parse_grid
 from chunkmill.model.dtypes import DType, parse_v2
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
+from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, NamedConfig
 
 _ENTRY = "zarr.json"
-_PROTOCOL = re.compile(r"https?://purl\.org/zarr/spec/protocol/core/3\.\d+", re.ASCII)
 _CODEC = re.compile(r"https://purl\.org/zarr/spec/codec/(\w+)/\d+\.\d+", re.ASCII)
 _SHARDING = re.compile(r"https?://purl\.org/zarr/spec/storage_transformers/sharding/1\.\d+", re.ASCII)
 _BARE = {
@@ -44,8 +40,8 @@ _CONSOLIDATED = "consolidated/"  # meta/root/consolidated/.zmetadata; the group 
 
 
 @dataclass(frozen=True, slots=True)
-class ZarrV3Experimental(Format):
-    """The experimental layout; `suffix` ends the keys of metadata.
+class ZarrV3Experimental(DraftLayout):
+    """The experimental layout.
 
     Examples
     --------
@@ -54,28 +50,17 @@ class ZarrV3Experimental(Format):
     (('meta/root/foo/baz.array.json',), 'data/root/foo/baz/')
     """
 
-    suffix: str = ".json"
     name: ClassVar[str] = "zarr3-experimental"
-    default_codecs: ClassVar[str] = "gzip"
+    root: ClassVar[str] = "root"
     masks_fill_value: ClassVar[bool] = True
-    implicit_groups: ClassVar[bool] = True
-    node_keys_known: ClassVar[bool] = False  # their suffix stands in the entry point
     default_chunk_keys: ClassVar[ChunkKeyEncoding] = ChunkKeyEncoding("c", "/", "c0")
-
-    def root_keys(self) -> tuple[str, ...]:
-        """Return the key of the entry point."""
-        return (_ENTRY,)
 
     def configured(self, documents: Mapping[str, bytes]) -> ZarrV3Experimental | None:
         """Return the format with the suffix of the entry point; ``None`` when that is absent or of another format."""
-        if (value := documents.get(_ENTRY)) is None:
+        document = self._entry(documents)
+        if not PROTOCOL.fullmatch(document.get("zarr_format", "")):
             return None
-        document = parse_json(_ENTRY, own_document(value, _ENTRY))
-        version = document.get("zarr_format")
-        if not isinstance(version, str) or not _PROTOCOL.fullmatch(version):
-            return None
-        require_understood(_ENTRY, document, self.name)
-        if "metadata_key_suffix" not in document:
+        if "metadata_key_suffix" not in self.checked(_ENTRY, document, set()):
             feature = "the draft of Zarr v3 before October 2020, as early zarrita and zarr_implementations wrote it"
             raise UnsupportedFeature(format=self.name, feature=feature, key=_ENTRY)
         suffix = get_member(_ENTRY, document, "metadata_key_suffix", str)
@@ -87,35 +72,17 @@ class ZarrV3Experimental(Format):
         """Raise `UnsupportedFeature`: nothing writes this any more."""
         raise self._read_only()
 
-    def array_keys(self, path: str) -> tuple[str, ...]:
-        """Return ``meta/root/<path>.array.json``, at the root ``meta/root.array.json``."""
-        return (f"{_below('meta/root', path)}.array{self.suffix}",)
-
-    def group_keys(self, path: str) -> tuple[str, ...]:
-        """Return ``meta/root/<path>.group.json``, at the root ``meta/root.group.json``."""
-        return (f"{_below('meta/root', path)}.group{self.suffix}",)
-
-    def chunk_prefix(self, path: str) -> str:
-        """Return ``data/root/<path>/``."""
-        return _below("data/root", path) + "/"
-
-    def list_prefixes(self, path: str) -> tuple[str, ...]:
-        """Return ``meta/root/<path>/``."""
-        return (_below("meta/root", path) + "/",)
-
-    def child_name(self, path: str, prefix: str, name: str) -> str | None:  # noqa: ARG002 - Format
+    def child_name(self, path: str, prefix: str, name: str) -> str | None:
         """Return the node of a document or of a prefix; the prefix of consolidated metadata is none."""
+        child = DraftLayout.child_name(self, path, prefix, name)
         is_consolidated = not path and name == _CONSOLIDATED
-        child = child_of(name, self.suffix)
         return None if is_consolidated or child in {"", ".", ".."} else child
 
     def parse_array(self, path: str, documents: Mapping[str, bytes]) -> ArrayMetadata | None:
         """Parse an array; ``None`` when its document is absent. Unknown members are ignored."""
         (key,) = self.array_keys(path)
-        if (value := documents.get(key)) is None:
+        if (document := self._document(key, documents, set())) is None:
             return None
-        document = parse_json(key, value)
-        require_understood(key, document, self.name)
         grid, keys = parse_grid(key, document)
         stored = _parse_data_type(key, document)
         filters, attributes = _split_filters(get_attributes(key, document))
@@ -137,17 +104,6 @@ class ZarrV3Experimental(Format):
             dimension_names=dimension_names,
             attributes=attributes,
         )
-
-    def parse_group(self, path: str, documents: Mapping[str, bytes]) -> GroupMetadata | None:
-        """Parse an explicit group; ``None`` when its document is absent."""
-        (key,) = self.group_keys(path)
-        if (value := documents.get(key)) is None:
-            return None
-        return GroupMetadata(get_attributes(key, parse_json(key, value)))
-
-
-def _below(root: str, path: str) -> str:
-    return f"{root}/{path}" if path else root
 
 
 def _parse_data_type(key: str, document: Mapping[str, JSON]) -> DType:

@@ -39,9 +39,6 @@ _COMPLEX = {"complex_float16": "complex32", "complex_bfloat16": "bcomplex32"}
 SMALL: Mapping[str, str] = MappingProxyType({**{name: name for name in (*_FLOATS, *_INTEGERS)}, **_COMPLEX})
 """Names of the registry and of TensorStore, and what ml_dtypes calls their types."""
 
-NOT_HELD = frozenset(f"complex_{name}" for name in _FLOATS if name not in {"bfloat16", "float8_e4m3fn"})
-"""Names of the registry for which neither numpy nor ml_dtypes has a type."""
-
 _NAMES = {ours: name for name, ours in SMALL.items()}
 _HINT = "pip install 'chunkmill[dtypes]'"
 
@@ -51,9 +48,6 @@ def small_dtype(name: str, *, format_name: str, key: str) -> np.dtype[Any] | Non
 
     `UnsupportedFeature` where ml_dtypes is not installed, or has no such type.
     """
-    if name in NOT_HELD:
-        hint = "neither numpy nor ml_dtypes has such numbers"
-        raise UnsupportedFeature(format=format_name, feature=f"data type {name!r}", key=key, hint=hint)
     if name not in SMALL:
         return None
     try:

@@ -129,12 +129,7 @@ class ReferenceBuilder:
             forms.setdefault((prefix, separator, text.count(separator) + 1), []).append(row)
         for form, rows in forms.items():
             loose = self._open_form(form)
-            if len(rows) >= _LOOSE:
-                self._resolve_form(form)  # what came earlier stays earlier
-                self._add_piece(form, [texts[row] for row in rows], tuple(column[rows] for column in columns))
-                continue
-            for row in rows:
-                loose.append((texts[row], ids[row], starts[row], sizes[row]))
+            loose += [(texts[row], ids[row], starts[row], sizes[row]) for row in rows]
             if len(loose) >= _LOOSE:
                 self._resolve_form(form)
 

@@ -75,9 +75,8 @@ def test_v2_refuses_deep_nesting():
 
 
 def test_types_that_nobody_has_are_named():
-    for parse in (parse_v2, parse_v3):
-        with pytest.raises(UnsupportedFeature, match=r"'complex_float8_e5m2'.*neither numpy nor ml_dtypes"):
-            parse("complex_float8_e5m2", key="zarr.json")
+    with pytest.raises(UnsupportedFeature, match="'complex_float8_e5m2'"):
+        parse_v3("complex_float8_e5m2", key="zarr.json")
     with pytest.raises(UnsupportedFeature, match=r"zarrs\.optional"):
         parse_v3({"name": "zarrs.optional", "configuration": {"name": "int8"}}, key="zarr.json")
 

@@ -6,7 +6,7 @@ shape and the spelling of chunk keys are read here: the formats proper (`zarr_v2
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -19,6 +19,7 @@ from chunkmill.formats.base import check_chunk_shape, check_shape, get_member, p
 from chunkmill.formats.zarr_v3 import parse_chunk_keys
 from chunkmill.model.grid import ChunkCoords, Shape
 from chunkmill.model.metadata import JSON, ChunkKeyEncoding
+from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import ReferenceSet, ReferenceTable
 
 ROOT_KEY = ".zmetadata"
@@ -95,6 +96,19 @@ class ArrayKeys:
             coords.append(index)
         return self.prefix + self.encoding.encode(tuple(reversed(coords)))
 
+    def coords_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the coords of chunks: shape (rows, axes)."""
+        if not self.grid_shape:
+            return np.zeros((len(numbers), 0), np.int64)
+        return np.stack(np.unravel_index(numbers, self.grid_shape), axis=-1)
+
+    def add_to(self, builder: ReferenceBuilder, coords: NDArray[np.int64], *columns: NDArray[Any]) -> None:
+        """Add references to chunks: their coords (rows, axes), and their columns as of a `ReferenceTable`."""
+        if self.grid_shape:
+            builder.add_table(self.prefix + self.encoding.prefix, self.encoding.separator, coords, *columns)
+        else:
+            builder.add_many([self.prefix + self.encoding.scalar] * len(coords), *columns)
+
     def numbers(self, table: ReferenceTable) -> NDArray[np.int64] | None:
         """Return the number of each row of `table`, -1 past the grid's end; ``None`` when it is not this array's.
 
@@ -156,19 +170,19 @@ def split_by_array(
         For keys that are neither documents nor chunks inside an array, and documents that are not in the set itself.
     """
     documents: dict[str, bytes] = {}
-    chunks: list[str] = []
-    for key in references.named:
+    chunks: list[tuple[str, tuple[int, int, int]]] = []
+    for key, entry in references.named.items():
         if key.rsplit("/", 1)[-1] in DOCUMENT_NAMES:
             reference = references.locate(key)
             if reference is None or reference.data is None:
                 raise MetadataError(key=key, field="reference", got=reference, expected="a document inside the set")
             documents[key] = reference.data
         elif key != ROOT_KEY:  # says again what the documents say
-            chunks.append(key)
+            chunks.append((key, entry))
     paths = sorted({key.rpartition("/")[0] for key in documents})
     arrays = {path: array for path in paths if (array := parse_array_keys(path, documents)) is not None}
     pieces: dict[str, list[ChunkRows]] = {}
-    _split_named(references, chunks, arrays, pieces)
+    _split_keys(chunks, arrays, pieces)
     for table in references.tables.values():
         _split_table(table, arrays, pieces)
     names = ("numbers", "url_ids", "offsets", "lengths")
@@ -179,13 +193,15 @@ def split_by_array(
     return documents, arrays, rows
 
 
-def _split_named(
-    references: ReferenceSet, keys: list[str], arrays: Mapping[str, ArrayKeys], pieces: dict[str, list[ChunkRows]]
+def _split_keys(
+    entries: Iterable[tuple[str, tuple[int, int, int]]],
+    arrays: Mapping[str, ArrayKeys],
+    pieces: dict[str, list[ChunkRows]],
 ) -> None:
     found: dict[str, list[tuple[int, int, int, int]]] = {}
-    for key in keys:
+    for key, entry in entries:
         path, number = _owner(key, arrays)
-        found.setdefault(path, []).append((number, *references.named[key]))
+        found.setdefault(path, []).append((number, *entry))
     for path, rows in found.items():
         pieces.setdefault(path, []).append(ChunkRows(*(np.array(column) for column in zip(*rows, strict=True))))
 
@@ -198,13 +214,8 @@ def _split_table(table: ReferenceTable, arrays: Mapping[str, ArrayKeys], pieces:
             pieces.setdefault(path, []).append(ChunkRows(numbers, table.url_ids, table.offsets, table.lengths))
             return
     # coords of several arrays in one table: their names are numbers too, as those of multiscale levels
-    owners = [_owner(key, arrays) for key in table.keys()]  # noqa: SIM118 - no dict
-    for path in {path for path, _ in owners}:
-        rows = np.array([row for row, (owner, _) in enumerate(owners) if owner == path])
-        numbers = np.array([owners[row][1] for row in rows])
-        pieces.setdefault(path, []).append(
-            ChunkRows(numbers, table.url_ids[rows], table.offsets[rows], table.lengths[rows])
-        )
+    columns = (column.tolist() for column in (table.url_ids, table.offsets, table.lengths))
+    _split_keys(zip(table.keys(), zip(*columns, strict=True), strict=True), arrays, pieces)
 
 
 def _owner(key: str, arrays: Mapping[str, ArrayKeys]) -> tuple[str, int]:

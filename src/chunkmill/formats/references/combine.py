@@ -321,23 +321,10 @@ def _add_chunks(
     if rows is None:
         return
     ids = np.array([builder.url_id(url) for url in part.references.urls] or [0])
-    coords = np.zeros((len(rows.numbers), 0), dtype=np.int64)
-    if own.grid_shape:
-        coords = np.stack(np.unravel_index(rows.numbers, own.grid_shape), axis=-1)
-    if len(shift):
-        coords = coords + np.array(shift)
+    coords = own.coords_of(rows.numbers) + np.array(shift, np.int64)
     inline = rows.url_ids == INLINE
     for row in np.flatnonzero(inline).tolist():
         data = part.references.reference(INLINE, int(rows.offsets[row]), int(rows.lengths[row])).data
         builder.add_data(array.prefix + array.encoding.encode(tuple(coords[row].tolist())), data or b"")
     others = rows.take(~inline)
-    if own.grid_shape:
-        prefix, separator = array.prefix + array.encoding.prefix, array.encoding.separator
-        if prefix and not prefix.endswith("/"):  # "c.0.1": no table, since its keys start inside a segment
-            keys = [array.prefix + array.encoding.encode(tuple(c)) for c in coords[~inline].tolist()]
-            builder.add_many(keys, ids[others.url_ids], others.offsets, others.lengths)
-        else:
-            builder.add_table(prefix, separator, coords[~inline], ids[others.url_ids], others.offsets, others.lengths)
-    elif len(others.numbers):
-        key = array.prefix + array.encoding.encode(())
-        builder.add_many([key], ids[others.url_ids], others.offsets, others.lengths)
+    array.add_to(builder, coords[~inline], ids[others.url_ids], others.offsets, others.lengths)

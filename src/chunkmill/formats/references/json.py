@@ -202,7 +202,8 @@ class _Reader:
         if ranges:
             self._take_ranges(list(ranges), list(ranges.values()))
         if whole:
-            self._take_whole(list(whole), [value[0] for value in whole.values()])
+            ids = self._url_ids(list(whole), [value[0] for value in whole.values()])
+            self._builder.add_many(list(whole), ids, np.zeros(len(whole), np.int8), np.full(len(whole), WHOLE))
         self._builder.add_many_data(list(inline), list(inline.values()))
 
     def _take_ranges(self, keys: list[str], ranges: list[list[Any]]) -> None:
@@ -212,10 +213,6 @@ class _Reader:
                 if not all(type(number) is int and 0 <= number < 2**63 for number in value[1:]):
                     raise self._bad_entry(key, value)
         self._builder.add_many(keys, self._url_ids(keys, urls), np.array(offsets), np.array(lengths))
-
-    def _take_whole(self, keys: list[str], urls: list[Any]) -> None:
-        n = len(keys)
-        self._builder.add_many(keys, self._url_ids(keys, urls), np.zeros(n, np.int8), np.full(n, WHOLE))
 
     def _url_ids(self, keys: list[str], urls: Sequence[Any]) -> NDArray[np.int64]:
         if not set(map(type, urls)) <= {str, NoneType}:

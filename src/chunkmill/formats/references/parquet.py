@@ -131,8 +131,8 @@ def parse_records(key: str, value: bytes) -> RecordTable:
         _integers(key, pa, table[name], name) if name in names else np.zeros(n_rows, np.int64)
         for name in ("offset", "size")
     )
-    raw = table["raw"] if "raw" in names else None
-    return RecordTable(key, urls, numbers, offsets, sizes, None if raw is None else _raw(key, pa, raw))
+    raw = _cast(key, pa, table["raw"], "raw", pa.large_binary()) if "raw" in names else None
+    return RecordTable(key, urls, numbers, offsets, sizes, raw)
 
 
 def _urls(key: str, pa: Any, column: Any) -> tuple[list[str], NDArray[np.int64]]:
@@ -141,40 +141,25 @@ def _urls(key: str, pa: Any, column: Any) -> tuple[list[str], NDArray[np.int64]]
     value_type = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (pa.types.is_string(value_type) or pa.types.is_large_string(value_type)):
         raise MetadataError(key=key, field="path", got=str(column.type), expected="strings")
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    encoded = _one_chunk(pa, column.unify_dictionaries())
+    encoded = _cast(key, pa, column, "path", pa.dictionary(pa.int64(), value_type))
     numbers = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     return encoded.dictionary.to_pylist(), numbers
 
 
 def _integers(key: str, pa: Any, column: Any, name: str) -> NDArray[np.int64]:
-    try:
-        # floats are what pandas makes of integers with nulls among them; the cast refuses fractions
-        values = _one_chunk(pa, column.cast(pa.int64())).fill_null(0).to_numpy(zero_copy_only=False)
-    except (pa.ArrowException, ValueError) as error:
-        raise MetadataError(key=key, field=name, got=str(error), expected="integers of 64 bits") from None
-    if len(values) and int(values.min()) < 0:
-        raise MetadataError(key=key, field=name, got=int(values.min()), expected="integers that are not negative")
-    result: NDArray[np.int64] = values
+    # floats are what pandas makes of integers with nulls among them; the cast refuses fractions
+    result: NDArray[np.int64] = _cast(key, pa, column, name, pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    if len(result) and int(result.min()) < 0:
+        raise MetadataError(key=key, field=name, got=int(result.min()), expected="integers that are not negative")
     return result
 
 
-def _raw(key: str, pa: Any, column: Any) -> Any:
-    if pa.types.is_null(column.type):
-        return None
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if not any(
-        is_type(column.type)
-        for is_type in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string, pa.types.is_large_string)
-    ):
-        raise MetadataError(key=key, field="raw", got=str(column.type), expected="bytes")
-    return _one_chunk(pa, column)
-
-
-def _one_chunk(pa: Any, column: Any) -> Any:
-    combined = column.combine_chunks()
+def _cast(key: str, pa: Any, column: Any, name: str, wanted: Any) -> Any:
+    """Return a column as one Arrow array of the `wanted` type."""
+    try:
+        combined = column.cast(wanted).combine_chunks()
+    except (pa.ArrowException, ValueError) as error:
+        raise MetadataError(key=key, field=name, got=str(error), expected=f"values of {wanted}") from None
     return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
 
 
@@ -329,12 +314,7 @@ def _add_records(builder: ReferenceBuilder, array: ArrayKeys, table: RecordTable
             builder.add_data(array.key(first + row), b"" if data is None or data.data is None else data.data)
         rows = rows[~is_raw]
     lengths = np.where((table.offsets[rows] == 0) & (table.sizes[rows] == 0), WHOLE, table.sizes[rows])
-    columns = ids[table.url_numbers[rows]], table.offsets[rows], lengths
-    if array.grid_shape:
-        coords = np.stack(np.unravel_index(first + rows, array.grid_shape), axis=-1)
-        builder.add_table(array.prefix + array.encoding.prefix, array.encoding.separator, coords, *columns)
-    elif len(rows):
-        builder.add_many([array.key(0)], *columns)
+    array.add_to(builder, array.coords_of(first + rows), ids[table.url_numbers[rows]], table.offsets[rows], lengths)
 
 
 def _parse_root(key: str, value: bytes) -> tuple[dict[str, bytes], int]:
