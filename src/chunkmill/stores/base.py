@@ -8,6 +8,8 @@ its first use in a process (so that forks before and after use both work).
 
 from __future__ import annotations
 
+import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -457,6 +459,14 @@ class _Publications:
 def n_publications() -> int:
     """Return how often this process has published documents: what it knows of others may be out of date since."""
     return _Publications.n
+
+
+def fork_safe_lock() -> threading.RLock:
+    """Return a lock that nobody holds in a forked process, where the thread that held it is not."""
+    lock: Any = threading.RLock()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lock._at_fork_reinit)  # noqa: SLF001 - as modules of Python do
+    return lock  # type: ignore[no-any-return]
 
 
 def max_requests() -> int:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import threading
+import re
 import time
 import warnings
 from abc import abstractmethod
@@ -25,7 +25,7 @@ from uuid import uuid4
 
 from chunkmill.errors import StoreError
 from chunkmill.log import LOG
-from chunkmill.stores.base import PlacedStore, Store
+from chunkmill.stores.base import PlacedStore, Store, fork_safe_lock
 
 PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Seconds between looks whether another writer gives up or ends; one whose requests take longer is refused as well."""
@@ -147,7 +147,7 @@ class WritesByCondition(PlacedStore):
 
 
 _answers: dict[tuple[int, str], bool] = {}
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 
 
 def compares_versions(store: WritesByCondition, root: str) -> bool:
@@ -208,20 +208,12 @@ def is_forbidden(error: StoreError) -> bool:
     Not where it says that the credentials have expired, or are none that it knows: then nothing is known of the key.
     """
     is_403 = isinstance(error.__cause__, PermissionError) or type(error.__cause__).__name__ == "PermissionDeniedError"
-    return is_403 and not any(words in str(error) for words in _NO_CREDENTIALS)
+    return is_403 and _NO_CREDENTIALS.search(str(error)) is None
 
 
-_NO_CREDENTIALS = (
-    "ExpiredToken",
-    "has expired",
-    "RequestExpired",
-    "TokenRefreshRequired",
-    "RequestTimeTooSkewed",
-    "InvalidToken",
-    "InvalidAccessKeyId",
-    "Access Key Id you provided does not exist",
-    "SignatureDoesNotMatch",
-    "signature we calculated",
+_NO_CREDENTIALS = re.compile(
+    "ExpiredToken|has expired|RequestExpired|TokenRefreshRequired|RequestTimeTooSkewed|InvalidToken|InvalidAccessKeyId|"
+    "Access Key Id you provided does not exist|SignatureDoesNotMatch|signature we calculated"
 )
 
 
@@ -300,12 +292,3 @@ def create_again(store: Store, key: str, create: Callable[[], bool], seconds: fl
 
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds
-
-
-def _new_lock() -> None:
-    global _lock  # noqa: PLW0603
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_lock)

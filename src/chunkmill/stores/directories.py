@@ -190,14 +190,14 @@ class locked:  # noqa: N801 - used as a function is
             self._below.__enter__()
             return
         try:
-            fd = _open(self._directory, os.O_RDONLY)
+            fd = os.open(self._directory, os.O_RDONLY)
         except PermissionError as error:  # it may be written to, and not be listed
             self._enter_without(error)
             return
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
         except BaseException as error:
-            _close(fd)
+            os.close(fd)
             if isinstance(error, OSError):
                 self._enter_without(error)
                 return
@@ -236,7 +236,7 @@ def _of_flock(error: OSError) -> OSError:
 def _lock_file(path: str) -> Iterator[None]:
     """Hold a lock on a hidden file that its holder unlinks: valid only while the name leads to the locked file."""
     while True:
-        fd = _open(path, os.O_RDWR | os.O_CREAT)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             with contextlib.suppress(FileNotFoundError):
@@ -250,41 +250,12 @@ def _lock_file(path: str) -> Iterator[None]:
             _unlock(fd)
 
 
-def _open(path: str, flags: int) -> int:
-    """Open a file to lock it.
-
-    A process that forks while it holds a lock shares it with its child, until one of them unlocks (closing is not
-    enough), or the child has closed it: it does so first of all.
-    """
-    fd = os.open(path, flags, 0o666)
-    _HELD.add(fd)
-    return fd
-
-
 def _unlock(fd: int) -> None:
+    """Unlock before closing: a process that was forked meantime has the file open, too."""
     try:
         fcntl.flock(fd, fcntl.LOCK_UN)
     finally:
-        _close(fd)
-
-
-def _close(fd: int) -> None:
-    _HELD.discard(fd)
-    os.close(fd)
-
-
-_HELD: set[int] = set()
-
-
-def _let_go() -> None:
-    for fd in _HELD:
-        with contextlib.suppress(OSError):
-            os.close(fd)
-    _HELD.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+        os.close(fd)
 
 
 @lru_cache(maxsize=1024)

@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
-from functools import cache
 from typing import Any, TypeVar
 
 import fsspec
@@ -30,11 +27,10 @@ from chunkmill.stores.base import (
     OTHER_MEMORY,
     READ_ONLY,
     ByteRange,
-    ByteSpan,
     PlacedStore,
     check_key,
     check_prefix,
-    max_requests,
+    fork_safe_lock,
     range_bounds,
 )
 from chunkmill.stores.conflicts import set_unguarded, warn_unguarded
@@ -48,14 +44,14 @@ from chunkmill.stores.fsspec_services import (
     hidden_failure,
     service_of,
 )
-from chunkmill.stores.read_ahead import get_ahead
+from chunkmill.stores.read_ahead import ReadsAhead
 
 T = TypeVar("T")
 
 LOCAL_PROTOCOLS = frozenset({"memory", "file", "local"})
 
 
-class FsspecStore(PlacedStore):
+class FsspecStore(ReadsAhead, PlacedStore):
     """The keys below a url that fsspec opens.
 
     Parameters
@@ -126,26 +122,10 @@ class FsspecStore(PlacedStore):
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it: one request."""
-        return self._get(check_key(key), byte_range)
+        check_key(key)
+        return self._call(key, lambda opened: self._fetch(opened, key, byte_range))
 
-    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
-        """Yield the bytes of each span in order.
-
-        Where requests cost latency, many run at once: as many ahead of the caller as memory allows, neighbouring ranges
-        of a key in one request.
-        """
-        if not self._open().is_async:
-            return super().get_many(spans)
-
-        def begin(span: ByteSpan, exact: bool) -> Future[bytes | None]:
-            return _pool(os.getpid()).submit(self._get, span.key, span.byte_range, exact)
-
-        return get_ahead(spans, begin, lambda _, future: future.result(), url=self.url)
-
-    def _get(self, key: str, wanted: ByteRange | None, exact: bool = True) -> bytes | None:
-        return self._call(key, lambda opened: self._fetch(opened, key, wanted, exact=exact))
-
-    def _fetch(self, opened: Service, key: str, wanted: ByteRange | None, *, exact: bool = True) -> bytes | None:
+    def _fetch(self, opened: Service, key: str, wanted: ByteRange | None) -> bytes | None:
         """Get bytes, and see that they are as many as were asked for; `ABSENT` is raised where the key is."""
         path = opened.path(key)
         if self._max_bytes is not None and (size := opened.size(path)) > self._max_bytes:
@@ -160,7 +140,7 @@ class FsspecStore(PlacedStore):
                 return b""
             length = stop - start
         data = opened.fetch(path, start=start, end=start + length)
-        if len(data) > length or (exact and len(data) < length):
+        if len(data) != length:
             reason = f"expected {length} bytes from {start}, got {len(data)}"
             raise StoreError(url=self.url, key=key, reason=f"{reason}: the object or the response is truncated")
         return data
@@ -296,24 +276,9 @@ _WITH_HOST = {"http", "https", "ftp", "sftp", "ssh", "smb", "webdav", "webhdfs"}
 _ALIASES = {"s3a": "s3", "gcs": "gs", "local": "file"}
 
 
-@cache
-def _pool(_: int) -> ThreadPoolExecutor:
-    """Return the threads of a process that wait for requests."""
-    return ThreadPoolExecutor(max_requests(), "chunkmill-fsspec")
-
-
 _filesystems: dict[tuple[int, str], Service] = {}
-_lock = threading.Lock()
-
-
-def _new_lock() -> None:
-    global _lock  # noqa: PLW0603
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    # another thread may have held it. The parent's filesystems stay referenced: their finalizers want the parent's loop
-    os.register_at_fork(after_in_child=_new_lock)
+_lock = fork_safe_lock()
+# after a fork the parent's stay referenced: their finalizers want the parent's loop
 
 
 def open_filesystem(url: str, options: Mapping[str, Any], made_by: type[Any] | None = None) -> Service:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -26,7 +25,6 @@ from chunkmill.stores.base import (
     OTHER_MEMORY,
     READ_ONLY,
     ByteRange,
-    ByteSpan,
     RecordVersion,
     check_key,
     check_prefix,
@@ -37,32 +35,30 @@ from chunkmill.stores.fsspec_services import digest
 from chunkmill.stores.obstore_clients import (
     FORKED,
     PIECE,
-    RUNTIME,
     Location,
     condition_of,
     etag_from,
     is_container_missing,
     kind_and_url,
+    limit,
     may_be_outside,
     open_client,
+    pieces,
+    process_of_threads,
     reason_of,
 )
-from chunkmill.stores.read_ahead import get_ahead
+from chunkmill.stores.read_ahead import ReadsAhead
 
 Fetched = tuple[bytes, str]
 
 
-def fetch(
-    client: Any, kind: str, key: str, wanted: ByteRange | None, *, exact: bool, url: str, inside: bool = False
-) -> Fetched:
+def fetch(client: Any, kind: str, key: str, wanted: ByteRange | None, *, url: str, inside: bool = False) -> Fetched:
     """Return bytes and version.
 
     Parameters
     ----------
     kind
         Of service: they differ in which ranges they know.
-    exact
-        Whether the bytes must be as many as were asked for.
     url
         Of the store: what errors name.
     inside
@@ -86,7 +82,7 @@ def fetch(
         return _fetch_inside(client, kind, key, wanted, url)
     if length is not None and length > PIECE and start + length <= meta["size"]:
         data = _with_rest(client, key, data, start, start + length, meta=meta)
-    if exact and length is not None and len(data) != length:
+    if length is not None and len(data) != length:
         range_bounds(wanted, meta["size"], url=url, key=key)
         reason = f"expected {length} bytes from {start}, got {len(data)}: the response is truncated"
         raise StoreError(url=url, key=key, reason=reason)
@@ -112,7 +108,7 @@ def _meta(client: Any, kind: str, key: str) -> Any:
     """Return size and version of a value; of a web server by a GET, since not all answer a HEAD, or rightly."""
     if kind != "http":
         return obstore.head(client, key)
-    with RUNTIME.limit():
+    with limit():
         try:
             return obstore.get(client, key, options={"range": (0, 1)}).meta
         except BaseError:  # it is empty, or the server knows no ranges
@@ -125,7 +121,7 @@ def _most(wanted: ByteRange) -> int | None:
 
 def _range_of_whole(client: Any, key: str, wanted: ByteRange, *, url: str, cause: BaseException) -> Fetched:
     """Cut a range out of the value, where a web server knows no ranges and the value is small."""
-    with RUNTIME.limit():
+    with limit():
         result = obstore.get(client, key)
         if result.meta["size"] > _MAX_IGNORED:
             reason = "the server does not support range requests: serve the files with one that does, or copy them"
@@ -141,7 +137,7 @@ def _fetch_inside(client: Any, kind: str, key: str, wanted: ByteRange, url: str)
     start, stop = range_bounds(wanted, meta["size"], url=url, key=key)
     if start == stop:
         return b"", version_of(meta, b"")
-    return fetch(client, kind, key, ByteRange(start, stop - start), exact=True, url=url, inside=True)
+    return fetch(client, kind, key, ByteRange(start, stop - start), url=url, inside=True)
 
 
 def _with_rest(client: Any, key: str, first: bytes, start: int, stop: int, *, meta: Any) -> bytes:
@@ -151,8 +147,7 @@ def _with_rest(client: Any, key: str, first: bytes, start: int, stop: int, *, me
     def get(begin: int) -> bytes:
         return _get(client, key, (begin, min(begin + PIECE, stop)), match)[0]
 
-    pool = RUNTIME.pool("pieces")
-    futures = [pool.submit(get, begin) for begin in range(start + len(first), stop, PIECE)]
+    futures = [pieces().submit(get, begin) for begin in range(start + len(first), stop, PIECE)]
     try:
         return b"".join([first, *(future.result() for future in futures)])
     finally:
@@ -163,7 +158,7 @@ def _with_rest(client: Any, key: str, first: bytes, start: int, stop: int, *, me
 def _get(client: Any, key: str, byte_range: Any, match: Any = None, *, most: int | None = None) -> tuple[bytes, Any]:
     """Return bytes and metadata; at most as many bytes as `most`, from servers that send what they like."""
     options: Any = {**(match or {}), **({} if byte_range is None else {"range": byte_range})}
-    with RUNTIME.limit():
+    with limit():
         result = obstore.get(client, key, options=options)
         if most is None:
             return result.bytes().to_bytes(), result.meta
@@ -192,7 +187,7 @@ _WRITE_ID = "chunkmillwrite"
 T = TypeVar("T")
 
 
-class ObstoreStore(WritesByCondition):
+class ObstoreStore(ReadsAhead, WritesByCondition):
     """The keys below a prefix of a bucket, or below one of obstore's own store objects.
 
     Parameters
@@ -247,34 +242,15 @@ class ObstoreStore(WritesByCondition):
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it: one request, or several at once where it is large."""
-        check_key(key)
-        found = self._fetch(key, byte_range)
+        found = self._fetch(check_key(key), byte_range)
         return None if found is None else found[0]
-
-    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
-        """Yield the bytes of each span in order, with the requests of the next ones under way."""
-        if not self.is_remote:
-            return (None if span is None else self.get(span.key, span.byte_range) for span in spans)
-        return self.get_many_noting(spans, None)
-
-    def get_many_noting(self, spans: Iterable[ByteSpan | None], record: RecordVersion | None) -> Iterator[bytes | None]:
-        """Yield the bytes of each span in order, and record ETags."""
-        self._open()  # not in the threads, which a forked process has not
-
-        def begin(span: ByteSpan, exact: bool) -> Future[bytes | None]:
-            return RUNTIME.pool("requests").submit(self._get, span.key, span.byte_range, exact, record)
-
-        return get_ahead(spans, begin, lambda _, future: future.result(), url=self.url)
 
     def get_noting(self, key: str, byte_range: ByteRange | None, record: RecordVersion) -> bytes | None:
         """Return a value, or a range of it, and record its ETag."""
-        return self._get(check_key(key), byte_range, True, record)
-
-    def _get(self, key: str, wanted: ByteRange | None, exact: bool, record: RecordVersion | None) -> bytes | None:
-        found = self._fetch(key, wanted, exact=exact)
-        if found is not None and record is not None:
-            record(key, etag_from(found[1]))
-        return None if found is None else found[0]
+        if (found := self._fetch(check_key(key), byte_range)) is None:
+            return None
+        record(key, etag_from(found[1]))
+        return found[0]
 
     def version(self, key: str) -> str | None:
         """Return the ETag of a value."""
@@ -287,13 +263,12 @@ class ObstoreStore(WritesByCondition):
 
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
         """Return a value and its version: ETag and generation, or a digest."""
-        check_key(key)
-        return self._fetch(key, None) or (None, None)
+        return self._fetch(check_key(key), None) or (None, None)
 
-    def _fetch(self, key: str, wanted: ByteRange | None, *, exact: bool = True) -> Fetched | None:
+    def _fetch(self, key: str, wanted: ByteRange | None) -> Fetched | None:
         for _ in range(_ATTEMPTS):
             try:
-                return self._call(key, lambda: fetch(self._open(), self._kind, key, wanted, exact=exact, url=self.url))
+                return self._call(key, lambda: fetch(self._open(), self._kind, key, wanted, url=self.url))
             except StoreError as error:
                 if not isinstance(error.__cause__, PreconditionError):
                     raise
@@ -433,9 +408,8 @@ class ObstoreStore(WritesByCondition):
         if self._is_elsewhere:
             raise StoreError(url=self.url, key="", reason=OTHER_MEMORY)
         if self._client is None or self._client[0] != os.getpid():
-            if RUNTIME.pid not in {None, os.getpid()}:
+            if process_of_threads() != os.getpid():
                 raise StoreError(url=self.url, key="", reason=FORKED)
-            RUNTIME.pid = os.getpid()
             client = open_client(self._place) if isinstance(self._place, Location) else self._place
             self._client = os.getpid(), client
         return self._client[1]

@@ -24,11 +24,9 @@ import os
 import re
 import socket
 import threading
-import time
 import urllib.error
 import urllib.request
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -119,7 +117,9 @@ def location_of(url: str, options: Options | None = None) -> Location | None:
         raise StoreError(url=url, key="", reason=reason)
     meant = {k: v for k, v in (options or {}).items() if k not in _WITHOUT_MEANING and v is not None}
     if kind == "http":
-        parts = [_renamed(protocol, options, _HTTP) for options in (meant.pop("client_kwargs", None) or {}, meant)]
+        parts = [
+            _renamed(protocol, options, {}, ["headers"]) for options in (meant.pop("client_kwargs", None) or {}, meant)
+        ]
         headers = [(options.get("headers") or {}) for options in parts]
         return Location(kind, url, "", {"headers": {**headers[0], **headers[1]}})
     if protocol != "s3" and "@" in bucket:
@@ -128,9 +128,11 @@ def location_of(url: str, options: Options | None = None) -> Location | None:
     return Location(kind, bucket, prefix.strip("/"), _TRANSLATIONS[kind](protocol, meant))
 
 
-def _renamed(protocol: str, options: Options, names: Mapping[str, str]) -> dict[str, Any]:
+def _renamed(
+    protocol: str, options: Options, names: Mapping[str, str], own_names: Iterable[str] = ()
+) -> dict[str, Any]:
     """Return the options by obstore's names, which are taken as well."""
-    known = {**{name: name for name in (*names.values(), *_OWN_NAMES.get(protocol, ()))}, **names}
+    known = {**{name: name for name in (*names.values(), *own_names)}, **names}
     for name in options:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1, 0.7)
@@ -142,7 +144,6 @@ def _renamed(protocol: str, options: Options, names: Mapping[str, str]) -> dict[
     return {known[name]: value for name, value in options.items()}
 
 
-_HTTP = {"headers": "headers"}
 _S3 = {
     "key": "access_key_id",
     "secret": "secret_access_key",
@@ -150,8 +151,8 @@ _S3 = {
     "anon": "skip_signature",
     "endpoint_url": "endpoint",
     "requester_pays": "request_payer",
-    "profile": "profile",
 }
+_S3_OWN = ("region", "virtual_hosted_style_request", "server_side_encryption", "sse_kms_key_id", "profile")
 _S3_CLIENT = {
     "endpoint_url": "endpoint",
     "region_name": "region",
@@ -159,9 +160,6 @@ _S3_CLIENT = {
     "aws_secret_access_key": "secret_access_key",
     "aws_session_token": "session_token",
 }
-_OWN_NAMES = dict.fromkeys(
-    ("s3", "s3a"), ("region", "virtual_hosted_style_request", "server_side_encryption", "sse_kms_key_id")
-)
 _S3_ROLES = (
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -170,8 +168,9 @@ _S3_ROLES = (
 
 
 def _s3(protocol: str, options: Options) -> dict[str, Any]:
-    own = _renamed(protocol, {name: value for name, value in options.items() if name != "client_kwargs"}, _S3)
-    config = {**_renamed(protocol, options.get("client_kwargs") or {}, _S3_CLIENT), **own}
+    own = {name: value for name, value in options.items() if name != "client_kwargs"}
+    of_client = _renamed(protocol, options.get("client_kwargs") or {}, _S3_CLIENT, _S3_OWN)
+    config = of_client | _renamed(protocol, own, _S3, _S3_OWN)
     environment = os.environ
     endpoint = config.get("endpoint") or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
     region = config.get("region") or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
@@ -195,15 +194,8 @@ def _gs(protocol: str, options: Options) -> dict[str, Any]:
     raise ValueError("storage_options: token= of Google is 'anon', the path of a .json file, or its content as a dict")
 
 
-_AZURE = {
-    "account_name": "account_name",
-    "account_key": "account_key",
-    "sas_token": "sas_key",
-    "anon": "skip_signature",
-    "tenant_id": "tenant_id",
-    "client_id": "client_id",
-    "client_secret": "client_secret",
-}
+_AZURE = {"sas_token": "sas_key", "anon": "skip_signature"}
+_AZURE_OWN = ("account_name", "account_key", "tenant_id", "client_id", "client_secret")
 _AZURE_CONNECTION = {
     "accountname": "account_name",
     "accountkey": "account_key",
@@ -214,7 +206,8 @@ _AZURE_NOT_USED = {"defaultendpointsprotocol", "endpointsuffix", "queueendpoint"
 
 
 def _az(protocol: str, options: Options) -> dict[str, Any]:
-    config = _renamed(protocol, {name: value for name, value in options.items() if name != "connection_string"}, _AZURE)
+    own = {name: value for name, value in options.items() if name != "connection_string"}
+    config = _renamed(protocol, own, _AZURE, _AZURE_OWN)
     for pair in filter(None, str(options.get("connection_string", "")).split(";")):
         name, _, value = pair.partition("=")
         if name.lower() in _AZURE_CONNECTION:
@@ -233,53 +226,33 @@ _NO_CREDENTIALS = (
     "no credentials were found: give storage_options={'anon': True} for a public bucket, or key= and secret=, a "
     "profile, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment"
 )
-_MISSING = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist", "specified container does not")
-_HINTS = [
-    (("TimedOut", "timed out"), "the server sent nothing for too long (chunkmill.retry-seconds)"),
-    (
-        ("Content-Length Header missing",),
-        (
-            "the web server does not say how long a value is, which obstore wants to know: "
-            "fsspec.filesystem('http').get_mapper(url) in place of the url reads it"
-        ),
+_MISSING = "NoSuchBucket|ContainerNotFound|The specified bucket does not exist|specified container does not"
+_HINTS = {
+    "TimedOut|timed out": "the server sent nothing for too long (chunkmill.retry-seconds)",
+    "Content-Length Header missing": (
+        "the web server does not say how long a value is, which obstore wants to know: "
+        "fsspec.filesystem('http').get_mapper(url) in place of the url reads it"
     ),
-    (_MISSING, "there is no such bucket or container: create it, or correct the url"),
+    _MISSING: "there is no such bucket or container: create it, or correct the url",
+    "ExpiredToken|token has expired|RequestExpired|InvalidToken": "the credentials have expired: renew them",
     (
-        ("ExpiredToken", "token has expired", "RequestExpired", "InvalidToken"),
-        "the credentials have expired: renew them",
+        "InvalidAccessKeyId|SignatureDoesNotMatch|UnauthenticatedError|401 Unauthorized|UnrecognizedClient|"
+        "AuthenticationFailed"
+    ): "the credentials are missing or wrong",
+    "AuthorizationHeaderMalformed|PermanentRedirect|without LOCATION|IllegalLocationConstraint": (
+        "the bucket is in another region: storage_options={'client_kwargs': {'region_name': …}}"
     ),
-    (
-        (
-            "InvalidAccessKeyId",
-            "SignatureDoesNotMatch",
-            "UnauthenticatedError",
-            "401 Unauthorized",
-            "UnrecognizedClient",
-            "AuthenticationFailed",
-        ),
-        "the credentials are missing or wrong",
+    r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google\.internal": _NO_CREDENTIALS,
+    "403 Forbidden|AccessDenied|PermissionDenied": (
+        "the credentials do not allow it; services answer so for absent keys too, unless the bucket may be listed "
+        "(give format=), and where the requester pays: storage_options={'requester_pays': True}"
     ),
-    (
-        ("AuthorizationHeaderMalformed", "PermanentRedirect", "without LOCATION", "IllegalLocationConstraint"),
-        "the bucket is in another region: storage_options={'client_kwargs': {'region_name': …}}",
-    ),
-    (
-        ("169.254.169.254", "169.254.170.2", "metadata.google.internal"),
-        _NO_CREDENTIALS,
-    ),
-    (
-        ("403 Forbidden", "AccessDenied", "PermissionDenied"),
-        (
-            "the credentials do not allow it; services answer so for absent keys too, unless the bucket may be listed "
-            "(give format=), and where the requester pays: storage_options={'requester_pays': True}"
-        ),
-    ),
-]
+}
 
 
 def is_container_missing(error: BaseException) -> bool:
     """Return whether an error means that the bucket is missing: then nothing is known of the key."""
-    return any(words in str(error) for words in _MISSING)
+    return re.search(_MISSING, str(error)) is not None
 
 
 def reason_of(error: BaseException) -> str:
@@ -292,30 +265,24 @@ def reason_of(error: BaseException) -> str:
     """
     text = f"{type(error).__name__}: {error}".partition("\n\nDebug source")[0]
     text = re.sub(r"<\?xml[^>]*\?>|\s+", " ", text).strip()[:1000]
-    hints = [hint for words, hint in _HINTS if any(word in str(error) for word in words)]
-    return f"{text}; {hints[0]}" if hints else text
+    hint = next((hint for words, hint in _HINTS.items() if re.search(words, str(error))), None)
+    return text if hint is None else f"{text}; {hint}"
 
 
-_MOST = 32
-_clients: OrderedDict[tuple[int, str], Any] = OrderedDict()  # by process, and what the client is made of
+_clients: dict[tuple[int, str], Any] = {}  # by process, and what the client is made of
+_FOR_CLIENTS = re.compile("(?i).*_PROXY|(AWS|AZURE|GOOGLE|SSL)_.*")  # variables of the environment that they read
 
 
 def open_client(place: Location, *, repeats: bool = True) -> Any:
     """Return the client of a place, as the settings and the environment are now; `repeats`: requests that failed."""
     seconds = float(setting("retry-seconds")) if repeats else 0.0
-    environment = {name: value for name, value in os.environ.items() if name.upper().endswith(_FOR_CLIENTS[0])}
-    environment |= {name: value for name, value in os.environ.items() if name.startswith(_FOR_CLIENTS[1])}
+    environment = {name: value for name, value in os.environ.items() if _FOR_CLIENTS.fullmatch(name)}
     import fsspec.utils  # noqa: PLC0415 - takes 50 ms
 
     known = os.getpid(), fsspec.utils.tokenize(place.kind, place.url, dict(place.config), seconds, environment)
-    client = _clients.pop(known, None)
-    _clients[known] = client = _new_client(place, seconds) if client is None else client
-    while len(_clients) > _MOST:
-        _clients.popitem(last=False)
-    return client
-
-
-_FOR_CLIENTS = ("_PROXY", ("AWS_", "AZURE_", "GOOGLE_", "SSL_"))  # ends and beginnings of variables that they read
+    if known not in _clients:
+        _clients[known] = _new_client(place, seconds)
+    return _clients[known]
 
 
 def _new_client(place: Location, seconds: float) -> Any:
@@ -392,23 +359,18 @@ def _check_reachable(place: Location) -> None:
     """Connect to a server once a process: obstore repeats for `retry-seconds` where there is none."""
     split = urlsplit(place.server)
     host, port = split.hostname or "", split.port or (443 if split.scheme == "https" else 80)
-    token, begun = (os.getpid(), f"{host}:{port}"), time.monotonic()
+    token = os.getpid(), f"{host}:{port}"
     if token in _reached or (split.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host)):
         return
-    while True:
-        try:
-            socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
-        except OSError as error:
-            if time.monotonic() - begun > _CONNECT_SECONDS:
-                what = "has no address" if isinstance(error, socket.gaierror) else "accepts no connection"
-                named = f"{split.scheme}://{host}:{port}"
-                named += "" if host in place.url else " (the option endpoint_url, or AWS_ENDPOINT_URL)"
-                reason = f"{named} {what}: {error}. Correct the url or the option, or try again when it is up"
-                raise StoreError(url=place.url, key="", reason=reason) from error
-            time.sleep(0.5)
-        else:
-            _reached.add(token)
-            return
+    try:
+        socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
+        what = "has no address" if isinstance(error, socket.gaierror) else "accepts no connection"
+        named = f"{split.scheme}://{host}:{port}"
+        named += "" if host in place.url else " (the option endpoint_url, or AWS_ENDPOINT_URL)"
+        reason = f"{named} {what}: {error}. Correct the url or the option, or try again when it is up"
+        raise StoreError(url=place.url, key="", reason=reason) from error
+    _reached.add(token)
 
 
 _KINDS = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az", "MemoryStore": "memory"}
@@ -462,19 +424,19 @@ def condition_of(version: str | None) -> Any:
     return known if isinstance(known, dict) else None
 
 
-class _Runtime:
-    """The process that obstore's threads run in, and the threads of Python that wait for them."""
-
-    pid: int | None = None
-
-    @cache  # noqa: B019 - of the one there is
-    def pool(self, name: str) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(max_requests(), f"chunkmill-{name}")
-
-    @cache  # noqa: B019
-    def limit(self) -> threading.Semaphore:
-        """Return the limit of requests under way: tasks on many threads make them outside of our pools."""
-        return threading.Semaphore(max_requests())
+@cache
+def process_of_threads() -> int:
+    """Return the process that obstore's threads run in: the first that asks."""
+    return os.getpid()
 
 
-RUNTIME = _Runtime()
+@cache
+def pieces() -> ThreadPoolExecutor:
+    """Return the threads that wait for pieces of large values: those that read ahead wait for these."""
+    return ThreadPoolExecutor(max_requests(), "chunkmill-pieces")
+
+
+@cache
+def limit() -> threading.Semaphore:
+    """Return the limit of requests under way: tasks on many threads make them outside of our pools."""
+    return threading.Semaphore(max_requests())

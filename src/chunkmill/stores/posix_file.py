@@ -360,11 +360,12 @@ def partial_files(directory: str, *, recursive: bool) -> Iterator[str]:
                     todo.append(entry.path)
 
 
-def is_abandoned(path: str, *, after: float | None = None) -> bool:
-    """Return whether the partial file at `path` was abandoned: its process has ended, or it is an hour old.
+def is_abandoned(path: str) -> bool:
+    """Return whether a partial file, or directory, was abandoned: its process has ended, or it is old.
 
-    Of processes of other machines and containers it is not known whether they have ended: their files are abandoned
-    `after` so many seconds, an hour when ``None``, by the clock of the file system.
+    Of processes of other machines and containers it is not known whether they have ended. A file is old an hour after
+    its last change, by the clock of the file system; a directory, in which a writer at work looks like any other, a
+    day. That alone counts for a new node that is complete: the same job, if it is repeated, puts it in place.
 
     Examples
     --------
@@ -372,11 +373,14 @@ def is_abandoned(path: str, *, after: float | None = None) -> bool:
     False
     """
     found = re.search(r"\.([^.]*)-(\d+)\.[0-9a-f]{32}" + re.escape(PARTIAL_SUFFIX) + "$", path)
-    if found and found[1] == _place() and is_gone(origin(), int(found[2])):
-        return True
-    after = _ABANDONED_AFTER if after is None else after
+    is_directory = os.path.isdir(path) and not os.path.islink(path)  # noqa: PTH112, PTH114
     try:
-        changed = os.stat(path).st_ctime  # noqa: PTH116
+        is_complete = is_directory and any(name.startswith(".chunkmill-new-") for name in os.listdir(path))  # noqa: PTH208
+        if found and found[1] == _place() and not is_complete and is_gone(origin(), int(found[2])):
+            return True
+        folders = [folder for folder, _, _ in os.walk(path)] if is_directory else [path]
+        changed = max(os.stat(folder).st_ctime for folder in folders)  # noqa: PTH116
+        after = _UNCHANGED if is_directory else _ABANDONED_AFTER
         return time.time() - changed > after and _now_in(os.path.dirname(path)) - changed > after  # noqa: PTH120
     except OSError:
         return False
@@ -399,28 +403,11 @@ def sweep(directory: str, *, remove: bool = True, recursive: bool = False, of: s
     for path in partial_files(directory, recursive=recursive):
         if of and not os.path.basename(path).startswith(f".{of[:_NAME_SHOWN]}."):  # noqa: PTH119
             continue
-        is_directory = os.path.isdir(path) and not os.path.islink(path)  # noqa: PTH112, PTH114
-        if not (_is_abandoned_directory(path) if is_directory else is_abandoned(path)):
+        if not is_abandoned(path):
             continue
         found.append(path)
-        if remove and is_directory:
+        if remove:
             shutil.rmtree(path, ignore_errors=True)
-        elif remove:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):  # a directory, which is gone
                 os.unlink(path)  # noqa: PTH108
     return found
-
-
-def _is_abandoned_directory(path: str) -> bool:
-    """Return whether a writer that has ended left a directory, or nothing in it has changed for a day.
-
-    The latter alone counts for a new node that is complete: the same job, if it is repeated, puts it in place.
-    """
-    with contextlib.suppress(OSError):
-        is_whole = any(name.startswith(".chunkmill-new-") for name in os.listdir(path))  # noqa: PTH208
-        if not is_whole and is_abandoned(path, after=float("inf")):
-            return True
-        changed = max(os.stat(folder).st_ctime for folder, _, _ in os.walk(path))  # noqa: PTH116
-        if time.time() - changed > _UNCHANGED:
-            return _now_in(os.path.dirname(path)) - changed > _UNCHANGED  # noqa: PTH120
-    return False

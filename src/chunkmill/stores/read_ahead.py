@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from math import inf
 
-from chunkmill.stores.base import ByteRange, ByteSpan, check_key, range_bounds
+from chunkmill.errors import StoreError
+from chunkmill.stores.base import ByteRange, ByteSpan, RecordVersion, Store, check_key, max_requests
 
 _MAX_AHEAD_BYTES = 64 * 2**20  # fetched before they are asked for, of one `get_many`, by the mean size so far
 _MIN_AHEAD, _FIRST_AHEAD, _MAX_AHEAD = 4, 16, 128
@@ -23,76 +26,84 @@ class _Request:
     future: Future[bytes | None]
 
 
-def get_ahead(
-    spans: Iterable[ByteSpan | None],
-    begin: Callable[[ByteSpan, bool], Future[bytes | None]],
-    result: Callable[[str, Future[bytes | None]], bytes | None],
-    *,
-    url: str,
-) -> Iterator[bytes | None]:
-    """Yield the bytes of each span in order (``None`` for ``None``), as many ahead of the caller as memory allows.
+class ReadsAhead(Store):
+    """A store that reads many spans at once where requests cost latency: as many ahead of the caller as memory allows.
 
-    Parameters
-    ----------
-    spans
-        Taken as they are needed.
-    begin
-        Begins a request; called with a span, and whether its bytes must be as many as it says.
-    result
-        Waits for a request, and raises the store's error; called with the key.
-    url
-        Of the store: what errors name.
+    Neighbouring ranges of a key are read in one request.
     """
-    todo = iter(spans)
-    ahead: deque[tuple[ByteSpan, _Request] | None] = deque()
-    n_bytes = n_values = 0
-    try:
-        while True:
-            if len(ahead) <= (limit := _ahead(n_bytes, n_values) if n_values else _FIRST_AHEAD) // 2:
-                ahead.extend(_begin(begin, todo, limit - len(ahead)))
-            if not ahead:
-                return
-            if (asked := ahead.popleft()) is None:
-                yield None
-                continue
-            span, request = asked
-            value = _cut(url, span, request.span, result(span.key, request.future))
-            n_values += 1
-            n_bytes += 0 if value is None else len(value)
-            yield value
-    finally:
-        for waiting in ahead:
-            if waiting is not None:
-                waiting[1].future.cancel()
+
+    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        """Yield the bytes of each span in order, with the requests of the next ones under way."""
+        return self._read_ahead(spans, None) if self.is_remote else super().get_many(spans)
+
+    def get_many_noting(self, spans: Iterable[ByteSpan | None], record: RecordVersion) -> Iterator[bytes | None]:
+        """Yield the bytes of each span in order, and record versions."""
+        return self._read_ahead(spans, record) if self.is_remote else super().get_many_noting(spans, record)
+
+    def _submit(self, span: ByteSpan, record: RecordVersion | None) -> Future[bytes | None]:
+        pool = _pool(os.getpid())
+        if record is None:
+            return pool.submit(self.get, span.key, span.byte_range)
+        return pool.submit(self.get_noting, span.key, span.byte_range, record)
+
+    def _read_ahead(self, spans: Iterable[ByteSpan | None], record: RecordVersion | None) -> Iterator[bytes | None]:
+        todo = iter(spans)
+        ahead: deque[tuple[ByteSpan, _Request] | None] = deque()
+        n_bytes = n_values = 0
+        try:
+            while True:
+                if len(ahead) <= (limit := _ahead(n_bytes, n_values) if n_values else _FIRST_AHEAD) // 2:
+                    ahead.extend(self._begin(todo, limit - len(ahead), record))
+                if not ahead:
+                    return
+                if (asked := ahead.popleft()) is None:
+                    yield None
+                    continue
+                value = self._result(*asked, record)
+                n_values += 1
+                n_bytes += 0 if value is None else len(value)
+                yield value
+        finally:
+            for waiting in ahead:
+                if waiting is not None:
+                    waiting[1].future.cancel()
+
+    def _begin(
+        self, todo: Iterator[ByteSpan | None], n_spans: int, record: RecordVersion | None
+    ) -> Iterator[tuple[ByteSpan, _Request] | None]:
+        """Begin the requests of the next `n_spans` spans, and of more of them whose sizes are known to be small."""
+        spans = []
+        n_bytes: float = 0
+        for span in todo:
+            spans.append(span)
+            n_bytes += _known_bytes(span)
+            if len(spans) >= n_spans and (n_bytes > _MAX_MERGED or len(spans) >= _MAX_SPANS):
+                break
+        requests: dict[ByteSpan, _Request] = {}
+        for merged, contained in _merge(dict.fromkeys(span for span in spans if span is not None)):
+            check_key(merged.key)
+            request = _Request(merged, self._submit(merged, record))
+            requests.update(dict.fromkeys(contained, request))
+        return (None if span is None else (span, requests[span]) for span in spans)
+
+    def _result(self, span: ByteSpan, request: _Request, record: RecordVersion | None) -> bytes | None:
+        """Return the bytes of a span out of those of the request that contains it."""
+        try:
+            data = request.future.result()
+        except StoreError:
+            if request.span == span:
+                raise
+            return self._submit(span, record).result()  # which of the neighbours fails
+        wanted, merged = span.byte_range, request.span.byte_range
+        if data is None or wanted is None or merged is None or wanted == merged:
+            return data
+        return self.cut(span.key, data, ByteRange(wanted.start - merged.start, wanted.length))
 
 
-def _begin(
-    begin: Callable[[ByteSpan, bool], Future[bytes | None]], todo: Iterator[ByteSpan | None], n_spans: int
-) -> Iterator[tuple[ByteSpan, _Request] | None]:
-    """Begin the requests of the next `n_spans` spans, and of more of them whose sizes are known to be small."""
-    spans = []
-    n_bytes: float = 0
-    for span in todo:
-        spans.append(span)
-        n_bytes += _known_bytes(span)
-        if len(spans) >= n_spans and (n_bytes > _MAX_MERGED or len(spans) >= _MAX_SPANS):
-            break
-    requests: dict[ByteSpan, _Request] = {}
-    for merged, contained in _merge(dict.fromkeys(span for span in spans if span is not None)):
-        check_key(merged.key)
-        request = _Request(merged, begin(merged, len(contained) == 1))
-        requests.update(dict.fromkeys(contained, request))
-    return (None if span is None else (span, requests[span]) for span in spans)
-
-
-def _cut(url: str, span: ByteSpan, merged_span: ByteSpan, data: bytes | None) -> bytes | None:
-    """Return the bytes of a span out of those of the request that contains it."""
-    wanted, merged = span.byte_range, merged_span.byte_range
-    if data is None or wanted is None or merged is None or wanted == merged:
-        return data
-    relative = ByteRange(wanted.start - merged.start, wanted.length)
-    start, stop = range_bounds(relative, len(data), url=url, key=span.key)
-    return data[start:stop]
+@cache
+def _pool(_: int) -> ThreadPoolExecutor:
+    """Return the threads of a process that wait for requests."""
+    return ThreadPoolExecutor(max_requests(), "chunkmill-requests")
 
 
 def _ahead(n_bytes: int, n_values: int) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from hashlib import sha256
 from typing import Any, TypeVar
@@ -24,13 +24,13 @@ from chunkmill.stores.base import (
     ByteRange,
     ByteSpan,
     ReadOnly,
-    Store,
+    RecordVersion,
     check_key,
     check_prefix,
 )
 from chunkmill.stores.conflicts import set_unguarded
 from chunkmill.stores.local import JOURNAL
-from chunkmill.stores.read_ahead import get_ahead
+from chunkmill.stores.read_ahead import ReadsAhead
 from chunkmill.stores.wrapper import StoreWrapper
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class ReadOnlyStore(ReadOnly, StoreWrapper):
 _NO_DELETES = "the store deletes nothing, and leases of writers would stay in it: close a ZipStore before it is given"
 
 
-class ZarrPythonStore(Store):
+class ZarrPythonStore(ReadsAhead):
     """The keys of a store of zarr-python.
 
     Such a store tells no versions: `set_if` compares a digest of the value before it writes, and is atomic against
@@ -126,21 +126,11 @@ class ZarrPythonStore(Store):
         check_key(key)
         return self._run(key, self._fetch(key, byte_range))
 
-    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
-        """Yield the bytes of each span in order; many requests at once where they cost latency."""
-        if not self.is_remote:
-            yield from super().get_many(spans)
-            return
+    def _submit(self, span: ByteSpan, record: RecordVersion | None) -> Future[bytes | None]:  # noqa: ARG002
+        """Begin a request in the event loop: threads of ours that wait could be all that a store of ours has below."""
+        return self._start(span.key, self._fetch(span.key, span.byte_range))
 
-        def begin(span: ByteSpan, exact: bool) -> Future[bytes | None]:
-            return self._begin(self._fetch(check_key(span.key), span.byte_range, exact=exact))
-
-        def result(key: str, future: Future[bytes | None]) -> bytes | None:
-            return self._named(key, future.result)
-
-        yield from get_ahead(spans, begin, result, url=self.url)
-
-    async def _fetch(self, key: str, wanted: ByteRange | None, *, exact: bool = True) -> bytes | None:
+    async def _fetch(self, key: str, wanted: ByteRange | None) -> bytes | None:
         requests = sys.modules["zarr.abc.store"]
         if wanted is None:
             return await self._ask(key, None)
@@ -157,7 +147,7 @@ class ZarrPythonStore(Store):
             data = await self._ask(key, asked)
         except Exception:  # noqa: BLE001 - stores differ in what they raise for a range past the end
             return await self._whole(key, wanted)
-        if data is not None and exact and (not data or wanted.length not in {None, len(data)}):
+        if data is not None and (not data or wanted.length not in {None, len(data)}):
             return await self._whole(key, wanted)
         return data
 
@@ -274,21 +264,24 @@ class ZarrPythonStore(Store):
     # --- the event loop of zarr-python, to which its filesystems are bound
 
     def _run(self, key: str, coroutine: Coroutine[Any, Any, T]) -> T:
-        return self._named(key, self._begin(coroutine).result)
+        return self._start(key, coroutine).result()
 
-    def _begin(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+    def _start(self, key: str, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         if self._is_elsewhere:
             coroutine.close()
             raise StoreError(url=self.url, key="", reason=OTHER_MEMORY)
 
         async def opened() -> T:
-            if not (below := self.below_zarr)._is_open:  # noqa: SLF001 - as zarr-python does at the first use
-                try:
+            try:
+                if not (below := self.below_zarr)._is_open:  # noqa: SLF001 - as zarr-python does at the first use
                     await below._ensure_open()  # noqa: SLF001
-                except BaseException:
-                    coroutine.close()
-                    raise
-            return await coroutine
+                return await coroutine
+            except StoreError:
+                raise
+            except Exception as error:
+                raise StoreError(url=self.url, key=key, reason=f"{type(error).__name__}: {error}") from error
+            finally:
+                coroutine.close()
 
         return asyncio.run_coroutine_threadsafe(opened(), sys.modules["zarr.core.sync"]._get_loop())  # noqa: SLF001
 
@@ -298,14 +291,6 @@ class ZarrPythonStore(Store):
         if key.startswith(JOURNAL) and not self.below_zarr.supports_deletes:
             raise StoreError(url=self.url, key=key, reason=_NO_DELETES)
         self._run(key, function())
-
-    def _named(self, key: str, function: Callable[[], T]) -> T:
-        try:
-            return function()
-        except StoreError:
-            raise
-        except Exception as error:
-            raise StoreError(url=self.url, key=key, reason=f"{type(error).__name__}: {error}") from error
 
 
 async def _gathered(listing: Callable[[], AsyncIterator[str]]) -> list[str] | None:

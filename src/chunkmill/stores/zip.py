@@ -23,7 +23,15 @@ from typing import Any, Self, cast
 
 from chunkmill.errors import StoreError
 from chunkmill.model.references import Reference
-from chunkmill.stores.base import ByteRange, PlacedStore, RecordVersion, check_key, check_prefix, range_bounds
+from chunkmill.stores.base import (
+    ByteRange,
+    PlacedStore,
+    RecordVersion,
+    check_key,
+    check_prefix,
+    fork_safe_lock,
+    range_bounds,
+)
 from chunkmill.stores.local import JOURNAL, LocalStore
 from chunkmill.stores.posix_file import partial_name, replace, sweep
 
@@ -428,7 +436,7 @@ def _describe_ozx(archive: zipfile.ZipFile) -> None:
 
 _archives: weakref.WeakValueDictionary[tuple[int, str], _Archive] = weakref.WeakValueDictionary()
 _unpublished: set[_Archive] = set()
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 
 
 def _shared_archive(path: str) -> _Archive:
@@ -446,14 +454,7 @@ def _publish_all() -> None:
             archive.publish()
 
 
-def _after_fork() -> None:
-    global _lock  # noqa: PLW0603
-    _lock = threading.Lock()
-
-
 atexit.register(_publish_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, start: int, stop: int) -> bytes:

@@ -13,7 +13,6 @@ from chunkmill.errors import MetadataError, NodeExists, NodeNotFound, Unsupporte
 from chunkmill.formats.registry import get_format
 from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.nodes import opening
-from chunkmill.stores import memory
 from chunkmill.stores.memory import MemoryStore
 
 FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
@@ -553,14 +552,6 @@ class TestConsolidated:
         assert cm.open_group(store, consolidated=True)["top"].shape == (3,)
         store.is_remote = True
         assert cm.open_group(store)["top"].shape == (3,)
-
-    def test_a_walk_over_much_that_is_near_lists_names_only(self, store, fmt, monkeypatch):
-        monkeypatch.setattr(memory, "_FEW_DOCUMENTS", 0)
-        group = cm.open_group(store)
-        store.clear()
-        assert len(list(opening.walk(group.stored))) == 7
-        assert {method for method, _, _ in store.log} == {"list_dir"}
-        assert len(store.log) == 4
 
     def test_values_come_from_the_store(self, store, fmt):
         array = cm.open_group(store, mode="r+")["g/a"]

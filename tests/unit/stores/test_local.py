@@ -466,14 +466,14 @@ def test_a_lock_that_fails_with_its_fallback_too(store, monkeypatch, code):
 
 def test_a_directory_that_may_be_written_and_not_listed(store, monkeypatch):
     store.set("a/k", b"0")
-    _open = directories._open
+    opened = os.open
 
-    def refused(path, flags):
-        if not flags & os.O_CREAT:
+    def refused(path, flags, mode=0o777):
+        if os.path.isdir(path):
             raise PermissionError(errno.EACCES, "Permission denied")
-        return _open(path, flags)
+        return opened(path, flags, mode)
 
-    monkeypatch.setattr(directories, "_open", refused)
+    monkeypatch.setattr(os, "open", refused)
     store.set("a/k", b"1")
     _, version = store.get_versioned("a/k")
     assert store.set_if("a/k", b"2", version)
