@@ -34,7 +34,6 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.config import setting
 from chunkmill.dask_arrays.from_array import ArrayInside, find_array_inside, read_from_arrays_in_runs
 from chunkmill.errors import ChunkmillError, DatasetError, MetadataError, UnknownCodec
-from chunkmill.formats.base import FormatName
 from chunkmill.formats.registry import get_format
 from chunkmill.model.grid import Region
 from chunkmill.nodes import api
@@ -145,7 +144,7 @@ def dimension_names(name: str, array: StoredArray) -> tuple[str, ...]:
 class ChunkmillBackendEntrypoint(BackendEntrypoint):
     """Xarray backend for Zarr v2 and v3, N5 and reference sets.
 
-    Parameters of ``xr.open_dataset(url, engine="chunkmill", …)`` besides xarray's own:
+    Parameters of ``xr.open_dataset(url, engine="chunkmill", …)`` besides xarray's own and those of `chunkmill.open`:
 
     group : str
         Path of the group below the root; the path of an array opens a dataset of that variable.
@@ -204,15 +203,10 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         *,
         drop_variables: str | Iterable[str] | None = None,
         group: str | None = None,
-        format: FormatName | None = None,  # noqa: A002 - as in chunkmill.open
-        consolidated: bool | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        base: str | os.PathLike[str] | None = None,
         use_zarr_fill_value_as_mask: bool | None = None,
-        **decoders: Any,
+        **options: Any,
     ) -> Dataset:
-        options = {"format": format, "consolidated": consolidated, "storage_options": storage_options, "base": base}
-        node = _open(filename_or_obj, group, **options)
+        node, decoders = _open(filename_or_obj, group, **options)
         attributes: Mapping[str, Any] = {}
         if isinstance(node, StoredArray):
             arrays = {node.path.rpartition("/")[2] or _ROOT_ARRAY: node}
@@ -232,12 +226,8 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         *,
         drop_variables: str | Iterable[str] | None = None,
         group: str | None = None,
-        format: FormatName | None = None,  # noqa: A002 - as in chunkmill.open
-        consolidated: bool | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        base: str | os.PathLike[str] | None = None,
         use_zarr_fill_value_as_mask: bool | None = None,
-        **decoders: Any,
+        **options: Any,
     ) -> dict[str, Dataset]:
         """Open the group and all below it; the arguments are those of `open_dataset`.
 
@@ -245,8 +235,7 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
 
         Names are paths from the root, ``/a/b``; with `group`, relative to that group: ``.`` and ``b``, as in xarray.
         """
-        options = {"format": format, "consolidated": consolidated, "storage_options": storage_options, "base": base}
-        root = _open(filename_or_obj, group, **options)
+        root, decoders = _open(filename_or_obj, group, **options)
         if isinstance(root, StoredArray):
             hint = f"open_dataset(…, group={root.path!r}) opens it"
             raise DatasetError(variable=root.path, url=root.url, reason="expected a group, got an array", hint=hint)
@@ -283,10 +272,12 @@ def _takes_zarr() -> bool:
     return "zarr" not in list_engines() if wanted == "auto" else bool(wanted)
 
 
-def _open(url: Any, group: str | None, **options: Any) -> StoredNode:
+def _open(url: Any, group: str | None, **options: Any) -> tuple[StoredNode, dict[str, Any]]:
+    """Return a node, opened by the options of `chunkmill.open`, and the others, of decoding."""
+    decoders = {name: options.pop(name) for name in _DECODERS if name in options}
     if isinstance(url, str) and "|" in url:  # xarray, which takes it for a path, has made one slash of two
         url = re.sub(r"\|(icechunk|ic):/(?=branch\.|tag\.|[0-9A-HJKMNP-TV-Z]{20}(?:/|\||$))", r"|\1://", url)
-    return api.open(url, (group or "").strip("/"), **options).stored
+    return api.open(url, (group or "").strip("/"), **options).stored, decoders
 
 
 def _children(

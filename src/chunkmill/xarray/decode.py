@@ -52,7 +52,6 @@ def decode(variables: Mapping[str, Variable], attributes: Mapping[str, Any], dec
     except ChunkmillError:
         raise
     except Exception as error:
-        conventions.decode_cf_variables({}, {}, **decoders)  # raises where it has no such argument
         for name, variable in rest.items():
             _decode_alone(name, variable, decoders)
         url = next((_NamedDecoding.of(name, variable).url for name, variable in rest.items()), "")

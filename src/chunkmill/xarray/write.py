@@ -7,16 +7,13 @@ the documents that make new arrays and appended elements visible are published l
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from typing import Any, Literal
 
-import numpy as np
 from dask.array import core as da
 from dask.delayed import Delayed
-from numpy.typing import NDArray
 from xarray import DataArray, Dataset, DataTree
 
 from chunkmill.array.staleness import check_after_writing, written_to
@@ -24,11 +21,10 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import LockFactory
 from chunkmill.dask_arrays.hazards import check_not_read
 from chunkmill.dask_arrays.write import WriteReport, report, run, write_graph
-from chunkmill.dask_arrays.write_task import WriteCounts, write_key
+from chunkmill.dask_arrays.write_task import write_keys
 from chunkmill.display.report import ReportMixin, format_bytes
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.journal.lease import check_no_job
-from chunkmill.model.grid import Overlap
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.model.user_values import as_dtype
 from chunkmill.nodes.api import open_existing
@@ -41,7 +37,7 @@ from chunkmill.runtime.cluster_locks import check_guarded, lock_factory
 from chunkmill.runtime.cluster_tasks import sync_other_machines
 from chunkmill.runtime.preflight import check_writers
 from chunkmill.runtime.scheduler import Scheduler
-from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
+from chunkmill.stores.base import Store
 from chunkmill.stores.places import place_of
 from chunkmill.xarray.publication import Publication
 from chunkmill.xarray.reservation import reserved_additions, reserved_group
@@ -238,6 +234,7 @@ def write_dataset(
             adds=root is None or mode == "a",
             keeps=keeps,
             chunk_key_encoding=chunk_key_encoding,
+            write_empty=write_empty_chunks,
         )
         plan_write(plan, groups, root)
         _check_others(plan, root, mode)
@@ -266,8 +263,8 @@ def write_dataset(
             create = partial(publication.create, {**above, **own}, plan.nodes, replacement)
         if not compute:  # they are published when they are written to: compared, as those that exist are
             lazy = [replace(each, stored=each.stored or each.array) for each in lazy]
-        reports = _write_in_memory(plan.variables, factory, write_empty=write_empty_chunks)
-        written = [_write_lazily(planned, factory, write_empty=write_empty_chunks) for planned in lazy]
+        reports = _write_in_memory(plan.variables, factory)
+        written = [_write_lazily(planned, factory) for planned in lazy]
         if not compute:
             create()
         stored = {each.array.path: each.stored for each in (*plan.variables, *lazy) if each.stored is not None}
@@ -399,36 +396,25 @@ def _is_lazy(planned: VariablePlan) -> bool:
     return isinstance(planned.data, da.Array)
 
 
-def _write_lazily(planned: VariablePlan, lock: LockFactory, *, write_empty: bool) -> tuple[da.Array, int]:
-    empty = write_empty if planned.write_empty is None else planned.write_empty
-    return write_graph(planned.data, planned.array, planned.region, lock=lock, write_empty=empty, stored=planned.stored)
+def _write_lazily(planned: VariablePlan, lock: LockFactory) -> tuple[da.Array, int]:
+    return write_graph(
+        planned.data, planned.array, planned.region, lock=lock, write_empty=planned.write_empty, stored=planned.stored
+    )
 
 
-def _write_in_memory(
-    variables: Iterable[VariablePlan], lock: LockFactory, *, write_empty: bool
-) -> dict[str, WriteReport]:
+def _write_in_memory(variables: Iterable[VariablePlan], lock: LockFactory) -> dict[str, WriteReport]:
     """Write what is in memory from this process: sent through a cluster, it would only take longer."""
     reports = {}
-    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
-        for planned in variables:
-            if _is_lazy(planned):
-                continue
-            array, region = planned.array, planned.region
-            if not array.write_layout.grid.aligned(region):
-                check_guarded(array.store, array.path, lock)
-            if planned.stored is not array:
-                declare_arrays([array])
-            data = as_dtype(planned.data, array.dtype)
-            empty = write_empty if planned.write_empty is None else planned.write_empty
-            with written_to(array, planned.stored) as there:
-                write = partial(_write_key, there, data, lock=lock, write_empty=empty)
-                counts = WriteCounts.total(pool.map(write, array.write_layout.grid.overlaps(region)))
-            reports[array.path] = report(array, counts, 0)
+    for planned in variables:
+        if _is_lazy(planned):
+            continue
+        array, region = planned.array, planned.region
+        if not array.write_layout.grid.aligned(region):
+            check_guarded(array.store, array.path, lock)
+        if planned.stored is not array:
+            declare_arrays([array])
+        data = as_dtype(planned.data, array.dtype)
+        with written_to(array, planned.stored) as there:
+            counts = write_keys(there, data, region, lock=lock, write_empty=planned.write_empty)
+        reports[array.path] = report(array, counts, 0)
     return reports
-
-
-def _write_key(
-    array: StoredArray, block: NDArray[Any], overlap: Overlap, *, lock: LockFactory, write_empty: bool
-) -> WriteCounts:
-    index: tuple[Any, ...] = (*overlap.in_region, ...)  # the dots keep a 0-d block an array
-    return write_key(array, overlap, np.asarray(block[index]), lock, write_empty)

@@ -63,7 +63,7 @@ class VariablePlan:
     array: StoredArray
     region: Region
     data: Any
-    write_empty: bool | None = None
+    write_empty: bool
     stored: StoredArray | None = None
 
 
@@ -95,6 +95,8 @@ class DatasetPlan:
         Stored variables without `append_dim` are left unchanged, and only index coordinates are compared.
     chunk_key_encoding
         Of new arrays.
+    write_empty
+        Whether chunks of fill values are stored, where an encoding does not say it.
     dtypes
         Path of a new array -> the dtype that it was read from and its own, where these differ: ``"int16 -> float64"``.
     """
@@ -107,6 +109,7 @@ class DatasetPlan:
     adds: bool = True
     keeps: bool = False
     chunk_key_encoding: Any = None
+    write_empty: bool = False
     variables: list[VariablePlan] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
     groups: list[str] = field(default_factory=list)
@@ -128,7 +131,8 @@ class DatasetPlan:
             self.dtypes[array.path] = change
         self.nodes[array.path] = self.documents_format.emit_array(array.path, new.metadata)
         data = StoredVariable.of(name, array, variable).encoded(variable) if new.is_encoded else variable.data
-        self.variables.append(VariablePlan(array, full_region(array.shape), data, new.write_empty))
+        empty = self.write_empty if new.write_empty is None else new.write_empty
+        self.variables.append(VariablePlan(array, full_region(array.shape), data, empty))
 
 
 def _dtype_change(before: Any, after: np.dtype[Any]) -> str:
@@ -357,7 +361,9 @@ def _plan_known(plan: DatasetPlan, target: _WriteTarget, name: str, variable: Va
         shape = tuple(max(n, cut.stop) for n, cut in zip(array.shape, region, strict=True))
         plan.growth.append(Growth(array.path, target.stored[name].metadata, array.shape, shape))
         array = replace(array, metadata=resized(array.metadata, shape))
-    plan.variables.append(VariablePlan(array, region, stored.encoded(variable), stored=target.stored[name]))
+    plan.variables.append(
+        VariablePlan(array, region, stored.encoded(variable), plan.write_empty, stored=target.stored[name])
+    )
 
 
 def _check_new_labels(labelled: LabelledGroup, arrays: Mapping[str, StoredArray], dim: Hashable, url: str) -> None:

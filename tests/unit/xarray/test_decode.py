@@ -178,5 +178,7 @@ def test_a_chunk_that_fails_is_not_an_error_of_decoding():
 
 
 def test_an_argument_that_xarray_does_not_have_is_no_error_of_a_variable():
+    store = MemoryStore()
+    cm.create_array(store, "v", shape=(4,), dtype="i4", chunks=(2,), attributes={"scale_factor": 2.0})
     with pytest.raises(TypeError, match="gruop"):
-        decode(dict(DECODED), {}, {"gruop": "a"})
+        xr.open_dataset(store, engine="chunkmill", gruop="a")
