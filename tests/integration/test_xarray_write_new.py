@@ -471,14 +471,11 @@ def test_a_packed_variable_that_gets_other_chunks_stays_packed(tmp_path, source)
     packing = {"dtype": "i2", "scale_factor": 0.25, "add_offset": 1.0, "_FillValue": -99}
     write_dataset(packed, tmp_path / "a", **LAYOUTS[source], encoding={"tos": {**packing, "codecs": "gzip"}})
     opened = read(tmp_path / "a")
-    kept = write_dataset(opened, tmp_path / "b", **LAYOUTS[source], encoding={"tos": {"chunks": {"time": 12}}})
+    write_dataset(opened, tmp_path / "b", **LAYOUTS[source], encoding={"tos": {"chunks": {"time": 12}}})
     b = cm.open_array(tmp_path / "b", "tos")
-    assert (b.dtype, b.chunks, kept.dtypes) == (np.dtype("i2"), (12, 2), {})
+    assert (b.dtype, b.chunks) == (np.dtype("i2"), (12, 2))
     assert "gzip" in str(b.codecs)
     xr.testing.assert_equal(read(tmp_path / "b").load(), packed)
-    report = write_dataset(opened, tmp_path / "c", **LAYOUTS[source], encoding={"tos": {"dtype": "f8"}})
-    assert report.dtypes == {"tos": "int16 -> float64"}
-    assert "int16 -> float64" in str(report)
 
 
 def test_sharded(url):
@@ -578,10 +575,10 @@ def test_n5_keeps_missing_values_and_booleans(url):
 
 def test_chunk_keys_of_new_arrays_may_be_nested():
     store, ds = MemoryStore(), xr.Dataset({"t": (("y", "x"), np.ones((4, 4)), {}, {"chunks": (2, 2)})})
-    ds.chunkmill.write(store, format="zarr2", chunk_key_encoding="/")
-    write_dataset(xr.Dataset({"u": ds.t + 1}), store, mode="a", chunk_key_encoding="/")
+    ds.chunkmill.write(store, format="zarr2", encoding={"t": {"chunk_key_encoding": "/"}})
+    write_dataset(xr.Dataset({"u": ds.t + 1}), store, mode="a", encoding={"u": {"chunk_key_encoding": "/"}})
     write_dataset(ds + 2, store, mode="r+")
     assert {"t/1/0", "u/0/0"} <= set(store.list_prefix(""))
     xr.testing.assert_equal(xr.open_dataset(store, engine="chunkmill").t, (ds + 2).t)
     with pytest.raises(UnsupportedFeature, match="chunk keys such as"):
-        write_dataset(ds, MemoryStore(), format="n5", chunk_key_encoding=".")
+        write_dataset(ds, MemoryStore(), format="n5", encoding={"t": {"chunk_key_encoding": "."}})

@@ -27,11 +27,9 @@ from chunkmill.nodes.new_array import describe_array, with_chunk_keys
 from chunkmill.xarray.decode import applied
 
 _STRINGS = strings.EncodedStringCoder()  # type: ignore[no-untyped-call]
-_STORAGE = frozenset(
-    {"chunks", "shards", "codecs", "compressors", "filters", "serializer", "fill_value", "write_empty_chunks"}
-)
 _GRIDS = frozenset({"chunks", "shards", "preferred_chunks"})
 _CODECS = frozenset({"codecs", "compressors", "filters", "serializer"})
+_STORAGE = _CODECS | {"chunks", "shards", "fill_value", "chunk_key_encoding", "write_empty_chunks"}
 _IGNORED = frozenset({"source", "original_shape", "preferred_chunks", "coordinates"})  # as xarray does
 # of xarray
 ENCODING_FAULTS = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, NotImplementedError)
@@ -53,7 +51,6 @@ def describe_variable(
     *,
     asked: Mapping[str, Any] | None = None,
     url: str = "",
-    chunk_key_encoding: Any = None,
 ) -> NewVariable:
     """Build the metadata of the array of a variable: its values are encoded as those metadata say.
 
@@ -63,8 +60,6 @@ def describe_variable(
         The encoding that was passed to this write: keys which do not apply are errors. The variable's own describes
         how it was stored where it was read from: it holds for what is not asked for, and keys which do not apply are
         ignored.
-    chunk_key_encoding
-        As in `chunkmill.create_array`.
 
     Raises
     ------
@@ -105,12 +100,12 @@ def describe_variable(
             variable=name, url=url, reason=reason, hint="in the order of the dimensions, -1 for a whole axis"
         )
     try:
-        metadata = _describe(documents_format, name, encoded, storage, url=url, keys=chunk_key_encoding)
+        metadata = _describe(documents_format, name, encoded, storage, url=url)
     except ChunkmillError:
         if not own or not encoding:
             raise
         asked_for = {key: value for key, value in storage.items() if key in asked}
-        metadata = _describe(documents_format, name, encoded, asked_for, url=url, keys=chunk_key_encoding)
+        metadata = _describe(documents_format, name, encoded, asked_for, url=url)
     is_encoded = encoded.dtype.kind == "O" or encoded._data is not variable._data  # noqa: SLF001 - `data` would read it
     return NewVariable(metadata, storage.get("write_empty_chunks"), is_encoded)
 
@@ -268,7 +263,7 @@ def _check_markers(name: str, variable: Variable, url: str) -> None:
 
 
 def _describe(
-    documents_format: Format, name: str, variable: Variable, storage: Mapping[str, Any], *, url: str, keys: Any
+    documents_format: Format, name: str, variable: Variable, storage: Mapping[str, Any], *, url: str
 ) -> ArrayMetadata:
     attributes, dtype, masks = dict(variable.attrs), variable.dtype, documents_format.masks_fill_value
     marker, fill_value = attributes.pop("_FillValue", None), storage.get("fill_value")
@@ -293,7 +288,7 @@ def _describe(
     )
     if fill_value is None and masks:  # zero would be read as missing
         metadata = documents_format.adapt(replace(metadata, fill_value=None), name)
-    return with_chunk_keys(metadata, documents_format, name, keys)
+    return with_chunk_keys(metadata, documents_format, name, storage.get("chunk_key_encoding"))
 
 
 def _chunks(variable: Variable, chunks: Any, shards: Any) -> Any:

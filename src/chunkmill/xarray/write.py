@@ -61,13 +61,10 @@ class DatasetReport(ReportMixin):
         A `WriteReport` for each variable written, by its path in the store.
     unchanged
         Paths of variables that equal what is stored, so that they were not written.
-    dtypes
-        By path, where numbers are stored in another dtype than they were read from: ``"int16 -> float64"``.
     """
 
     variables: Mapping[str, WriteReport] = field(default_factory=dict)
     unchanged: tuple[str, ...] = ()
-    dtypes: Mapping[str, str] = field(default_factory=dict)
 
     def _sum(self, name: str) -> int:
         return sum(getattr(each, name) for each in self.variables.values())
@@ -100,10 +97,6 @@ class DatasetReport(ReportMixin):
             ("store keys", f"{self.n_keys:,}: of these {self.n_partial:,} changed in part"),
             ("written", format_bytes(self.bytes_written)),
             ("unchanged", ", ".join(self.unchanged) or "none"),
-            *(
-                [("other dtype", "; ".join(f"{path}: {change}" for path, change in self.dtypes.items()))]
-                * bool(self.dtypes)
-            ),
         ]
 
     def _tables(self) -> list[list[tuple[str, ...]]]:
@@ -124,7 +117,6 @@ def write_dataset(
     region: Mapping[Hashable, Any] | Literal["auto"] | None = None,
     append_dim: Hashable | None = None,
     encoding: Mapping[str, Any] | None = None,
-    chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
     consolidated: bool | None = None,
     lock: Any = "auto",
     compute: bool = True,
@@ -166,12 +158,11 @@ def write_dataset(
         writes anything (with ``compute=False``, when it is about to publish).
     encoding
         By variable (for a tree: by group path, then variable): the keys of CF encoding, and ``chunks``, ``shards``,
-        ``codecs`` or ``compressors``, ``filters`` and ``serializer``, ``fill_value``, ``write_empty_chunks``. Chunks
-        and shards may be given by dimension, ``{"time": 12}``. A key that is unknown or does not apply is an error.
+        ``codecs`` or ``compressors``, ``filters`` and ``serializer``, ``fill_value``, ``chunk_key_encoding``,
+        ``write_empty_chunks``. Chunks and shards may be given by dimension, ``{"time": 12}``. A key that is unknown or
+        does not apply is an error.
         The variable's own encoding holds for the rest: packing and dtype stay where no key of CF encoding is given,
-        codecs where none are, chunks and shards where neither is. The report says where a dtype changes.
-    chunk_key_encoding
-        Of new arrays, as in `chunkmill.create_array`.
+        codecs where none are, chunks and shards where neither is.
     consolidated
         ``None``: consolidated metadata (Zarr v2 and v3) are written for new stores and updated where they exist;
         ``True``: written in any case; ``False``: only updated.
@@ -233,7 +224,6 @@ def write_dataset(
             append_dim=append_dim,
             adds=root is None or mode == "a",
             keeps=keeps,
-            chunk_key_encoding=chunk_key_encoding,
             write_empty=write_empty_chunks,
         )
         plan_write(plan, groups, root)
@@ -281,7 +271,6 @@ def write_dataset(
             arrays={planned.array.path: planned.array for planned in lazy},
             n_regrouped=[n for _, n in written],
             unchanged=tuple(plan.unchanged),
-            dtypes=plan.dtypes,
         )
         return run([counts for counts, _ in written], finish, compute=compute, arrays=arrays)
 
@@ -345,13 +334,12 @@ def _finish(
     arrays: Mapping[str, StoredArray],
     n_regrouped: Sequence[int],
     unchanged: tuple[str, ...],
-    dtypes: Mapping[str, str],
 ) -> DatasetReport:
     """Publish the documents, and return the report: the last task of a write."""
     for step in publish:
         step()
     lazy = {path: report(arrays[path], c, n) for path, c, n in zip(arrays, counts, n_regrouped, strict=True)}
-    return DatasetReport({**reports, **lazy}, unchanged, dtypes)
+    return DatasetReport({**reports, **lazy}, unchanged)
 
 
 # --------------------------------------------------------------------------------------------------------------------

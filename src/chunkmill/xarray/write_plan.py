@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from xarray import Dataset, DataTree, Variable, conventions
 
 from chunkmill.array.selection import full_region
@@ -93,12 +92,8 @@ class DatasetPlan:
         Whether variables that a group has not are new ones.
     keeps
         Stored variables without `append_dim` are left unchanged, and only index coordinates are compared.
-    chunk_key_encoding
-        Of new arrays.
     write_empty
         Whether chunks of fill values are stored, where an encoding does not say it.
-    dtypes
-        Path of a new array -> the dtype that it was read from and its own, where these differ: ``"int16 -> float64"``.
     """
 
     store: Store
@@ -108,7 +103,6 @@ class DatasetPlan:
     append_dim: Hashable | None = None
     adds: bool = True
     keeps: bool = False
-    chunk_key_encoding: Any = None
     write_empty: bool = False
     variables: list[VariablePlan] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
@@ -117,32 +111,16 @@ class DatasetPlan:
     attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
     growth: list[Growth] = field(default_factory=list)
     pending: dict[str, UnfinishedAppend] = field(default_factory=dict)
-    dtypes: dict[str, str] = field(default_factory=dict)
 
     def add(self, labelled: LabelledGroup, name: str, variable: Variable) -> None:
         """Plan a new array."""
         path, asked = join(labelled.path, name), labelled.asked.get(name)
-        keys = self.chunk_key_encoding
-        new = describe_variable(
-            self.documents_format, name, variable, asked=asked, url=self.store.url, chunk_key_encoding=keys
-        )
+        new = describe_variable(self.documents_format, name, variable, asked=asked, url=self.store.url)
         array = array_at(self.store, path, new.metadata, self.documents_format)
-        if change := _dtype_change(variable.encoding.get("dtype"), array.dtype):
-            self.dtypes[array.path] = change
         self.nodes[array.path] = self.documents_format.emit_array(array.path, new.metadata)
         data = StoredVariable.of(name, array, variable).encoded(variable) if new.is_encoded else variable.data
         empty = self.write_empty if new.write_empty is None else new.write_empty
         self.variables.append(VariablePlan(array, full_region(array.shape), data, empty))
-
-
-def _dtype_change(before: Any, after: np.dtype[Any]) -> str:
-    """Return the dtype that numbers were stored in, and that of their array, as text; nothing where they are equal."""
-    try:
-        stored = np.dtype(before) if before is not None else after
-    except TypeError:  # as of text
-        return ""
-    is_same = (stored.kind, stored.itemsize) == (after.kind, after.itemsize)
-    return "" if is_same or not {stored.kind, after.kind} <= set("iufcb") else f"{stored} -> {after}"
 
 
 def labelled_groups(
@@ -378,17 +356,10 @@ def _check_new_labels(labelled: LabelledGroup, arrays: Mapping[str, StoredArray]
     if not variable.size or not array.size:
         return
     new = StoredVariable.of(name, array, variable).encode(variable.to_numpy())
-    repeated = _are_in(new, Array(array)[...])
+    repeated = np.isin(new, Array(array)[...])
     if repeated.any():
         labels = labelled.dataset[dim].to_numpy()[repeated]
         shown = ", ".join(map(str, labels[:_SHOWN])) + (", …" if len(labels) > _SHOWN else "")
         reason = f"append_dim={dim!r}: {len(labels)} of {len(repeated)} labels are stored already: {shown}"
         hint = f"leave them out, ds.sel({name}=~ds[{name!r}].isin(stored[{name!r}])), or overwrite them: region='auto'"
         raise DatasetError(variable=name, url=url, reason=reason, hint=hint)
-
-
-def _are_in(labels: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool]:
-    if labels.dtype.kind not in "TUSO":
-        return np.isin(labels, others)
-    known = set(others.tolist())
-    return np.fromiter((label in known for label in labels.tolist()), np.bool, len(labels))
