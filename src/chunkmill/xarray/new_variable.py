@@ -18,7 +18,7 @@ from xarray import Variable, conventions
 from xarray.backends.common import ensure_dtype_not_object
 from xarray.coding import strings
 
-from chunkmill.errors import ChunkmillError, DatasetError, UnsupportedFeature
+from chunkmill.errors import ChunkmillError, DatasetError, RegionError, UnsupportedFeature
 from chunkmill.formats.base import Format, is_json
 from chunkmill.formats.cf_fill_value import encode_fill_value
 from chunkmill.model.metadata import JSON, ArrayMetadata
@@ -68,9 +68,11 @@ def describe_variable(
     UnsupportedFeature
         The format cannot hold the variable.
     """
-    asked = _by_axis(name, variable, asked or {}, url)
-    own, variable = variable.encoding, variable.copy(deep=False)
-    variable.encoding = _kept(own, asked) | dict(asked)
+    asked, own, variable = dict(asked or {}), variable.encoding, variable.copy(deep=False)
+    for key in ("chunks", "shards"):
+        if isinstance(asked.get(key), Mapping):
+            asked[key] = _lengths(variable, key) | dict(asked[key])
+    variable.encoding = _kept(own, asked) | asked
     _check_markers(name, variable, url)
     try:
         with np.errstate(all="ignore"):  # what becomes other numbers is refused
@@ -94,11 +96,8 @@ def describe_variable(
             variable=name, url=url, reason=f"unknown encoding {', '.join(map(repr, unknown))}", hint=hint
         )
     storage = {key: value for key, value in encoding.items() if key in _STORAGE}
-    if "chunks" in asked and not _fits(asked["chunks"], encoded.ndim):
-        reason = f"encoding chunks={asked['chunks']!r}: expected a length for each of {encoded.dims}"
-        raise DatasetError(
-            variable=name, url=url, reason=reason, hint="in the order of the dimensions, -1 for a whole axis"
-        )
+    if "chunks" not in asked and not _fits(storage.get("chunks"), encoded.ndim):
+        del storage["chunks"]
     try:
         metadata = _describe(documents_format, name, encoded, storage, url=url)
     except ChunkmillError:
@@ -124,27 +123,13 @@ def _kept(own: Mapping[Any, Any], asked: Mapping[str, Any]) -> dict[Any, Any]:
     return {key: value for key, value in own.items() if key not in replaced}
 
 
-def _by_axis(name: str, variable: Variable, asked: Mapping[str, Any], url: str) -> dict[str, Any]:
-    """Return the encoding with ``chunks`` and ``shards`` that are given by dimension as a length for each axis.
-
-    Axes that are not named keep the length of the variable's own encoding, or of dask's largest block; without either,
-    one that suits the chunk's size is chosen (of shards: the chunk's).
-    """
-    found = dict(asked)
-    for key in ("chunks", "shards"):
-        lengths = asked.get(key)
-        if not isinstance(lengths, Mapping):
-            continue
-        if unknown := [dim for dim in lengths if dim not in variable.dims]:
-            reason = f"encoding {key}={dict(lengths)!r} names {unknown}, and the dimensions are {variable.dims}"
-            raise DatasetError(variable=name, url=url, reason=reason)
-        own, base = variable.encoding.get(key), found.get("chunks", variable.encoding.get("chunks"))
-        if key == "chunks" and variable.chunks is not None and not isinstance(own, tuple):
-            own = [max((*axis, 1)) for axis in variable.chunks]
-        if not isinstance(own, (tuple, list)) or len(own) != variable.ndim:
-            own = base if key == "shards" and isinstance(base, (tuple, list)) else ("auto",) * variable.ndim
-        found[key] = tuple(lengths.get(dim, length) for dim, length in zip(variable.dims, own, strict=True))
-    return found
+def _lengths(variable: Variable, key: str) -> dict[Any, Any]:
+    """Return the lengths of chunks or shards by dimension: those of the variable's own encoding, or of dask."""
+    own: Any = variable.encoding.get(key)
+    if key == "chunks" and variable.chunks is not None and not isinstance(own, tuple):
+        own = [max((*axis, 1)) for axis in variable.chunks]
+    is_known = isinstance(own, (tuple, list)) and len(own) == variable.ndim
+    return dict(zip(variable.dims, own, strict=True)) if is_known else {}
 
 
 def json_attributes(attributes: Mapping[Any, Any], name: str, url: str) -> dict[str, JSON]:
@@ -274,18 +259,23 @@ def _describe(
     if not masks and fill_value is None and dtype.kind == "f" and documents_format.has_fill_value:
         fill_value = math.nan  # as xarray does: what was never written is missing
     shards = storage.get("shards")
-    metadata = describe_array(
-        documents_format,
-        name,
-        shape=variable.shape,
-        dtype=dtype,
-        chunks=_chunks(variable, storage.get("chunks"), shards),
-        shards=shards,
-        codecs=_codecs(documents_format, storage, of_bytes=dtype.kind == "O"),
-        fill_value=fill_value,
-        dimension_names=[str(dim) for dim in variable.dims],
-        attributes=json_attributes(attributes, name, url),
-    )
+    try:
+        metadata = describe_array(
+            documents_format,
+            name,
+            shape=variable.shape,
+            dtype=dtype,
+            chunks=_chunks(variable, storage.get("chunks"), shards),
+            shards=shards,
+            codecs=_codecs(documents_format, storage, of_bytes=dtype.kind == "O"),
+            fill_value=fill_value,
+            dimension_names=[str(dim) for dim in variable.dims],
+            attributes=json_attributes(attributes, name, url),
+        )
+    except (ValueError, TypeError, RegionError) as error:
+        if isinstance(error, ChunkmillError) and not isinstance(error, RegionError):
+            raise
+        raise DatasetError(variable=name, url=url, reason=f"its encoding does not fit: {error}") from error
     if fill_value is None and masks:  # zero would be read as missing
         metadata = documents_format.adapt(replace(metadata, fill_value=None), name)
     return with_chunk_keys(metadata, documents_format, name, storage.get("chunk_key_encoding"))
@@ -293,7 +283,7 @@ def _describe(
 
 def _chunks(variable: Variable, chunks: Any, shards: Any) -> Any:
     """Return the chunk shape of the encoding, else of dask's largest block, else ``"auto"``."""
-    if chunks is not None and _fits(chunks, variable.ndim):
+    if chunks is not None:
         return chunks
     if variable.chunks is None or shards is not None:
         return "auto"

@@ -17,12 +17,12 @@ from chunkmill.journal.lease import check_no_job, leased
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.metadata import is_within, parents_of
 from chunkmill.nodes import placement
-from chunkmill.nodes.documents import fetch, node_keys, present, unpublish
+from chunkmill.nodes.documents import fetch, join_path, node_keys, present, unpublish
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import Store
 from chunkmill.xarray.publication import Growth, Publication, UnfinishedAppend
-from chunkmill.xarray.write_plan import DatasetPlan, join
+from chunkmill.xarray.write_plan import DatasetPlan
 
 
 @contextmanager
@@ -129,7 +129,7 @@ def make_room(plan: DatasetPlan, *, overwrite: bool, run: str = "", again: bool 
     for group in plan.groups:
         for prefix in documents_format.list_prefixes(group):
             for listed in store.list_dir(prefix):
-                child = join(group, documents_format.child_name(group, prefix, listed) or "")
+                child = join_path(group, documents_format.child_name(group, prefix, listed) or "")
                 if child not in prefixes:
                     continue
                 if present(fetch(store, node_keys(documents_format, child))):

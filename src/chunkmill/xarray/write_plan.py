@@ -21,6 +21,7 @@ from chunkmill.formats.base import Format
 from chunkmill.model.grid import Region
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.documents import join_path
 from chunkmill.nodes.opening import array_at
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import Store
@@ -114,7 +115,7 @@ class DatasetPlan:
 
     def add(self, labelled: LabelledGroup, name: str, variable: Variable) -> None:
         """Plan a new array."""
-        path, asked = join(labelled.path, name), labelled.asked.get(name)
+        path, asked = join_path(labelled.path, name), labelled.asked.get(name)
         new = describe_variable(self.documents_format, name, variable, asked=asked, url=self.store.url)
         array = array_at(self.store, path, new.metadata, self.documents_format)
         self.nodes[array.path] = self.documents_format.emit_array(array.path, new.metadata)
@@ -134,10 +135,10 @@ def labelled_groups(
     if isinstance(data, Dataset):
         groups = [_labelled(data, path, encoding, url)]
     elif isinstance(data, DataTree):
-        groups = [
-            _labelled(node.to_dataset(inherit=node is data), join(path, relative), encoding.pop(node.path, {}), url)
-            for relative, node in data.subtree_with_keys
-        ]
+        groups = []
+        for relative, node in data.subtree_with_keys:
+            at = path if node is data else join_path(path, relative)
+            groups.append(_labelled(node.to_dataset(inherit=node is data), at, encoding.pop(node.path, {}), url))
         if encoding:
             hint = "the encoding of a tree is a mapping by group ('/' for the root), then by variable"
             reason = f"encoding names unknown groups {sorted(encoding)}"
@@ -169,11 +170,6 @@ def _labelled(dataset: Dataset, path: str, encoding: Mapping[str, Any], url: str
     except ENCODING_FAULTS as error:
         raise DatasetError(variable="", url=url, reason=f"xarray cannot encode its coordinates: {error}") from error
     return LabelledGroup(path, dataset, dict(variables), attributes, dict(encoding))
-
-
-def join(path: str, name: str) -> str:
-    """Return the path of `name`, which may be ``.``, below `path`."""
-    return "/".join(part for part in (path, name) if part and part != ".")
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +220,11 @@ def plan_write(plan: DatasetPlan, groups: Sequence[LabelledGroup], root: StoredG
             try:
                 plan.add(labelled, name, variable)
             except UnsupportedFeature as error:
-                refused[join(labelled.path, name)] = error
+                refused[join_path(labelled.path, name)] = error
         if plan.append_dim is not None:
             _check_new_labels(labelled, target.arrays, plan.append_dim, plan.store.url)
         elif target.group is not None and plan.adds and not target.cuts:
-            added = json_attributes(labelled.attributes, "", join(plan.store.url, labelled.path))
+            added = json_attributes(labelled.attributes, "", join_path(plan.store.url, labelled.path))
             if merged_attributes(target.group.attributes, added) != dict(target.group.attributes):
                 plan.attributes[labelled.path] = added
     if refused:
@@ -245,7 +241,7 @@ def _target(plan: DatasetPlan, labelled: LabelledGroup, root: StoredGroup | None
     group = None if root is None else _group_at(root, labelled.path, adds=plan.adds)
     arrays = stored = {} if group is None else group.arrays(lambda _: True)
     if root is None or group is None:
-        metadata = GroupMetadata(json_attributes(labelled.attributes, "", join(plan.store.url, labelled.path)))
+        metadata = GroupMetadata(json_attributes(labelled.attributes, "", join_path(plan.store.url, labelled.path)))
         plan.nodes[labelled.path] = plan.documents_format.emit_group(labelled.path, metadata)
     else:
         own = plan.pending[group.path] = UnfinishedAppend.of(group.metadata.attributes)

@@ -45,7 +45,7 @@ def test_chunks_of_encoding_then_of_dask():
 
 @pytest.mark.parametrize(
     ("encoding", "message"),
-    [({"nosuch": 1}, "unknown encoding 'nosuch'"), ({"chunks": (2, 2)}, "a length for each of")],
+    [({"nosuch": 1}, "unknown encoding 'nosuch'"), ({"chunks": (2, 2)}, "2 chunk lengths for 1 axes")],
     ids=str,
 )
 def test_strict_encoding(encoding, message):
@@ -97,7 +97,7 @@ def test_chunks_by_dimension(own, asked, chunks):
     sharded = {"chunks": {"t": 6, "x": 5}, "shards": {"t": 12}}
     new = describe_variable(get_format("zarr3"), "v", variable, asked=sharded)
     assert new.metadata.chunk_grid.chunk_shape == (12, 5)
-    with pytest.raises(DatasetError, match=r"names \['y'\]"):
+    with pytest.raises(DatasetError, match=r"names dimensions \['y'\]"):
         describe_variable(get_format("zarr3"), "v", variable, asked={"chunks": {"y": 2}})
 
 

@@ -9,13 +9,9 @@ import chunkmill as cm
 from chunkmill.errors import DatasetError, UnsupportedFeature
 from chunkmill.formats.registry import get_format
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.xarray.write_plan import DatasetPlan, join, labelled_groups, plan_write
+from chunkmill.xarray.write_plan import DatasetPlan, labelled_groups, plan_write
 
 SMALL = xr.Dataset({"v": (("t", "x"), np.ones((3, 2))), "m": ("x", [1, 2])}, coords={"t": [0, 1, 2]}, attrs={"a": 1})
-
-
-def test_paths():
-    assert [join(*each) for each in (("", "a"), ("a", "."), ("", "."), ("a/b", "c"))] == ["a", "a", "", "a/b/c"]
 
 
 def test_groups_of_a_tree():
