@@ -343,8 +343,8 @@ def _rounded(values: NDArray[Any], known: FloatRange, rounding: str) -> NDArray[
                 cut = np.where(magnitude >> np.uint64(53) > 0, magnitude & np.uint64(0x7FF), np.uint64(0))
                 magnitude = magnitude - cut | (cut > 0).astype(np.uint64) << np.uint64(11)
             rest = magnitude & np.uint64(0xFFFFFFFF if known.precision > _HALF else 2**64 - 1)
-            sign = np.where(values < 0, -1.0, 1.0)
-            high, low = sign * (magnitude - rest).astype(np.float64), sign * rest.astype(np.float64)
+            factor = np.where(values < 0, -1.0, 1.0)
+            high, low = factor * (magnitude - rest).astype(np.float64), factor * rest.astype(np.float64)
         exponent = np.frexp(np.where(high != 0, high, low))[1]
         last = np.maximum(exponent - known.precision, known.lowest_exponent)  # exponent of the last digit that is kept
         # only float64 needs a high half, which holds no digits after that one

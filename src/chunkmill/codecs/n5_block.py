@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from xxhash import xxh32_intdigest
 
 from chunkmill.codecs.base import Buffer, ChunkSpec, Compressor, Configured, DecodesInto, fill_array
-from chunkmill.codecs.bytes import byte_view
+from chunkmill.codecs.bytes import byte_view, integer
 from chunkmill.codecs.pipeline import BuildInner, CodecPipeline
 from chunkmill.model.metadata import JSON, NamedConfig
 
@@ -232,17 +232,10 @@ class N5Lz4(Compressor):
     block_size: int = DEFAULT_BLOCK_SIZE
     name: ClassVar[str] = "n5_lz4"
 
-    def __post_init__(self) -> None:
-        if not MIN_BLOCK_SIZE <= self.block_size <= MAX_BLOCK_SIZE:
-            raise ValueError(f"blockSize is {self.block_size}, not between {MIN_BLOCK_SIZE} and {MAX_BLOCK_SIZE}")
-
     @classmethod
     def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> N5Lz4:  # noqa: ARG003
         """Build the codec from ``{"blockSize": n}``; `ValueError` for a bad one."""
-        block_size = configuration.get("blockSize", DEFAULT_BLOCK_SIZE)
-        if not isinstance(block_size, int) or isinstance(block_size, bool):
-            raise ValueError(f"blockSize is {block_size!r}, not an integer")  # noqa: TRY004 - CodecFactory's
-        return cls(block_size)
+        return cls(integer(configuration, "blockSize", DEFAULT_BLOCK_SIZE, MIN_BLOCK_SIZE, MAX_BLOCK_SIZE))
 
     def config(self) -> NamedConfig:
         """Name the codec as data."""

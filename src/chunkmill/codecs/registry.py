@@ -101,11 +101,7 @@ def parse_codecs(codecs: Any, dtype: np.dtype[Any], *, ndim: int | None = None) 
         serializer = default_serializer(dtype if position == 0 else after.dtype)
         chain = [*chain[:position], serializer, *chain[position:]]
     position = _serializer_position(chain)
-    if chain[position].name in _NESTED:
-        chain[position] = _completed_inside(chain[position], dtype)
-        built, after = _build(chain[:position], position, spec, has_shape=False)
-        compressors = [_build_one(codec, "bytes_bytes", after) for codec in chain[position + 1 :]]
-        return (*map(_as_named, built, chain), chain[position], *map(_as_named, compressors, chain[position + 1 :]))
+    chain[position] = _completed_inside(chain[position], dtype)
     built, _ = _build(chain, position, spec, has_shape=False)
     return tuple(map(_as_named, built, chain))
 
@@ -279,14 +275,16 @@ def _build(
 ) -> tuple[list[Any], ChunkSpec]:
     """Build the codecs of `chain`, whose serializer stands at `position`; return also the spec that it sees.
 
-    `has_shape`: whether ``spec.shape`` is that of a chunk. Otherwise ``reshape`` is left as data.
+    `has_shape`: whether ``spec.shape`` is that of a chunk. Otherwise codecs that depend on it are left as data.
     """
     codecs: list[Any] = []
     for i, config in enumerate(chain):
-        if config.name == "reshape" and not has_shape:
+        if not has_shape and config.name in {"reshape", *_NESTED}:
             codecs.append(config)
-            shape = config.configuration.get("shape")
-            spec = ChunkSpec((1,) * (len(shape) if isinstance(shape, list | tuple) else 1), spec.dtype, spec.fill_value)
+            if config.name == "reshape":
+                shape = config.configuration.get("shape")
+                ndim = len(shape) if isinstance(shape, list | tuple) else 1
+                spec = ChunkSpec((1,) * ndim, spec.dtype, spec.fill_value)
             continue
         kind: Kind = "array_array" if i < position else "array_bytes" if i == position else "bytes_bytes"
         codec = _build_one(config, kind, spec)

@@ -382,7 +382,35 @@ def split_dimension_names(
     >>> split_dimension_names({"_ARRAY_DIMENSIONS": ["y", "x"], "units": "m"}, 2)
     (('y', 'x'), {'units': 'm'})
     """
-    names = attributes.get("_ARRAY_DIMENSIONS")
-    if not isinstance(names, list) or len(names) != ndim or not all(isinstance(name, str) for name in names):
+    names = axis_names(attributes.get("_ARRAY_DIMENSIONS"), ndim)
+    if names is None:
         return None, dict(attributes)
-    return tuple(names), {name: value for name, value in attributes.items() if name != "_ARRAY_DIMENSIONS"}
+    return names, {name: value for name, value in attributes.items() if name != "_ARRAY_DIMENSIONS"}
+
+
+def axis_names(value: JSON, ndim: int) -> tuple[str, ...] | None:
+    """Return the names in a document, where they are a list of one for each axis.
+
+    Examples
+    --------
+    >>> axis_names(["y", "x"], 2), axis_names(["y", None], 2)
+    (('y', 'x'), None)
+    """
+    is_whole = isinstance(value, list) and len(value) == ndim and all(isinstance(name, str) for name in value)
+    return tuple(value) if is_whole else None
+
+
+def attributes_with_names(
+    metadata: ArrayMetadata, attribute: str, *, is_reversed: bool, format_name: str, key: str
+) -> dict[str, JSON]:
+    """Return attributes and, as one of them, dimension names; `UnsupportedFeature` for names that it cannot say."""
+    attributes = dict(metadata.attributes)
+    names = list(metadata.dimension_names or ())
+    if None in names:
+        raise UnsupportedFeature(format=format_name, feature=f"dimension names {names}, some absent", key=key)
+    stored = names[::-1] if is_reversed else names
+    if metadata.dimension_names is not None and attributes.setdefault(attribute, stored) != stored:
+        feature = f"dimension names {names} with an attribute {attribute!r} that says otherwise"
+        hint = f"{attribute!r} is where the format keeps the names"
+        raise UnsupportedFeature(format=format_name, feature=feature, key=key, hint=hint)
+    return attributes

@@ -26,6 +26,8 @@ from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.base import (
     MAX_RANK,
     Format,
+    attributes_with_names,
+    axis_names,
     check_chunk_shape,
     check_shape,
     emit_json,
@@ -298,6 +300,7 @@ class N5(Format):
         dtype = _parse_dtype(key, document)
         attributes = _visible(path, {name: v for name, v in document.items() if name not in {*_HIDDEN, _MOVED}})
         attributes |= get_member(key, {_MOVED: {}, **document}, _MOVED, dict)
+        names = axis_names(attributes.get("axes"), len(shape))
         return ArrayMetadata(
             dtype=dtype,
             chunk_grid=ChunkGrid.regular(shape, chunk_shape),
@@ -305,7 +308,7 @@ class N5(Format):
             codecs=parse_compression(key, document, dtype.itemsize),
             fill_value=dtype.type(0),
             edge_chunks="truncated",
-            dimension_names=_names_from_axes(attributes, len(shape)),
+            dimension_names=None if names is None else names[::-1],
             attributes=attributes,
         )
 
@@ -335,7 +338,7 @@ class N5(Format):
         """
         (key,) = self.array_keys(path)
         _check_holdable(metadata, key)
-        attributes = dict(metadata.attributes)
+        attributes = attributes_with_names(metadata, "axes", is_reversed=True, format_name="n5", key=key)
         if taken := sorted({*_HIDDEN, _MOVED} & attributes.keys()):
             raise UnsupportedFeature(format="n5", feature=f"user attributes named {taken} on a dataset", key=key)
         document = {
@@ -343,9 +346,7 @@ class N5(Format):
             "blockSize": list(metadata.chunk_grid.chunk_shape[::-1]),
             "dataType": metadata.dtype.name,
             "compression": emit_compression(metadata.codecs),
-            **_by_axis(
-                {**self._with_version(key, path, attributes), **_axes_from_names(key, metadata)}, len(metadata.shape)
-            ),
+            **_by_axis(self._with_version(key, path, attributes), len(metadata.shape)),
         }
         return {key: emit_json(key, document)}
 
@@ -417,28 +418,6 @@ def _parse_dtype(key: str, document: Mapping[str, JSON]) -> np.dtype[Any]:
     if name not in _DTYPES:
         raise MetadataError(key=key, field="dataType", got=name, expected=f"one of {', '.join(_DTYPES)}")
     return _DTYPES[name]
-
-
-def _names_from_axes(attributes: Mapping[str, JSON], rank: int) -> tuple[str, ...] | None:
-    """Return the ``axes`` attribute, reversed, when it names every axis."""
-    axes = attributes.get("axes")
-    if isinstance(axes, list) and len(axes) == rank and all(isinstance(name, str) for name in axes):
-        return tuple(axes[::-1])
-    return None
-
-
-def _axes_from_names(key: str, metadata: ArrayMetadata) -> dict[str, JSON]:
-    """Return the ``axes`` attribute that says the dimension names; refuse names that it cannot say."""
-    names = metadata.dimension_names
-    if names is None:
-        return {}
-    axes = list(names[::-1])
-    if not all(isinstance(name, str) for name in axes):
-        raise UnsupportedFeature(format="n5", feature=f"dimension names {names} of which some are absent", key=key)
-    if metadata.attributes.get("axes", axes) != axes:
-        feature = f"dimension names {names} with an attribute 'axes' that says {metadata.attributes['axes']!r}"
-        raise UnsupportedFeature(format="n5", feature=feature, key=key, hint="'axes' is where N5 keeps the names")
-    return {"axes": axes}
 
 
 def _by_axis(attributes: dict[str, JSON], rank: int) -> dict[str, JSON]:

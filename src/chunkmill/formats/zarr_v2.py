@@ -21,6 +21,7 @@ from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats import consolidated
 from chunkmill.formats.base import (
     Format,
+    axis_names,
     check_chunk_shape,
     check_shape,
     described_once,
@@ -455,19 +456,9 @@ def _nczarr_names(
     document: Mapping[str, JSON], attributes: Mapping[str, JSON], ndim: int
 ) -> tuple[str | None, ...] | None:
     """Return dimension names as netCDF-C writes them: full paths, in ``.zattrs`` or, before 4.9.3, in ``.zarray``."""
-    candidates: list[Any] = [
-        attributes.get("_nczarr_array"),
-        document.get("_nczarr_array"),
-        document.get("_NCZARR_ARRAY"),
-    ]
-    for candidate in candidates:
-        if not isinstance(candidate, dict):
-            continue
-        references = candidate.get("dimrefs", candidate.get("dimension_references"))
-        if (
-            isinstance(references, list)
-            and len(references) == ndim
-            and all(isinstance(reference, str) for reference in references)
-        ):
+    for candidate in (attributes.get("_nczarr_array"), document.get("_nczarr_array"), document.get("_NCZARR_ARRAY")):
+        members = candidate if isinstance(candidate, dict) else {}
+        references = axis_names(members.get("dimrefs", members.get("dimension_references")), ndim)
+        if references is not None:
             return tuple(reference.rsplit("/", 1)[-1] for reference in references)
     return None

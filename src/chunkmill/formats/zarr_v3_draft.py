@@ -24,6 +24,7 @@ import numpy as np
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.base import (
     Format,
+    attributes_with_names,
     check_chunk_shape,
     check_shape,
     emit_json,
@@ -55,7 +56,6 @@ _ARRAY_MEMBERS = {
     "shape", "data_type", "chunk_grid", "chunk_memory_layout", "fill_value", "extensions", "attributes", "codecs",
     "storage_transformers",
 }  # fmt: skip
-_DIMENSIONS = "_ARRAY_DIMENSIONS"  # xarray's attribute: the draft has no names for dimensions
 
 
 def chunk_keys(separator: JSON) -> ChunkKeyEncoding:
@@ -258,7 +258,9 @@ class ZarrV3Draft(DraftLayout):
             "codecs": codecs,
             "fill_value": emit_fill_value(key, metadata.fill_value, metadata.dtype),
             "extensions": [],
-            "attributes": _attributes_with_names(key, metadata),
+            "attributes": attributes_with_names(
+                metadata, "_ARRAY_DIMENSIONS", is_reversed=False, format_name=self.name, key=key
+            ),
         }
         return {key: emit_json(key, document)}
 
@@ -278,19 +280,6 @@ def _parse_encoding(document: Mapping[str, JSON]) -> str:
             key=_ENTRY, field="metadata_key_suffix", got=suffix, expected="characters A-Z a-z 0-9 . _ -"
         )
     return str(suffix)
-
-
-def _attributes_with_names(key: str, metadata: ArrayMetadata) -> dict[str, JSON]:
-    attributes = dict(metadata.attributes)
-    if metadata.dimension_names is None:
-        return attributes
-    names = list(metadata.dimension_names)
-    if not all(isinstance(name, str) for name in names):
-        raise UnsupportedFeature(format=ZarrV3Draft.name, feature=f"dimension names {names}, some absent", key=key)
-    if attributes.setdefault(_DIMENSIONS, names) != names:
-        feature = f"dimension names {names} with an attribute {_DIMENSIONS!r} that says otherwise"
-        raise UnsupportedFeature(format=ZarrV3Draft.name, feature=feature, key=key)
-    return attributes
 
 
 def parse_grid(key: str, document: Mapping[str, JSON]) -> tuple[ChunkGrid, ChunkKeyEncoding]:

@@ -31,11 +31,7 @@ from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, Name
 _ENTRY = "zarr.json"
 _CODEC = re.compile(r"https://purl\.org/zarr/spec/codec/(\w+)/\d+\.\d+", re.ASCII)
 _SHARDING = re.compile(r"https?://purl\.org/zarr/spec/storage_transformers/sharding/1\.\d+", re.ASCII)
-_BARE = {
-    "bool": "|b1",
-    "u1": "|u1",
-    "i1": "|i1",
-}  # of one byte: without a byte order
+_BARE = {"bool": "|b1", "u1": "|u1", "i1": "|i1"}  # of one byte: without a byte order
 _CONSOLIDATED = "consolidated/"  # meta/root/consolidated/.zmetadata; the group that zarr-python makes besides is one
 
 

@@ -125,12 +125,6 @@ class ReferenceTable:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    @property
-    def columns(self) -> tuple[NDArray[Any], ...]:
-        """The arrays that the table is made of."""
-        held = (self.url_ids, self.offsets, self.lengths)
-        return held if self.ranks is None else (self.ranks, *held)
-
     def row(self, text: str) -> int | None:
         """Return the row of the coords spelt `text`, or ``None``."""
         parts = text.split(self.form[1])
@@ -240,9 +234,10 @@ class ReferenceSet:
             for form in sorted(self.tables):
                 table = self.tables[form]
                 digest.update(repr((form, table.extents)).encode())
-                for column in table.columns:
-                    digest.update(column.dtype.str.encode())
-                    digest.update(column.data)
+                for column in (table.ranks, table.url_ids, table.offsets, table.lengths):
+                    if column is not None:
+                        digest.update(column.dtype.str.encode())
+                        digest.update(column.data)
             self._fingerprint = digest.hexdigest()
         return self._fingerprint
 

@@ -11,7 +11,7 @@ Not here: new dimensions, coordinates out of file names, reading coordinates to 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -159,11 +159,6 @@ def _joined_axes(part: _Part, path: str, dims: Sequence[str]) -> dict[int, int]:
     return {own.index(dim): number for number, dim in enumerate(dims) if dim in own}
 
 
-def _has_chunks_of(position: tuple[int, ...], axes: Mapping[int, int]) -> bool:
-    """Return whether a set at this place has chunks of a joined array: it is first along other dimensions."""
-    return all(place == 0 for number, place in enumerate(position) if number not in axes.values())
-
-
 def _lengths(
     parts: Sequence[_Part], positions: Sequence[tuple[int, ...]], path: str, axes: Mapping[int, int]
 ) -> dict[int, dict[int, tuple[int, int]]]:
@@ -222,7 +217,7 @@ def _misfits(first: _Part, part: _Part, path: str, axes: Collection[int]) -> lis
     (_, expected, expected_attributes), (_, got, got_attributes) = first.array(path), part.array(path)
     why = [
         f"{name} is {_shown(got.get(name))}, not {_shown(expected.get(name))}"
-        for name in sorted({*expected, *got} - {"shape"})
+        for name in sorted({*expected, *got})
         if _across(got, name, axes) != _across(expected, name, axes)
     ]
     why += [
@@ -230,24 +225,17 @@ def _misfits(first: _Part, part: _Part, path: str, axes: Collection[int]) -> lis
         for name in _CF_ATTRIBUTES
         if got_attributes.get(name) != expected_attributes.get(name)
     ]
-    shapes = [list(document["shape"]) for document in (expected, got)]
-    if len(shapes[0]) == len(shapes[1]):
-        for axis in axes:
-            shapes[1][axis] = shapes[0][axis]
-        if shapes[0] != shapes[1]:
-            why.append(f"shape is {got['shape']}, not {shapes[0]}")
-    else:
-        why.append(f"shape is {got['shape']}, of another rank than {expected['shape']}")
     return why
 
 
 def _across(document: Mapping[str, JSON], name: str, axes: Collection[int]) -> JSON:
-    """Return what of a member must be equal: of a grid of Zarr v3, all but the chunk lengths along `axes`."""
+    """Return what of a member must be equal: of shapes, and chunk shapes of Zarr v3, not the lengths along `axes`."""
     value: Any = document.get(name)
-    if name != "chunk_grid":
+    if name == "chunk_grid":
+        value = value["configuration"]["chunk_shape"]  # parsed before: a regular grid
+    elif name != "shape":
         return value
-    chunk_shape = value["configuration"]["chunk_shape"]  # parsed before: a regular grid
-    return [0 if axis in axes else n for axis, n in enumerate(chunk_shape)]
+    return [0 if axis in axes else n for axis, n in enumerate(value)]
 
 
 def _shown(value: JSON) -> str:
@@ -265,19 +253,16 @@ def _joined(parts: Sequence[_Part], dims: Sequence[str], positions: Sequence[tup
         lengths = _lengths(parts, positions, path, axes)
         if axes:
             builder.add_data(*_lengthened(first, path, {axis: list(each.values()) for axis, each in lengths.items()}))
-        starts = {axis: _chunk_starts(each.values()) for axis, each in lengths.items()}
+        counts = {axis: [-(-length // chunk) for length, chunk in each.values()] for axis, each in lengths.items()}
+        starts = {axis: [0, *accumulate(each)] for axis, each in counts.items()}
         for part, position in zip(parts, positions, strict=True):
-            if _has_chunks_of(position, axes):
+            # of a set that is not the first along other dimensions, the array is the same
+            if all(place == 0 for number, place in enumerate(position) if number not in axes.values()):
                 shift = [0] * len(array.grid_shape)
                 for axis, number in axes.items():
                     shift[axis] = starts[axis][position[number]]
                 _add_chunks(builder, part, part.arrays[path], array, shift)
     return builder.build()
-
-
-def _chunk_starts(lengths: Iterable[tuple[int, int]]) -> list[int]:
-    """Return the number of the first chunk of each set along an axis, and their total."""
-    return [*accumulate((-(-length // chunk) for length, chunk in lengths), initial=0)]
 
 
 def _without_consolidated(key: str, value: bytes) -> bytes:

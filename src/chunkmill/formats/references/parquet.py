@@ -18,7 +18,7 @@ import itertools
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -197,7 +197,6 @@ class ParquetReferences:
         self._tables: OrderedDict[str, RecordTable | None] = OrderedDict()
         self._n_rows = 0  # of them, and one for each
         self._lock = threading.Lock()
-        self._loading: dict[str, threading.Lock] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         key = f"{self._source}/{ROOT_KEY}"
@@ -275,22 +274,14 @@ class ParquetReferences:
     def _table(self, array: ArrayKeys, record: int) -> RecordTable | None:
         """Return a record file, decoded; ``None`` when there is none: then none of its chunks exists."""
         name = f"{array.prefix}refs.{record}.parq"
-        with self._lock:
+        with self._lock:  # tasks at the same time want the same file: one of them reads it
             if name in self._tables:
                 self._tables.move_to_end(name)
                 return self._tables[name]
-            loading = self._loading.setdefault(name, threading.Lock())
-        with loading:  # tasks at the same time want the same file: one of them reads it
-            with self._lock:
-                if name in self._tables:
-                    return self._tables[name]
-            table = self._read_table(array, record, name)
-            with self._lock:
-                self._tables[name] = table
-                self._n_rows += 1 + len(table or ())
-                self._loading.pop(name, None)
-                while len(self._tables) > 1 and self._n_rows > _MAX_ROWS:
-                    self._n_rows -= 1 + len(self._tables.popitem(last=False)[1] or ())
+            table = self._tables[name] = self._read_table(array, record, name)
+            self._n_rows += 1 + len(table or ())
+            while len(self._tables) > 1 and self._n_rows > _MAX_ROWS:
+                self._n_rows -= 1 + len(self._tables.popitem(last=False)[1] or ())
         return table
 
     def _read_table(self, array: ArrayKeys, record: int, name: str) -> RecordTable | None:
@@ -366,60 +357,55 @@ def emit_reference_parquet(references: ReferenceSet, *, record_size: int = 10_00
     """
     if record_size < 1:
         raise MetadataError(key=ROOT_KEY, field="record_size", got=record_size, expected="1 or more")
-    writer = _Writer(references, record_size)
-    yield from writer.record_files()
-    metadata = {key: parse_json(key, document) for key, document in writer.documents.items()}
+    import_pyarrow()
+    documents, arrays, rows = split_by_array(references)
+    yield from _record_files(references, arrays, rows, record_size)
+    metadata = {key: parse_json(key, document) for key, document in documents.items()}
     root = {"metadata": metadata, "record_size": record_size}
     yield ROOT_KEY, json.dumps(root, ensure_ascii=False).encode("utf-8")
 
 
-class _Writer:
-    def __init__(self, references: ReferenceSet, record_size: int) -> None:
-        self._pa = import_pyarrow()
-        self._references = references
-        self._record_size = record_size
-        self.documents, self._arrays, self._rows = split_by_array(references)
+def _record_files(
+    references: ReferenceSet, arrays: Mapping[str, ArrayKeys], rows: Mapping[str, ChunkRows], record_size: int
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the record files that hold anything; what is not there has no references."""
+    for path, chunks in rows.items():
+        records = chunks.numbers // record_size
+        starts = np.flatnonzero(np.r_[True, records[1:] != records[:-1]]).tolist()
+        for start, stop in itertools.pairwise([*starts, len(records)]):
+            name = f"{arrays[path].prefix}refs.{int(records[start])}.parq"
+            yield name, _record_file(references, chunks.take(slice(start, stop)), record_size)
 
-    def record_files(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the record files that hold anything; what is not there has no references."""
-        for path, rows in self._rows.items():
-            records = rows.numbers // self._record_size
-            starts = np.flatnonzero(np.r_[True, records[1:] != records[:-1]]).tolist()
-            for start, stop in itertools.pairwise([*starts, len(records)]):
-                yield (
-                    f"{self._arrays[path].prefix}refs.{int(records[start])}.parq",
-                    self._file(rows.take(slice(start, stop))),
-                )
 
-    def _file(self, chunks: ChunkRows) -> bytes:
-        pa = self._pa
-        rows, url_ids = chunks.numbers % self._record_size, chunks.url_ids
-        offsets, sizes = np.zeros((2, self._record_size), dtype=np.int64)
-        is_range = (url_ids != INLINE) & (chunks.lengths != WHOLE)
-        offsets[rows[is_range]] = chunks.offsets[is_range]
-        sizes[rows[is_range]] = chunks.lengths[is_range]
-        raw: list[bytes | None] = [None] * self._record_size
-        # offset and size 0 mean the whole file, so that no bytes at all are written inline
-        is_raw = (url_ids == INLINE) | (chunks.lengths == 0)
-        for i in np.flatnonzero(is_raw).tolist():
-            entry = int(url_ids[i]), int(chunks.offsets[i]), int(chunks.lengths[i])
-            raw[int(rows[i])] = self._references.reference(*entry).data or b""
-        used, numbers = np.unique(url_ids[~is_raw], return_inverse=True)
-        urls = [self._references.urls[number] for number in used.tolist()]
-        if None in urls:
-            raise MetadataError(
-                key=ROOT_KEY, field="references", got="[null, …], the default target", expected="urls: name the target"
-            )
-        indices = np.full(self._record_size, -1, dtype=np.int32)
-        indices[rows[~is_raw]] = numbers
-        paths = pa.DictionaryArray.from_arrays(pa.array(indices, mask=indices < 0), pa.array(urls, pa.string()))
-        columns = {
-            # a dictionary of one-off urls would only be in the way
-            "path": paths if len(urls) * 10 < len(rows) else paths.cast(pa.string()),
-            "offset": pa.array(offsets),
-            "size": pa.array(sizes),
-            "raw": pa.array(raw, pa.binary()),
-        }
-        sink = pa.BufferOutputStream()
-        pa.parquet.write_table(pa.table(columns), sink, compression="zstd", write_statistics=False)
-        return bytes(sink.getvalue().to_pybytes())
+def _record_file(references: ReferenceSet, chunks: ChunkRows, record_size: int) -> bytes:
+    pa = import_pyarrow()
+    rows, url_ids = chunks.numbers % record_size, chunks.url_ids
+    offsets, sizes = np.zeros((2, record_size), dtype=np.int64)
+    is_range = (url_ids != INLINE) & (chunks.lengths != WHOLE)
+    offsets[rows[is_range]] = chunks.offsets[is_range]
+    sizes[rows[is_range]] = chunks.lengths[is_range]
+    raw: list[bytes | None] = [None] * record_size
+    # offset and size 0 mean the whole file, so that no bytes at all are written inline
+    is_raw = (url_ids == INLINE) | (chunks.lengths == 0)
+    for i in np.flatnonzero(is_raw).tolist():
+        entry = int(url_ids[i]), int(chunks.offsets[i]), int(chunks.lengths[i])
+        raw[int(rows[i])] = references.reference(*entry).data or b""
+    used, numbers = np.unique(url_ids[~is_raw], return_inverse=True)
+    urls = [references.urls[number] for number in used.tolist()]
+    if None in urls:
+        raise MetadataError(
+            key=ROOT_KEY, field="references", got="[null, …], the default target", expected="urls: name the target"
+        )
+    indices = np.full(record_size, -1, dtype=np.int32)
+    indices[rows[~is_raw]] = numbers
+    paths = pa.DictionaryArray.from_arrays(pa.array(indices, mask=indices < 0), pa.array(urls, pa.string()))
+    columns = {
+        # a dictionary of one-off urls would only be in the way
+        "path": paths if len(urls) * 10 < len(rows) else paths.cast(pa.string()),
+        "offset": pa.array(offsets),
+        "size": pa.array(sizes),
+        "raw": pa.array(raw, pa.binary()),
+    }
+    sink = pa.BufferOutputStream()
+    pa.parquet.write_table(pa.table(columns), sink, compression="zstd", write_statistics=False)
+    return bytes(sink.getvalue().to_pybytes())

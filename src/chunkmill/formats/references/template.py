@@ -162,14 +162,11 @@ def _parsed(text: str) -> nodes.Template:
 def _check(node: nodes.Node) -> None:
     if not isinstance(node, _NODES):
         raise SecurityError(f"no {type(node).__name__}: names, numbers, strings, operators and calls of templates")
-    if isinstance(node, nodes.Const) and not (isinstance(node.value, str) or -_MAX_INT < _int(node.value) < _MAX_INT):
+    value = node.value if isinstance(node, nodes.Const) else ""
+    if not (isinstance(value, str) or (isinstance(value, int) and value < _MAX_INT)):
         raise SecurityError("numbers are integers below 2**63")
     if isinstance(node, nodes.Call) and (node.args or node.dyn_args or node.dyn_kwargs):
         raise SecurityError("arguments have keywords")
-
-
-def _int(value: object) -> int:
-    return value if isinstance(value, int) else _MAX_INT
 
 
 @contextmanager
