@@ -20,7 +20,7 @@ MOST = {  # room: (code lines, files that hold code)
     "journal": (1041, 6),
     "model": (2111, 10),
     "nodes": (3125, 13),
-    "pyramids": (1319, 7),
+    "pyramids": (1242, 7),
     "references": (883, 4),
     "runtime": (1648, 10),
     "scans": (1389, 7),

@@ -24,7 +24,7 @@ from chunkmill.formats.registry import READ_ONLY
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.inner_layout import inner_grid
-from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, same_json
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.model.multiscales import (
     Axis,
     Level,
@@ -45,8 +45,9 @@ from chunkmill.model.ome_zarr import (
     without_levels,
 )
 from chunkmill.nodes import opening
+from chunkmill.nodes.changes import changed_array, changed_group, merged
 from chunkmill.nodes.documents import format_of_store
-from chunkmill.nodes.group import MultiscaleImage, as_node, described_images, image_of_array, level_array
+from chunkmill.nodes.group import MultiscaleImage, described_images, image_of_array, level_array
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.pyramids.downsample import Method, Reduction
@@ -329,18 +330,15 @@ def emit_levels(
 def name_levels(base: StoredArray, image: Multiscale, convention: str | None) -> None:
     """Set the attributes of the group of an array, and in N5 of the array, that name levels; others' stay."""
     above, _, name = base.path.rpartition("/")
-    group = open_stored(base.store, above, read_only=False, consolidated=False)
-    of_group, of_levels = emit_levels(image, convention, group.attributes, keeps_others=True)
-    _update(group, of_group)
-    if name in of_levels:
-        _update(open_stored(base.store, base.path, read_only=False, consolidated=False), of_levels[name])
-    base.store.flush()
 
+    def named(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**attributes, **emit_levels(image, convention, attributes, keeps_others=True)[0]}
 
-def _update(node: StoredNode, wanted: Mapping[str, Any]) -> None:
-    changed = {n: v for n, v in wanted.items() if not same_json(node.attributes.get(n, ...), v)}
-    if changed:
-        as_node(node).update_attributes(changed)
+    own = emit_levels(image, convention, {})[1].get(name, {})
+    if convention is not None:
+        changed_group(base.store, above, base.format, named)
+    if own:
+        changed_array(base, merged(own))
 
 
 def _described(attributes: Mapping[str, Any]) -> Any:

@@ -9,7 +9,7 @@ the level that it covers. Not here: levels and their documents (`chunkmill.pyram
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice, pairwise
 from math import ceil, prod
 from typing import Any
@@ -26,48 +26,33 @@ from chunkmill.model.metadata import GroupMetadata
 from chunkmill.model.multiscales import Level, Multiscale, image_name
 from chunkmill.model.ome_zarr import OME_VERSIONS
 from chunkmill.nodes.api import open_source
+from chunkmill.nodes.changes import changed_group
 from chunkmill.nodes.documents import format_of_store
-from chunkmill.nodes.group import Group, MultiscaleImage, as_node
-from chunkmill.nodes.opening import open_stored
+from chunkmill.nodes.group import Group, MultiscaleImage
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.pyramids.image import BaseImage, DescribedLevels, LevelTarget, level_convention
 from chunkmill.runtime.computed import ComputedStore
-from chunkmill.stores.base import Store
 
 
-@dataclass(frozen=True, slots=True)
-class LabelList:
-    """The list of label images in the group at `path`, and the name that a job adds to it; can be pickled."""
+def list_label(target: LevelTarget) -> None:
+    """Add a label image to the list in the group above it; names that other jobs add at the same time stay."""
+    folder, _, name = target.path.rpartition("/")
 
-    store: Store
-    path: str
-    name: str
-    version: str
+    def listing(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+        above = attributes if target.convention == "0.4" else attributes.get("ome") or {}
+        names = above["labels"] if isinstance(above.get("labels"), list) else []
+        own = {**above, "labels": names if name in names else [*names, name]}
+        if target.convention == "0.4":
+            return own
+        return {**attributes, "ome": {**own, "version": target.convention}}
 
-    def add(self) -> None:
-        """Add the name to the list, where it is not listed; names that other jobs add at the same time stay."""
-        group = open_stored(self.store, self.path, read_only=False, consolidated=False)
-        while self.name not in (listed := self._listed(group.attributes)):
-            names = [*listed, self.name]
-            ome = group.attributes.get("ome") or {}
-            added = (
-                {"labels": names}
-                if self.version == "0.4"
-                else {"ome": {**ome, "version": self.version, "labels": names}}
-            )
-            as_node(group).update_attributes(added)
-            group = open_stored(self.store, self.path, read_only=False, consolidated=False)
-
-    def _listed(self, attributes: Mapping[str, Any]) -> list[Any]:
-        members = attributes if self.version == "0.4" else attributes.get("ome") or {}
-        listed = members.get("labels")
-        return listed if isinstance(listed, list) else []
+    changed_group(target.store, folder, target.format.name, listing)
 
 
 def labels_of(
     image: Any, base: BaseImage, storage_options: Mapping[str, Any] | None
-) -> tuple[BaseImage, LevelTarget, LabelList, list[tuple[int, ...]]]:
-    """Return labels with the voxels of their image, where they are written, the list of them, and the image's factors.
+) -> tuple[BaseImage, LevelTarget, list[tuple[int, ...]]]:
+    """Return labels with the voxels of their image, where they are written, and the image's factors.
 
     Raises
     ------
@@ -90,10 +75,8 @@ def labels_of(
     base = replace(base, name=own, attributes={"image-label": {"source": {"image": "../../"}}}, described=None)
     if not base.is_scaled:
         base = _with_voxels_of(images[0], base)
-    folder = f"{group.path}/labels".lstrip("/")
-    store = group.store.uncached
-    target = LevelTarget(store, f"{folder}/{own}", documents_format, version, "")
-    return base, target, LabelList(store, folder, own, version), _factors(images[0], base)
+    path = f"{group.path}/labels/{own}".lstrip("/")
+    return base, LevelTarget(group.store.uncached, path, documents_format, version, ""), _factors(images[0], base)
 
 
 def _factors(image: MultiscaleImage, base: BaseImage) -> list[tuple[int, ...]]:

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from math import lcm, log2, prod
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.pyramids.downsample import downsampled_shape
 
 _MOST_LEVELS = 64
@@ -164,7 +165,6 @@ def _isotropic(
     )
 
 
-Bounds: TypeAlias = tuple[slice, ...]
 Shape: TypeAlias = tuple[int, ...]
 
 _ABOVE = 4
@@ -180,18 +180,11 @@ _FINE_TASK_BYTES = 16 << 20
 """Bytes that a task reads below which fewer tasks are as good as many."""
 
 
-@dataclass(frozen=True, slots=True)
-class LevelBlocks:
-    """One level of a stage: its shape, the factors from the level above, its blocks."""
+class LevelBlocks(NamedTuple):
+    """One level of a stage: its blocks, and the factors from the level above."""
 
-    shape: Shape
+    blocks: ChunkGrid
     factors: Shape
-    block: Shape
-
-    @property
-    def n_blocks(self) -> Shape:
-        """Blocks along each axis."""
-        return tuple(-(-n // size) for n, size in zip(self.shape, self.block, strict=True))
 
 
 def divide(
@@ -227,8 +220,8 @@ def divide(
         stage = _nested(shapes, factors, keys, first, last)
         while last + 1 < len(shapes):
             wider = _nested(shapes, factors, keys, first, last + 1)
-            n_tasks = max(prod(wider[-1].n_blocks), 1)
-            is_large = prod(wider[0].shape) * itemsize > n_tasks * _FINE_TASK_BYTES
+            n_tasks = max(wider[-1].blocks.n_chunks, 1)
+            is_large = prod(wider[0].blocks.shape) * itemsize > n_tasks * _FINE_TASK_BYTES
             if (is_large and n_tasks < n_least) or peak_bytes(wider, itemsize) + inputs(wider) > budget:
                 break
             stage, last = wider, last + 1
@@ -246,64 +239,49 @@ def _nested(
         cell = factors[number + 1] if number < last else (1,) * len(shapes[number])
         block = tuple(map(lcm, keys[number], cell))
         if levels:
-            above = tuple(n // factor for n, factor in zip(levels[-1].block, factors[number], strict=True))
+            above = tuple(n // factor for n, factor in zip(levels[-1].blocks.chunk_shape, factors[number], strict=True))
             block = tuple(map(lcm, block, above))
-        levels.append(LevelBlocks(shapes[number], factors[number], block))
+        levels.append(LevelBlocks(ChunkGrid.regular(shapes[number], block), factors[number]))
     return levels
 
 
 def peak_bytes(stage: Sequence[LevelBlocks], itemsize: int) -> int:
     """Return the bytes that a task of the stage holds at most."""
-    held = [prod(map(min, level.shape, level.block)) * itemsize for level in stage]
+    held = [prod(map(min, level.blocks.shape, level.blocks.chunk_shape)) * itemsize for level in stage]
     return _ABOVE * held[0] + _BELOW * sum(held[1:])
 
 
-def region_above(stage: Sequence[LevelBlocks], level: int, coords: Sequence[int]) -> Bounds:
-    """Return the region of a level of a stage that is under a block of its last level.
+def region_read(stage: Sequence[LevelBlocks], coords: ChunkCoords) -> Region:
+    """Return the region of the level that a stage reads for a block of its last level.
 
     Examples
     --------
-    >>> below, above = LevelBlocks((5,), (2,), (4,)), LevelBlocks((10,), (1,), (4,))
-    >>> region_above([above, below], 0, (0,)), region_above([above, below], 1, (0,))
-    ((slice(0, 8, None),), (slice(0, 4, None),))
+    >>> above = LevelBlocks(ChunkGrid.regular((10,), (4,)), (1,))
+    >>> below = LevelBlocks(ChunkGrid.regular((5,), (4,)), (2,))
+    >>> region_read([above, below], (0,))
+    (slice(0, 8, None),)
     """
-    first = last = tuple(coords)
-    for number in range(len(stage) - 1, level, -1):  # blocks that come last end where the region does
-        first = next(under(stage[number], stage[number - 1], first))[0]
-        *_, (last, _) = under(stage[number], stage[number - 1], last)
-    begins, ends = block_region(stage[level], first), block_region(stage[level], last)
+    first = last = coords
+    for below, above in pairwise(reversed(stage)):  # blocks that come last end where the region does
+        first = next(under(below, above, first))[0]
+        *_, (last, _) = under(below, above, last)
+    begins, ends = (stage[0].blocks.region(each) for each in (first, last))
     return tuple(slice(a.start, b.stop) for a, b in zip(begins, ends, strict=True))
 
 
-def tasks_of(stage: Sequence[LevelBlocks]) -> int:
-    """Return the number of tasks: blocks of the last level."""
-    return prod(stage[-1].n_blocks)
-
-
-def block_region(level: LevelBlocks, coords: Sequence[int]) -> Bounds:
-    """Return the region of a block.
-
-    Examples
-    --------
-    >>> block_region(LevelBlocks((10,), (1,), (4,)), (2,))
-    (slice(8, 10, None),)
-    """
-    axes = zip(coords, level.shape, level.block, strict=True)
-    return tuple(slice(i * size, min((i + 1) * size, n)) for i, n, size in axes)
-
-
-def under(level: LevelBlocks, above: LevelBlocks, coords: Sequence[int]) -> Iterator[tuple[Shape, Bounds]]:
+def under(level: LevelBlocks, above: LevelBlocks, coords: ChunkCoords) -> Iterator[tuple[Shape, Region]]:
     """Yield the blocks of the level above that a block is made from, and where each goes in the block.
 
     Examples
     --------
-    >>> below, above = LevelBlocks((5,), (2,), (4,)), LevelBlocks((10,), (1,), (4,))
+    >>> above = LevelBlocks(ChunkGrid.regular((10,), (4,)), (1,))
+    >>> below = LevelBlocks(ChunkGrid.regular((5,), (4,)), (2,))
     >>> list(under(below, above, (0,)))
     [((0,), (slice(0, 2, None),)), ((1,), (slice(2, 4, None),))]
     """
     axes = []
-    region = block_region(level, coords)
-    for place, factor, size, n in zip(region, level.factors, above.block, above.shape, strict=True):
+    region, grid = level.blocks.region(coords), above.blocks
+    for place, factor, size, n in zip(region, level.factors, grid.chunk_shape, grid.shape, strict=True):
         first, stop = place.start * factor // size, -(-min(place.stop * factor, n) // size)
         axes.append(
             [

@@ -26,8 +26,7 @@ from chunkmill.formats.registry import READ_ONLY
 from chunkmill.jobs.call import with_call
 from chunkmill.jobs.plan import Plan, Report, plan_work
 from chunkmill.jobs.sources import see_sources
-from chunkmill.jobs.work import Described, JobCounts, PlannedStage, Work, shown_node
-from chunkmill.model.metadata import GroupMetadata
+from chunkmill.jobs.work import Described, JobCounts, PlannedStage, Tasks, Work, shown_node
 from chunkmill.model.multiscales import kept_units
 from chunkmill.model.ome_zarr import OME_VERSIONS
 from chunkmill.nodes.api import check_storage_options, open_target
@@ -42,11 +41,12 @@ from chunkmill.pyramids.image import (
     describe_base,
     describe_levels,
     level_convention,
+    name_levels,
     target_next_to,
 )
-from chunkmill.pyramids.labels import LabelList, labels_of, with_omero
-from chunkmill.pyramids.levels import LevelBlocks, divide, peak_bytes
-from chunkmill.pyramids.tasks import PyramidTasks, base_bytes
+from chunkmill.pyramids.labels import labels_of, list_label, with_omero, with_windows
+from chunkmill.pyramids.levels import LevelBlocks, LevelShape, divide, peak_bytes
+from chunkmill.pyramids.tasks import LevelStage, base_bytes, block_share, level_inputs, level_shows, write_block
 from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.stage import LEAST_TASKS, Stage, count_tasks
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD, Worker, current_worker
@@ -173,9 +173,8 @@ def plan_pyramid(
     chunks = by_array(chunks, base.array, "chunks", lambda _: names)
     shards = by_array(shards, base.array, "shards", lambda _: names)
     check_method("mode" if label_of is not None and method == "mean" else method, base.array.dtype)
-    label = None
     if label_of is not None:
-        base, where, label, of_image = labels_of(label_of, base, storage_options)
+        base, where, of_image = labels_of(label_of, base, storage_options)
         if format not in {None, where.format.name} or ome not in {"auto", where.convention}:
             msg = f"format={format!r}, ome={ome!r}: labels are as their image, {where.format.name} and OME-Zarr "
             raise ValueError(f"{msg}{where.convention}; leave both out")
@@ -208,7 +207,8 @@ def plan_pyramid(
     if channels is not None and channels is not False:
         described = with_omero(described, where, channels)
     exact = not (isinstance(codecs, str) and codecs == "keep")
-    work = Pyramid.of(base.array, where, described, overwrite=overwrite, method=method, exact=exact, label=label)
+    is_label = label_of is not None
+    work = Pyramid.of(base.array, where, described, overwrite, method=method, exact=exact, is_label=is_label)
     return plan_work(work, current_worker(max_mem))
 
 
@@ -274,21 +274,19 @@ class Pyramid(Work):
         That of the levels below the first.
     exact
         Whether codecs were asked for, so that bytes are moved only where their parameters are the same too.
-    label
-        The list of label images that the new one is added to; ``None``: it is none.
+    is_label
+        Whether the image is one of labels, which the group above lists.
     """
 
-    version = 2
+    version = 3
     where: LevelTarget
     levels: DescribedLevels
     method: Method | Reduction
     exact: bool
-    label: LabelList | None
+    is_label: bool
 
     @classmethod
-    def of(
-        cls, base: StoredArray, where: LevelTarget, levels: DescribedLevels, *, overwrite: bool, **more: Any
-    ) -> Self:
+    def of(cls, base: StoredArray, where: LevelTarget, levels: DescribedLevels, overwrite: bool, **more: Any) -> Self:
         """Return the work of the levels of an array."""
         arrays, exists, store = levels.arrays, where.exists, where.store
         at = arrays[1].path if exists and len(arrays) > 1 else where.path
@@ -300,23 +298,12 @@ class Pyramid(Work):
 
     def fit(self, worker: Worker, choices: Mapping[str, Any] | None = None) -> PyramidTasks:  # noqa: ARG002
         """Divide the levels into stages, and those into blocks."""
-        (source,), exists = self.sources, self.where.exists
-        blocks, task_bytes = _blocks(self.name, source.array, self.levels, worker)
-        return PyramidTasks(
-            numbered=blocks,
-            task_bytes=task_bytes,
-            source=source,
-            action=None if exists else self._action(),
-            blocks=blocks,
-            method=self.method,
-            image=self.levels.image,
-            convention=self.where.convention,
-            has_windows=_has_omero(self.levels.group) and not exists,
-            label=self.label,
-        )
+        blocks, task_bytes = _blocks(self.name, self.sources[0].array, self.levels, worker)
+        return PyramidTasks(numbered=blocks, task_bytes=task_bytes, work=self, blocks=blocks)
 
-    def _action(self) -> ChosenAction:
-        """Return the action for the chunks of the first level."""
+    @property
+    def action(self) -> ChosenAction:
+        """The action for the chunks of the first level."""
         base, first = self.sources[0].array, self.levels.arrays[0]
         options: Any = {"exact": self.exact, "max_bytes": 1, "max_keys": 1, "region": region_grids(base)}
         return choose_action(base.metadata, first.metadata, **options)
@@ -335,23 +322,13 @@ class Pyramid(Work):
 
     def described(self, tasks: PyramidTasks, worker: Worker) -> Described:
         """Return levels, and estimates."""
-        where, arrays, action, base = self.where, self.levels.arrays, self._action(), self.sources[0].array
-        stages, n_read = _estimated(tasks, tasks.stages(self.target, fresh=True), arrays, action)
+        where, arrays, action, base = self.where, self.levels.arrays, self.action, self.sources[0].array
+        stages, n_read = _estimated(tasks, action)
         n_first = 0 if where.exists else arrays[0].write_layout.grid.n_chunks
         actions = {action.name: n_first, "reduce": sum(array.write_layout.grid.n_chunks for array in arrays[1:])}
         first = "exists" if where.exists else f"is written: {action.name}, {action.reason}"
         n = f"{len(stages)} stage{'' if len(stages) == 1 else 's'}"
         units = kept_units(axis.unit for axis in self.levels.image.axes)
-        rows = [
-            {
-                "level": array.path.rpartition("/")[2],
-                "shape": array.shape,
-                "factors": shape.factors,
-                "chunks": array.chunks,
-                "shards": array.shards,
-            }
-            for array, shape in zip(arrays, self.levels.shapes, strict=True)
-        ]
         return {
             "source": shown_node(base),
             "target": f"{where.store.url}{where.path and f'/{where.path}'} ({where.format.name})",
@@ -365,19 +342,58 @@ class Pyramid(Work):
                 actions={each: n for each, n in actions.items() if n},
             ),
             "stages": stages,
-            "arrays": rows,
+            "arrays": [_row(array, shape) for array, shape in zip(arrays, self.levels.shapes, strict=True)],
             "drawn": (arrays[0], arrays[-1]),
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PyramidTasks(Tasks):
+    """Tasks of a pyramid; `blocks` has for each stage those of its levels (`chunkmill.pyramids.levels.divide`)."""
+
+    work: Pyramid
+    blocks: tuple[tuple[LevelBlocks, ...], ...]
+
+    def stages(self, target: Target, *, fresh: bool) -> list[Stage]:
+        """Return the stages: each reads the last level of the stage before."""
+        work, (base, seen) = self.work, self.work.sources[0]
+        levels = [*((base,) if work.where.exists else ()), *target.arrays]
+        stages: list[Stage] = []
+        first = 0
+        for blocks in self.blocks:
+            last = first + len(blocks) - 1
+            source, documents = (levels[first], None) if stages else (base, seen)
+            copy = None if stages or work.where.exists else (levels[0], work.action)
+            targets = tuple(levels[first + 1 : last + 1])
+            level = LevelStage(source, documents, copy, blocks, targets, work.method, fresh)
+            begins = first + (copy is None)
+            name = f"level {last}" if begins == last else f"levels {begins} to {last}"
+            specs = range(level.written.n_chunks)
+            stages.append(Stage(name, write_block, (level,), specs, level_shows, block_share, inputs=level_inputs))
+            first = last
+        return stages
+
+    def publish(self, target: Target) -> Sequence[str]:
+        """Publish the levels and the group, or the attributes that name them; then list labels in the group above."""
+        work, groups = self.work, target.groups
+        windowed = {path: with_windows(group, work.levels.image, target.arrays[-1]) for path, group in groups.items()}
+        written = replace(target, groups=windowed).publish()
+        if work.where.exists:
+            name_levels(work.sources[0].array, work.levels.image, work.where.convention)
+        if work.is_label:
+            list_label(work.where)
+        return written
+
+
+def _row(array: StoredArray, level: LevelShape) -> dict[str, Any]:
+    shown = {"level": array.path.rpartition("/")[2], "shape": array.shape, "factors": level.factors}
+    return shown | {"chunks": array.chunks, "shards": array.shards}
 
 
 def _shown_factors(described: DescribedLevels) -> str:
     """Return the factors from each level to the next, equal ones counted."""
     runs = [(by, len(list(same))) for by, same in groupby(level.factors for level in described.shapes[1:])]
     return "".join(f"{', then' if i else ' by'} {by} x {n}" for i, (by, n) in enumerate(runs))
-
-
-def _has_omero(group: GroupMetadata) -> bool:
-    return "omero" in group.attributes or "omero" in (group.attributes.get("ome") or {})
 
 
 def _shown(method: Method | Reduction) -> str:
@@ -421,26 +437,23 @@ def _blocks(
     return tuple(map(tuple, stages)), peak + THREAD_OVERHEAD
 
 
-def _estimated(
-    tasks: PyramidTasks, stages: Sequence[Stage], levels: Sequence[StoredArray], action: ChosenAction
-) -> tuple[tuple[PlannedStage, ...], int]:
+def _estimated(tasks: PyramidTasks, action: ChosenAction) -> tuple[tuple[PlannedStage, ...], int]:
     """Return the stages with estimated bytes and requests, and the elements that are read."""
-    (moved,) = estimate_transfers([(tasks.source.array, levels[0], action)])
+    work, levels = tasks.work, tasks.work.levels.arrays
+    (moved,) = estimate_transfers([(work.sources[0].array, levels[0], action)])
     ratio = moved.bytes_written / max(levels[0].nbytes, 1)
-    if tasks.action is None:  # it is read, and not written
+    if work.where.exists:  # it is read, and not written
         moved = replace(moved, bytes_written=0, n_requests=moved.n_requests // 2)
     planned: list[PlannedStage] = []
-    first = n_read = 0
-    for blocks, stage in zip(tasks.blocks, stages, strict=True):
+    first = n_elements = 0
+    for blocks, stage in zip(tasks.blocks, tasks.stages(work.target, fresh=True), strict=True):
         source, targets = levels[first], levels[first + 1 : first + len(blocks)]
+        read, n_requests = round(ratio * source.nbytes), source.write_layout.grid.n_chunks
         written = round(ratio * sum(array.nbytes for array in targets))
-        n_keys = sum(array.write_layout.grid.n_chunks for array in targets)
-        n_read += source.size
         if not planned:
-            read, written, n_keys = moved.bytes_read, moved.bytes_written + written, moved.n_requests + n_keys
-        else:
-            read = round(ratio * source.nbytes)
-            n_keys += source.write_layout.grid.n_chunks
-        planned.append(PlannedStage(stage.name, count_tasks(stage), read, written, n_keys))
+            read, written, n_requests = moved.bytes_read, moved.bytes_written + written, moved.n_requests
+        n_requests += sum(array.write_layout.grid.n_chunks for array in targets)
+        planned.append(PlannedStage(stage.name, count_tasks(stage), read, written, n_requests))
+        n_elements += source.size
         first += len(blocks) - 1
-    return tuple(planned), n_read
+    return tuple(planned), n_elements

@@ -3,7 +3,9 @@
 import pytest
 
 import chunkmill as cm
-from chunkmill.pyramids.labels import LabelList
+from chunkmill.nodes.documents import format_of_store
+from chunkmill.pyramids.image import LevelTarget
+from chunkmill.pyramids.labels import list_label
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -15,7 +17,7 @@ def test_a_name_is_added_once_and_others_stay(kind, version):
     )
     cm.create_group(store, "labels", format=kind, attributes=before)
     for name in ("b", "a", "b"):
-        LabelList(store, "labels", name, version).add()
+        list_label(LevelTarget(store, f"labels/{name}", format_of_store(store, kind), version, ""))
     attributes = cm.open_group(store, "labels").attributes
     assert attributes["mine"] == 1
     assert attributes.get("ome", attributes)["labels"] == ["a", "b"]

@@ -1,14 +1,12 @@
 """Shapes and factors of levels."""
 
-from itertools import product
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chunkmill.pyramids.downsample import downsampled_shape
-from chunkmill.pyramids.levels import block_region, divide, peak_bytes, plan_levels, tasks_of, under
+from chunkmill.pyramids.levels import divide, peak_bytes, plan_levels, under
 
 
 def shapes(*args, **options):
@@ -85,34 +83,33 @@ def pyramids(draw):
 def test_every_key_is_written_once_from_whole_cells(levels, budget, n_least):
     shapes, factors, keys = levels
     stages = divide(shapes, factors, keys, itemsize=1, budget=budget, n_least=n_least)
-    assert [level.shape for level in stages[0]] + [level.shape for s in stages[1:] for level in s[1:]] == shapes
+    assert [each.blocks.shape for each in (*stages[0], *(level for s in stages[1:] for level in s[1:]))] == shapes
     number = 0
     for stage in stages:
         for level in stage:
-            assert all(b % k == 0 for b, k in zip(level.block, keys[number], strict=True))
+            assert all(b % k == 0 for b, k in zip(level.blocks.chunk_shape, keys[number], strict=True))
             number += 1
         number -= 1
-        seen = [np.zeros(level.shape, int) for level in stage]
+        seen = [np.zeros(level.blocks.shape, int) for level in stage]
 
         def visit(level, coords, stage=stage, seen=seen):
-            region = block_region(stage[level], coords)
+            region = stage[level].blocks.region(coords)
             seen[level][region] += 1
             if level == 0:
                 return
             covered = np.zeros([s.stop - s.start for s in region], int)
             for above, where in under(stage[level], stage[level - 1], coords):
                 covered[where] += 1
-                of_above = block_region(stage[level - 1], above)
+                of_above = stage[level - 1].blocks.region(above)
                 sizes = [s.stop - s.start for s in of_above]
                 assert tuple(s.stop - s.start for s in where) == downsampled_shape(sizes, stage[level].factors)
                 assert all(s.start % f == 0 for s, f in zip(of_above, stage[level].factors, strict=True))
                 visit(level - 1, above)
             assert (covered == 1).all()
 
-        for coords in product(*map(range, stage[-1].n_blocks)):
+        for coords in stage[-1].blocks.all_coords():
             visit(len(stage) - 1, coords)
         assert all((each == 1).all() for each in seen)
-        assert tasks_of(stage) == np.prod(stage[-1].n_blocks)
 
 
 def test_levels_share_a_stage_while_memory_and_tasks_allow():

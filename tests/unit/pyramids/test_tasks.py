@@ -18,7 +18,7 @@ def stage():
     levels = [cm.create_array(store, f"l{i}", shape=(n,), dtype="i4", chunks=(4,)) for i, n in enumerate((10, 5))]
     (blocks,) = divide([(20,), (10,), (5,)], [(1,), (2,), (2,)], [(4,)] * 3, itemsize=4, budget=1 << 30, n_least=1)
     return LevelStage(
-        base.stored, None, None, None, tuple(blocks), tuple(level.stored for level in levels), "max", fresh=True
+        base.stored, None, None, tuple(blocks), tuple(level.stored for level in levels), "max", fresh=True
     )
 
 
