@@ -67,23 +67,10 @@ def test_axes_of_different_units_have_one_in_n5(tmp_path):
     assert [axis.unit for axis in image.axes] == ["micrometer", "nanometer", "micrometer"]
 
 
-def test_an_unknown_unit_is_kept_and_the_plan_says_so(source, tmp_path):
-    plan = cm.plan_pyramid(source, tmp_path / "image", units="pixel")
-    assert "do not know the unit 'pixel'" in plan.reason
-    plan.run()
-    assert stored_units(tmp_path / "image") == [None, *["pixel"] * 3]
-    assert "do not know" not in cm.plan_pyramid(source, tmp_path / "other", units="nm").reason
-
-
-def test_a_conversion_keeps_an_unknown_unit_and_its_plan_says_so(source, tmp_path):
+def test_an_unknown_unit_is_kept(source, tmp_path):
     cm.pyramid(source, tmp_path / "image.n5", format="n5", units="pixel")
-    cm.pyramid(source, tmp_path / "known.n5", format="n5", units="nm")
-    plan = cm.plan_convert(tmp_path / "image.n5", tmp_path / "image", format="zarr3", ome="0.5")
-    assert "do not know the unit 'pixel'" in plan.reason
-    plan.run()
+    cm.convert(tmp_path / "image.n5", tmp_path / "image", format="zarr3", ome="0.5")
     assert stored_units(tmp_path / "image") == [None, *["pixel"] * 3]
-    known = cm.plan_convert(tmp_path / "known.n5", tmp_path / "other", format="zarr3", ome="0.5")
-    assert "do not know" not in known.reason
 
 
 def test_one_length_is_that_of_space(source, tmp_path):

@@ -6,7 +6,6 @@ Not here: planning (`chunkmill.conversion.convert_job`), the target's metadata (
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 import dask
@@ -468,8 +467,7 @@ def _plan_new_nodes(
         first = min(added)
     new = Target(store, first, documents_format, arrays, groups, overwrite, group)
     exact = not (isinstance(codecs, str) and codecs in {"keep", "portable"})
-    plan = plan_conversion(operation, node, sources, new, settings, exact=exact, region=shown_regions(region))
-    return plan if images is None else replace(plan, reason=f"{plan.reason}{images.kept_units}".removeprefix("; "))
+    return plan_conversion(operation, node, sources, new, settings, exact=exact, region=shown_regions(region))
 
 
 def _name_of(array: StoredArray) -> str:

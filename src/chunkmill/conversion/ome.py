@@ -24,7 +24,6 @@ from chunkmill.model.multiscales import (
     emit_n5_levels,
     emit_transform,
     image_name,
-    kept_units,
     moved_level,
     without_level,
 )
@@ -63,11 +62,6 @@ class OmeImages:
     version: str
     images: Mapping[str, tuple[MultiscaleImage, ...]]
     axes: Mapping[str, tuple[str, ...]]
-
-    @property
-    def kept_units(self) -> str:
-        """Text of a plan on units that OME-Zarr does not list; empty where there are none."""
-        return kept_units(axis.unit for found in self.images.values() for image in found for axis in image.axes)
 
     @classmethod
     def of(cls, node: StoredNode, version: str) -> OmeImages:
@@ -146,7 +140,7 @@ def names_of_axes(node: StoredNode, names: Names, *options: Any) -> Names:
             if isinstance(each, StoredGroup):
                 for image in Group(each).multiscales:
                     axes |= {level.array.path: tuple(axis.name for axis in image.axes) for level in image}
-            elif found := image_of_array(each, partial(open_stored, each.store), warns=False):
+            elif found := image_of_array(each, partial(open_stored, each.store)):
                 axes.setdefault(each.path, tuple(axis.name for axis in found[1].axes))
 
     def named(array: StoredArray) -> Sequence[str | None]:
@@ -185,10 +179,10 @@ def with_place(array: StoredArray, metadata: ArrayMetadata, *, alone: bool, to_n
     """
     region = region_of(array)
     try:
-        own = None if alone else described_level(array, warns=False)
+        own = None if alone else described_level(array)
         if not alone and (own is None or (region is None and (to_n5 or own.version != "n5"))):
             return metadata
-        found = image_of_array(array, partial(open_stored, array.store), warns=False)
+        found = image_of_array(array, partial(open_stored, array.store))
     except ChunkmillError:  # metadata of an image that contradict themselves describe nothing
         return metadata
     if found is None:

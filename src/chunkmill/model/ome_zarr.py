@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
-from chunkmill.hints import Hint
 from chunkmill.model.multiscales import (
     Axis,
     Children,
@@ -138,16 +137,7 @@ def _replaced(attributes: Mapping[str, Any]) -> frozenset[str]:
 
 def check_coordinate_systems(image: Multiscale, convention: str, allow: Collection[str]) -> None:
     """Raise `UnsupportedFeature` where the convention has one coordinate system, and the image more."""
-    if "coordinate_systems" in allow:
-        return
-    levels = [each for each in image.stored.get("datasets", ()) if isinstance(each, Mapping)]
-    if others := _systems_of_levels(levels, _own_name(image.stored)):
-        feature = (
-            f"the coordinate systems {', '.join(map(repr, others))}, to which each level has its own transformation"
-        )
-        hint = Hint("give {} to leave them out", ("allow", ["coordinate_systems"]))
-        raise UnsupportedFeature(format=f"OME-Zarr {convention}", feature=f"writing {feature}", hint=hint)
-    if convention == "0.6":
+    if "coordinate_systems" in allow or convention == "0.6":
         return
     if lost := [name for name in _other_systems(image) if name != image.system]:
         raise _unsupported(convention, f"the coordinate systems {', '.join(map(repr, lost))} of an image")
@@ -246,7 +236,7 @@ def _parse_image(stored: Mapping[str, Any], version: str, children: Children) ->
     axes = _axes(stored, datasets, children)
     n, alternatives = len(axes), _alternatives(stored)
     own_name = _own_name(stored)
-    own = tuple(_placement(_to_system(dataset, own_name), n) for dataset in datasets)
+    own = tuple(_placement(_to_own_system(dataset), n) for dataset in datasets)
     matrices: dict[str, Matrix] = {}
     system = None
     for each in alternatives:
@@ -257,9 +247,6 @@ def _parse_image(stored: Mapping[str, Any], version: str, children: Children) ->
     own = tuple(_within(level, whole) for level in own)
     diagonal = {name: found for name, each in matrices.items() if (found := _diagonal(each, n))}
     systems = {name: tuple(_within(level, outer) for level in own) for name, outer in diagonal.items()}
-    for name in _systems_of_levels(datasets, own_name):
-        with suppress(MetadataError):
-            systems[name] = tuple(_placement(_to_system(dataset, name), n) for dataset in datasets)
     if alternatives and "coordinateSystems" not in stored:  # else the levels have a named system of their own
         system = _chosen_system([_system(each.get("output")) for each in alternatives], systems)
     placed = zip(datasets, own if system is None else systems[system], strict=True)
@@ -323,19 +310,11 @@ def _alternatives(stored: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [each for each in found if isinstance(each, Mapping) and _system(each.get("output"))]
 
 
-def _to_system(dataset: Mapping[str, Any], name: str) -> list[Any]:
-    """Return the transformations of a level that lead to a coordinate system: those to others are alternatives."""
-    found = _listed_transformations(dataset)
-    named = _alternatives(dataset)
-    if len({_system(each["output"]) for each in named}) <= 1:
-        return list(found)
-    return [each for each in found if each not in named or _system(each["output"]) == name]
-
-
-def _systems_of_levels(datasets: Sequence[Mapping[str, Any]], own: str) -> list[str]:
-    """Return the coordinate systems but the levels' own that transformations of every level lead to."""
-    names = [{_system(each["output"]) for each in _alternatives(dataset)} - {own} for dataset in datasets]
-    return sorted(set.intersection(*names)) if names and any(len(_alternatives(d)) > 1 for d in datasets) else []
+def _to_own_system(dataset: Mapping[str, Any]) -> Sequence[Any]:
+    """Return the transformations of a level, which lead to one coordinate system; `MetadataError` for several."""
+    if len({_system(each["output"]) for each in _alternatives(dataset)}) > 1:
+        raise bad_attribute("datasets", dataset, "transformations of a level to one coordinate system")
+    return _listed_transformations(dataset)
 
 
 def _other_systems(image: Multiscale) -> dict[str, Mapping[str, Any]]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.as_dask import as_dask, computed_array, open_or_compute
 from chunkmill.dask_arrays.read import read_graph
-from chunkmill.model.multiscales import Axis, Level, axis_type, canonical_unit, emit_transform
+from chunkmill.model.multiscales import Axis, Level, axis_type, canonical_unit, default_names, emit_transform
 from chunkmill.nodes.group import image_of_array
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredNode
@@ -120,8 +120,8 @@ def _stacked(sources: Sequence[Any], storage_options: Mapping[str, Any] | None) 
     found = image_of_array(first, partial(open_stored, first.store))
     names = [axis.name for axis in found[1].axes] if found else [name or "" for name in first.dimension_names or ()]
     if len(names) != first.ndim or not all(names):
-        names = list(("t", "c", "z", "y", "x")[5 - first.ndim :]) if first.ndim < 5 else []  # noqa: PLR2004
-        if _STACK in names or not names:
+        names = list(default_names(first.ndim))
+        if _STACK in names:
             names = [f"d{i}" for i in range(first.ndim)]
     at = 1 if names[:1] and axis_type(names[0]) == "time" else 0
     values = da.stack([read_graph(array) for array in arrays], axis=at)

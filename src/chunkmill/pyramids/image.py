@@ -31,6 +31,7 @@ from chunkmill.model.multiscales import (
     Multiscale,
     axis_type,
     canonical_unit,
+    default_names,
     emit_n5_levels,
     image_name,
     moved_level,
@@ -53,8 +54,6 @@ from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.pyramids.downsample import Method, Reduction
 from chunkmill.pyramids.levels import LevelShape, by_axis, plan_levels
 from chunkmill.stores.base import Store
-
-_DEFAULT_NAMES = ("t", "c", "z", "y", "x")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +158,7 @@ def _found(node: StoredNode) -> tuple[StoredArray, StoredGroup | None, Multiscal
 
 def _names(array: StoredArray, image: Multiscale | None) -> list[str]:
     """Return a name for each axis: the array's, the image's, or t, c, z, y, x from the last."""
-    n = array.ndim
-    default = _DEFAULT_NAMES[5 - n :] if n <= len(_DEFAULT_NAMES) else tuple(f"d{i}" for i in range(n))
+    default = default_names(array.ndim)
     stored = array.dimension_names or (tuple(axis.name for axis in image.axes) if image else default)
     return [name or other for name, other in zip(stored, default, strict=True)]
 

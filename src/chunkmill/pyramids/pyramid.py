@@ -27,7 +27,6 @@ from chunkmill.jobs.call import with_call
 from chunkmill.jobs.plan import Plan, Report, plan_work
 from chunkmill.jobs.sources import see_sources
 from chunkmill.jobs.work import Described, JobCounts, PlannedStage, Tasks, Work, shown_node
-from chunkmill.model.multiscales import kept_units
 from chunkmill.model.ome_zarr import OME_VERSIONS
 from chunkmill.nodes.api import check_storage_options, open_target
 from chunkmill.nodes.documents import format_of_store
@@ -328,12 +327,11 @@ class Pyramid(Work):
         actions = {action.name: n_first, "reduce": sum(array.write_layout.grid.n_chunks for array in arrays[1:])}
         first = "exists" if where.exists else f"is written: {action.name}, {action.reason}"
         n = f"{len(stages)} stage{'' if len(stages) == 1 else 's'}"
-        units = kept_units(axis.unit for axis in self.levels.image.axes)
         return {
             "source": shown_node(base),
             "target": f"{where.store.url}{where.path and f'/{where.path}'} ({where.format.name})",
             "strategy": _shown(self.method),
-            "reason": f"{len(arrays)} levels in {n}{_shown_factors(self.levels)}; the first {first}{units}",
+            "reason": f"{len(arrays)} levels in {n}{_shown_factors(self.levels)}; the first {first}",
             "costs": JobCounts.of(
                 stages,
                 peak_memory_bytes=worker.n_threads * tasks.task_bytes,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chunkmill.errors import UnsupportedFeature
+from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.model.multiscales import (
     Axis,
     Level,
@@ -134,17 +134,11 @@ def scaled(factor, output=None):
 AXES = [{"name": "y", "type": "space"}, {"name": "x", "type": "space"}]
 
 
-@pytest.mark.parametrize("key", ["axes", "coordinateSystems"])
-def test_transformations_of_a_level_to_several_systems_are_alternatives(key):
-    systems = [{"name": name, "axes": AXES} for name in ("physical", "stage")]
+def test_transformations_of_a_level_to_several_systems_are_refused():
     steps = [scaled(0.5, "physical"), scaled(5, "stage")]
-    stored = {key: AXES if key == "axes" else systems, "datasets": [{"path": "0", "coordinateTransformations": steps}]}
-    (image,) = parse_multiscales({"ome": {"version": "0.6", "multiscales": [stored]}}, none)
-    assert image.levels[0].scale == (0.5, 0.5)
-    assert image.systems["stage"] == (((5, 5), (0, 0)),)
-    with pytest.raises(UnsupportedFeature, match="'stage'"):
-        emit_ome([image], "0.6", {})
-    emit_ome([image], "0.6", {}, allow=["coordinate_systems"])
+    stored = {"axes": AXES, "datasets": [{"path": "0", "coordinateTransformations": steps}]}
+    with pytest.raises(MetadataError, match="of a level to one coordinate system"):
+        parse_multiscales({"ome": {"version": "0.6", "multiscales": [stored]}}, none)
 
 
 def test_transformations_of_all_levels_are_no_alternatives_to_those_to_other_systems():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chunkmill.model.multiscales import canonical_unit, kept_units, unit_symbol
+from chunkmill.model.multiscales import canonical_unit, unit_symbol
 
 
 @pytest.mark.parametrize(("stored", "name", "symbol"), [
@@ -15,13 +15,10 @@ from chunkmill.model.multiscales import canonical_unit, kept_units, unit_symbol
 def test_units_have_one_name_and_one_symbol(stored, name, symbol):
     assert canonical_unit(stored) == name
     assert unit_symbol(stored) == unit_symbol(name) == symbol
-    assert not kept_units([stored])
 
 
 def test_other_units_are_kept():
     assert canonical_unit("pixel") == unit_symbol("pixel") == "pixel"
-    assert kept_units(["pixel"])
     assert canonical_unit("") is None
     assert canonical_unit(None) is None
     assert unit_symbol(None) == ""
-    assert not kept_units([None])
