@@ -136,7 +136,7 @@ if not TYPE_CHECKING:  # or type checkers would take any name for one of these
         with _IMPORTING:  # two threads that import modules of a circle at once each find one of them half made
             value = getattr(import_module(_MODULES[name]), name)
             if isfunction(value):  # what is called otherwise in other libraries is met by "did you mean"
-                value = import_module("chunkmill.nodes.keywords").explained(value)
+                value = import_module("chunkmill.nodes.api").explained(value)
             globals()[name] = value
         return value
 

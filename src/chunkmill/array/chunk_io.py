@@ -258,7 +258,7 @@ def update_chunk(
 ) -> int:
     """Read one store key's chunk, change its overlap with a region, write it back, and return the bytes stored.
 
-    Of a structured dtype, `fields` (a name, or a list of names) are the only ones that change.
+    Of a structured dtype, only the field with the name `fields` changes, if it is given.
 
     The lock keeps writers from working in vain; that nothing is lost is the store's version check: what was changed
     since it was read is read again. Until a version conflict shows other writers, a process-local lock is enough.

@@ -102,7 +102,7 @@ def write_index(
     index
         Integers, slices of any step, ``...``, integer and boolean arrays.
     fields
-        Of a structured dtype: a name, or a list of names. The others keep their values.
+        Name of a field of a structured dtype; the others keep their values.
 
     Raises
     ------

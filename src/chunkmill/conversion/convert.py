@@ -35,11 +35,10 @@ from chunkmill.hints import Hint
 from chunkmill.jobs.call import with_call
 from chunkmill.jobs.plan import Plan, Report
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
-from chunkmill.nodes.api import as_node, check_storage_options, open_source, open_target
+from chunkmill.nodes.api import as_node, check_storage_options, open_source, open_target, with_options_of
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store, join_path
 from chunkmill.nodes.group import Group
-from chunkmill.nodes.keywords import with_options_of
 from chunkmill.nodes.new_array import axis_names, check_options, format_above, with_chunk_keys
 from chunkmill.nodes.opening import array_at
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode

@@ -29,7 +29,7 @@ from chunkmill.formats.registry import get_format
 from chunkmill.journal.lease import Lease, check_no_job, discard_block_write, leased
 from chunkmill.model.grid import Region
 from chunkmill.nodes import opening, placement
-from chunkmill.nodes.api import NodeLocation, as_node, open_existing, open_target_below
+from chunkmill.nodes.api import NodeLocation, as_node, check_storage_options, open_existing, open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.new_array import check_options, describe_array, format_above, lengths_by_name
@@ -129,7 +129,8 @@ def to_store(
     array([3, 4])
     """
     url, wanted = as_node(url), format
-    target, path, format = open_target_below(url, path, storage_options, format)  # noqa: A001
+    check_storage_options(storage_options, url)
+    target, path, format = open_target(url, storage_options, format, path)  # noqa: A001
     with target.transaction(f"write {path!r}"):
         x = as_dask(checked_values(x))
         factory = lock_factory(lock)

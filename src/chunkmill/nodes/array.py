@@ -432,12 +432,12 @@ class BlockIndex(_Index):
 
 
 def split_fields(index: Any, dtype: np.dtype[Any]) -> tuple[Any, Any]:
-    """Return the fields of a structured dtype that an index names, and the rest of it; ``None`` without any.
+    """Return the field of a structured dtype that an index names, and the rest of it; ``None`` without one.
 
     Raises
     ------
     RegionError
-        The dtype has no such field.
+        The dtype has no such field, or several are named.
 
     Examples
     --------
@@ -447,16 +447,10 @@ def split_fields(index: Any, dtype: np.dtype[Any]) -> tuple[Any, Any]:
     (None, 5)
     """
     parts = index if isinstance(index, tuple) else (index,)
-    named = [part for part in parts if isinstance(part, str) or _is_of_texts(part)]
+    named = [part for part in parts if isinstance(part, str)]
     if not named:
         return None, index
-    fields = named[0] if len(named) == 1 else [*named]
-    wanted = [fields] if isinstance(fields, str) else fields
-    if missing := [name for name in wanted if name not in (dtype.names or ())]:
+    if len(named) > 1 or named[0] not in (dtype.names or ()):
         has = f"the dtype has the fields {list(dtype.names)}" if dtype.names else f"{dtype} has no fields"
-        raise RegionError(index=repr(missing[0]), shape=(), reason=has)
-    return fields, tuple(part for part in parts if not any(part is name for name in named)) or (...,)
-
-
-def _is_of_texts(part: Any) -> bool:
-    return isinstance(part, list) and bool(part) and all(isinstance(each, str) for each in part)
+        raise RegionError(index=", ".join(map(repr, named)), shape=(), reason=has)
+    return named[0], tuple(part for part in parts if part is not named[0]) or (...,)

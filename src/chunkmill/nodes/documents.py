@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from chunkmill.array.stored_array import StoredArray
@@ -221,8 +220,13 @@ def _create_node(
                 put_back(store, key, others[key], value)
             raise NodeExists(url=store.url, path=path, found="node", hint=_MADE_SINCE)
     # written again: one that began while there was no node may be about to replace what it saw then
-    _write(store, others, again=True, seen=seen)
-    _write(store, further)
+    _write(store, {**others, **further}, seen, again=others)
+
+
+def _write(store: Store, documents: Documents, seen: Mapping[str, Any], *, again: Collection[str]) -> None:
+    """Write documents unconditionally (``None``: delete); those of `again` also where they are equal."""
+    for key, value in documents.items():
+        conflicts.update(store, key, lambda _, value=value: value, seen=seen.get(key), rewrites=key in again)  # type: ignore[misc]
 
 
 def _stays(store: Store, found: Documents, *, yields: bool) -> bool:
@@ -304,21 +308,6 @@ def _write_while_absent(
 
 class _NodeAppeared(Exception):
     """Others have made a node while documents of a new one were written."""
-
-
-def _write(
-    store: Store,
-    documents: Mapping[str, bytes | None],
-    *,
-    again: bool = False,
-    seen: Mapping[str, tuple[bytes | None, str | None]] = MappingProxyType({}),
-) -> None:
-    """Write documents unconditionally (``None``: delete); with `again` also those that are equal, as a new version.
-
-    `seen` has values and versions of some that were just read.
-    """
-    for key, value in documents.items():
-        conflicts.update(store, key, lambda _, value=value: value, seen=seen.get(key), rewrites=again)  # type: ignore[misc]
 
 
 def unpublish(store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes]) -> None:

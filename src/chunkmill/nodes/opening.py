@@ -35,7 +35,7 @@ from chunkmill.nodes.documents import (
     present,
     write_consolidated,
 )
-from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, is_folder, parse_node, with_copy
+from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, is_folder, parse_node
 from chunkmill.stores.base import Store
 from chunkmill.stores.memory import OverlayStore, RememberedReads
 from chunkmill.stores.open import BARE_URLS, Url, open_store, without_reference_options
@@ -147,10 +147,7 @@ def _find(
     documents: Documents = {}
     unknown: dict[str, ChunkmillError] = {}
     if path.strip("/") and not consolidated:
-        try:
-            array = _open_array(store, path, _candidates(format, path), documents, unknown, read_only=read_only)
-        except MetadataError as error:
-            raise (error if consolidated is False else _with_copy(store, path, error, documents)) from error
+        array = _open_array(store, path, _candidates(format, path), documents, unknown, read_only=read_only)
         if array is not None:
             return array
     if store.is_remote:
@@ -169,16 +166,6 @@ def _find(
             return node
     _raise_first(unknown)
     return None
-
-
-def _with_copy(store: Store, path: str, error: MetadataError, documents: Documents) -> MetadataError:
-    """Return the error of a document with the way out, where consolidated metadata have another copy of it."""
-    for each in _candidates(None, path):
-        found = fetch(store, _consolidated_keys(each, each.normalize_path(path)))
-        with suppress(MetadataError):
-            view = _ConsolidatedView.find(store, each, each.normalize_path(path), found, is_demanded=False)
-            error = error if view is None else with_copy(view.overlay, error, present(documents))
-    return error
 
 
 def _raise_first(errors: Mapping[str, ChunkmillError]) -> None:

@@ -17,7 +17,6 @@ from chunkmill.array.stored_array import ReadMissing, StoredArray, check_read_mi
 from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, StoreError, UnknownCodec
 from chunkmill.formats.base import Format, ParsedDocument
 from chunkmill.formats.registry import FORMATS
-from chunkmill.hints import Hint
 from chunkmill.model.metadata import HIDDEN_ATTRIBUTE, JSON, ArrayMetadata, Attributes, GroupMetadata
 from chunkmill.nodes.documents import Documents, fetch, join_path, node_keys, present
 from chunkmill.stores.base import Store
@@ -248,16 +247,10 @@ class StoredGroup:
 def parse_node(
     store: Store, path: str, documents_format: Format, documents: Documents, *, read_only: bool = True
 ) -> StoredNode | None:
-    """Return the node that documents describe; ``None`` when they describe none.
-
-    The error of an invalid document names the way out where consolidated metadata have another copy of it.
-    """
+    """Return the node that documents describe; ``None`` when they describe none."""
     found = present(documents)
-    try:
-        array = documents_format.parse_array(path, found)
-        group = documents_format.parse_group(path, found) if array is None else None
-    except MetadataError as error:
-        raise with_copy(store, error, found) from error
+    array = documents_format.parse_array(path, found)
+    group = documents_format.parse_group(path, found) if array is None else None
     if array is not None:
         prefix = documents_format.chunk_prefix(path)
         # chunks are not in consolidated metadata, and every task carries its array
@@ -267,18 +260,6 @@ def parse_node(
         opened.last_seen.was_found = own is store or not isinstance(found.get(entry), ParsedDocument)
         return opened
     return None if group is None else StoredGroup(store, path, group, documents_format, read_only=read_only)
-
-
-def with_copy(store: Store, error: MetadataError, documents: Mapping[str, bytes]) -> MetadataError:
-    """Return the error of an invalid document, with the way out where `store` has another copy of it in memory."""
-    copy = store.remembered(error.key).get(error.key)
-    if type(error) is not MetadataError or error.hint or copy is None or copy == documents.get(error.key):
-        return error
-    fields = {"key": error.key, "field": error.field, "got": error.got, "expected": error.expected}
-    return MetadataError(**fields, hint=Hint(_OTHER_COPY, ("consolidated", True)))
-
-
-_OTHER_COPY = "consolidated metadata have a copy of this document: {} reads that"
 
 
 def _limited(store: Store, metadata: ArrayMetadata) -> Store:

@@ -28,9 +28,8 @@ from chunkmill.jobs.plan import Plan, Report, plan_work
 from chunkmill.jobs.sources import see_sources
 from chunkmill.jobs.work import Described, JobCounts, PlannedStage, Tasks, Work, shown_node
 from chunkmill.model.ome_zarr import OME_VERSIONS
-from chunkmill.nodes.api import check_storage_options, open_target
+from chunkmill.nodes.api import check_storage_options, open_target, with_options_of
 from chunkmill.nodes.documents import format_of_store
-from chunkmill.nodes.keywords import with_options_of
 from chunkmill.nodes.target import Target
 from chunkmill.pyramids.computed import channel_names, open_image_source
 from chunkmill.pyramids.downsample import Method, Reduction, check_method

@@ -20,8 +20,7 @@ from dask.utils import format_time
 from chunkmill.array.threads import in_threads
 from chunkmill.display.report import ReportMixin, counted
 from chunkmill.errors import ChunkmillError, ScanError
-from chunkmill.nodes.api import open_source
-from chunkmill.nodes.keywords import with_options_of
+from chunkmill.nodes.api import open_source, with_options_of
 from chunkmill.references.files import Repository, SetFile, matching_urls, set_target
 from chunkmill.references.write import write_set
 from chunkmill.runtime.stage import Stage, TaskResult

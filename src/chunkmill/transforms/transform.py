@@ -27,10 +27,9 @@ from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.inner_layout import inner_layout
 from chunkmill.model.metadata import ArrayMetadata, is_within
 from chunkmill.model.user_values import as_dtype
-from chunkmill.nodes.api import check_storage_options, open_target
+from chunkmill.nodes.api import check_storage_options, open_target, with_options_of
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store
-from chunkmill.nodes.keywords import with_options_of
 from chunkmill.nodes.new_array import (
     checked_dtype,
     checked_lengths,

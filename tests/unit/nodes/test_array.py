@@ -183,7 +183,6 @@ def test_blocks(layout):
         ("y", (slice(1, 6, 3),), 7.5),
         ("x", ([1, 5], slice(1, 3)), [[1, 2], [3, 4]]),
         ("x", (2,), 9),
-        (["x", "y"], (3, 1), (1, 2.0)),
         ("z", (np.arange(6) % 2 == 0,), 5),
     ],
 )
@@ -205,10 +204,9 @@ def test_fields():
     array[...] = values
     np.testing.assert_array_equal(array["x"], values["x"])
     np.testing.assert_array_equal(array["x", 2:5], values["x"][2:5])
-    np.testing.assert_array_equal(array["x", "y"], values[["x", "y"]])
-    np.testing.assert_array_equal(array[["x"]], values[["x"]])
-    with pytest.raises(RegionError, match="fields"):
-        array["z"]
+    for several in ("z", ("x", "y")):
+        with pytest.raises(RegionError, match="fields"):
+            array[several]
     with pytest.raises(RegionError, match="fields"):
         array["z"] = 1
     with pytest.raises(RegionError, match="no fields"):

@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 import chunkmill as cm
-from chunkmill.nodes.keywords import THEIRS, _kinds
+from chunkmill.nodes.api import THEIRS, _kinds
 from chunkmill.stores.memory import MemoryStore
 
 DS = xr.Dataset({"t": ("x", np.arange(4.0))})
