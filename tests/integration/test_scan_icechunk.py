@@ -77,8 +77,6 @@ def test_a_path_in_a_repository(repository, files):
     assert sorted(cm.open_group(repository, "model")) == ["first", "run"]
     with pytest.raises(NodeExists, match="model/run"):
         cm.scan(urls[0], (repository, "model/run"))
-    with pytest.raises(TypeError, match="a path is for a repository"):
-        cm.scan(urls[0], ("x.json", "model"))
 
 
 def test_the_attributes_of_a_file_come_to_an_empty_group(repository, files):

@@ -12,7 +12,6 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from io import RawIOBase
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -46,7 +45,7 @@ _NO_COORDINATE = "_nc4_non_coord_"  # before the name of a variable that is call
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
 
 
-def parse_hdf5(url: str, uri: str, file: BinaryIO | RawIOBase, drop_variables: Collection[str] = ()) -> ReferenceSet:
+def parse_hdf5(url: str, uri: str, file: BinaryIO, drop_variables: Collection[str] = ()) -> ReferenceSet:
     """Return the references of an HDF5 file.
 
     Parameters

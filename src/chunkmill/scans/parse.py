@@ -8,7 +8,6 @@ Checked against: virtualizarr 2.5.1, kerchunk 0.2.10; values against xarray's en
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import warnings
@@ -228,6 +227,7 @@ class ScannedFile:
         self.url, self.storage_options = url, storage_options
         self._fs, self._path = fsspec.url_to_fs(url, **(storage_options or {}))
         self._opened: Any = None
+        self._info: Mapping[str, Any] | None = None
 
     @property
     def uri(self) -> str:
@@ -241,20 +241,18 @@ class ScannedFile:
     def info(self) -> Mapping[str, Any]:
         """Return the facts of the filesystem about the file; `ScanError` where there is none."""
         try:
-            return self._fs.info(self._path)  # type: ignore[no-any-return]
+            self._info = self._info or self._fs.info(self._path)
         except FileNotFoundError as error:
             raise ScanError(url=self.url, reason="there is no such file") from error
+        return self._info
 
     @property  # no `cached_property`: in Python 3.11 its lock is one of all files, which would wait for each other
     def opened(self) -> Any:
-        """The file, opened; of a server that knows no ranges, its bytes."""
+        """The file, opened."""
         if self._opened is None:
             blocks = {"cache_type": "blockcache", "cache_options": {"maxblocks": _MOST_BLOCKS}}
-            self._opened = self._fs.open(self._path, "rb", block_size=_BLOCK, **blocks)
-            try:
-                self._opened.seek(0, os.SEEK_END)
-            except ValueError:
-                self._opened = io.BytesIO(self._opened.read())
+            size = self.info().get("size")  # or it is asked for again
+            self._opened = self._fs.open(self._path, "rb", block_size=_BLOCK, size=size, **blocks)
         return self._opened
 
     def range(self, start: int, stop: int) -> bytes:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import fsspec
 from dask.utils import format_time
@@ -144,7 +143,8 @@ class ScanPlan(ReportMixin):
         start = time.perf_counter()
         replaces = self._file.check_free(overwrite=self._overwrite)
         found = _scanned(self._parsing, progress)
-        files, gaps = found.files, tuple[str, ...]()
+        files: Sequence[ParsedFile] = _files_of(found)
+        gaps: tuple[str, ...] = ()
         references = files[0].references
         if self.concat_dim:
             whole = joined(files, self.concat_dim, by_name=self._order == "names", listed=self._places)
@@ -152,15 +152,15 @@ class ScanPlan(ReportMixin):
         node = open_source(ReferenceStore(references, targets_of(self.urls[0], self._parsing.storage_options)))
         written = write_set(node, self._path, self._file, replaces, progress=progress)
         if self._parsing.records is not None and self._owns_records:
-            self._parsing.records.keep(found.names)
+            self._parsing.records.keep([each.record for each in found])
         return ScanReport(
             target=written.target,
             n_files=len(files),
-            n_parsed=found.n_parsed,
+            n_parsed=sum(each.is_new for each in found),
             n_arrays=written.n_arrays,
             n_references=written.n_references,
             n_inline=written.n_inline,
-            skipped=found.skipped,
+            skipped={each.url: each.why for each in found if each.file is None},
             gaps=gaps,
             records=self.records,
             seconds=time.perf_counter() - start,
@@ -350,7 +350,7 @@ def open_files(
     own = dict(storage_options or {})
     dims = _dims(concat_dim)
     found, places = _placed(urls, dims, own)
-    files = _scanned(_Parsing(found, dims, own), None).files
+    files = _files_of(_scanned(_Parsing(found, dims, own), None))
     url = _absolute(urls) if isinstance(urls, str) else f"{found[0]}+{len(found) - 1}"
     return ReferenceStore(joined(files, dims, listed=places).references, targets_of(found[0], own), url=url)
 
@@ -360,7 +360,7 @@ def _shown(parsing: _Parsing, numbers: range) -> str:
     return first if first == last else f"{first} … {last}"
 
 
-def _scanned(parsing: _Parsing, progress: bool | str | None) -> _Scanned:
+def _scanned(parsing: _Parsing, progress: bool | str | None) -> list[_Found]:
     """Parse the files that have no record."""
     urls = parsing.urls
     if parsing.records is not None:
@@ -369,23 +369,25 @@ def _scanned(parsing: _Parsing, progress: bool | str | None) -> _Scanned:
     parts = [range(i, min(i + n_files, len(urls))) for i in range(0, len(urls), n_files)]
     stage = Stage("scan", _scan_files, parsing, parts, shows=_shown)
     (result,) = run_once([stage], name="scan", arrays=(), progress=progress)
-    found = sorted(result.details, key=lambda each: each[0])
-    skipped = {urls[i]: each for i, each, _ in found if isinstance(each, str)}
-    if len(skipped) == len(urls):
-        raise ScanError(url=urls[0], reason=f"no file is left: {skipped[urls[0]]}")
-    files = [each for _, each, _ in found if isinstance(each, ParsedFile)]
-    names = {name for _, each, name in found if isinstance(each, ParsedFile)}
-    return _Scanned(files, names, skipped, result.counts.get("n_parsed", 0))
+    found = sorted(result.details, key=lambda each: each.number)
+    if all(each.file is None for each in found):
+        raise ScanError(url=urls[0], reason=f"no file is left: {found[0].why}")
+    return found
 
 
-@dataclass(frozen=True)
-class _Scanned:
-    """Files that were scanned, in the order of their urls, and the names of their records; ``None`` of none."""
+class _Found(NamedTuple):
+    """A file that was scanned, with its number and the name of its record, or why it is left out."""
 
-    files: Sequence[ParsedFile]
-    names: Collection[str | None]
-    skipped: Mapping[str, str]
-    n_parsed: int
+    number: int
+    url: str
+    file: ParsedFile | None
+    record: str | None = None
+    is_new: bool = False
+    why: str = ""
+
+
+def _files_of(found: Sequence[_Found]) -> list[ParsedFile]:
+    return [each.file for each in found if each.file is not None]
 
 
 _LEAST_TASKS = 8  # of a scan of so many files or more
@@ -395,33 +397,27 @@ def _scan_files(parsing: _Parsing, numbers: range) -> TaskResult:
     """Parse some files: of many, each task has several under way, which wait for their servers together."""
     parts = [slice(i, i + 1) for i in range(len(numbers))]
     found = in_threads(lambda part: _scan_file(parsing, numbers[part][0]), parts, REQUESTS_AT_ONCE)
-    counts = Counter[str]()
-    for each in found:
-        counts.update(each.counts)
-    return TaskResult(dict(counts), details=[detail for each in found for detail in each.details])
+    return TaskResult({"n_files": len(numbers), "n_parsed": sum(each.is_new for each in found)}, details=found)
 
 
-def _scan_file(parsing: _Parsing, number: int) -> TaskResult:
-    """Parse one file that has no record; a reason instead, where files that cannot be parsed are left out.
-
-    The detail is its number, the file or the reason, and the name of its record.
-    """
+def _scan_file(parsing: _Parsing, number: int) -> _Found:
+    """Parse one file that has no record."""
     url, name = parsing.urls[number], None
     file = ScannedFile(url, parsing.storage_options)
     try:
         if parsing.records is not None and (known := version_of(file)) is not None:
             name = parsing.records.name(url, known)
             if (known_file := parsing.records.get(name, url)) is not None:
-                return TaskResult({"n_files": 1}, details=[(number, known_file, name)])
+                return _Found(number, url, known_file, name)
         references = parse_file(file, parsing.parser, parsing.drop_variables)
         parsed = parsed_file(file, references, targets_of(url, parsing.storage_options), parsing.dims)
     except ChunkmillError as error:
         if not parsing.skips:
             raise
-        return TaskResult({"n_files": 1}, details=[(number, str(getattr(error, "reason", error)), None)])
+        return _Found(number, url, None, why=str(getattr(error, "reason", error)))
     if parsing.records is not None and name is not None:
         parsing.records.put(name, parsed)
-    return TaskResult({"n_files": 1, "n_parsed": 1}, details=[(number, parsed, name)])
+    return _Found(number, url, parsed, name, is_new=True)
 
 
 def _dims(concat_dim: Any) -> tuple[str, ...]:

@@ -150,3 +150,11 @@ def test_compounds_of_any_byte_order(file, orders):
     assert found["v"][...].tolist() == values.tolist()
     read = {key: each for key, each in found.store.references.items() if key.endswith(("v/0", "v/c/0"))}
     assert [each.data is None for each in read.values()] == [orders != "><"]
+
+
+def test_a_set_at_a_path(file):
+    file["v"] = [1, 2, 3]
+    path = file.filename
+    file.close()
+    cm.scan(path, (f"{path}.json", "in/b"))
+    assert cm.open_group(f"{path}.json")["in/b/v"][...].tolist() == [1, 2, 3]
