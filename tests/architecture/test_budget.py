@@ -24,7 +24,7 @@ MOST = {  # room: (code lines, files that hold code)
     "references": (883, 4),
     "runtime": (1648, 10),
     "scans": (1383, 7),
-    "stores": (4526, 20),
+    "stores": (4499, 19),
     "transforms": (1077, 5),
     "xarray": (1808, 9),
     "zarr_python": (268, 2),

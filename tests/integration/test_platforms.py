@@ -65,7 +65,7 @@ def test_local_stores_without_posix(tmp_path):
     [
         ["tests/contracts/test_stores.py", "-k", "TestLocal or TestZip or TestMemory"],
         # the servers of file services run in the tests' process, and ask systems for what Windows lacks
-        ["tests/unit/stores", "-m", "not slow", "--ignore", "tests/unit/stores/test_fsspec_services.py"],
+        ["tests/unit/stores", "-m", "not slow", "--ignore", "tests/unit/stores/test_file_servers.py"],
         ["tests/unit/runtime", "-m", "not slow"],
     ],
     ids=["contracts", "stores", "runtime"],

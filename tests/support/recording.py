@@ -36,7 +36,7 @@ __all__ = [
 class DeletingStore(MemoryStore):
     """Cannot rename, as object stores: what is replaced is deleted first."""
 
-    stage, can_rename, can_replace = Store.stage, Store.can_rename, Store.can_replace
+    stage, can_replace = Store.stage, Store.can_replace
 
 
 class _Wrapper(StoreWrapper):

@@ -342,7 +342,7 @@ def _delete_node(store: Store, path: str, documents_format: Format) -> None:
     for key in node_keys(documents_format, path):
         store.delete(key)
     for prefix in {documents_format.chunk_prefix(path), *documents_format.list_prefixes(path)}:
-        if prefix and (store.can_rename(prefix) or not store.has_folders):
+        if prefix and (store.can_replace(prefix) or not store.has_folders):
             store.delete_prefix(prefix)
             continue
         # the root, where the journal of the writer is, and what else has no new name: a link, or a mount point, stays

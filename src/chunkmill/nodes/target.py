@@ -110,7 +110,7 @@ class Target:
         """Return whether documents and chunks of both nodes are below one prefix, which the store renames (P6)."""
         prefix = node_prefix(self.format, path)
         is_below = all(key.startswith(prefix) for key in (*node_keys(self.format, path), *node_keys(old, path)))
-        return is_below and self.store.can_rename(prefix) and self.store.can_replace(prefix)
+        return is_below and self.store.can_replace(prefix)
 
     def prepared(self, journal: Journal, check: Callable[[], object] = lambda: None) -> Self:
         """Return the target of a run that is about to begin: staged, where what it replaces can stay; else with room.

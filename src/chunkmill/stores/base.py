@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
@@ -329,10 +330,6 @@ class Store(ABC):
         """Replace all below `prefix` by what the store from `stage` holds; the old is there until the new is."""
         raise self._cannot("replace at once", prefix)
 
-    def can_rename(self, prefix: str) -> bool:
-        """Return whether `replace_prefix` can, were something there: a folder may be a link, or a mount point."""
-        return False
-
     def can_replace(self, prefix: str) -> bool:
         """Return whether there is something below `prefix` that `replace_prefix` can replace."""
         return False
@@ -450,6 +447,11 @@ def joined_changes(changes: Iterable[Changes | None]) -> Changes | None:
 
 TakeChanges = Callable[[], Changes | None]
 NOTHING_TAKEN: AbstractContextManager[TakeChanges] = nullcontext(lambda: None)  # one for all: each task enters it
+
+
+def digest(value: bytes) -> str:
+    """Return the version of a value where the store has none: a digest of the content."""
+    return "blake2b-" + blake2b(value, digest_size=16).hexdigest()
 
 
 class _Publications:

@@ -441,10 +441,6 @@ class LocalStore(PlacedStore):
         with self._putting_in_place(prefix):
             exchange(staged._root, self._directory(prefix), fsync=self._fsync)
 
-    def can_rename(self, prefix: str) -> bool:
-        """Return whether what is below `prefix` is not in a directory that cannot be renamed: a link, a mount point."""
-        return not os.path.isdir(self._directory(prefix)) or self.can_replace(prefix)  # noqa: PTH112
-
     def can_replace(self, prefix: str) -> bool:
         """Return whether `replace_prefix` can."""
         return can_exchange(self._directory(prefix), self._root if prefix else "")

@@ -13,12 +13,11 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from hashlib import sha256
 from typing import Any
 from weakref import WeakValueDictionary
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import OTHER_MEMORY, ByteRange, ByteSpan, ReadOnly, Store, check_key, check_prefix
+from chunkmill.stores.base import OTHER_MEMORY, ByteRange, ByteSpan, ReadOnly, Store, check_key, check_prefix, digest
 from chunkmill.stores.wrapper import StoreWrapper
 
 
@@ -85,7 +84,7 @@ class MemoryStore(Store):
             return (None, None) if entry is None else (_bytes_of(entry), self._version_of(key, entry))
 
     def _version_of(self, key: str, entry: Any) -> str:
-        return str(self._numbers[key]) if self.has_versions else sha256(_bytes_of(entry)).hexdigest()
+        return str(self._numbers[key]) if self.has_versions else digest(_bytes_of(entry))
 
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes."""
@@ -157,10 +156,6 @@ class MemoryStore(Store):
         """Replace all below `prefix` by what `staged` holds, at once."""
         with self._lock:
             self._move(prefix, staged._values)
-
-    def can_rename(self, prefix: str) -> bool:  # noqa: ARG002
-        """Return true."""
-        return True
 
     def can_replace(self, prefix: str) -> bool:
         """Return whether there is something below `prefix` that `replace_prefix` can replace."""

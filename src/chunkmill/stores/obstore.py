@@ -28,10 +28,10 @@ from chunkmill.stores.base import (
     RecordVersion,
     check_key,
     check_prefix,
+    digest,
     range_bounds,
 )
 from chunkmill.stores.conflicts import WritesByCondition, compares_versions, create_again, is_unsupported, set_unguarded
-from chunkmill.stores.fsspec_services import digest
 from chunkmill.stores.obstore_clients import (
     FORKED,
     PIECE,

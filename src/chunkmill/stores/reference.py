@@ -13,7 +13,6 @@ import os
 import posixpath
 import re
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -220,7 +219,6 @@ _ALIASES = {"local": "file", "s3a": "s3", "s3n": "s3", "gcs": "gs", "az": "abfs"
 # their options may serve a set and its targets alike: credentials are not sent, or only to the one service
 _SHARED = frozenset({"s3", "gs", "abfs", "adl", "oci", "oss"})
 _LINK = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:://|$)")
-_MAX_STORES = 256
 
 
 class Targets:
@@ -290,14 +288,14 @@ class Targets:
         else:
             allowed = {_canonical(protocol) for protocol in allowed_protocols}
         self._allowed = frozenset(allowed)
-        self._stores: OrderedDict[str, Store] = OrderedDict()
+        self._stores: dict[str, Store] = {}
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in {"_stores", "_lock"}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _stores=OrderedDict(), _lock=threading.Lock())
+        self.__dict__.update(state, _stores={}, _lock=threading.Lock())
 
     def split(self, url: str | None) -> tuple[str, str]:
         """Return root and key of a target; `StoreError` when it may not be opened."""
@@ -312,8 +310,6 @@ class Targets:
             store = self._stores.get(root)
             if store is None:
                 store = self._stores[root] = open_store(root, self._options_of(root))
-                if len(self._stores) > _MAX_STORES:
-                    self._stores.popitem(last=False)
             return store
 
     def _options_of(self, root: str) -> dict[str, Any] | None:

@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from hashlib import sha256
 from typing import Any, TypeVar
 
 import fsspec
@@ -27,6 +26,7 @@ from chunkmill.stores.base import (
     RecordVersion,
     check_key,
     check_prefix,
+    digest,
 )
 from chunkmill.stores.conflicts import set_unguarded
 from chunkmill.stores.local import JOURNAL
@@ -176,7 +176,7 @@ class ZarrPythonStore(ReadsAhead):
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
         """Return a value and a digest of it."""
         value = self.get(key)
-        return value, None if value is None else _digest(value)
+        return value, None if value is None else digest(value)
 
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes."""
@@ -301,10 +301,6 @@ async def _gathered(listing: Callable[[], AsyncIterator[str]]) -> list[str] | No
         return None
     except FileNotFoundError:
         return []
-
-
-def _digest(value: bytes) -> str:
-    return sha256(value).hexdigest()
 
 
 def _url(below: Any) -> str:

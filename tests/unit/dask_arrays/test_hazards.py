@@ -87,7 +87,7 @@ def test_a_search_goes_on_after_a_task_that_cannot_be_pickled(array):
 class DeletesFirst(MemoryStore):
     """As an object store does: nothing is renamed."""
 
-    stage, can_rename, can_replace = Store.stage, Store.can_rename, Store.can_replace
+    stage, can_replace = Store.stage, Store.can_replace
 
 
 @pytest.mark.parametrize("is_optimized", [False, True])

@@ -469,7 +469,7 @@ def test_a_directory_that_may_be_written_and_not_listed(store, monkeypatch):
     opened = os.open
 
     def refused(path, flags, mode=0o777):
-        if os.path.isdir(path):
+        if os.path.isdir(path):  # noqa: PTH112
             raise PermissionError(errno.EACCES, "Permission denied")
         return opened(path, flags, mode)
 
