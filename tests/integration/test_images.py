@@ -358,7 +358,7 @@ def test_a_list_of_channels_is_one_image(tmp_path, name):
 
 
 def test_lists_that_are_no_image_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="differ in shape or dtype"):
+    with pytest.raises(ValueError, match="give arrays of one shape and dtype"):
         cm.plan_pyramid([VALUES[0], VALUES[0, 1:]], tmp_path / "image")
     with pytest.raises(ValueError, match="give arrays of one shape"):
         cm.plan_pyramid([], tmp_path / "image")

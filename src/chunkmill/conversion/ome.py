@@ -209,5 +209,5 @@ def _relative(
         region = None if crop is None else region_of(crop(each.array.stored))
         levels.append(level if region is None else moved_level(level, [cut.start for cut in region]))
     name = image_name(image.name, group.path, group.url)
-    own = Multiscale(image.axes, tuple(levels), image.version, name, image.method, image.system)
-    return replace(own, stored=image.stored)
+    own = image.axes, tuple(levels), image.version, name, image.method, image.system
+    return Multiscale(*own, stored=image.stored)

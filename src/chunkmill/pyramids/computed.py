@@ -109,13 +109,10 @@ def _rounded(number: float, precise: float) -> float:
 def _stacked(sources: Sequence[Any], storage_options: Mapping[str, Any] | None) -> StoredNode:
     nodes = [open_image_source(each, storage_options) for each in sources]
     arrays = [node for node in nodes if isinstance(node, StoredArray)]
-    if not nodes or len(arrays) < len(nodes):
-        msg = f"a list of {len(nodes)} sources, of which {len(arrays)} are arrays: give arrays of one shape and dtype"
-        raise ValueError(msg)
-    if len({(array.shape, array.dtype) for array in arrays}) > 1:
+    if not nodes or len(arrays) < len(nodes) or len({(array.shape, array.dtype) for array in arrays}) > 1:
         kinds = ", ".join(f"{array.path or array.url}: {array.shape} {array.dtype}" for array in arrays)
-        msg = f"a list of arrays that differ in shape or dtype, and cannot be the parts of one image: {kinds}"
-        raise ValueError(msg)
+        msg = f"a list of {len(nodes)} sources, of which {len(arrays)} are arrays: give arrays of one shape and dtype; "
+        raise ValueError(f"{msg}others differ, and cannot be the parts of one image: {kinds}")
     first = arrays[0]
     found = image_of_array(first, partial(open_stored, first.store))
     names = [axis.name for axis in found[1].axes] if found else [name or "" for name in first.dimension_names or ()]

@@ -6,7 +6,7 @@ Not here: shapes of levels (`chunkmill.pyramids.levels`), attributes of each con
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
@@ -48,7 +48,7 @@ from chunkmill.model.ome_zarr import (
 from chunkmill.nodes import opening
 from chunkmill.nodes.changes import changed_array, changed_group, merged
 from chunkmill.nodes.documents import format_of_store
-from chunkmill.nodes.group import MultiscaleImage, described_images, image_of_array, level_array
+from chunkmill.nodes.group import described_images, image_of_array, level_array
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.pyramids.downsample import Method, Reduction
@@ -263,7 +263,7 @@ def describe_levels(
     return DescribedLevels(shapes, tuple(arrays), image, GroupMetadata(group))
 
 
-def level_convention(documents_format: Format, image: Multiscale | MultiscaleImage | None) -> str | None:
+def level_convention(documents_format: Format, image: Multiscale | None) -> str | None:
     """Return the convention that describes levels by default: the format's, or 0.6 where `image` has it."""
     own = documents_format.level_metadata
     is_newest = own == "0.5" and image is not None and ome_version(image.version) == "0.6"
@@ -318,10 +318,8 @@ def emit_levels(
     else:
         group, below = emit_ome([image], convention, attributes, allow=("coordinate_systems",)), {}
     if keeps_others:
-        paths = {level.path for level in image.levels}
-        _described(group)["multiscales"] += [
-            each for each in _stored_images(attributes) if paths.isdisjoint(_paths(each))
-        ]
+        described = group.get("ome", group)
+        described["multiscales"] += _other_images(attributes, {level.path for level in image.levels})
     return group, below
 
 
@@ -339,18 +337,12 @@ def name_levels(base: StoredArray, image: Multiscale, convention: str | None) ->
         changed_array(base, merged(own))
 
 
-def _described(attributes: Mapping[str, Any]) -> Any:
-    """Return what has the member ``multiscales``: ``ome`` where there is one (OME-Zarr 0.5)."""
-    return attributes["ome"] if isinstance(attributes.get("ome"), Mapping) else attributes
-
-
-def _stored_images(attributes: Mapping[str, Any]) -> list[Any]:
-    stored = _described(attributes).get("multiscales")
-    return stored if isinstance(stored, list) else []
-
-
-def _paths(image: Any) -> set[Any]:
-    """Return the paths of the levels of an image as it is stored, by any writer."""
-    datasets = image.get("datasets") if isinstance(image, Mapping) else None
-    levels = datasets if isinstance(datasets, list) else []
-    return {str(each.get("path")).strip("/") for each in levels if isinstance(each, Mapping)}
+def _other_images(attributes: Mapping[str, Any], paths: Collection[str]) -> Iterator[Any]:
+    """Yield the images that a group describes, as they are stored by any writer, which have none of the levels."""
+    ome = attributes.get("ome")
+    stored = (ome if isinstance(ome, Mapping) else attributes).get("multiscales")
+    for image in stored if isinstance(stored, list) else ():
+        datasets = image.get("datasets") if isinstance(image, Mapping) else None
+        levels = [each for each in datasets if isinstance(each, Mapping)] if isinstance(datasets, list) else []
+        if not any(str(each.get("path")).strip("/") in paths for each in levels):
+            yield image

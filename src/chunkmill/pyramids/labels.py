@@ -73,40 +73,34 @@ def labels_of(
     computed = isinstance(base.array.store, ComputedStore)
     own = "labels" if computed and not base.name else image_name(base.name, base.array.path, base.array.url)
     base = replace(base, name=own, attributes={"image-label": {"source": {"image": "../../"}}}, described=None)
-    if not base.is_scaled:
-        base = _with_voxels_of(images[0], base)
+    base, factors = _with_voxels_of(images[0], base)
     path = f"{group.path}/labels/{own}".lstrip("/")
-    return base, LevelTarget(group.store.uncached, path, documents_format, version, ""), _factors(images[0], base)
+    return base, LevelTarget(group.store.uncached, path, documents_format, version, ""), factors
 
 
-def _factors(image: MultiscaleImage, base: BaseImage) -> list[tuple[int, ...]]:
-    """Return the factors of the image's levels below that which has the voxels of the labels, if any."""
+def _with_voxels_of(image: MultiscaleImage, base: BaseImage) -> tuple[BaseImage, list[tuple[int, ...]]]:
+    """Return the labels with the voxels of the level that has their shape, and the factors of the levels below it."""
     places = {axis.name: i for i, axis in enumerate(image.axes)}
-    if any(axis.name not in places for axis in base.axes):
-        return []
-    scales = [tuple(level.scale[places[axis.name]] for axis in base.axes) for level in image]
-    if base.level.scale not in scales:
-        return []
-    below = scales[scales.index(base.level.scale) :]
-    return [tuple(max(round(b / a), 1) for a, b in zip(above, scale, strict=True)) for above, scale in pairwise(below)]
+    known = [places[axis.name] for axis in base.axes if axis.name in places]
+    levels = list(image) if len(known) == len(base.axes) else []
+    if not base.is_scaled:
+        found = (each for each in levels if _fits(base.array.shape, [each.array.shape[i] for i in known]))
+        if (level := next(found, None)) is None:
+            names = ", ".join(axis.name for axis in base.axes)
+            msg = f"no level of the image has the shape {base.array.shape} of the labels along {names}: give scale="
+            raise ValueError(msg)
+        pairs = zip(base.axes, known, strict=True)
+        axes = tuple(replace(axis, unit=axis.unit or image.axes[i].unit) for axis, i in pairs)
+        own = Level("", tuple(level.scale[i] for i in known), tuple(level.translation[i] for i in known))
+        base = replace(base, level=own, axes=axes, is_scaled=True)
+    scales = [tuple(level.scale[i] for i in known) for level in levels]
+    below = scales[scales.index(base.level.scale) :] if base.level.scale in scales else []
+    steps = [zip(above, scale, strict=True) for above, scale in pairwise(below)]
+    return base, [tuple(max(round(b / a), 1) for a, b in step) for step in steps]
 
 
-def _with_voxels_of(image: MultiscaleImage, base: BaseImage) -> BaseImage:
-    """Return the labels with scale, translation and units of the level that has their shape."""
-    places = {axis.name: i for i, axis in enumerate(image.axes)}
-    known = [places.get(axis.name) for axis in base.axes]
-    for level in image:
-        pairs = zip(known, base.array.shape, strict=True)
-        if all(i is not None and n in {1, level.array.shape[i]} for i, n in pairs):
-            scale, start = (tuple(each[i or 0] for i in known) for each in (level.scale, level.translation))
-            axes = tuple(
-                replace(axis, unit=axis.unit or image.axes[i or 0].unit)
-                for axis, i in zip(base.axes, known, strict=True)
-            )
-            return replace(base, level=Level("", scale, start), axes=axes, is_scaled=True)
-    names = ", ".join(axis.name for axis in base.axes)
-    msg = f"no level of the image has the shape {base.array.shape} of the labels along {names}: give scale="
-    raise ValueError(msg)
+def _fits(labels: Sequence[int], level: Sequence[int]) -> bool:
+    return all(n in {1, of_level} for n, of_level in zip(labels, level, strict=True))
 
 
 _COLOURS = ("FF0000", "00FF00", "0000FF", "FF00FF", "00FFFF", "FFFF00")  # red, green, blue first, as in ome-zarr-py
@@ -154,11 +148,9 @@ def with_omero(
     colours = [_GREY] if n == 1 else [_COLOURS[i % len(_COLOURS)] for i in range(n)]
     made = [{"label": str(name), "color": colour, "active": True} for name, colour in zip(names, colours, strict=True)]
     omero = {"channels": made, "rdefs": {"model": "greyscale" if n == 1 else "color"}, **members}
-    if target.convention == "0.4":
-        omero = {"version": "0.4", **omero}
     attributes = dict(described.group.attributes)
     if target.convention == "0.4":
-        attributes["omero"] = omero
+        attributes["omero"] = {"version": "0.4", **omero}
     else:
         attributes["ome"] = {**attributes["ome"], "omero": omero}
     return replace(described, group=GroupMetadata(attributes))

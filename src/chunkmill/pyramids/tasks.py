@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -103,23 +103,18 @@ def write_block(stages: Sequence[LevelStage], spec: int) -> TaskResult:
     """Write one block of the last level of the stage, and all that is under it."""
     (stage,) = stages
     meter, counts = Meter(), Counter[str]()
-    source = metered_source(stage.source, meter)
-    remembered = RememberedReads(source.store)
+    remembered = RememberedReads(metered_source(stage.source, meter).store)
     targets = tuple(metered(target, meter) for target in stage.targets)
     copy = None if stage.copy is None else (metered(stage.copy[0], meter), stage.copy[1])
-    _Work(stage, source.with_store(remembered), remembered, targets, copy, counts).block(
-        len(stage.blocks) - 1, stage.written.coords_of(spec)
-    )
+    own = replace(stage, source=stage.source.with_store(remembered), targets=targets, copy=copy)
+    _Work(own, remembered, counts).block(len(stage.blocks) - 1, stage.written.coords_of(spec))
     return TaskResult.of(meter, **counts)
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
     stage: LevelStage
-    source: StoredArray
     remembered: RememberedReads
-    targets: tuple[StoredArray, ...]
-    copy: tuple[StoredArray, ChosenAction] | None
     counts: Counter[str]
 
     def block(self, level: int, coords: ChunkCoords) -> NDArray[Any] | None:
@@ -130,14 +125,14 @@ class _Work:
         """Read a block, and copy it where the first level is written."""
         region = self.stage.blocks[0].blocks.region(coords)
         self.remembered.forget()
-        values = read_region(self.source, region)
+        values = read_region(self.stage.source, region)
         present = self.remembered.any_present
         self.counts["n_elements_read"] += values.size
         if self.stage.seen is not None:
-            check_absences(self.source, self.stage.seen, region, self.remembered.absent)
+            check_absences(self.stage.source, self.stage.seen, region, self.remembered.absent)
             self.counts["n_elements_owned"] += values.size
-        if self.copy is not None:
-            self._copy(*self.copy, region, values)
+        if self.stage.copy is not None:
+            self._copy(*self.stage.copy, region, values)
         self.remembered.forget()
         return values if present else None
 
@@ -150,12 +145,12 @@ class _Work:
             return
         memory = TaskMemory(0, n_background=REQUESTS_AT_ONCE if copy.store.is_remote else 0)
         actions = Counter[str]()
-        transfer_keys(ArrayTransfer(self.source, copy, action, self.stage.fresh, memory), keys, actions)
+        transfer_keys(ArrayTransfer(self.stage.source, copy, action, self.stage.fresh, memory), keys, actions)
         self.counts.update({f"action_{name}": n for name, n in actions.items()})
 
     def _below(self, level: int, coords: ChunkCoords) -> NDArray[Any] | None:
         """Reduce the blocks of the level above, and write the store keys of this one."""
-        own, target = self.stage.blocks[level], self.targets[level - 1]
+        own, target = self.stage.blocks[level], self.stage.targets[level - 1]
         region = own.blocks.region(coords)
         values: NDArray[Any] | None = None
         for above, where in under(own, self.stage.blocks[level - 1], coords):
