@@ -20,7 +20,7 @@ MOST = {  # room: (code lines, files that hold code)
     "journal": (1041, 6),
     "model": (2059, 10),
     "nodes": (3079, 12),
-    "pyramids": (1221, 7),
+    "pyramids": (1211, 7),
     "references": (883, 4),
     "runtime": (1648, 10),
     "scans": (1383, 7),

@@ -208,8 +208,7 @@ def target_next_to(image: BaseImage, name: str | None, ome: str | None) -> Level
         msg = f"format={name!r}: levels next to an array of {base.format} have its format; give a target"
         raise ValueError(msg)
     documents_format = format_of_store(base.store, base.format)
-    check_ome(documents_format, None if ome == "auto" else ome)
-    convention = level_convention(documents_format, image.described) if ome == "auto" else ome
+    convention = level_convention(documents_format, image.described, ome)
     return LevelTarget(base.store.uncached, above, documents_format, convention, last[:-1], exists=True)
 
 
@@ -263,8 +262,11 @@ def describe_levels(
     return DescribedLevels(shapes, tuple(arrays), image, GroupMetadata(group))
 
 
-def level_convention(documents_format: Format, image: Multiscale | None) -> str | None:
-    """Return the convention that describes levels by default: the format's, or 0.6 where `image` has it."""
+def level_convention(documents_format: Format, image: Multiscale | None, ome: str | None = "auto") -> str | None:
+    """Return the convention that `ome` names; ``"auto"``: the format's, or 0.6 where `image` has it."""
+    check_ome(documents_format, None if ome == "auto" else ome)
+    if ome != "auto":
+        return ome
     own = documents_format.level_metadata
     is_newest = own == "0.5" and image is not None and ome_version(image.version) == "0.6"
     return "0.6" if is_newest else own

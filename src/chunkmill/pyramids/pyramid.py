@@ -16,7 +16,6 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import ChosenAction, choose_action
 from chunkmill.conversion.convert_job import region_grids
 from chunkmill.conversion.estimate import estimate_transfers
-from chunkmill.conversion.ome import check_ome
 from chunkmill.conversion.options import by_array, is_keep
 from chunkmill.conversion.rechunking.plan import too_little
 from chunkmill.conversion.region_option import RegionOption, region_of
@@ -170,7 +169,9 @@ def plan_pyramid(
     names = [axis.name for axis in base.axes]
     chunks = by_array(chunks, base.array, "chunks", lambda _: names)
     shards = by_array(shards, base.array, "shards", lambda _: names)
-    check_method("mode" if label_of is not None and method == "mean" else method, base.array.dtype)
+    if label_of is not None and method == "mean":
+        method = "mode"
+    check_method(method, base.array.dtype)
     if label_of is not None:
         base, where, of_image = labels_of(label_of, base, storage_options)
         if format not in {None, where.format.name} or ome not in {"auto", where.convention}:
@@ -178,7 +179,6 @@ def plan_pyramid(
             raise ValueError(f"{msg}{where.convention}; leave both out")
         if levels is None and factors == 2 and of_image:  # noqa: PLR2004 - the default
             factors = of_image
-        method = "mode" if method == "mean" else method
     elif target is None:
         where = target_next_to(base, format, ome)
     else:
@@ -186,27 +186,16 @@ def plan_pyramid(
         documents_format = format_of_store(store, format or READ_ONLY.get(base.array.format, base.array.format))
         path = documents_format.normalize_path(path)
         check_apart(base.array, store, path, overwrite=True)
-        check_ome(documents_format, None if ome == "auto" else ome)
-        convention = level_convention(documents_format, base.described) if ome == "auto" else ome
-        stem = "s" if convention == "n5-viewer" else ""
-        where = LevelTarget(store, path, documents_format, convention, stem)
-    described = describe_levels(
-        base,
-        where,
-        factors=factors,
-        levels=levels,
-        method=method,
-        chunks=chunks,
-        shards=shards,
-        codecs=codecs,
-    )
+        convention = level_convention(documents_format, base.described, ome)
+        where = LevelTarget(store, path, documents_format, convention, "s" if convention == "n5-viewer" else "")
+    layout = {"chunks": chunks, "shards": shards, "codecs": codecs}
+    described = describe_levels(base, where, factors=factors, levels=levels, method=method, **layout)
     if channels is None and where.convention in OME_VERSIONS and not where.exists:
         channels = channel_names(source)
     if channels is not None and channels is not False:
         described = with_omero(described, where, channels)
-    exact = not (isinstance(codecs, str) and codecs == "keep")
-    is_label = label_of is not None
-    work = Pyramid.of(base.array, where, described, overwrite, method=method, exact=exact, is_label=is_label)
+    more = {"exact": not is_keep(codecs), "is_label": label_of is not None}
+    work = Pyramid.of(base.array, where, described, overwrite, method=method, **more)
     return plan_work(work, current_worker(max_mem))
 
 
