@@ -79,6 +79,13 @@ class ArrayTransfer:
     scratch: dict[tuple[int, ...], NDArray[Any]] = field(default_factory=dict)
     absent: list[ChunkCoords] = field(default_factory=list)
 
+    @property
+    def layouts(self) -> tuple[ChunkLayout, ChunkLayout]:
+        """Layouts of what is moved in source and target: store keys when they are copied, else chunks."""
+        if self.action.name == "copy":
+            return self.source.write_layout, self.target.write_layout
+        return self.source.read_layout, self.target.read_layout
+
 
 def transfer_group(transfers: Sequence[ArrayTransfer], spec: tuple[Any, ...]) -> TaskResult:
     """Write the store keys of one group: `spec` is the array's number, the group's, and which source keys there are."""
@@ -88,7 +95,7 @@ def transfer_group(transfers: Sequence[ArrayTransfer], spec: tuple[Any, ...]) ->
         planned = replace(planned, source=listed_only(planned.source, *present))
     meter = Meter()
     source, target = metered_source(planned.source, meter), metered(planned.target, meter)
-    layout = planned.source.write_layout if planned.action.name == "copy" else planned.source.read_layout
+    layout, _ = planned.layouts
     if present:
         planned = replace(planned, present=chunks_there(source, layout, *present))
     ranges = group_ranges(target.write_layout.grid, planned.action.group, number)
@@ -108,8 +115,7 @@ def transfer_keys(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions:
     """Write store keys of the target, count what is done for them in `actions`, and return the absent source chunks."""
     with BackgroundCalls(transfer.memory.n_background) as background:
         own = replace(transfer, background=background, scratch={}, absent=[])
-        move = _copy if own.action.name == "copy" else _move
-        move(own, keys, actions)
+        _move(own, keys, actions)
     return own.absent
 
 
@@ -120,12 +126,12 @@ def chunks_there(array: StoredArray, layout: ChunkLayout, keys: Numbers) -> Numb
 
 def _owned(transfer: ArrayTransfer, ranges: Sequence[range]) -> tuple[list[ChunkCoords], Counter[str]]:
     """Return the store keys of a group to deal with, and the counts of the others, which are known to stay absent."""
-    target, grid = transfer.target, transfer.target.write_layout.grid
+    grid = transfer.target.write_layout.grid
     touched = _touched(transfer, grid) if transfer.fresh else None
     if touched is None:
         return list(product(*ranges)), Counter()
     keys = [key for key in map(grid.coords_of, touched) if all(i in each for i, each in zip(key, ranges, strict=True))]
-    counted = (target.write_layout if transfer.action.name == "copy" else target.read_layout).grid
+    counted = transfer.layouts[1].grid
     n_absent = count_in(counted, covered(grid, ranges)) - sum(count_in(counted, grid.region(key)) for key in keys)
     return keys, Counter({"absent": n_absent} if n_absent else {})
 
@@ -134,8 +140,7 @@ def _touched(transfer: ArrayTransfer, grid: ChunkGrid) -> list[int] | None:
     """Return the chunks of `grid` that share elements with store keys that the source has; ``None``: not listed."""
     if transfer.present is None:
         return None
-    source = transfer.source.write_layout if transfer.action.name == "copy" else transfer.source.read_layout
-    touched = touch(transfer.present, source.grid, grid)
+    touched = touch(transfer.present, transfer.layouts[0].grid, grid)
     return None if touched is None else cast("list[int]", touched.numbers.tolist())
 
 
@@ -172,39 +177,15 @@ def covered(grid: ChunkGrid, ranges: Sequence[range]) -> Region:
 # Encoded chunks that move unopened
 
 
-def _copy(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: Counter[str]) -> None:
-    source, target = transfer.source, transfer.target
-    layout, filled = source.write_layout, _Filled(transfer)
-    fetched = _fetch(source, layout, keys, transfer.memory.n_ahead)
-    for coords in keys:
-        value: Buffer | None = next(fetched)
-        is_cut = layout.is_cut(coords)
-        if value is None:
-            transfer.absent.append(coords)
-            value = filled.encoded(target.write_layout, coords)
-        elif not is_cut:
-            with chunk_step(source, layout, coords, "copy"):
-                check_encoded(layout, coords, value)
-        else:  # at the end of a region
-            chunk = decode_chunk(source, layout, coords, cast("bytes", value))[_extent(target.write_layout, coords)]
-            value = encode_chunk(target, target.write_layout, coords, chunk, write_empty=True)
-        transfer.background.call(_put, transfer, coords, value)
-        actions["absent" if value is None else "recode" if is_cut else "copy"] += 1
-        del value  # before the next one is fetched, so that it gets the same memory
-
-
 def _move(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: Counter[str]) -> None:
-    """Move chunks one by one: out of shards, into shards, with another frame, or through both codec chains."""
-    source, target = transfer.source, transfer.target
-    filled = _Filled(transfer)
-    chunks = _below(transfer, keys, actions)
-    data = _fetch(
-        source, source.read_layout, [each for below in chunks.values() for each in below], transfer.memory.n_ahead
-    )
+    """Move chunks one by one: as they are, out of or into shards, in another frame, or through both codec chains."""
+    layout, new = transfer.layouts
+    filled, chunks = _Filled(transfer), _below(transfer, keys, actions)
+    data = _fetch(transfer.source, layout, list(chain.from_iterable(chunks.values())), transfer.memory.n_ahead)
     for key, below in chunks.items():
         entries = _entries(transfer, below, data, filled, actions)
         first = next(entries, None)
-        if first is None or target.read_layout is target.write_layout:
+        if first is None or new is transfer.target.write_layout:
             transfer.background.call(_put, transfer, key, None if first is None else first[1])
         else:
             _put_shard(transfer, key, chain([first], entries))
@@ -215,8 +196,10 @@ def _below(
     transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: Counter[str]
 ) -> dict[ChunkCoords, list[ChunkCoords]]:
     """Return the chunks below each store key: where the source was listed, those that may be there."""
-    outer, grid = transfer.target.write_layout.grid, transfer.target.read_layout.grid
+    outer, grid = transfer.target.write_layout.grid, transfer.layouts[1].grid
     touched = _touched(transfer, grid)
+    if touched is None and grid is outer:
+        return {key: [key] for key in keys}
     if touched is None:
         return {key: [overlap.coords for overlap in grid.overlaps(outer.region(key))] for key in keys}
     chunks: dict[ChunkCoords, list[ChunkCoords]] = {key: [] for key in keys}
@@ -244,7 +227,7 @@ def _entries(
             transfer.absent.append(coords)
         if found is not None:
             yield coords, _translated(transfer, coords, found, actions)
-        elif (value := filled.encoded(transfer.target.read_layout, coords)) is not None:
+        elif (value := filled.encoded(transfer.layouts[1], coords)) is not None:
             actions["recode"] += 1
             yield coords, value
         else:
@@ -254,18 +237,17 @@ def _entries(
 
 def _translated(transfer: ArrayTransfer, coords: ChunkCoords, data: bytes, actions: Counter[str]) -> Buffer:
     """Return a chunk's bytes as encoded in the target."""
-    source, target, action = transfer.source, transfer.target, transfer.action
-    if action.moves and not source.read_layout.is_cut(coords):
-        with chunk_step(source, source.read_layout, coords, action.name):
-            check_encoded(source.read_layout, coords, data)
-            moved = reframed(action, target.read_layout, coords, data)
+    source, action, (old, layout) = transfer.source, transfer.action, transfer.layouts
+    if action.moves and not old.is_cut(coords):
+        with chunk_step(source, old, coords, action.name):
+            check_encoded(old, coords, data)
+            moved = reframed(action, layout, coords, data)
         if moved is not None:
             actions[action.name] += 1
             return moved
     actions["recode"] += 1
-    layout = target.read_layout
-    chunk = decode_chunk(source, source.read_layout, coords, data, _scratch(transfer, coords))[_extent(layout, coords)]
-    encoded: Buffer = encode_chunk(target, layout, coords, chunk, write_empty=True)
+    chunk = decode_chunk(source, old, coords, data, _scratch(transfer, coords))[_extent(layout, coords)]
+    encoded: Buffer = encode_chunk(transfer.target, layout, coords, chunk, write_empty=True)
     return encoded
 
 
@@ -291,12 +273,12 @@ def check_encoded(layout: ChunkLayout, coords: ChunkCoords, data: Buffer) -> Non
 
 def _scratch(transfer: ArrayTransfer, coords: ChunkCoords) -> NDArray[Any] | None:
     """Return memory to decode a chunk into, the same for every chunk of a task; ``None`` where each needs its own."""
-    source, target = transfer.source, transfer.target
+    source, (old, new) = transfer.source, transfer.layouts
     if source.dtype.hasobject or source.dtype.kind == "T":
         return None
-    if transfer.memory.n_background or target.read_layout is not target.write_layout:
+    if transfer.memory.n_background or new is not transfer.target.write_layout:
         return None  # what is encoded may be the chunk's own memory, which is needed until it is stored or packed
-    shape = source.read_layout.spec(coords).shape
+    shape = old.spec(coords).shape
     if shape not in transfer.scratch:
         transfer.scratch.clear()
         transfer.scratch[shape] = np.empty(shape, source.dtype)

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import gcd, prod
 from typing import NamedTuple
 
 from chunkmill.array.layout import ChunkLayout, ShardedChunks
 from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.threads import in_threads
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.n5_block import N5Block
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.codecs.sharding import ShardingIndexed
 from chunkmill.conversion.actions import ChosenAction, group_keys
 from chunkmill.conversion.coarsen import MeasuredAxis, coarsen, meet
-from chunkmill.model.grid import RegularAxis, RunsAxis
 from chunkmill.model.inner_layout import inner_layout
 from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
@@ -208,7 +208,7 @@ def task_memory(
     if (
         action.materialize
     ):  # encoded chunks of fill value are kept: a whole one, and one cropped by the end of each axis
-        n_shapes = prod(1 + _n_ends(axis) for axis in target.read_layout.grid.axes)
+        n_shapes = prod(len(MeasuredAxis.of(axis).segments) for axis in target.read_layout.grid.axes)
         n_bytes += n_shapes * most_encoded(target, target.read_layout)
     n_background = 0
     if target.store.is_remote:
@@ -267,21 +267,10 @@ def _stored_bytes(target: StoredArray) -> int:
     return index + (chunk if target.read_layout.locator.sharding.index_location == "end" else shard)
 
 
-def _n_ends(axis: RegularAxis | RunsAxis) -> int:
-    """Return the number of chunk shapes, along one axis, besides that of the first chunk."""
-    if isinstance(axis, RunsAxis):
-        return len(axis.runs)
-    return int(axis.n_chunks > 1 and axis.size % axis.chunk > 0)
-
-
 def _n_shards(source: StoredArray, target: StoredArray, action: ChosenAction) -> int:
     """Return the largest number of store keys of the source that one task reads."""
     axes = zip(source.write_layout.grid.axes, target.write_layout.grid.axes, action.group, strict=True)
-    return prod(min(old.n_chunks, new.widest * n // _narrowest(old) + 2) for old, new, n in axes)
-
-
-def _narrowest(axis: RegularAxis | RunsAxis) -> int:
-    return min(length for length, _ in axis.runs) if isinstance(axis, RunsAxis) else axis.chunk
+    return prod(min(old.n_chunks, new.widest * n // MeasuredAxis.of(old).shortest + 2) for old, new, n in axes)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -337,7 +326,6 @@ def _estimate(source: StoredArray, target: StoredArray, action: ChosenAction, st
     n_recoded = n_chunks
     if action.moves and not action.materialize:
         n_recoded = action.counts.get("recode", 0)  # blocks at an end: padded, or cropped
-        written += round(share * (n_chunks - n_recoded)) * (_FRAMES[action.frame] - _FRAMES[action.unframe])
     else:
         written = 0
     decoded = target.nbytes if n_recoded == n_chunks else 0
@@ -347,11 +335,7 @@ def _estimate(source: StoredArray, target: StoredArray, action: ChosenAction, st
     return TransferEstimate(read, written, n_chunks + n_indexes + new.n_chunks)
 
 
-_FRAMES = {None: 0, "n5_block": 16, "crc32c": 4}
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
+class _Stored(NamedTuple):
     """Mean size of an array's store keys, absent ones included, and the fraction of present ones."""
 
     key_bytes: float
@@ -384,10 +368,9 @@ def _sizes(array: StoredArray, most: int) -> list[int | None]:
     n_keys = grid.n_chunks
     spread = range(n_keys) if n_keys <= most else (int((i * _GOLDEN) % 1 * n_keys) for i in range(most))
     keys = [array.write_layout.locator.key(grid.coords_of(number)) for number in spread]
-    if not array.store.is_remote:
-        return [array.store.size(key) for key in keys]
-    with ThreadPoolExecutor(_MOST_KEYS_FAR) as pool:
-        return list(pool.map(array.store.size, keys))
+    parts = [slice(i, i + 1) for i in range(len(keys))] if array.store.is_remote else [slice(None)]
+    sizes = in_threads(lambda part: [array.store.size(key) for key in keys[part]], parts, _MOST_KEYS_FAR)
+    return list(chain.from_iterable(sizes))
 
 
 _GOLDEN = (5**0.5 - 1) / 2
