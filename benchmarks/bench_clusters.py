@@ -32,6 +32,7 @@ from distributed import Client, wait
 import chunkmill as cm
 from benchmarks import harness
 from benchmarks.harness import Row
+from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, TaskResult, count_tasks
 from chunkmill.runtime.stage_runner import JobMonitor, run_stages
 from chunkmill.stores.local import LocalStore
@@ -190,12 +191,12 @@ def cases(client: Client, folder: Path, n_tasks: int) -> dict[str, tuple[Callabl
     zeros = da.zeros((n_tasks, 8), dtype="u1", chunks=(1, 8))
     return {
         "convert": (
-            lambda: run_stages(idle_stages(convert), JobMonitor("convert")),
+            lambda: run_stages(idle_stages(convert), JobMonitor("convert"), Scheduler()),
             lambda: run_of_dask(client, convert, 0),
             lambda: run_of_dask(client, convert, 1e-4),
         ),
         "rechunk": (
-            lambda: run_stages(idle_stages(rechunk), JobMonitor("rechunk")),
+            lambda: run_stages(idle_stages(rechunk), JobMonitor("rechunk"), Scheduler()),
             lambda: run_of_dask(client, rechunk, 0),
             lambda: run_of_dask(client, rechunk, 1e-4),
         ),
@@ -251,7 +252,9 @@ def memory_of_waves(client: Client, n_workers: int, folder: Path, *, n_tasks: in
         url = folder / f"waves-{n}"
         source = cm.create_array(url, "a", shape=(n * n_tasks, LARGE), dtype="u1", chunks=(1, LARGE))
         plan = cm.plan_convert(source, (folder / f"target-{n}", "a"), format="zarr2", codecs="gzip")
-        seconds = scheduler.measure(lambda plan=plan: run_stages(idle_stages(plan), JobMonitor("convert")))["seconds"]
+        seconds = scheduler.measure(
+            lambda plan=plan: run_stages(idle_stages(plan), JobMonitor("convert"), Scheduler())
+        )["seconds"]
         peaks[n] = scheduler.resident_peak()
     row = Row("clusters", name(n_workers, MEMORY), f"{N_WAVES} waves", [seconds])
     row.counts = {"peak_1": peaks[1], f"peak_{N_WAVES}": peaks[N_WAVES]}

@@ -16,7 +16,6 @@
     ├── ScanError(ValueError)             a file that references cannot describe
     ├── TransformError(RuntimeError)      the user's function failed for a block of a transform
     └── JobError(RuntimeError)            a whole-store job that cannot begin or resume
-    NoAnswer(UserWarning)                 a scheduler does not answer; a warning
     NoWorkers(UserWarning)                tasks wait for a worker; a warning
     KeysLeft(UserWarning)                 keys that belong to no node were not deleted; a warning
 
@@ -378,10 +377,6 @@ class JobCancelled(JobError):
 
 class KeysLeft(UserWarning):
     """A node was deleted, and keys stay below its path that belong to no node; a warning, which names them."""
-
-
-class NoAnswer(UserWarning):
-    """A scheduler or workers have not answered for a while; a warning, since they are waited for."""
 
 
 class NoWorkers(UserWarning):

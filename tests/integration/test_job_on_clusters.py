@@ -8,8 +8,6 @@ import stat
 import subprocess
 import sys
 import time
-import warnings
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dask
@@ -23,10 +21,7 @@ from support.clusters import bare_worker, scheduler_of_its_own
 
 import chunkmill as cm
 from chunkmill.cli.main import main
-from chunkmill.errors import NoAnswer
-from chunkmill.runtime import cluster_tasks
 from chunkmill.runtime.scheduler import Scheduler
-from chunkmill.runtime.stage_runner import JobMonitor
 from chunkmill.runtime.worker_memory import Worker, current_worker
 
 VALUES = np.arange(64.0).reshape(8, 8)
@@ -190,39 +185,6 @@ def test_the_command_on_a_scheduler_and_workers_of_their_own(tmp_path):
         result = CliRunner().invoke(main, [*arguments, "--scheduler", address])
     assert result.exit_code == 0, result.output
     np.testing.assert_array_equal(cm.open_array(tmp_path / "target.zarr")[...], array[...])
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-@pytest.mark.parametrize("when", ["before", "at work"])
-def test_a_scheduler_that_does_not_answer_is_named_and_the_job_goes_on_with_it(tmp_path, monkeypatch, when):
-    """Its process is there, and its connections are open: Dask waits in silence."""
-    monkeypatch.setattr(cluster_tasks, "_LOOK_SECONDS", 0.2)
-    monkeypatch.setattr(cluster_tasks, "_SILENT_SECONDS", 1.0)
-    monitors, begin = [], JobMonitor.begin
-    monkeypatch.setattr(JobMonitor, "begin", lambda self, *o, **n: (monitors.append(self), begin(self, *o, **n)))
-    array = source_of(tmp_path, 800)
-    with (
-        scheduler_of_its_own(tmp_path) as scheduler,
-        warnings.catch_warnings(record=True) as told,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        warnings.simplefilter("always", NoAnswer)
-        plan = cm.plan_convert(array, tmp_path / "target.n5", format="n5", codecs="gzip")
-        if when == "before":
-            os.kill(scheduler.pid, signal.SIGSTOP)
-        job = pool.submit(plan.run)
-        while when == "at work" and not (monitors and monitors[0].shown()["stage"] == "convert"):
-            time.sleep(0.01)
-        told.clear()  # of workers that took long to import the package
-        os.kill(scheduler.pid, signal.SIGSTOP)
-        while not told:
-            time.sleep(0.05)
-        assert not job.done()
-        if when == "at work":
-            assert "has not answered for" in monitors[0].shown()["waits_for"]
-        os.kill(scheduler.pid, signal.SIGCONT)
-        assert job.result(timeout=60).n_keys == 100
-    assert "has not answered for" in str(told[0].message)
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "run_on.md"

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from contextlib import suppress
-from copy import copy
 from typing import Any
 
 import click
@@ -114,7 +112,7 @@ def info(*, missing: bool, recursive: bool, **place: Any) -> None:
 @click.option("-l", "--long", "as_table", is_flag=True, help="A table of the arrays: shapes, chunks, bytes, codecs.")
 @JSON
 def ls(*, as_table: bool, **place: Any) -> None:
-    """Draw the tree of nodes at and below URL. `ls` and `tree` are the same command.
+    """Draw the tree of nodes at and below URL.
 
     Example commands:
       chunkmill ls s3://bucket/archive.zarr --option anon=true
@@ -130,11 +128,6 @@ def ls(*, as_table: bool, **place: Any) -> None:
         say(listing(node.stored))
     else:
         say(node.tree() if isinstance(node, cm.Group) else repr(node))
-
-
-_tree = copy(ls)  # with a name of its own in help texts
-_tree.name = "tree"
-main.add_command(_tree)
 
 
 @command(main, "Print or change attributes.")
@@ -295,10 +288,9 @@ def pyramid(*, source: str, path: str, join: tuple[str, ...], **options: Any) ->
 
 @command(main, "List unfinished jobs of a store.")
 @options_of("jobs", "url")
-@click.option("--watch", is_flag=True, help="List them again every 10 seconds, until none is left.")
 @click.option("--discard", is_flag=True, help="Drop those whose clients have died, with what is on record.")
 @JSON
-def jobs(*, watch: bool, discard: bool, **place: Any) -> None:
+def jobs(*, discard: bool, **place: Any) -> None:
     """List the jobs that write to the store at URL and have not ended, of any process.
 
     A job is running while its client is alive. An interrupted one resumes when it is run again. With --discard, the
@@ -306,7 +298,6 @@ def jobs(*, watch: bool, discard: bool, **place: Any) -> None:
 
     Example commands:
       chunkmill jobs s3://bucket/archive.zarr
-      chunkmill jobs --watch archive.zarr
     """
     for job in cm.jobs(**place) if discard else ():
         with suppress(JobError):  # it is running, and is listed
@@ -314,18 +305,8 @@ def jobs(*, watch: bool, discard: bool, **place: Any) -> None:
     found = cm.jobs(**place)
     if kept("json"):
         say_json([job.to_dict() for job in found])
-        return
-    while found:
-        for job in found:
-            say(str(job))
-        if not watch:
-            return
-        time.sleep(_WATCH_SECONDS)
-        found = cm.jobs(**place)
-    say("no unfinished jobs")
-
-
-_WATCH_SECONDS = 10.0  # heartbeats tell no more often
+    else:
+        say("\n".join(map(str, found)) or "no unfinished jobs")
 
 
 @command(main, "Resume an unfinished job of a store.")

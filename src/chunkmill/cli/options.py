@@ -24,7 +24,7 @@ import numpy as np
 import chunkmill as cm
 from chunkmill.cli.parameters import Command, Text, options_of
 from chunkmill.display.report import printable
-from chunkmill.errors import ChunkmillError, JobError, NoAnswer, NoWorkers
+from chunkmill.errors import ChunkmillError, JobError, NoWorkers
 from chunkmill.hints import Hint
 
 INTERRUPTED = 130  # as shells have it: 128 + SIGINT
@@ -228,8 +228,7 @@ def errors_shown() -> Iterator[None]:
     """Print errors that users can act on as one message, without a traceback, and exit with 3."""
     try:
         with warnings.catch_warnings():
-            for category in (NoAnswer, NoWorkers):
-                warnings.simplefilter("always", category)
+            warnings.simplefilter("always", NoWorkers)
             warnings.showwarning = _show_warning  # type: ignore[assignment]
             yield
     except KeyboardInterrupt:

@@ -28,7 +28,6 @@ from chunkmill.nodes.documents import declare_arrays
 from chunkmill.nodes.target import Target
 from chunkmill.runtime.cancellation import (
     ended_by_sigterm,
-    hint_of_resuming,
     remove_partial_files,
     remove_partial_files_near,
 )
@@ -249,7 +248,6 @@ def run_job(
     scheduler.check_may_wait(job.name)
     try:
         with (
-            hint_of_resuming(job.name),
             ended_by_sigterm(job.name, monitor.cancel, f"`chunkmill resume {job.target.store.url}`"),
             ExitStack() as transaction,
         ):
@@ -282,7 +280,7 @@ def _run(
     sources, writes = [source.array for source in job.work.sources], (job.target.store, *job.tasks.writes)
     if not scheduler.in_process:
         needs = describe_needs(job.name, sources=sources, targets=job.target.arrays, writes=writes)
-        check_workers(scheduler, needs, monitor.wait_for)
+        check_workers(scheduler, needs)
     if not resume:
         journal.check_dead()
         placement.withdraw_below(job.target.store, job.target.path)
@@ -302,7 +300,7 @@ def _run(
             results = run_stages(
                 stages,
                 monitor,
-                scheduler=scheduler,
+                scheduler,
                 needs=needs,
                 journal=journal,
                 done=[(stage, task) for stage, task, _ in recorded],

@@ -6,9 +6,8 @@ Not here: running them (`chunkmill.jobs.job`), kinds of jobs (`chunkmill.jobs.wo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from dask.utils import format_bytes
 
@@ -35,32 +34,6 @@ from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.runtime.worker_memory import Worker
 
 Rows = list[tuple[str, str]]
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Time
-
-_rates: dict[tuple[str, str, str], float] = {}  # bytes a second of the last job of this process, by its kind
-_LEAST_BYTES, _LEAST_SECONDS = 16 << 20, 0.5  # smaller jobs measure their preparations
-
-
-def remember_rate(operation: str, source: str, target: str, n_bytes: int, seconds: float) -> None:
-    """Remember how fast a job was, for plans of the same operation between the same kinds of stores."""
-    if n_bytes >= _LEAST_BYTES and seconds >= _LEAST_SECONDS:
-        _rates[_kind(operation, source, target)] = n_bytes / seconds
-
-
-def duration_row(operation: str, source: str, target: str, n_bytes: int) -> Rows:
-    """Return about how long a job will take; nothing where no such job has been measured in this process."""
-    rate = _rates.get(_kind(operation, source, target))
-    if rate is None:
-        return []
-    about = format_seconds(n_bytes / rate)
-    return [("time", f"about {about}, at the {format_bytes(int(rate))}/s of the last {operation} in this process")]
-
-
-def _kind(operation: str, source: str, target: str) -> tuple[str, str, str]:
-    return operation, urlsplit(source).scheme, urlsplit(target).scheme
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -111,83 +84,16 @@ def array_rows(arrays: Sequence[Mapping[str, Any]]) -> Iterable[tuple[str, ...]]
         yield from (tuple("" if row[name] is None else str(row[name]) for name in names) for row in arrays)
 
 
-class _Columns(ReportMixin):
-    """The columns of `costs` as attributes of their own."""
-
-    __slots__ = ()
-
-    costs: JobCounts
-
-    @property
-    def n_tasks(self) -> int:
-        """Tasks that the scheduler sees."""
-        return self.costs.n_tasks
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes that workers read from stores."""
-        return self.costs.bytes_read
-
-    @property
-    def bytes_written(self) -> int:
-        """Bytes that workers write to stores."""
-        return self.costs.bytes_written
-
-    @property
-    def bytes_temporary(self) -> int:
-        """Bytes of intermediate files; also part of `bytes_read` and `bytes_written`."""
-        return self.costs.bytes_temporary
-
-    @property
-    def n_requests(self) -> int:
-        """Gets, sets and deletes."""
-        return self.costs.n_requests
-
-    @property
-    def peak_memory_bytes(self) -> int:
-        """Memory of one worker, all its threads together."""
-        return self.costs.peak_memory_bytes
-
-    @property
-    def read_amplification(self) -> float:
-        """Elements of the source chunks that are read over the elements to convert."""
-        return self.costs.read_amplification
-
-    @property
-    def n_keys(self) -> int:
-        """Store keys of the target."""
-        return self.costs.n_keys
-
-    @property
-    def n_keys_locked(self) -> int:
-        """Store keys that are changed in part, under a lock: none, since each task owns whole store keys."""
-        return 0
-
-    @property
-    def actions(self) -> Mapping[str, int]:
-        """Store keys of the target by what is done for them; chunks, where those are repacked."""
-        return self.costs.actions
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything by name, as plain values; the columns of `costs` are among them."""
-        flat: dict[str, Any] = {}
-        for name, value in super().to_dict().items():
-            flat |= value if name == "costs" else {name: value}
-        return flat
-
-
-@dataclass(frozen=True, repr=False)
-class Report(_Columns):
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Report(ReportMixin, JobCounts):
     """Measured counts of a job that is done, in the columns of its plan.
 
-    The attributes of `costs` are attributes of the report too.
+    Those of `JobCounts` are of this run only: tasks of an earlier, interrupted run are counted in `n_resumed`.
 
     Attributes
     ----------
     operation, source, target, strategy
         As in the plan.
-    costs
-        See `JobCounts`. Of this run only: tasks of an earlier, interrupted run are counted in `n_resumed`.
     stages
         The same, stage by stage.
     seconds
@@ -202,7 +108,6 @@ class Report(_Columns):
     source: str
     target: str
     strategy: str
-    costs: JobCounts
     stages: tuple[PlannedStage, ...]
     seconds: float
     n_resumed: int = 0
@@ -213,15 +118,15 @@ class Report(_Columns):
 
     def _facts(self) -> list[tuple[str, str]]:
         resumed = [("resumed", f"{self.n_resumed:,} of the tasks, done by an earlier run")] if self.n_resumed else []
-        moved = self.costs.bytes_read + self.costs.bytes_written
+        moved = self.bytes_read + self.bytes_written
         speed = f", {format_bytes(int(moved / self.seconds))}/s" if self.seconds else ""
         memory = [
             ("memory of tasks", f"{format_bytes(self.memory_of_tasks_bytes)} a worker, planned"),
-            ("memory of the process", f"{format_bytes(self.costs.peak_memory_bytes)}, the largest of a worker"),
+            ("memory of the process", f"{format_bytes(self.peak_memory_bytes)}, the largest of a worker"),
         ]
         return [
             ("time", f"{format_seconds(self.seconds)}{speed}"),
-            *cost_rows(self.costs, memory),
+            *cost_rows(self, memory),
             *resumed,
             ("from", self.source),
             ("to", self.target),
@@ -232,11 +137,9 @@ class Report(_Columns):
         return [list(stage_rows(self.stages))]
 
 
-@dataclass(frozen=True, repr=False)
-class Plan(_Columns):
-    """A job before it runs: what it will do, and the estimated cost. `run` runs it. Plans can be pickled.
-
-    The attributes of `costs` are attributes of the plan too.
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Plan(ReportMixin, JobCounts):
+    """A job before it runs: what it will do, and its estimated `JobCounts`. `run` runs it. Plans can be pickled.
 
     Attributes
     ----------
@@ -246,8 +149,6 @@ class Plan(_Columns):
         Location and format of both, as text.
     strategy, reason
         The strategy chosen, and why, compared with the others.
-    costs
-        Estimated: see `JobCounts`.
     stages
         The same, stage by stage.
     job
@@ -265,7 +166,6 @@ class Plan(_Columns):
     target: str
     strategy: str
     reason: str
-    costs: JobCounts
     stages: tuple[PlannedStage, ...]
     job: Job = field(repr=False)
     arrays: Sequence[Mapping[str, Any]] = ()
@@ -351,27 +251,24 @@ class Plan(_Columns):
             n_keys=counts.get("n_keys", 0),
             actions=actions,
         )
-        remember_rate(self.operation, self.source, self.target, costs.bytes_read + costs.bytes_written, result.seconds)
         return Report(
-            self.operation,
-            self.source,
-            self.target,
-            self.strategy,
-            costs,
-            stages,
-            result.seconds,
-            result.n_resumed,
-            memory_of_tasks_bytes=self.costs.peak_memory_bytes,
+            operation=self.operation,
+            source=self.source,
+            target=self.target,
+            strategy=self.strategy,
+            stages=stages,
+            seconds=result.seconds,
+            n_resumed=result.n_resumed,
+            memory_of_tasks_bytes=self.peak_memory_bytes,
+            **asdict(costs),
         )
 
     def _title(self) -> str:
         return f"{self.operation}: plan"
 
     def _facts(self) -> list[tuple[str, str]]:
-        moved = self.costs.bytes_read + self.costs.bytes_written
         return [
-            *duration_row(self.operation, self.source, self.target, moved),
-            *cost_rows(self.costs, [("memory of tasks", f"{format_bytes(self.costs.peak_memory_bytes)} a worker")]),
+            *cost_rows(self, [("memory of tasks", f"{format_bytes(self.peak_memory_bytes)} a worker")]),
             ("from", self.source),
             ("to", self.target),
             ("strategy", f"{self.strategy}: {self.reason}" if self.reason else self.strategy),
@@ -397,14 +294,11 @@ class Plan(_Columns):
         """
         return Text(report_text(self._title(), self._facts(), self._tables(), width=text_width()))
 
-    @property
-    def drawing(self) -> str:
-        """HTML drawing of the chunk grids of `drawn`, made when it is asked for."""
-        old, new = [grid_svg(array.chunk_grid) for array in self.drawn or ()] or ("", "")
-        return side_by_side(old, "→", new) if old else ""
-
     def _drawing(self) -> str:
-        return self.drawing
+        if self.drawn is None:
+            return ""
+        before, after = (grid_svg(each.chunk_grid) for each in self.drawn)
+        return side_by_side(before, "→", after)
 
 
 def plan_work(work: Work, worker: Worker) -> Plan:
@@ -424,7 +318,8 @@ def plan_work(work: Work, worker: Worker) -> Plan:
         if begun is None:
             raise
         job = begun
-    return Plan(operation=work.operation, job=job, **work.described(job.tasks, job.worker))
+    about: dict[str, Any] = {**work.described(job.tasks, job.worker)}
+    return Plan(operation=work.operation, job=job, **asdict(about.pop("costs")), **about)
 
 
 def _found(job: Job) -> str | None:

@@ -9,7 +9,6 @@ wrote left partial files, which are removed. Not here: the attempts of jobs, whi
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import sys
@@ -24,7 +23,7 @@ from dask.array import core as da
 from distributed import Client
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.errors import ChunkmillError, JobError
+from chunkmill.errors import JobError
 from chunkmill.model.metadata import parents_of
 from chunkmill.runtime.cluster_tasks import cluster_facts, is_connected
 from chunkmill.runtime.scheduler import Scheduler, worker_task
@@ -159,32 +158,6 @@ def remove_partial_files_near(store: Store, keys: Iterable[str]) -> None:
 def _workers() -> set[str]:
     client = Scheduler().client
     return set() if client is None else set(cluster_facts(client)["workers"])
-
-
-_NO_ROOM = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT)]  # other processes send texts
-
-
-@contextmanager
-def hint_of_resuming(job: str) -> Iterator[None]:
-    """Run a job inside; where a disk is full, or the system starts no more threads, say that the same call resumes.
-
-    Raises
-    ------
-    JobError
-        The system starts no more threads.
-    """
-    try:
-        yield
-    except ChunkmillError as error:
-        if hasattr(error, "reason") and any(text in error.reason for text in _NO_ROOM):
-            error.extend_reason("; what is done is on record: make room, and the same call resumes")
-        raise
-    except RuntimeError as error:
-        if "can't start new thread" not in str(error):
-            raise
-        reason = "the system starts no more threads for this process (`ulimit -u`, pids.max of its control group)"
-        hint = "what is done is on record: with fewer threads (num_workers= of dask), the same call resumes"
-        raise JobError(job=job, reason=reason, hint=hint) from error
 
 
 _AGAIN = 75  # exit code EX_TEMPFAIL: a batch system may submit the script again

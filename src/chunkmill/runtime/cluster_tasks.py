@@ -7,16 +7,13 @@ Not here: which tasks there are (`chunkmill.runtime.scheduler`), what a store do
 from __future__ import annotations
 
 import pickle
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from concurrent.futures import Future as Answer
 from contextlib import contextmanager, suppress
-from contextvars import copy_context
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from dask.utils import format_bytes
 from distributed import Client, Future
@@ -25,12 +22,10 @@ from distributed.protocol.pickle import dumps
 from distributed.scheduler import KilledWorker, NoValidWorkerError
 from distributed.worker import get_worker
 
-from chunkmill.errors import ChunkmillError, JobError, NoAnswer, NoWorkers
+from chunkmill.errors import ChunkmillError, JobError, NoWorkers
 from chunkmill.log import LOG
 from chunkmill.stores.base import Store
 from chunkmill.stores.posix_file import origin
-
-T = TypeVar("T")
 
 _PATIENCE = 5.0  # seconds
 _UNNAMED = "dask"  # a job of which only a function knows that asks for others
@@ -43,63 +38,9 @@ _MOST_SECONDS = 5.0  # that a pause lasts, since a progress bar is to move
 _PAUSED_SECONDS = 15.0  # with paused workers alone: they resume when values are on disk, or never
 _ALONE_SECONDS = 25.0  # without a worker before that is reported: nannies need some seconds to restart theirs
 _NOTICED_SECONDS = 2.0  # after which a client knows that the connection of a request that failed is closed
-_SILENT_SECONDS = 15.0  # without an answer of a scheduler before that is reported
 
 
-def answered(
-    ask: Callable[[], T],
-    asked: str,
-    *,
-    check: Callable[[], object] | None = None,
-    waiting: Callable[[str], object] | None = None,
-) -> T:
-    """Return what `ask` returns, which waits for an answer; warn (`NoAnswer`) where that takes long.
-
-    Parameters
-    ----------
-    asked
-        Scheduler or worker, for the message.
-    check, waiting
-        As of `RunningTasks`.
-    """
-    answer: Answer[T] = Answer()
-    # by a thread: what dask's client waits for can be neither interrupted nor given a timeout
-    context = copy_context()
-    threading.Thread(target=lambda: context.run(_ask, ask, answer), name=f"chunkmill: ask {asked}", daemon=True).start()
-    begun, is_reported = time.monotonic(), False
-    while True:
-        try:
-            found = answer.result(_LOOK_SECONDS)
-        except TimeoutError:
-            if answer.done():
-                raise
-        else:
-            if is_reported and waiting is not None:
-                waiting("")
-            return found
-        if check is not None:
-            check()
-        if not is_reported and (seconds := time.monotonic() - begun) >= _SILENT_SECONDS:
-            is_reported = True
-            _say(f"{asked} has not answered for {seconds:.0f} s, and is waited for", waiting)
-
-
-def _ask(ask: Callable[[], T], answer: Answer[T]) -> None:
-    try:
-        answer.set_result(ask())
-    except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-        answer.set_exception(error)
-
-
-def _say(text: str, waiting: Callable[[str], object] | None) -> None:
-    """Say in status, log and a warning what is waited for."""
-    if waiting is not None:
-        waiting(text)
-    LOG.warning("%s", text)
-    warnings.warn(text, NoAnswer, stacklevel=4)
-
-
-def cluster_facts(client: Client, **options: Any) -> Mapping[str, Any]:
+def cluster_facts(client: Client) -> Mapping[str, Any]:
     """Return what a scheduler says of itself and its workers; of an asynchronous client without workers."""
     if client.asynchronous:
         return client.scheduler_info()
@@ -107,8 +48,7 @@ def cluster_facts(client: Client, **options: Any) -> Mapping[str, Any]:
         if client.scheduler is None:
             raise CommClosedError("the client is not connected")
         # not `scheduler_info`: the client asks for the same without workers every two seconds, and may return that
-        ask = partial(client.sync, client.scheduler.identity, n_workers=-1)
-        about: Mapping[str, Any] = answered(ask, "the scheduler", **options)
+        about: Mapping[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)
     return about
 
 
@@ -212,7 +152,7 @@ class RunningTasks:
     ) -> None:
         self._waiting = waiting or (lambda _: None)
         self._client, self._name, self._check = client, name, check
-        self._address = cluster_facts(client, waiting=waiting)["address"]
+        self._address = cluster_facts(client)["address"]
         self._running = set(futures)
         self._gathered = time.monotonic()
         self._pause = _GATHER_SECONDS
@@ -234,8 +174,7 @@ class RunningTasks:
         ended = self._wait()
         self._running.difference_update(ended)
         begun = time.monotonic()
-        gather = partial(self._client.gather, ended)
-        results = list(answered(gather, "a worker or the scheduler", check=self._check, waiting=self._waiting))
+        results = list(self._client.gather(ended))
         self._gathered = time.monotonic()
         self._pause = min(_MOST_SECONDS, max(_GATHER_SECONDS, _GATHER_SHARE * (self._gathered - begun)))
         return results
@@ -273,7 +212,7 @@ class RunningTasks:
             if ended and now - self._gathered >= self._pause:
                 return ended
             if not ended and now - looked > _LOOK_SECONDS:
-                workers = cluster_facts(self._client, check=self._check, waiting=self._waiting)["workers"]
+                workers = cluster_facts(self._client)["workers"]
                 looked = now = time.monotonic()
                 if any(worker.get("status") != "paused" for worker in workers.values()):
                     seen_workers, self._is_reported = now, False
@@ -370,8 +309,8 @@ def sync_other_machines(
         hosts = {workers[worker]["host"] for worker in asked}  # further ones: a nanny may have replaced a worker
         asked += {about["host"]: worker for worker, about in workers.items() if about["host"] not in hosts}.values()
         # pickled by hand, as a job's tasks are
-        ask = partial(client.run, partial(_sync, dumps(written), here), workers=asked, on_error="return")
-        answers = answered(ask, f"one of {len(asked)} workers that sync") if asked else {}
+        sync = partial(_sync, dumps(written), here)
+        answers = client.run(sync, workers=asked, on_error="return") if asked else {}
     synced = {answer for answer in answers.values() if isinstance(answer, str)}
     if left := sorted(worker for name, seen in others.items() if name not in synced for worker in seen):
         msg = (

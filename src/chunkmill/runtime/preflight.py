@@ -10,7 +10,7 @@ import os
 import pickle
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -29,7 +29,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import ArrayMetadata
-from chunkmill.runtime.cluster_tasks import answered, await_workers, cluster_facts, scheduler_needed, worker_name
+from chunkmill.runtime.cluster_tasks import await_workers, cluster_facts, scheduler_needed, worker_name
 from chunkmill.runtime.computed import values_left_out
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import Store
@@ -113,28 +113,25 @@ def writes_to(arrays: Sequence[StoredArray]) -> str:
 _FIT: dict[tuple[str, int], set[str]] = {}  # scheduler and hash of the needs -> workers that meet them
 
 
-def check_client_workers(
-    client: Client, needs: Needs, *, again: bool = True, waiting: Callable[[str], object] | None = None
-) -> None:
+def check_client_workers(client: Client, needs: Needs, *, again: bool = True) -> None:
     """Check the workers of a cluster (unless `again`, the new ones); `JobError` names each that lacks something."""
     with scheduler_needed(client, needs.job):
-        _check_workers(client, needs, again, waiting)
+        _check_workers(client, needs, again=again)
 
 
-def _check_workers(client: Client, needs: Needs, again: bool, waiting: Callable[[str], object] | None) -> None:
+def _check_workers(client: Client, needs: Needs, *, again: bool) -> None:
     packed = _packed(needs)
-    about = cluster_facts(client, waiting=waiting)
+    about = cluster_facts(client)
     if not about["workers"]:
         await_workers(client)
-        about = cluster_facts(client, waiting=waiting)
+        about = cluster_facts(client)
     fit = _FIT.setdefault((about["id"], hash(packed)), set())
     workers = [address for address in about["workers"] if again or address not in fit]
     if not workers:
         return
     with _probing(needs) as probe:
         # pickled by hand: a worker without a package could not unpickle its arguments, and the error not name it
-        ask = partial(client.run, partial(_check, packed, probe), workers=workers, on_error="return")
-        answers = answered(ask, f"one of {len(workers)} workers, or the scheduler,", waiting=waiting)
+        answers = client.run(partial(_check, packed, probe), workers=workers, on_error="return")
         # a worker that dies during the check is left out; the one that replaces it is checked by its first task
         alive = cluster_facts(client)["workers"]
         answers = {worker: a for worker, a in answers.items() if worker in alive or not isinstance(a, OSError)}

@@ -10,7 +10,7 @@ import pickle
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import chain, islice
@@ -239,36 +239,18 @@ class Scheduler:
     ) -> None:
         """Call ``function(shared, *arguments)`` for each of `tasks`, and `on_result` with each result, in any order.
 
-        `shared` is a key of its own, so that it reaches each worker once, unless it is small. `shown`
-        gives, for the arguments of a task, the text that its key shows on a cluster's dashboard besides the number. The
-        first error that a task raises is raised here; then tasks that have not started are cancelled, on a cluster
-        after `before_cancel` was called, and those that run in this process are waited for. `check`, which may raise,
-        is called while a cluster is waited for, and `waiting` with what it waits for where no worker takes tasks.
-        `blocks` are computed first: what is read by the specs that are a task's last argument.
+        `shared` is a key of its own, so that it reaches each worker once, unless it is small. `shown` gives, for the
+        arguments of a task, the text that its key shows on a cluster's dashboard besides the number. The first error
+        that a task raises is raised here; then tasks that have not started are cancelled, on a cluster after
+        `before_cancel` was called. `check`, which may raise, is called while a cluster is waited for, and `waiting`
+        with what it waits for where no worker takes tasks. `blocks` are computed first: what is read by the specs that
+        are a task's last argument.
         """
         if self.client is not None:
-            calls = _Calls(self.client, name, function, shared, shown=shown, blocks=blocks)
+            submitting = _Calls(self.client, name, function, shared, shown=shown, blocks=blocks)
             running = RunningTasks(self.client, name, check=check, waiting=waiting)
-            _run_on_client(running, calls, tasks, on_result, before_cancel=before_cancel)
+            _run_on_client(running, submitting, tasks, on_result, before_cancel=before_cancel)
             return
-        watched = _Watched(function) if self.in_process else function
-        try:
-            self._run_locally(name, watched, shared, tasks, on_result, blocks=blocks)
-        except BaseException:
-            if isinstance(watched, _Watched):
-                watched.stop()
-            raise
-
-    def _run_locally(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        shared: Any,
-        tasks: Iterable[tuple[Any, ...]],
-        on_result: Callable[[Any], None],
-        *,
-        blocks: BlockInputs | None,
-    ) -> None:
         token = uuid4().hex  # an effect: never the same twice
         common_key = f"{name}-common-{token}"
         reference = TaskRef(common_key)
@@ -295,35 +277,6 @@ class Scheduler:
             else:
                 with Callback(posttask=posttask):
                     self.compute(graph, [*calls])
-
-
-class _Watched:
-    """A function whose calls can be waited for: when one fails, dask leaves the others running in their threads."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-        self._changed = threading.Condition()
-        self._n_running = 0
-        self._stopped = False
-
-    def __call__(self, *args: Any) -> Any:
-        with self._changed:
-            if self._stopped:
-                raise CancelledError
-            self._n_running += 1
-        try:
-            return self._function(*args)
-        finally:
-            with self._changed:
-                self._n_running -= 1
-                if self._stopped:
-                    self._changed.notify_all()  # type: ignore[unreachable]  # another thread has set it since
-
-    def stop(self) -> None:
-        """Refuse further calls, and return when none is running: nothing is written after the caller's error."""
-        with self._changed:
-            self._stopped = True
-            self._changed.wait_for(lambda: self._n_running == 0)
 
 
 class _Calls:

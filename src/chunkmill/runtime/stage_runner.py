@@ -93,13 +93,13 @@ def run_once(
     if not scheduler.in_process and any(len(stage.tasks) for stage in stages):
         needs = describe_needs(name, sources=list(arrays))
         check_workers(scheduler, needs)
-    return run_stages(stages, JobMonitor(title or name, progress), scheduler=scheduler, needs=needs)
+    return run_stages(stages, JobMonitor(title or name, progress), scheduler, needs=needs)
 
 
-def check_workers(scheduler: Scheduler, needs: Needs, waiting: Callable[[str], object] | None = None) -> None:
+def check_workers(scheduler: Scheduler, needs: Needs) -> None:
     """Check that the workers have what they need; `JobError` says which lacks what."""
     if scheduler.client is not None:
-        check_client_workers(scheduler.client, needs, waiting=waiting)
+        check_client_workers(scheduler.client, needs)
     else:
         check_scheduler(scheduler.get, needs)
 
@@ -107,8 +107,8 @@ def check_workers(scheduler: Scheduler, needs: Needs, waiting: Callable[[str], o
 def run_stages(
     stages: Sequence[Stage],
     monitor: JobMonitor,
+    scheduler: Scheduler,
     *,
-    scheduler: Scheduler | None = None,
     needs: Needs | None = None,
     journal: Journal | None = None,
     done: Collection[tuple[int, int]] = (),
@@ -129,7 +129,6 @@ def run_stages(
         Most tasks that a process may run at the same time; ``None``: as many as it has threads.
     """
     at_once = None if tasks_at_once is None else AtOnce(tasks_at_once)
-    scheduler = scheduler or Scheduler(of_job=True)
     results: list[StageResult] = []
     n_redone = 0
     ran: dict[str, set[str]] = {}
@@ -170,17 +169,12 @@ def _tasks_running(
     monitor: JobMonitor,
 ) -> Iterator[Callable[..., None]]:
     """Yield what runs tasks of a stage: called with their arguments, and what takes their results."""
-    journal = here.journal
+    attempt = None if here.journal is None else here.journal.heartbeat
     blocks = BlockInputs.of(stage.inputs, stage.common, stage.tasks)
-    if scheduler.in_process:
-        own = replace(here, in_client=True)
-        yield lambda tasks, take: scheduler.run(stage.name, run_task, own, tasks, take, blocks=blocks)
-        return
-    packed = PackedStage.of(here, needs)
-    attempt = None if journal is None else journal.heartbeat
-    more: dict[str, Any] = {"shown": stage.show, "blocks": blocks, "check": monitor.check, "waiting": monitor.wait_for}
+    more: dict[str, Any] = {"shown": stage.show, "check": monitor.check, "waiting": monitor.wait_for}
     if attempt is not None:
         more["before_cancel"] = attempt.end
+    packed = None if scheduler.in_process else PackedStage.of(here, needs)
 
     def run(tasks: Iterable[Any], on_result: Callable[[Any], None]) -> None:
         def take(result: tuple[Any, str, str | None]) -> None:
@@ -188,7 +182,11 @@ def _tasks_running(
             ran.setdefault(machine, set()).add(worker or "")
             on_result(found)
 
-        scheduler.run(stage.name, partial(run_and_say_where, run_task), packed, tasks, take, **more)
+        if packed is None:
+            scheduler.run(stage.name, run_task, replace(here, in_client=True), tasks, on_result, blocks=blocks)
+        else:
+            function = partial(run_and_say_where, run_task)
+            scheduler.run(stage.name, function, packed, tasks, take, blocks=blocks, **more)
 
     try:
         with scheduler.span(monitor.job):

@@ -88,5 +88,5 @@ def test_rows_and_strategies_of_a_group():
     assert plan.strategy == "direct + copy"
     assert plan.reason == "2 arrays in 1 group: direct 1, copy 1"
     assert [(row["array"], row["action"]) for row in plan.arrays] == [("x", "direct"), ("y", "copy")]
-    assert plan.drawing.count("<svg") == 2
+    assert plan._repr_html_().count("<svg") == 2
     assert plan.actions == {"rechunk": 1, "copy": 4}

@@ -13,6 +13,7 @@ from chunkmill.journal.records import Records
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.runtime import stage as stages
 from chunkmill.runtime import task as stage_task
+from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.stage_runner import JobMonitor, StageResult, run_stages
 from chunkmill.stores.memory import MemoryStore
@@ -30,7 +31,7 @@ def store():
 
 
 def test_results_are_added_up(store):
-    (result,) = run_stages([Stage("put", put, store, range(5))], JobMonitor("job"))
+    (result,) = run_stages([Stage("put", put, store, range(5))], JobMonitor("job"), Scheduler())
     assert result.n_tasks == 5
     assert result.counts["n_keys"] == 5
     assert result.counts["bytes_written"] == 0 + 1 + 2 + 3 + 4
@@ -45,13 +46,15 @@ def test_stages_follow_each_other(store):
         order.append(name)
         return TaskResult({}, details=[number])
 
-    results = run_stages([Stage("one", note, "one", range(4)), Stage("two", note, "two", range(4))], JobMonitor("job"))
+    results = run_stages(
+        [Stage("one", note, "one", range(4)), Stage("two", note, "two", range(4))], JobMonitor("job"), Scheduler()
+    )
     assert order == ["one"] * 4 + ["two"] * 4
     assert sorted(results[0].details) == [0, 1, 2, 3]
 
 
 def test_no_tasks(store):
-    (result,) = run_stages([Stage("put", put, store, [])], JobMonitor("job"))
+    (result,) = run_stages([Stage("put", put, store, [])], JobMonitor("job"), Scheduler())
     assert result == StageResult("put", 0, 0, result.seconds, {}, [])
 
 

@@ -10,7 +10,7 @@ from support.small_jobs import make_job
 from chunkmill.jobs import plan as plan_module
 from chunkmill.jobs.job import JobResult
 from chunkmill.jobs.plan import Plan
-from chunkmill.jobs.work import JobCounts, PlannedStage
+from chunkmill.jobs.work import PlannedStage
 from chunkmill.runtime.stage_runner import StageResult
 from chunkmill.stores.memory import MemoryStore
 
@@ -21,12 +21,11 @@ def store():
 
 
 def make_plan(store):
-    costs = JobCounts(
-        n_tasks=5, bytes_read=1 << 20, bytes_written=1 << 10, n_requests=9, actions={"copy": 4, "recode": 1}
-    )
+    costs = {"bytes_read": 1 << 20, "bytes_written": 1 << 10, "n_requests": 9, "actions": {"copy": 4, "recode": 1}}
+    about = {"operation": "convert", "source": "here", "target": "there", "strategy": "copy", "reason": "because"}
     stage = PlannedStage("put-0", 5, 1 << 20, 1 << 10, 9)
     rows = [{"array": f"<a{i}>", "action": "copy"} for i in range(50)]
-    return Plan("convert", "here", "there", "copy", "because", costs, (stage,), make_job(store), rows)
+    return Plan(**about, n_tasks=5, **costs, stages=(stage,), job=make_job(store), arrays=rows)
 
 
 def test_a_plan_shows_itself(store):
@@ -66,7 +65,7 @@ def test_columns_are_attributes(store):
     as_dict = plan.to_dict()
     assert as_dict["n_tasks"] == 5
     assert as_dict["stages"][0]["name"] == "put-0"
-    assert not {"job", "drawing", "costs"} & as_dict.keys()
+    assert not {"job", "drawn", "costs"} & as_dict.keys()
     json.dumps(as_dict)
 
 
@@ -81,7 +80,7 @@ def test_a_report_is_measured(store):
 
 
 def test_memory_of_tasks_is_planned_and_memory_of_the_process_measured(store):
-    plan = replace(make_plan(store), costs=replace(make_plan(store).costs, peak_memory_bytes=71 << 20))
+    plan = replace(make_plan(store), peak_memory_bytes=71 << 20)
     assert "memory of tasks  71.00 MiB a worker" in repr(plan)
     measured = StageResult("put-0", 5, 0, 1.0, {"peak_memory_bytes": 239 << 20})
     report = repr(plan.report(JobResult((measured,), 1.0)))

@@ -1,10 +1,7 @@
 """Rows of plans and reports: what people ask first comes first, and nothing is said of what is not there."""
 
-import pytest
-
 import chunkmill as cm
-from chunkmill.jobs import plan as plan_text
-from chunkmill.jobs.plan import array_rows, cost_rows, duration_row, remember_rate, stage_rows
+from chunkmill.jobs.plan import array_rows, cost_rows, stage_rows
 from chunkmill.jobs.work import JobCounts, PlannedStage
 from chunkmill.stores.memory import MemoryStore
 
@@ -15,11 +12,6 @@ COUNTS = {
     "n_requests": 329,
     "peak_memory_bytes": 1 << 27,
 }
-
-
-@pytest.fixture
-def rates(monkeypatch):
-    monkeypatch.setattr(plan_text, "_rates", {})
 
 
 def test_bytes_and_memory_come_first_and_in_this_order():
@@ -47,24 +39,6 @@ def test_reading_again_is_said():
         dict(cost_rows(JobCounts(**COUNTS, read_amplification=2.96), []))["read"] == "300.00 MiB; each element 3 times"
     )
     assert dict(cost_rows(JobCounts(**COUNTS, read_amplification=1.001), []))["read"] == "300.00 MiB"
-
-
-def test_a_time_is_said_where_a_rate_is_measured(rates):
-    asked = ("rechunk", "file:///a (zarr2)", "s3://b/c (zarr3)")
-    assert duration_row(*asked, 1 << 30) == []
-    remember_rate(*asked, 64 << 20, 2.0)
-    assert duration_row(*asked, 320 << 20) == [
-        ("time", "about 10 s, at the 32.00 MiB/s of the last rechunk in this process")
-    ]
-    assert duration_row("convert", *asked[1:], 1 << 30) == []
-    assert duration_row("rechunk", asked[2], asked[1], 1 << 30) == []
-
-
-@pytest.mark.parametrize(("n_bytes", "seconds"), [(1 << 20, 5.0), (1 << 30, 0.1)])
-def test_small_jobs_measure_nothing(rates, n_bytes, seconds):
-    asked = ("rechunk", "file:///a", "file:///b")
-    remember_rate(*asked, n_bytes, seconds)
-    assert duration_row(*asked, 1 << 30) == []
 
 
 def test_seconds_of_stages_are_shown_where_measured():

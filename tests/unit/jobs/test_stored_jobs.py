@@ -102,23 +102,3 @@ def test_silent_clients_are_listed_without_waiting_and_watched_before_a_job_is_d
     assert "silent for" in problem.reason
     job.discard()
     assert cm.jobs(target) == []
-
-
-def test_watching_lists_the_jobs_until_none_is_left(tmp_path, monkeypatch):
-    _, target = interrupted(tmp_path)
-    (job,) = cm.jobs(target)
-    running = replace(
-        job, state="running", stage="rechunk-write", n_stage_done=2, n_stage_tasks=8, bytes_per_second=2**20
-    )
-    at_work = replace(running, seconds_left=9.0, client="process 1 on here", waits_for="the store s3://b")
-    seen = iter([[at_work], [replace(at_work, n_stage_done=5, waits_for="")], []])
-    monkeypatch.setattr("chunkmill.jobs", lambda *_, **__: next(seen), raising=False)
-    pauses = []
-    monkeypatch.setattr("time.sleep", pauses.append)
-    shown = CliRunner().invoke(main, ["jobs", "--watch", target])
-    assert shown.exit_code == 0
-    first, second, last = shown.stdout.splitlines()
-    assert first.endswith("2 of 8 tasks, 1.0 MiB/s, about 9 s left, run by process 1 on here; waits: the store s3://b")
-    assert "5 of 8 tasks" in second
-    assert last == "no unfinished jobs"
-    assert pauses == [10.0, 10.0]

@@ -12,7 +12,6 @@ from chunkmill.runtime import cancellation
 from chunkmill.runtime.cancellation import (
     abandon,
     abandon_on_error,
-    hint_of_resuming,
     remove_partial_files,
     remove_partial_files_near,
     unless_cancelled,
@@ -146,9 +145,3 @@ def test_what_fails_since_the_run_is_over_is_said_so(over):
 
     with pytest.raises(JobError if over else FileNotFoundError), unless_cancelled("write-over", check):
         raise FileNotFoundError
-
-
-def test_a_system_that_starts_no_more_threads_is_one_error():
-    told = pytest.raises(JobError, match=r"^convert: the system starts no more threads.*the same call resumes$")
-    with told, hint_of_resuming("convert"):
-        raise RuntimeError("can't start new thread")

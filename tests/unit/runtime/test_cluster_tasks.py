@@ -9,10 +9,10 @@ import dask
 import pytest
 from distributed import Client, LocalCluster, SchedulerPlugin
 
-from chunkmill.errors import JobError, NoAnswer, NoWorkers
+from chunkmill.errors import JobError, NoWorkers
 from chunkmill.runtime import cluster_tasks
 from chunkmill.runtime import scheduler as scheduling
-from chunkmill.runtime.cluster_tasks import RunningTasks, answered
+from chunkmill.runtime.cluster_tasks import RunningTasks
 from chunkmill.runtime.scheduler import Scheduler
 
 
@@ -192,33 +192,3 @@ def test_paused_workers_are_named_with_their_memory(monkeypatch):
         tasks.gather_ended()
     assert "1 tasks wait" in said[0]
     assert said[-1] == ""
-
-
-@pytest.fixture
-def impatient(monkeypatch):
-    monkeypatch.setattr(cluster_tasks, "_LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(cluster_tasks, "_SILENT_SECONDS", 0.1)
-
-
-@pytest.mark.usefixtures("impatient")
-def test_an_answer_that_does_not_come_is_named_and_waited_for():
-    may_answer, said = threading.Event(), []
-
-    def waiting(text):
-        said.append(text)
-        may_answer.set()
-
-    with pytest.warns(NoAnswer, match="the scheduler has not answered for 0 s, and is waited for"):
-        assert answered(lambda: may_answer.wait(30), "the scheduler", waiting=waiting)
-    assert said[1:] == [""]
-
-
-@pytest.mark.usefixtures("impatient")
-def test_waiting_for_an_answer_ends_with_the_job():
-    def check():
-        raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        answered(lambda: time.sleep(30), "the scheduler", check=check)
-    with pytest.raises(TimeoutError, match="its own"):
-        answered(lambda: (_ for _ in ()).throw(TimeoutError("its own")), "the scheduler")

@@ -3,7 +3,7 @@
 import operator
 import pickle
 import time
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import dask
@@ -12,10 +12,12 @@ import pytest
 from dask._task_spec import Alias, List, Task, TaskRef
 from dask.core import flatten
 from support.recording import FailingStore
-from support.small_jobs import put
+from support.small_jobs import make_job, put
 
 from chunkmill.errors import JobError, StoreError
+from chunkmill.jobs.job import run_job
 from chunkmill.runtime import scheduler as scheduling
+from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.stage_runner import JobMonitor, run_stages
 from chunkmill.stores.memory import MemoryStore
@@ -34,7 +36,7 @@ def store():
 
 def test_waves(store, monkeypatch):
     monkeypatch.setattr(scheduling, "_WAVE", 3)
-    (result,) = run_stages([Stage("put", put, store, range(10))], JobMonitor("job"))
+    (result,) = run_stages([Stage("put", put, store, range(10))], JobMonitor("job"), Scheduler())
     assert result.counts["n_keys"] == 10
 
 
@@ -49,7 +51,7 @@ def test_two_jobs_that_begin_at_once_count_their_own_tasks(monkeypatch):
     monkeypatch.setattr(scheduling.Scheduler, "compute", at_once)
 
     def run(n):
-        (result,) = run_stages([Stage("put", put, MemoryStore(), range(n))], JobMonitor("job"))
+        (result,) = run_stages([Stage("put", put, MemoryStore(), range(n))], JobMonitor("job"), Scheduler())
         return result.counts["n_keys"]
 
     with ThreadPoolExecutor(2) as pool:
@@ -59,7 +61,7 @@ def test_two_jobs_that_begin_at_once_count_their_own_tasks(monkeypatch):
 def test_an_error_is_the_task_s_own(store):
     failing = FailingStore(store, every=3, methods=["set"])
     with pytest.raises(StoreError, match="injected failure") as caught:
-        run_stages([Stage("put", put, failing, range(5))], JobMonitor("job"))
+        run_stages([Stage("put", put, failing, range(5))], JobMonitor("job"), Scheduler())
     assert caught.value.key == "data/2" or dask.config.get("scheduler") == "threads"
 
 
@@ -121,7 +123,7 @@ def test_what_runs_beside_a_failure_is_waited_for(store):
         raise ValueError
 
     with dask.config.set(scheduler="threads", num_workers=2), pytest.raises(ValueError):
-        run_stages([Stage("work", work, store, range(2))], JobMonitor("job"))
+        run_job(make_job(store, n=2, function=work))
     assert ended == [1]
 
 
@@ -172,11 +174,3 @@ def test_who_shares_memory():
         assert scheduling.Scheduler().threads_per_worker == 1
     with ThreadPoolExecutor(2) as pool, dask.config.set(scheduler=pool):
         assert scheduling.Scheduler().in_process
-
-
-def test_nothing_begins_after_a_failure():
-    watched = scheduling._Watched(abs)
-    assert watched(-1) == 1
-    watched.stop()
-    with pytest.raises(CancelledError):
-        watched(-1)
