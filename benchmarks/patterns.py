@@ -1,8 +1,7 @@
 """Twelve patterns of access to a stored array: tasks, store keys and bytes, for each kind of Dask array and its peers.
 
 Ours is `from_store` of the kind; the peer is that library's own array over one of zarr-python (``da.from_zarr``,
-``dask_array.from_array``). Both read through one store, which logs what is asked of it. A process has dask.array with
-query planning, or without.
+``dask_array.from_array``). Both read through one store, which logs what is asked of it.
 """
 
 from __future__ import annotations
@@ -73,17 +72,14 @@ PATTERNS: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
 }
 
 
-def cost(pattern: str, kind: str, *, peer: bool) -> Cost | None:
-    """Return the cost of a pattern; ``None`` where the library cannot do it."""
+def cost(pattern: str, kind: str, *, peer: bool) -> Cost:
+    """Return the cost of a pattern."""
     da: Any = import_module("dask_array" if kind == "dask-array" else "dask.array")
     store = prepared()
     sources = {name: (_peer if peer else _ours)(da, store, name, kind) for name in ("a", "b")}
-    try:
-        x = PATTERNS[pattern](da, sources)
-        store.log.clear()
-        tasks = _written(x, peer=peer) if pattern == "misaligned write" else _computed(x)
-    except (NotImplementedError, AttributeError):  # of query planning
-        return None
+    x = PATTERNS[pattern](da, sources)
+    store.log.clear()
+    tasks = _written(x, peer=peer) if pattern == "misaligned write" else _computed(x)
     return Cost(tasks, len(store.log), sum(store.log.values()))
 
 

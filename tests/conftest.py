@@ -5,7 +5,6 @@ import signal
 from importlib import import_module
 
 import pytest
-from dask.array import array_expr_enabled
 from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite("contracts", "support")
@@ -28,9 +27,9 @@ def url(tmp_path):
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# Each kind of Dask array as a parameter: a process has dask.array with query planning, or without
+# Each kind of Dask array as a parameter
 
-KINDS = ["query-planning"] if array_expr_enabled() else ["dask.array", "dask-array"]
+KINDS = ["dask.array", "dask-array"]
 
 
 @pytest.fixture(params=KINDS)

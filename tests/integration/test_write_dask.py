@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from dask.array import array_expr_enabled
 from dask.utils import SerializableLock
 from support.recording import FarStore
 
@@ -184,7 +183,6 @@ class TestModes:
             cm.open_array(store, "a")[0] = 1
 
 
-@pytest.mark.skipif(array_expr_enabled(), reason="of query planning, there are no arrays of unknown chunks")
 def test_unknown_chunks_are_refused_before_anything_is_written(xp):
     x = xp.arange(10, chunks=5)
     store = MemoryStore()

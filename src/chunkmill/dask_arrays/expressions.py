@@ -1,4 +1,4 @@
-"""Expression that reads a stored array, for dask-array and for dask.array with query planning.
+"""Expression that reads a stored array, for dask-array.
 
 Its rewrite rules know the layout: a slice above becomes fewer and smaller blocks, of which a task drops the axes and
 the steps; a rechunk above becomes blocks of whole store keys. Arithmetic above is fused with reading by dask-array. Not
@@ -11,13 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
-from itertools import accumulate, islice, pairwise, product
+from itertools import accumulate, pairwise, product
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from dask._task_spec import Task, TaskRef
-from dask.array import array_expr_enabled
 from dask.array.slicing import _slice_1d
 from numpy.typing import NDArray
 
@@ -26,7 +25,15 @@ from chunkmill.array.staleness import read_published
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions, ReorderedRegions, SharedFunction, stored_index
 from chunkmill.dask_arrays.kinds import ArrayKind, check_kind
-from chunkmill.dask_arrays.read import ReadTasks, ReadValues, block_chunks, read_graph
+from chunkmill.dask_arrays.read import (
+    ReadTasks,
+    ReadValues,
+    RunOfBlock,
+    RunsLayer,
+    begun_reads,
+    block_chunks,
+    read_graph,
+)
 from chunkmill.dask_arrays.regroup import aligned_chunks
 from chunkmill.model.grid import DaskChunks, Region
 
@@ -38,30 +45,28 @@ def read_array(
     array: StoredArray, chunks: Any, region: Region | None, name: str | None = None, kind: ArrayKind | None = None
 ) -> Any:
     """Return `region` of `array`, by default the whole array, as a Dask array of `kind`: see `Array.to_dask`."""
-    kind = check_kind(kind)
-    if kind == "dask" and not array_expr_enabled():
+    if check_kind(kind) == "dask":
         return read_graph(array, chunks, region, name)
     region = full_region(array.shape) if region is None else region
-    return read_expression(array, block_chunks(array, chunks, region), region, kind, name=name)
+    return read_expression(array, block_chunks(array, chunks, region), region, name=name)
 
 
 def read_expression(
     array: StoredArray,
     chunks: DaskChunks,
     region: Region,
-    kind: ArrayKind,
     *,
     name: str | None = None,
     values: ReadValues = read_published,
     dtype: np.dtype[Any] | None = None,
 ) -> Any:
-    """Return `region` of `array` as a collection of an expression.
+    """Return `region` of `array` as a collection of an expression of dask-array.
 
     `values` makes the elements of a block, of `dtype` where that is not the array's.
     """
     cuts = tuple(_cuts(cut.start, lengths) for cut, lengths in zip(region, chunks, strict=True))
     prefix = name or f"read-{array.path.rpartition('/')[2] or 'array'}"
-    expression = _class_for(kind)
+    expression = globals().get("DaskArrayRead") or __getattr__("DaskArrayRead")
     return expression.collection(
         expression(
             array,
@@ -96,7 +101,7 @@ class NamedValues:
 
 
 class _Read:
-    """Rules that the expressions of both libraries share.
+    """Rules of the expression.
 
     Operands are the array, the bounds of blocks along its axes, the step along each of them or 0 where the axis is
     dropped, the axes that are left in the order of the result, the function that makes the values of a block, their
@@ -116,7 +121,6 @@ class _Read:
         deterministic_token: str
         operand: Any
         rechunk_class: Any
-        runs_class: Any
         shape: tuple[int, ...]
         slice_class: Any
         transpose_class: Any
@@ -155,10 +159,7 @@ class _Read:
     @cached_property
     def tasks(self) -> ReadTasks:
         """Functions that the tasks call, and their arguments."""
-        cuts, values = self.operand("cuts"), self.block_values
-        chunks = tuple(tuple(stop - start for start, stop in axis) for axis in cuts)
-        placed = tuple(tuple(slice(*cut) for cut in axis) for axis in cuts)
-        return ReadTasks.of(self.operand("array"), chunks, _bounds(cuts), values, placed)
+        return _tasks(self.operand("array"), self.operand("cuts"), self.block_values)
 
     @property
     def regions(self) -> BlockRegions:
@@ -177,7 +178,7 @@ class _Read:
     def _task(self, key: Any, block_id: Sequence[int]) -> Task:
         index = stored_index(block_id, self.operand("order"), len(self.operand("steps")))
         runs = self.operand("runs")
-        begun = () if runs is None else (TaskRef(runs.key(index)),)
+        begun = () if runs is None else (TaskRef(runs.runs.key(index)),)
         return Task(key, self._call, self.tasks.regions[index], *begun, _data_producer=runs is None)
 
     def _input_block_id(self, _: Any, block_id: tuple[int, ...]) -> tuple[int, ...]:
@@ -194,8 +195,8 @@ class _Read:
             return None
         if not (length := self.tasks.run_length):
             return None
-        operands = (self.operand(name) for name in ("array", "cuts", "steps", "values"))
-        return self._with(runs=self.runs_class(*operands, length))
+        runs = globals()["DaskArrayRuns"](self.operand("array"), self.operand("cuts"), length)
+        return self._with(runs=runs)
 
     def _simplify_up(self, parent: Any, dependents: Any) -> Any:
         if type(parent) is self.slice_class:
@@ -245,35 +246,17 @@ class _Read:
         return self.rechunk_class(read, chunks, threshold, block_size_limit, False, method)
 
 
-class _ReadOfDask(_Read):
-    """Rules of dask-array that dask.array lacks."""
-
-    def _others(self, parent: Any, dependents: Any) -> list[Any]:
-        nodes = [node for each in dependents.get(self._name, ()) if (node := each()) is not None]
-        return [node for node in nodes if node._name != parent._name]  # noqa: SLF001 - as all of Dask's expressions
-
-    def _slice_pushdown(self, parent: Any, dependents: Any) -> Any:
-        slices = type(parent)
-        others = self._others(parent, dependents)
-        return self._accept_slice(parent) if all(type(node) is slices for node in others) else None
-
-    def _rechunk_pushdown(self, parent: Any, dependents: Any) -> Any:
-        if self._others(parent, dependents) or parent.method == "p2p":
-            return None
-        return self._accept_rechunk(parent.chunks, parent.threshold, parent.block_size_limit, parent.method)
-
-
 class _Runs:
     """Expression whose tasks begin the requests of neighbouring blocks (`chunkmill.dask_arrays.read`)."""
 
-    _parameters = ["array", "cuts", "steps", "values", "length"]  # noqa: RUF012 - as Dask's own
+    _parameters = ["array", "cuts", "length"]  # noqa: RUF012 - as Dask's own
     _is_blockwise_fusable = False
     chunks = ()
 
     if TYPE_CHECKING:
         deterministic_token: str
         operand: Any
-        reads: Any
+        operands: Any
 
     @cached_property
     def _name(self) -> str:
@@ -283,64 +266,47 @@ class _Runs:
     def _meta(self) -> NDArray[Any]:
         return np.empty((), np.int8)
 
-    def key(self, index: Sequence[int]) -> tuple[str, int]:
-        """Return the key of the task that begins the requests of a block."""
-        number = 0
-        for i, cuts in zip(index, self.operand("cuts"), strict=True):
-            number = number * len(cuts) + i
-        return self._name, number // self.operand("length")
+    @cached_property
+    def runs(self) -> RunOfBlock:
+        """Key of the task that begins the requests of a block."""
+        return RunOfBlock(self._name, tuple(map(len, self.operand("cuts"))), self.operand("length"))
 
     def _layer(self) -> dict[Any, Any]:
-        array, cuts, steps, values = (self.operand(name) for name in self._parameters[:4])
-        tasks = self.reads(array, cuts, steps, tuple(range(len(cuts))), values, None, "").tasks
-        begin = SharedFunction(tasks.begin)
-        blocks = product(*(range(len(axis)) for axis in self.operand("cuts")))
-        graph = {}
-        while run := list(islice(blocks, self.operand("length"))):
-            key = self.key(run[0])
-            graph[key] = Task(key, begin, tasks.regions.together(run), _data_producer=True)
-        return graph
+        array, cuts, _ = self.operands
+        begin = SharedFunction(partial(begun_reads, array))
+        return dict(RunsLayer(self._name, self.runs, begin, _tasks(array, cuts).regions).items())
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# Classes of each library, made when they are first used: pickle finds them here by name
-
-_MODULES = {
-    "Dask": [f"dask.array._array_expr.{name}" for name in ("_io", "_slicing", "_rechunk", "_collection", "_blockwise")],
-    "DaskArray": [
-        f"dask_array.{name}"
-        for name in ("io._base", "slicing", "_rechunk", "_new_collection", "manipulation._transpose")
-    ],
-}
-
-
-def _class_for(kind: ArrayKind) -> Any:
-    name = "DaskRead" if kind == "dask" else "DaskArrayRead"
-    return globals().get(name) or __getattr__(name)
+# Classes, made when they are first used: pickle finds them here by name
 
 
 def __getattr__(name: str) -> Any:
-    """Make the classes of a library, whose modules are imported then."""
-    library = "DaskArray" if name.startswith("DaskArray") else "Dask"
-    if name.removeprefix(library) not in {"Read", "Runs"}:
+    """Make the classes, whose modules are imported then."""
+    if name not in {"DaskArrayRead", "DaskArrayRuns"}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    io, slicing, rechunk, collection, transposing = map(import_module, _MODULES[library])
-    own = {"__module__": __name__}
-    runs: Any = type(f"{library}Runs", (_Runs, io.IO), dict(own))
+    names = ("io._base", "slicing", "_rechunk", "_new_collection", "manipulation._transpose")
+    io, slicing, rechunk, collection, transposing = (import_module(f"dask_array.{each}") for each in names)
     above = {
         "slice_class": slicing.SliceSlicesIntegers,
         "rechunk_class": rechunk.Rechunk,
         "transpose_class": transposing.Transpose,
+        "collection": staticmethod(collection.new_collection),
+        "__module__": __name__,
     }
-    rules = _ReadOfDask if library == "Dask" else _Read
-    others = {"runs_class": runs, "collection": staticmethod(collection.new_collection)}
-    runs.reads = type(f"{library}Read", (rules, io.IO), own | above | others)
-    globals().update({f"{library}Runs": runs, f"{library}Read": runs.reads})
+    globals()["DaskArrayRuns"] = type("DaskArrayRuns", (_Runs, io.IO), {"__module__": __name__})
+    globals()["DaskArrayRead"] = type("DaskArrayRead", (_Read, io.IO), above)
     return globals()[name]
 
 
 # --------------------------------------------------------------------------------------------------------------------
 # Blocks
+
+
+def _tasks(array: StoredArray, cuts: Cuts, values: ReadValues = read_published) -> ReadTasks:
+    chunks = tuple(tuple(stop - start for start, stop in axis) for axis in cuts)
+    placed = tuple(tuple(slice(*cut) for cut in axis) for axis in cuts)
+    return ReadTasks.of(array, chunks, _bounds(cuts), values, placed)
 
 
 def _lengths(cuts: Sequence[tuple[int, int]], step: int) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ import os
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import chain, product
+from itertools import product
 from typing import Any
 
 import cloudpickle
@@ -37,7 +37,7 @@ def check_not_read(sources: Iterable[Any], store: Store, path: str, option: str 
     target = canonical_location(store.url, path)
     searched: set[int] = set()
     for source in sources:
-        found = chain(sorted(locations_read(source)), _locations_in_tasks(source, searched))
+        found = locations_read(source, searched)
         if (inside := next((each for each in found if each.startswith(target)), None)) is not None:
             reason = f"{option} would delete {inside.rstrip('/')}, which the data are read from"
             hint = "load or persist() them first, or write elsewhere"
@@ -148,21 +148,6 @@ def _shown(region: Region) -> str:
     return f"[{', '.join(f'{cut.start}:{cut.stop}' for cut in region)}]"
 
 
-def locations_read(x: Any) -> set[str]:
-    """Return the locations of the stored arrays that `x` reads, each as `canonical_location` returns it.
-
-    Examples
-    --------
-    >>> import chunkmill as cm
-    >>> a = cm.create_array("memory://doc-places", "t", shape=(4,), dtype="i4", chunks=(2,))
-    >>> locations_read(a.to_dask() + 1)
-    {'memory://doc-places/t/'}
-    """
-    if not isinstance(x, da.Array):
-        return set()
-    return {found for layer in x.dask.layers.values() for found in _locations(layer)}
-
-
 def _locations(layer: Any) -> Iterator[str]:
     known = getattr(layer, "collection_annotations", None) or {}
     if isinstance(layer, ExpressionLayer):
@@ -177,10 +162,11 @@ def _locations(layer: Any) -> Iterator[str]:
         yield from _location_of(next(iter(layer.values())))
 
 
-def _locations_in_tasks(x: Any, searched: set[int]) -> Iterator[str]:
+def locations_read(x: Any, searched: set[int]) -> Iterator[str]:
     """Yield the locations of the stored arrays that any task of `x` refers to, but for the layers `searched` before.
 
-    Pickle visits what a worker would receive: arguments, fused tasks, and what functions close over.
+    Each is as `canonical_location` returns it. Pickle visits what a worker would receive: arguments, fused tasks, and
+    what functions close over.
     """
     search = _Search()
     for layer in x.dask.layers.values() if isinstance(x, da.Array) else ():

@@ -1,6 +1,6 @@
-"""The three kinds of Dask arrays: of dask.array, the same with query planning, and of the package dask-array.
+"""The two kinds of Dask arrays: of dask.array, and of the package dask-array.
 
-The last two are expressions, which their own optimizers rewrite. Graphs of chunkmill's are those of `dask.array.core`:
+The second are expressions, which their own optimizer rewrites. Graphs of chunkmill's are those of `dask.array.core`:
 `lowered_together` makes such arrays of each kind, and `as_kind` the reverse. Not here: the expression that reads a
 stored array (`chunkmill.dask_arrays.expressions`).
 """
@@ -23,7 +23,11 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from chunkmill.dask_arrays.blocks import BlockRegions
 
 ArrayKind = Literal["dask", "dask-array"]
-"""Kind of a Dask array: dask.array's, with query planning where that is set, or that of the package dask-array."""
+"""Kind of a Dask array: dask.array's, or that of the package dask-array."""
+
+if array_expr_enabled():
+    msg = "chunkmill reads and writes with dask.array as it is, or the package dask-array: unset array.query-planning"
+    raise ImportError(msg)
 
 _KINDS = ("dask", "dask-array")
 
@@ -46,18 +50,13 @@ def active_kind() -> ArrayKind:
     return "dask-array" if registered is not None and registered.isactive() else "dask"
 
 
-def makes_expressions() -> bool:
-    """Return whether the arrays that xarray makes are expressions."""
-    return active_kind() == "dask-array" or bool(array_expr_enabled())
-
-
 def kind_of(x: Any) -> ArrayKind | None:
     """Return the kind of a Dask array, or of the one in what xarray made; ``None`` for other values."""
     if hasattr(x, "dims") and hasattr(x, "variable"):
         x = x.variable._data  # noqa: SLF001 - `data` would read what is lazy
     if not is_dask_array(x):
         return None
-    return "dask-array" if type(x).__module__.partition(".")[0] == "dask_array" else "dask"
+    return "dask-array" if _is_expression(x) else "dask"
 
 
 def is_dask_array(x: Any) -> bool:
@@ -72,7 +71,7 @@ def is_dask_array(x: Any) -> bool:
 
 
 def _is_expression(x: Any) -> bool:
-    return not isinstance(x, core.Array) and is_dask_collection(x) and hasattr(x, "expr") and hasattr(x, "numblocks")
+    return type(x).__module__.partition(".")[0] == "dask_array" and is_dask_collection(x)
 
 
 def lowered_together(values: Sequence[Any]) -> list[Any]:
@@ -82,13 +81,10 @@ def lowered_together(values: Sequence[Any]) -> list[Any]:
     once. Then slices and rechunks have reached what is read.
     """
     result = list(values)
-    for kind in _KINDS:
-        numbers = [i for i, x in enumerate(values) if _is_expression(x) and kind_of(x) == kind]
-        if not numbers:
-            continue
-        simplified = _ExprSequence(*(values[i].expr for i in numbers)).simplify()
-        together = simplified.lower_completely().operands
-        fused = type(together[0])._fuse_many(together) if kind == "dask-array" else together  # noqa: SLF001
+    numbers = [i for i, x in enumerate(values) if _is_expression(x)]
+    if numbers:
+        together = _ExprSequence(*(values[i].expr for i in numbers)).simplify().lower_completely().operands
+        fused = type(together[0])._fuse_many(together)  # noqa: SLF001
         for i, physical, own in zip(numbers, together, fused, strict=True):
             result[i] = _as_core(physical, own, values[i]._meta)  # noqa: SLF001
     return result
@@ -154,11 +150,8 @@ def as_kind(x: core.Array, kind: ArrayKind) -> Any:
     >>> as_kind(core.asarray([1, 2]), "dask").compute()
     array([1, 2])
     """
-    keys = [(x.name, *index) for index in product(*map(range, x.numblocks))]
-    if kind == "dask-array":
-        from_graph = import_module("dask_array.core").from_graph  # of an optional package
-        return from_graph(dict(x.dask), x._meta, x.chunks, keys, x.name)  # noqa: SLF001
-    if not array_expr_enabled():
+    if kind == "dask":
         return x
-    expressions = import_module("dask.array._array_expr._collection")  # only where query planning is set
-    return expressions.new_collection(expressions.FromGraph(dict(x.dask), x._meta, x.chunks, keys, x.name))  # noqa: SLF001
+    keys = [(x.name, *index) for index in product(*map(range, x.numblocks))]
+    from_graph = import_module("dask_array.core").from_graph  # of an optional package
+    return from_graph(dict(x.dask), x._meta, x.chunks, keys, x.name)  # noqa: SLF001

@@ -6,8 +6,8 @@ In stores whose requests cost latency, the requests of neighbouring blocks are b
 A scheduler runs as many tasks as it has threads, and each would wait for its own request: 300 chunks at 20 ms took two
 threads 3.5 s. So blocks are put in runs, by their numbers in C order. One task for each run begins the requests of
 those of its blocks that culling left; the tasks of the blocks depend on it, and take their bytes from its result. In
-dask's symbolic graph that takes two arguments of the layer that reads: `_RunOfBlock` tells each task its run, and the
-keys of `_RunsLayer`, which no task uses, tell that layer at culling which blocks are left.
+dask's symbolic graph that takes two arguments of the layer that reads: `RunOfBlock` tells each task its run, and the
+keys of `RunsLayer`, which no task uses, tell that layer at culling which blocks are left.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import dask
 import numpy as np
 from dask._task_spec import Alias, DataNode, Task, TaskRef
 from dask.array import core as da
-from dask.base import clone_key, tokenize
+from dask.base import tokenize
 from dask.blockwise import Blockwise, BlockwiseDep, blockwise, blockwise_token
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask.utils import parse_bytes
@@ -130,11 +130,7 @@ def read_graph(
     if name is None:
         name = f"read-{array.path.rpartition('/')[2] or 'array'}-{tokenize(array, dask_chunks, tasks.regions.start)}"
     if (graph := tasks.in_runs(name)) is None:
-        index = tuple(range(array.ndim))
-        call = SharedFunction(tasks.read)
-        layer = blockwise(call, name, index, tasks.regions, index, numblocks={}, dependencies=(), _data_producer=True)
-        layer.collection_annotations = _shown(array)
-        graph = HighLevelGraph.from_collections(name, layer, dependencies=())
+        graph = HighLevelGraph.from_collections(name, tasks.alone(name), dependencies=())
     return SourceArray(graph, name, dask_chunks, meta=np.empty((0,) * array.ndim, array.dtype), dtype=array.dtype)
 
 
@@ -179,7 +175,6 @@ class ReadTasks(NamedTuple):
     region: Region
     regions: BlockRegions
     read: Callable[..., Any]
-    begin: Callable[[Any], BegunReads]
 
     @classmethod
     def of(
@@ -192,8 +187,7 @@ class ReadTasks(NamedTuple):
     ) -> ReadTasks:
         """Return those for blocks that divide the region, or for `cuts` inside it."""
         start = tuple(cut.start for cut in region)
-        read, begin = partial(read_block, array, values=values), partial(begun_reads, array)
-        return cls(array, region, BlockRegions(chunks, start, cuts), read, begin)
+        return cls(array, region, BlockRegions(chunks, start, cuts), partial(read_block, array, values=values))
 
     @property
     def run_length(self) -> int:
@@ -208,18 +202,28 @@ class ReadTasks(NamedTuple):
         n_blocks = prod(self.regions.numblocks)
         return run_length(n_blocks, per_block, per_block * begun_bytes(array), MAX_BEGUN_BYTES // 2)
 
+    def alone(self, name: str) -> Blockwise:
+        """Return the layer of blocks that begin their own requests."""
+        index = tuple(range(len(self.regions.numblocks)))
+        call = SharedFunction(self.read)
+        own = {"numblocks": {}, "dependencies": (), "_data_producer": True}
+        layer: Blockwise = blockwise(call, name, index, self.regions, index, **own)
+        layer.collection_annotations = _shown(self.array)
+        return layer
+
     def in_runs(self, name: str) -> HighLevelGraph | None:
         """Return a graph whose blocks begin their requests together; ``None`` where that is of no use."""
         if not (length := self.run_length):
             return None
-        runs = _RunOfBlock(f"begin-{name}", self.regions.numblocks, length)
-        begins = _RunsLayer(f"begun-{name}", runs, SharedFunction(self.begin), self.regions)
+        runs = RunOfBlock(f"begin-{name}", self.regions.numblocks, length)
+        begins = RunsLayer(f"begun-{name}", runs, SharedFunction(partial(begun_reads, self.array)), self.regions)
         index = tuple(f".{i}" for i in range(len(self.regions.numblocks)))
         arguments = [TaskRef(blockwise_token(i)) for i in range(2)]
         # not a data producer by dask's word, which would let a cluster run it elsewhere than where its run was begun
         task = Task(name, SharedFunction(self.read), *arguments)
         inputs: list[tuple[Any, Any]] = [(self.regions, index), (runs, index), (begins.name, index)]
         layer = _ReadLayer(name, index, task, inputs, numblocks={begins.name: self.regions.numblocks})
+        layer.alone = self.alone(name)
         layer.collection_annotations = begins.collection_annotations = _shown(self.array)
         return HighLevelGraph({name: layer, begins.name: begins}, {name: {begins.name}, begins.name: set()})
 
@@ -331,19 +335,17 @@ def run_length(n_blocks: int, requests_a_block: int, block_bytes: int, max_bytes
     return length if length > 1 else 0
 
 
-class _RunOfBlock(BlockwiseDep):
+class RunOfBlock(BlockwiseDep):
     """Mapping of a block's index to the key of the task that begins the requests of its run."""
 
     def __init__(self, name: str, numblocks: Index, length: int) -> None:
         self.name, self.numblocks, self.length = name, numblocks, length
 
-    def clone(self, seed: Any) -> _RunOfBlock:
-        return _RunOfBlock(clone_key(self.name, seed), self.numblocks, self.length)
-
     def __getitem__(self, index: Index) -> TaskRef:
         return TaskRef(self.key(index))
 
-    def key(self, index: Index) -> tuple[str, int]:
+    def key(self, index: Sequence[int]) -> tuple[str, int]:
+        """Return the key of the task that begins the requests of a block."""
         number = 0
         for i, n in zip(index, self.numblocks, strict=True):
             number = number * n + i
@@ -354,19 +356,15 @@ class _RunOfBlock(BlockwiseDep):
 
 
 class _ReadLayer(Blockwise):
-    """Tasks that read blocks. Cloned (by ``dask.graph_manipulation``), they depend on clones of the runs' tasks."""
+    """Tasks that read blocks. Cloned (by ``dask.graph_manipulation``), they begin their own requests."""
+
+    alone: Blockwise
 
     def clone(self, keys: set[Any], seed: Any, bind_to: Any = None) -> tuple[Layer, bool]:
-        layer, is_bound = super().clone(keys, seed, bind_to)
-        other = object.__new__(_ReadLayer)
-        other.__dict__.update(layer.__dict__)
-        other.io_deps = {
-            name: each.clone(seed) if isinstance(each, _RunOfBlock) else each for name, each in self.io_deps.items()
-        }
-        return other, is_bound
+        return self.alone.clone(keys, seed, bind_to)
 
 
-class _RunsLayer(Layer):
+class RunsLayer(Layer):
     """Tasks that begin requests, computed when the scheduler needs them.
 
     Its keys by name are those of blocks, for dask to cull; the tasks, one for each run, have the keys of `runs`. Of
@@ -377,7 +375,7 @@ class _RunsLayer(Layer):
     def __init__(
         self,
         name: str,
-        runs: _RunOfBlock,
+        runs: RunOfBlock,
         begin: SharedFunction,
         regions: BlockRegions,
     ) -> None:
@@ -386,36 +384,34 @@ class _RunsLayer(Layer):
         self.name, self.runs, self.begin, self.regions = name, runs, begin, regions
         self.wanted: Collection[Index] | None = None
         self.is_sent = False
-        self.bound_to: Any = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, is_sent=True)
 
     @property
     def has_legacy_tasks(self) -> bool:
+        """False: tasks are dask's own."""
         return False
 
     def is_materialized(self) -> bool:
+        """Return whether the tasks are made."""
         return "_tasks" in self.__dict__
 
     def get_output_keys(self) -> AbstractSet[Any]:
+        """Return a key for each block, for culling."""
         return {(self.name, *index) for index in self._blocks()}
 
     def cull(self, keys: set[Any], all_hlg_keys: Collection[Any]) -> tuple[Layer, Mapping[Any, set[Any]]]:  # noqa: ARG002
+        """Return the layer of the blocks that are needed."""
         own = [key for key in keys if type(key) is tuple and key[0] == self.name]
-        bound_to = set() if self.bound_to is None else {self.bound_to}
-        return self._with(sorted(key[1:] for key in own)), dict.fromkeys(own, bound_to)
-
-    def clone(self, keys: set[Any], seed: Any, bind_to: Any = None) -> tuple[Layer, bool]:  # noqa: ARG002
-        other = self._with(self.wanted)
-        other.name, other.runs, other.bound_to = clone_key(self.name, seed), self.runs.clone(seed), bind_to
-        return other, bind_to is not None
-
-    def _with(self, wanted: Collection[Index] | None) -> _RunsLayer:
         other = copy(self)
         other.__dict__.pop("_tasks", None)
-        other.wanted = wanted
-        return other
+        other.wanted = sorted(key[1:] for key in own)
+        return other, {key: set() for key in own}
+
+    def clone(self, keys: set[Any], seed: Any, bind_to: Any = None) -> tuple[Layer, bool]:  # noqa: ARG002
+        """Return no tasks: cloned blocks begin their own requests."""
+        return MaterializedLayer({}), False
 
     def _blocks(self) -> Iterable[Index]:
         return product(*map(range, self.runs.numblocks)) if self.wanted is None else self.wanted
@@ -440,10 +436,7 @@ class _RunsLayer(Layer):
         return tasks
 
     def _task(self, key: Any, blocks: Sequence[Index]) -> Task:
-        regions = self.regions.together(blocks)
-        if self.bound_to is not None:  # nothing is requested before that is done
-            return Task(key, _begin_after, self.begin, regions, TaskRef(self.bound_to), _data_producer=True)
-        return Task(key, self.begin, regions, _data_producer=True)
+        return Task(key, self.begin, self.regions.together(blocks), _data_producer=True)
 
     def __getitem__(self, key: Any) -> Any:
         return self._tasks[key]
@@ -453,7 +446,3 @@ class _RunsLayer(Layer):
 
     def __len__(self) -> int:
         return len(self._tasks)
-
-
-def _begin_after(begin: Callable[[Any], Any], regions: Any, _: Any) -> Any:
-    return begin(regions)

@@ -192,8 +192,8 @@ class Array(ArrayFacts, ChangesAttributes):
         name
             Name of the dask array; derived from what is read when ``None``.
         chunked_array_type
-            ``"dask"``: an array of dask.array, with query planning where that is set. ``"dask-array"``: one of the
-            package dask-array. The kind that xarray makes when ``None``: the second one if it is registered there.
+            ``"dask"``: an array of dask.array. ``"dask-array"``: one of the package dask-array. The kind that xarray
+            makes when ``None``: the second one if it is registered there.
 
         Notes
         -----

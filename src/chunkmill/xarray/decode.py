@@ -21,7 +21,7 @@ from xarray import Coordinates, Dataset, Variable, conventions
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.expressions import NamedValues, read_expression
 from chunkmill.dask_arrays.from_array import array_inside
-from chunkmill.dask_arrays.kinds import kind_of, makes_expressions
+from chunkmill.dask_arrays.kinds import active_kind, kind_of
 from chunkmill.errors import ChunkmillError, DatasetError
 from chunkmill.formats.cf_fill_value import decode_fill_value
 from chunkmill.formats.chains import kind
@@ -63,7 +63,7 @@ def decode(variables: Mapping[str, Variable], attributes: Mapping[str, Any], dec
     coords: dict[Any, Any] = {}
     for name in variables:
         variable = plain[name] if name in plain else decoded[name]
-        if makes_expressions() and variable.dims != (name,):
+        if active_kind() == "dask-array" and variable.dims != (name,):
             lazy, encoding = variable._data, variable.encoding  # noqa: SLF001 - `data` would read what is lazy
             variable = ExpressionVariable(variable.dims, lazy, variable.attrs, encoding, fastpath=True)
         (coords if name in coordinates or variable.dims == (name,) else data)[name] = variable
@@ -137,15 +137,15 @@ class ExpressionVariable(Variable):
         """Return the variable in chunks, as xarray does."""
         chunked: Variable = super().chunk(*args, **kwargs)
         data: Any = chunked._data  # noqa: SLF001 - `data` would read what is lazy
-        kind, node = kind_of(data), getattr(data, "expr", None)
-        if kind is None or node is None or type(node).__name__ != "FromArray" or node.operand("lock"):
+        node: Any = getattr(data, "expr", None)
+        if kind_of(data) != "dask-array" or type(node).__name__ != "FromArray" or node.operand("lock"):
             return chunked
         found = array_inside(node.operand("array"))
         if found is None:
             return chunked
         name = f"read-{data.name}"
         values = NamedValues(found.values, name)
-        lazy = read_expression(found.array, data.chunks, found.region, kind, name=name, values=values, dtype=data.dtype)
+        lazy = read_expression(found.array, data.chunks, found.region, name=name, values=values, dtype=data.dtype)
         return Variable(chunked.dims, lazy, chunked.attrs, chunked.encoding, fastpath=True)
 
 

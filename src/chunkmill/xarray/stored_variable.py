@@ -24,7 +24,6 @@ from chunkmill.array.chunk_io import read_region
 from chunkmill.array.staleness import read_published
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.blocks import with_checked_blocks
-from chunkmill.dask_arrays.kinds import as_kind
 from chunkmill.errors import DatasetError
 from chunkmill.model.dtypes import integer_range
 from chunkmill.model.grid import Region
@@ -142,9 +141,9 @@ class StoredVariable:
         encoding = dict(self.encoding)
         if values.dtype.kind == "f" and self.dtype.kind in "iu" and "_Unsigned" not in encoding:
             encoding.pop("dtype", None)  # xarray would warn about the cast, which is checked here
-        # of dask, and of the kind that xarray's coders expect: then they keep units that values do not fit
+        # of dask.array: then xarray's coders keep units that values do not fit
         lazy: Any = da.from_array(values, chunks=-1, name=False)  # type: ignore[no-untyped-call]
-        variable = Variable(self.dims, as_kind(lazy, "dask"), {}, encoding)
+        variable = Variable(self.dims, lazy, {}, encoding)
         encoded: Any = conventions.encode_cf_variable(variable, name=self.name).data.compute(scheduler="synchronous")
         if self.dtype.kind in "iu" and encoded.dtype.kind == "f" and _PACKING & self.encoding.keys():
             encoded = np.rint(encoded)

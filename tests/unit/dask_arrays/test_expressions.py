@@ -4,7 +4,6 @@ import dask
 import numpy as np
 import pytest
 import xarray as xr
-from dask.array import array_expr_enabled
 from support.recording import FarStore
 
 import chunkmill as cm
@@ -45,7 +44,7 @@ INDEXES = [
     np.s_[8:17:5, 7],
     np.s_[..., 4:4],
     np.s_[None, 3:9],
-    *([] if array_expr_enabled() else [np.s_[[5, 1, 20]]]),  # of which Dask has no expression
+    np.s_[[5, 1, 20]],
     np.s_[2:20:3, 1],
 ]
 
@@ -100,7 +99,7 @@ def test_axes_in_another_order_are_those_that_are_left(kind, axes):
 
 def test_transposes_and_parts_go_below_the_store(array, kind):
     y = array.to_dask(chunked_array_type=kind)
-    if kind == "dask" and not array_expr_enabled():
+    if kind == "dask":
         pytest.skip("no expression")
     labelled = xr.DataArray(y, dims=("y", "x"))
     for x in (y.T, y.T[2:9], labelled.transpose().isel(y=3).data, labelled.isel(x=slice(2, 9)).T.data):

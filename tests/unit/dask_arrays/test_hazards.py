@@ -44,11 +44,11 @@ def test_locations_are_canonical(tmp_path):
     ids=["to_dask", "from_array", "inlined", "among others"],
 )
 def test_what_is_read(array, graph):
-    assert locations_read(graph(array)) == {canonical_location(array.url, "g/a")}
+    assert set(locations_read(graph(array), set())) == {canonical_location(array.url, "g/a")}
 
 
 def test_numpy_and_other_objects_read_nothing():
-    assert locations_read(np.ones(3)) == locations_read(da.ones(3)) == locations_read(None) == set()
+    assert not any([*locations_read(x, set())] for x in (np.ones(3), da.ones(3), None))
 
 
 @pytest.mark.parametrize("path", ["g/a", "g", ""])

@@ -1,20 +1,16 @@
-"""Every kind of Dask array is taken: of dask.array, the same with query planning, and of dask-array.
-
-The last test runs those of this and other files that have the kind as a parameter again, with query planning.
-"""
+"""Every kind of Dask array is taken: of dask.array, and of dask-array."""
 
 import os
 import subprocess
 import sys
 import tracemalloc
 from functools import partial
-from pathlib import Path
 
 import dask
 import numpy as np
 import pytest
 import xarray as xr
-from dask.array import array_expr_enabled, core
+from dask.array import core
 from support.recording import FarStore
 
 import chunkmill as cm
@@ -152,7 +148,7 @@ def dataset(x):
 def test_a_dataset_and_a_tree_of_each_kind_are_written(x, registered, tmp_path):
     ds = dataset(x)
     # xarray's coders of packed values need functions that dask.array has no expressions of
-    packed = {} if array_expr_enabled() else {"b": {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1}}
+    packed = {"b": {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1}}
     cm.write_dataset(ds, tmp_path / "ds.zarr", encoding=packed)
     cm.write_dataset(ds.assign_coords(t=ds.t + np.timedelta64(1, "D")), tmp_path / "ds.zarr", append_dim="t")
     found = xr.open_dataset(tmp_path / "ds.zarr", engine="chunkmill", chunks={})
@@ -307,13 +303,8 @@ def test_no_whole_variable_is_in_the_client_that_compares_it(xp, tmp_path):
     assert peak < 20 * MIB, f"{peak / MIB:.0f} MiB of 64"
 
 
-@pytest.mark.skipif(array_expr_enabled(), reason="it is this process")
-def test_all_of_this_with_query_planning():
+def test_query_planning_of_dask_array_is_refused():
     environment = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": "True"}
-    here, tests = Path(__file__), Path(__file__).parents[2]
-    files = [here, here.with_name("test_expressions.py")]
-    files += [tests / "cost/test_patterns_cost.py", *sorted(tests.glob("integration/test_*_dask.py"))]
-    options = ["-q", "-x", "-p", "no:cacheprovider", "-n", "0", "-m", "not slow", "-k", "query-planning or patterns"]
-    command = [sys.executable, "-m", "pytest", *options, *map(str, files)]
+    command = [sys.executable, "-c", "import chunkmill as cm; cm.to_store"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-3000:]
+    assert "ImportError: chunkmill reads and writes with dask.array as it is" in done.stderr
