@@ -81,15 +81,13 @@ def concat_references(
     """
     stores = [_reference_store(each, storage_options) for each in _listed(sets, storage_options)]
     options = storage_options if target_storage_options is None else target_storage_options
-    file = replaces = None
     if target is not None:
         file = SetFile.at(target, options, kind=format, version=version, record_size=record_size)
         replaces = file.check_free(overwrite=overwrite)
     names = [repr(store.url) for store in stores]
     joined = combine.concat_references([_absolute(store) for store in stores], dim, names=names)
-    if file is None or target is None:
-        store = ReferenceStore(joined, stores[0].targets, url=f"{stores[0].url}+{len(stores) - 1}")
-        return api.open(store)
+    if target is None:
+        return api.open(ReferenceStore(joined, stores[0].targets, url=f"{stores[0].url}+{len(stores) - 1}"))
     file.write(joined, replaces=replaces)
     return api.open(target, storage_options=options)
 

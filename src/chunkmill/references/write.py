@@ -208,17 +208,20 @@ def write_set(
     complete = {at for at, n in n_absent.items() if n == 0}
     documents_format, described = describe_referenced(referenced, zarr_format, complete, v2_alone=v2_alone)
     builder, urls = ReferenceBuilder(file.url), list[str]()
+    documents: dict[str, bytes] = {}
     for at, group in groups.items():
-        _add_documents(builder, documents_format.emit_group(at, group))
+        documents |= documents_format.emit_group(at, group)
     for at, metadata in described.items():
-        _add_documents(builder, documents_format.emit_array(at, metadata))
+        documents |= documents_format.emit_array(at, metadata)
+    builder.add_many_data(list(documents), list(documents.values()))
+    for at, metadata in described.items():
         url_ids, located[at] = _with_urls(urls, referenced[at].array, located[at])
         _add_chunks(builder, metadata, documents_format.chunk_prefix(at), url_ids, located[at])
     built = builder.build()
     file.write(ReferenceSet(urls, built.tables, built.named, built.blob), replaces=replaces)
     tables = located.values()
     return ReferencesReport(
-        source=f"{node.url}/{node.path}" if node.path else node.url,
+        source=join_path(node.url, node.path),
         target=file.url,
         kind=file.kind,
         node_format=documents_format.name,
@@ -237,11 +240,6 @@ def write_set(
 
 # --------------------------------------------------------------------------------------------------------------------
 # The chunks of the set
-
-
-def _add_documents(builder: ReferenceBuilder, documents: Mapping[str, bytes]) -> None:
-    for key, value in documents.items():
-        builder.add_data(key, value)
 
 
 def _add_chunks(

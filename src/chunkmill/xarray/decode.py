@@ -53,7 +53,10 @@ def decode(variables: Mapping[str, Variable], attributes: Mapping[str, Any], dec
         raise
     except Exception as error:
         for name, variable in rest.items():
-            _decode_alone(name, variable, decoders)
+            try:
+                conventions.decode_cf_variables({name: variable.copy(deep=False)}, {}, **decoders)
+            except Exception as own:
+                raise _NamedDecoding.of(name, variable).error(own) from own
         url = next((_NamedDecoding.of(name, variable).url for name, variable in rest.items()), "")
         reason = f"xarray cannot decode its variables together: {error}"
         raise DatasetError(variable="", url=url, reason=reason, hint="decode_cf=False opens it undecoded") from error
@@ -68,16 +71,6 @@ def decode(variables: Mapping[str, Variable], attributes: Mapping[str, Any], dec
             variable = ExpressionVariable(variable.dims, lazy, variable.attrs, encoding, fastpath=True)
         (coords if name in coordinates or variable.dims == (name,) else data)[name] = variable
     return Dataset(data, coords=Coordinates(coords, indexes={}), attrs=attributes)
-
-
-def _decode_alone(name: Any, variable: Variable, decoders: Mapping[str, Any]) -> None:
-    """Raise the error of decoding one variable, if it cannot be decoded."""
-    try:
-        conventions.decode_cf_variables({name: variable.copy(deep=False)}, {}, **decoders)
-    except ChunkmillError:
-        raise
-    except Exception as error:
-        raise _NamedDecoding.of(name, variable).error(error) from error
 
 
 def _name_in_errors(name: Any, raw: Variable, decoded: Variable) -> None:
