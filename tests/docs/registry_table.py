@@ -183,11 +183,15 @@ def names_in(written: Any) -> list[str]:
     return [name for name in names if name != "bytes" or len(names) == 1] or names
 
 
+_NO_NUMBERS = "neither numpy nor ml_dtypes has such numbers"
+
+
 def why(error: ChunkmillError) -> str:
     hint = str(getattr(error, "hint", "") or "")
+    is_complex = "'complex_float" in str(error)
     known = {
         "UnknownCodec": "no library that chunkmill uses decodes it",
-        "UnsupportedFeature": hint or "not the registry's",
+        "UnsupportedFeature": hint or (_NO_NUMBERS if is_complex else "not the registry's"),
     }
     return f"`{type(error).__name__}`: {known[type(error).__name__]}"
 

@@ -116,15 +116,12 @@ def _unzstd(data: Buffer, max_bytes: int) -> bytes:
     """Decompress frame after frame, never more than `max_bytes`."""
     rest, left = byte_view(data), max_bytes
     parts: list[bytes] = []
-    if not rest:
-        raise ValueError("no data")
-    while rest:
+    while rest or not parts:
         stated, most, end = _walk(rest)
         if stated is not None:
             check_claim(stated, left, end, _RATIO)
-        if most:
-            parts.append(_contexts.decompressor.decompress(rest[:end], min(most, left)))
-            left -= len(parts[-1])
+        parts.append(_contexts.decompressor.decompress(rest[:end], min(most, left)) if most else b"")
+        left -= len(parts[-1])
         rest = rest[end:]
     return b"".join(parts)
 
@@ -134,6 +131,8 @@ def _walk(view: memoryview) -> tuple[int | None, int, int]:
     if int.from_bytes(view[:4], "little") & ~0xF == _SKIPPABLE:
         stated, most, position = None, 0, 8 + int.from_bytes(view[4:8], "little")
     else:
+        if view[:4] != zstandard.FRAME_HEADER:
+            raise ValueError("no zstd frame")
         parameters = zstandard.get_frame_parameters(view)
         most, position, last = 0, zstandard.frame_header_size(view), False
         while not last:
