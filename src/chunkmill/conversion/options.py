@@ -111,16 +111,14 @@ def _is_by_dimension(
     names: Callable[[StoredArray], Any],
 ) -> bool:
     has_integers = any(isinstance(value, (int, np.integer)) for value in option.values())
-    if option and all(map(_is_length, option.values())):
-        if has_integers:
-            return True
-        are_paths = all(str(key).strip("/") in paths for key in option)
-        known = {each for array in arrays for each in names(array)}
-        return not are_paths or (name == "chunks" and known.issuperset(option))
-    if has_integers:
+    are_lengths = bool(option) and all(map(_is_length, option.values()))
+    if has_integers and not are_lengths:
         msg = f"{name}={dict(option)!r} mixes integers, lengths of dimensions, with shapes, which are of arrays"
         raise ValueError(f"{msg}; give one kind, such as {{'path': {{'dimension': 10}}}}")
-    return False
+    if has_integers or not are_lengths:
+        return are_lengths
+    known = {each for array in arrays for each in names(array)}
+    return any(str(key).strip("/") not in paths for key in option) or (name == "chunks" and known.issuperset(option))
 
 
 def _is_length(value: Any) -> bool:

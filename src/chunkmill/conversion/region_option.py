@@ -22,7 +22,7 @@ from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.nodes.new_array import axis_names, unknown_dimensions
 from chunkmill.nodes.stored_group import StoredNode
 
-DimensionRange: TypeAlias = slice | range | tuple[int | None, int | None]
+DimensionRange: TypeAlias = slice | tuple[int | None, int | None]
 RegionOption: TypeAlias = (
     slice | Sequence[slice | EllipsisType] | Mapping[str, DimensionRange] | Mapping[int, DimensionRange] | None
 )
@@ -139,16 +139,13 @@ def _cut(name: Any, value: Any) -> slice:
     """Return the slice that stands for a dimension."""
     if isinstance(value, slice) and value.step in {None, 1}:
         return slice(value.start, value.stop)
-    if isinstance(value, range) and value.step == 1:
-        return slice(value.start, value.stop)
     if isinstance(value, (tuple, list)) and len(value) == 2:  # noqa: PLR2004
         return slice(*value)
-    if isinstance(value, (slice, range)):
+    reason = f"got {value!r}, expected slice(start, stop) or (start, stop)"
+    if isinstance(value, slice):
         reason = f"a step of {value.step}, where a region is made of ranges without steps"
-    else:
-        reason = f"got {value!r}, expected slice(start, stop) or (start, stop)"
-        if isinstance(value, int):
-            reason += f"; an integer would drop the axis: give ({value}, {value + 1})"
+    elif isinstance(value, int):
+        reason += f"; an integer would drop the axis: give ({value}, {value + 1})"
     raise ValueError(f"region= for {name!r}: {reason}")
 
 

@@ -76,9 +76,11 @@ def describe_target(
         msg = f"allow={unknown}: what may be lost is of {', '.join(map(repr, ALLOWABLE))}"
         raise ValueError(msg)
     chunks, shards = chosen(chunks, source, "chunks"), chosen(shards, source, "shards")
-    describe = partial(
-        _described, source, documents_format, path, chunks=chunks, shards=shards, allow=allow, names=names
-    )
+    if isinstance(chunks, ByDimension) and chunks.is_whole(source) and is_keep(shards):
+        shards = None
+    metadata = marked(source, documents_format)
+    metadata = metadata if names is None else replace(metadata, dimension_names=names(source))
+    describe = partial(_described, source, metadata, documents_format, path, chunks=chunks, shards=shards, allow=allow)
     described = describe(codecs=codecs)
     if not is_keep(codecs) or is_specified(described, documents_format.name):
         return described
@@ -89,6 +91,7 @@ def describe_target(
 
 def _described(
     source: StoredArray,
+    metadata: ArrayMetadata,
     documents_format: Format,
     path: str,
     *,
@@ -96,13 +99,8 @@ def _described(
     shards: Any,
     codecs: Any,
     allow: Collection[str],
-    names: Callable[[StoredArray], tuple[str | None, ...] | None] | None,
 ) -> ArrayMetadata:
     kept = is_keep(shards)
-    if isinstance(chunks, ByDimension) and chunks.is_whole(source) and kept:
-        shards = None
-    metadata = marked(source, documents_format)
-    metadata = metadata if names is None else replace(metadata, dimension_names=names(source))
     layout = inner_layout(metadata)
     if isinstance(codecs, str) and codecs == "portable":
         chain = portable_chain(layout.codecs, documents_format.name)

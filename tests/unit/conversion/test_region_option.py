@@ -24,7 +24,7 @@ def _shapes(group, region, paths=("t2m", "lat")):
     return {array.path: crop(array).shape for array in arrays}
 
 
-@pytest.mark.parametrize("cut", [slice(1, 4), (1, 4), range(1, 4), slice(-5, -2)])
+@pytest.mark.parametrize("cut", [slice(1, 4), (1, 4), slice(-5, -2)])
 def test_every_array_that_has_the_dimension_is_cropped(group, cut):
     assert _shapes(group, {"lat": cut, "time": slice(5, None)}) == {"t2m": (3, 3), "lat": (3,)}
 

@@ -113,7 +113,7 @@ class RechunkPlan:
             3 3 3 3|4 4|. . .      36 elements, and 5 trailers
             3 3 3 3|4 4|. . .
         """
-        number, before, size, n_after = 0, 0, 1, prod(n for _, n in map(_bounds, file))
+        number, before, size, n_after = 0, 0, 1, prod(cut.stop - cut.start for cut in file)
         for axis, cut, i in zip(self.writes.axes, file, coords, strict=True):
             first, n_elements = axis.index(cut.start), cut.stop - cut.start
             start = max(axis.start(i), cut.start)
@@ -124,10 +124,6 @@ class RechunkPlan:
             number = number * (axis.index(cut.stop - 1) - first + 1) + i - first
         offset = before * self.itemsize + number * self.trailer_bytes
         return number, offset, size * self.itemsize + self.trailer_bytes
-
-
-def _bounds(cut: slice) -> tuple[int, int]:
-    return cut.start, cut.stop - cut.start
 
 
 @lru_cache(maxsize=256)  # of 10^5 arrays in a group, few differ in shape and chunks
@@ -175,7 +171,7 @@ def choose_rechunk_strategy(
     """
     costs, intermediate = costs or UnitCosts(), intermediate or IntermediateFormat()
     budget = limits.max_mem // limits.n_threads - limits.overhead_bytes
-    candidates: list[Direct | Spill] = []
+    candidates: list[Candidate] = []
     if strategy != "spill":
         candidates += [Direct(side, target, itemsize, limits, costs) for side in (source, *slices)]
     if strategy != "direct":

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import log, prod
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from chunkmill.conversion.coarsen import Axis, MeasuredAxis, Meeting, coarsen, meet, most_met, multiples
 from chunkmill.model.grid import ChunkGrid
@@ -159,19 +159,6 @@ class Estimate:
     seconds: float
 
 
-class Candidate(Protocol):
-    """One strategy, with all block shapes that its tasks could have."""
-
-    options: Sequence[Sequence[MeasuredAxis]]
-    """For each axis of each grid of blocks, the ways to divide it, shortest blocks first."""
-
-    def peak_bytes(self, state: State) -> int:
-        """Return the memory of one thread."""
-
-    def estimate(self, state: State) -> Estimate:
-        """Estimate the strategy with those blocks."""
-
-
 class Direct:
     """Each task writes whole target chunks, and reads the source chunks that they overlap, or slices of those.
 
@@ -181,6 +168,7 @@ class Direct:
 
     def __init__(self, source: Side, target: Side, itemsize: int, limits: Limits, costs: UnitCosts) -> None:
         self.source, self.target, self.itemsize, self.limits, self.costs = source, target, itemsize, limits, costs
+        # for each axis, the ways to divide it, shortest blocks first
         self.options: Sequence[Sequence[MeasuredAxis]] = [
             _ways([own], other) for own, other in _zip(target.keys, source.chunks)
         ]
@@ -378,6 +366,10 @@ def _stage_seconds(n_tasks: int, limits: Limits, costs: UnitCosts, work: float) 
     slots = limits.n_threads * limits.n_workers
     too_many = max(1.0, n_tasks / limits.max_tasks)
     return (work + n_tasks * costs.task) * too_many * (1 / slots + 0.5 / n_tasks)
+
+
+Candidate: TypeAlias = Direct | Spill
+"""One strategy, with all block shapes that its tasks could have."""
 
 
 _WORTH_IT = 1e-3

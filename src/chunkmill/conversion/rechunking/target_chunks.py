@@ -174,8 +174,7 @@ def write_target_block(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, ...]) 
             found = intermediate_values(rechunk, meter, block)
         n_written += _write(rechunk, target, part, found)
         del found
-    n_empty = n_keys - n_written
-    actions = {"action_rechunk": n_keys - n_empty, "action_absent": n_empty}
+    actions = {"action_rechunk": n_written, "action_absent": n_keys - n_written}
     return TaskResult.of(meter, n_keys=n_keys, **read.counts(), **{name: n for name, n in actions.items() if n})
 
 
