@@ -49,13 +49,6 @@ class TransformSource(NamedTuple):
     axes: ArrayAxes
 
 
-class TransformTarget(NamedTuple):
-    """A target, and how its axes map to those of the blocks."""
-
-    array: StoredArray
-    axes: ArrayAxes
-
-
 class _Read(NamedTuple):
     """Region of one source that a block reads, perhaps beyond its ends, the part of it inside, and what is made up."""
 
@@ -77,6 +70,8 @@ class TransformTasks:
 
     Attributes
     ----------
+    axes
+        How the axes of each target map to those of the space.
     blocks
         Grid of the space, one block a task.
     halo
@@ -88,7 +83,8 @@ class TransformTasks:
     """
 
     sources: tuple[TransformSource, ...]
-    targets: tuple[TransformTarget, ...]
+    targets: tuple[StoredArray, ...]
+    axes: tuple[ArrayAxes, ...]
     blocks: ChunkGrid
     halo: Halo
     boundary: tuple[Boundary, ...]
@@ -172,8 +168,7 @@ def block_inputs(tasks: TransformTasks, spec: tuple[int, int]) -> Iterator[Store
 
 def block_shows(tasks: TransformTasks, spec: tuple[int, int]) -> str:
     """Return the first store key that the task of `spec` writes."""
-    target = tasks.targets[0]
-    return target.array.first_key(array_region(tasks.region(spec[1]), target.axes))
+    return tasks.targets[0].first_key(array_region(tasks.region(spec[1]), tasks.axes[0]))
 
 
 def block_share(tasks: TransformTasks, spec: tuple[int, int]) -> float:  # noqa: ARG001 - all blocks are alike
@@ -205,20 +200,20 @@ class Block:
         """Read, call the function, write."""
         tasks = self.tasks
         blocks = [self._read(source, read) for source, read in zip(tasks.sources, self.reads, strict=True)]
-        returned = self._called(blocks, [(target.axes, target.array.dtype) for target in tasks.targets])
+        returned = self._called(blocks, [target.dtype for target in tasks.targets])
         results: list[NDArray[Any] | None] = [*self._results(returned)]
         del returned
         del blocks  # before values are encoded
-        for number, planned in enumerate(tasks.targets):
+        for number, (planned, axes) in enumerate(zip(tasks.targets, tasks.axes, strict=True)):
             result, results[number] = results[number], None
-            values = self._checked(planned, result)  # type: ignore[arg-type]
+            values = self._checked(planned.dtype, axes, result)  # type: ignore[arg-type]
             del result
-            target, region = metered(planned.array, self.meter), array_region(self.region, planned.axes)
+            target, region = metered(planned, self.meter), array_region(self.region, axes)
             self.counts["n_keys"] += sum(1 for _ in target.write_layout.grid.overlaps(region))
             write_region(target, region, values)
         return TaskResult.of(self.meter, action_transform=self.counts["n_keys"], **self.counts)
 
-    def sampled_dtypes(self, targets: Sequence[ArrayAxes]) -> list[np.dtype[Any]]:
+    def sampled_dtypes(self) -> list[np.dtype[Any]]:
         """Return the dtypes of what the function returns for a block of ones; `TransformError` where it failed."""
         tasks = self.tasks
         blocks = []
@@ -227,16 +222,16 @@ class Block:
             blocks.append(_aligned(values, source.axes, len(self.region)) if tasks.aligns else values)
         try:
             with np.errstate(all="ignore"):
-                returned = self._called(blocks, [(axes, None) for axes in targets])
+                returned = self._called(blocks, [None] * len(tasks.axes))
         except TransformError as error:
             error.add_note("the function was called for a small block of ones, to learn its dtype: give dtype=")
             raise
         return [each.dtype for each in self._results(returned)]
 
-    def _called(self, blocks: Sequence[NDArray[Any]], targets: Sequence[tuple[ArrayAxes, Any]]) -> Any:
-        """Return what the function returns for some blocks; `targets` have the dtype of each, if it is known."""
+    def _called(self, blocks: Sequence[NDArray[Any]], dtypes: Sequence[Any]) -> Any:
+        """Return what the function returns for some blocks; `dtypes` are those of the targets, if they are known."""
         try:
-            return self.tasks.function(blocks, self.coords, partial(self._info, targets))
+            return self.tasks.function(blocks, self.coords, partial(self._info, dtypes))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - any: an exit would end the worker
             failed = self._failed(error)
             failed.__cause__ = carried(error)
@@ -266,7 +261,7 @@ class Block:
             layout = source.array.write_layout
             first = islice(layout.grid.overlaps(read.inside), _MOST_NAMED)
             keys += [f"{source.array.url}/{layout.locator.key(overlap.coords)}" for overlap in first]
-        url = self.tasks.targets[0].array.url if self.tasks.targets else "a trial"
+        url = self.tasks.targets[0].url if self.tasks.targets else "a trial"
         region = shown_regions(self.region)
         return self.tasks.function.failed(error, url=url, block=self.coords, region=region, keys=tuple(keys))
 
@@ -276,13 +271,13 @@ class Block:
         except TypeError as error:
             raise self._failed(error) from error
 
-    def _checked(self, target: TransformTarget, result: NDArray[Any]) -> NDArray[Any]:
+    def _checked(self, dtype: np.dtype[Any], axes: ArrayAxes, result: NDArray[Any]) -> NDArray[Any]:
         """Return the values of a target's block, without the halo that the function may have returned with them."""
-        own = region_shape(array_region(self.region, target.axes))
-        extra = self._extra(target)
+        own = region_shape(array_region(self.region, axes))
+        extra = self._extra(axes)
         shape = tuple(n + before + after for n, (before, after) in zip(own, extra, strict=True))
         try:
-            values = checked_result(result, own, target.array.dtype, with_halo=() if shape == own else shape)
+            values = checked_result(result, own, dtype, with_halo=() if shape == own else shape)
         except (ValueError, TypeError) as error:
             raise self._failed(error) from error
         if values.shape == own:
@@ -290,7 +285,7 @@ class Block:
         core: Any = (*(slice(before, before + n) for n, (before, _) in zip(own, extra, strict=True)), ...)
         return values[core]  # type: ignore[no-any-return]
 
-    def _extra(self, target: TransformTarget) -> list[tuple[int, int]]:
+    def _extra(self, axes: ArrayAxes) -> list[tuple[int, int]]:
         """Return the elements before and after the block that the function returns with it, along each axis."""
         widest: dict[int | None, tuple[int, int]] = {}
         for source, read in zip(self.tasks.sources, self.reads, strict=True):
@@ -298,15 +293,15 @@ class Block:
                 if axis is not None:
                     own = self.region[axis]
                     widest[axis] = own.start - cut.start, cut.stop - own.stop
-        return [widest.get(axis, (0, 0)) for axis in target.axes.axes]
+        return [widest.get(axis, (0, 0)) for axis in axes.axes]
 
-    def _info(self, targets: Sequence[tuple[ArrayAxes, Any]]) -> dict[Any, Any]:
+    def _info(self, dtypes: Sequence[Any]) -> dict[Any, Any]:
         """Return ``block_info``."""
         blocks, info = self.tasks.blocks, dict[Any, Any]()
         for number, (source, read) in enumerate(zip(self.tasks.sources, self.reads, strict=True)):
             info[number] = block_facts(blocks, source.axes, self.coords, read.got)
         facts = []
-        for axes, dtype in targets:
+        for axes, dtype in zip(self.tasks.axes, dtypes, strict=True):
             region = array_region(self.region, axes)
             own = {"chunk-shape": region_shape(region), "dtype": dtype}
             facts.append(block_facts(blocks, axes, self.coords, region) | own)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Self
 
@@ -192,40 +192,37 @@ def plan_transform(
     if by_region and has_halo:
         raise ValueError(f"halo={halo!r}: source_region= says all that is read; regions may reach beyond the ends")
     reads_beyond = by_region or has_halo or not around
+    described = [DescribedTarget.of(each, space, arrays[0]) for each in options]
     tasks = TransformTasks(
         sources=tuple(_sources(arrays, space, by_region=by_region)),
         targets=(),
+        axes=tuple(each.axes for each in described),
         blocks=ChunkGrid.regular(space.shape, [min(n, _TRIAL) for n in space.shape]),
         halo=around,
         boundary=_boundaries(boundary, space, arrays, by_region=by_region, reads_beyond=reads_beyond),
         function=called,
         source_region=source_region,
     )
-    described = [DescribedTarget.of(each, space, arrays[0]) for each in options]
     dtypes: list[Any] = [each["dtype"] for each in options]
     if None in dtypes:
-        found = Block(tasks, (0,) * len(space.shape)).sampled_dtypes([each.axes for each in described])
+        found = Block(tasks, (0,) * len(space.shape)).sampled_dtypes()
         dtypes = [own if own is not None else each for own, each in zip(dtypes, found, strict=True)]
-    targets = described_targets(places, described, dtypes, arrays[0], storage_options)
-    for _, new in targets:
-        for array in arrays:
-            check_apart(array, new.store, new.path, overwrite=overwrite)
-    axes = tuple(
-        ArrayAxes(new.write_layout.grid, each.axes.axes) for (_, new), each in zip(targets, described, strict=True)
-    )
+    documents_format, made = described_targets(places, described, dtypes, arrays[0], storage_options)
+    for new, array in product(made, arrays):
+        check_apart(array, new.store, new.path, overwrite=overwrite)
+    pairs = zip(made, tasks.axes, strict=True)
+    tasks = replace(tasks, axes=tuple(ArrayAxes(new.write_layout.grid, each.axes) for new, each in pairs))
     lengths = None if block is None else tuple(by_axis(block, space, "block", -1))
     if not all(hasattr(n, "__index__") for n in lengths or ()):
         raise TypeError(f"block={block!r}: expected the length of a block, for all axes or each; -1 for all of an axis")
-    made = [array for _, array in targets]
     more = f" and {len(made) - 1} more" if len(made) > 1 else ""
     where = f"{made[0].url}{made[0].path and f'/{made[0].path}'}"
     work = Transform(
         operation="transform",
         name=f"transform to {where}{more}",
         sources=[Source(each.array, each.seen) for each in tasks.sources],
-        target=Target(made[0].store, made[0].path, targets[0][0], made, overwrite=overwrite),
+        target=Target(made[0].store, made[0].path, documents_format, made, overwrite=overwrite),
         space=space,
-        axes=axes,
         tasks=tasks,
         block=lengths,
         function=function_fingerprint(tasks.function.function, dict(tasks.function.params), tasks.source_region),
@@ -482,8 +479,8 @@ def described_targets(
     dtypes: Sequence[np.dtype[Any]],
     first: StoredArray,
     storage_options: Mapping[str, Any] | None,
-) -> list[tuple[Format, StoredArray]]:
-    """Return format and array of each target; `first` is the first source.
+) -> tuple[Format, list[StoredArray]]:
+    """Return the format of the targets, and the array of each; `first` is the first source.
 
     Raises
     ------
@@ -492,7 +489,7 @@ def described_targets(
     ValueError
         Two targets are at one place, one below the other, or of several stores or formats.
     """
-    found: list[tuple[Format, StoredArray]] = []
+    found: list[StoredArray] = []
     stores: dict[str, Any] = {}
     for place, about, dtype in zip(places, described, dtypes, strict=True):
         if isinstance(place, Array):
@@ -501,16 +498,16 @@ def described_targets(
         store = stores.setdefault(store.url, store.uncached)
         documents_format = format_of_store(store, named or format_above(store, path.strip("/")))
         path = documents_format.normalize_path(path)
-        for _, other in found:
+        for other in found:
             if other.store is store and (is_within(path, other.path) or is_within(other.path, path)):
                 raise ValueError(f"targets {other.path!r} and {path!r} of {store.url}: one is in the other")
-        if found and (found[0][0].name, found[0][1].store) != (documents_format.name, store):
-            before = f"{found[0][1].store.url} ({found[0][0].name})"
+        if found and (found[0].format, found[0].store) != (documents_format.name, store):
+            before = f"{found[0].url} ({found[0].format})"
             msg = f"the targets of one transform are of one store and format, not {before} and {store.url} "
             raise ValueError(f"{msg}({documents_format.name}): call it for each")
         metadata = _metadata(documents_format, path, about, checked_dtype(dtype), first)
-        found.append((documents_format, array_at(store, path, metadata, documents_format)))
-    return found
+        found.append(array_at(store, path, metadata, documents_format))
+    return documents_format, found
 
 
 def _metadata(

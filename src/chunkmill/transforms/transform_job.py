@@ -44,7 +44,6 @@ from chunkmill.transforms.blocks import (
 )
 from chunkmill.transforms.function import shown_function
 from chunkmill.transforms.tasks import (
-    TransformTarget,
     TransformTasks,
     block_inputs,
     block_share,
@@ -61,9 +60,7 @@ class BlockTasks(Tasks):
 
     def stages(self, target: Target, *, fresh: bool) -> list[Stage]:  # noqa: ARG002 - all is written
         """Return the stage."""
-        pairs = zip(target.arrays, self.shared.targets, strict=True)
-        targets = tuple(each._replace(array=array) for array, each in pairs)
-        shared = replace(self.shared, targets=targets)
+        shared = replace(self.shared, targets=tuple(target.arrays))
         specs = TaskSpecs.counted([shared.blocks.n_chunks])
         return [Stage("transform", write_block, shared, specs, block_shows, block_share, inputs=block_inputs)]
 
@@ -83,8 +80,6 @@ class Transform(Work):
     ----------
     space
         Axes that the blocks divide.
-    axes
-        How the axes of each target map to those of the space.
     tasks
         What tasks share, without blocks and targets.
     block
@@ -95,7 +90,6 @@ class Transform(Work):
 
     version = 3
     space: Space
-    axes: tuple[ArrayAxes, ...]
     tasks: TransformTasks
     block: tuple[int, ...] | None
     function: str
@@ -104,18 +98,17 @@ class Transform(Work):
         """Divide the space into blocks, of the length that was asked for when the job began."""
         block = self.block if choices is None else choices["block"]
         blocks = self.blocks(worker, block)
-        targets = tuple(map(TransformTarget, self.target.arrays, self.axes))
         return BlockTasks(
             numbered=blocks,
             task_bytes=self.task_bytes(blocks.chunk_shape),
             choices={"block": block},
-            shared=replace(self.tasks, blocks=blocks, targets=targets),
+            shared=replace(self.tasks, blocks=blocks),
         )
 
     def identity(self) -> tuple[Any, ...]:
         """Return what tells the function, its parameters and what it is given from others."""
         tasks = self.tasks
-        axes = [each.axes for each in (*(source.axes for source in tasks.sources), *self.axes)]
+        axes = [each.axes for each in (*(source.axes for source in tasks.sources), *tasks.axes)]
         return self.function, axes, tasks.halo, tasks.boundary
 
     def arguments(self) -> Mapping[str, Any]:
@@ -166,7 +159,7 @@ class Transform(Work):
         JobError
             The memory allowed is too little; says how much is needed.
         """
-        units = unit_axes(self.space, self.axes)
+        units = unit_axes(self.space, self.tasks.axes)
         check_n_tasks(f"write all of {self.target.arrays[0].url}", block_grid(units, [1] * len(units)).n_chunks)
         sources = [source.axes for source in self.tasks.sources]
         if block is not None:
@@ -201,7 +194,7 @@ class Transform(Work):
             inputs += input_bytes(array, read, aligned=aligned)
             held = most_encoded(array, layout) + chunk_bytes(array, layout) * n_decoding(layout.codecs)
             opened = max(opened, held + size * array.store.is_remote)
-        for array, axes in zip(self.target.arrays, self.axes, strict=True):
+        for array, axes in zip(self.target.arrays, self.tasks.axes, strict=True):
             layout = array.write_layout
             lengths = zip(axes.axes, array.shape, strict=True)
             size = prod(n if axis is None else wide[axis] for axis, n in lengths) * itemsize(array)
