@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import click
@@ -26,6 +27,7 @@ from chunkmill.cli.options import (
     run_options,
     run_plan,
     say,
+    say_facts,
     say_json,
     show,
     viewed,
@@ -102,8 +104,7 @@ def info(*, missing: bool, recursive: bool, **place: Any) -> None:
     elif recursive:
         say(headers(node))
     else:
-        facts = describe(node, count=missing)
-        say_json(facts) if kept("json") else say(facts_text(facts))
+        say_facts(describe(node, count=missing), facts_text)
 
 
 @command(main, "Draw the tree of nodes below a group.")
@@ -148,8 +149,6 @@ def attrs(*, to_set: tuple[tuple[str, Any], ...], unset: tuple[str, ...], **plac
       chunkmill attrs archive.zarr --path t2m --set units=K --set valid_range=[180,340] --unset comment
     """
     values = dict(to_set)
-    if both := sorted(values.keys() & set(unset)):
-        raise click.UsageError(f"--set and --unset name the same attributes: {', '.join(both)}")
     node = cm.open(**place, mode="r+" if values or unset else "r")
     if missing := sorted(set(unset) - node.attributes.keys()):
         raise click.UsageError(f"--unset names {missing}, where the attributes are {sorted(node.attributes)[:20]}")
@@ -157,12 +156,10 @@ def attrs(*, to_set: tuple[tuple[str, Any], ...], unset: tuple[str, ...], **plac
         node.del_attributes(*unset)
     if values:
         node.update_attributes(values)
-    shown = plain(dict(node.attributes))
-    if kept("json"):
-        say_json(shown)
-    else:
-        for name, value in shown.items():
-            say(f"{name} = {json.dumps(value, ensure_ascii=False)}")
+    say_facts(plain(dict(node.attributes)), lambda shown: "\n".join(f"{n} = {_in_json(v)}" for n, v in shown.items()))
+
+
+_in_json = partial(json.dumps, ensure_ascii=False)
 
 
 @command(main, "Compare two arrays or groups.")
@@ -303,10 +300,7 @@ def jobs(*, discard: bool, **place: Any) -> None:
         with suppress(JobError):  # it is running, and is listed
             job.discard()
     found = cm.jobs(**place)
-    if kept("json"):
-        say_json([job.to_dict() for job in found])
-    else:
-        say("\n".join(map(str, found)) or "no unfinished jobs")
+    say_facts([job.to_dict() for job in found], lambda _: "\n".join(map(str, found)) or "no unfinished jobs")
 
 
 @command(main, "Resume an unfinished job of a store.")
@@ -392,8 +386,7 @@ def describe_references(*, url: str, storage_options: Any) -> None:
 def _show_set(store: Any) -> None:
     from chunkmill.cli.node_facts import describe_set, set_text  # noqa: PLC0415 - slow to import
 
-    facts = describe_set(store)
-    say_json(facts) if kept("json") else say(set_text(facts))
+    say_facts(describe_set(store), set_text)
 
 
 @command(main, "Scan netCDF and HDF5 files to a reference set.")

@@ -133,6 +133,11 @@ def say_json(value: Any) -> None:
     say(json.dumps(plain(value), indent=2, allow_nan=False))
 
 
+def say_facts(facts: Any, as_text: Callable[[Any], str]) -> None:
+    """Print facts as JSON where that is asked for, else as text."""
+    say_json(facts) if kept("json") else say(as_text(facts))
+
+
 def plain(value: Any) -> Any:
     """Return `value` as JSON types: NaN, infinities, bytes and other values become text.
 

@@ -155,50 +155,6 @@ def write_graph(
     itself, or a shorter one that is appended to; ``None`` for an array that is not published yet. `absent`, as of
     `WriteTask`.
     """
-    counts, n_regrouped = write_blocks(
-        x, array, region, lock=lock, write_empty=write_empty, stored=stored, absent=absent
-    )
-    return _sum_blocks(counts), n_regrouped
-
-
-def _sum_blocks(counts: da.Array) -> da.Array:
-    """Return the sum of the counts of all blocks as one block.
-
-    Not `da.sum`, which adds a step to every write, and few results at a time: these are numbers.
-    """
-    name = f"written-{uuid4().hex}"
-    layer: dict[Any, Any] = {}
-    todo: list[Any] = [(counts.name, *index, 0) for index in np.ndindex(*counts.numblocks[:-1])]
-    while len(todo) > _SUMMED_AT_ONCE:
-        parts = [todo[i : i + _SUMMED_AT_ONCE] for i in range(0, len(todo), _SUMMED_AT_ONCE)]
-        todo = [(f"{name}-partial", len(layer) + i) for i in range(len(parts))]
-        layer |= {key: Task(key, _sum, *map(TaskRef, part)) for key, part in zip(todo, parts, strict=True)}
-    layer[name, 0] = Task((name, 0), _sum, *map(TaskRef, todo))
-    depended: Any = [counts]  # dask's own type of a collection does not fit its arrays
-    graph = HighLevelGraph.from_collections(name, layer, dependencies=depended)
-    return da.Array(graph, name, ((len(WriteCounts._fields),),), dtype=np.int64, meta=np.empty(0, np.int64))
-
-
-_SUMMED_AT_ONCE = 64
-
-
-def _sum(*counts: Counts) -> NDArray[np.int64] | ChangedCounts:
-    """Return the sum of counts; changes of a transaction are merged here, in a tree of tasks on the workers."""
-    total = WriteCounts.of(np.concatenate([finished(each).ravel() for each in counts])).as_block(0)
-    return with_changes(total, counts)
-
-
-def write_blocks(
-    x: da.Array,
-    array: StoredArray,
-    region: Region,
-    *,
-    lock: LockFactory,
-    write_empty: bool = False,
-    stored: StoredArray | None = None,
-    absent: Sequence[str] = (),
-) -> tuple[da.Array, int]:
-    """Return what `write_graph` does before the sum: `WriteCounts` of each block, along a last axis."""
     check_source(x, region_shape(region))
     grid = array.write_layout.grid
     if not grid.aligned(region):
@@ -240,7 +196,34 @@ def write_blocks(
             name=write.name,
         )
     check_in_place(counts, chunks, array, region)
-    return counts, n_regrouped
+    return _sum_blocks(counts), n_regrouped
+
+
+def _sum_blocks(counts: da.Array) -> da.Array:
+    """Return the sum of the counts of all blocks as one block.
+
+    Not `da.sum`, which adds a step to every write, and few results at a time: these are numbers.
+    """
+    name = f"written-{uuid4().hex}"
+    layer: dict[Any, Any] = {}
+    todo: list[Any] = [(counts.name, *index, 0) for index in np.ndindex(*counts.numblocks[:-1])]
+    while len(todo) > _SUMMED_AT_ONCE:
+        parts = [todo[i : i + _SUMMED_AT_ONCE] for i in range(0, len(todo), _SUMMED_AT_ONCE)]
+        todo = [(f"{name}-partial", len(layer) + i) for i in range(len(parts))]
+        layer |= {key: Task(key, _sum, *map(TaskRef, part)) for key, part in zip(todo, parts, strict=True)}
+    layer[name, 0] = Task((name, 0), _sum, *map(TaskRef, todo))
+    depended: Any = [counts]  # dask's own type of a collection does not fit its arrays
+    graph = HighLevelGraph.from_collections(name, layer, dependencies=depended)
+    return da.Array(graph, name, ((len(WriteCounts._fields),),), dtype=np.int64, meta=np.empty(0, np.int64))
+
+
+_SUMMED_AT_ONCE = 64
+
+
+def _sum(*counts: Counts) -> NDArray[np.int64] | ChangedCounts:
+    """Return the sum of counts; changes of a transaction are merged here, in a tree of tasks on the workers."""
+    total = WriteCounts.of(np.concatenate([finished(each).ravel() for each in counts])).as_block(0)
+    return with_changes(total, counts)
 
 
 def run(

@@ -39,7 +39,6 @@ def test_consolidated_metadata_follow(tmp_path):
     ("options", "message"),
     [
         (("--unset", "b"), r"--unset names ['b'], where the attributes are ['a']"),
-        (("--set", "a=1", "--unset", "a"), "name the same attributes: a"),
         (("--set", "a"), "is not KEY=VALUE"),
     ],
 )
