@@ -24,7 +24,7 @@ MOST = {  # room: (code lines, files that hold code)
     "references": (881, 4),
     "runtime": (1544, 10),
     "scans": (1382, 7),
-    "stores": (4499, 19),
+    "stores": (4490, 19),
     "transforms": (1065, 5),
     "xarray": (1803, 9),
     "zarr_python": (268, 2),

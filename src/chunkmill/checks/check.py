@@ -30,7 +30,7 @@ from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, 
 from chunkmill.runtime.stage_runner import run_once
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import ByteSpan, Store
-from chunkmill.stores.open import open_plain_store
+from chunkmill.stores.open import open_store
 from chunkmill.stores.places import place_of
 
 _MAX_NAMED = 5
@@ -305,4 +305,4 @@ def _store_of(url: StoreLocation, storage_options: Mapping[str, Any] | None) -> 
     try:
         return open_node(url, storage_options=storage_options, consolidated=False).store
     except ChunkmillError:
-        return open_plain_store(url, storage_options)
+        return open_store(url, storage_options)

@@ -45,7 +45,7 @@ from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.nodes.target import Target
 from chunkmill.runtime.worker_memory import current_worker
 from chunkmill.stores.base import Store
-from chunkmill.stores.open import open_plain_store, open_scanned
+from chunkmill.stores.open import open_scanned, open_store
 
 
 @with_call
@@ -219,9 +219,9 @@ def convert(
 def intermediate_store(temp: Any, storage_options: Mapping[str, Any] | None) -> Store | None:
     """Return the store for intermediate files, `temp` or dask's ``chunkmill.temp``; ``None``: the target's."""
     if temp is not None:
-        return open_plain_store(temp, storage_options)
+        return open_store(temp, storage_options)
     configured = dask.config.get("chunkmill.temp", None)
-    return None if configured is None else open_plain_store(configured)
+    return None if configured is None else open_store(configured)
 
 
 @with_call

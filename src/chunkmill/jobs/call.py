@@ -13,7 +13,7 @@ from chunkmill.jobs.plan import Plan
 from chunkmill.nodes.api import as_node
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
-from chunkmill.stores.open import is_store, open_plain_store
+from chunkmill.stores.open import is_store, open_store
 from chunkmill.stores.places import is_zarr_python_node, place_of
 
 P = ParamSpec("P")
@@ -62,7 +62,7 @@ def _location(place: Any, path: str = "") -> Any:
     if isinstance(place, (Array, Group)):
         place, path = place.url, place.path
     if is_store(place):
-        place = open_plain_store(place).url
+        place = open_store(place).url
     if not isinstance(place, (str, os.PathLike)):
         raise TypeError(f"a source of type {type(place).__module__.partition('.')[0]}.{type(place).__name__}")
     url = os.fspath(place)

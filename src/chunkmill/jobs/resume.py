@@ -16,7 +16,7 @@ from chunkmill.jobs.plan import Plan, Report
 from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs
 from chunkmill.nodes.api import open_array, open_group
 from chunkmill.nodes.opening import open_target_store
-from chunkmill.stores.open import Url, open_plain_store
+from chunkmill.stores.open import Url, open_store
 from chunkmill.stores.places import place_of
 
 
@@ -68,7 +68,7 @@ def resume(
     """
     url, named, *_ = place_of(url, path or "")
     path = named if named or path is not None else None
-    store = open_plain_store(url, storage_options)
+    store = open_store(url, storage_options)
     name = f"resume in {store.url}"
     job = _only_one([each for each in unfinished_jobs(store) if path in {None, each.path}], name)
     call = _call_of(job, name)

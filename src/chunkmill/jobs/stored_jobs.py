@@ -19,7 +19,7 @@ from chunkmill.journal.records import Records
 from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs, with_state
 from chunkmill.nodes.placement import withdraw_below
 from chunkmill.stores.base import Store
-from chunkmill.stores.open import Url, open_plain_store
+from chunkmill.stores.open import Url, open_store
 from chunkmill.stores.places import place_of
 
 
@@ -155,7 +155,7 @@ def jobs(url: Url, *, storage_options: Mapping[str, Any] | None = None) -> Store
     []
     """
     place = place_of(url)
-    store, at = open_plain_store(place.url, storage_options), place.path
+    store, at = open_store(place.url, storage_options), place.path
     below = (job for job in unfinished_jobs(store) if at in {"", job.path} or job.path.startswith(f"{at}/"))
     found = (_described(store, job) for job in below)
     return StoredJobs(sorted(found, key=lambda job: (job.began, job.path)))

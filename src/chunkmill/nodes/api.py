@@ -28,7 +28,7 @@ from chunkmill.nodes.group import Group, Node
 from chunkmill.nodes.opening import as_stored, check_adapter, check_complete, open_stored, open_target_store
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import Store
-from chunkmill.stores.open import Url, is_store, may_be_reference_file, open_plain_store, open_scanned, takes_options
+from chunkmill.stores.open import Url, is_store, may_be_reference_file, open_scanned, open_store, takes_options
 from chunkmill.stores.places import is_zarr_python_node, place_of
 
 P = ParamSpec("P")
@@ -136,7 +136,7 @@ def open(  # noqa: A001 - the contract's name, as in zarr
     elif name is not None:
         store = open_scanned(os.fspath(name), storage_options)
     try:
-        node = open_stored(open_plain_store(url, storage_options) if store is None else store, path, **arguments)
+        node = open_stored(open_store(url, storage_options) if store is None else store, path, **arguments)
     except NodeNotFound:  # a folder of parquet files is looked for last: it costs requests that few need
         from chunkmill.nodes.reference_sets import is_reference_set, open_reference_store  # noqa: PLC0415
 

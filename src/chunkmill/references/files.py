@@ -37,7 +37,7 @@ from chunkmill.nodes.opening import find_stored, open_target_store
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteRange, Store
 from chunkmill.stores.conflicts import swap
-from chunkmill.stores.open import is_store, may_be_reference_file, open_plain_store
+from chunkmill.stores.open import is_store, may_be_reference_file, open_store
 from chunkmill.stores.places import parse_url_pipeline
 from chunkmill.stores.reference import split_url
 
@@ -97,7 +97,7 @@ class SetFile:
             msg = f"record_size={record_size!r}: expected 1 or more"
             raise ValueError(msg)
         root, key = split_url(os.fspath(url)) if kind == "json" else (os.fspath(url), "")
-        return cls(open_plain_store(root, storage_options), key, kind, version, record_size)
+        return cls(open_store(root, storage_options), key, kind, version, record_size)
 
     @property
     def url(self) -> str:
@@ -366,7 +366,7 @@ def _length(reference: Reference) -> int:
     if reference.length is not None:
         return reference.length
     root, key = split_url(str(reference.url))
-    size = open_plain_store(root).size(key)
+    size = open_store(root).size(key)
     if size is None:
         raise StoreError(url=root, key=key, reason="the object of a reference is not there")
     return size

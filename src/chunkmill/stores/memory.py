@@ -7,7 +7,6 @@ to it raises `StoreError`. Use files to share values among processes, and ``memo
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 import threading
 import uuid
@@ -306,14 +305,6 @@ class OverlayStore(StoreWrapper):
 
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         """Yield the bytes of each span in order; those from below concurrently, as the store below does."""
-        todo = iter(spans)
-        for first in todo:  # a store that is never asked opens nothing
-            if first is not None and (self._lists_below or not self._answers_to(first.key)):
-                yield from self._get_many_below(itertools.chain([first], todo))
-            else:
-                yield None if first is None else self._document(first.key, first.byte_range)
-
-    def _get_many_below(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         asked: deque[ByteSpan | None] = deque()
 
         def wanted() -> Iterator[ByteSpan | None]:

@@ -39,7 +39,7 @@ def open_store(
         a filesystem (obstore's, for one), or a store, which is returned.
         A path that ends with ``.zip`` is a zip store, unless there is a directory of that name.
     storage_options
-        For fsspec; local files have none.
+        For fsspec; local files have none. Those that are for reference sets are left out.
     creates
         Whether a repository of Icechunk that is not there is made at the first write; else that is an error.
 
@@ -57,6 +57,7 @@ def open_store(
     >>> open_store("zip://::/data/x.zip")
     ZipStore('/data/x.zip')
     """
+    storage_options = without_reference_options(storage_options)
     if not isinstance(url, (str, os.PathLike)):
         return _of_object(url, storage_options)
     url = os.fspath(url)
@@ -244,17 +245,6 @@ def may_be_reference_file(url: str | os.PathLike[str]) -> bool:
     (True, False)
     """
     return os.fspath(url) in BARE_URLS or _FILE_NAME.search(os.fspath(url).rstrip("/")) is not None
-
-
-def open_plain_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str, Any] | None = None) -> Store:
-    """Return the store at `url`, whose filesystem is not given the options that are for a reference set.
-
-    Examples
-    --------
-    >>> open_plain_store("/data/x.zarr", {"base": "/data"})
-    LocalStore('/data/x.zarr')
-    """
-    return open_store(url, without_reference_options(storage_options))
 
 
 def without_reference_options(storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
