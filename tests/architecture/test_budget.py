@@ -20,7 +20,7 @@ MOST = {  # room: (code lines, files that hold code)
     "journal": (1041, 6),
     "model": (2059, 10),
     "nodes": (3079, 12),
-    "pyramids": (1211, 7),
+    "pyramids": (1210, 7),
     "references": (881, 4),
     "runtime": (1544, 10),
     "scans": (1382, 7),

@@ -121,18 +121,18 @@ def describe_base(
         axis if unit is None else replace(axis, unit=canonical_unit(unit))
         for axis, unit in zip(axes, by_unit, strict=True)
     ]
-    lengths = _or_stored(_by_axis(scale, axes, "scale"), stored.scale if stored else (1.0,) * array.ndim)
+    is_scaled = scale is not None or stored is not None
+    level = stored or Level("", (1.0,) * array.ndim, (0.0,) * array.ndim)
+    lengths = _or_stored(_by_axis(scale, axes, "scale"), level.scale)
     if bad := [length for length in lengths if not length > 0]:
         msg = f"scale={scale!r}: {bad[0]} is not a length above 0"
         raise ValueError(msg)
-    starts = stored.translation if stored else (0.0,) * array.ndim
-    level = Level("", lengths, starts)
+    level = Level("", lengths, level.translation)
     crop = cropping(region, array, [array], lambda _: names)
     if crop is not None:
         array = crop(array)
         level = moved_level(level, [cut.start for cut in region_of(array) or full_region(array.shape)])
     level = replace(level, translation=_or_stored(_by_axis(translation, axes, "translation"), level.translation))
-    is_scaled = scale is not None or stored is not None
     attributes = {} if group is None else group.attributes
     named = name or (image.name if image else None)
     return BaseImage(array, tuple(axes), level, is_scaled, named, attributes, image)

@@ -90,7 +90,9 @@ def plan_levels(
         else:
             factor = _factors_by_axis(wanted, first, names)
             reduced = [each > 1 for each in factor]
-        if n_levels is None and not listed and _fits(last.shape, chunk_shape, reduced):
+        # one chunk holds it along the axes that are reduced: others keep their chunks
+        is_small = all(n <= chunk or not each for n, chunk, each in zip(last.shape, chunk_shape, reduced, strict=True))
+        if n_levels is None and not listed and is_small:
             break
         # an axis of one element cannot be reduced
         factor = tuple(1 if n <= 1 else each for n, each in zip(last.shape, factor, strict=True))
@@ -102,11 +104,6 @@ def plan_levels(
         total = tuple(a * b for a, b in zip(last.total, factor, strict=True))
         levels.append(LevelShape(downsampled_shape(last.shape, factor), factor, total))
     return tuple(levels)
-
-
-def _fits(shape: Sequence[int], chunk_shape: Sequence[int], reduced: Sequence[bool]) -> bool:
-    """Return whether one chunk holds a level along the axes that are reduced: others keep their chunks."""
-    return all(n <= chunk for n, chunk, is_reduced in zip(shape, chunk_shape, reduced, strict=True) if is_reduced)
 
 
 def _is_spatial(name: str | None) -> bool:
