@@ -64,14 +64,13 @@ def test_local_stores_without_posix(tmp_path):
     "tests",
     [
         ["tests/contracts/test_stores.py", "-k", "TestLocal or TestZip or TestMemory"],
-        # the servers of file services run in the tests' process, and ask systems for what Windows lacks
-        ["tests/unit/stores", "-m", "not slow", "--ignore", "tests/unit/stores/test_file_servers.py"],
-        ["tests/unit/runtime", "-m", "not slow"],
+        [f"tests/unit/stores/test_{name}.py" for name in ("local", "directories", "zip", "open", "wrapper")],
+        [f"tests/unit/runtime/test_{name}.py" for name in ("cancellation", "process_memory", "worker_memory")],
     ],
     ids=["contracts", "stores", "runtime"],
 )
 def test_stores_and_jobs_without_posix(tests):
-    command = [sys.executable, "-c", WITHOUT_POSIX + CONTRACTS, ROOT, *tests]
+    command = [sys.executable, "-c", WITHOUT_POSIX + CONTRACTS, ROOT, "-m", "not slow", *tests]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert not done.returncode, done.stdout[-2000:] + done.stderr
     assert "passed" in done.stdout
