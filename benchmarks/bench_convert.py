@@ -39,6 +39,7 @@ from benchmarks.harness import BARE, Row, in_threads, read_file, write_file
 from benchmarks.processes import rounds_of_processes
 from benchmarks.stores import MIB, Layout
 from chunkmill.conversion import convert_job as graph_convert
+from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import TaskResult
 from chunkmill.runtime.stage_runner import JobMonitor, run_stages
 
@@ -196,7 +197,7 @@ def empty(case: Case, source: Path, target: Path) -> dict[str, float]:
     """Plan, and run tasks that do nothing, with without a journal: dask's share, and that of our own task."""
     with harness.threads():
         (stage,) = (job := case.plan(source, target).job).stages(job.target)
-        run_stages([replace(stage, function=nothing)], JobMonitor("empty"))
+        run_stages([replace(stage, function=nothing)], JobMonitor("empty"), Scheduler())
     return {"tasks": len(stage.tasks)}
 
 

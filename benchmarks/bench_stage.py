@@ -48,7 +48,7 @@ def bench_stage(scheduler: str, n_tasks: int, folder: Path, *, quick: bool) -> l
     numbers = count()
     contenders = {
         EMPTY: lambda: run_empty(n_tasks),
-        STAGE: lambda: run_stages([stage(n_tasks)], JobMonitor("empty", False)),
+        STAGE: lambda: run_stages([stage(n_tasks)], JobMonitor("empty", False), Scheduler()),
         MEMORY: lambda: run_recorded(MemoryStore(), n_tasks),
         FILES: lambda: run_recorded(LocalStore(folder / str(next(numbers))), n_tasks),
     }
@@ -71,7 +71,7 @@ def run_recorded(store: Store, n_tasks: int) -> None:
     journal = Journal(store, "a", "empty", "empty", asks_for_records=False)
     journal.begin()
     with journal.running():
-        run_stages([stage(n_tasks)], JobMonitor("empty", False), journal=journal)
+        run_stages([stage(n_tasks)], JobMonitor("empty", False), Scheduler(), journal=journal)
 
 
 def run_empty(n_tasks: int) -> None:

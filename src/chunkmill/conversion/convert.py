@@ -479,8 +479,7 @@ def _plan_into(node: StoredNode, target: StoredArray, chunks: Any, region: Regio
     """Plan to write an array into one that exists, whose metadata stay as they are."""
     target.check_writable()
     if not isinstance(node, StoredArray):
-        msg = f"the target is the array {target.path!r}, the source a group: give the array to read"
-        raise TypeError(msg)
+        raise TypeError(f"the target is the array {target.path!r}, the source a group: give the array to read")
     check_apart(node, target.store, target.path, overwrite=False)
     names = names_of_axes(node, axis_names, region)
     crop = cropping_of_images(region, node, [node], names)

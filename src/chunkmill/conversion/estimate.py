@@ -203,7 +203,8 @@ def task_memory(
             1, prod(target.write_layout.grid.chunk_shape) // max(prod(target.read_layout.grid.chunk_shape), 1)
         )
         n_bytes += _opened_bytes(source, target, action) + _stored_bytes(target)
-        n_bytes += _INDEX * index_size(source.write_layout) * _n_shards(source, target, action)
+        if index := index_size(source.write_layout):
+            n_bytes += _INDEX * index * _n_shards(source, target, action)
     n_bytes += n_chunks * _OBJECTS
     if (
         action.materialize
