@@ -27,7 +27,6 @@ WRITERS = {
     "nodes/delete.py": {"delete_node", "_described"},
     # chunks
     "array/chunk_io.py": {"update_chunk", "write_chunk"},
-    "array/threads.py": {"LaterWrites.set"},
     "conversion/convert_tasks.py": {"_put", "_put_shard"},
     "conversion/rechunking/intermediate_files.py": {"write_intermediate_file"},
     # journals and probes, under names that no format takes for a node
@@ -80,7 +79,6 @@ DELETERS = {
     "checks/inventory.py": {"_delete_proof", "_leftovers"},
     # chunks
     "array/chunk_io.py": {"write_chunk"},
-    "array/threads.py": {"LaterWrites.delete"},
     "conversion/convert_tasks.py": {"_put"},
     "conversion/rechunking/intermediate_files.py": {"write_intermediate_file"},
     "conversion/rechunking/target_chunks.py": {"_delete"},

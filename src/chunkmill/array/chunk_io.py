@@ -169,19 +169,27 @@ def _decode_part(
         copy_rows(out, chunk)
 
 
-def write_chunk(array: StoredArray, coords: ChunkCoords, chunk: NDArray[Any], *, write_empty: bool = False) -> int:
+def write_chunk(
+    array: StoredArray,
+    coords: ChunkCoords,
+    chunk: NDArray[Any],
+    *,
+    write_empty: bool = False,
+    begin: Callable[[Callable[[], None]], object] = lambda store: store(),
+) -> int:
     """Write the extent of one store key's chunk whole, and return the bytes stored.
 
-    A chunk that equals the fill value bit for bit is deleted instead (0 bytes), unless `write_empty`.
+    A chunk that equals the fill value bit for bit is deleted instead (0 bytes), unless `write_empty`. `begin` calls
+    what it is given, which stores the value or deletes the key, now or later.
     """
     layout = array.write_layout
     key = layout.locator.key(coords)
     data = encode_chunk(array, layout, coords, chunk, write_empty=write_empty)
     with chunk_step(array, layout, coords, "set"):
         if data is None:
-            array.store.delete(key)
+            begin(lambda: array.store.delete(key))
             return 0
-        array.store.set(key, data)
+        begin(lambda: array.store.set(key, data))
     return memoryview(data).nbytes
 
 

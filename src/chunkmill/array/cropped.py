@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +82,8 @@ class CroppedLayout(ChunkLayout):
     @property
     def n_cut(self) -> int:
         """Number of chunks whose stored values have elements outside the region."""
-        return self.grid.n_chunks - prod(cut.n_whole for cut in self.cuts)
+        whole = (max(0, cut.axis.n_chunks - (cut.skipped > 0) - cut.ends_inside) for cut in self.cuts)
+        return self.grid.n_chunks - prod(whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +125,6 @@ class _CroppedAxis:
         kept = RegularAxis(size, axis.widest) if is_regular else RunsAxis(size, tuple(run for run in runs if run[1]))
         return cls(kept, first, skipped, ends_inside)
 
-    @property
-    def n_whole(self) -> int:
-        """Number of chunks that have no element outside the region."""
-        n = self.axis.n_chunks
-        return max(0, n - (self.skipped > 0) - self.ends_inside)
-
 
 @dataclass(frozen=True, slots=True)
 class _CutSpec(ChunkSpec):
@@ -169,25 +164,24 @@ class _CroppedLocator:
 class _CroppedShards(_CroppedLocator):
     """The same, of chunks in shards."""
 
+    whole: ShardedChunks
     shards: tuple[_CroppedAxis, ...]
 
     def indexes(
         self, store: Store, shards: Sequence[ChunkCoords]
     ) -> Iterator[tuple[ChunkCoords, NDArray[np.uint64] | None]]:
         """Fetch the index of each shard; see `ShardedChunks.indexes`."""
-        locator = cast("ShardedChunks", self.whole)
-        found = locator.indexes(store, [_in_whole(shard, self.shards) for shard in shards])
+        found = self.whole.indexes(store, [_in_whole(shard, self.shards) for shard in shards])
         yield from ((shard, index) for shard, (_, index) in zip(shards, found, strict=True))
 
     def first_chunk(self, shard: ChunkCoords, axis: int) -> int:
         """Return the first chunk of a shard along an axis; negative where it is before the region."""
-        locator = cast("ShardedChunks", self.whole)
-        return locator.first_chunk(_in_whole(shard, self.shards), axis) - self.cuts[axis].first
+        return self.whole.first_chunk(_in_whole(shard, self.shards), axis) - self.cuts[axis].first
 
     @property
     def order(self) -> tuple[int, ...]:
         """The array axis that each axis of a shard's index runs along."""
-        return cast("ShardedChunks", self.whole).order
+        return self.whole.order
 
 
 def _cropped(layout: ChunkLayout, region: Region) -> CroppedLayout:

@@ -43,14 +43,12 @@ def list_present_if_sparse(array: StoredArray) -> Numbers | None:
     grid = array.write_layout.grid
     if not _FEW_KEYS < grid.n_chunks < 1 << 63 or not array.store.can_list:
         return None
-    keys = [array.write_layout.locator.key(grid.coords_of(_spread(i, grid.n_chunks))) for i in range(_N_PROBED)]
-    parts, n = cut_evenly(_N_PROBED, REQUESTS_AT_ONCE), REQUESTS_AT_ONCE if array.store.is_remote else 1
-    if (
-        sum(in_threads(lambda part: sum(array.store.size(key) is not None for key in keys[part]), parts, n))
-        > _N_PROBED // 2
-    ):
-        return None
-    return list_present(array)
+    numbers = [int(i * _GOLDEN % 1 * grid.n_chunks) for i in range(_N_PROBED)]
+    keys = [array.write_layout.locator.key(grid.coords_of(number)) for number in numbers]
+    n_threads = REQUESTS_AT_ONCE if array.store.is_remote else 1
+    each = cut_evenly(_N_PROBED, _N_PROBED)
+    found = in_threads(lambda part: array.store.size(keys[part.start]) is not None, each, n_threads)
+    return None if sum(found) > _N_PROBED // 2 else list_present(array)
 
 
 def list_present(array: StoredArray) -> Numbers | None:
@@ -154,10 +152,6 @@ def chunks_in_shard(
         inside &= (along >= 0) & (along < n_chunks)  # outside the array, or a region of it, nothing is read
         chunks = chunks * n_chunks + along
     return rows, chunks, inside
-
-
-def _spread(i: int, n: int) -> int:
-    return int((i * _GOLDEN) % 1 * n)
 
 
 _GOLDEN = (5**0.5 - 1) / 2

@@ -8,11 +8,10 @@ by `update_chunk`, with the guarantees of every partial write. Not here: regions
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice, product
 from math import prod
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,7 +22,7 @@ from chunkmill.array.staleness import check_still_there, read_published
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import LockFactory
 from chunkmill.errors import RegionError
-from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, RegularAxis, RunsAxis, Shape
+from chunkmill.model.grid import ChunkGrid, Overlap, RegularAxis, RunsAxis, Shape
 from chunkmill.model.user_values import spread
 
 _BATCH = 1 << 16  # chunks asked for at once
@@ -82,13 +81,13 @@ def read_points(array: StoredArray, index: Any) -> NDArray[Any]:
     return _read(array, pick_points(array.read_layout.grid, points) if n else iter(()), (n,)).reshape(shape)
 
 
-def _read(array: StoredArray, picks: Iterator[Pick], shape: Shape) -> NDArray[Any]:
+def _read(array: StoredArray, picks: Iterator[Overlap], shape: Shape) -> NDArray[Any]:
     result = np.empty(shape, array.dtype)
     while batch := list(islice(picks, _BATCH)):
         coords = [pick.coords for pick in batch]
         chunks = read_chunks(array, array.read_layout, coords, on_absent=partial(check_still_there, array))
         for pick, chunk in zip(batch, chunks, strict=True):
-            result[pick.in_result] = chunk[pick.in_chunk]
+            result[pick.in_region] = chunk[pick.in_chunk]
     return result
 
 
@@ -211,12 +210,10 @@ def _points(parts: Sequence[Any], shape: Shape) -> tuple[Shape, list[Positions]]
 
 
 def _write(
-    array: StoredArray, picks: Iterator[Pick], block: NDArray[Any], lock: LockFactory | None, fields: Any
+    array: StoredArray, picks: Iterator[Overlap], block: NDArray[Any], lock: LockFactory | None, fields: Any
 ) -> None:
     for pick in picks:
-        # not whole: also where every element of a key is selected, in an order that is not its own
-        overlap = Overlap(pick.coords, cast("Any", pick.in_chunk), cast("Any", pick.in_result), whole=False)
-        update_chunk(array, overlap, block[pick.in_result], lock=lock, fields=fields)
+        update_chunk(array, pick, block[pick.in_region], lock=lock, fields=fields)
 
 
 def _dtype(array: StoredArray, fields: Any) -> Any:
@@ -245,20 +242,11 @@ def _outer(parts: Sequence[Any]) -> tuple[list[Any], Any, Shape, Shape]:
     return cuts, (*turned, ...), tuple(lengths), tuple(kept)
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
-    """Elements of one chunk: their numpy index in the chunk, and in the result."""
-
-    coords: ChunkCoords
-    in_chunk: tuple[Any, ...]
-    in_result: tuple[Any, ...]
-
-
 _AxisPick: TypeAlias = tuple[int, slice | Positions, slice | Positions]
 """Number of a chunk along an axis, and the elements of it: in the chunk, and in the result."""
 
 
-def pick_outer(grid: ChunkGrid, indexes: Sequence[slice | Positions]) -> Iterator[Pick]:
+def pick_outer(grid: ChunkGrid, indexes: Sequence[slice | Positions]) -> Iterator[Overlap]:
     """Yield the elements to take from each chunk for all combinations of `indexes`, one for each axis.
 
     Parameters
@@ -270,7 +258,7 @@ def pick_outer(grid: ChunkGrid, indexes: Sequence[slice | Positions]) -> Iterato
     Examples
     --------
     >>> grid = ChunkGrid.regular((10,), (4,))
-    >>> [(pick.coords, pick.in_chunk, pick.in_result) for pick in pick_outer(grid, [slice(1, 10, 6)])]
+    >>> [(pick.coords, pick.in_chunk, pick.in_region) for pick in pick_outer(grid, [slice(1, 10, 6)])]
     [((0,), (slice(1, 2, 6),), (slice(0, 1, None),)), ((1,), (slice(3, 4, 6),), (slice(1, 2, None),))]
     """
     per_axis = [
@@ -279,10 +267,11 @@ def pick_outer(grid: ChunkGrid, indexes: Sequence[slice | Positions]) -> Iterato
     ]
     for parts in product(*per_axis):
         coords, in_chunk, in_result = zip(*parts, strict=True) if parts else ((), (), ())
-        yield Pick(coords, _crossed(in_chunk), _crossed(in_result))
+        # not whole: also where every element of a key is selected, in an order that is not its own
+        yield Overlap(coords, _crossed(in_chunk), _crossed(in_result), whole=False)
 
 
-def pick_points(grid: ChunkGrid, positions: Sequence[Positions]) -> Iterator[Pick]:
+def pick_points(grid: ChunkGrid, positions: Sequence[Positions]) -> Iterator[Overlap]:
     """Yield the elements to take from each chunk that holds some of the points.
 
     Parameters
@@ -304,7 +293,8 @@ def pick_points(grid: ChunkGrid, positions: Sequence[Positions]) -> Iterator[Pic
         changes[1:] |= index[1:] != index[:-1]
     for group in _groups(order, np.flatnonzero(changes)):
         coords = tuple(int(index[group[0]]) for index, _ in chunks)
-        yield Pick(coords, tuple(within[group] for _, within in chunks), (group,))
+        in_chunk: Any = tuple(within[group] for _, within in chunks)
+        yield Overlap(coords, in_chunk, (group,), whole=False)  # type: ignore[arg-type]
 
 
 def _slice_picks(axis: RegularAxis | RunsAxis, cut: slice) -> Iterator[_AxisPick]:

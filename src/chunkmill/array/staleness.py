@@ -25,7 +25,7 @@ from chunkmill.formats.base import Format
 from chunkmill.formats.registry import format_as_opened
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.model.metadata import ArrayMetadata, parents_of
-from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store, n_publications
+from chunkmill.stores.base import REQUESTS_AT_ONCE, Store, n_publications
 from chunkmill.stores.wrapper import AsksAboutChunks
 
 A = TypeVar("A", bound=StoredArray)
@@ -155,9 +155,9 @@ def _documents(array: StoredArray) -> tuple[Format, str, dict[str, bytes]]:
     if not documents_format.node_keys_known:
         root = {key: value for key in documents_format.root_keys() if (value := store.get(key)) is not None}
         documents_format = documents_format.configured(root) or documents_format
-    keys = documents_format.array_keys(array.path)[:1]  # the others hold attributes
-    values = store.get_many([ByteSpan(key) for key in keys])
-    return documents_format, keys[0], {k: v for k, v in zip(keys, values, strict=True) if v is not None}
+    key = documents_format.array_keys(array.path)[0]  # the others hold attributes
+    value = store.get(key)
+    return documents_format, key, {} if value is None else {key: value}
 
 
 def _is_valid(array: StoredArray, documents_format: Format, documents: dict[str, bytes]) -> bool:

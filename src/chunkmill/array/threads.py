@@ -203,10 +203,6 @@ class PendingWrites:
     def __init__(self) -> None:
         self._futures: list[Future[None]] = []
 
-    def join(self, other: PendingWrites) -> None:
-        """Wait for the calls of another one, too."""
-        self._futures += other._futures
-
     def begin(self, call: Callable[[], object], n_bytes: int) -> None:
         """Make a call in a thread; wait before, while the process stores as much as it may."""
         _writes.enter(n_bytes)
@@ -225,22 +221,6 @@ def _make(calls: list[Callable[[], object]], n_bytes: int) -> None:
         calls.pop()()  # and the value that it stored is free before another is let in
     finally:
         _writes.leave(n_bytes)
-
-
-class LaterWrites(StoreWrapper):
-    """A store whose `set` and `delete` pass their call to `begin`, and return."""
-
-    def __init__(self, below: Store, begin: Callable[[Callable[[], object]], object]) -> None:
-        super().__init__(below)
-        self._begin = begin
-
-    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """Begin to store a value."""
-        self._begin(lambda: self.below.set(key, value))
-
-    def delete(self, key: str) -> None:
-        """Begin to delete a key."""
-        self._begin(lambda: self.below.delete(key))
 
 
 _KEYS_A_THREAD = 16  # as many as stores request at once before they know how large values are

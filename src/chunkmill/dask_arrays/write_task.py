@@ -17,11 +17,11 @@ import numpy as np
 from distributed import secede
 from numpy.typing import NDArray
 
-from chunkmill.array.chunk_io import puts_at_once, write_overlap
+from chunkmill.array.chunk_io import puts_at_once, write_chunk, write_overlap
 from chunkmill.array.selection import region_shape
 from chunkmill.array.staleness import written_to
 from chunkmill.array.stored_array import CHECK_INTERVAL, StoredArray, chunk_step
-from chunkmill.array.threads import LaterWrites, LockFactory, PendingWrites, cut_evenly, in_threads
+from chunkmill.array.threads import LockFactory, PendingWrites, cut_evenly, in_threads
 from chunkmill.dask_arrays.regroup import AssembledBlock
 from chunkmill.errors import NodeExists
 from chunkmill.journal.lease import check_no_job
@@ -141,8 +141,8 @@ class WriteTask:
             guard()
             values = _values(block, overlap)
             begin = partial(self._begin_key, writes, overlap, values.nbytes, guard)
-            later = array.with_store(LaterWrites(array.store, begin))
-            counts.append(write_key(later, overlap, values, self.lock, self.write_empty))
+            n_bytes = write_chunk(array, overlap.coords, values, write_empty=self.write_empty, begin=begin)
+            counts.append(WriteCounts(1, 0, n_bytes == 0, n_bytes))
         own = WriteCounts.total(counts).as_block(block.ndim)
         if worker_task() is not None:
             secede()

@@ -65,11 +65,11 @@ def _shortened(text: str) -> str:
 
 def array_html(array: StoredArray) -> str:
     """Return the array as a table like dask's, next to a drawing of its grid."""
-    sized = [("Chunk", array.chunks, array.chunk_grid)]
+    sized, size = [("Chunk", array.chunks, array.chunk_grid)], array.dtype.itemsize
     if array.shards:
         sized.append(("Shard", array.shards, array.write_layout.grid))
     lines = [
-        ["Bytes", format_bytes(array.nbytes), *(_grid_bytes(array, grid.chunk_shape) for _, _, grid in sized)],
+        ["Bytes", format_bytes(array.nbytes), *(format_bytes(prod(grid.chunk_shape) * size) for _, _, grid in sized)],
         ["Shape", shape_text(array.shape), *(shape_text(shape) for _, shape, _ in sized)],
         ["Count", counted(array.size, "element"), *(counted(grid.n_chunks, name.lower()) for name, _, grid in sized)],
     ]
@@ -124,15 +124,8 @@ def shape_text(shape: tuple[Any, ...]) -> str:
     """
     if all(isinstance(n, int) for n in shape) or len(str(shape)) <= _MAX_EDGES:
         return str(shape)
-    return f"({', '.join(map(_edges_text, shape))})"
-
-
-def _edges_text(axis: int | tuple[int, ...]) -> str:
-    return str(axis) if isinstance(axis, int) else f"{len(axis):,} of {min(axis)} to {max(axis)}"
-
-
-def _grid_bytes(array: StoredArray, shape: tuple[int, ...]) -> str:
-    return format_bytes(prod(shape) * array.dtype.itemsize)
+    edges = (str(n) if isinstance(n, int) else f"{len(n):,} of {min(n)} to {max(n)}" for n in shape)
+    return f"({', '.join(edges)})"
 
 
 def attributes_html(attributes: Mapping[str, Any]) -> str:

@@ -87,8 +87,7 @@ class ReportMixin(ABC):
         return report_html(self._title(), self._facts(), self._tables(), self._drawing())
 
 
-_WIDTH = 100  # columns of text at most, and where it is not for a terminal
-_LEAST_WIDTH = 40
+_WIDTH, _LEAST_WIDTH = 100, 40  # columns of text; the first one also where it is not for a terminal
 _MAX_ROWS = 40  # of one table of a report: a group may have any number of arrays, and a store of problems
 
 

@@ -10,7 +10,7 @@ import pytest
 from support.recording import FailingStore, RecordingStore
 
 from chunkmill.array import threads
-from chunkmill.array.threads import BegunReads, LaterWrites, Limit, PendingWrites, TakingReads
+from chunkmill.array.threads import BegunReads, Limit, PendingWrites, TakingReads
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.memory import MemoryStore
 
@@ -64,18 +64,6 @@ def test_all_calls_have_ended_when_an_error_is_raised():
     with pytest.raises(OSError, match="first"):
         writes.wait()
     assert ended == [1]
-
-
-def test_a_store_whose_writes_are_begun_and_reads_are_not():
-    below, begun = MemoryStore(), []
-    store = LaterWrites(below, begun.append)
-    store.set("a", b"1")
-    assert store.get("a") is None
-    begun.pop()()
-    assert store.get("a") == b"1"
-    store.delete("a")
-    begun.pop()()
-    assert store.get("a") is None
 
 
 KEYS = [f"c/{i}" for i in range(40)]
