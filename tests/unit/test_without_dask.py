@@ -27,7 +27,7 @@ WAYS = {
     "create_group": "cm.create_group(place, 'g').create_array('c', shape=(3,), dtype='i4')",
     "partial write": "cm.open_array(place, 'a', mode='r+')[1:3, 2] = 7",
     "resize": "cm.open_array(place, 'a', mode='r+').resize((5, 9))",
-    "append": "cm.open_array(place, 'a', mode='r+').append(np.ones((2, 6)))",
+    "append": "cm.open_array(place, 'a', mode='r+').append(np.ones((2, 9)))",
     "attributes": "cm.open_array(place, 'a', mode='r+').update_attributes({'units': 'K'})",
     "delete": "cm.delete(place, 'a')",
     "consolidate": "cm.consolidate(place)",
