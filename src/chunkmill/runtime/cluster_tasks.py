@@ -53,7 +53,7 @@ def cluster_facts(client: Client) -> Mapping[str, Any]:
 
 
 @contextmanager
-def scheduler_needed(client: Client | None, job: str = _UNNAMED) -> Iterator[None]:
+def scheduler_needed(client: Client, job: str = _UNNAMED) -> Iterator[None]:
     """Raise one `JobError`, which names the job, where what runs inside fails as its cluster does.
 
     Its scheduler is gone, its workers were restarted, or they died of a task.
@@ -68,8 +68,6 @@ def scheduler_needed(client: Client | None, job: str = _UNNAMED) -> Iterator[Non
     except ChunkmillError:
         raise
     except Exception as error:
-        if client is None:
-            raise
         where = f" at {address}" if address else ""
         if _is_lost(client, error):
             reason = f"the scheduler{where} is gone, and the tasks with it"

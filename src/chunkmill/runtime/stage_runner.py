@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -132,7 +132,8 @@ def run_stages(
     results: list[StageResult] = []
     n_redone = 0
     ran: dict[str, set[str]] = {}
-    with scheduler_needed(scheduler.client, monitor.job), monitor.bars:
+    needed = nullcontext() if scheduler.client is None else scheduler_needed(scheduler.client, monitor.job)
+    with needed, monitor.bars:
         for number, stage in enumerate(stages):
             begun = time.perf_counter()
             own = {task for of, task in done if of == number}
