@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import json
 import tempfile
-import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -25,12 +24,10 @@ import chunkmill as cm
 from benchmarks import harness
 from benchmarks.far_server import far_away
 from benchmarks.harness import Row
-from chunkmill.stores.open import open_store
 from chunkmill.xarray.write import write_dataset
 
 OURS, ZARR, ALONE = "chunkmill", "engine='zarr'", "xarray alone"
 JSON = "parsing the JSON"
-SERIAL = "a document a variable, one by one"
 FORMATS = {"v2": "zarr2", "v3": "zarr3"}
 N_VARIABLES = 1000
 N_MANY = 10_000
@@ -165,53 +162,30 @@ def bench_arrays(folder: Path, sizes: tuple[int, int]) -> list[Row]:
 
 
 def bench_http(url: str, label: str, n: int, *, latency: float, quick: bool) -> list[Row]:
-    results = []
-    for consolidated in (True, False):
-        contenders = {
-            OURS: lambda consolidated=consolidated: opened(url, "chunkmill", consolidated=consolidated),
-            ZARR: lambda consolidated=consolidated: opened(url, "zarr", consolidated=consolidated),
-        }
-        times = harness.alternate(contenders, harness.rounds(quick, 5 if latency == LATENCIES[0] else 2))
-        case = f"{label}, {n} variables, {'consolidated' if consolidated else 'not consolidated'}"
-        targets = None
-        if not consolidated and latency == LATENCIES[0] and harness.PARTNER is None:
-            times[SERIAL] = [one_by_one(url, n)] * len(times[OURS])
-            targets = None if quick else {OURS: (SERIAL, 0.1)}
-        peers = (ZARR,)
-        results += harness.rows(
-            f"open, HTTP, {1000 * latency:.0f} ms", case, times, peers=peers, baseline=None, targets=targets
-        )
-    return results
-
-
-def one_by_one(url: str, n: int) -> float:
-    """Return the seconds that it takes to ask for one document of each variable in turn, once."""
-    store = open_store(url)
-    start = time.perf_counter()
-    for i in range(n):
-        store.get(f"v{i:04}/zarr.json")  # v2 has no such key, and the answer takes as long
-    return time.perf_counter() - start
+    contenders = {
+        OURS: lambda: opened(url, "chunkmill", consolidated=True),
+        ZARR: lambda: opened(url, "zarr", consolidated=True),
+    }
+    times = harness.alternate(contenders, harness.rounds(quick, 5 if latency == LATENCIES[0] else 2))
+    case = f"{label}, {n} variables, consolidated"
+    return harness.rows(f"open, HTTP, {1000 * latency:.0f} ms", case, times, peers=(ZARR,), baseline=None)
 
 
 # --- as tests
 
 
 def test_requests_to_open(tmp_path):
-    """Consolidated: one document; otherwise a listing, and then all documents at once."""
+    """One document has them all: web servers list nothing."""
     from support.servers import serve_files
 
     n = 40
     for label, stored in FORMATS.items():
         write_dataset(fields(n), tmp_path / label, format=stored)
         with serve_files(tmp_path / label, latency=0.02) as server:
-            for consolidated, most_documents in ((True, 8), (False, 2 * (n + 3) + 8)):
-                server.log.clear()
-                server.most_at_once = 0
-                ds = opened(server.url, "chunkmill", consolidated=consolidated)
-                assert len(ds.data_vars) == n
-                documents = [path for _, path, _ in server.log if path.rpartition("/")[2][:1] in {".", "z"}]
-                assert len(documents) == len(set(documents)) <= most_documents
-                assert consolidated or server.most_at_once > 8
+            ds = opened(server.url, "chunkmill", consolidated=True)
+            assert len(ds.data_vars) == n
+            documents = [path for _, path, _ in server.log if path.rpartition("/")[2][:1] in {".", "z"}]
+            assert len(documents) == len(set(documents)) <= 8
 
 
 def test_both_engines_open_the_same(tmp_path):
