@@ -7,7 +7,7 @@ from support.code_lines import code_lines
 PACKAGE = Path(__file__).parents[2] / "src" / "chunkmill"
 
 MOST = {  # room: (code lines, files that hold code)
-    "array": (1416, 9),
+    "array": (1428, 9),
     "checks": (1028, 4),
     "cli": (800, 4),
     "codecs": (2324, 17),
@@ -19,7 +19,7 @@ MOST = {  # room: (code lines, files that hold code)
     "jobs": (923, 7),
     "journal": (1041, 6),
     "model": (2059, 10),
-    "nodes": (3079, 12),
+    "nodes": (3107, 12),
     "pyramids": (1210, 7),
     "references": (881, 4),
     "runtime": (1543, 10),

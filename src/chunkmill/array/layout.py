@@ -166,7 +166,7 @@ def build_layouts(metadata: ArrayMetadata, prefix: str) -> tuple[ChunkLayout, Ch
     grid = metadata.chunk_grid
     spec = ChunkSpec(grid.chunk_shape, metadata.dtype, metadata.fill_value)
     keyed = UnshardedChunks(prefix, metadata.chunk_keys)
-    whole = ChunkLayout(grid, keyed, build_pipeline(metadata.codecs, spec), spec)
+    whole = ChunkLayout(grid, keyed, _pipeline(metadata, spec), spec)
     inside = inner_layout(metadata)
     if inside.sharding is None:
         return whole, whole
@@ -175,3 +175,20 @@ def build_layouts(metadata: ArrayMetadata, prefix: str) -> tuple[ChunkLayout, Ch
     inner = sharding.inner
     pipeline = CodecPipeline((*whole.codecs.filters, *inner.filters), inner.serializer, inner.compressors)
     return ChunkLayout(inside.chunks, locator, pipeline, replace(spec, shape=inside.chunks.chunk_shape)), whole
+
+
+def _pipeline(metadata: ArrayMetadata, spec: ChunkSpec) -> CodecPipeline:
+    """Build the codecs of an array; those of arrays that were described by equal documents are the same objects."""
+    same = metadata.codecs, metadata.chunk_grid, metadata.dtype, metadata.fill_value
+    key = tuple(map(id, same))
+    if key not in _PIPELINES:
+        pipeline = build_pipeline(metadata.codecs, spec)
+        if len(_PIPELINES) >= _MAX_PIPELINES:
+            _PIPELINES.clear()
+        _PIPELINES[key] = pipeline, same
+        return pipeline
+    return _PIPELINES[key][0]
+
+
+_PIPELINES: dict[tuple[int, ...], tuple[CodecPipeline, tuple[Any, ...]]] = {}  # with what the ids are of, kept alive
+_MAX_PIPELINES = 256

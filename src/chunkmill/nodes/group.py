@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self, TypeAlias, cast
+from typing import Any, Literal, Self, TypeAlias, cast
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import ChunkmillError, MetadataError, NodeExists, NodeNotFound, StoreError
@@ -186,15 +186,23 @@ class Group(ChangesAttributes):
         return tree_text(self.stored)
 
     @parsed_once()
-    def create_array(self, path: str, *, overwrite: bool = False, **described: Any) -> Array:
-        """Create an array at `path` below the group, in its format.
-
-        Parameters
-        ----------
-        path, overwrite
-            As in `chunkmill.create_array`.
-        **described
-            ``shape``, ``dtype``, ``chunks`` and what else describes the array there.
+    def create_array(
+        self,
+        path: str,
+        *,
+        shape: int | Sequence[int] | None = None,
+        dtype: Any = None,
+        chunks: int | Sequence[int] | Mapping[str, int | Literal["auto"]] | Literal["auto"] = "auto",
+        shards: int | Sequence[int] | Mapping[str, int] | None = None,
+        codecs: Any = "default",
+        fill_value: Any = None,
+        dimension_names: Sequence[str | None] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
+        overwrite: bool = False,
+        like: Any = None,
+    ) -> Array:
+        """Create an array at `path` below the group, in its format (see `chunkmill.create_array`).
 
         Examples
         --------
@@ -207,7 +215,20 @@ class Group(ChangesAttributes):
         from chunkmill.nodes.target import put_array  # noqa: PLC0415 - opening a group needs nothing that creates nodes
 
         store, path = self._place_to_write(path)
-        metadata = describe_array(self.stored.documents, path, **described)
+        metadata = describe_array(
+            self.stored.documents,
+            path,
+            shape=shape,
+            dtype=dtype,
+            chunks=chunks,
+            shards=shards,
+            codecs=codecs,
+            fill_value=fill_value,
+            dimension_names=dimension_names,
+            attributes=attributes,
+            chunk_key_encoding=chunk_key_encoding,
+            like=like,
+        )
         return Array(put_array(store, path, metadata, format=self.format, overwrite=overwrite))
 
     @parsed_once()
