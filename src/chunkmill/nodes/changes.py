@@ -189,13 +189,17 @@ def publish_shape(array: StoredArray, expected: ArrayMetadata, shape: tuple[int,
 def _shrink(array: StoredArray, shape: tuple[int, ...], whole: Store) -> None:
     """Publish a shape that is shorter, or the same, and remove what is stored outside it.
 
-    The document is first: a client that dies leaves the old array or the new one, of which what is outside is removed
-    when it grows.
+    A chunk that cannot be cut is an error before that, and the array stays as it is. The document is first: a client
+    that dies leaves the old array or the new one, of which what is outside is removed when it grows.
     """
     stored = _stored(array)
     after = replace(array, metadata=_resized(stored, shape))
     grid = after.write_layout.grid
     chunks = list(_stored_chunks(array))
+    with _calls(array) as calls:
+        for key, coords in chunks if shape != stored.shape else ():
+            if not _is_outside(grid, coords) and _overhangs(grid, coords):
+                calls.call(_check_can_be_cut, after, key, coords, grid)
     publish_shape(array, stored, shape, whole)
     with _calls(array) as calls:
         for key, coords in chunks:
@@ -203,6 +207,12 @@ def _shrink(array: StoredArray, shape: tuple[int, ...], whole: Store) -> None:
                 calls.call(array.store.delete, key)
             elif _overhangs(grid, coords):
                 calls.call(_reset, after, key, coords, grid)
+
+
+def _check_can_be_cut(array: StoredArray, key: str, coords: ChunkCoords, bounds: ChunkGrid) -> None:
+    value = array.store.get(key)
+    if value is not None:
+        _cropped(array, coords, value, bounds)
 
 
 def _grow(array: StoredArray, shape: tuple[int, ...], whole: Store) -> ArrayMetadata:

@@ -26,6 +26,7 @@ import socket
 import threading
 import urllib.error
 import urllib.request
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -91,12 +92,10 @@ class Location:
 
 
 def location_of(url: str, options: Options | None = None) -> Location | None:
-    """Return where obstore finds a url; ``None`` where the url is of another service.
+    """Return where obstore finds a url; ``None`` where the url is of another service, or obstore is not installed.
 
     Raises
     ------
-    StoreError
-        obstore is not installed.
     ValueError
         There is an option that obstore does not know.
 
@@ -113,8 +112,8 @@ def location_of(url: str, options: Options | None = None) -> Location | None:
     if kind is None or "::" in url or not bucket:
         return None
     if find_spec("obstore") is None:
-        reason = f"{protocol}:// needs a package that is not installed: pip install 'chunkmill[cloud]'"
-        raise StoreError(url=url, key="", reason=reason)
+        _warn(protocol)
+        return None
     meant = {k: v for k, v in (options or {}).items() if k not in _WITHOUT_MEANING and v is not None}
     if kind == "http":
         parts = [
@@ -126,6 +125,15 @@ def location_of(url: str, options: Options | None = None) -> Location | None:
         bucket, _, host = bucket.partition("@")
         meant.setdefault("account_name", host.partition(".")[0])
     return Location(kind, bucket, prefix.strip("/"), _TRANSLATIONS[kind](protocol, meant))
+
+
+@cache  # once a process
+def _warn(protocol: str) -> None:
+    warnings.warn(
+        f"{protocol}:// is opened by fsspec, slowly, and guarded by a lock alone: pip install 'chunkmill[cloud]'",
+        UserWarning,
+        stacklevel=4,
+    )
 
 
 def _renamed(

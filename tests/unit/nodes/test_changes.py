@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import chunkmill as cm
-from chunkmill.errors import AlignmentError, JobError, RegionError, StoreError
+from chunkmill.errors import AlignmentError, ChunkError, JobError, RegionError, StoreError
 from chunkmill.journal.lease import leased
 from chunkmill.stores.memory import MemoryStore
 
@@ -64,6 +64,20 @@ def test_new_elements_hold_the_fill_value(layout, shapes):
 def test_the_fill_value_is_the_arrays_own(layout):
     array, values = make(MemoryStore(), layout, fill_value=9)
     np.testing.assert_array_equal(array.resize((3, 4)).resize((6, 8))[...], reference(values[:3, :4], (6, 8), 9))
+
+
+@pytest.mark.parametrize("layout", ["zarr3", "sharded", "n5", "zarr2"])
+def test_a_chunk_that_cannot_be_cut_leaves_the_old_shape(layout):
+    array, values = make(store := MemoryStore(), layout)
+    key = {"zarr3": "g/a/c/1/1", "sharded": "g/a/c/0/0", "n5": "g/a/1/1", "zarr2": "g/a/1.1"}[layout]
+    whole = store.get(key)
+    store.set(key, b"damaged")
+    with pytest.raises(ChunkError):
+        array.resize((3, 7))
+    store.set(key, whole)
+    again = cm.open_array(store, "g/a", mode="r+")
+    np.testing.assert_array_equal(again[...], values)
+    np.testing.assert_array_equal(again.resize((3, 7)).resize((5, 7))[...], reference(values[:3], (5, 7)))
 
 
 class Refuses(MemoryStore):

@@ -20,6 +20,7 @@ from support.systems import NEEDS_FORK
 import chunkmill as cm
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan
+from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.open import open_store
 
 obstore = pytest.importorskip("obstore")
@@ -151,6 +152,19 @@ def test_without_credentials_the_way_out_is_said(monkeypatch, s3_server):  # noq
 @pytest.mark.parametrize("url", ["memory://x", "simplecache::s3://b/x", "ftp://host/x"])
 def test_other_services_are_not_obstores(url):
     assert location_of(url, None) is None
+
+
+def test_without_obstore_fsspec_opens_it_with_a_warning(s3_server, url, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(obstore_clients, "find_spec", lambda name: None if name == "obstore" else True)
+    obstore_clients._warn.cache_clear()
+    with pytest.warns(UserWarning, match=r"chunkmill\[cloud\]"):
+        store = open_store(url, s3_server.storage_options)
+    assert isinstance(store, FsspecStore)
+    assert open_store(url, s3_server.storage_options) == store  # and warns no more
+    store.set("k", bytes(range(100)))
+    assert (store.get("k", ByteRange(10, 2)), store.get("no"), store.compares_versions) == (b"\x0a\x0b", None, False)
+    with pytest.warns(UserWarning, match="lock alone"):
+        assert store.set_if("new", b"1", None)
 
 
 def test_obstore_is_imported_for_its_urls_only():
