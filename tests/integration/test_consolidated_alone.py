@@ -13,7 +13,6 @@ from click.testing import CliRunner
 
 import chunkmill as cm
 from chunkmill.cli.main import main
-from chunkmill.errors import MetadataError
 from chunkmill.nodes.api import open_source
 from chunkmill.nodes.opening import walk
 from chunkmill.stores.memory import MemoryStore
@@ -167,21 +166,6 @@ def broken(fmt, tmp_path):
     return folder
 
 
-def test_errors_name_the_way_out(broken):
-    for read in (
-        lambda: cm.open_array(broken, "a"),
-        lambda: cm.open_group(broken)["a"],
-        lambda: cm.convert(broken, MemoryStore(), format="zarr3"),
-        lambda: xr.open_dataset(broken, engine="chunkmill"),
-    ):
-        with pytest.raises(MetadataError, match="consolidated=True reads that"):
-            read()
-    assert "consolidated=True" in cm.open_group(broken).tree()
-    with pytest.raises(MetadataError) as caught:
-        cm.open_array(broken, "a", consolidated=False)
-    assert "consolidated" not in str(caught.value)
-
-
 def test_demanded_metadata_are_read_instead(broken, fmt):
     assert cm.open_array(broken, "a", consolidated=True)[...].tolist() == [1, 2, 3, 4, 0, 0]
     group = cm.open_group(broken, consolidated=True)
@@ -195,7 +179,6 @@ def test_the_command_line_has_the_choice(broken, tmp_path):
     assert "bad metadata in 'a/" in run(["ls", str(broken)]).output
     told = run(["convert", str(broken), str(tmp_path / "out.zarr")])
     assert told.exit_code == 3
-    assert "--consolidated reads that" in told.output
     for command in ("ls", "info -r"):
         assert "bad metadata" not in run([*command.split(), str(broken), "--consolidated"]).output
     done = run(["convert", str(broken), str(tmp_path / "out.zarr"), "--consolidated"])

@@ -101,9 +101,8 @@ def days(first, last):
     return xr.Dataset({"v": ("t", at * 10.0)}, {"t": at}).chunk(t=4)
 
 
-def test_after_an_append_the_next_one_works(folder, tmp_path, fsync, monkeypatch):
+def test_after_an_append_the_next_one_works(folder, tmp_path, fsync):
     """Where the document says that there are more days, their chunks are there, and are not empty."""
-    monkeypatch.setattr("chunkmill.xarray.write.REQUESTS_AT_ONCE", 1)  # files are copied between two calls
     encoding = {name: {"chunks": (4,)} for name in "tv"}
     cm.write_dataset(days(0, 5), folder / "d.zarr", encoding=encoding)
     with recorded_crashes(folder, tmp_path / "states") as disk:

@@ -112,5 +112,5 @@ def test_without_the_package_the_codec_is_named(tmp_path):
 
     store_with(tmp_path, {"name": "numcodecs.acme-flip"})
     for path in ("v2", "v3"):
-        with pytest.raises(cm.errors.UnknownCodec, match="numcodecs.acme-flip"):
+        with pytest.raises(cm.errors.UnknownCodec, match=r"numcodecs\.acme-flip"):
             cm.open_array(tmp_path / path)

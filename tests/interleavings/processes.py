@@ -21,6 +21,7 @@ import dask
 
 from chunkmill.array import threads
 from chunkmill.journal import heartbeat, journal, plans
+from chunkmill.runtime import stage_runner
 from chunkmill.stores import conflicts
 
 __all__ = ["ENDED", "PROCESS", "PROCESSES", "anonymous", "one_actor_at_a_time"]
@@ -47,6 +48,7 @@ def one_actor_at_a_time() -> Iterator[None]:
         mock.patch.object(heartbeat, "is_live", _is_live),
         mock.patch.object(plans, "is_live", _is_live),
         mock.patch.object(journal, "CHECK_SECONDS", 0.0),
+        mock.patch.object(stage_runner, "abandon", _start_nothing),  # no other thread writes, and names come again
         mock.patch.object(conflicts, "pause", _pause),
         mock.patch.object(journal, "uuid4", _uuid4),
         mock.patch.object(plans, "uuid4", _uuid4),
