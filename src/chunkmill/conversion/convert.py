@@ -422,7 +422,8 @@ def _plan_new_nodes(
         path = join_path(path, _name_of(node))
     if wanted is None:
         wanted = into.format if into else node.format if operation == "rechunk" else format_above(store, path)
-    documents_format = format_of_store(store, READ_ONLY.get(wanted, wanted))
+        wanted = READ_ONLY.get(wanted, wanted)
+    documents_format = format_of_store(store, wanted)
     path = documents_format.normalize_path(path)
     check_apart(node, store, path, overwrite=overwrite)
     named = names_by_array(dimension_names, node)
