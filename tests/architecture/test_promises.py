@@ -25,7 +25,6 @@ GUARDS = [  # rooms and modules that do nothing but keep a promise
             "runtime/worker_memory",
             "stores/conflicts",
             "xarray/publication",
-            "xarray/reservation",
         )
     ),
 ]

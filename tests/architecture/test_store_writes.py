@@ -23,7 +23,7 @@ NO_STORES = {
 
 WRITERS = {
     # documents that nobody sees: of a staged node, or of one that is being deleted
-    "nodes/target.py": {"Target.put_in_place"},
+    "nodes/target.py": {"Target._put_in_place"},
     "nodes/delete.py": {"delete_node", "_described"},
     # chunks
     "array/chunk_io.py": {"update_chunk", "write_chunk"},
@@ -31,7 +31,6 @@ WRITERS = {
     "conversion/rechunking/intermediate_files.py": {"write_intermediate_file"},
     # journals and probes, under names that no format takes for a node
     "journal/records.py": {"Records.put"},
-    "journal/lease.py": {"_release_briefly"},
     "nodes/placement.py": {"announce_below"},
     "runtime/preflight.py": {"_lacks"},
     "checks/doctor.py": {"_examine_store", "_examine_workers"},
@@ -53,7 +52,7 @@ CHANGERS = {
         "change",
         "write_consolidated",
     },
-    "nodes/target.py": {"Target.put_in_place"},
+    "nodes/target.py": {"Target._put_in_place"},
     "nodes/changes.py": {"_reset"},
     "journal/heartbeat.py": {"Heartbeat._beat", "Heartbeat.begin"},
     "journal/journal.py": {"Journal._tag_staged", "Journal.discard", "Journal.finish"},
@@ -75,7 +74,7 @@ DELETERS = {
     "nodes/placement.py": {"_delete_node", "delete_stored_chunks", "withdraw_below"},
     "nodes/delete.py": {"_delete_folders", "_delete_keys", "delete_node"},
     "conversion/stages.py": {"ConversionTasks.publish", "ConversionTasks.stages"},
-    "xarray/reservation.py": {"end_dead_append", "make_room"},
+    "xarray/publication.py": {"end_dead_append"},
     "checks/inventory.py": {"_delete_proof", "_leftovers"},
     # chunks
     "array/chunk_io.py": {"write_chunk"},
@@ -85,7 +84,7 @@ DELETERS = {
     "nodes/changes.py": {"_shrink"},
     "pyramids/tasks.py": {"_Work._below"},
     # staged nodes, and journals
-    "nodes/target.py": {"Target.staged"},
+    "nodes/target.py": {"Target.take_back"},
     "journal/heartbeat.py": {"Heartbeat.end", "end_dead"},
     "journal/unfinished.py": {"clear_listed"},
     "journal/journal.py": {"Journal._forget_commit", "Journal.release"},
@@ -93,7 +92,6 @@ DELETERS = {
     "runtime/preflight.py": {"_probing"},
     "checks/doctor.py": {"_examine_store", "_examine_workers"},
     "journal/records.py": {"Records.delete", "Records.forget"},
-    "journal/lease.py": {"_release_briefly"},
     "scans/records.py": {"Records.keep"},
     "references/files.py": {"SetFile.write"},
 }

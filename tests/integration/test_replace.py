@@ -217,7 +217,7 @@ def test_groups_above_are_not_replaced_while_a_node_below_is(fmt):
     store, ds = MemoryStore(), xr.Dataset({"x": ("t", np.arange(4))})
     cm.write_dataset(ds, store, "g/a", format=fmt)
     target = Target(store, "g/a", get_format(fmt), [], {"g/a": GroupMetadata()}, overwrite=True)
-    with target.staged("replace it"), pytest.raises(JobError, match="a job that writes there is running: 'replace it'"):
+    with target.held("replace it"), pytest.raises(JobError, match="a job that writes there is running: 'replace it'"):
         cm.write_dataset(ds, store, mode="w", format=fmt)
     cm.write_dataset(ds + 1, store, "g/a", mode="w", format=fmt)
     np.testing.assert_array_equal(cm.open_array(store, "g/a/x")[...], np.arange(4) + 1)

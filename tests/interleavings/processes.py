@@ -46,7 +46,6 @@ def one_actor_at_a_time() -> Iterator[None]:
         mock.patch.object(heartbeat, "_heartbeat", _heartbeat),
         mock.patch.object(heartbeat._Heart, "run", _start_nothing),
         mock.patch.object(heartbeat, "is_live", _is_live),
-        mock.patch.object(plans, "is_live", _is_live),
         mock.patch.object(journal, "CHECK_SECONDS", 0.0),
         mock.patch.object(stage_runner, "abandon", _start_nothing),  # no other thread writes, and names come again
         mock.patch.object(conflicts, "pause", _pause),
@@ -107,3 +106,7 @@ class _NoLock:
         return True
 
     def release(self) -> None: ...
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: Any) -> None: ...

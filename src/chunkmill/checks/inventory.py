@@ -38,7 +38,7 @@ from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import Store
 from chunkmill.stores.conflicts import PROBE_PREFIX
-from chunkmill.xarray.publication import UnfinishedAppend
+from chunkmill.xarray.publication import UnfinishedAppend, end_dead_append
 
 _MAX_NAMED = 5  # of what differs, in one reason
 
@@ -513,8 +513,6 @@ def _dead_appends(found: Inventory, jobs: Iterable[UnfinishedJob]) -> Collection
 
 
 def _end_append(found: Inventory, path: str) -> bool:
-    from chunkmill.xarray.reservation import end_dead_append  # noqa: PLC0415 - xarray is slow to import
-
     return end_dead_append(found.store, path, found.appends[path])
 
 

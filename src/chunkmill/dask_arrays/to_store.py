@@ -6,7 +6,7 @@ Not here: many at once (`chunkmill.dask_arrays.store`), the graphs (`chunkmill.d
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -26,12 +26,12 @@ from chunkmill.dask_arrays.store import checked_values, write_region_of
 from chunkmill.dask_arrays.write import WriteReport, check_source, report, returning, run, write_graph
 from chunkmill.formats.base import WritableFormatName, check_attributes
 from chunkmill.formats.registry import get_format
-from chunkmill.journal.lease import Lease, check_no_job, discard_block_write, leased
+from chunkmill.journal.lease import check_no_job, discard_block_write
 from chunkmill.model.grid import Region
-from chunkmill.nodes import opening, placement
+from chunkmill.nodes import opening
 from chunkmill.nodes.api import NodeLocation, as_node, check_storage_options, open_existing, open_target
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.documents import format_of_store
+from chunkmill.nodes.documents import entry_keys, format_of_store
 from chunkmill.nodes.new_array import check_options, describe_array, format_above, lengths_by_name
 from chunkmill.nodes.target import Target
 from chunkmill.runtime.cluster_locks import lock_factory
@@ -215,97 +215,60 @@ class _Write:
             discard_block_write(store, path)
         if existing is not None:
             check_no_job(store, path)
-            return self.into(region, stored=existing)
-        documents_format = format_of_store(store, self.array.format)
-        target = Target(store, path, documents_format, [self.array], overwrite=overwrite)
-        with target.staged(self.job, continues=not self.compute) as new:
-            if new is not None:
-                return self.replacing(new)
-        return self.new(overwrite=overwrite)
+            return self.into(region, existing)
+        with self.target(overwrite=overwrite).held(self.job, continues=not self.compute) as new:
+            return self.new(new)
 
-    def into(
-        self, region: Region, documents: Mapping[str, bytes] | None = None, *, stored: StoredArray | None = None
-    ) -> WriteReport | Delayed:
-        """Write into `region` of the array, which exists when it is `stored`, and publish `documents` in the end."""
-        own, later = format_of_store(self.array.store, self.array.format), stored is None and not self.compute
-        entries = (own.array_keys(self.array.path)[0], own.group_keys(self.array.path)[0]) if later else ()
-        counts, n_regrouped = write_graph(
-            self.x,
-            self.array,
-            region,
-            lock=self.lock,
-            write_empty=False,
-            stored=stored,
-            absent=[*dict.fromkeys(entries)],
-        )
-        finish = partial(_finish, n_regrouped=n_regrouped, array=self.array, documents=dict(documents or {}))
+    def target(self, *, overwrite: bool | None) -> Target:
+        """Return the array as a target."""
+        array = self.array
+        return Target(array.store, array.path, format_of_store(array.store, array.format), [array], overwrite=overwrite)
+
+    def into(self, region: Region, stored: StoredArray) -> WriteReport | Delayed:
+        """Write into `region` of the array, which is `stored`."""
+        counts, n_regrouped = write_graph(self.x, self.array, region, lock=self.lock, write_empty=False, stored=stored)
+        finish = partial(_finish, n_regrouped=n_regrouped, array=self.array)
         return run([counts], finish, compute=self.compute, arrays=[self.array])
 
-    def new(self, *, overwrite: bool) -> WriteReport | Delayed:
-        """Write a new array, whose path is leased until then, unless it is computed later."""
-        where = full_region(self.array.shape)
-        job = self.job
-        if not self.compute:
-            # held while the old node is deleted: else the values of a writer that begins then are deleted, too
-            held = leased(self.array.store, self.array.path, job) if overwrite else nullcontext(Lease())
-            with held as own:
-                documents = self._make_room(overwrite=overwrite, run=own.run, again=own.follows_interrupted)
-            return self.into(where, documents)
-        with leased(self.array.store, self.array.path, job) as own:
-            with placement.consolidating_interrupted(self.array.store, [self.array.path], self.array.format, own):
-                documents = self._make_room(overwrite=overwrite, run=own.run, again=own.follows_interrupted)
-            try:
-                return self.into(where, documents)
-            except BaseException:  # what was written would be values of whatever is created there next
-                with suppress(OSError):
-                    placement.delete_stored_chunks(self.array)
-                raise
+    def new(self, target: Target) -> WriteReport | Delayed:
+        """Write the array to a target, which is published when all is written."""
+        (array,) = target.arrays
+        is_later = not (self.compute or target.is_staged)
+        counts, n_regrouped = write_graph(
+            self.x,
+            array,
+            full_region(array.shape),
+            lock=self.lock,
+            write_empty=False,
+            absent=sorted(entry_keys(target.format, target.path)) if is_later else (),
+        )
+        client = Scheduler().client if self.compute else None  # a task of its own cannot ask
+        options: Any = {"n_regrouped": n_regrouped, "array": self.array, "client": client, "is_held": self.compute}
+        finish = partial(_finish_new, target=target, **options)
+        return run([counts], finish, compute=self.compute, arrays=[array])
 
     def resumed(self, *, is_new: bool, overwrite: bool) -> WriteReport:
         """Write the whole array with a journal, or resume that."""
-        array = self.array
-        documents_format = format_of_store(array.store, array.format)
-        replaces = overwrite if is_new else None
-        target = Target(array.store, array.path, documents_format, [array], overwrite=replaces)
-        return resumable_write(self.x, target, lock=self.lock)
-
-    def replacing(self, target: Target) -> WriteReport | Delayed:
-        """Write the array that is staged, and put it in the place of the node at its path when all is written."""
-        (staged,) = target.arrays
-        counts, n_regrouped = write_graph(self.x, staged, full_region(staged.shape), lock=self.lock, write_empty=False)
-        client = Scheduler().client if self.compute else None  # a task of its own cannot ask
-        options: Any = {"n_regrouped": n_regrouped, "array": self.array, "client": client, "is_held": self.compute}
-        finish = partial(_finish_replacing, target=target, **options)
-        return run([counts], finish, compute=self.compute, arrays=[staged])
-
-    def _make_room(self, *, overwrite: bool, run: str = "", again: bool = False) -> dict[str, bytes]:
-        store, path = self.array.store, self.array.path
-        documents_format = format_of_store(store, self.array.format)
-        documents = documents_format.emit_array(path, self.array.metadata)
-        return {
-            **placement.make_room(store, path, documents_format, overwrite=overwrite, run=run, again=again),
-            **documents,
-        }
+        return resumable_write(self.x, self.target(overwrite=overwrite if is_new else None), lock=self.lock)
 
 
-def _finish_replacing(
+def _finish_new(
     counts: Any, *, n_regrouped: int, array: StoredArray, target: Target, client: Client | None, is_held: bool
 ) -> WriteReport:
-    """Replace the old array by the new one: the last step of a write, by the client or in a task of its own."""
+    """Publish the new array: the last step of a write, by the client or in a task of its own."""
     job = f"write to {array.path!r} in {array.url}"
     written = report(array, counts, n_regrouped)
     with nullcontext() if is_held else target.continued(job, written.n_keys - written.n_empty):
-        # this machine is synced when the two are exchanged
-        sync_other_machines([array.store], client, job)
-        target.publish()
+        if target.is_staged:  # this machine is synced when the two are exchanged
+            sync_other_machines([array.store], client, job)
+        target.publish(again=False, consolidates=False)
     return written
 
 
-def _finish(counts: Any, *, n_regrouped: int, array: StoredArray, documents: dict[str, bytes]) -> WriteReport:
-    """Publish the array, or look whether the one that was written into is still there: the last step of a write."""
-    if not documents:
-        check_after_writing([array])
-    placement.publish_and_refresh(array.store, documents, array.format, array.path)
+def _finish(counts: Any, *, n_regrouped: int, array: StoredArray) -> WriteReport:
+    """Look whether the array that was written into is still there: the last step of a write."""
+    check_after_writing([array])
+    array.store.flush()
     return report(array, counts, n_regrouped)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import at_once
-from chunkmill.errors import ChunkmillError, JobCancelled, JobError, NodeExists
+from chunkmill.errors import ChunkmillError, JobCancelled, JobError
 from chunkmill.hints import Hint
 from chunkmill.jobs.sources import check_sources
 from chunkmill.jobs.work import Tasks, Work
@@ -310,7 +310,8 @@ def _run(
         check = (lambda: None) if journal.is_in_place else job.check_result  # by another client of the run
         *_, plan = at_once(job.target.store, lambda: journal.check(now=True), check, look)
         job.target.store.sync()  # the chunks before their documents, and those before the journal goes
-        written = job.tasks.publish(target)
+        with journal.giving_way():
+            written = job.tasks.publish(target)
         commit()
         job.target.store.sync()
         if interrupted:
@@ -324,18 +325,15 @@ def _run(
 def _begun_stages(job: Job, journal: Journal, target: Target, scheduler: Scheduler) -> Sequence[Stage]:
     journal.begin()
     journal.asks_for_records = journal.keeps_records or not scheduler.in_process
-    is_free, stages = at_once(job.target.store, lambda: target.stays_free(journal), lambda: job.stages(target))
+    with journal.giving_way():
+        is_free, stages = at_once(job.target.store, lambda: target.stays_free(journal), lambda: job.stages(target))
     return stages if is_free else _resumed_stages(job, journal, target)
 
 
 def _resumed_stages(job: Job, journal: Journal, target: Target) -> Sequence[Stage]:
     """Return the stages; where others have made a node since, forget a job that has done nothing yet."""
-    try:
+    with journal.giving_way(keeps_records=True):
         return job.stages(target)
-    except NodeExists:
-        if not journal.records.names():
-            journal.discard()
-        raise
 
 
 def _already_done(job: Job, journal: Journal, start: float) -> JobResult:

@@ -161,16 +161,6 @@ class _Heart:
             thread.join(HEARTBEAT_SECONDS)  # one that is at work could write the object after it is deleted
 
 
-@contextmanager
-def alive_briefly(name: str) -> Iterator[str]:
-    """Yield a heartbeat under a name that is used once: it is of a live client inside, and no other follows."""
-    _ALIVE[name] = _Heart()
-    try:
-        yield _heartbeat(name).decode()
-    finally:
-        _ALIVE.pop(name, None)
-
-
 _ALIVE: dict[str, _Heart] = {}  # of this process: one whose store failed when it ended still has its object
 _PROCESS = uuid4().hex  # a host's name and a number may be those of another container's process, too
 

@@ -33,6 +33,7 @@ from chunkmill.journal.heartbeat import (
     CHECK_SECONDS,
     Heartbeat,
     age,
+    any_live,
     end_dead,
     heartbeats_below,
     silence,
@@ -48,8 +49,8 @@ from chunkmill.stores.conflicts import create, swap
 _VERSION = 3
 _RUN_OF_PLAN = 8  # characters of the fingerprint at the end of the name of a run
 _KEPT = {True: "what is on record is compared with it, and kept", False: "it is discarded"}
-_SAID = ["job", "path", "fingerprint", "run", "is_block_write", "is_lease", "scope", "client"]  # by its plan
-_SAID += ["old_prefix", "choices"]
+_SAID = ["job", "path", "fingerprint", "run", "is_block_write", "is_lease", "scope", "old_prefix", "choices"]
+"""Attributes that its plan says."""
 
 
 @dataclass(slots=True)
@@ -74,8 +75,6 @@ class Journal:
         True for a journal that only keeps other writers away while its client is alive; nothing resumes it.
     scope
         Names what is leased of the node, where that is not all of it: others there do not meet this journal.
-    client
-        Heartbeat that the plan holds, of a brief lease, which has no other.
     old_prefix
         Of the node that is replaced, where the new one is staged (`staged_prefix`), as in `Plan`.
     choices
@@ -104,7 +103,6 @@ class Journal:
     is_block_write: bool = False
     is_lease: bool = False
     scope: str = ""
-    client: str = ""
     old_prefix: str | None = None
     choices: Mapping[str, Any] = field(default_factory=dict)
     key_prefix: str = ""
@@ -132,7 +130,7 @@ class Journal:
         JobError
             There is an unfinished job with another plan.
         """
-        value = plans.awaited(self.store, self.plan_key)
+        value = self.store.get(self.plan_key)
         if value is None:
             if not self.store.is_remote:  # folders, of a job that was killed when all but these was deleted
                 clear_journal(self.store, self.prefix)
@@ -144,7 +142,10 @@ class Journal:
         if plan.is_damaged or lacks_old:
             self._drop_damaged(value)
             return False
-        if self._is_lease(plan, value):
+        if plan.is_lease and self._is_ours(plan):  # a client died that had reserved the place, and had not begun
+            self.check_dead()
+            self.interrupted = plan.run
+            self._reserve()  # from now on what holds the path is of this run, which does not refuse itself
             return False
         if plan.over:
             self._forget_commit(plan.old_prefix, plan.run)
@@ -161,25 +162,13 @@ class Journal:
                 self._tag_staged()
         return True
 
-    def _is_lease(self, plan: Plan, value: bytes) -> bool:
-        """Return whether a client died that had reserved the place and had not begun; `JobError` where it is alive."""
-        if plan.client and not plan.follows_interrupted and not plan.has_client(self.store, ()):
-            plans.delete_plan(self.store, self.plan_key, value)
-            return True
-        if not (plan.is_lease and self._is_ours(plan)):
-            return False
-        self.check_dead()
-        self.interrupted = plan.run
-        self._reserve()  # from now on what holds the path is of this run, which does not refuse itself
-        return True
-
     def _drop_damaged(self, value: bytes) -> None:
         """Delete a plan that cannot be read, of a client that is not alive; of this job's run keep what is on record.
 
         What a machine that went down has kept is compared with the records as in any run that resumes.
         """
         plans.watch_client(self.store, self.plan_key, Plan())
-        if Plan().has_client(self.store, self._others()):
+        if self._has_others():
             reason = f"the plan at {self.plan_key!r} is damaged, and a client of its job is alive"
             raise JobError(job=self.job, reason=reason, hint="wait until it is done, or stop it")
         own = self.fingerprint[:_RUN_OF_PLAN]
@@ -200,19 +189,20 @@ class Journal:
 
     def check_dead(self) -> None:
         """Raise `JobError` where a client is at work on a job at the target, which is not to be discarded then."""
-        if (value := plans.awaited(self.store, self.plan_key)) is None:
+        if (value := self.store.get(self.plan_key)) is None:
             return
         plan = Plan.parsed(value) or Plan()  # a damaged journal is discarded
         plans.watch_client(self.store, self.plan_key, plan)
-        if not plan.over and plan.has_client(self.store, self._others()):
+        if not plan.over and self._has_others():
             raise self._another(plan)
 
     def _another(self, plan: Plan) -> JobError:
         """Return the error that names the unfinished job at the target, and the way out."""
         other = f"{plan.job!r}, begun {age(plan.began)}{self._difference(plan)}"
         kind = "of this plan" if self._is_ours(plan) else "with another plan"
-        if plan.has_client(self.store, self._others()):
-            seconds = silence([plan.client.encode()] if plan.client else stored_beats(self.store, self._others()))
+        beats = stored_beats(self.store, self._others())
+        if any_live(beats):
+            seconds = silence(beats)
             hint, state = Hint("wait until it is done, or stop it"), "which is running"
             if seconds is not None:
                 state = f"whose client is silent for {seconds:.0f} s"
@@ -262,11 +252,7 @@ class Journal:
         self.name_run()
         if replaces is None and (self.is_reserved or self.interrupted):
             replaces = self._reservation()
-        plan = Plan.beginning(
-            version=_VERSION,
-            follows_interrupted=bool(self.client) and replaces is not None,
-            **{name: getattr(self, name) for name in _SAID},
-        ).packed()
+        plan = Plan.beginning(version=_VERSION, **{name: getattr(self, name) for name in _SAID}).packed()
         if not plans.store_plan(self.store, self.plan_key, plan, replaces):
             hint = "wait until it is done, or stop it, and run this one again"
             raise JobError(job=self.job, reason="another job has begun to write the target", hint=hint)
@@ -319,6 +305,20 @@ class Journal:
                 yield
         except ChunkmillError:  # nothing had begun, or others have ended it
             clear_journal(self.store, self.prefix)
+            raise
+
+    @contextmanager
+    def giving_way(self, *, keeps_records: bool = False) -> Iterator[None]:
+        """Discard the journal where others have made a node, and wait for the end of this job (P4).
+
+        With `keeps_records`, tasks may be on record, and the journal of those stays.
+        """
+        try:
+            yield
+        except NodeExists:
+            is_ours = plans.is_of_run(self.store.get(self.plan_key), self.run) and not self.is_joined()
+            if is_ours and not (keeps_records and self.records.names()):
+                self.discard()
             raise
 
     def is_joined(self) -> bool:
@@ -435,6 +435,10 @@ class Journal:
 
     def _own_heartbeat(self) -> list[str]:
         return [] if self.heartbeat is None else [self.heartbeat.key]
+
+    def _has_others(self) -> bool:
+        """Return whether another client of the job is alive."""
+        return any_live(stored_beats(self.store, self._others()))
 
     def _others(self, keys: Iterable[str] | None = None) -> list[str]:
         """Return the keys of the heartbeats of other clients."""

@@ -13,9 +13,8 @@ from uuid import uuid4
 
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
-from chunkmill.journal.heartbeat import HEARTBEAT_SECONDS, alive_briefly, clock
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.plans import PLAN, is_of_run, new_run, watch_client
+from chunkmill.journal.plans import PLAN, watch_client
 from chunkmill.journal.unfinished import UnfinishedJob, described, jobs_at, with_state
 from chunkmill.model.metadata import is_within
 from chunkmill.stores import conflicts
@@ -32,13 +31,10 @@ class Lease:
         Name of its run; empty where nothing is leased.
     follows_interrupted
         Whether it was taken over from a writer that died: what is stored may be half written.
-    check
-        Raises `JobError` where this client was suspended, and another one has taken the lease over.
     """
 
     run: str = ""
     follows_interrupted: bool = False
-    check: Callable[[], None] = lambda: None
 
 
 @contextmanager
@@ -96,68 +92,9 @@ def leased(
                 if not continues:
                     _release(journal, is_taken_over=version is not None)
                 return
-        found = _dead(journal, lambda job: job.is_block_write)
+        found = _dead(journal)
         # whether its tasks ask for it: those of a lease do not
-        version, asks = (None, False) if found is None else (found[2], not found[0].is_lease)
-
-
-@contextmanager
-def leased_briefly(store: Store, path: str, job: str) -> Iterator[Lease]:
-    """Lease the path of a new node for the few requests of its creation: one object is stored, and deleted.
-
-    Others wait until it is deleted, where `leased` refuses them. The lease of a writer that died is taken over. An
-    interrupted ``to_store(resume=True)`` is not.
-
-    Raises
-    ------
-    JobError
-        Another writer has the lease, or a job that writes there was interrupted.
-    """
-    if store.has_transactions:
-        yield Lease()
-        return
-    # named after all others, it gives way to those that meet it while they wait for its end (`check_no_job`)
-    run = f"~{new_run()}"
-    journal = Journal(store, path, job, uuid4().hex, run, is_block_write=True, is_lease=True)
-    with alive_briefly(f"{journal.plan_key} {run}") as journal.client:
-        begun = clock()
-        dead = _begun_instead(journal)
-
-        def check() -> None:
-            slept = clock() - begun > HEARTBEAT_SECONDS
-            if slept and not is_of_run(store.get(journal.plan_key), journal.run):
-                raise JobError(job=job, reason="it took so long that another writer took over", hint="try again")
-
-        try:
-            yield Lease(journal.run, dead is not None, check)
-        except BaseException:
-            with suppress(OSError, JobError):
-                check()
-                _release_briefly(journal, dead)
-            raise
-        with suppress(OSError, JobError):
-            check()
-            _release_briefly(journal, None)
-
-
-def _begun_instead(journal: Journal) -> bytes | None:
-    """Begin a lease; return the plan of the expired one that it takes over, if any."""
-    dead: bytes | None = None
-    version: str | None = None
-    while True:
-        if _takes_over(journal, version, waits=False):
-            return dead
-        found = _dead(journal, lambda job: job.is_lease)
-        dead, version = (None, None) if found is None else found[1:]
-
-
-def _release_briefly(journal: Journal, dead: bytes | None) -> None:
-    """Delete a brief lease, or put the one back that it took over."""
-    if dead is not None:
-        journal.store.set(journal.plan_key, dead)
-        return
-    journal.store.delete(journal.plan_key)
-    journal.store.remove_folder(journal.prefix)
+        version, asks = (None, False) if found is None else (found[1], not found[0].is_lease)
 
 
 def _takes_over(journal: Journal, version: str | None, *, waits: bool) -> bool:
@@ -174,10 +111,8 @@ def _release(journal: Journal, *, is_taken_over: bool = False) -> None:
         journal.release(is_taken_over=is_taken_over)
 
 
-def _dead(
-    journal: Journal, gives_way: Callable[[UnfinishedJob], bool]
-) -> tuple[UnfinishedJob, bytes, str | None] | None:
-    """Return the interrupted job at the journal's path, its plan and the version of that; ``None`` without one.
+def _dead(journal: Journal) -> tuple[UnfinishedJob, str | None] | None:
+    """Return the interrupted job at the journal's path, and the version of its plan; ``None`` without one.
 
     A job whose node is in place has ended, and so has one of which only the journal was left. Another client of the
     same run, which does the same there, is waited for. `JobError` where another job is running, or does not give way.
@@ -191,12 +126,12 @@ def _dead(
     if job.is_running and job.run == journal.run:
         conflicts.pause(conflicts.LOOK_SECONDS)
         return None
-    if job.is_running or not (job.is_damaged or gives_way(job)):
+    if job.is_running or not (job.is_damaged or job.is_block_write):
         raise _refused(journal.store, journal.path, job)
     if job.is_in_place or job.over:
         discard_jobs(journal.store, [job])
         return None
-    return job, value, version
+    return job, version
 
 
 def check_no_job(
@@ -222,21 +157,14 @@ def check_no_job(
         Refuse where jobs write nodes below `paths`, too: the caller creates nodes there.
     waits
         Of two that have just begun and meet each other here, refuse one only: the one whose run is named first waits
-        for the other to give up. The caller looks afterwards whether its path still is free. All wait for the end of
-        a brief lease.
+        for the other to give up. The caller looks afterwards whether its path still is free.
     """
-    pauses, n_pauses = conflicts.PAUSES, 0
-    while True:
+    for seconds in (*(conflicts.PAUSES if waits else ()), None):
         jobs = jobs_at(store, *paths, below=below or bool(overwrite), own_run=own_run, watches=True)
-        rivals = [job.run for job in jobs if job.is_running and not job.ends_soon]
-        gives_up = bool(rivals) and (not waits or min(rivals) < own_run)
-        brief = [job.run for job in jobs if job.ends_soon]
-        # of two brief ones that wait for each other, one gives up while the other still waits
-        most = len(pauses) // 2 if min(brief, default="~") < own_run else len(pauses)
-        if gives_up or not (rivals or brief) or n_pauses >= most:
+        rivals = [job.run for job in jobs if job.is_running]
+        if seconds is None or not rivals or min(rivals) < own_run:
             break
-        conflicts.pause(pauses[n_pauses])
-        n_pauses += 1
+        conflicts.pause(seconds)
     discarded = []
     for job in jobs:
         refuses_nobody = (job.is_lease or job.is_damaged) and not job.is_running

@@ -1,8 +1,6 @@
 """Names of the keys of journals; plan.json: a job's fingerprint, its choices, and its lease (P7); its end (P6).
 
-A brief lease is a plan alone: it holds the only heartbeat of its client, and other clients wait for its end, which
-comes after a few requests. Not here: other heartbeats (`chunkmill.journal.heartbeat`), what is done with plans
-(`chunkmill.journal.journal`).
+Not here: heartbeats (`chunkmill.journal.heartbeat`), what is done with plans (`chunkmill.journal.journal`).
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 from chunkmill.errors import JobError, StoreError
-from chunkmill.journal.heartbeat import any_live, heartbeats_below, is_live, stored_beats, watch
+from chunkmill.journal.heartbeat import heartbeats_below, stored_beats, watch
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import Store, check_key, check_prefix
 
@@ -119,10 +117,6 @@ class Plan:
         True for a plan that only keeps other writers away while its client is alive.
     scope
         Names what it writes of the node; empty for all.
-    client
-        Heartbeat of the client of a brief lease; empty for all others, whose heartbeats are objects of their own.
-    follows_interrupted
-        Whether a brief lease was taken over from a writer that had died.
     old_prefix
         Prefix of the keys of the node that it replaces, which stays until the job is done.
     choices
@@ -140,8 +134,6 @@ class Plan:
     is_block_write: bool = False
     is_lease: bool = False
     scope: str = ""
-    client: str = ""
-    follows_interrupted: bool = False
     old_prefix: str | None = None
     choices: Mapping[str, Any] = field(default_factory=dict, compare=False)
     over: bool = False
@@ -176,27 +168,18 @@ class Plan:
         said = {name: value for name, default in _DEFAULTS.items() if (value := getattr(self, name)) != default}
         return json.dumps(said).encode()
 
-    def has_client(self, store: Store, heartbeats: Iterable[str]) -> bool:
-        """Return whether a client of the job is alive, by the plan or by its heartbeats' objects."""
-        return is_live(self.client.encode()) if self.client else any_live(stored_beats(store, heartbeats))
-
 
 _DEFAULTS: dict[str, Any] = {each.name: getattr(Plan(), each.name) for each in fields(Plan)}
 
 
-def beats_of(store: Store, key: str, plan: Plan) -> list[bytes]:
+def beats_of(store: Store, key: str) -> list[bytes]:
     """Return the heartbeats of the clients of the job of the plan at a key."""
-    running = key.removesuffix(PLAN) + RUNNING
-    return [plan.client.encode()] if plan.client else stored_beats(store, heartbeats_below(store, running))
+    return stored_beats(store, heartbeats_below(store, key.removesuffix(PLAN) + RUNNING))
 
 
 def watch_client(store: Store, key: str, plan: Plan) -> None:
     """Wait until it is known whether a client of the job of the plan at a key is alive."""
-
-    def beats() -> list[bytes]:
-        return [] if plan.client and store.get(key) is None else beats_of(store, key, plan)
-
-    watch(beats, f"{plan.job!r}, begun {plan.began}")
+    watch(lambda: beats_of(store, key), f"{plan.job!r}, begun {plan.began}")
 
 
 def end_plan(store: Store, key: str, plan: bytes | None, version: str | None, run: str) -> bool | None:
@@ -233,36 +216,16 @@ def stands(plan: bytes | None, run: str) -> bool:
     return known is not None and not known.over
 
 
-def is_held_briefly(value: bytes) -> bool:
-    """Return whether a plan is a brief lease whose client is alive."""
-    plan = Plan.parsed(value) if b'"client"' in value else None
-    return plan is not None and bool(plan.client) and is_live(plan.client.encode())
-
-
-def awaited(store: Store, key: str) -> bytes | None:
-    """Return the plan at a key, after waiting for a brief lease to end."""
-    value = store.get(key)
-    if value is not None and b'"client"' in value:
-        watch_client(store, key, Plan.parsed(value) or Plan())
-        value = store.get(key)
-    for seconds in conflicts.PAUSES:
-        if value is None or not is_held_briefly(value):
-            break
-        conflicts.pause(seconds)
-        value = store.get(key)
-    return value
-
-
 def store_plan(store: Store, key: str, plan: bytes, replaces: str | None) -> bool:
     """Store the plan of a run where the one of that version is, or none; return whether it is stored then.
 
-    A brief lease is waited for. A plan that was stored by a try whose response was lost is found as this very plan;
+    A plan that was stored by a try whose response was lost is found as this very plan;
     another client of the same run has another fingerprint.
     """
     for _ in conflicts.PAUSES:
         if conflicts.swap(store, key, plan, replaces):
             return True
-        found = awaited(store, key)
+        found = store.get(key)
         if found is not None:
             return found == plan
         if replaces is not None:

@@ -55,11 +55,6 @@ class UnfinishedJob(Plan):
     is_in_place: bool = False
 
     @property
-    def ends_soon(self) -> bool:
-        """True for a brief lease whose client is alive: others wait for its end."""
-        return bool(self.client) and self.is_running
-
-    @property
     def replaces(self) -> bool:
         """True where it replaces a node, which stays until the job is done."""
         return self.old_prefix is not None
@@ -84,9 +79,9 @@ def described(key: str, value: bytes, paths: Iterable[str] = ()) -> UnfinishedJo
 
 def with_state(store: Store, job: UnfinishedJob) -> UnfinishedJob:
     """Return the job with its state: whether its client is alive, and how far it has come in replacing a node."""
-    beats = beats_of(store, job.key, job)
+    beats = beats_of(store, job.key)
     job = replace(job, is_running=any_live(beats), silence=silence(beats))
-    if job.old_prefix is None or job.client:
+    if job.old_prefix is None:
         return job
     return replace(job, is_in_place=is_in_place(store, job.run, job.old_prefix))
 

@@ -398,7 +398,8 @@ def create_arrays(
     >>> list(cm.create_arrays("memory://doc-create-arrays", wanted))
     ['stations/a', 'stations/b']
     """
-    from chunkmill.nodes import new_array, placement  # noqa: PLC0415
+    from chunkmill.nodes import new_array  # noqa: PLC0415
+    from chunkmill.nodes.target import put_arrays  # noqa: PLC0415
 
     url, above, format, _ = place_of(url, "", format)  # noqa: A001
     target = open_target_store(url, storage_options)
@@ -407,9 +408,7 @@ def create_arrays(
     at = {join_path(above, path.strip("/")): path for path in arrays} if above else {path: path for path in arrays}
     name = format or new_array.format_above(target, next(iter(at), ""))
     described = new_array.describe_arrays(get_format(name), {path: arrays[own] for path, own in at.items()})
-    return {
-        at.get(path, path): Array(array) for path, array in placement.add_arrays(target, described, format=name).items()
-    }
+    return {at[path]: Array(array) for path, array in put_arrays(target, described, format=name).items()}
 
 
 @parsed_once()

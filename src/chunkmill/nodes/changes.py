@@ -373,9 +373,10 @@ def changed_group(store: Store, path: str, format: str, change: Change) -> Group
     except NodeNotFound:
         if not documents_format.implicit_groups:
             raise
-    from chunkmill.journal.lease import check_no_job, leased_briefly  # noqa: PLC0415
+    from chunkmill.journal.lease import check_no_job, leased  # noqa: PLC0415
 
-    with leased_briefly(store, path, f"change the attributes of {path!r} in {store.url}") as own:
+    # named after all others, it gives way to those that it meets, and waits for others that do the same
+    with leased(store, path, f"change the attributes of {path!r} in {store.url}", run="~attributes") as own:
         check_no_job(store, path, own_run=own.run, waits=True)
         return _changed(store, path, documents_format, keys, parse_folder, emit, change)
 

@@ -68,6 +68,11 @@ def node_keys(documents_format: Format, path: str) -> Iterator[str]:
     yield from documents_format.group_keys(path)
 
 
+def entry_keys(documents_format: Format, path: str) -> set[str]:
+    """Return the keys of the documents that make an array, or a group, of what is at `path`."""
+    return {documents_format.array_keys(path)[0], documents_format.group_keys(path)[0]}
+
+
 def fetch(store: Store, keys: Iterable[str]) -> Documents:
     """Fetch documents, concurrently where requests cost latency; ``None`` for absent ones."""
     wanted = list(dict.fromkeys(keys))
@@ -123,14 +128,12 @@ def publish(
     below: Mapping[str, Mapping[str, bytes]] | None = None,
     again: bool = False,
 ) -> None:
-    """Write the documents of a new node: first missing groups above it, then nodes below it, then its own.
-
-    No node is replaced. A group above that others made since stays.
+    """Write the documents of a new node: those of nodes below it, then its own. No node is replaced.
 
     Parameters
     ----------
     documents
-        Of the node and of groups above it, by store key; none where nodes are added to a group that exists.
+        Of the node, by store key; none where nodes are added to a group that exists.
     below
         Path -> documents of nodes below it; written many at once where requests cost latency.
     again
@@ -140,34 +143,25 @@ def publish(
     Raises
     ------
     NodeExists
-        Another node was made at `path`, below it, or (an array) above it, since room was made.
+        Another node was made at `path`, or below it, since room was made.
     """
-    own = create_groups_above(store, documents_format, path, documents, again=again)
     create = partial(_create_node, store, documents_format, again=again)
     with BackgroundCalls(REQUESTS_AT_ONCE if store.is_remote else 0) as calls:
         for each, its in (below or {}).items():
             calls.call(create, each, its)
-    if own:
-        create(path, own)
+    if documents:
+        create(path, documents)
 
 
-def create_groups_above(
-    store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes], *, again: bool = False
-) -> dict[str, bytes]:
-    """Write those of `documents` that belong to groups above `path`, the root's first; return the others.
+def create_group_above(store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes]) -> None:
+    """Write the documents of a group above a new node, unless others have made one.
 
     Raises
     ------
     NodeExists
         An array is there, which cannot have nodes below it.
     """
-    left = dict(documents)
-    for group in reversed(parents_of(path)):
-        keys = (*documents_format.group_keys(group), *(documents_format.root_keys() if not group else ()))
-        its = {key: left.pop(key) for key in keys if key in left}
-        if its:
-            _create_node(store, documents_format, group, its, again=again, is_above=True)
-    return left
+    _create_node(store, documents_format, path, documents, again=True, is_above=True)
 
 
 def _create_node(
@@ -184,7 +178,7 @@ def _create_node(
     The document that makes it a node is written only while there is none: its writer owns the node. Its other documents
     come before it, and are the owner's in the end.
     """
-    entries = {documents_format.array_keys(path)[0], documents_format.group_keys(path)[0]}
+    entries = entry_keys(documents_format, path)
     others = {key: documents.get(key) for key in node_keys(documents_format, path) if key not in entries}
     entry = next((key for key in documents if key in entries), None)
     further = {key: value for key, value in documents.items() if key not in entries | others.keys()}
@@ -267,7 +261,7 @@ def check_own(store: Store, documents_format: Format, nodes: Mapping[str, Mappin
 
 
 def _check_own(store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes]) -> None:
-    entries = {documents_format.array_keys(path)[0], documents_format.group_keys(path)[0]}
+    entries = entry_keys(documents_format, path)
     found = without_blank(fetch(store, sorted(entries | documents.keys())))
     is_own = all(_same(documents_format, key, value, documents.get(key)) for key, value in found.items())
     if not is_own and any(found[key] is not None for key in entries):
@@ -312,7 +306,7 @@ class _NodeAppeared(Exception):
 
 def unpublish(store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes]) -> None:
     """Delete the documents of a node that was just published, its entry document first."""
-    entries = {documents_format.array_keys(path)[0], documents_format.group_keys(path)[0]}
+    entries = entry_keys(documents_format, path)
     for key in sorted(documents, key=lambda key: key not in entries):
         put_back(store, key, documents[key], None)
 

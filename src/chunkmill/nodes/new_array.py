@@ -140,7 +140,7 @@ def describe_arrays(documents_format: Format, arrays: Mapping[str, Mapping[str, 
     for path, about in arrays.items():
         known = _pickled({name: value for name, value in about.items() if name != "attributes"})
         try:
-            if known in described:  # whether the format can hold them, `add_arrays` sees before anything is created
+            if known in described:  # whether the format can hold them, `put_arrays` sees before anything is created
                 metadata[path] = replace(described[known], attributes=dict(about.get("attributes") or {}))
             else:
                 metadata[path] = describe_array(documents_format, path, **about)

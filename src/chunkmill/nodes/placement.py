@@ -5,10 +5,8 @@ Not here: what replaces a node that stays until the new one is complete (`chunkm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import at_once
@@ -16,15 +14,14 @@ from chunkmill.errors import MetadataError, NodeExists
 from chunkmill.formats.base import Format
 from chunkmill.formats.references.chunk_numbers import ROOT_KEY
 from chunkmill.formats.registry import FORMATS, get_format
-from chunkmill.journal.lease import Lease, check_no_job, discard_jobs, leased, leased_briefly
+from chunkmill.journal.lease import check_no_job, discard_jobs
 from chunkmill.journal.plans import JOB_PREFIX, journal_prefix
-from chunkmill.journal.unfinished import jobs_at
-from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, parents_of
+from chunkmill.model.metadata import GroupMetadata, parents_of
 from chunkmill.nodes.documents import (
     check_free,
     check_root,
-    create_groups_above,
     documents_below,
+    entry_keys,
     fetch,
     forget_consolidated,
     format_of_store,
@@ -33,109 +30,12 @@ from chunkmill.nodes.documents import (
     node_keys,
     node_prefixes,
     present,
-    publish,
-    refresh_consolidated,
-    refreshed,
-    unpublish,
     without_blank,
 )
-from chunkmill.nodes.opening import array_at, find_stored, walk
+from chunkmill.nodes.opening import find_stored, walk
 from chunkmill.nodes.stored_group import StoredGroup, parse_node
 from chunkmill.stores.base import Store
 from chunkmill.stores.memory import RememberedReads
-
-
-def add_array(
-    store: Store,
-    path: str,
-    metadata: ArrayMetadata,
-    *,
-    format: str,  # noqa: A002
-    overwrite: bool = False,
-) -> StoredArray:
-    """Create an array without chunks, and publish it.
-
-    Raises
-    ------
-    NodeExists, UnsupportedFeature
-        See `create_array`.
-    JobError
-        A job, or another writer, is at work there.
-    """
-    documents_format = format_of_store(store, format)
-    array = array_at(store, path, metadata, documents_format)
-    documents = documents_format.emit_array(array.path, metadata)  # what it cannot hold is refused before all else
-    with _leased(store, array.path, format, overwrite=overwrite) as (own, delete_interrupted):
-        options: Any = {"overwrite": overwrite, "run": own.run, "again": own.follows_interrupted}
-        above = make_room(store, array.path, documents_format, **options)
-        documents = {**above, **documents}
-        delete_interrupted()
-        delete_stored_chunks(array)  # of a write that was interrupted
-        own.check()
-        publish_and_refresh(store, documents, format, array.path)
-    return array
-
-
-def add_group(
-    store: Store,
-    path: str,
-    metadata: GroupMetadata,
-    *,
-    format: str,  # noqa: A002
-    overwrite: bool = False,
-) -> StoredGroup:
-    """Create a group, and publish it (see `add_array`)."""
-    documents_format = format_of_store(store, format)
-    path = documents_format.normalize_path(path)
-    documents = documents_format.emit_group(path, metadata)
-    with _leased(store, path, format, overwrite=overwrite) as (own, delete_interrupted):
-        options: Any = {"overwrite": overwrite, "run": own.run, "again": own.follows_interrupted}
-        above = make_room(store, path, documents_format, hides=False, **options)
-        documents = {**above, **documents}
-        delete_interrupted()
-        own.check()
-        publish_and_refresh(store, documents, format, path)
-    return StoredGroup(store, path, metadata, documents_format, read_only=False)
-
-
-@contextmanager
-def _leased(
-    store: Store,
-    path: str,
-    format: str,  # noqa: A002
-    *,
-    overwrite: bool,
-) -> Iterator[tuple[Lease, Callable[[], None]]]:
-    """Lease the path of a new node; yield also a function that deletes what an interrupted job has written there."""
-    interrupted = check_no_job(store, path, overwrite=True) if overwrite else []
-    discard_jobs(store, interrupted)
-
-    def delete_interrupted() -> None:
-        if interrupted:
-            _delete_node(store, path, get_format(format))
-
-    lease = leased if overwrite else leased_briefly
-    with (
-        lease(store, path, f"create {path!r} in {store.url}") as own,
-        consolidating_interrupted(store, [path], format, own),
-    ):
-        yield own, delete_interrupted
-
-
-@contextmanager
-def consolidating_interrupted(
-    store: Store,
-    paths: Iterable[str],
-    format: str,  # noqa: A002
-    own: Lease,
-) -> Iterator[None]:
-    """Bring consolidated metadata up to date where nodes are met inside whose writer died before it did so."""
-    try:
-        yield
-    except NodeExists:
-        if own.follows_interrupted:
-            refresh_consolidated(store, format_of_store(store, format), paths)
-        raise
 
 
 def announce_below(store: Store, path: str) -> None:
@@ -159,27 +59,10 @@ def withdraw_below(store: Store, path: str) -> None:
 _BELOW = "below"
 
 
-def delete_stored_chunks(array: StoredArray) -> None:
-    """Delete all chunks of an array that is not visible."""
-    for key in list(array.stored_keys()):
-        array.store.delete(key)
-
-
-def publish_and_refresh(
-    store: Store,
-    documents: Mapping[str, bytes],
-    format: str,  # noqa: A002
-    path: str,
-    *,
-    again: bool = False,
-) -> None:
-    """Publish the node at `path`, bring consolidated metadata up to date, and flush the store (see `publish`)."""
-    if documents:
-        documents_format = format_of_store(store, format)
-        path = documents_format.normalize_path(path)
-        with refreshed(store, documents_format, [path], own=False):
-            publish(store, documents_format, path, documents, again=again)
-    store.flush()
+def delete_stored_chunks(arrays: Iterable[StoredArray]) -> None:
+    """Delete all chunks of arrays that are not visible."""
+    for array in arrays:
+        array.store.delete_many([*array.stored_keys()])
 
 
 def make_room(
@@ -193,8 +76,8 @@ def make_room(
     hides: bool = True,
     is_free_of_jobs: bool = False,
     again: bool = False,
-) -> dict[str, bytes]:
-    """Check and clear `path`; return the documents of the parents that it needs and that are not there yet.
+) -> bool:
+    """Check and clear `path`; return whether no chunks are stored there then.
 
     Parameters
     ----------
@@ -220,18 +103,17 @@ def make_room(
     if again:
         withdraw_below(store, path)
     jobs = partial(check_no_job, store, path, overwrite=overwrite, own_run=run, below=below, waits=bool(run))
-    around = partial(seen_at_once, store, path, documents_format, is_new=not overwrite)
+    look = partial(seen_at_once, store, path, documents_format, is_new=not overwrite)
     if is_free_of_jobs:
-        interrupted, seen = [], around()
+        interrupted, seen = [], look()
     elif run or overwrite:  # in this order: the nodes of a job that ends in between are seen
-        interrupted, seen = jobs(), around()
+        interrupted, seen = jobs(), look()
     else:
-        interrupted, seen = at_once(store, jobs, around)
+        interrupted, seen = at_once(store, jobs, look)
     if not (overwrite or path) and seen.has_folders and all(n.startswith(JOB_PREFIX) for n in seen.list_dir("")):
-        # no format has documents there
-        return root_documents(seen, documents_format)
+        return True
     check_root(seen, documents_format)
-    parents = parent_documents(seen, path, documents_format)
+    missing_above(seen, [path], documents_format)
     if overwrite:
         discard_jobs(store, interrupted)
     _clear(store, seen, path, documents_format, overwrite=overwrite)
@@ -240,7 +122,9 @@ def make_room(
             _delete_node(store, path, each)
     if hides and not overwrite:
         check_nothing_hidden(seen, path, documents_format)
-    return {**parents, **root_documents(store if overwrite else seen, documents_format)}
+    around = store if overwrite else seen
+    names = around.list_dir(documents_format.chunk_prefix(path)) if store.can_list else []
+    return all(name.startswith(JOB_PREFIX) for name in names)
 
 
 def seen_at_once(store: Store, path: str, documents_format: Format, *, is_new: bool = True) -> Store:
@@ -280,30 +164,26 @@ def check_nothing_hidden(store: Store, path: str, documents_format: Format) -> N
         raise NodeExists(url=store.url, path=path, found="group", hint=hint)
 
 
-def root_documents(store: Store, documents_format: Format) -> dict[str, bytes]:
-    """Return the documents that configure a store of the format and are not there."""
-    own = documents_format.emit_root()
-    return {key: own[key] for key, value in without_blank(fetch(store, own)).items() if value is None}
+def missing_above(store: Store, paths: Iterable[str], documents_format: Format) -> dict[str, dict[str, bytes]]:
+    """Return the documents of groups that are missing above nodes, by path, and the root's; an array there is refused.
 
-
-def parent_documents(store: Store, path: str, documents_format: Format, *, again: bool = False) -> dict[str, bytes]:
-    """Return the documents of the groups above `path` that are not there; an array above it is refused.
-
-    With `again`, those without content, as a crash of the machine leaves them, are not there.
+    Those without content, as a crash of the machine leaves them, are not there.
     """
-    documents: dict[str, bytes] = {}
-    parents = parents_of(path)
-    fetched = fetch(store, (key for p in parents for key in node_keys(documents_format, p)))
-    fetched = without_blank(fetched) if again else fetched
-    for parent in parents:
-        above = parse_node(store, parent, documents_format, fetched, read_only=True)
+    paths = list(paths)
+    parents = {parent for path in paths for parent in parents_of(path)}
+    root = documents_format.emit_root() if parents else {}
+    keys = (key for path in sorted(parents) for key in node_keys(documents_format, path))
+    found = without_blank(fetch(store, (*root, *keys)))
+    groups = {"": missing} if (missing := {key: root[key] for key in root if found[key] is None}) else {}
+    for path in parents:
+        above = parse_node(store, path, documents_format, found, read_only=True)
         if isinstance(above, StoredArray):
-            raise NodeExists(url=store.url, path=parent, found="array", hint="an array cannot have nodes below it")
+            raise NodeExists(url=store.url, path=path, found="array", hint="an array cannot have nodes below it")
         if above is None:
-            group = documents_format.emit_group(parent, GroupMetadata())
-            check_free(documents_format, group, fetched)
-            documents |= group
-    return documents
+            group = documents_format.emit_group(path, GroupMetadata())
+            check_free(documents_format, group, found)
+            groups[path] = {**groups.get(path, {}), **group}
+    return groups
 
 
 def _clear(store: Store, seen: Store, path: str, documents_format: Format, *, overwrite: bool) -> None:
@@ -357,106 +237,30 @@ def _delete_node(store: Store, path: str, documents_format: Format) -> None:
 # Many at once
 
 
-def add_arrays(store: Store, arrays: Mapping[str, ArrayMetadata], *, format: str) -> dict[str, StoredArray]:  # noqa: A002
-    """Create arrays without chunks, and the groups above them; return them by path.
+def taken(store: Store, documents_format: Format, paths: Sequence[str]) -> set[str]:
+    """Return those paths of new arrays at which something is stored, of writers that were interrupted.
 
     Raises
     ------
     NodeExists
-        There is a node at one of the paths, or an array above one; nothing is created, unless it came during the call.
-    UnsupportedFeature
-        The format cannot hold one of them. Nothing is created then.
+        There is a node at one of the paths, or an array above one.
     JobError
         A job, or another writer, is at work there.
     """
-    documents_format = format_of_store(store, format)
-    made = [array_at(store, path, metadata, documents_format) for path, metadata in arrays.items()]
-    documents = {each.path: documents_format.emit_array(each.path, each.metadata) for each in made}
-    if not documents:
-        return {}
-    with store.transaction(f"create {len(made):,} arrays"):
-        # one reservation for all: a client that begins there, or at a group above, waits for its end
-        try:
-            with leased_briefly(store, made[0].path, f"create {len(made):,} arrays in {store.url}") as own:
-                if own.follows_interrupted:
-                    raise _InterruptedBefore  # noqa: TRY301 - out of the reservation, which puts the record back
-                suspected = _add_free(store, documents_format, made, documents, own)
-        except _InterruptedBefore:  # what that writer left is cleared where its place is reserved
-            suspected = made[:1]
-            refresh_consolidated(store, documents_format, documents, own=False)  # it may have died before it did so
-            add_arrays(store, {each.path: each.metadata for each in made[1:]}, format=format)
-        for each in suspected:
-            add_array(store, each.path, each.metadata, format=format)
-    store.flush()
-    return dict(zip(arrays, made, strict=True))
-
-
-class _InterruptedBefore(Exception):
-    """A writer had reserved the place of the first array, and died: raised so that its record stays."""
-
-
-def _add_free(
-    store: Store,
-    documents_format: Format,
-    made: Sequence[StoredArray],
-    documents: Mapping[str, Mapping[str, bytes]],
-    own: Lease,
-) -> list[StoredArray]:
-    """Create the arrays where nothing is; return the others, of interrupted writers or of those at work there."""
-    check_no_job(store, *documents, below=True, own_run=own.run, waits=True)
+    check_no_job(store, *paths, below=True)
     check_root(store, documents_format)
-    groups = _groups_to_make(store, documents_format, documents)
-    # nodes, and what an interrupted write left, are looked for by the names in the folders above; the latter is
-    # cleared one by one
-    folders = _folders(store, documents_format, {path.rpartition("/")[0] for path in documents if path})
-    suspected = [each for each in made if each.path in folders or not each.path]
-    _check_absent(store, documents_format, [each.path for each in suspected], len(made))
-    free = {path: documents[path] for path in documents.keys() - {each.path for each in suspected}}
-    for path in sorted(groups, key=lambda path: (path.count("/"), path)):
-        create_groups_above(store, documents_format, join_path(path, "below"), groups[path])
-    publish(store, documents_format, "", {}, below=free)
-    refresh_consolidated(store, documents_format, free, own=False)
-    own.check()
-    # others that reserved a place, or a group above, before the documents were there write chunks: `add_array` waits
-    # its turn, or is refused
-    waiting = {made[0].path, *parents_of(made[0].path)}
-    places = {job.path for job in jobs_at(store, *free, below=True) if not job.ends_soon} - waiting
-    for path in [path for path in free if places and not places.isdisjoint((path, *parents_of(path)))]:
-        unpublish(store, documents_format, path, free[path])
-        refresh_consolidated(store, documents_format, [path])
-        suspected += [each for each in made if each.path == path]
-    return suspected
-
-
-def _groups_to_make(
-    store: Store, documents_format: Format, documents: Mapping[str, Mapping[str, bytes]]
-) -> dict[str, dict[str, bytes]]:
-    """Return the documents of groups that are missing above the arrays, by path; an array above one is refused."""
-    parents = {parent for path in documents for parent in parents_of(path)}
-    if nested := sorted(parents & documents.keys()):
+    missing_above(store, paths, documents_format)
+    parents = {parent for path in paths for parent in parents_of(path)}
+    if nested := sorted(parents & set(paths)):
         raise NodeExists(url=store.url, path=nested[0], found="array", hint="an array cannot have nodes below it")
-    found = fetch(store, (key for path in sorted(parents) for key in node_keys(documents_format, path)))
-    groups = {}
-    for path in parents:
-        above = parse_node(store, path, documents_format, found, read_only=True)
-        if isinstance(above, StoredArray):
-            raise NodeExists(url=store.url, path=path, found="array", hint="an array cannot have nodes below it")
-        if above is None:
-            groups[path] = documents_format.emit_group(path, GroupMetadata())
-            check_free(documents_format, groups[path], found)
-    root = documents_format.emit_root()
-    missing = {key: value for key, value in root.items() if store.get(key) is None}
-    return {**groups, "": {**missing, **groups.get("", {})}} if missing else groups
-
-
-def _check_absent(store: Store, documents_format: Format, paths: Sequence[str], n_wanted: int) -> None:
-    # attributes alone are of a node that was half written: it is written again with those that are cleared
-    entries = ((path, (documents_format.array_keys(path), documents_format.group_keys(path))) for path in paths)
-    keys = {key: path for path, known in entries for key, *_ in known}
+    folders = _folders(store, documents_format, {path.rpartition("/")[0] for path in paths if path})
+    found = [path for path in paths if path in folders]
+    # attributes alone are of a node that was half written: it is written again
+    keys = {key: path for path in found for key in entry_keys(documents_format, path)}
     if there := present(fetch(store, keys)):
-        path = min(keys[key] for key in there)
-        hint = f"{len({keys[key] for key in there}):,} of {n_wanted:,} arrays exist; nothing was created"
-        raise NodeExists(url=store.url, path=path, found="node", hint=hint)
+        hint = f"{len({keys[key] for key in there}):,} of {len(paths):,} arrays exist; nothing was created"
+        raise NodeExists(url=store.url, path=min(keys[key] for key in there), found="node", hint=hint)
+    return set(found)
 
 
 def _folders(store: Store, documents_format: Format, groups: set[str]) -> set[str]:

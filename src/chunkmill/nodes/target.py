@@ -6,10 +6,10 @@ a crash (`chunkmill.journal.plans`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError, MetadataError, NodeExists
@@ -29,19 +29,24 @@ from chunkmill.journal.plans import (
     run_tag,
     staged_prefix,
 )
+from chunkmill.journal.unfinished import jobs_at
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, is_within, parents_of
 from chunkmill.nodes import placement
 from chunkmill.nodes.documents import (
     check_own,
     check_root,
-    create_groups_above,
+    create_group_above,
+    entry_keys,
+    fetch,
     forget_consolidated,
     format_of_store,
     node_keys,
     node_prefix,
+    present,
     publish,
     refresh_consolidated,
     refreshed,
+    unpublish,
 )
 from chunkmill.nodes.opening import array_at, find_stored
 from chunkmill.nodes.stored_group import StoredGroup
@@ -185,43 +190,113 @@ class Target:
         check_root(self.store, self.format)
         if not self.keeps_old():
             return False
-        for path in self.tops:
-            placement.parent_documents(self.store, path, self.format)  # no array is above
+        placement.missing_above(self.store, self.tops, self.format)  # no array is above
         return True
 
-    def _discard_interrupted(self, run: str, *, waits: bool = False) -> None:
-        for path in self.tops:
-            discard_jobs(self.store, check_no_job(self.store, path, overwrite=True, own_run=run, waits=waits))
+    def _discard_interrupted(self, run: str, *, waits: bool = False) -> bool:
+        """Discard the jobs that have ended at or below the paths; return whether there were any."""
+        options: Any = {"overwrite": True, "own_run": run, "waits": waits}
+        found = [job for path in self.tops for job in check_no_job(self.store, path, **options)]
+        discard_jobs(self.store, found)
+        return bool(found)
 
     @contextmanager
-    def staged(self, job: str, *, continues: bool = False) -> Iterator[Self | None]:
-        """Lease the path inside, and yield the target that is staged there; ``None`` where the old node cannot stay.
+    def held(self, job: str, *, continues: bool = False) -> Iterator[Self]:
+        """Lease the paths inside, and yield the target to write to: staged where the old node can stay, else with room.
 
-        What is staged is deleted where the caller fails. With `continues`, it stays, to be published later inside of
-        `continued`.
+        What is written is deleted where the caller fails. With `continues`, what is staged stays, to be published later
+        inside of `continued`.
 
         Raises
         ------
         NodeExists, JobError
-            There is an array above; or somebody is at work there.
+            There is a node, and not `overwrite`, or an array above one; or somebody is at work there.
         """
-        if not (self.overwrite and self._can_stage()):
-            yield None
+        store, is_staged = self.store, bool(self.overwrite) and self._can_stage()
+        old = node_prefix(self.format, self.path) if is_staged else None
+        is_dead = bool(self.overwrite) and not is_staged and self._discard_interrupted("")
+        with leased(store, self.path, job, old_prefix=old, continues=continues and is_staged) as own:
+            new = self._in_run(own.run, is_staged=is_staged)
+            with new.leases(job):
+                if is_staged:
+                    self._discard_interrupted(own.run, waits=True)
+                elif not new.make_room(again=own.follows_interrupted or is_dead):
+                    check_own(store, self.format, {path: {} for path in new.documents()})
+                    placement.delete_stored_chunks(new.arrays)  # of a write that was interrupted
+                try:
+                    yield new
+                except BaseException as error:
+                    with suppress(OSError):  # the first error is raised, not that of the roll back
+                        new.take_back(error.path if isinstance(error, NodeExists) else None)
+                    raise
+
+    def take_back(self, of_others: str | None) -> None:
+        """Delete what was written to nodes that are not visible; the document at the path `of_others` is not ours (P8).
+
+        Chunks would be values of whatever is created there next.
+        """
+        for _, prefix in self._staged_prefixes(self.run) if self.is_staged else ():
+            self.store.delete_prefix(prefix)
+        if self.is_staged:
             return
-        old = node_prefix(self.format, self.path)
-        with leased(self.store, self.path, job, old_prefix=old, continues=continues) as own:
-            self._discard_interrupted(own.run, waits=True)
-            new = self._in_run(own.run, is_staged=True)
+        nodes = self.documents()
+        if of_others is not None or not self.visible([self.path]):
+            for path in nodes.keys() - {of_others}:
+                unpublish(self.store, self.format, path, nodes[path])
+        visible = self.visible([array.path for array in self.arrays]) - {of_others}
+        placement.delete_stored_chunks(array for array in self.arrays if array.path not in visible)
+
+    def visible(self, paths: Iterable[str]) -> set[str]:
+        """Return those paths at which a node of the format is."""
+        entries = {key: path for path in paths for key in entry_keys(self.format, path)}
+        return {entries[key] for key in present(fetch(self.store, entries))}
+
+    def create(self, job: str) -> None:
+        """Make nodes without chunks visible.
+
+        Where nothing is stored at their paths, no lease is needed (P4): each document is written only where there is
+        none, and writers that have leased a path before that, and saw none, are looked for afterwards.
+
+        Raises
+        ------
+        NodeExists, UnsupportedFeature
+            There is a node, or an array above one; or the format cannot hold one. Nothing is created then.
+        JobError
+            A job, or another writer, is at work there.
+        """
+        with self.store.transaction(job):
+            self.documents()  # what the format cannot hold is refused before all else
+            for each in [self] if self.overwrite else self._create_free():
+                with each.held(f"{job} in {self.store.url}") as new:
+                    new.publish(again=False, consolidates=False)
+            self.store.flush()
+
+    def _create_free(self) -> list[Self]:
+        """Create the nodes at whose paths nothing is stored; return the others, one by one."""
+        if len(self.arrays) > 1:
+            taken = placement.taken(self.store, self.format, [array.path for array in self.arrays])
+        else:
+            taken = set() if self.make_room() else {array.path for array in self.arrays}
+        free = replace(self, arrays=[array for array in self.arrays if array.path not in taken])
+        if nodes := free.documents():
+            free.publish(again=False, consolidates=False)
             try:
-                yield new
-            except BaseException:
-                with suppress(OSError):  # the first error is raised, not that of the roll back
-                    self.store.delete_prefix(staged_prefix(self.path, own.run))
+                below = len(nodes) > 1
+                if jobs_at(self.store, *nodes, below=below):
+                    check_no_job(self.store, *nodes, below=below, waits=True)
+                    placement.delete_stored_chunks(free.arrays)  # of those that have given up since
+                if placement.missing_above(self.store, nodes, self.format):  # others have deleted some since
+                    free.make_groups_above(free.visible(nodes))
+            except (JobError, NodeExists):
+                for path, its in nodes.items():
+                    unpublish(self.store, self.format, path, its)
+                refresh_consolidated(self.store, self.format, nodes, own=False)
                 raise
+        return [replace(self, path=array.path, arrays=[array]) for array in self.arrays if array.path in taken]
 
     @contextmanager
     def continued(self, job: str, n_chunks: int) -> Iterator[None]:
-        """Hold the lease again that `staged` has left, while the nodes are published, of which that many are stored.
+        """Hold the lease again that `held` has left, while the nodes are published, of which that many are stored.
 
         Raises
         ------
@@ -229,6 +304,12 @@ class Target:
             Another writer has taken the place since.
         """
         taken = JobError(job=job, reason="another writer has taken the place since", hint="write it again")
+        if not self.is_staged:
+            with leased(self.store, self.path, job) as own:
+                if own.follows_interrupted:
+                    raise taken
+                yield
+            return
         plan = self.store.get(f"{journal_prefix(self.path)}{PLAN}")  # none of a write that is computed again
         if plan is not None and not is_of_run(plan, self.run):
             raise taken
@@ -239,25 +320,36 @@ class Target:
                 raise taken
             yield
 
-    def make_room(self, *, has_begun: bool = False, again: bool = False) -> None:
-        """Check that the nodes can be made; with `overwrite`, delete what is there, whole if `again` half is."""
-        for path in () if self.overwrite is None else self.tops:
-            placement.make_room(
-                self.store,
-                path,
-                self.format,
-                overwrite=bool(self.overwrite),
-                run=self.run,
-                is_free_of_jobs=has_begun and path == self.path,
-                again=again,
-            )
+    def make_room(self, *, has_begun: bool = False, again: bool = False) -> bool:
+        """Check that the nodes can be made; with `overwrite`, delete what is there, whole if `again` half is.
+
+        Return whether nothing is stored there then.
+        """
+        rooms = []
+        try:
+            for path in () if self.overwrite is None else self.tops:
+                room = placement.make_room(
+                    self.store,
+                    path,
+                    self.format,
+                    overwrite=bool(self.overwrite),
+                    run=self.run,
+                    below=bool(self.run and self.groups),
+                    hides=bool(self.arrays),
+                    is_free_of_jobs=has_begun and path == self.path,
+                    again=again,
+                )
+                rooms.append(room)
+        except NodeExists:  # its writer may have died before it did so
+            refresh_consolidated(self.store, self.format, self.documents(), own=False)
+            raise
+        return all(rooms)
 
     @contextmanager
     def leases(self, job: str) -> Iterator[None]:
         """Hold the paths of all topmost nodes but the first, which the journal holds (P4)."""
-        others = [] if self.group is not None and not self.overwrite else self.tops[1:]
         with ExitStack() as held:
-            for path in others:
+            for path in self.tops[1:]:
                 held.enter_context(leased(self.store, path, job, run=self.run))
                 if self.is_staged:
                     check_no_job(self.store, path, own_run=self.run, below=True, waits=True)
@@ -279,11 +371,17 @@ class Target:
         nodes = {path: self.format.emit_group(path, group) for path, group in self.groups.items()}
         return nodes | {array.path: self.format.emit_array(array.path, array.metadata) for array in self.arrays}
 
-    def publish(self) -> list[str]:
+    def publish(self, *, again: bool = True, consolidates: bool = True) -> list[str]:
         """Make the nodes visible: groups above them, members, the topmost group, consolidated metadata (P5).
 
-        What an earlier run of the job, or another client, has done of it is not done again. Returns the keys of the
-        documents.
+        Returns the keys of their documents, and of those of groups above that were missing.
+
+        Parameters
+        ----------
+        again
+            Whether an earlier run of the job, or another client, may have done some of it, which is not done again.
+        consolidates
+            Whether a new topmost group gets consolidated metadata, where the format has them.
 
         Raises
         ------
@@ -297,30 +395,33 @@ class Target:
             return []
         nodes = self.documents()
         top = self.path if self.group is None and self.path in self.groups else None
-        if top is not None and self.format.consolidated_key(top) is not None and not self.store.has_transactions:
+        consolidates &= top is not None and not self.store.has_transactions
+        if consolidates and top is not None and self.format.consolidated_key(top) is not None:
             every = {key: value for documents in nodes.values() for key, value in documents.items()}
             nodes[top] |= self.format.emit_consolidated(top, every)
         written = [key for documents in nodes.values() for key in documents]
         if self.is_staged:
-            self.put_in_place(nodes)
+            self._put_in_place(nodes)
             return written
-        with refreshed(self.store, self.format, [*nodes]) if self.path else nullcontext():
-            for path in self.tops if self.group is None else ():
-                nodes[path] = {**self._make_groups_above(path), **nodes[path]}
+        with refreshed(self.store, self.format, [*nodes], own=False) if self.path else nullcontext():
+            written += self.make_groups_above([] if self.group is not None else self.tops)
+            if not self.path:
+                nodes[""] = {**self.format.emit_root(), **nodes[""]}
             own = {} if top is None else nodes.pop(top)
             if top is not None and nodes:
                 placement.announce_below(self.store, top)
-            publish(self.store, self.format, top or "", own, below=nodes, again=True)
+            publish(self.store, self.format, top or "", own, below=nodes, again=again)
         self.store.flush()
         return written
 
-    def _make_groups_above(self, path: str) -> dict[str, bytes]:
-        """Make groups that are missing above a node; return the root documents that are missing, of a node there."""
-        above = placement.parent_documents(self.store, path, self.format, again=True)
-        above |= placement.root_documents(self.store, self.format)
-        return create_groups_above(self.store, self.format, path, above, again=True)
+    def make_groups_above(self, paths: Iterable[str]) -> list[str]:
+        """Make the groups that are missing above nodes; return the keys of their documents."""
+        missing = placement.missing_above(self.store, paths, self.format)
+        for group in sorted(missing, key=lambda path: (path.count("/"), path)):
+            create_group_above(self.store, self.format, group, missing[group])
+        return [key for documents in missing.values() for key in documents]
 
-    def put_in_place(self, nodes: Mapping[str, Mapping[str, bytes]]) -> None:
+    def _put_in_place(self, nodes: Mapping[str, Mapping[str, bytes]]) -> None:
         """Put the staged nodes, with documents by path, in place, the first, which the journal is named after, last."""
         store, staged = self.store, self._staged_prefixes(self.run)
         is_over = is_in_place(store, self.run, node_prefix(self.format, self.path))
@@ -329,7 +430,7 @@ class Target:
             if path != self.path and not is_in_place(store, self.run, old):
                 create(store, prefix + run_tag(self.run), self.run.encode())
             if is_tagged(store, prefix, self.run):
-                self._make_groups_above(path)
+                self.make_groups_above([path])
                 own = {} if path else self.format.emit_root()
                 for each, its in nodes.items():
                     own |= its if path in {each, *parents_of(each)} else {}
@@ -347,45 +448,27 @@ class Target:
             forget_tag(store, self.run, node_prefix(self.format, path))
 
 
-def put_array(
-    store: Store,
-    path: str,
-    metadata: ArrayMetadata,
-    *,
-    format: str,  # noqa: A002
-    overwrite: bool,
-) -> StoredArray:
-    """Create an array without chunks; with `overwrite`, the node that is there stays until the new one is complete.
-
-    Raises
-    ------
-    NodeExists, UnsupportedFeature, JobError
-        See `chunkmill.nodes.placement.add_array`.
-    """
-    with store.transaction(job := f"create the array {path!r}"):
-        documents_format = format_of_store(store, format)
-        array = array_at(store, path, metadata, documents_format)
-        with Target(store, array.path, documents_format, [array], overwrite=overwrite).staged(job) as new:
-            if new is not None:
-                new.publish()
-                return array
-        return placement.add_array(store, path, metadata, format=format, overwrite=overwrite)
+def put_array(store: Store, path: str, metadata: ArrayMetadata, *, format: str, overwrite: bool) -> StoredArray:  # noqa: A002
+    """Create an array without chunks (see `Target.create`)."""
+    documents_format = format_of_store(store, format)
+    array = array_at(store, path, metadata, documents_format)
+    Target(store, array.path, documents_format, [array], overwrite=overwrite).create(f"create the array {path!r}")
+    return array
 
 
-def put_group(
-    store: Store,
-    path: str,
-    metadata: GroupMetadata,
-    *,
-    format: str,  # noqa: A002
-    overwrite: bool,
-) -> StoredGroup:
-    """Create a group (see `put_array`)."""
-    with store.transaction(job := f"create the group {path!r}"):
-        documents_format = format_of_store(store, format)
-        at = documents_format.normalize_path(path)
-        with Target(store, at, documents_format, [], {at: metadata}, overwrite).staged(job) as new:
-            if new is not None:
-                new.put_in_place(new.documents())
-                return StoredGroup(store, at, metadata, documents_format, read_only=False)
-        return placement.add_group(store, path, metadata, format=format, overwrite=overwrite)
+def put_group(store: Store, path: str, metadata: GroupMetadata, *, format: str, overwrite: bool) -> StoredGroup:  # noqa: A002
+    """Create a group (see `Target.create`)."""
+    documents_format = format_of_store(store, format)
+    at = documents_format.normalize_path(path)
+    Target(store, at, documents_format, [], {at: metadata}, overwrite).create(f"create the group {path!r}")
+    return StoredGroup(store, at, metadata, documents_format, read_only=False)
+
+
+def put_arrays(store: Store, arrays: Mapping[str, ArrayMetadata], *, format: str) -> dict[str, StoredArray]:  # noqa: A002
+    """Create arrays without chunks, and the groups above them; return them by path (see `Target.create`)."""
+    documents_format = format_of_store(store, format)
+    made = {path: array_at(store, path, metadata, documents_format) for path, metadata in arrays.items()}
+    if made:
+        first = next(iter(made.values())).path
+        Target(store, first, documents_format, [*made.values()]).create(f"create {len(made):,} arrays")
+    return made

@@ -13,15 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import BackgroundCalls
 from chunkmill.errors import DatasetError, UnsupportedFeature
 from chunkmill.formats.base import Format, emit_json, parse_json
+from chunkmill.journal.lease import leased
+from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.metadata import HIDDEN_ATTRIBUTE, JSON, ArrayMetadata, GroupMetadata
 from chunkmill.nodes import documents, opening
-from chunkmill.nodes.documents import refresh_consolidated, refreshed
+from chunkmill.nodes.documents import refresh_consolidated
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.nodes.target import Target
@@ -58,6 +61,8 @@ class Publication:
     ----------
     path
         Of the group that is written, in the store.
+    consolidated
+        As in `write_dataset`.
     """
 
     store: Store
@@ -69,56 +74,26 @@ class Publication:
         if self.consolidated and self.documents_format.consolidated_key("") is None:
             raise UnsupportedFeature(format=self.documents_format.name, feature="consolidated metadata")
 
-    def create(
-        self,
-        own: Mapping[str, bytes],
-        below: Mapping[str, Mapping[str, bytes]],
-        replacement: Target | None = None,
-    ) -> None:
-        """Make the new group visible, with everything in it.
+    def publish(self, target: Target | None, attributes: Mapping[str, Attributes]) -> None:
+        """Make new nodes visible, those of a new group with it, and add attributes to groups.
 
         Parameters
         ----------
-        own
-            Documents of the group and of groups above it.
-        below
-            Path -> documents of arrays and groups below it.
-        """
-        is_new_root = self.documents_format.group_keys("")[0] in own
-        has_consolidated = self.documents_format.consolidated_key("") is not None and self.consolidated is not False
-        # every commit of others would conflict with it
-        has_consolidated &= bool(self.consolidated) or not self.store.has_transactions
-        if not self.path and has_consolidated:
-            every = {key: value for each in (own, *below.values()) for key, value in each.items()}
-            own = {**own, **self.documents_format.emit_consolidated("", every)}
-        if replacement is not None:
-            replacement.put_in_place({self.path: own, **below})
-        else:
-            last = set(self.documents_format.group_keys(self.path)) if self.path else own.keys()
-            above = {key: value for key, value in own.items() if key not in last}
-            publish = partial(documents.publish, self.store, self.documents_format, self.path)
-            with refreshed(self.store, self.documents_format, [self.path, *below]):
-                publish(above, below=below, again=True)
-                publish({key: own[key] for key in own if key in last})  # of equal ones in Zarr v2 one may be another's
-        self._consolidate(is_needed=bool(self.path) and is_new_root and has_consolidated)
-        self.store.flush()
-
-    def add(self, nodes: Mapping[str, Mapping[str, bytes]], attributes: Mapping[str, Attributes]) -> None:
-        """Make new arrays and groups visible in the group, and add attributes to groups.
-
-        Parameters
-        ----------
-        nodes
-            Path -> documents of a new array or group.
+        target
+            The new nodes; ``None`` where there are none.
         attributes
             Path of an existing group -> attributes that the write adds.
         """
-        documents.publish(self.store, self.documents_format, self.path, {}, below=nodes, again=True)
+        written: list[str] = []
+        if target is not None:
+            written = target.publish(again=False, consolidates=not self.path and self.consolidated is not False)
         for path, added in attributes.items():
             self._change_attributes(path, partial(merged_attributes, added=added))
-        if nodes or attributes:
-            refresh_consolidated(self.store, self.documents_format, [*nodes, *attributes])
-        self._consolidate(is_needed=False)
+        refresh_consolidated(self.store, self.documents_format, attributes)
+        # every commit of others would conflict with it in a store of transactions
+        has_consolidated = self.consolidated is not False and not self.store.has_transactions
+        is_new_root = bool(self.path) and self.documents_format.group_keys("")[0] in written
+        self._consolidate(is_needed=is_new_root and has_consolidated)
         self.store.flush()
 
     def append(self, dim: str, growth: Sequence[Growth], seen: Mapping[str, UnfinishedAppend]) -> None:
@@ -209,6 +184,43 @@ class Publication:
         root = open_stored(self.store, "", consolidated=False)
         if isinstance(root, StoredGroup):
             opening.consolidate(self.store, root)
+
+
+def end_dead_append(store: Store, path: str, past_end: Iterable[tuple[str, ChunkCoords, str]]) -> bool:
+    """End an append to the group at `path` whose client has died (P8), and return whether it has ended.
+
+    Where it was being published, it is rolled forward, as far as its record says how. Otherwise what it has written
+    past the end of arrays is deleted.
+
+    Parameters
+    ----------
+    past_end
+        Path of the array, chunk and store key of what may be stored past an end.
+
+    Raises
+    ------
+    JobError, DatasetError
+        Another client appends there, or has changed an array since.
+    """
+    with leased(store, path, f"repair an append to {path!r} in {store.url}", scope="append"):
+        group = open_stored(store, path, consolidated=False, read_only=False)
+        append = UnfinishedAppend.of(group.metadata.attributes)
+        if append.dim and isinstance(group, StoredGroup):
+            if append.after.keys() != append.shapes.keys():
+                return False
+            growth = [
+                Growth(array.path, array.metadata, before, append.after[name])
+                for name, before in append.shapes.items()
+                if isinstance(array := group[name], StoredArray)
+            ]
+            Publication(store, group.documents, path, None).append(append.dim, growth, {path: append})
+        for array_path, chunks in groupby(past_end, lambda each: each[0]):
+            array = open_stored(store, array_path, consolidated=False)
+            shape = array.metadata.chunk_grid.grid_shape if isinstance(array, StoredArray) else ()
+            for _, coords, key in chunks:
+                if any(i >= n for i, n in zip(coords, shape, strict=False)):
+                    store.delete(key)
+    return True
 
 
 def merged_attributes(stored: Attributes, added: Attributes) -> dict[str, JSON]:

@@ -7,7 +7,7 @@ the documents that make new arrays and appended elements visible are published l
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from typing import Any, Literal
@@ -24,15 +24,13 @@ from chunkmill.dask_arrays.write import WriteReport, report, run, write_graph
 from chunkmill.dask_arrays.write_task import write_keys
 from chunkmill.display.report import ReportMixin, format_bytes
 from chunkmill.formats.base import WritableFormatName
-from chunkmill.journal.lease import check_no_job
-from chunkmill.model.metadata import GroupMetadata
+from chunkmill.journal.lease import check_no_job, leased
 from chunkmill.model.user_values import as_dtype
 from chunkmill.nodes.api import open_existing
 from chunkmill.nodes.documents import declare_arrays, format_of_store, refresh_consolidated
 from chunkmill.nodes.new_array import format_above
 from chunkmill.nodes.opening import open_target_store
 from chunkmill.nodes.stored_group import StoredGroup
-from chunkmill.nodes.target import Target
 from chunkmill.runtime.cluster_locks import check_guarded, lock_factory
 from chunkmill.runtime.cluster_tasks import sync_other_machines
 from chunkmill.runtime.preflight import check_writers
@@ -40,7 +38,6 @@ from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import Store
 from chunkmill.stores.places import place_of
 from chunkmill.xarray.publication import Publication
-from chunkmill.xarray.reservation import reserved_additions, reserved_group
 from chunkmill.xarray.write_plan import (
     DatasetPlan,
     VariablePlan,
@@ -231,39 +228,36 @@ def write_dataset(
         check_writers([planned.array for planned in plan.variables if compute and _is_lazy(planned)])
         publication = Publication(store, plan.documents_format, plan.path, consolidated)
         factory = lock_factory(lock)
-        own = {} if root is not None else plan.nodes.pop(plan.path)
-        replacement = None
-        if mode == "w":
-            new = [each.array for each in plan.variables]
-            target = Target(store, plan.path, plan.documents_format, new, {plan.path: GroupMetadata()}, overwrite=True)
-            replacement = held.enter_context(target.staged(f"write a dataset to {plan.path!r} in {store.url}"))
-        if replacement is not None:  # what is computed later is written when the new group is in its place
+        new = plan.target(overwrite=mode == "w", exists=root is not None)
+        if new is not None:
+            job = f"write a dataset to {path!r}" if root is None else f"add {new.path!r} to a dataset"
+            new = held.enter_context(new.held(f"{job} in {store.url}"))
+        if new is not None and new.is_staged:  # what is computed later is written when the new group is in its place
             plan.variables = [
                 replace(each, array=array) if compute or not _is_lazy(each) else each
-                for each, array in zip(plan.variables, replacement.arrays, strict=True)
+                for each, array in zip(plan.variables, new.arrays, strict=True)
             ]
         lazy = [planned for planned in plan.variables if _is_lazy(planned)]
         arrays = [planned.array for planned in lazy]
-        if root is not None:
-            held.enter_context(reserved_additions(plan, publication))
-            create = partial(publication.add, plan.nodes, plan.attributes)
-        else:
-            reserved: Any = nullcontext({}) if replacement is not None else reserved_group(plan, overwrite=mode == "w")
-            above = held.enter_context(reserved)
-            create = partial(publication.create, {**above, **own}, plan.nodes, replacement)
+        if plan.growth:
+            own = held.enter_context(leased(store, path, f"append to {path!r} in {store.url}", scope="append"))
+            # a client that replaces such an array may have died since the plan was made
+            check_no_job(store, path, *(each.path for each in plan.growth), own_run=own.run, waits=True)
+            publication.check_unchanged(plan.growth, plan.pending)
+        publish = partial(publication.publish, new, plan.attributes)
         if not compute:  # they are published when they are written to: compared, as those that exist are
             lazy = [replace(each, stored=each.stored or each.array) for each in lazy]
         reports = _write_in_memory(plan.variables, factory)
         written = [_write_lazily(planned, factory) for planned in lazy]
         if not compute:
-            create()
+            publish()
         stored = {each.array.path: each.stored for each in (*plan.variables, *lazy) if each.stored is not None}
         grown = {growth.path for growth in plan.growth}  # compared when they are published
         finish = partial(
             _finish,
             publish=[
                 partial(check_after_writing, [each for path, each in stored.items() if path not in grown]),
-                *([create] if compute else []),
+                *([publish] if compute else []),
                 *([partial(_sync, store, compute=compute)] if plan.growth else []),
                 partial(publication.append, str(append_dim), plan.growth, plan.pending),
             ],
@@ -317,7 +311,8 @@ def _check_others(plan: DatasetPlan, root: StoredGroup | None, mode: Mode) -> No
         paths = [planned.array.path for planned in plan.variables]
         dead = check_no_job(store, plan.path, *paths, *(path.rpartition("/")[0] for path in paths))
         if dead or (plan.adds and plan.append_dim is None):  # a client that published some may have died before it did
-            refresh_consolidated(store, plan.documents_format, (path for path in paths if path not in plan.nodes))
+            known = (each.path for each in (planned.stored for planned in plan.variables) if each is not None)
+            refresh_consolidated(store, plan.documents_format, known)
 
 
 def _sync(store: Store, *, compute: bool) -> None:

@@ -24,6 +24,7 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import join_path
 from chunkmill.nodes.opening import array_at
 from chunkmill.nodes.stored_group import StoredGroup
+from chunkmill.nodes.target import Target
 from chunkmill.stores.base import Store
 from chunkmill.xarray.backend import dimension_names
 from chunkmill.xarray.new_variable import ENCODING_FAULTS, describe_variable, json_attributes
@@ -79,8 +80,8 @@ class DatasetPlan:
         Paths of variables that equal the stored ones, so that they are not written.
     groups
         Paths of the groups, parents first.
-    nodes
-        Path -> documents of a new array or group.
+    new_groups
+        Metadata of new groups by path.
     attributes
         Path of an existing group -> attributes that the write adds.
     growth
@@ -108,17 +109,30 @@ class DatasetPlan:
     variables: list[VariablePlan] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
     groups: list[str] = field(default_factory=list)
-    nodes: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    new_groups: dict[str, GroupMetadata] = field(default_factory=dict)
     attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
     growth: list[Growth] = field(default_factory=list)
     pending: dict[str, UnfinishedAppend] = field(default_factory=dict)
+
+    @property
+    def new_arrays(self) -> list[StoredArray]:
+        """Arrays that are not in the store."""
+        return [planned.array for planned in self.variables if planned.stored is None]
+
+    def target(self, *, overwrite: bool, exists: bool) -> Target | None:
+        """Return the new nodes, of a group that is new itself or `exists`; ``None`` where there are none."""
+        arrays, group = self.new_arrays, self.path if exists else None
+        first = next(iter((*self.new_groups, *(array.path for array in arrays))), None)
+        if first is None:
+            return None
+        return Target(self.store, first, self.documents_format, arrays, self.new_groups, overwrite, group)
 
     def add(self, labelled: LabelledGroup, name: str, variable: Variable) -> None:
         """Plan a new array."""
         path, asked = join_path(labelled.path, name), labelled.asked.get(name)
         new = describe_variable(self.documents_format, name, variable, asked=asked, url=self.store.url)
         array = array_at(self.store, path, new.metadata, self.documents_format)
-        self.nodes[array.path] = self.documents_format.emit_array(array.path, new.metadata)
+        self.documents_format.emit_array(array.path, new.metadata)  # what the format cannot hold is refused
         data = StoredVariable.of(name, array, variable).encoded(variable) if new.is_encoded else variable.data
         empty = self.write_empty if new.write_empty is None else new.write_empty
         self.variables.append(VariablePlan(array, full_region(array.shape), data, empty))
@@ -242,7 +256,8 @@ def _target(plan: DatasetPlan, labelled: LabelledGroup, root: StoredGroup | None
     arrays = stored = {} if group is None else group.arrays(lambda _: True)
     if root is None or group is None:
         metadata = GroupMetadata(json_attributes(labelled.attributes, "", join_path(plan.store.url, labelled.path)))
-        plan.nodes[labelled.path] = plan.documents_format.emit_group(labelled.path, metadata)
+        plan.documents_format.emit_group(labelled.path, metadata)
+        plan.new_groups[labelled.path] = metadata
     else:
         own = plan.pending[group.path] = UnfinishedAppend.of(group.metadata.attributes)
         unfinished = UnfinishedAppend.of(root.metadata.attributes).below(group.path.removeprefix(root.path).strip("/"))

@@ -7,9 +7,8 @@ import pytest
 from support.recording import RecordingStore
 
 from chunkmill.errors import JobError
-from chunkmill.journal import lease as lease_module
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.lease import check_no_job, discard_block_write, discard_jobs, leased, leased_briefly
+from chunkmill.journal.lease import check_no_job, discard_block_write, discard_jobs, leased
 from chunkmill.journal.records import Record
 from chunkmill.journal.unfinished import jobs_at, unfinished_jobs
 from chunkmill.stores import conflicts
@@ -98,8 +97,6 @@ def test_the_lease_of_a_damaged_plan_is_taken_over(store, damage, scope):
         assert own.follows_interrupted
     assert not list(store.list_prefix(""))
     store.set(journal.plan_key, damage)
-    with leased_briefly(store, "a", "create 'a'"):
-        pass
     discard_jobs(store, unfinished_jobs(store))
     assert not list(store.list_prefix(""))
 
@@ -191,93 +188,6 @@ def test_waiting_for_a_writer_that_goes_on_ends(store, monkeypatch):
     with leased(store, "a", "write to 'a'"), pytest.raises(JobError, match="is running"):
         check_no_job(store, "a/b", own_run="!", waits=True)
     assert 1 < sum(waited) < 5
-
-
-def test_a_brief_reservation_is_one_object_that_comes_and_goes(store):
-    with leased_briefly(store, "a", "create 'a'") as own:
-        assert [(method, key) for method, key, _ in store.log] == [("set_if", Journal(store, "a", "", "").plan_key)]
-        (job,) = unfinished_jobs(store)
-        assert (job.run, job.is_running, job.ends_soon) == (own.run, True, True)
-        assert check_no_job(store, "a", own_run=own.run) == []
-        store.clear()
-    assert [method for method, _, _ in store.log] == ["delete"]
-    assert list(store.list_prefix("")) == []
-
-
-WAIT = {
-    "look": lambda store: check_no_job(store, "a/b"),
-    "reserve": lambda store: leased(store, "a", "write to 'a'").__enter__(),
-    "reserve briefly": lambda store: leased_briefly(store, "a", "create 'a' too").__enter__(),
-    "begin": lambda store: Journal(store, "a", "convert to 'a'", "plan").begin(),
-    "resume": lambda store: Journal(store, "a", "convert to 'a'", "plan").resume(),
-    "discard": lambda store: Journal(store, "a", "convert to 'a'", "plan").check_dead(),
-}
-
-
-@pytest.mark.parametrize("writer", WAIT)
-def test_everybody_waits_until_a_node_is_created(store, monkeypatch, writer):
-    """Or of two neither would have its way: the one that was about to be refused is in the other's way."""
-    waited = []
-    with ExitStack() as creation:
-        creation.enter_context(leased_briefly(store, "a", "create 'a'"))
-        monkeypatch.setattr(conflicts, "pause", waited.append)
-        with pytest.raises(JobError, match=r"running|another job has begun"):
-            WAIT[writer](store)
-        assert 1 < sum(waited) < 10
-        monkeypatch.setattr(conflicts, "pause", lambda _: creation.close())
-        WAIT[writer](store)
-
-
-def test_who_creates_a_node_gives_way_at_once(store, monkeypatch):
-    """Both waited for the other, and both were refused."""
-    monkeypatch.setattr(conflicts, "pause", lambda _: pytest.fail("waited"))
-    with (
-        leased(store, "a", "write to 'a'"),
-        leased_briefly(store, "a/b", "create 'a/b'") as own,
-        pytest.raises(JobError, match="write to 'a'"),
-    ):
-        check_no_job(store, "a/b", own_run=own.run, waits=True)
-
-
-def die_creating(store, path):
-    with suppress(SystemExit), leased_briefly(store, path, f"create {path!r}"):
-        plan = store.get(Journal(store, path, "", "").plan_key)
-        raise SystemExit
-    store.set(Journal(store, path, "", "").plan_key, plan)
-
-
-def test_who_died_while_creating_a_node_is_in_nobodys_way(store):
-    die_creating(store, "a")
-    assert [(job.is_running, job.ends_soon) for job in unfinished_jobs(store)] == [(False, False)]
-    check_no_job(store, "a", "a/b")
-    with leased_briefly(store, "a", "create 'a'") as own:
-        assert own.follows_interrupted
-    die_creating(store, "a")
-    journal = Journal(store, "a", "convert to 'a'", "plan")
-    assert journal.resume() is False
-    journal.begin()
-    with pytest.raises(JobError, match="was interrupted"), leased_briefly(store, "a", "create 'a'"):
-        pytest.fail("reserved beside a job")
-
-
-def test_a_creation_that_fails_leaves_what_a_dead_writer_has_reserved(store):
-    dead_reservation(store, "a")
-    key = Journal(store, "a", "", "").plan_key
-    plan = store.get(key)
-    with suppress(SystemExit), leased_briefly(store, "a", "create 'a'"):
-        raise SystemExit
-    assert store.get(key) == plan
-
-
-def test_who_slept_while_creating_a_node_does_not_go_on(store, monkeypatch):
-    with leased_briefly(store, "a", "create 'a'") as own:
-        own.check()
-        monkeypatch.setattr(lease_module, "clock", lambda: 1e10)
-        own.check()
-        store.set(Journal(store, "a", "", "").plan_key, b'{"path": "a", "run": "another"}')
-        with pytest.raises(JobError, match="another writer took over"):
-            own.check()
-    assert [job.run for job in unfinished_jobs(store)] == ["another"]
 
 
 def test_nobody_waits_for_tasks_that_do_not_ask(store, monkeypatch):

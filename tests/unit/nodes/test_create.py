@@ -1,12 +1,14 @@
 """Many arrays created at once."""
 
+from contextlib import ExitStack
+
 import numpy as np
 import pytest
 from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, UnsupportedFeature
-from chunkmill.journal.lease import check_no_job, leased
+from chunkmill.journal.lease import leased
 from chunkmill.nodes import new_array
 from chunkmill.stores import conflicts
 from chunkmill.stores.memory import MemoryStore
@@ -144,17 +146,62 @@ def test_after_a_creator_that_died_between_the_documents_of_a_node(store):
     assert cm.open_array(store, "g/a").attributes == {}
 
 
-def test_a_job_of_a_group_above_that_begins_meanwhile_is_refused(monkeypatch):
-    monkeypatch.setattr(conflicts, "pause", lambda _: None)
+class Overtaken(MemoryStore):
+    """A store in which others begin to write just before a document is there."""
 
-    class Meanwhile(MemoryStore):
+    def __init__(self, key, path, held):
+        super().__init__()
+        self.keys, self.path, self.held = [key], path, held
+
+    def set_if(self, key, value, version):
+        if key in self.keys:
+            self.keys.remove(key)
+            self.held.enter_context(leased(self, self.path, "convert it"))
+        return super().set_if(key, value, version)
+
+
+CREATORS = {
+    "array": lambda store: cm.create_array(store, "g/b", **ABOUT),
+    "arrays": lambda store: cm.create_arrays(store, {"g/a": ABOUT, "g/b": ABOUT}),
+    "group": lambda store: cm.create_group(store, "g/b"),
+}
+
+
+@pytest.mark.parametrize("creator", CREATORS)
+@pytest.mark.parametrize("path", ["g", "g/b"])
+def test_what_is_created_where_others_have_begun_to_write_is_withdrawn(creator, path, monkeypatch):
+    """They saw no node, and write chunks, which would be values of the new one."""
+    waited = []
+    monkeypatch.setattr(conflicts, "pause", waited.append)
+    with ExitStack() as held:
+        store = Overtaken("g/b/zarr.json", path, held)
+        with pytest.raises(JobError, match=r"is running: 'convert it'"):
+            CREATORS[creator](store)
+        assert 1 < sum(waited) < 5
+        assert not [key for key in store.list_prefix("g/") if key != "g/zarr.json"]
+    CREATORS[creator](store)
+
+
+@pytest.mark.parametrize("creator", CREATORS)
+def test_what_is_created_stays_where_others_give_up(creator, monkeypatch):
+    """Who leases a path looks for a node afterwards: of both, one goes on."""
+    with ExitStack() as held:
+        store = Overtaken("g/b/zarr.json", "g/b", held)
+        monkeypatch.setattr(conflicts, "pause", lambda _: held.close())
+        CREATORS[creator](store)
+    assert not [key for key in store.list_prefix("") if ".chunkmill" in key]
+    assert "g/b" in cm.open_group(store)
+
+
+@pytest.mark.parametrize("creator", CREATORS)
+def test_groups_above_that_are_deleted_at_the_same_time_are_made_again(creator):
+    class Deleting(MemoryStore):
         def set_if(self, key, value, version):
             if key == "g/b/zarr.json":
-                with pytest.raises(JobError, match="create 2 arrays"), leased(self, "g", "convert to 'g'") as own:
-                    check_no_job(self, "g", own_run=own.run, below=True, waits=True)
+                self.delete("g/zarr.json")
             return super().set_if(key, value, version)
 
-    store = Meanwhile()
-    assert list(cm.create_arrays(store, {"g/a": ABOUT, "g/b": ABOUT})) == ["g/a", "g/b"]
-    assert not [key for key in store.list_prefix("") if ".chunkmill" in key]
-    assert cm.check(store).ok
+    store = Deleting()
+    cm.create_group(store, "g")
+    CREATORS[creator](store)
+    assert "b" in cm.open_group(store, "g")

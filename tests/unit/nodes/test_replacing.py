@@ -13,7 +13,7 @@ from chunkmill.stores.memory import MemoryStore
 
 def staged(store):
     groups = {"g": GroupMetadata({"new": 1})}
-    return Target(store, "g", get_format("zarr3"), [], groups, overwrite=True).staged("replace 'g'")
+    return Target(store, "g", get_format("zarr3"), [], groups, overwrite=True).held("replace 'g'")
 
 
 @pytest.mark.parametrize("path", ["", "g", "g/a"])

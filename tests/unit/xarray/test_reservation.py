@@ -14,6 +14,7 @@ from chunkmill.journal import heartbeat
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.nodes import placement
 from chunkmill.stores.memory import MemoryStore
+from chunkmill.xarray import write
 
 FORMATS = ["zarr2", "zarr3", "n5"]
 
@@ -118,10 +119,8 @@ def test_of_two_that_add_one_variable_the_second_is_refused(store):
 
 
 def test_an_append_that_was_planned_before_another_ended_is_refused(store, monkeypatch):
-    from chunkmill.xarray import reservation
-
     cm.write_dataset(dataset(), store, "g")
-    reserve, done = reservation.leased, []
+    reserve, done = write.leased, []
 
     def late(*args, **kwargs):
         if not done:
@@ -129,7 +128,7 @@ def test_an_append_that_was_planned_before_another_ended_is_refused(store, monke
             cm.write_dataset(dataset(2, 4), store, "g", append_dim="x")
         return reserve(*args, **kwargs)
 
-    monkeypatch.setattr(reservation, "leased", late)
+    monkeypatch.setattr(write, "leased", late)
     with pytest.raises(DatasetError, match="append them again"):
         cm.write_dataset(dataset(2, 100), store, "g", append_dim="x")
     assert stored(store, "g") == [0, 1, 2, 3, 4, 5]
@@ -163,7 +162,7 @@ def test_what_a_dead_writer_published_is_not_in_the_way_of_its_repetition(fmt, p
         store = Dying()
         store.n_left = n
         with monkeypatch.context() as patch:
-            patch.setattr("chunkmill.xarray.reservation._take_back", lambda _: None)
+            patch.setattr("chunkmill.nodes.target.Target.take_back", lambda *_: None)
             patch.setattr("chunkmill.journal.lease._release", lambda *_, **__: None)
             patch.setattr("chunkmill.journal.heartbeat.Heartbeat.end", lambda _: None)
             try:
