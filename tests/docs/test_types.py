@@ -67,7 +67,6 @@ MISTAKES = [
     'cm.convert("a.zarr", "b.zarr", format="n5", region=3)',
     'cm.plan_rechunk("a.zarr", "b.zarr", chnks=(2, 2))',
     'cm.rechunk("a.zarr", "b.zarr", chunks=(2, 2), strategy="fast")',
-    'cm.rechunk("a.zarr", "b.zarr", chunks=(2, 2), temp_codec="zip")',
     "plan.run(resmue=False)",
     "array.resize()",
     "array.append(x, axsi=0)",

@@ -109,7 +109,6 @@ def test_a_worker_that_holds_no_task_nor_part_of_one_names_the_memory(source, tm
     ("options", "differs"),
     [
         ({"chunks": (32, 16, 32)}, r"chunks \(32, 32, 32\) where this call has \(32, 16, 32\)"),
-        ({"temp_codec": "lz4"}, "temp_codec raw where this call has lz4"),
         ({"format": "zarr2"}, "format zarr3 where this call has zarr2"),
     ],
 )

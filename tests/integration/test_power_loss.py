@@ -222,7 +222,7 @@ def test_a_rechunk_by_spill_is_complete_where_its_document_is_and_resumes(folder
     cm.to_store(OLD, tmp_path / "source.zarr", chunks=(2, 8))
 
     def plan(target):
-        return plan_rechunk(tmp_path / "source.zarr", target, chunks=(8, 2), strategy="spill", temp_codec="raw")
+        return plan_rechunk(tmp_path / "source.zarr", target, chunks=(8, 2), strategy="spill")
 
     with recorded_crashes(folder, tmp_path / "states", with_zeros=True) as disk:
         plan(folder / "x.zarr").run()

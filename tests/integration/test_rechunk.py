@@ -57,7 +57,7 @@ def test_values(source, target, planner, strategy):
     source = {**source, **({"dtype": np.dtypes.StringDType()} if source.get("dtype") == "T" else {})}
     array, values = make(store, **source)
     plan = planner(array, (store, "b"), strategy=strategy, **target)
-    assert plan.strategy == strategy or array.size == 0
+    assert plan.strategy == ("direct" if array.dtype.kind == "T" else strategy) or array.size == 0
     report = plan.run()
     got = check(store, values)
     assert report.n_keys == got.write_layout.grid.n_chunks == plan.n_keys
@@ -83,14 +83,11 @@ def test_zero_dimensions():
     assert cm.open_array(store, "b")[()] == 3
 
 
-@pytest.mark.parametrize("temp_codec", ["raw", "lz4"])
-def test_temporary_files_elsewhere(tmp_path, temp_codec):
+def test_temporary_files_elsewhere(tmp_path):
     array, values = make(str(tmp_path / "a.zarr"))
     temp = tmp_path / "scratch"
     seen = RecordingStore(LocalStore(temp))
-    plan = plan_rechunk(
-        array, str(tmp_path / "b.zarr"), chunks=(20, 7, 4), temp=seen, strategy="spill", temp_codec=temp_codec
-    )
+    plan = plan_rechunk(array, str(tmp_path / "b.zarr"), chunks=(20, 7, 4), temp=seen, strategy="spill")
     plan.run()
     assert any(".chunkmill-job-" in str(entry) for entry in seen.log)
     assert not list(temp.iterdir())
@@ -117,23 +114,15 @@ def test_two_jobs_share_a_scratch_folder(tmp_path):
     assert not list((tmp_path / "scratch").iterdir())
 
 
-def test_incompressible_pieces_and_compressible_ones():
-    store = MemoryStore()
-    array, values = make(store)
-    report = planned_tightly(array, (store, "b"), chunks=(20, 7, 4), strategy="spill", temp_codec="lz4").run()
-    check(store, values)
-    assert 0 < report.bytes_temporary < values.nbytes * 2
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # Presence
 
 
-@pytest.mark.parametrize(("strategy", "temp_codec"), [("direct", "raw"), ("spill", "raw"), ("spill", "lz4")])
-def test_absent_stays_absent(strategy, temp_codec):
+@pytest.mark.parametrize("strategy", ["direct", "spill"])
+def test_absent_stays_absent(strategy):
     store = MemoryStore()
     array, values = make(store, shape=(12, 12), chunks=(2, 12), fill_value=-1, absent=[(0, 0), (1, 0), (3, 0), (4, 0)])
-    plan = planned_tightly(array, (store, "b"), chunks=(4, 4), strategy=strategy, temp_codec=temp_codec)
+    plan = planned_tightly(array, (store, "b"), chunks=(4, 4), strategy=strategy)
     report = plan.run()
     got = check(store, values)
     # rows 0 to 3 have no source; 6 and 7, 8 and 9 share their chunks with rows that have one

@@ -49,7 +49,6 @@ BIG = pytest.mark.skipif("CHUNKMILL_BIG" not in os.environ, reason="25 GB of dis
     [
         pytest.param(512, 256, (1, 1024, 1024), (-1, 32, 32), {}, id="256 MiB for 2 GiB, images to series"),
         pytest.param(2048, 1024, (1, 1024, 1024), (-1, 32, 32), {}, id="1 GiB for 8 GiB, images to series", marks=BIG),
-        pytest.param(128, 64, (1, 1024, 1024), (-1, 32, 32), {"temp_codec": "lz4"}, id="64 MiB, lz4"),
         pytest.param(128, 64, (-1, 32, 32), (1, -1, -1), {}, id="64 MiB, series to images"),
         pytest.param(128, 64, (64, 64, 64), (128, 128, 16), {"strategy": "direct"}, id="64 MiB, regrid"),
     ],

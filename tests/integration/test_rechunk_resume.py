@@ -63,11 +63,10 @@ def test_goes_on_where_it_failed(tmp_path, strategy):
     check(store, values, "")
 
 
-@pytest.mark.parametrize("temp_codec", ["raw", "lz4"])
-def test_a_temporary_file_that_was_lost_is_not_taken_for_absent_chunks(tmp_path, temp_codec):
+def test_a_temporary_file_that_was_lost_is_not_taken_for_absent_chunks(tmp_path):
     array, values = make(str(tmp_path / "a.zarr"), shape=(40, 40), chunks=(1, 40), absent=[(0, 0)])
     store = LocalStore(tmp_path / "b.zarr")
-    arguments = {"chunks": (40, 1), "strategy": "spill", "temp_codec": temp_codec}
+    arguments = {"chunks": (40, 1), "strategy": "spill"}
 
     class Losing(RecordingStore):
         def set_if(self, key, value, version):
@@ -131,13 +130,10 @@ def test_a_job_of_another_plan_is_not_gone_on_with(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("temp_codec", ["raw", "lz4"])
-def test_on_a_cluster(tmp_path, temp_codec):
+def test_on_a_cluster(tmp_path):
     array, values = make(str(tmp_path / "a.zarr"), shape=(64, 64, 8), chunks=(1, 64, 8))
     with cluster_of():
-        plan = plan_rechunk(
-            array, str(tmp_path / "b.zarr"), chunks=(64, 5, 5), strategy="spill", max_mem="5 MiB", temp_codec=temp_codec
-        )
+        plan = plan_rechunk(array, str(tmp_path / "b.zarr"), chunks=(64, 5, 5), strategy="spill", max_mem="5 MiB")
         report = plan.run()
     check(str(tmp_path / "b.zarr"), values, "")
     assert report.n_tasks == plan.n_tasks

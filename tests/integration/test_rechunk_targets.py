@@ -72,6 +72,14 @@ def test_a_fill_value_that_differs_is_written_out():
         check(store, values)
 
 
+def test_absent_chunks_that_a_copy_writes_out_are_reported_as_encoded():
+    array, values = make(store := MemoryStore(), absent=[(0, 0, 0)], fill_value=5)
+    cm.create_array(store, "b", shape=array.shape, dtype="i4", chunks=array.chunks, fill_value=6)
+    report = rechunk(array, cm.open_array(store, "b", mode="r+"), chunks=None)
+    check(store, values)
+    assert report.actions == {"copy": 6, "recode": 1}
+
+
 def test_a_node_is_in_the_way():
     store = MemoryStore()
     array, values = make(store)
@@ -219,8 +227,8 @@ def test_arguments():
     array, _ = make(store)
     with pytest.raises(RegionError, match="2 lengths for 3 axes"):
         plan_rechunk(array, (store, "b"), chunks=(5, 5))
-    with pytest.raises(ValueError, match="expected 'raw' or 'lz4'"):
-        plan_rechunk(array, (store, "b"), chunks=(5, 5, 5), temp_codec="zip")
+    with pytest.raises(ValueError, match="expected None, 'direct' or 'spill'"):
+        plan_rechunk(array, (store, "b"), chunks=(5, 5, 5), strategy="zip")
     with pytest.raises(TypeError, match="where a url"):
         plan_rechunk(array, 5, chunks=(5, 5, 5))
     with pytest.raises(AlignmentError, match="multiples of chunks"):

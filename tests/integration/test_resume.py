@@ -88,7 +88,7 @@ def test_a_store_that_fails_again_and_again(source, target, methods, every, step
 def test_a_full_disk_loses_nothing(source):
     url, values = source
     store = MemoryStore()
-    with pytest.raises((ChunkError, StoreError), match=r"No space left.*the same call resumes"):
+    with pytest.raises((ChunkError, StoreError), match="No space left"):
         cm.convert(
             url, FailingStore(store, every=40, methods=["set", "set_if"], reason="No space left on device"), format="n5"
         )

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from chunkmill.conversion.rechunking.plan import choose_rechunk_strategy
 from chunkmill.conversion.rechunking.strategies import (
     Direct,
-    IntermediateFormat,
     Limits,
     Side,
     Spill,
@@ -55,23 +54,19 @@ def problems(draw, *, max_rank=3, max_size=12):
         draw(st.integers(100, 6000)), draw(st.integers(1, 3)), max_tasks=draw(st.sampled_from([4, 100_000]))
     )
     strategy = draw(st.sampled_from([None, "direct", "spill"]))
-    return source, target, limits, strategy, draw(st.sampled_from(["raw", "coded"]))
+    return source, target, limits, strategy
 
 
 def planned(problem):
     """The plan, with as much memory as is needed at least."""
-    source, target, limits, strategy, spill = problem
+    source, target, limits, strategy = problem
     try:
-        return choose_rechunk_strategy(
-            source, target, ITEMSIZE, limits, strategy=strategy, intermediate=IntermediateFormat(spill)
-        ), limits
+        return choose_rechunk_strategy(source, target, ITEMSIZE, limits, strategy=strategy), limits
     except JobError as error:
         needed = int(str(error).partition("give max_mem=")[2].split()[0])
         assert needed > limits.max_mem
         limits = Limits(needed, limits.n_threads, max_tasks=limits.max_tasks)
-        return choose_rechunk_strategy(
-            source, target, ITEMSIZE, limits, strategy=strategy, intermediate=IntermediateFormat(spill)
-        ), limits
+        return choose_rechunk_strategy(source, target, ITEMSIZE, limits, strategy=strategy), limits
 
 
 class Memory:
@@ -109,8 +104,7 @@ def run(plan, source, memories, reads):
         else:
             for overlap in plan.files.overlaps(region):
                 file = plan.files.region(overlap.coords)
-                number, offset, n_bytes = plan.section_span(file, block)
-                assert [section.coords for section in plan.sections(file)][number] == block
+                offset, n_bytes = plan.section_span(file, block)
                 memory.take(n_bytes)
                 payload = files[overlap.coords][offset : offset + n_bytes - plan.trailer_bytes]
                 shape = [cut.stop - cut.start for cut in overlap.in_region]
@@ -131,9 +125,8 @@ def spill(plan, source, file, memories, reads):
     memories.append(memory := Memory())
     region = plan.files.region(file)
     spans = [plan.section_span(region, section.coords) for section in plan.sections(region)]
-    assert [span[0] for span in spans] == list(range(len(spans)))
-    assert all(a[1] + a[2] == b[1] for a, b in pairwise(spans))  # no gaps
-    out = bytearray(spans[-1][1] + spans[-1][2])
+    assert all(a[0] + a[1] == b[0] for a, b in pairwise(spans))  # no gaps
+    out = bytearray(sum(spans[-1]))
     memory.take(len(out))
     n_chunks = 0
     for overlap in plan.source.chunks.overlaps(region):
@@ -143,7 +136,7 @@ def spill(plan, source, file, memories, reads):
         n_chunks += 1
         at = plan.source.chunks.region(overlap.coords)
         chunk = source[at]
-        for section, (_, offset, n_bytes) in zip(plan.sections(region), spans, strict=True):
+        for section, (offset, n_bytes) in zip(plan.sections(region), spans, strict=True):
             shape = [cut.stop - cut.start for cut in section.in_region]
             n_elements = (n_bytes - plan.trailer_bytes) // ITEMSIZE
             view = np.frombuffer(out, source.dtype, n_elements, offset).reshape(shape)
@@ -176,7 +169,7 @@ def test_a_plan_run_is_the_identity(problem):
 
 @given(problems())
 def test_what_a_plan_foresees_is_what_happens(problem):
-    plan, _ = planned((*problem[:4], "raw"))
+    plan, _ = planned(problem)
     source = np.zeros(plan.target.keys.shape, "i4")
     reads = []
     run(plan, source, [], reads)
@@ -200,11 +193,11 @@ def test_what_a_plan_foresees_is_what_happens(problem):
 
 @given(problems(max_rank=2))
 def test_blocks_are_nearly_the_best(problem):
-    source, target, drawn, _, _ = problem
+    source, target, drawn, _ = problem
     limits = Limits(drawn.max_mem, drawn.n_threads)
     for candidate in (
         Direct(source, target, ITEMSIZE, limits, costs := UnitCosts()),
-        Spill(source, target, ITEMSIZE, limits, costs, intermediate=IntermediateFormat()),
+        Spill(source, target, ITEMSIZE, limits, costs),
     ):
         budget = limits.max_mem // limits.n_threads
         state = best_blocks(candidate, budget)

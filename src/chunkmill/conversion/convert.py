@@ -235,7 +235,6 @@ def plan_rechunk(
     codecs: Any = "keep",
     max_mem: int | str | None = None,
     temp: Any = None,
-    temp_codec: Literal["raw", "lz4"] = "raw",
     strategy: Literal["direct", "spill"] | None = None,
     overwrite: bool = False,
     include: str | Collection[str] | None = None,
@@ -277,10 +276,9 @@ def plan_rechunk(
     temp
         Place of intermediate files until the job is done: a url or a store that all workers reach. When ``None``, in
         the target's store, where no reader takes them for a node (next to a zip file).
-    temp_codec
-        Codec of intermediate files: ``"lz4"`` where bytes cost more than time.
     strategy
-        Strategy, ``"direct"`` or ``"spill"``, instead of the one that is estimated to be faster.
+        Strategy, ``"direct"`` or ``"spill"``, instead of the one that is estimated to be faster; values of variable
+        length are always ``"direct"``.
     overwrite
         Replace what is at the target: it stays until the new one is stored whole, of which object stores then copy each
         value to its place.
@@ -317,13 +315,11 @@ def plan_rechunk(
     """
     check_storage_options(storage_options, source, target, temp)
     node = open_source(source, storage_options)
-    if strategy == "direct" and (temp is not None or temp_codec != "raw"):
-        raise ValueError(f"temp={temp!r}, temp_codec={temp_codec!r}: strategy='direct' has no intermediate files")
-    if temp_codec not in {"raw", "lz4"} or strategy not in {None, "direct", "spill"}:
-        msg = f"temp_codec={temp_codec!r}, strategy={strategy!r}: expected 'raw' or 'lz4'; None, 'direct' or 'spill'"
-        raise ValueError(msg)
-    intermediate, compress = intermediate_store(temp, storage_options), temp_codec == "lz4"
-    settings = Settings(current_worker(max_mem), intermediate, compress=compress, strategy=strategy)
+    if strategy == "direct" and temp is not None:
+        raise ValueError(f"temp={temp!r}: strategy='direct' has no intermediate files")
+    if strategy not in {None, "direct", "spill"}:
+        raise ValueError(f"strategy={strategy!r}: expected None, 'direct' or 'spill'")
+    settings = Settings(current_worker(max_mem), intermediate_store(temp, storage_options), strategy)
     target = as_node(target)
     if isinstance(target, Array):
         if chunk_key_encoding is not None:
@@ -364,7 +360,7 @@ def rechunk(
 
     Parameters
     ----------
-    source, target, chunks, shards, format, codecs, max_mem, temp, temp_codec, strategy, overwrite
+    source, target, chunks, shards, format, codecs, max_mem, temp, strategy, overwrite
         As in `plan_rechunk`.
     include, region, chunk_key_encoding, storage_options
         As in `plan_rechunk`.

@@ -55,15 +55,12 @@ class Settings:
         The workers that run the tasks.
     intermediate
         The store for intermediate files; the target's when ``None`` (a zip file's folder).
-    compress
-        Whether intermediate files are compressed (lz4).
     strategy
         Consider only this one.
     """
 
     worker: Worker
     intermediate: Store | None = None
-    compress: bool = False
     strategy: Strategy | None = None
 
     def separate_store(self, target: Store) -> Store | None:
@@ -124,7 +121,7 @@ class Conversion(Work):
         Source and target as plans show them.
     """
 
-    version = 7
+    version = 8
     settings: Settings
     exact: bool
     shown: tuple[str, str]
@@ -145,7 +142,6 @@ class Conversion(Work):
             store=target.store,
             plans=plans,
             prefix=prefix,
-            compress=self.settings.compress,
             ahead_bytes=worker.ahead_bytes,
         )
 
@@ -156,14 +152,13 @@ class Conversion(Work):
         return (
             [region and [(cut.start, cut.stop) for cut in region] for region in regions],
             None if apart is None else apart.url,
-            self.settings.compress,
         )
 
     def arguments(self) -> Mapping[str, Any]:
         """Return what is said of intermediate files, and the strategy."""
         settings = self.settings
         temp = None if settings.intermediate is None else settings.intermediate.url
-        return {"temp": temp, "temp_codec": "lz4" if settings.compress else "raw", "strategy": settings.strategy}
+        return {"temp": temp, "strategy": settings.strategy}
 
     def described(self, tasks: ConversionTasks, worker: Worker) -> Described:
         """Return strategy, reason, rows and estimates."""
@@ -250,8 +245,7 @@ def _with_tasks(plan: ArrayPlan, settings: Settings, worker: Worker, *, max_byte
     source, target = plan.source, plan.target
     if plan.action.name == "rechunk":
         store = settings.separate_store(target.store) or target.store
-        options: Any = {"compress": settings.compress, "strategy": settings.strategy}
-        return replace(plan, rechunk=plan_array_rechunk(source, target, worker, store, **options))
+        return replace(plan, rechunk=plan_array_rechunk(source, target, worker, store, settings.strategy))
     budget = worker.max_mem // worker.n_threads if worker.is_asked else NO_BUDGET
     action, memory = fit_memory(source, target, plan.action, budget)
     if memory.n_bytes > budget:
@@ -266,7 +260,7 @@ def _with_tasks(plan: ArrayPlan, settings: Settings, worker: Worker, *, max_byte
 def _tasks_known(plan: ArrayPlan) -> tuple[Any, ...]:
     """Return what a rechunk's tasks and intermediate files depend on."""
     rechunk = plan.rechunk
-    return () if rechunk is None else (rechunk.reads, rechunk.writes, rechunk.intermediate, rechunk.trailer_bytes)
+    return () if rechunk is None else (rechunk.reads, rechunk.writes, rechunk.trailer_bytes)
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -180,10 +180,10 @@ def covered(grid: ChunkGrid, ranges: Sequence[range]) -> Region:
 def _move(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: Counter[str]) -> None:
     """Move chunks one by one: as they are, out of or into shards, in another frame, or through both codec chains."""
     layout, new = transfer.layouts
-    filled, chunks = _Filled(transfer), _below(transfer, keys, actions)
+    chunks = _below(transfer, keys, actions)
     data = _fetch(transfer.source, layout, list(chain.from_iterable(chunks.values())), transfer.memory.n_ahead)
     for key, below in chunks.items():
-        entries = _entries(transfer, below, data, filled, actions)
+        entries = _entries(transfer, below, data, actions)
         first = next(entries, None)
         if first is None or new is transfer.target.write_layout:
             transfer.background.call(_put, transfer, key, None if first is None else first[1])
@@ -217,7 +217,6 @@ def _entries(
     transfer: ArrayTransfer,
     below: Sequence[ChunkCoords],
     data: Iterator[bytes | None],
-    filled: _Filled,
     actions: Counter[str],
 ) -> Iterator[tuple[ChunkCoords, Buffer]]:
     """Yield the chunks of one store key of the target that are present, encoded as in the target."""
@@ -227,7 +226,7 @@ def _entries(
             transfer.absent.append(coords)
         if found is not None:
             yield coords, _translated(transfer, coords, found, actions)
-        elif (value := filled.encoded(transfer.layouts[1], coords)) is not None:
+        elif (value := _filled(transfer, coords)) is not None:
             actions["recode"] += 1
             yield coords, value
         else:
@@ -334,29 +333,15 @@ def _extent(layout: ChunkLayout, coords: ChunkCoords) -> Any:
     return (*layout.grid.extent(coords), ...)  # the dots keep a 0-d array an array
 
 
-class _Filled:
-    """Chunks written for absent ones: none, or where the fill values differ, chunks of the source's fill value."""
-
-    def __init__(self, transfer: ArrayTransfer) -> None:
-        self._transfer = transfer
-        self._by_shape: dict[tuple[int, ...], Any] = {}
-
-    def encoded(self, layout: ChunkLayout, coords: ChunkCoords) -> Buffer | None:
-        """Return the encoded chunk at `coords` of the target, of fill value; ``None`` where it stays absent."""
-        if not self._transfer.action.materialize:
-            return None
-        source, target = self._transfer.source, self._transfer.target
-        extent = layout.grid.extent(coords)
-        shape = (*region_shape(extent), *layout.spec(coords).shape)
-        if shape not in self._by_shape:
-            chunk: NDArray[Any] = decode_chunk(source, source.read_layout, coords, None)
-            chunk = np.broadcast_to(chunk[(slice(0, 1),) * chunk.ndim], layout.spec(coords).shape)[
-                _extent(layout, coords)
-            ]
-            self._by_shape[shape] = encode_chunk(
-                target, layout, coords, np.ascontiguousarray(chunk, target.dtype), write_empty=True
-            )
-        return self._by_shape[shape]  # type: ignore[no-any-return]
+def _filled(transfer: ArrayTransfer, coords: ChunkCoords) -> Buffer | None:
+    """Return the encoded chunk of the source's fill value that is written for an absent one; ``None`` for none."""
+    if not transfer.action.materialize:
+        return None
+    source, target, layout = transfer.source, transfer.target, transfer.layouts[1]
+    fill: NDArray[Any] = decode_chunk(source, source.read_layout, coords, None)[(slice(0, 1),) * source.ndim]
+    chunk = np.broadcast_to(fill, layout.spec(coords).shape)[_extent(layout, coords)]
+    encoded: Buffer = encode_chunk(target, layout, coords, np.ascontiguousarray(chunk, target.dtype), write_empty=True)
+    return encoded
 
 
 def _fetch(

@@ -206,11 +206,6 @@ def task_memory(
         if index := index_size(source.write_layout):
             n_bytes += _INDEX * index * _n_shards(source, target, action)
     n_bytes += n_chunks * _OBJECTS
-    if (
-        action.materialize
-    ):  # encoded chunks of fill value are kept: a whole one, and one cropped by the end of each axis
-        n_shapes = prod(len(MeasuredAxis.of(axis).segments) for axis in target.read_layout.grid.axes)
-        n_bytes += n_shapes * most_encoded(target, target.read_layout)
     n_background = 0
     if target.store.is_remote:
         held = 2 * most_encoded(target, target.write_layout)  # the value, and the request's copy of it

@@ -40,7 +40,6 @@ from chunkmill.conversion.convert_tasks import (
 )
 from chunkmill.conversion.estimate import TaskMemory, itemsize
 from chunkmill.conversion.rechunking.intermediate_files import write_inputs, write_intermediate_file
-from chunkmill.conversion.rechunking.job import intermediate_codecs
 from chunkmill.conversion.rechunking.plan import RechunkPlan
 from chunkmill.conversion.rechunking.source_chunks import ArrayRechunk, spill_inputs, spill_shows, write_shows
 from chunkmill.conversion.rechunking.target_chunks import write_target_block
@@ -122,8 +121,6 @@ class ConversionTasks(Tasks):
         The target's arrays.
     prefix
         Start of the keys of intermediate files, in the store that `writes` names, or the target's.
-    compress
-        Whether intermediate files are compressed.
     ahead_bytes
         Bytes that a task may fetch ahead of their use, from stores whose requests cost latency.
     listed
@@ -136,7 +133,6 @@ class ConversionTasks(Tasks):
     store: Store
     plans: Sequence[ArrayPlan]
     prefix: str
-    compress: bool
     ahead_bytes: int
     listed: dict[int, tuple[Numbers, Numbers]] = field(default_factory=dict, compare=False, repr=False)
     sliced: dict[int, int] = field(default_factory=dict, compare=False, repr=False)
@@ -237,7 +233,6 @@ def _rechunk(tasks: ConversionTasks, run: str, number: int, plan: ArrayPlan, *, 
         plan.rechunk,
         next(iter(tasks.writes), tasks.store),
         f"{tasks.prefix}{run}/{number}/",
-        intermediate_codecs(plan.source, compress=tasks.compress),
         tasks.ahead_bytes,
         plan.action.materialize,
         fresh,

@@ -636,7 +636,6 @@ _WORDS = {
     "chunks": "target_chunks",
     "target": "target_store",
     "temp": "temp_store",
-    "temp_codec": "temp_options",
     "max_mem": "max_memory allowed_mem",
     "consolidated": "use_consolidated",
     "x": "arr data array",

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from chunkmill.array.present_keys import touch
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray, metered_source
-from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.elements import copy_rows
 from chunkmill.conversion.rechunking.plan import RechunkPlan
 from chunkmill.conversion.rechunking.source_chunks import (
@@ -36,7 +35,7 @@ from chunkmill.errors import StoreError
 from chunkmill.journal.records import StoreKeys
 from chunkmill.model.grid import MOST_AXES, ChunkCoords, ChunkGrid, Overlap, Region
 from chunkmill.runtime.stage import TaskResult
-from chunkmill.stores.base import ByteRange, ByteSpan, Store
+from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.wrapper import Meter, MeteredStore, guarded
 
 MAX_TILED_AXES = MOST_AXES // 2
@@ -94,10 +93,9 @@ def write_intermediate_file(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, .
     file = rechunk.plan.files.coords_of(number)
     key, region = _key(rechunk, file), rechunk.plan.files.region(file)
     reads = SourceReads()
-    fill = _fill_raw if rechunk.codecs is None else _fill_coded
     file_meter = Meter()
     store = MeteredStore(guarded(rechunk.intermediate), file_meter)
-    value = fill(rechunk, source, region, reads)
+    value = _filled(rechunk, source, region, reads)
     if value is None:
         store.delete(key)  # of an earlier attempt, which met values
         store.set(f"{key}{_ABSENT}", b"")
@@ -117,11 +115,11 @@ def _key(rechunk: ArrayRechunk, file: ChunkCoords) -> str:
     return f"{rechunk.prefix}{rechunk.plan.files.number_of(file)}"
 
 
-def _fill_raw(rechunk: ArrayRechunk, source: StoredArray, file: Region, reads: SourceReads) -> memoryview | None:
+def _filled(rechunk: ArrayRechunk, source: StoredArray, file: Region, reads: SourceReads) -> memoryview | None:
     """Return a file with its sections at the offsets of `section_span`; ``None`` when all of it is absent."""
     plan = rechunk.plan
     spans = {section.coords: (section, *plan.section_span(file, section.coords)) for section in plan.sections(file)}
-    *_, (_, _, offset, n_bytes) = spans.values()
+    *_, (_, offset, n_bytes) = spans.values()
     out = np.empty(offset + n_bytes, np.uint8)
     sections = [section for section, *_ in spans.values()]
     tiles = _tiles(out, source.dtype, sections)
@@ -134,12 +132,12 @@ def _fill_raw(rechunk: ArrayRechunk, source: StoredArray, file: Region, reads: S
             coords: out[offset : offset + n_bytes - plan.trailer_bytes]
             .view(source.dtype)
             .reshape(region_shape(section.in_region))
-            for coords, (section, _, offset, n_bytes) in spans.items()
+            for coords, (section, offset, n_bytes) in spans.items()
         }
         bits = _scatter(rechunk, source, file, reads, partial(_copy_into, plan.writes, _starts(sections), views))
     if not bits.any():
         return None
-    for _, _, offset, n_bytes in spans.values():
+    for _, offset, n_bytes in spans.values():
         out[offset + n_bytes - plan.trailer_bytes : offset + n_bytes] = bits
     return out.data
 
@@ -156,26 +154,6 @@ def _tiles(out: NDArray[np.uint8], dtype: np.dtype[Any], sections: Sequence[Over
 
 def _starts(sections: Sequence[Overlap]) -> dict[ChunkCoords, list[int]]:
     return {section.coords: [cut.start for cut in section.in_chunk] for section in sections}
-
-
-def _fill_coded(rechunk: ArrayRechunk, source: StoredArray, file: Region, reads: SourceReads) -> memoryview | None:
-    """Return a file of encoded sections, with their ends at its head; ``None`` when all of it is absent."""
-    sections = list(rechunk.plan.sections(file))
-    views = {section.coords: np.empty(region_shape(section.in_region), source.dtype) for section in sections}
-    bits = _scatter(rechunk, source, file, reads, partial(_copy_into, rechunk.plan.writes, _starts(sections), views))
-    if not bits.any():
-        return None
-    ends = np.zeros(len(sections) + 1, "<u8")
-    out = bytearray(ends.nbytes)
-    ends[0] = len(out)
-    for i, section in enumerate(sections):
-        values = views.pop(section.coords)
-        spec = ChunkSpec(values.shape, values.dtype, source.fill_value)
-        out += memoryview(rechunk.codecs.encode(values, spec))  # type: ignore[union-attr,arg-type]
-        out += bits.tobytes()
-        ends[i + 1] = len(out)
-    out[: ends.nbytes] = ends.tobytes()
-    return memoryview(out)
 
 
 def _scatter(
@@ -233,7 +211,7 @@ def intermediate_values(rechunk: ArrayRechunk, meter: Meter, block: ChunkCoords)
         if written is not None:
             yield from ((shifted(o.in_region, region), None) for o in batch if o.coords not in written)
             batch = [overlap for overlap in batch if overlap.coords in written]
-        results = fetched(store, _section_spans(rechunk, store, [overlap.coords for overlap in batch], block))
+        results = fetched(store, [_section(rechunk, overlap.coords, block) for overlap in batch])
         for overlap in batch:
             at, data = shifted(overlap.in_region, region), next(results)
             if data is not None:
@@ -248,10 +226,14 @@ def intermediate_values(rechunk: ArrayRechunk, meter: Meter, block: ChunkCoords)
 
 def _section_values(rechunk: ArrayRechunk, file: Region, at: Region, data: bytes) -> Iterator[RegionValues]:
     """Yield the values of a section, of the file of a region."""
-    bits = np.frombuffer(data, np.uint8)[len(data) - rechunk.plan.trailer_bytes :]
-    values = _decode_section(rechunk, data, region_shape(at))
-    del data
+    values, bits = np.split(np.frombuffer(data, np.uint8), [len(data) - rechunk.plan.trailer_bytes])
+    values = values.view(rechunk.source.dtype).reshape(region_shape(at))
     yield from _present_values(rechunk.plan, file, at, values, bits)
+
+
+def _section(rechunk: ArrayRechunk, file: ChunkCoords, block: ChunkCoords) -> ByteSpan:
+    """Return the span of a block's section in a file."""
+    return ByteSpan(_key(rechunk, file), ByteRange(*rechunk.plan.section_span(rechunk.plan.files.region(file), block)))
 
 
 def write_inputs(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, ...]) -> Iterator[StoreKeys]:
@@ -274,32 +256,6 @@ def _written_files(rechunk: ArrayRechunk) -> set[ChunkCoords] | None:
         return None
     touched = touch(rechunk.present, rechunk.source.write_layout.grid, rechunk.plan.files)
     return None if touched is None else {rechunk.plan.files.coords_of(number) for number in touched.numbers.tolist()}
-
-
-def _section_spans(
-    rechunk: ArrayRechunk, store: Store, files: Sequence[ChunkCoords], block: ChunkCoords
-) -> list[ByteSpan | None]:
-    """Return the spans of a block's sections in files: computed, or read from the files' indexes."""
-    keys = [_key(rechunk, file) for file in files]
-    places = [rechunk.plan.section_span(rechunk.plan.files.region(file), block) for file in files]
-    if rechunk.codecs is None:
-        return [ByteSpan(key, ByteRange(*place[1:])) for key, place in zip(keys, places, strict=True)]
-    indexes = [ByteSpan(key, ByteRange(8 * number, 16)) for key, (number, *_) in zip(keys, places, strict=True)]
-    return [
-        None if ends is None else ByteSpan(key, _between(*np.frombuffer(ends, "<u8").tolist()))
-        for key, ends in zip(keys, fetched(store, indexes), strict=True)
-    ]
-
-
-def _between(start: int, stop: int) -> ByteRange:
-    return ByteRange(start, stop - start)
-
-
-def _decode_section(rechunk: ArrayRechunk, data: bytes, shape: tuple[int, ...]) -> NDArray[Any]:
-    dtype, n_bytes = rechunk.source.dtype, len(data) - rechunk.plan.trailer_bytes
-    if rechunk.codecs is None:
-        return np.frombuffer(data, np.uint8)[:n_bytes].view(dtype).reshape(shape)
-    return rechunk.codecs.decode(memoryview(data)[:n_bytes], ChunkSpec(shape, dtype, rechunk.source.fill_value))
 
 
 def _present_values(

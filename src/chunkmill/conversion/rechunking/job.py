@@ -13,9 +13,6 @@ from math import prod
 from dask.utils import format_bytes
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.codecs.base import ChunkSpec
-from chunkmill.codecs.pipeline import CodecPipeline
-from chunkmill.codecs.registry import build_pipeline, default_serializer
 from chunkmill.conversion.estimate import (
     TransferEstimate,
     chunk_bytes,
@@ -31,10 +28,9 @@ from chunkmill.conversion.rechunking.source_chunks import (
     Slices,
     sliced_axes,
 )
-from chunkmill.conversion.rechunking.strategies import IntermediateFormat, Limits, Side, Strategy, UnitCosts
+from chunkmill.conversion.rechunking.strategies import Limits, Side, Strategy, UnitCosts
 from chunkmill.conversion.rechunking.target_chunks import writes_at_once, writing_bytes
 from chunkmill.errors import JobError
-from chunkmill.model.metadata import NamedConfig
 from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.base import Store
 
@@ -66,23 +62,6 @@ def write_side(array: StoredArray, worker: Worker) -> Side:
     return Side(grid, grid, writing_bytes(array) * max(1, writes_at_once(array, worker.ahead_bytes)))
 
 
-def intermediate_codecs(array: StoredArray, *, compress: bool) -> CodecPipeline | None:
-    """Return the codecs of sections in intermediate files, ``None`` where they are raw."""
-    is_variable = array.dtype.kind in "OT"
-    if not is_variable and not compress:
-        return None
-    chain = (default_serializer(array.dtype), NamedConfig("numcodecs.lz4", {"acceleration": 1}))
-    if array.dtype.kind == "O":  # only the array's own codecs know what the objects are
-        return array.read_layout.codecs
-    return build_pipeline(chain, ChunkSpec((1,) * array.ndim, array.dtype, array.fill_value))
-
-
-def intermediate_files(store: Store, codecs: CodecPipeline | None, worker: Worker) -> IntermediateFormat:
-    """Describe intermediate files in `store`."""
-    ahead = worker.ahead_bytes if store.is_remote else 0
-    return IntermediateFormat("raw" if codecs is None else "coded", ahead, int(store.is_remote))
-
-
 _REMOTE_REQUEST = 5e-3  # 40 ms each, eight at once
 _REMOTE_BYTE = 1e-8  # 100 MB/s for each thread
 _REMOTE_TASK = 0.16  # four requests one after the other: its record, its first value, its last, its record
@@ -112,16 +91,14 @@ def plan_array_rechunk(
     target: StoredArray,
     worker: Worker,
     store: Store,
-    *,
-    compress: bool = False,
     strategy: Strategy | None = None,
 ) -> RechunkPlan:
     """Choose how one array gets the chunks of `target`.
 
     Parameters
     ----------
-    store, compress
-        Of intermediate files, and whether they are compressed.
+    store
+        Of intermediate files, in which each value has a place: none of variable length.
     strategy
         Consider only this one.
 
@@ -130,7 +107,7 @@ def plan_array_rechunk(
     JobError
         Memory does not suffice; names the array, and the memory that would.
     """
-    files = intermediate_files(store, intermediate_codecs(source, compress=compress), worker)
+    ahead_bytes = worker.ahead_bytes if store.is_remote else 0
     for overhead in thread_overheads(source, target):
         try:
             plan = choose_rechunk_strategy(
@@ -139,8 +116,8 @@ def plan_array_rechunk(
                 itemsize(source),
                 Limits(worker.max_mem, worker.n_threads, worker.n_workers, overhead_bytes=overhead),
                 costs=store_costs(source.store, store, target.store),
-                strategy=strategy,
-                intermediate=files,
+                strategy="direct" if source.dtype.kind in "OT" else strategy,
+                ahead_bytes=ahead_bytes,
                 slices=sliced_sides(source, worker),
             )
             break

@@ -41,7 +41,6 @@ from chunkmill.conversion.rechunking.strategies import (
     Candidate,
     Direct,
     Estimate,
-    IntermediateFormat,
     Limits,
     Side,
     Spill,
@@ -66,8 +65,6 @@ class RechunkPlan:
     reads
         The grid of the tasks that spill: each block is made of whole source chunks, and is one intermediate file.
         ``None`` when the strategy is direct.
-    intermediate
-        Format of the intermediate files.
     trailer_bytes
         Bytes after each section: a bit for each source chunk of the block, set where it is present.
     estimate, others
@@ -79,7 +76,6 @@ class RechunkPlan:
     itemsize: int
     writes: ChunkGrid
     reads: ChunkGrid | None
-    intermediate: IntermediateFormat
     trailer_bytes: int
     estimate: Estimate
     others: tuple[Estimate, ...] = ()
@@ -100,8 +96,8 @@ class RechunkPlan:
         """Yield the sections of the file of a region in order: `coords` are those of the task that reads each."""
         return self.writes.overlaps(file)
 
-    def section_span(self, file: Region, coords: ChunkCoords) -> tuple[int, int, int]:
-        """Return number, offset and size in bytes of the section for task `coords` in a raw file, trailer included.
+    def section_span(self, file: Region, coords: ChunkCoords) -> tuple[int, int]:
+        """Return offset and size in bytes of the section for task `coords` in a file, trailer included.
 
         Sections are stored in C order, each contiguous. The elements before section (1, 2) of a file of 5 x 9 elements
         that is divided into rows of 2, 3 and columns of 4, 2, 3::
@@ -123,7 +119,7 @@ class RechunkPlan:
             size *= length
             number = number * (axis.index(cut.stop - 1) - first + 1) + i - first
         offset = before * self.itemsize + number * self.trailer_bytes
-        return number, offset, size * self.itemsize + self.trailer_bytes
+        return offset, size * self.itemsize + self.trailer_bytes
 
 
 @lru_cache(maxsize=256)  # of 10^5 arrays in a group, few differ in shape and chunks
@@ -135,7 +131,7 @@ def choose_rechunk_strategy(
     *,
     costs: UnitCosts | None = None,
     strategy: Strategy | None = None,
-    intermediate: IntermediateFormat | None = None,
+    ahead_bytes: int = 0,
     slices: Sequence[Side] = (),
 ) -> RechunkPlan:
     """Plan a rechunk: the cheapest strategy, and the cheapest blocks for its tasks, within ``limits.max_mem``.
@@ -146,8 +142,9 @@ def choose_rechunk_strategy(
         Bytes of an element in memory.
     strategy
         Consider only this one.
-    intermediate
-        Format of the intermediate files, should there be any.
+    ahead_bytes
+        Memory for sections of intermediate files that are fetched ahead of their use: none where a request costs no
+        latency.
     slices
         The source as it can be read by slices of its chunks: only where no file is written.
 
@@ -169,13 +166,13 @@ def choose_rechunk_strategy(
     >>> plan.strategy, plan.estimate.amplification
     ('spill', 1.0)
     """
-    costs, intermediate = costs or UnitCosts(), intermediate or IntermediateFormat()
+    costs = costs or UnitCosts()
     budget = limits.max_mem // limits.n_threads - limits.overhead_bytes
     candidates: list[Candidate] = []
     if strategy != "spill":
         candidates += [Direct(side, target, itemsize, limits, costs) for side in (source, *slices)]
     if strategy != "direct":
-        candidates.append(Spill(source, target, itemsize, limits, costs, intermediate=intermediate))
+        candidates.append(Spill(source, target, itemsize, limits, costs, ahead_bytes=ahead_bytes))
     found = [
         (candidate.estimate(state).seconds, i, candidate, state)
         for i, candidate in enumerate(candidates)
@@ -198,7 +195,7 @@ def choose_rechunk_strategy(
         if candidate is not chosen and candidate.source.sliced is None
     )
     estimate = chosen.estimate(state)
-    return RechunkPlan(chosen.source, target, itemsize, writes, reads, intermediate, trailer_bytes, estimate, others)
+    return RechunkPlan(chosen.source, target, itemsize, writes, reads, trailer_bytes, estimate, others)
 
 
 def _reads_enough(estimate: Estimate) -> bool:

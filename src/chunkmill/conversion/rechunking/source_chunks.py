@@ -22,7 +22,6 @@ from chunkmill.array.stored_array import StoredArray, chunk_step
 from chunkmill.codecs.axes import Transpose
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.bytes import BytesCodec
-from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.conversion.rechunking.plan import RechunkPlan
 from chunkmill.conversion.rechunking.strategies import LEAST_SLICE
 from chunkmill.jobs.sources import SeenSource, check_absent, check_still_there
@@ -205,8 +204,6 @@ class ArrayRechunk:
         The regions that each task reads and writes.
     intermediate, prefix
         Store of the intermediate files; their keys are `prefix` and their number.
-    codecs
-        The codecs of a section of an intermediate file, ``None`` where sections are raw.
     ahead_bytes
         Bytes that may be fetched ahead of their use, from stores whose requests cost latency.
     materialize
@@ -226,7 +223,6 @@ class ArrayRechunk:
     plan: RechunkPlan
     intermediate: Store
     prefix: str
-    codecs: CodecPipeline | None = None
     ahead_bytes: int = 0
     materialize: bool = False
     fresh: bool = True

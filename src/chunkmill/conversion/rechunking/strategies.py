@@ -59,26 +59,6 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class IntermediateFormat:
-    """Format of intermediate files.
-
-    Attributes
-    ----------
-    format
-        ``"raw"``: the offset of a section is arithmetic. ``"coded"`` (lz4, values of variable length): each section is
-        encoded, and found through an index at the head of its file.
-    ahead_bytes
-        Memory for sections that are fetched ahead of their use: none where a request costs no latency.
-    n_copies
-        Copies that the store makes of a file while it writes it.
-    """
-
-    format: Literal["raw", "coded"] = "raw"
-    ahead_bytes: int = 0
-    n_copies: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds of a plan.
 
@@ -238,10 +218,10 @@ class Spill:
         limits: Limits,
         costs: UnitCosts,
         *,
-        intermediate: IntermediateFormat,
+        ahead_bytes: int = 0,
     ) -> None:
         self.source, self.target, self.itemsize, self.limits, self.costs = source, target, itemsize, limits, costs
-        self.intermediate, self.is_raw = intermediate, intermediate.format == "raw"
+        self.ahead_bytes = ahead_bytes
         self.ndim = target.keys.ndim
         files = [
             _ways([key, chunk], other)
@@ -273,14 +253,13 @@ class Spill:
         """Return the memory of one thread, in whichever stage it needs more."""
         cuts = self._cuts(state)
         reads, writes = ([cut.longest for cut in each] for each in (cuts[: self.ndim], cuts[self.ndim :]))
-        trailer = self.trailer_bytes(state) + (0 if self.is_raw else 8)
+        trailer = self.trailer_bytes(state)
         n_sections = prod(most_met(cut, length) for cut, length in zip(cuts[self.ndim :], reads, strict=True))
         file = self.itemsize * prod(reads) + trailer * n_sections
         section = self.itemsize * prod(map(min, reads, writes)) + trailer
-        if not self.is_raw:  # encoded next to decoded values, in a buffer that grows; both of a section
-            file, section = file * 9 // 4, section * 2
-        first = file + max(self.source.working_bytes + self.source.ahead_bytes, file * self.intermediate.n_copies)
-        second = max(section + self.intermediate.ahead_bytes, self.target.working_bytes)
+        copies = file if self.ahead_bytes else 0  # of a file, while a store with latency writes it
+        first = file + max(self.source.working_bytes + self.source.ahead_bytes, copies)
+        second = max(section + self.ahead_bytes, self.target.working_bytes)
         return max(first, self.itemsize * prod(writes) + second)
 
     def estimate(self, state: State) -> Estimate:
@@ -293,15 +272,14 @@ class Spill:
         n_reads, n_indexes = self.source.chunks.n_chunks, 0
         if self.source.is_sharded:
             n_indexes = prod(meetings(0, i).n_pairs for meetings, i in zip(self._keys, first, strict=True))
-        n_fetches = n_sections * (1 if self.is_raw else 2)  # of an encoded one, its offset first
-        intermediate = n_bytes + n_sections * (self.trailer_bytes(state) + (0 if self.is_raw else 8))
+        intermediate = n_bytes + n_sections * self.trailer_bytes(state)
         n_scattered = prod(meetings(0, j).n_pairs for meetings, j in zip(self._chunks, second, strict=True))
         n_pairs = prod(meetings(0, i).n_pairs for meetings, i in zip(self._units, first, strict=True))
         through_block, work_2 = _assembly_seconds(n_bytes, n_sections, n_pairs, self.target.keys.n_chunks, costs)
         work_1 = n_bytes * costs.decoded_byte + (n_reads + n_indexes) * costs.source_request
         work_1 += reads * costs.intermediate_request
         work_1 += intermediate * costs.intermediate_byte / 2 + n_scattered * costs.copy
-        work_2 += n_bytes * costs.written_byte + n_fetches * costs.intermediate_request
+        work_2 += n_bytes * costs.written_byte + n_sections * costs.intermediate_request
         work_2 += intermediate * costs.intermediate_byte / 2 + self.target.keys.n_chunks * costs.target_request
         return Estimate(
             strategy="spill",
@@ -311,7 +289,7 @@ class Spill:
             intermediate_bytes=intermediate,
             n_chunk_reads=n_reads,
             n_index_reads=n_indexes,
-            n_requests=n_reads + n_indexes + reads + n_fetches + self.target.keys.n_chunks,
+            n_requests=n_reads + n_indexes + reads + n_sections + self.target.keys.n_chunks,
             peak_bytes=limits.n_threads * (self.peak_bytes(state) + limits.overhead_bytes),
             amplification=1.0,
             through_block=through_block,

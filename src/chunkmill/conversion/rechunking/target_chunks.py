@@ -41,23 +41,16 @@ from chunkmill.stores.wrapper import Meter
 class TargetBuffer(ABC):
     """The target chunks of one block while values are copied into them."""
 
-    def __init__(self, source: StoredArray) -> None:
-        self._source = source
-
     @abstractmethod
     def put(self, at: Region, values: NDArray[Any]) -> None:
         """Copy values to the region `at`, in array coordinates."""
-
-    def put_fill(self, at: Region) -> None:
-        """Copy the source's fill value to the region `at`, in array coordinates."""
-        self.put(at, fill_values(self._source, region_shape(at)))
 
     @abstractmethod
     def take(self, overlap: Overlap) -> NDArray[Any]:
         """Return one target chunk: `overlap` is its overlap with the block. It is asked for once."""
 
 
-def target_buffer(source: StoredArray, grid: ChunkGrid, region: Region, *, through_block: bool) -> TargetBuffer:
+def target_buffer(dtype: np.dtype[Any], grid: ChunkGrid, region: Region, *, through_block: bool) -> TargetBuffer:
     """Return a buffer for the chunks of `grid` in `region`.
 
     Parameters
@@ -67,23 +60,22 @@ def target_buffer(source: StoredArray, grid: ChunkGrid, region: Region, *, throu
     """
     shape = region_shape(region)
     if through_block:
-        return BlockBuffer(source, region)
+        return BlockBuffer(dtype, region)
     first = grid.first_touched(region)
     chunk_shape = grid.shape_of(first)
     counts = tuple(-(-n // length) for n, length in zip(shape, chunk_shape, strict=True))
     is_whole = grid.is_regular and all(n % length == 0 for n, length in zip(shape, chunk_shape, strict=True))
     if is_whole and len(shape) <= MAX_TILED_AXES:
-        return TiledBuffer(source, region, first, (*counts, *chunk_shape))
-    return SeparateBuffer(source, grid, region)
+        return TiledBuffer(dtype, region, first, (*counts, *chunk_shape))
+    return SeparateBuffer(dtype, grid, region)
 
 
 class BlockBuffer(TargetBuffer):
     """One block, of which the chunks are parts: cheapest for many small chunks, at the cost of one copy more."""
 
-    def __init__(self, source: StoredArray, region: Region) -> None:
-        super().__init__(source)
+    def __init__(self, dtype: np.dtype[Any], region: Region) -> None:
         self._region = region
-        self._block = np.empty(region_shape(region), source.dtype)
+        self._block = np.empty(region_shape(region), dtype)
 
     def put(self, at: Region, values: NDArray[Any]) -> None:
         """Copy values to the region `at`, in array coordinates."""
@@ -97,10 +89,9 @@ class BlockBuffer(TargetBuffer):
 class TiledBuffer(TargetBuffer):
     """Chunks of one shape, one after the other in memory, into all of which one copy goes."""
 
-    def __init__(self, source: StoredArray, region: Region, first: ChunkCoords, tiles_shape: tuple[int, ...]) -> None:
-        super().__init__(source)
+    def __init__(self, dtype: np.dtype[Any], region: Region, first: ChunkCoords, tiles_shape: tuple[int, ...]) -> None:
         self._region, self._first = region, first
-        self._tiles = np.empty(prod(tiles_shape), source.dtype).reshape(tiles_shape)
+        self._tiles = np.empty(prod(tiles_shape), dtype).reshape(tiles_shape)
 
     def put(self, at: Region, values: NDArray[Any]) -> None:
         """Copy values to the region `at`, in array coordinates."""
@@ -118,13 +109,11 @@ class SeparateBuffer(TargetBuffer):
     A chunk gets its memory when the first value is copied into it.
     """
 
-    def __init__(self, source: StoredArray, grid: ChunkGrid, region: Region) -> None:
-        super().__init__(source)
+    def __init__(self, dtype: np.dtype[Any], grid: ChunkGrid, region: Region) -> None:
         self._grid = grid
-        self._memory = np.empty(prod(region_shape(region)), source.dtype)
+        self._memory = np.empty(prod(region_shape(region)), dtype)
         self._n_used = 0
         self._chunks: dict[ChunkCoords, NDArray[Any]] = {}
-        self._filled: set[ChunkCoords] = set()  # without memory of their own yet, and in part absent in the source
 
     def put(self, at: Region, values: NDArray[Any]) -> None:
         """Copy values to the region `at`, in array coordinates."""
@@ -134,27 +123,14 @@ class SeparateBuffer(TargetBuffer):
                 chunk = self._chunks[overlap.coords] = self._begin(overlap.coords)
             chunk[within(overlap.in_chunk)] = values[within(overlap.in_region)]
 
-    def put_fill(self, at: Region) -> None:
-        """Copy the source's fill value to the region `at`, in array coordinates."""
-        for overlap in self._grid.overlaps(at):
-            chunk = self._chunks.get(overlap.coords)
-            if chunk is None:
-                self._filled.add(overlap.coords)
-            else:
-                chunk[within(overlap.in_chunk)] = fill_values(self._source, region_shape(overlap.in_chunk))
-
     def take(self, overlap: Overlap) -> NDArray[Any]:
         """Return a chunk and forget it."""
-        chunk = self._chunks.pop(overlap.coords, None)
-        return self._begin(overlap.coords) if chunk is None else chunk  # all of it absent, and written all the same
+        return self._chunks.pop(overlap.coords)
 
     def _begin(self, coords: ChunkCoords) -> NDArray[Any]:
         shape = region_shape(self._grid.extent(coords))
         start, self._n_used = self._n_used, self._n_used + prod(shape)
-        chunk = self._memory[start : self._n_used].reshape(shape)
-        if coords in self._filled:
-            chunk[...] = fill_values(self._source, shape)
-        return chunk
+        return self._memory[start : self._n_used].reshape(shape)
 
 
 def write_target_block(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, ...]) -> TaskResult:
@@ -242,12 +218,13 @@ class _TargetChunks:
         counts = tuple(stop - start + 1 for start, stop in zip(self._first, last, strict=True))
         self._present = np.full(counts, rechunk.materialize, bool)
         through_block = rechunk.plan.estimate.through_block
-        self._buffer = target_buffer(rechunk.source, grid, region, through_block=through_block)
+        self._source = rechunk.source
+        self._buffer = target_buffer(self._source.dtype, grid, region, through_block=through_block)
 
     def put(self, at: Region, values: NDArray[Any] | None) -> None:
         """Copy the values of the region `at`; ``None``: they are absent in the source."""
         if values is None:
-            self._buffer.put_fill(at)
+            self._buffer.put(at, fill_values(self._source, region_shape(at)))
             return
         touched = tuple(
             slice(axis.index(cut.start) - first, axis.index(cut.stop - 1) + 1 - first)

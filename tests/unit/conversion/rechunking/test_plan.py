@@ -6,7 +6,7 @@ from math import prod
 import pytest
 
 from chunkmill.conversion.rechunking.plan import choose_rechunk_strategy
-from chunkmill.conversion.rechunking.strategies import IntermediateFormat, Limits, Side, UnitCosts
+from chunkmill.conversion.rechunking.strategies import Limits, Side, UnitCosts
 from chunkmill.errors import JobError
 from chunkmill.model.grid import ChunkGrid, RunsAxis
 
@@ -117,13 +117,6 @@ def test_shards_fetch_their_index_once_a_task():
     assert chosen.estimate.n_requests == max(4, n_boxes) + 16 + 4  # indexes, inner chunks, target chunks
 
 
-def test_encoded_pieces_need_more():
-    arguments = (512, 1024, 1024), (1, 1024, 1024), (512, 32, 32), 256 * MIB
-    raw, encoded = plan(*arguments), plan(*arguments, intermediate=IntermediateFormat("coded"))
-    assert encoded.estimate.peak_bytes <= 256 * MIB
-    assert encoded.estimate.n_requests > raw.estimate.n_requests  # where a section lies is asked for first
-
-
 @pytest.mark.parametrize(
     ("shape", "source", "target"),
     [
@@ -161,9 +154,9 @@ def test_a_direct_plan_has_no_files():
 @pytest.mark.parametrize(
     ("file", "coords", "expected"),  # a file of 5 x 9 elements of 4 bytes, its sections with 16 bytes behind each
     [
-        pytest.param((0, 0), (0, 0), (0, 0, 2 * 4 * 4 + 16), id="first"),
-        pytest.param((0, 0), (0, 1), (1, 2 * 4 * 4 + 16, 2 * 2 * 4 + 16), id="second of the row"),
-        pytest.param((0, 0), (1, 2), (5, 36 * 4 + 5 * 16, 3 * 3 * 4 + 16), id="last"),
+        pytest.param((0, 0), (0, 0), (0, 2 * 4 * 4 + 16), id="first"),
+        pytest.param((0, 0), (0, 1), (2 * 4 * 4 + 16, 2 * 2 * 4 + 16), id="second of the row"),
+        pytest.param((0, 0), (1, 2), (36 * 4 + 5 * 16, 3 * 3 * 4 + 16), id="last"),
     ],
 )
 def test_where_pieces_lie(file, coords, expected):
@@ -171,6 +164,6 @@ def test_where_pieces_lie(file, coords, expected):
     writes = ChunkGrid((RunsAxis(5, ((2, 1), (3, 1))), RunsAxis(9, ((4, 1), (2, 1), (3, 1)))))
     chosen = choose_rechunk_strategy(Side(reads, reads, 0), Side(writes, writes, 0), 4, Limits(600), strategy="spill")
     chosen = type(chosen)(
-        chosen.source, chosen.target, 4, writes, reads, IntermediateFormat(), 16, chosen.estimate
+        chosen.source, chosen.target, 4, writes, reads, 16, chosen.estimate
     )  # the smallest blocks, whatever was chosen
     assert chosen.section_span(reads.region(file), coords) == expected

@@ -1,14 +1,10 @@
 """Arrays, stores and intermediate files as the planner of a rechunk sees them."""
 
 import numpy as np
-import pytest
 from support.rechunks import make
 from support.recording import RecordingStore
 
-import chunkmill as cm
 from chunkmill.conversion.rechunking.job import (
-    intermediate_codecs,
-    intermediate_files,
     read_side,
     store_costs,
     write_side,
@@ -54,17 +50,6 @@ def test_codecs_need_memory():
     packed, _ = make(MemoryStore(), shape=(64, 64), chunks=(64, 64), codecs="zstd")
     assert read_side(packed.stored, WORKER).working_bytes > read_side(plain.stored, WORKER).working_bytes
     assert write_side(packed.stored, WORKER).working_bytes > write_side(plain.stored, WORKER).working_bytes
-
-
-@pytest.mark.parametrize(
-    ("dtype", "compress", "is_raw"), [("i4", False, True), ("i4", True, False), ("T", False, False)]
-)
-def test_sections_are_raw_unless_they_cannot(dtype, compress, is_raw):
-    array = cm.create_array(MemoryStore(), shape=(4,), dtype=str if dtype == "T" else dtype, chunks=(2,))
-    codecs = intermediate_codecs(array.stored, compress=compress)
-    assert (codecs is None) is is_raw
-    found = intermediate_files(array.store, codecs, WORKER)
-    assert (found.format, found.ahead_bytes, found.n_copies) == ("raw" if is_raw else "coded", 0, 0)
 
 
 def test_requests_to_stores_with_latency_cost_more():

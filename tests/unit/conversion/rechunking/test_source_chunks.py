@@ -7,6 +7,7 @@ import pytest
 from support.rechunks import make
 from support.recording import RecordingStore
 
+import chunkmill as cm
 from chunkmill.conversion.rechunking.source_chunks import (
     SourceReads,
     fetched,
@@ -92,3 +93,8 @@ def test_fill_values_are_one_element():
     array, _ = make(MemoryStore(), shape=(4,), chunks=(2,), fill_value=7)
     values = fill_values(array.stored, (1000, 1000))
     assert (values.shape, values.strides, values[3, 4]) == ((1000, 1000), (0, 0), 7)
+
+
+def test_an_undefined_fill_value_is_zero():
+    array = cm.create_array(MemoryStore(), shape=(4,), chunks=(4,), dtype="i4", format="n5")
+    assert fill_values(array.stored, (4,)).tolist() == [0] * 4
