@@ -51,10 +51,9 @@ def check(fs):
     return group
 
 
-@pytest.mark.parametrize("version", [0, 1])
-def test_json(references, version, tmp_path):
+def test_json(references, tmp_path):
     path = tmp_path / "refs.json"
-    path.write_bytes(emit_reference_json(references, version=version))
+    path.write_bytes(emit_reference_json(references))
     fs = fsspec.filesystem("reference", fo=str(path), remote_protocol="file", asynchronous=True)
     group = check(fs)
     np.testing.assert_array_equal(group["sparse"][...], [-9, -9, 20, 30, -9, -9])

@@ -85,10 +85,9 @@ def check_peer(url, values, zarr_format=2):
 
 
 @pytest.mark.parametrize("kind", SOURCES)
-@pytest.mark.parametrize("version", [0, 1])
-def test_json(kind, version, tmp_path):
+def test_json(kind, tmp_path):
     values = make(tmp_path / "source", kind)
-    report = to_references(tmp_path / "source", tmp_path / "refs.json", version=version)
+    report = to_references(tmp_path / "source", tmp_path / "refs.json")
     check_peer(tmp_path / "refs.json", values, {"zarr2": 2, "zarr3": 3}[report.node_format])
     opened = cm.open_array(tmp_path / "refs.json", "g/a")
     np.testing.assert_array_equal(opened[...], values)
@@ -99,7 +98,7 @@ def test_json(kind, version, tmp_path):
     inlined = kind.startswith("n5")
     assert report.n_inline == (8 - 1 if inlined else 0)  # the last row and column, one of which is absent
     document = json.loads((tmp_path / "refs.json").read_text())
-    refs = document["refs"] if version else document
+    refs = document["refs"]
     assert "g/a/0.0" not in refs
     assert all(v[0].startswith(f"file://{tmp_path}/source/") for v in refs.values() if isinstance(v, list))
 
@@ -140,7 +139,7 @@ def test_kerchunk_s_xarray_engine(kind, as_what, tmp_path):
         to_references(tmp_path / "source", tmp_path / "refs", record_size=4)
         refs = LazyReferenceMapper(str(tmp_path / "refs"), engine="pyarrow")
     else:
-        to_references(tmp_path / "source", tmp_path / "refs.json", version=int(as_what[1]))
+        to_references(tmp_path / "source", tmp_path / "refs.json")
         refs = str(tmp_path / "refs.json")
     options = {"storage_options": {"remote_protocol": "file"}, "open_dataset_options": {"chunks": None}}
     with xr.open_dataset(refs, engine="kerchunk", **options) as dataset:
@@ -404,9 +403,7 @@ def test_remote_archives_are_refused(tmp_path):
         to_references("zip://::memory://remote/x.zip", tmp_path / "refs.json")
 
 
-@pytest.mark.parametrize(
-    "options", [{"version": 2}, {"format": "csv"}, {"record_size": 0}, {"zarr_format": 4}], ids=str
-)
+@pytest.mark.parametrize("options", [{"format": "csv"}, {"record_size": 0}, {"zarr_format": 4}], ids=str)
 def test_wrong_arguments(options, tmp_path):
     make(tmp_path / "source")
     with pytest.raises(ValueError, match="expected"):

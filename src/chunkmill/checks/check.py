@@ -33,8 +33,6 @@ from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.open import open_store
 from chunkmill.stores.places import place_of
 
-_MAX_NAMED = 5
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CheckReport(ReportMixin):
@@ -83,9 +81,8 @@ class CheckReport(ReportMixin):
         seen = ", ".join([*(counted(n, noun) for n, noun in numbers), speed])
         facts = [("store", f"{self.url}/{self.path}" if self.path else self.url), ("checked", seen)]
         if self.undocumented:
-            shown = ", ".join(map(repr, self.undocumented[:_MAX_NAMED]))
-            more = f" and {len(self.undocumented) - _MAX_NAMED:,} more" if len(self.undocumented) > _MAX_NAMED else ""
-            facts.append(("undocumented", f"{shown}{more}, below folders without a group document"))
+            first = f"{counted(len(self.undocumented), 'node')}, the first at {self.undocumented[0]!r}"
+            facts.append(("undocumented", f"{first}, below folders without a group document"))
         return facts
 
     def _tables(self) -> list[list[tuple[str, ...]]]:
@@ -158,10 +155,7 @@ def _decoded(array: StoredArray, coords: ChunkCoords, data: bytes) -> Iterator[P
             yield Problem(_kind(array.write_layout, error, data), array.path, error.key, reason, coords)
 
 
-_EMPTY = (
-    "it is empty, as a crash of the machine leaves what was not synced: a repair deletes it, then its elements are "
-)
-_EMPTY += "absent and read as the fill value: write them again"
+_EMPTY = "empty, as a crash leaves what was not synced: a repair deletes it; write its elements again"
 
 
 def _inner_problems(array: StoredArray, coords: ChunkCoords) -> Iterator[Problem]:

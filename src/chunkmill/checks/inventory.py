@@ -16,14 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.errors import (
-    ChunkmillError,
-    MetadataError,
-    NodeNotFound,
-    StoreError,
-    UnknownCodec,
-    UnsupportedFeature,
-)
+from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, StoreError, UnknownCodec, UnsupportedFeature
 from chunkmill.formats.base import Format, is_blank, parse_json
 from chunkmill.formats.registry import FORMATS
 from chunkmill.journal.lease import discard_jobs
@@ -40,7 +33,7 @@ from chunkmill.stores.base import Store
 from chunkmill.stores.conflicts import PROBE_PREFIX
 from chunkmill.xarray.publication import UnfinishedAppend, end_dead_append
 
-_MAX_NAMED = 5  # of what differs, in one reason
+_MAX_NAMED = 5  # documents or arrays, in one reason
 
 
 def staleness(group: StoredGroup, key: str, nodes: Iterable[StoredNode]) -> tuple[str | None, dict[str, bytes]]:
@@ -353,9 +346,8 @@ class _Keys:
         ]
 
     def _sorted(self, key: str) -> bool:
-        if key in self.documents or key.startswith((JOB_PREFIX, PROBE_PREFIX)):
-            return True
-        if key.rpartition("/")[2].startswith(TAG_PREFIX):
+        is_tag = key.rpartition("/")[2].startswith(TAG_PREFIX)
+        if is_tag or key in self.documents or key.startswith((JOB_PREFIX, PROBE_PREFIX)):
             return True
         which = self._owner(key)
         if which is not None:
@@ -497,7 +489,7 @@ def _dead_appends(found: Inventory, jobs: Iterable[UnfinishedJob]) -> Collection
     marked = {path: a for path, a in _marked(found).items() if not any(is_within(path, r) for r in running)}
     keys = {group.path: group.documents.group_keys(group.path)[-1] for group in found.groups}
     for path, append in marked.items():
-        arrays = ", ".join(map(repr, sorted(append.shapes)[:_MAX_APPENDED]))
+        arrays = ", ".join(map(repr, sorted(append.shapes)[:_MAX_NAMED]))
         reason = f"an append along {append.dim!r} to {arrays} was interrupted while it became visible: repeat it"
         more = ", or repair this" * bool(append.after)
         found.report(Problem("unfinished", path, keys[path], reason + more), partial(_end_append, found, path))
@@ -514,9 +506,6 @@ def _dead_appends(found: Inventory, jobs: Iterable[UnfinishedJob]) -> Collection
 
 def _end_append(found: Inventory, path: str) -> bool:
     return end_dead_append(found.store, path, found.appends[path])
-
-
-_MAX_APPENDED = 5  # arrays named in one reason
 
 
 def _leftovers(found: Inventory, proofs: Collection[str]) -> None:

@@ -23,7 +23,7 @@ from chunkmill.conversion.ome import cropping_of_images
 from chunkmill.conversion.rechunking.job import read_side, store_costs
 from chunkmill.conversion.rechunking.plan import choose_rechunk_strategy
 from chunkmill.conversion.rechunking.strategies import Limits, Side
-from chunkmill.conversion.region_option import RegionOption
+from chunkmill.conversion.region_option import RegionOption, shown_regions
 from chunkmill.dask_arrays.as_dask import open_or_compute
 from chunkmill.display.report import ReportMixin, counted, format_seconds
 from chunkmill.errors import ChunkmillError, JobError
@@ -83,13 +83,8 @@ def compare_values(path: str, a: NDArray[Any], b: NDArray[Any], region: Region) 
     at = tuple(cut.start + i for cut, i in zip(region, first, strict=True))
     found, other = a[first], b[first]
     values = f"{found} and {other}" if str(found) != str(other) else f"{_bits(found)} and {_bits(other)}"
-    text = f"values differ: {n_elements:,} of {a.size:,} elements in [{shown_region(region)}], first at {at}: {values}"
+    text = f"values differ: {n_elements:,} of {a.size:,} elements in {shown_regions(region)}, first at {at}: {values}"
     return Difference(path, "values", text, tuple((cut.start, cut.stop) for cut in region), n_elements)
-
-
-def shown_region(region: Region) -> str:
-    """Return a region as text: ``"0:4, 2:3"``."""
-    return ", ".join(f"{cut.start}:{cut.stop}" for cut in region)
 
 
 def _bits(value: Any) -> str:
@@ -296,8 +291,8 @@ class _Pair:
         if difference is None:
             return None
         values = difference.text.rpartition(": ")[2]
-        text = f"fill values differ: {values}; {n_absent:,} blocks are absent on both sides, the first at "
-        text += f"[{shown_region(region)}]"
+        text = f"fill values differ: {values}; {n_absent:,} blocks are absent on both sides, "
+        text += f"the first at {shown_regions(region)}"
         where = tuple((cut.start, cut.stop) for cut in region)
         return Difference(self.path, "values", text, where, prod(cut.stop - cut.start for cut in region))
 

@@ -30,7 +30,6 @@ def concat_references(
     *,
     dim: str,
     target: str | os.PathLike[str] | None = None,
-    version: Literal[0, 1] = 1,
     format: Literal["json", "parquet"] | None = None,  # noqa: A002
     record_size: int = 10_000,
     overwrite: bool = False,
@@ -51,7 +50,7 @@ def concat_references(
         Name of the dimension.
     target : str or path, optional
         Url of the set to write; ``None``: nothing is written.
-    version, format, record_size, overwrite
+    format, record_size, overwrite
         As in `to_references`.
     storage_options, target_storage_options : dict, optional
         Options for the sets and for the target, as in `open`; the target uses those of the sets by default.
@@ -82,7 +81,7 @@ def concat_references(
     stores = [_reference_store(each, storage_options) for each in _listed(sets, storage_options)]
     options = storage_options if target_storage_options is None else target_storage_options
     if target is not None:
-        file = SetFile.at(target, options, kind=format, version=version, record_size=record_size)
+        file = SetFile.at(target, options, kind=format, record_size=record_size)
         replaces = file.check_free(overwrite=overwrite)
     names = [repr(store.url) for store in stores]
     joined = combine.concat_references([_absolute(store) for store in stores], dim, names=names)
@@ -115,8 +114,7 @@ def _reference_store(each: StoreLocation | Array | Group, storage_options: Mappi
         return open_reference_store(place.url, storage_options)
     store = each.store.innermost if isinstance(each, (Array, Group)) else cast("Any", each)
     if not isinstance(store, Store) or store.references is None:
-        msg = f"expected the url of a reference set or a node opened from one, got {each!r:.100}"
-        raise TypeError(msg)
+        raise TypeError(f"expected the url of a reference set or a node opened from one, got {each!r:.100}")
     return store
 
 

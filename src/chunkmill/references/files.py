@@ -20,7 +20,6 @@ import fsspec
 from numcodecs.zstd import compress as zstd_compress
 
 from chunkmill.errors import NodeExists, StoreError, UnsupportedFeature
-from chunkmill.formats.base import Format
 from chunkmill.formats.references.chunk_numbers import ROOT_KEY, is_reference_root
 from chunkmill.formats.references.json import HEAD_BYTES, emit_reference_json, is_reference_json
 from chunkmill.formats.references.parquet import ParquetReferences, emit_reference_parquet
@@ -41,7 +40,6 @@ from chunkmill.stores.open import is_store, may_be_reference_file, open_store
 from chunkmill.stores.places import parse_url_pipeline
 from chunkmill.stores.reference import split_url
 
-_KINDS = ("json", "parquet")
 _LEVEL = 3
 _CANNOT = "cannot write the reference set"
 _RECORDS = re.compile(r"refs\.\d+\.parq")
@@ -60,14 +58,13 @@ class SetFile:
         Where it is written; the key is empty for parquet, whose folder is the store.
     kind
         ``"json"`` or ``"parquet"``.
-    version, record_size
-        Version of a JSON set; references in one parquet file.
+    record_size
+        References in one parquet file.
     """
 
     store: Store
     key: str
     kind: str
-    version: int
     record_size: int
 
     @classmethod
@@ -77,27 +74,22 @@ class SetFile:
         storage_options: Mapping[str, Any] | None,
         *,
         kind: str | None,
-        version: int,
         record_size: int,
     ) -> Self:
         """Return the file or folder at `url`; sends no request."""
         if not isinstance(url, (str, os.PathLike)):
-            msg = f"a reference set is written to a url, not to {type(url).__name__}"
-            raise TypeError(msg)
+            raise TypeError(f"a reference set is written to a url, not to {type(url).__name__}")
         if "|" in os.fspath(url) and parse_url_pipeline(os.fspath(url)) is not None:
             reason = "a reference set is a file or a folder, which the url names without adapters"
             raise StoreError(url=os.fspath(url), key="", reason=reason)
         if kind is None:
             kind = "json" if may_be_reference_file(url) else "parquet"
-        for name, value, allowed in (("format", kind, _KINDS), ("version", version, (0, 1))):
-            if value not in allowed:
-                msg = f"{name}={value!r}: expected {' or '.join(map(repr, allowed))}"
-                raise ValueError(msg)
+        if kind not in {"json", "parquet"}:
+            raise ValueError(f"format={kind!r}: expected 'json' or 'parquet'")
         if record_size < 1:
-            msg = f"record_size={record_size!r}: expected 1 or more"
-            raise ValueError(msg)
+            raise ValueError(f"record_size={record_size!r}: expected 1 or more")
         root, key = split_url(os.fspath(url)) if kind == "json" else (os.fspath(url), "")
-        return cls(open_store(root, storage_options), key, kind, version, record_size)
+        return cls(open_store(root, storage_options), key, kind, record_size)
 
     @property
     def url(self) -> str:
@@ -114,17 +106,15 @@ class SetFile:
         """
         if not (self.store.size(self.key) is not None if self.key else self._has_others()):
             return None
-        reason: Hint | None = None
+        reason: str | Hint = f"{_CANNOT}: the target is the source: give another url"
         if not self._is_set():
-            reason = Hint(f"{_CANNOT}: what is there is not a reference set: give another url")
+            reason = f"{_CANNOT}: what is there is not a reference set: give another url"
         elif not overwrite:
             text = f"{_CANNOT}: one is already there: give another url, or {{}} to replace it"
             reason = Hint(text, ("overwrite", True))
-        elif source == self.url:
-            reason = Hint(f"{_CANNOT}: the target is the source: give another url")
-        if reason is not None:
-            raise StoreError(url=self.store.url, key=self.key, reason=reason)
-        return self._version()
+        elif source != self.url:
+            return self._version()
+        raise StoreError(url=self.store.url, key=self.key, reason=reason)
 
     def _is_set(self) -> bool:
         if self.key:
@@ -159,8 +149,7 @@ class SetFile:
             Another writer is at work in the folder.
         """
         if self.key:
-            document = emit_reference_json(references, version=self.version)
-            self._put(self.store, self.key, self._compressed(document), replaces)
+            self._put(self.store, self.key, self._compressed(emit_reference_json(references)), replaces)
             folder = self.key[: self.key.rfind("/") + 1]
             self.store.sweep(folder, recursive=False)  # of a writer that was killed
             return
@@ -299,15 +288,18 @@ class Repository:
         return new is None or not new.attributes or new.attributes == there.metadata.attributes
 
     def _write_chunks(self, references: ReferenceSet, path: str, metadata: ArrayMetadata) -> None:
-        documents_format = get_format("zarr3")
+        prefix = get_format("zarr3").chunk_prefix(path)
         seen = datetime.now(UTC) + timedelta(seconds=1)  # Icechunk keeps whole seconds
         waiting: list[tuple[tuple[int, ...], str, int, int]] = []
-        for coords, key in _chunks(references, documents_format, path, metadata):
-            reference = references.locate(key)
-            if reference is None:
+        for key in references.keys(prefix):
+            coords, reference = (
+                metadata.chunk_keys.decode(key[len(prefix) :], len(metadata.shape)),
+                references.locate(key),
+            )
+            if coords is None or reference is None:
                 continue
             if reference.url is None:
-                self.store.set(documents_format.chunk_prefix(path) + _KEYS.encode(coords), _data(references, key))
+                self.store.set(prefix + _KEYS.encode(coords), _data(references, key))
                 continue
             waiting.append((coords, reference.url, reference.offset, _length(reference)))
             if len(waiting) == _AT_ONCE:
@@ -322,7 +314,6 @@ def set_target(
     storage_options: Mapping[str, Any] | None,
     *,
     kind: str | None = None,
-    version: int = 1,
     record_size: int = 10_000,
     overwrite: bool,
 ) -> tuple[SetFile | Repository, str]:
@@ -332,7 +323,7 @@ def set_target(
         store = open_target_store(url, storage_options)
         if store.can_refer:
             return Repository(store, path, overwrite), path
-    return SetFile.at(url, storage_options, kind=kind, version=version, record_size=record_size), path
+    return SetFile.at(url, storage_options, kind=kind, record_size=record_size), path
 
 
 _KEYS = ChunkKeyEncoding("c/", "/", "c")
@@ -344,16 +335,6 @@ def _kind(node: StoredNode) -> str:
 
 def _is_empty(node: StoredNode) -> bool:
     return isinstance(node, StoredGroup) and not (node.metadata.attributes or node.children())
-
-
-def _chunks(
-    references: ReferenceSet, documents_format: Format, path: str, metadata: ArrayMetadata
-) -> Iterator[tuple[tuple[int, ...], str]]:
-    prefix = documents_format.chunk_prefix(path)
-    for key in references.keys(prefix):
-        coords = metadata.chunk_keys.decode(key[len(prefix) :], len(metadata.shape))
-        if coords is not None:
-            yield coords, key
 
 
 def _data(references: ReferenceSet, key: str) -> bytes:

@@ -103,7 +103,6 @@ def to_references(
     source: NodeLocation,
     target: str | os.PathLike[str] | tuple[str | os.PathLike[str], str],
     *,
-    version: Literal[0, 1] = 1,
     format: Literal["json", "parquet"] | None = None,  # noqa: A002 - the word of the public face
     record_size: int = 10_000,
     zarr_format: Literal[2, 3] | None = None,
@@ -128,8 +127,6 @@ def to_references(
         Url of the set, or ``(url, path)`` to put the node at a path in it. xarray, and fsspec in parquet sets, only
         find arrays that are in groups: give an array a path. A repository of Icechunk (``"repo|icechunk:"``, or an
         object of it) gets arrays of Zarr v3 with virtual chunks, in one commit.
-    version : int
-        Version of a JSON set: 1, or 0 for the flat dict.
     format : str, optional
         Kind of set: ``"json"``, one file, compressed if its name ends with ``.gz`` or ``.zst``; ``"parquet"``, a
         folder. ``None``: JSON if the name contains ``.json``, else parquet.
@@ -177,7 +174,7 @@ def to_references(
     """
     node = open_source(source, storage_options)
     options = storage_options if target_storage_options is None else target_storage_options
-    file, path = set_target(target, options, kind=format, version=version, record_size=record_size, overwrite=overwrite)
+    file, path = set_target(target, options, kind=format, record_size=record_size, overwrite=overwrite)
     replaces = file.check_free(overwrite=overwrite, source=node.url)
     return write_set(node, path, file, replaces, zarr_format, progress=progress)
 
@@ -354,8 +351,7 @@ def describe_referenced(
         fill values.
     """
     if zarr_format is not None and zarr_format not in _FORMATS:
-        msg = f"zarr_format={zarr_format!r}: expected 2, 3 or None"
-        raise ValueError(msg)
+        raise ValueError(f"zarr_format={zarr_format!r}: expected 2, 3 or None")
     last: MetadataError | None = None
     names = list(_FORMATS.values()) if zarr_format is None else [_FORMATS[zarr_format]]
     for name in names[:1] if v2_alone else names:
@@ -422,14 +418,7 @@ def _with_absent(referenced: ReferencedArray, table: ChunkTable, path: str) -> C
 _MAX_ABSENT_BYTES = 1 << 20
 
 
-def _unmasked(
-    metadata: ArrayMetadata,
-    format: str,  # noqa: A002
-    path: str,
-    *,
-    complete: bool,
-    strict: bool,
-) -> ArrayMetadata:
+def _unmasked(metadata: ArrayMetadata, name: str, path: str, *, complete: bool, strict: bool) -> ArrayMetadata:
     """Return the metadata for a format whose fill value stands for missing elements, from one where it does not.
 
     There the attribute ``_FillValue`` stands for them. If no chunk is absent, the fill value can become that of the
@@ -448,10 +437,9 @@ def _unmasked(
     is_nan = bool(fill != fill)  # noqa: PLR0124 - missing for every reader
     is_missing = marker is None if is_nan else marker is not None and _bits(marker, dtype) == bits
     if strict and not (is_missing or (is_nan and marker is not None and marker != marker)):  # noqa: PLR0124
-        feature = (
-            f"absent chunks of {fill!r} where {'nothing' if marker is None else repr(marker)} stands for missing values"
-        )
-        raise UnsupportedFeature(format=format, feature=feature, key=path)
+        marked = "nothing" if marker is None else repr(marker)
+        feature = f"absent chunks of {fill!r} where {marked} stands for missing values"
+        raise UnsupportedFeature(format=name, feature=feature, key=path)
     return metadata
 
 
@@ -476,12 +464,7 @@ def _check_url(array: StoredArray) -> None:
     """Raise unless the array's store has a url that others can open by fsspec."""
     store = array.store.innermost
     protocol = store.url.partition("://")[0]
-    hint = ""
-    if "|" in store.url:
-        hint = "no other reader opens its keys by urls: convert the array to a folder or a bucket first"
-    elif "::" in store.url and not store.locates_values:
-        hint = "members of a remote archive have no urls that all readers open: download it, or unpack it"
-    elif protocol not in {*available_protocols(), "reference", "zip"}:
-        hint = "the store is in this process's memory, or has no url that others open: write it to a url first"
-    if hint:
+    is_remote_member = "::" in store.url and not store.locates_values
+    if "|" in store.url or is_remote_member or protocol not in {*available_protocols(), "reference", "zip"}:
+        hint = "others open no urls into remote archives, adapters or this process's memory: write it to a folder"
         raise UnsupportedFeature(format="a reference set", feature=f"references into {store.url}", hint=hint)

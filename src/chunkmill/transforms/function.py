@@ -234,9 +234,8 @@ class BlockFunction:
         except TypeError as error:
             passed = f"{n_blocks} block{'s' * (n_blocks != 1)}, one of each source"
             passed += f", and params {[*self.params]}" if self.params else ""
-            raise TypeError(
-                f"{shown_function(self.function)}{signature} cannot be called with {passed}: {error}"
-            ) from None
+            called = f"{shown_function(self.function)}{signature}"
+            raise TypeError(f"{called} cannot be called with {passed}: {error}") from None
 
     def __call__(
         self, blocks: Sequence[NDArray[Any]], coords: Sequence[int], info: Callable[[], dict[Any, Any]]
@@ -264,12 +263,8 @@ class BlockFunction:
         """Return what the function has returned as a block for each target; `TypeError` for another number of them."""
         each = found if isinstance(found, (tuple, list)) else [found]
         if len(each) != self.n_targets:
-            hint = (
-                "return a tuple with one for each"
-                if self.n_targets > 1
-                else "give a list of targets, or return one array"
-            )
-            raise TypeError(f"the function returned {len(each)} blocks for {self.n_targets} targets: {hint}")
+            what = f"{len(each)} blocks for {self.n_targets} targets"
+            raise TypeError(f"the function returned {what}: give a list of targets, or return one array for each")
         blocks = [np.asanyarray(one) for one in each]
         for block, one in zip(blocks, each, strict=True):
             if isinstance(one, (str, bytes)) or (block.dtype == object and not hasattr(one, "dtype")):

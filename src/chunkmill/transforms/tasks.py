@@ -113,9 +113,8 @@ class TransformTasks:
             for source, read in zip(self.sources, reads, strict=True):
                 if any(cut.start == cut.stop and max(n) for cut, n in zip(read.inside, read.missing, strict=True)):
                     msg = f"source_region= returned {shown_regions(read.region)} for {shown_regions(region)}, "
-                    msg += f"all beyond a source of shape {source.array.shape}: boundary={self.boundary[0]!r} has "
-                    msg += "nothing to continue there; give boundary='constant' or a number, or shape= where the "
-                    raise ValueError(f"{msg}target is smaller")
+                    msg += f"all beyond a source of shape {source.array.shape}: give boundary='constant' or a number"
+                    raise ValueError(msg)
         return reads
 
     def _asked(self, region: Region) -> list[Region]:
@@ -123,9 +122,8 @@ class TransformTasks:
         try:
             found = self.source_region(region)
         except Exception as error:
-            raise ValueError(
-                f"source_region= failed for {shown_regions(region)}: {type(error).__name__}: {error}"
-            ) from error
+            msg = f"source_region= failed for {shown_regions(region)}: {type(error).__name__}"
+            raise ValueError(f"{msg}: {error}") from error
         asked = found if isinstance(found, list) else [found] if len(self.sources) == 1 else []
         shapes = [source.array.shape for source in self.sources]
         fits = (isinstance(a, (tuple, list)) and len(a) == len(s) for a, s in zip(asked, shapes, strict=False))
@@ -319,10 +317,8 @@ def _continued(values: NDArray[Any], missing: Sequence[tuple[int, int]], beyond:
     >>> _continued(np.arange(3), [(2, 1)], ["reflect"]), _continued(np.arange(2), [(1, 0)], [9])
     (array([1, 0, 0, 1, 2, 2]), array([9, 0, 1]))
     """
-    for kind in dict.fromkeys(beyond):  # of one kind, all axes at once
-        pads = [
-            pair if own is kind or own == kind else (0, 0) for pair, own in zip(missing, beyond, strict=True)
-        ]  # NaN
+    for kind in dict.fromkeys(beyond):  # of one kind, all axes at once; NaN is one, too
+        pads = [pair if own is kind or own == kind else (0, 0) for pair, own in zip(missing, beyond, strict=True)]
         if all(pair == (0, 0) for pair in pads):
             continue
         if isinstance(kind, str):

@@ -292,7 +292,7 @@ def _listed(places: Any, name: str) -> list[Any]:
 
 def _open(source: Any, storage_options: Mapping[str, Any] | None) -> StoredArray:
     if hasattr(source, "data_vars"):
-        raise TypeError("a source is a Dataset: give a variable, ds['name'], or call ds.chunkmill.transform(...)")
+        raise TypeError("a source is a Dataset: give a variable, ds['name']")
     node = open_or_compute(source, storage_options)
     if isinstance(node, StoredArray):
         return node

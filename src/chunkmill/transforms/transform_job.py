@@ -35,21 +35,9 @@ from chunkmill.nodes.target import Target
 from chunkmill.runtime.scheduler import check_n_tasks
 from chunkmill.runtime.stage import Stage, TaskSpecs, count_tasks
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD, Worker
-from chunkmill.transforms.blocks import (
-    ArrayAxes,
-    Space,
-    grow_blocks,
-    read_amplification,
-    unit_axes,
-)
+from chunkmill.transforms.blocks import ArrayAxes, Space, grow_blocks, read_amplification, unit_axes
 from chunkmill.transforms.function import shown_function
-from chunkmill.transforms.tasks import (
-    TransformTasks,
-    block_inputs,
-    block_share,
-    block_shows,
-    write_block,
-)
+from chunkmill.transforms.tasks import TransformTasks, block_inputs, block_share, block_shows, write_block
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -200,8 +200,12 @@ def array_encoding(array: StoredArray, dims: Sequence[str], *, masked: bool) -> 
     >>> encoding["chunks"], encoding["preferred_chunks"], [c["name"] for c in encoding["compressors"]]
     ((2,), {'x': 4}, ['gzip'])
     """
-    storage, lengths = _storage(array)
-    encoding = {**storage, "preferred_chunks": dict(zip(dims, lengths, strict=True))}
+    keys = _lengths(array.metadata.chunk_grid)
+    shards = None if array.shards is None else keys
+    encoding = {"chunks": _lengths(array.chunk_grid), **_codec_encoding(array), "shards": shards}
+    encoding["preferred_chunks"] = dict(zip(dims, keys, strict=True))
+    if array.dtype.kind == "T":
+        encoding["dtype"] = array.dtype  # otherwise xarray converts strings to objects
     if not masked and not get_format(array.format).has_numcodecs:
         encoding["fill_value"] = array.fill_value
     return encoding
@@ -234,34 +238,6 @@ def _lengths(grid: ChunkGrid) -> tuple[Any, ...]:
         axis.chunk if isinstance(axis, RegularAxis) else lengths
         for axis, lengths in zip(grid.axes, grid.dask_chunks, strict=True)
     )
-
-
-def _storage(array: StoredArray) -> tuple[dict[str, Any], tuple[Any, ...]]:
-    """Return the storage keys of the encoding, and the lengths of store keys along each axis.
-
-    Computed once for consecutive arrays with equal metadata, as most in a dataset are: they share the objects.
-    """
-    metadata = array.metadata
-    seen = _SEEN.get("last")
-    if seen is None or seen[0] is not metadata.codecs or seen[1] is not metadata.chunk_grid or seen[2] != array.format:
-        seen = metadata.codecs, metadata.chunk_grid, array.format, *_new_storage(array)
-        _SEEN["last"] = seen
-    return seen[3], seen[4]
-
-
-_SEEN: dict[str, Any] = {}
-
-
-def _new_storage(array: StoredArray) -> tuple[dict[str, Any], tuple[Any, ...]]:
-    keys = _lengths(array.metadata.chunk_grid)
-    encoding = {
-        "chunks": _lengths(array.chunk_grid),
-        **_codec_encoding(array),
-        "shards": None if array.shards is None else keys,
-    }
-    if array.dtype.kind == "T":
-        encoding["dtype"] = array.dtype  # otherwise xarray converts strings to objects
-    return encoding, keys
 
 
 def _codec_encoding(array: StoredArray) -> dict[str, Any]:

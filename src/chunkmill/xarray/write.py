@@ -38,12 +38,7 @@ from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import Store
 from chunkmill.stores.places import place_of
 from chunkmill.xarray.publication import Publication
-from chunkmill.xarray.write_plan import (
-    DatasetPlan,
-    VariablePlan,
-    labelled_groups,
-    plan_write,
-)
+from chunkmill.xarray.write_plan import DatasetPlan, VariablePlan, labelled_groups, plan_write
 
 Mode = Literal["w-", "w", "a", "a-", "r+"]
 
@@ -75,11 +70,6 @@ class DatasetReport(ReportMixin):
     def n_partial(self) -> int:
         """Of these, store keys covered partly: read, changed and written back under a lock."""
         return self._sum("n_partial")
-
-    @property
-    def n_regrouped(self) -> int:
-        """Dask blocks that were rechunked before writing because they were not aligned to store keys."""
-        return self._sum("n_regrouped")
 
     @property
     def bytes_written(self) -> int:

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from chunkmill.checks.verify import Difference, _differing, compare_values, shown_region
+from chunkmill.checks.verify import Difference, _differing, compare_values
+from chunkmill.conversion.region_option import shown_regions
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ def test_the_first_that_differs_is_named():
     difference = compare_values("x", a, a * 2, region)
     assert str(difference) == "x: values differ: 3 of 3 elements in [10:13, 0:1], first at (10, 0): 1 and 2"
     assert difference.region == ((10, 13), (0, 1))
-    assert shown_region(region) == "10:13, 0:1"
+    assert shown_regions(region) == "[10:13, 0:1]"
 
 
 def test_the_root_is_shown():

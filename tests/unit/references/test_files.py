@@ -25,8 +25,8 @@ SET = {
 }
 
 
-def file_at(url, *, kind=None, version=1, record_size=10):
-    return SetFile.at(url, None, kind=kind, version=version, record_size=record_size)
+def file_at(url, *, kind=None, record_size=10):
+    return SetFile.at(url, None, kind=kind, record_size=record_size)
 
 
 def references():
@@ -40,7 +40,7 @@ def test_the_name_says_the_kind(tmp_path):
     assert file_at(tmp_path / "a.json").url.endswith("/a.json")
 
 
-@pytest.mark.parametrize(("name", "value"), [("kind", "csv"), ("version", 2), ("record_size", 0)])
+@pytest.mark.parametrize(("name", "value"), [("kind", "csv"), ("record_size", 0)])
 def test_arguments_that_are_wrong(name, value, tmp_path):
     with pytest.raises(ValueError, match="expected"):
         file_at(tmp_path / "a.json", **{name: value})
@@ -119,7 +119,7 @@ def test_a_writer_that_dies_anywhere(stages, old, monkeypatch):
         monkeypatch.setattr(MemoryStore, "stage", lambda *_: None)
 
     def write(store, given, *, overwrite):
-        file = SetFile(store, "", "parquet", 1, 10)
+        file = SetFile(store, "", "parquet", 10)
         file.write(given, replaces=file.check_free(overwrite=overwrite))
 
     def shown(store):

@@ -113,7 +113,7 @@ def parse_reference_json(
         raise MetadataError(key=source, field="document", got=str(error), expected="a JSON object in UTF-8") from None
 
 
-def emit_reference_json(references: ReferenceSet, *, version: int = 1) -> bytes:
+def emit_reference_json(references: ReferenceSet) -> bytes:
     r"""Return a set as JSON.
 
     Inline bytes are written as text when they are UTF-8, else in base64. Neither templates nor ``gen`` are used.
@@ -121,11 +121,9 @@ def emit_reference_json(references: ReferenceSet, *, version: int = 1) -> bytes:
     Examples
     --------
     >>> references = parse_reference_json(b'{".zgroup": {"zarr_format": 2}, "x/0": ["a.nc", 8, 100]}')
-    >>> emit_reference_json(references, version=0)
-    b'{".zgroup": "{\\"zarr_format\\": 2}", "x/0": ["a.nc", 8, 100]}'
+    >>> emit_reference_json(references)
+    b'{"version": 1, "refs": {".zgroup": "{\\"zarr_format\\": 2}", "x/0": ["a.nc", 8, 100]}}'
     """
-    if version not in {0, 1}:
-        raise MetadataError(key="<references>", field="version", got=version, expected="0 or 1")
     entries: dict[str, JSON] = {}
     for key, reference in references.items():
         if reference.data is not None:
@@ -134,7 +132,7 @@ def emit_reference_json(references: ReferenceSet, *, version: int = 1) -> bytes:
             entries[key] = [reference.url]
         else:
             entries[key] = [reference.url, reference.offset, reference.length]
-    return json.dumps(entries if version == 0 else {"version": 1, "refs": entries}).encode("ascii")
+    return json.dumps({"version": 1, "refs": entries}).encode("ascii")
 
 
 def _emit_inline(data: bytes) -> str:
