@@ -18,13 +18,12 @@ from chunkmill.model.references import INLINE, WHOLE, KeyForm, ReferenceSet, Ref
 
 _INT64_MAX = 2**63 - 1
 _FEW = 16  # keys of one form: fewer go to the dict, where they cost less than a table's arrays
-_LOOSE = 256  # keys of one form kept as Python objects before they become arrays
+_LOOSE = 256  # keys given together that are worth a look whether all are of one form
+_MOST_WAITING = 1 << 14  # keys kept as Python objects before they become arrays
 _MAX_COORDS = 32  # numpy's limit for the mixed radix
 
 _Piece = tuple[NDArray[np.integer], ...]
 """Coords (rows, coords of a key), url ids, offsets, lengths of some rows."""
-_Loose = tuple[str, int, int, int]
-"""Coords as text, url id, offset, length of one row."""
 
 
 @lru_cache(maxsize=128)
@@ -78,7 +77,8 @@ class ReferenceBuilder:
         self._blob = bytearray()
         self._named: dict[str, tuple[int, int, int]] = {}
         self._pieces: dict[KeyForm, list[_Piece]] = {}
-        self._loose: dict[KeyForm, list[_Loose]] = {}
+        self._keys: list[str] = []
+        self._waiting: list[tuple[NDArray[np.integer], ...]] = []  # columns of those keys
 
     def url_id(self, url: str | None) -> int:
         """Return the number of a target, for `add_many` and `add_table`."""
@@ -108,30 +108,18 @@ class ReferenceBuilder:
 
         Several times faster than `add` when neighbouring keys belong to one array.
         """
-        columns = self._columns(url_ids, offsets, lengths)
-        self._check_lengths(len(keys), columns)
+        columns = self._columns(len(keys), url_ids, offsets, lengths)
         if len(keys) >= _LOOSE and (alike := _alike(keys)) is not None:
+            self._flush()
             form, text = alike
-            self._open_form(form)
-            self._resolve_form(form)
-            self._push(form, text, columns)
+            self._add_piece(form, _coords(form, text), columns)
             return
-        forms: dict[KeyForm, list[int]] = {}
-        texts: list[str] = []
-        ids, starts, sizes = (column.tolist() for column in columns)  # few rows a form: faster than indexing arrays
-        for row, key in enumerate(keys):
-            if (split := split_key(key)) is None:
-                texts.append("")
-                self._add_named(key, ids[row], starts[row], sizes[row])
-                continue
-            prefix, separator, text = split
-            texts.append(text)
-            forms.setdefault((prefix, separator, text.count(separator) + 1), []).append(row)
-        for form, rows in forms.items():
-            loose = self._open_form(form)
-            loose += [(texts[row], ids[row], starts[row], sizes[row]) for row in rows]
-            if len(loose) >= _LOOSE:
-                self._resolve_form(form)
+        for key in keys:
+            self._check(key)
+        self._keys += keys
+        self._waiting.append(columns)
+        if len(self._keys) >= _MOST_WAITING:
+            self._flush()
 
     def add_many_data(self, keys: Sequence[str], data: Sequence[bytes]) -> None:
         """Add the bytes of many keys themselves."""
@@ -155,8 +143,7 @@ class ReferenceBuilder:
         """
         if coords.size and int(coords.min()) < 0:
             raise self._error(prefix, int(coords.min()), "coords that are not negative")
-        columns = self._columns(url_ids, offsets, lengths)
-        self._check_lengths(len(coords), columns)
+        columns = self._columns(len(coords), url_ids, offsets, lengths)
         if not len(coords):
             return
         # the form by which the keys will be looked up, whatever the caller calls it
@@ -165,19 +152,13 @@ class ReferenceBuilder:
             pattern = prefix.replace("%", "%%") + separator.join(["%d"] * coords.shape[1])
             self.add_many([pattern % tuple(row) for row in coords.tolist()], *columns)
             return
-        form = (prefix, split[1], coords.shape[1])
-        self._open_form(form)
-        self._resolve_form(form)
-        self._pieces.setdefault(form, []).append((_narrow(coords), *columns))
+        self._flush()
+        self._add_piece((prefix, split[1], coords.shape[1]), coords, columns)
 
     def build(self) -> ReferenceSet:
         """Return the set; the builder is empty afterwards."""
+        self._flush()
         tables = {}
-        for form in list(self._pieces.keys() | self._loose.keys()):
-            if form in self._pieces or len(self._loose[form]) >= _FEW:
-                self._resolve_form(form)
-            else:
-                self._name(form, self._loose.pop(form))
         for form in sorted(self._pieces):
             if (table := self._table(form, self._pieces.pop(form))) is not None:
                 tables[form] = table
@@ -185,7 +166,7 @@ class ReferenceBuilder:
         self.__init__(self._source)  # type: ignore[misc]
         return result
 
-    def _columns(self, *columns: ArrayLike) -> tuple[NDArray[np.integer], ...]:
+    def _columns(self, n_rows: int, *columns: ArrayLike) -> tuple[NDArray[np.integer], ...]:
         narrow = []
         for name, column in zip(("url id", "offset", "length"), columns, strict=True):
             try:
@@ -197,61 +178,49 @@ class ReferenceBuilder:
             low = 0 if name == "offset" else -1
             if values.size and not low <= int(values.min()) <= int(values.max()) <= _INT64_MAX:
                 raise self._error("*", (int(values.min()), int(values.max())), f"{name} in 0..2**63-1")
+            if len(values) != n_rows:
+                raise self._error("*", f"{name}s of {len(values)} rows", f"{n_rows} rows, as many as keys")
             narrow.append(_narrow(values))
         return tuple(narrow)
 
-    def _add_named(self, key: str, url_id: int, offset: int, length: int) -> None:
-        self._check(key)
-        self._named[key] = (url_id, offset, length)
-
-    def _open_form(self, form: KeyForm) -> list[_Loose]:
-        loose = self._loose.get(form)
-        if loose is None:
-            if form[0]:
-                self._check(form[0][:-1])
-            loose = self._loose[form] = []
-        return loose
-
-    def _resolve_form(self, form: KeyForm) -> None:
-        """Turn the rows of a form that are Python objects into arrays."""
-        loose = self._loose.get(form)
-        if not loose:
+    def _flush(self) -> None:
+        """Turn the keys that wait into arrays by their form; those of no form go to the dict."""
+        if not self._keys:
             return
-        texts, url_ids, offsets, lengths = zip(*loose, strict=True)
-        self._loose[form] = []
-        self._add_piece(form, list(texts), self._columns(url_ids, offsets, lengths))
+        keys, columns = self._keys, [np.concatenate(column) for column in zip(*self._waiting, strict=True)]
+        self._keys, self._waiting = [], []
+        forms: dict[KeyForm, list[tuple[int, str]]] = {}
+        odd = []
+        for row, key in enumerate(keys):
+            prefix, separator, text = split_key(key) or ("", ".", "")
+            form = prefix, separator, text.count(separator) + 1
+            if form[2] > _MAX_COORDS or not _coords_pattern(*form[1:]).fullmatch(text):
+                odd.append(row)
+            else:
+                forms.setdefault(form, []).append((row, text))
+        self._name([keys[row] for row in odd], [column[odd] for column in columns])
+        for form, found in forms.items():
+            rows = [row for row, _ in found]
+            coords = _coords(form, "\n".join(text for _, text in found))
+            self._add_piece(form, coords, [column[rows] for column in columns])
 
-    def _add_piece(self, form: KeyForm, texts: list[str], columns: tuple[NDArray[np.integer], ...]) -> None:
-        _, separator, n_coords = form
-        text = "\n".join(texts)
-        if n_coords > _MAX_COORDS or not _coords_pattern(separator, n_coords).fullmatch(text):
-            fits = [n_coords <= _MAX_COORDS and bool(_coords_pattern(separator, n_coords).fullmatch(t)) for t in texts]
-            odd = [row for row, fit in enumerate(fits) if not fit]
-            ids, offsets, lengths = (column[odd].tolist() for column in columns)
-            self._name(form, list(zip([texts[row] for row in odd], ids, offsets, lengths, strict=True)))
-            if len(odd) == len(texts):
-                return
-            columns = tuple(column[fits] for column in columns)
-            text = "\n".join(t for t, fit in zip(texts, fits, strict=True) if fit)
-        self._push(form, text, columns)
+    def _add_piece(self, form: KeyForm, coords: NDArray[np.integer], columns: Sequence[NDArray[np.integer]]) -> None:
+        if form[0]:
+            self._check(form[0][:-1])
+        self._pieces.setdefault(form, []).append((_narrow(coords), *columns))
 
-    def _push(self, form: KeyForm, text: str, columns: tuple[NDArray[np.integer], ...]) -> None:
-        """Take rows whose coords are spelt in the lines of `text`, which the pattern has matched."""
-        numbers = np.fromstring(text.replace(form[1], " "), dtype=np.int64, sep=" ")
-        self._pieces.setdefault(form, []).append((_narrow(numbers.reshape(-1, form[2])), *columns))
-
-    def _name(self, form: KeyForm, rows: list[_Loose]) -> None:
-        for text, url_id, offset, length in rows:
-            self._add_named(form[0] + text, url_id, offset, length)
+    def _name(self, keys: Sequence[str], columns: Sequence[NDArray[np.integer]]) -> None:
+        url_ids, offsets, lengths = (column.tolist() for column in columns)
+        self._named.update(zip(keys, zip(url_ids, offsets, lengths, strict=True), strict=True))
 
     def _table(self, form: KeyForm, pieces: list[_Piece]) -> ReferenceTable | None:
         extents = tuple(int(n) + 1 for n in np.max([piece[0].max(axis=0) for piece in pieces], axis=0))
-        if prod(extents) > _INT64_MAX:  # ranks would overflow: hostile, or so sparse that a dict serves
+        is_few = sum(len(piece[0]) for piece in pieces) < _FEW
+        if is_few or prod(extents) > _INT64_MAX:  # ranks would overflow: hostile, or so sparse that a dict serves
             for coords, *columns in pieces:
-                texts = [form[1].join(map(str, row)) for row in coords.tolist()]
-                self._name(form, list(zip(texts, *(column.tolist() for column in columns), strict=True)))
+                self._name([form[0] + form[1].join(map(str, row)) for row in coords.tolist()], columns)
             return None
-        ranks = np.concatenate([_ranks(piece[0], extents) for piece in pieces])
+        ranks = np.concatenate([np.ravel_multi_index(tuple(piece[0].T), extents) for piece in pieces])
         order = _order(ranks)
         held = []
         for number in (1, 2, 3):  # a column at a time, so that no more than one is there twice
@@ -262,10 +231,6 @@ class ReferenceBuilder:
         is_dense = len(ranks) == prod(extents)
         return ReferenceTable(form, extents, None if is_dense else _narrow(ranks), *held)
 
-    def _check_lengths(self, n_rows: int, columns: tuple[NDArray[np.integer], ...]) -> None:
-        if lengths := {len(column) for column in columns} - {n_rows}:
-            raise self._error("*", f"columns of {sorted(lengths)} rows", f"{n_rows} rows, as many as keys")
-
     def _check(self, key: str) -> None:
         if not key or "\0" in key or any(part in {"", ".", ".."} for part in key.split("/")):
             raise self._error(key, key, "a key without empty, '.' or '..' segments")
@@ -274,24 +239,17 @@ class ReferenceBuilder:
         return MetadataError(key=self._source, field=f"reference {key[:200]!r}", got=got, expected=expected)
 
 
-def _ranks(coords: NDArray[np.integer], extents: tuple[int, ...]) -> NDArray[np.int64]:
-    ranks = coords[:, 0].astype(np.int64)
-    for axis, extent in enumerate(extents[1:], start=1):
-        ranks *= extent
-        ranks += coords[:, axis]
-    return ranks
+def _coords(form: KeyForm, text: str) -> NDArray[np.int64]:
+    """Return the coords that are spelt in the lines of `text`, which the pattern has matched."""
+    return np.fromstring(text.replace(form[1], " "), dtype=np.int64, sep=" ").reshape(-1, form[2])
 
 
 def _order(ranks: NDArray[np.int64]) -> NDArray[np.intp] | None:
     """Return the rows to keep, by rank and each rank once, the last that came; ``None``: as they are."""
     if bool((ranks[1:] > ranks[:-1]).all()):
         return None
-    order = np.argsort(ranks, kind="stable")
-    ordered = ranks[order]
-    is_last = np.ones(len(ordered), dtype=bool)
-    is_last[:-1] = ordered[1:] != ordered[:-1]
-    kept: NDArray[np.intp] = order[is_last]
-    return kept
+    _, first = np.unique(ranks[::-1], return_index=True)
+    return len(ranks) - 1 - first
 
 
 def _narrow(values: NDArray[np.integer]) -> NDArray[np.integer]:

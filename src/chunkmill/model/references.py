@@ -154,29 +154,18 @@ class ReferenceTable:
             for coords in self.coords(first, first + _BLOCK).tolist():
                 yield pattern % tuple(coords)
 
-    def names_below(self, prefix: str) -> set[str]:
-        """Return the names directly below `prefix`, which may reach into the coords when ``/`` joins them."""
-        own, separator, n_coords = self.form
-        if own.startswith(prefix):
-            rest = own[len(prefix) :]
-            if rest:
-                return {rest[: rest.index("/") + 1]}
-            if separator == ".":
-                return {key[len(own) :] for key in self.keys()}
-        if separator != "/" or not prefix.startswith(own):
-            return set()
-        leading = prefix[len(own) :].split("/")[:-1]
-        if len(leading) >= n_coords:
-            return set()
-        ending = "/" if len(leading) + 1 < n_coords else ""
-        names: set[int] = set()
-        for start in range(0, len(self), _BLOCK):
-            coords = self.coords(start, start + _BLOCK)
-            mask = np.ones(len(coords), bool)
-            for axis, text in enumerate(leading):
-                mask &= coords[:, axis] == (int(text) if text.isascii() and text.isdigit() else -1)
-            names.update(np.unique(coords[mask, len(leading)]).tolist())
-        return {f"{name}{ending}" for name in names}
+    def keys_below(self, prefix: str) -> Iterator[str]:
+        """Yield the keys that start with `prefix`."""
+        if self.form[0].startswith(prefix):
+            yield from self.keys()
+        elif prefix.startswith(self.form[0]):
+            yield from (key for key in self.keys() if key.startswith(prefix))
+
+
+def names_below(keys: Iterable[str], prefix: str) -> set[str]:
+    """Return the names that keys have directly below `prefix`; those with more below them end with ``/``."""
+    parts = (key[len(prefix) :].partition("/") for key in keys if key.startswith(prefix))
+    return {head + slash for head, slash, _ in parts}
 
 
 @dataclass(eq=False)
@@ -265,20 +254,13 @@ class ReferenceSet:
 
     def keys(self, prefix: str = "") -> Iterator[str]:
         """Yield every key that starts with `prefix`: first those outside the tables, sorted."""
-        names = self._names()
-        for name in names[bisect_left(names, prefix) :]:
-            if not name.startswith(prefix):
-                break
-            yield name
-        for (own, _, _), table in self.tables.items():
-            if own.startswith(prefix):
-                yield from table.keys()
-            elif prefix.startswith(own):
-                yield from (key for key in table.keys() if key.startswith(prefix))  # noqa: SIM118 - no dict
+        yield from self._names(prefix)
+        for table in self.tables.values():
+            yield from table.keys_below(prefix)
 
     def items(self) -> Iterator[tuple[str, Reference]]:
         """Yield every key with its reference."""
-        for name in self._names():
+        for name in self._names(""):
             yield name, self.reference(*self.named[name])
         for table in self.tables.values():
             keys = table.keys()
@@ -291,21 +273,19 @@ class ReferenceSet:
 
     def list_dir(self, prefix: str) -> list[str]:
         """Return the sorted names directly below `prefix`; those with more below them end with ``/``."""
-        names, found = self._names(), set[str]()
-        at = bisect_left(names, prefix)
-        while at < len(names) and names[at].startswith(prefix):
-            head, slash, _ = names[at][len(prefix) :].partition("/")
-            found.add(head + slash)
-            # what is below the same name is skipped, not walked: "0" follows "/" in ASCII
-            at = bisect_left(names, f"{prefix}{head}0", at) if slash else at + 1
+        found = names_below(self._names(prefix), prefix)
         for table in self.tables.values():
-            found |= table.names_below(prefix)
+            own = table.form[0]
+            is_below = own.startswith(prefix) and own != prefix
+            found |= names_below([own] if is_below else table.keys_below(prefix), prefix)
         return sorted(found)
 
-    def _names(self) -> list[str]:
+    def _names(self, prefix: str) -> list[str]:
+        """Return the sorted keys outside the tables that start with `prefix`."""
         if self._sorted_names is None:
             self._sorted_names = sorted(self.named)
-        return self._sorted_names
+        names = self._sorted_names
+        return names[bisect_left(names, prefix) : bisect_left(names, f"{prefix}\U0010ffff")]
 
     def subset(self, keys: Iterable[str]) -> ReferenceSet:
         """Return a set of only those of `keys` that there are.

@@ -37,7 +37,7 @@ from chunkmill.formats.references.chunk_numbers import (
     split_by_array,
 )
 from chunkmill.model.reference_builder import ReferenceBuilder
-from chunkmill.model.references import INLINE, WHOLE, Reference, ReferenceSet, one_in_process
+from chunkmill.model.references import INLINE, WHOLE, Reference, ReferenceSet, names_below, one_in_process
 
 _MAX_ROWS = 4_000_000  # of record tables kept by one set in one process: about 100 MB
 _MAX_FILES = 100_000  # asked for one by one where a set is listed or loaded
@@ -228,16 +228,8 @@ class ParquetReferences:
 
     def list_dir(self, prefix: str) -> list[str]:
         """Return the sorted names directly below `prefix`; reads record files only inside of an array."""
-        names = set()
-        for key in self.documents:
-            if key.startswith(prefix):
-                head, slash, _ = key[len(prefix) :].partition("/")
-                names.add(head + slash)
-        if next(find_array(prefix, self._array_paths), None) is not None:
-            for key in self.keys(prefix):
-                head, slash, _ = key[len(prefix) :].partition("/")
-                names.add(head + slash)
-        return sorted(names)
+        is_inside = next(find_array(prefix, self._array_paths), None) is not None
+        return sorted(names_below(self.keys(prefix) if is_inside else self.documents, prefix))
 
     def load(self) -> ReferenceSet:
         """Return the set with all its references, in memory; reads every record file."""
