@@ -247,7 +247,7 @@ _DESCRIBED: dict[Hashable, Any] = {}
 _MAX_DESCRIBED = 256
 
 
-def emit_json(key: str, document: Mapping[str, JSON]) -> bytes:
+def emit_json(key: str, document: Mapping[str, JSON], *, indent: int | None = 2) -> bytes:
     """Return a document as UTF-8 JSON.
 
     JSON has no NaN and no Infinity: where attributes of a source hold them (xarray and netCDF-C write them bare), they
@@ -255,9 +255,9 @@ def emit_json(key: str, document: Mapping[str, JSON]) -> bytes:
     """
     try:
         try:
-            text = _indented(document)
+            text = json.dumps(document, indent=indent, ensure_ascii=False, allow_nan=False)
         except ValueError:
-            text = _indented(_spelled_out(document))
+            text = json.dumps(_spelled_out(document), indent=indent, ensure_ascii=False, allow_nan=False)
             msg = f"{key!r}: attributes hold NaN or infinities, which JSON has not: they are written as texts, 'NaN'"
             warnings.warn(msg, UserWarning, stacklevel=2)
         return text.encode("utf-8")
@@ -284,10 +284,6 @@ def is_json(value: Any, depth: int = 100) -> bool:
     if isinstance(value, (list, tuple)):
         return depth >= 0 and all(is_json(each, depth - 1) for each in value)
     return value is None or (isfinite(value) if isinstance(value, float) else isinstance(value, (str, int)))
-
-
-def _indented(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def _spelled_out(value: JSON) -> JSON:

@@ -8,12 +8,9 @@ they say (the formats). Keys are checked like paths: a document must not answer 
 from __future__ import annotations
 
 import json
-import marshal
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from json.decoder import JSONDecoder, scanstring  # type: ignore[attr-defined]
 from typing import Any, TypeAlias
 
 from chunkmill.errors import MetadataError
@@ -48,7 +45,7 @@ def parse_v2(value: bytes, key: str) -> dict[str, bytes] | None:
     >>> parse_v2(value, "g/.zmetadata")
     {'g/a/.zgroup': b'{"zarr_format": 2}'}
     """
-    document, sources = _parse_whole(key, value, ["metadata"])
+    document = parse_json(key, value)
     if "zarr_consolidated_format" not in document or "record_size" in document:  # the latter: references in parquet
         return None
     version = document["zarr_consolidated_format"]
@@ -61,7 +58,7 @@ def parse_v2(value: bytes, key: str) -> dict[str, bytes] | None:
         path, _, name = relative.rpartition("/")
         _check_path(key, path, "\\")
         if name in V2_DOCUMENTS:
-            found[prefix + relative] = _document(content, sources.get(relative))
+            found[prefix + relative] = _document(content)
     return found
 
 
@@ -104,7 +101,7 @@ def split_v3(value: bytes, key: str) -> dict[str, bytes] | None:
     known = _PARSED.get()
     if known is not None and known.get(key, _NOTHING)[0] == value:
         return dict(known[key][1])
-    own, sources = _parse_whole(key, value, [field, "metadata"])
+    own = parse_json(key, value)
     inline = own.pop(field, None)
     if inline is None:  # zarr-python 3.0 wrote null for none
         return None
@@ -113,13 +110,12 @@ def split_v3(value: bytes, key: str) -> dict[str, bytes] | None:
     if inline.get("kind") != "inline":
         return None
     prefix = key.removesuffix("zarr.json")
-    found = {key: _document(own)}
+    found: dict[str, bytes] = {key: _document(own)}
     for path, content in _entries(key, inline):
         _check_path(key, path)
         if path:
-            source = sources.get(path) if field not in content else None
             content.pop(field, None)
-            found[f"{prefix}{path}/zarr.json"] = _document(content, source)
+            found[f"{prefix}{path}/zarr.json"] = _document(content)
     if known is not None:
         known[key] = value, dict(found)
     return found
@@ -175,34 +171,15 @@ def emit_v3(documents: Mapping[str, bytes], key: str = "zarr.json") -> bytes:
         raise MetadataError(key=key, field="node_type", got=own.get("node_type"), expected="'group'")
     prefix = key.removesuffix("zarr.json")
     # parents before children: zarr-python hangs each entry into the one above it
-    below = sorted(documents, key=lambda name: (name.count("/"), name))
-    entries: list[str] = []
-    for full in below:
+    entries: dict[str, JSON] = {}
+    for full in sorted(documents, key=lambda name: (name.count("/"), name)):
         if full != key and full.startswith(prefix) and full.endswith("/zarr.json"):
-            path = full.removeprefix(prefix).removesuffix("/zarr.json")
-            entries.append(f"{_INDENT}{json.dumps(path, ensure_ascii=False)}: {_entry(full, documents[full])}")
-    text = emit_json(key, {**own, "consolidated_metadata": {**_INLINE, "metadata": {}}}).decode()
-    if not entries:
-        return text.encode()
-    start, end = text.rsplit(_NO_ENTRIES, 1)
-    return f"{start}{_NO_ENTRIES[:-1]}\n{f',{chr(10)}'.join(entries)}\n{_INDENT[:-2]}}}{end}".encode()
-
-
-_INDENT = " " * 6  # of an entry, in a document that is indented by 2
-_NO_ENTRIES = '"metadata": {}'
-_END_OF_ENTRY = f"\n{_INDENT}}}".encode()
-
-
-def _entry(key: str, document: bytes) -> str:
-    """Return the text of a document as an entry; of one that was parsed from there, its source."""
-    is_source = isinstance(document, ParsedDocument) and document.endswith(_END_OF_ENTRY)
-    content = parse_json(key, document)
-    is_group = content.get("node_type") == "group"
-    if is_source and not is_group and b"NaN" not in document and b"Infinity" not in document:  # bare ones of others
-        return document.decode()
-    if is_group:
-        content["consolidated_metadata"] = {**_INLINE, "metadata": {}}
-    return emit_json(key, content).decode().replace("\n", f"\n{_INDENT}")
+            content = parse_json(full, documents[full])
+            if content.get("node_type") == "group":
+                content["consolidated_metadata"] = {**_INLINE, "metadata": {}}
+            entries[full.removeprefix(prefix).removesuffix("/zarr.json")] = content
+    document = {**own, "consolidated_metadata": {**_INLINE, "metadata": entries}}
+    return emit_json(key, document, indent=None)  # Python's JSON indents slowly
 
 
 def _entries(key: str, document: Mapping[str, JSON]) -> Iterator[tuple[str, dict[str, JSON]]]:
@@ -225,80 +202,7 @@ def _check_path(key: str, path: str, barred: str = "") -> None:
 _NOT_SEGMENTS = frozenset({"", ".", ".."})
 
 
-def _document(content: dict[str, JSON], source: str | None = None) -> bytes:
-    """Return a document of `content`: `source`, which it was parsed from, where that is known."""
-    # for this library's eyes only, so that bare NaN may stay: xarray's attributes have it
-    document = ParsedDocument((json.dumps(content, ensure_ascii=True) if source is None else source).encode("utf-8"))
+def _document(content: dict[str, JSON]) -> ParsedDocument:
+    document = ParsedDocument(json.dumps(content).encode())  # never stored, so that bare NaN may stay
     document.parsed = content
     return document
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# A document of documents, parsed once: at a thousand arrays, most of the time to open them is JSON's
-
-
-def _parse_whole(key: str, value: bytes, path: Sequence[str]) -> tuple[dict[str, JSON], dict[str, str]]:
-    """Parse a document, and return with it the sources of the members of the object at `path` inside it."""
-    sources: dict[str, str] = {}
-    try:
-        text = bytes(value).decode("utf-8")
-        shared: dict[bytes, dict[str, JSON]] | None = {} if _PARSED.get() is None else None  # writers forget them
-        document, end = _parse_object(text, _skip(text, 0), path, sources, shared)
-        if _skip(text, end) == len(text):
-            return document, sources
-    except (ValueError, IndexError, RecursionError):
-        pass
-    return parse_json(key, value), {}  # which says what is wrong
-
-
-def _parse_object(
-    text: str, at: int, path: Sequence[str], sources: dict[str, str], shared: dict[bytes, dict[str, JSON]] | None
-) -> tuple[dict[str, JSON], int]:
-    """Parse the object that begins at `at`; return also where it ends."""
-    members: dict[str, JSON] = {}
-    at = _after(text, at, "{")
-    while text[at] != "}" or members:
-        if text[at] != '"':
-            raise ValueError
-        name, at = scanstring(text, at + 1)
-        start = _after(text, _skip(text, at), ":")
-        if path and name == path[0] and text[start] == "{":
-            members[name], at = _parse_object(text, start, path[1:], sources, shared)
-        else:
-            members[name], at = _raw_decode(text, start)
-        if not path:
-            sources[name] = text[start:at]
-            if shared is not None:
-                members[name] = _with_shared_members(name, members[name], shared)
-        at = _skip(text, at)
-        if text[at] == "}":
-            break
-        at = _after(text, at, ",")
-    return members, at + 1
-
-
-def _with_shared_members(name: str, document: JSON, shared: dict[bytes, dict[str, JSON]]) -> JSON:
-    """Return a document with the members of an equal one; attributes are its own, since users may change them.
-
-    Of 10^4 arrays, which are alike, Python's garbage collector then looks at 30,000 objects instead of 130,000.
-    """
-    if not isinstance(document, dict) or name.endswith(".zattrs"):
-        return document
-    own = {each: document.pop(each) for each in ("attributes",) if each in document}
-    # by bytes, since 0.0 == -0.0; version 2: without references between equal objects
-    return shared.setdefault(marshal.dumps(document, 2), document) | own
-
-
-def _after(text: str, at: int, expected: str) -> int:
-    if text[at] != expected:
-        raise ValueError
-    return _skip(text, at + 1)
-
-
-def _skip(text: str, at: int) -> int:
-    found = _TEXT(text, at)
-    return len(text) if found is None else found.start()
-
-
-_TEXT = re.compile(r"[^ \t\n\r]").search
-_raw_decode = JSONDecoder().raw_decode
