@@ -82,7 +82,7 @@ DELETERS = {
     "conversion/rechunking/intermediate_files.py": {"write_intermediate_file"},
     "conversion/rechunking/target_chunks.py": {"_delete"},
     "nodes/changes.py": {"_shrink"},
-    "pyramids/tasks.py": {"_Work._below"},
+    "pyramids/tasks.py": {"_Work.block"},
     # staged nodes, and journals
     "nodes/target.py": {"Target.take_back"},
     "journal/heartbeat.py": {"Heartbeat.end", "end_dead"},

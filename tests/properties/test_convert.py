@@ -15,7 +15,7 @@ from chunkmill.array.chunk_io import write_chunk
 from chunkmill.conversion.actions import group_keys, group_ranges, n_groups
 from chunkmill.errors import UnsupportedFeature
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.inner_layout import InnerLayout
+from chunkmill.model.metadata import InnerLayout
 from chunkmill.nodes.target import put_array
 from chunkmill.stores.memory import MemoryStore
 

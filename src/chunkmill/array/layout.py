@@ -18,8 +18,7 @@ from chunkmill.codecs.registry import build_pipeline
 from chunkmill.codecs.sharding import MISSING, ShardingIndexed
 from chunkmill.errors import ChunkError, ChunkmillError
 from chunkmill.model.grid import ChunkCoords, ChunkGrid
-from chunkmill.model.inner_layout import inner_layout
-from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding
+from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, inner_layout
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 
 

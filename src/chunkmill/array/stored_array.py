@@ -17,8 +17,7 @@ import numpy as np
 from chunkmill.array.layout import ChunkLayout, build_layouts
 from chunkmill.errors import ChunkError, ChunkmillError, CodecError, StoreError
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
-from chunkmill.model.inner_layout import inner_grid
-from chunkmill.model.metadata import JSON, ArrayMetadata, Attributes, NamedConfig
+from chunkmill.model.metadata import JSON, ArrayMetadata, Attributes, NamedConfig, inner_grid
 from chunkmill.stores.base import Store, n_publications
 from chunkmill.stores.wrapper import ListedStore, Meter, MeteredStore, guarded, listed_keys
 

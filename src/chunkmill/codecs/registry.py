@@ -12,7 +12,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from operator import attrgetter
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,9 +22,7 @@ from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.codecs.sharding import INDEX_CODECS
 from chunkmill.errors import ChunkmillError, MetadataError, UnknownCodec
 from chunkmill.model.dtypes import is_small
-from chunkmill.model.metadata import JSON, NamedConfig
-
-Kind: TypeAlias = Literal["array_array", "array_bytes", "bytes_bytes"]
+from chunkmill.model.metadata import JSON, Kind, NamedConfig, check_arrangement, codec_kind
 
 
 def build_pipeline(chain: Sequence[NamedConfig], spec: ChunkSpec) -> CodecPipeline:
@@ -55,22 +53,12 @@ def build_pipeline(chain: Sequence[NamedConfig], spec: ChunkSpec) -> CodecPipeli
     return CodecPipeline(tuple(codecs[:position]), codecs[position], tuple(codecs[position + 1 :]))
 
 
-def codec_kind(config: NamedConfig) -> Kind:
-    """Return what the codec turns into what, without building it.
-
-    Codecs that numcodecs alone knows count as bytes -> bytes, and as array -> array before the serializer.
-
-    Examples
-    --------
-    >>> codec_kind(NamedConfig("numcodecs.delta")), codec_kind(NamedConfig("numcodecs.third-party"))
-    ('array_array', 'bytes_bytes')
-    """
+def known_kind(config: NamedConfig) -> Kind:
+    """Return what the codec turns into what, without building it; `UnknownCodec` when there is none of that name."""
     refuse_pickle(config.name)
-    if config.name in _CODECS:
-        return _CODECS[config.name][0]
-    if config.name.startswith(PREFIX):
-        return "bytes_bytes"
-    raise UnknownCodec(name=config.name, known=tuple(sorted(_CODECS)))
+    if (kind := codec_kind(config.name)) is None:
+        raise UnknownCodec(name=config.name, known=tuple(sorted(_CODECS)))
+    return kind
 
 
 def parse_codecs(codecs: Any, dtype: np.dtype[Any], *, ndim: int | None = None) -> tuple[NamedConfig, ...]:
@@ -95,8 +83,8 @@ def parse_codecs(codecs: Any, dtype: np.dtype[Any], *, ndim: int | None = None) 
     chain = [_named(item) for item in _items(codecs)]
     native = dtype if dtype.kind in "OT" else dtype.newbyteorder("=")
     spec = ChunkSpec((1,) * _rank(chain, ndim), native, None)
-    if not any(codec_kind(codec) == "array_bytes" for codec in chain):
-        position = next((i for i, codec in enumerate(chain) if codec_kind(codec) != "array_array"), len(chain))
+    if not any(known_kind(codec) == "array-bytes" for codec in chain):
+        position = next((i for i, codec in enumerate(chain) if known_kind(codec) != "array-array"), len(chain))
         _, after = _build(chain[:position], position, spec, has_shape=False)
         serializer = default_serializer(dtype if position == 0 else after.dtype)
         chain = [*chain[:position], serializer, *chain[position:]]
@@ -194,7 +182,7 @@ def _factory(module: str, name: str, *first: Any) -> CodecFactory:
     return build
 
 
-_FILTERS: dict[str, CodecFactory] = {
+_CODECS: dict[str, CodecFactory] = {
     "transpose": _factory("axes", "Transpose.from_config"),
     "reshape": _factory("axes", "Reshape.from_config"),
     "zarrs.squeeze": _factory("axes", "Squeeze.from_config"),
@@ -206,8 +194,6 @@ _FILTERS: dict[str, CodecFactory] = {
         PREFIX + codec_id: _factory("numcodecs", "NumcodecsFilter.from_named", PREFIX + codec_id)
         for codec_id in ("delta", "fixedscaleoffset", "quantize", "astype", "packbits")
     },
-}
-_SERIALIZERS: dict[str, CodecFactory] = {
     "bytes": _factory("bytes", "BytesCodec.from_config"),
     "endian": _factory("bytes", "BytesCodec.from_config"),  # its name before mid-2023
     "sharding_indexed": _factory("sharding", "ShardingIndexed.from_config", _build_inner),
@@ -226,8 +212,6 @@ _SERIALIZERS: dict[str, CodecFactory] = {
         name: _factory("numcodecs", "NumcodecsNumbers.from_named", name)
         for name in ("numcodecs.pcodec", "numcodecs.zfpy")
     },
-}
-_COMPRESSORS: dict[str, CodecFactory] = {
     "crc32c": _factory("crc32c", "Crc32c.from_config"),
     "n5_lz4": _factory("n5_block", "N5Lz4.from_config"),
     **{name: _factory("compressors", "Gzip.from_named", name) for name in ("gzip", "numcodecs.gzip", "numcodecs.zlib")},
@@ -241,12 +225,6 @@ _COMPRESSORS: dict[str, CodecFactory] = {
         for codec_id in ("shuffle", "base64", "crc32", "crc32c", "adler32", "fletcher32", "jenkins_lookup3")
     },
 }
-_CODECS: dict[str, tuple[Kind, CodecFactory]] = {
-    **{name: ("array_array", factory) for name, factory in _FILTERS.items()},
-    **{name: ("array_bytes", factory) for name, factory in _SERIALIZERS.items()},
-    **{name: ("bytes_bytes", factory) for name, factory in _COMPRESSORS.items()},
-}
-
 # ids of numcodecs whose bytes are those of the Zarr v3 codec of that name
 _SAME_IN_V3 = {"gzip", "zstd", "blosc", "vlen-utf8", "vlen-bytes"}
 
@@ -260,14 +238,9 @@ _DEFAULT = NamedConfig("zstd", {"level": 3, "checksum": False})
 
 def _serializer_position(chain: Sequence[NamedConfig]) -> int:
     """Check the arrangement of a chain and return where its serializer stands."""
-    kinds = [codec_kind(codec) for codec in chain]
-    position = kinds.index("array_bytes") if kinds.count("array_bytes") == 1 else -1
-    # before the serializer, a codec that numcodecs alone knows is taken for a filter
-    is_filter = [kind == "array_array" or codec.name not in _CODECS for kind, codec in zip(kinds, chain, strict=True)]
-    if position < 0 or not all(is_filter[:position]) or "array_array" in kinds[position:]:
-        expected = "array -> array codecs, exactly one array -> bytes codec, bytes -> bytes codecs"
-        raise MetadataError(key="codecs", field="chain", got=[codec.name for codec in chain], expected=expected)
-    return position
+    kinds = [known_kind(codec) for codec in chain]
+    check_arrangement(chain, key="codecs", field="chain")
+    return kinds.index("array-bytes")
 
 
 def _build(
@@ -286,10 +259,10 @@ def _build(
                 ndim = len(shape) if isinstance(shape, list | tuple) else 1
                 spec = ChunkSpec((1,) * ndim, spec.dtype, spec.fill_value)
             continue
-        kind: Kind = "array_array" if i < position else "array_bytes" if i == position else "bytes_bytes"
+        kind: Kind = "array-array" if i < position else "array-bytes" if i == position else "bytes-bytes"
         codec = _build_one(config, kind, spec)
         codecs.append(codec)
-        if kind == "array_array":
+        if kind == "array-array":
             spec = codec.spec_after(spec)
     return codecs, spec
 
@@ -297,15 +270,15 @@ def _build(
 def _build_one(config: NamedConfig, kind: Kind, spec: ChunkSpec) -> Any:
     """Build one codec and see whether it applies to chunks like `spec`."""
     if config.name in _CODECS:
-        factory = _CODECS[config.name][1]
-    else:  # codec_kind let no other names pass than those of numcodecs' registry
-        wanted = "NumcodecsFilter" if kind == "array_array" else "NumcodecsBytes"
+        factory = _CODECS[config.name]
+    else:  # known_kind let no other names pass than those of numcodecs' registry
+        wanted = "NumcodecsFilter" if kind == "array-array" else "NumcodecsBytes"
         factory = _factory("numcodecs", f"{wanted}.from_named", config.name)
     try:
         codec: Any = factory(config.configuration, spec)
-        if kind == "array_bytes":
+        if kind == "array-bytes":
             codec.encoded_size(spec)
-        elif kind == "array_array":
+        elif kind == "array-array":
             codec.spec_after(spec)
     except ChunkmillError:
         raise

@@ -20,8 +20,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
-from chunkmill.model.inner_layout import InnerLayout, axis_order, inner_layout, nested_codecs
-from chunkmill.model.metadata import ArrayMetadata, NamedConfig
+from chunkmill.model.metadata import ArrayMetadata, InnerLayout, NamedConfig, axis_order, inner_layout, nested_codecs
 from chunkmill.model.user_values import zero
 
 Action: TypeAlias = Literal["copy", "reframe", "repack", "recode", "rechunk"]

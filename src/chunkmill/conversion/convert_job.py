@@ -33,7 +33,7 @@ from chunkmill.jobs.plan import Plan, plan_work
 from chunkmill.jobs.sources import see_sources
 from chunkmill.jobs.work import Described, JobCounts, PlannedStage, Work, shown_node
 from chunkmill.journal.plans import JOB_PREFIX, fingerprint, journal_prefix
-from chunkmill.model.inner_layout import inner_layout
+from chunkmill.model.metadata import inner_layout
 from chunkmill.nodes.stored_group import StoredNode
 from chunkmill.nodes.target import Target
 from chunkmill.runtime.scheduler import check_n_tasks

@@ -21,7 +21,7 @@ from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.codecs.sharding import ShardingIndexed
 from chunkmill.conversion.actions import ChosenAction, group_keys
 from chunkmill.conversion.coarsen import MeasuredAxis, coarsen, meet
-from chunkmill.model.inner_layout import inner_layout
+from chunkmill.model.metadata import inner_layout
 from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
 

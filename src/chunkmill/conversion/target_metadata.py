@@ -27,8 +27,7 @@ from chunkmill.formats.registry import get_format
 from chunkmill.hints import Hint
 from chunkmill.jobs.sources import check_groups
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.inner_layout import InnerLayout, inner_layout
-from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig, same_json
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, InnerLayout, NamedConfig, inner_layout, same_json
 from chunkmill.model.user_values import zero
 from chunkmill.nodes import opening
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode

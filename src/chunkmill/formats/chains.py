@@ -1,4 +1,4 @@
-"""Kinds, dtypes and default parameters of codecs, by name: what formats need without building any.
+"""Names, dtypes and default parameters of codecs: what formats need without building any.
 
 Names and configurations only; what codecs do, and whether there is one of a name, is `chunkmill.codecs`'s to say.
 Spec: Zarr v3 core, "Codecs"; ``numcodecs.*`` as zarr-python 3 names the codecs of Zarr v2.
@@ -8,38 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
 
 import numpy as np
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.model.dtypes import PLAIN, DType, byte_order, emit_v2, parse_v2, parse_v3
-from chunkmill.model.metadata import JSON, NamedConfig
-
-Kind: TypeAlias = Literal["array-array", "array-bytes", "bytes-bytes"]
-
-_ARRAY_ARRAY = {
-    "transpose", "numcodecs.delta", "numcodecs.fixedscaleoffset", "numcodecs.quantize", "numcodecs.bitround",
-    "numcodecs.astype", "numcodecs.packbits", "numcodecs.categorize",
-    "scale_offset", "cast_value", "bitround", "reshape", "zarrs.squeeze",
-}  # fmt: skip
+from chunkmill.model.metadata import CODECS, JSON, NamedConfig
 
 OBJECT_SERIALIZERS = {"vlen-utf8", "vlen-bytes", "numcodecs.vlen-array", "numcodecs.json2", "numcodecs.msgpack2"}
 """Serializers of values of variable length."""
-
-_ARRAY_BYTES = OBJECT_SERIALIZERS | {
-    "bytes", "sharding_indexed", "numcodecs.pcodec", "numcodecs.zfpy", "packbits", "zfp", "n5_block", "n5_default",
-}  # fmt: skip
-_BYTES_BYTES = {"blosc", "gzip", "zstd", "crc32c", "n5_lz4"}
 
 RESHAPING = {"reshape", "zarrs.squeeze", "numcodecs.packbits"}
 """Array -> array codecs after which a chunk has other axes."""
 
 _ZARRS = re.compile(r"https://codec\.zarrs\.dev/(?:array|bytes)_to_(?:array|bytes)/(\w{1,40})", re.ASCII)
-_OF_NUMCODECS = {
-    "bz2", "zlib", "lz4", "lzma", "shuffle", "fletcher32", "adler32", "crc32", "jenkins_lookup3", "base64", "delta",
-    "fixedscaleoffset", "quantize", "astype", "pcodec", "zfpy", "categorize", "vlen-array", "json2", "msgpack2",
-}  # fmt: skip
 _SYNONYMS = {
     "endian": "bytes",  # before mid-2023
     "zarrs.zfp": "zfp",
@@ -84,43 +66,7 @@ def canonical(name: str) -> str:
     found = _ZARRS.fullmatch(name)
     short = found[1] if found else name
     short = _SYNONYMS.get(short, short)
-    if short == "squeeze":
-        return "zarrs.squeeze"
-    return f"numcodecs.{short}" if short in _OF_NUMCODECS else short
-
-
-def kind(name: str) -> Kind | None:
-    """Return what `name` turns into what, or ``None`` when it is not known here.
-
-    Examples
-    --------
-    >>> kind("numcodecs.delta"), kind("numcodecs.lzma"), kind("mystery")
-    ('array-array', 'bytes-bytes', None)
-    """
-    if name in _ARRAY_ARRAY:
-        return "array-array"
-    if name in _ARRAY_BYTES:
-        return "array-bytes"
-    return "bytes-bytes" if name in _BYTES_BYTES or name.startswith("numcodecs.") else None
-
-
-def check_arrangement(chain: Sequence[NamedConfig], *, key: str, field: str = "codecs") -> None:
-    """Raise unless `chain` is array -> array codecs, one array -> bytes codec, bytes -> bytes codecs.
-
-    Names that are not known here may be of any kind: opening the array fails on them.
-    """
-    kinds = [kind(codec.name) for codec in chain]
-    # before the serializer, a codec that numcodecs alone knows is a filter, as in `chunkmill.codecs.registry`
-    for i in range(kinds.index("array-bytes") if "array-bytes" in kinds else 0):
-        if chain[i].name.startswith("numcodecs.") and chain[i].name.removeprefix("numcodecs.") not in _OF_NUMCODECS:
-            kinds[i] = "array-array"
-    order = {"array-array": 0, "array-bytes": 1, "bytes-bytes": 2}
-    ranks = [order[k] for k in kinds if k is not None]
-    serializers = ranks.count(1)
-    if ranks != sorted(ranks) or serializers > 1 or (serializers == 0 and None not in kinds):
-        got = [codec.name for codec in chain]
-        expected = "array -> array codecs, exactly one array -> bytes codec, bytes -> bytes codecs"
-        raise MetadataError(key=key, field=field, got=got, expected=expected)
+    return next((known for known in (short, f"numcodecs.{short}", f"zarrs.{short}") if known in CODECS), short)
 
 
 def with_defaults(name: str, configuration: Mapping[str, JSON], itemsize: int) -> dict[str, JSON]:

@@ -34,11 +34,9 @@ from chunkmill.formats.base import (
 from chunkmill.formats.chains import (
     OBJECT_SERIALIZERS,
     bytes_configuration,
-    check_arrangement,
     dtype_after,
     emit_blosc,
     filter_input,
-    kind,
     layout_filters,
     parse_blosc,
     reverses_axes,
@@ -48,7 +46,15 @@ from chunkmill.formats.n5 import zarr_chain
 from chunkmill.model import fill_values
 from chunkmill.model.dtypes import STRING, DType, byte_order, emit_v2, parse_v2, to_native, with_byte_order
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
+from chunkmill.model.metadata import (
+    JSON,
+    ArrayMetadata,
+    ChunkKeyEncoding,
+    GroupMetadata,
+    NamedConfig,
+    check_arrangement,
+    codec_kind,
+)
 
 _FORMAT = "zarr2"
 
@@ -90,7 +96,7 @@ def parse_chain(
     itemsize = dtype.itemsize  # of what the next bytes -> bytes codec is given
     for document in codecs:
         codec = _parse_codec(document, itemsize, key)
-        role = kind(codec.name)
+        role = codec_kind(codec.name)
         if role != "bytes-bytes" and serialized:
             raise UnsupportedFeature(format=_FORMAT, feature=f"{document['id']!r} after a codec of bytes", key=key)
         if role == "array-array":
@@ -178,7 +184,7 @@ def emit_chain(
 
 def _may_compress(codec: NamedConfig) -> bool:
     """Return whether zarr-python takes the codec for a compressor; object codecs must stand among the filters."""
-    return kind(codec.name) == "bytes-bytes" or codec.name in {"numcodecs.pcodec", "numcodecs.zfpy"}
+    return codec_kind(codec.name) == "bytes-bytes" or codec.name in {"numcodecs.pcodec", "numcodecs.zfpy"}
 
 
 def _emit_codec(codec: NamedConfig, key: str) -> dict[str, JSON]:

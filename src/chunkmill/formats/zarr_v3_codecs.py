@@ -20,16 +20,13 @@ from chunkmill.formats.chains import (
     MAX_TYPESIZE,
     RESHAPING,
     canonical,
-    check_arrangement,
     dtype_after,
     filter_input,
-    kind,
     transpose_order,
     with_defaults,
 )
 from chunkmill.model.dtypes import ByteOrder, DType, byte_order
-from chunkmill.model.inner_layout import nested_codecs
-from chunkmill.model.metadata import JSON, NamedConfig
+from chunkmill.model.metadata import JSON, NamedConfig, check_arrangement, codec_kind, nested_codecs
 
 _FORMAT = "zarr3"
 _MAX_NESTING = 8  # shards in shards
@@ -107,7 +104,7 @@ def _parse(value: JSON, flight: _Flight) -> list[NamedConfig]:
     result: list[NamedConfig] = []
     itemsize = 1 if flight.dtype is None else flight.dtype.itemsize
     for codec in chain:
-        role = kind(codec.name)
+        role = codec_kind(codec.name)
         if role == "array-array":
             parsed, flight = _array_array(codec, flight)
             itemsize = 1 if flight.dtype is None else flight.dtype.itemsize
@@ -207,7 +204,7 @@ def _parse_index(configuration: Mapping[str, JSON], ndim: int, key: str, field: 
     )
     for codec in chain:
         fixed = codec.name in {"bytes", "transpose", "crc32c"} or codec.name in _CHECKSUMS
-        if not fixed and kind(codec.name) is not None:
+        if not fixed and codec_kind(codec.name) is not None:
             raise MetadataError(key=key, field=field, got=codec.name, expected="codecs whose output has a fixed size")
     return chain
 

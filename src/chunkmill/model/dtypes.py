@@ -136,6 +136,13 @@ def integer_range(dtype: np.dtype[Any]) -> tuple[int, int] | None:
     return (0, (1 << bits) - 1) if name[0] == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
 
 
+def widened(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return a dtype of numpy that holds all numbers of one of ml_dtypes'; ``None`` for other dtypes."""
+    if not is_small(dtype):
+        return None
+    return np.dtype("c8" if complex_part(dtype) is not None else "f4" if integer_range(dtype) is None else "i2")
+
+
 @dataclass(frozen=True, slots=True)
 class FloatRange:
     """Range of a float type: ``precision`` bits from ``2**lowest_exponent`` on, up to ``greatest``."""
@@ -293,8 +300,6 @@ def _struct(fields: list[tuple[str, DType]], key: str, field: str) -> DType:
     # numpy would call an empty name "f0"
     if not all(type(name) is str and name for name in names) or len(set(names)) != len(names):
         raise MetadataError(key=key, field=field, got=names, expected="unique field names that are not empty")
-    if sum(dtype.itemsize for _, dtype in fields) > MAX_ITEM_BYTES:
-        raise MetadataError(key=key, field=field, got=names, expected=f"at most {MAX_ITEM_BYTES} bytes an element")
     try:
         return np.dtype(fields)
     except (TypeError, ValueError) as error:

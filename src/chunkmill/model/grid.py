@@ -210,9 +210,7 @@ class ChunkGrid:
 
     def extent(self, coords: ChunkCoords) -> Region:
         """Return the extent of one chunk inside the array, counted from the chunk's start."""
-        return tuple(
-            slice(0, min(axis.length(i), axis.size - axis.start(i))) for axis, i in zip(self.axes, coords, strict=True)
-        )
+        return tuple(slice(0, cut.stop - cut.start) for cut in self.region(coords))
 
     def overlaps(self, region: Region) -> Iterator[Overlap]:
         """Yield the overlap of every chunk with `region`, in C order; together they cover it exactly once."""

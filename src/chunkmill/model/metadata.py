@@ -5,14 +5,15 @@ Not here: JSON keys of any format (`chunkmill.formats`), codec behaviour (`chunk
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from chunkmill.model.grid import ChunkGrid
+from chunkmill.errors import MetadataError
+from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 
 JSON = Any  # a recursive alias buys nothing under mypy when every use narrows by isinstance
 
@@ -69,6 +70,64 @@ class NamedConfig:
     configuration: Mapping[str, JSON] = field(default_factory=dict)
 
 
+Kind: TypeAlias = Literal["array-array", "array-bytes", "bytes-bytes"]
+
+_FILTERS = {
+    "transpose", "reshape", "zarrs.squeeze", "cast_value", "scale_offset", "bitround", "numcodecs.bitround",
+    "numcodecs.delta", "numcodecs.fixedscaleoffset", "numcodecs.quantize", "numcodecs.astype", "numcodecs.packbits",
+    "numcodecs.categorize",
+}  # fmt: skip
+_SERIALIZERS = {
+    "bytes", "endian", "sharding_indexed", "packbits", "zfp", "n5_block", "n5_default", "vlen-utf8", "vlen-bytes",
+    "numcodecs.vlen-utf8", "numcodecs.vlen-bytes", "numcodecs.vlen-array", "numcodecs.json2", "numcodecs.msgpack2",
+    "numcodecs.pcodec", "numcodecs.zfpy",
+}  # fmt: skip
+CODECS = _FILTERS | _SERIALIZERS | {
+    "blosc", "gzip", "zstd", "crc32c", "n5_lz4",
+    *(f"numcodecs.{name}" for name in (
+        "blosc", "gzip", "zlib", "zstd", "lz4", "bz2", "lzma", "shuffle", "base64",
+        "crc32", "crc32c", "adler32", "fletcher32", "jenkins_lookup3",
+    )),
+}  # fmt: skip
+"""Names of the codecs that are known here, of whatever kind."""
+
+
+def codec_kind(name: str) -> Kind | None:
+    """Return what a codec turns into what; ``None`` when its name is not known here.
+
+    Codecs that numcodecs alone knows count as bytes -> bytes.
+
+    Examples
+    --------
+    >>> codec_kind("numcodecs.delta"), codec_kind("numcodecs.third-party"), codec_kind("mystery")
+    ('array-array', 'bytes-bytes', None)
+    """
+    if name in _FILTERS:
+        return "array-array"
+    if name in _SERIALIZERS:
+        return "array-bytes"
+    return "bytes-bytes" if name in CODECS or name.startswith("numcodecs.") else None
+
+
+def check_arrangement(chain: Sequence[NamedConfig], *, key: str, field: str = "codecs") -> None:
+    """Raise unless `chain` is array -> array codecs, one array -> bytes codec, bytes -> bytes codecs.
+
+    Names that are not known here may be of any kind: opening the array fails on them.
+    """
+    kinds = [codec_kind(codec.name) for codec in chain]
+    # before the serializer, a codec that numcodecs alone knows is a filter
+    for i in range(kinds.index("array-bytes") if "array-bytes" in kinds else 0):
+        if chain[i].name not in CODECS and kinds[i] is not None:
+            kinds[i] = "array-array"
+    order = {"array-array": 0, "array-bytes": 1, "bytes-bytes": 2}
+    ranks = [order[k] for k in kinds if k is not None]
+    serializers = ranks.count(1)
+    if ranks != sorted(ranks) or serializers > 1 or (serializers == 0 and None not in kinds):
+        got = [codec.name for codec in chain]
+        expected = "array -> array codecs, exactly one array -> bytes codec, bytes -> bytes codecs"
+        raise MetadataError(key=key, field=field, got=got, expected=expected)
+
+
 StructName: TypeAlias = Literal["struct", "structured"]
 
 
@@ -114,6 +173,96 @@ class ArrayMetadata:
         """A text that differs when anything differs that the elements depend on which are read."""
         parts = self.dtype, self.chunk_grid, self.chunk_keys, self.codecs, self.fill_value, self.edge_chunks
         return repr(parts)
+
+
+_SHARDING, _TRANSPOSE = "sharding_indexed", "transpose"
+
+
+@dataclass(frozen=True, slots=True)
+class InnerLayout:
+    """The smallest chunks of an array that can be read by themselves.
+
+    Attributes
+    ----------
+    keys, chunks
+        Grid of store keys and of chunks: the same one unless sharded.
+    codecs
+        The codecs of one chunk.
+    sharding
+        The codec that packs chunks into shards, ``None`` unless sharded.
+    order
+        The array axis that each axis of a shard's index runs along.
+    """
+
+    keys: ChunkGrid
+    chunks: ChunkGrid
+    codecs: tuple[NamedConfig, ...]
+    sharding: NamedConfig | None = None
+    order: tuple[int, ...] = ()
+
+
+def inner_layout(metadata: ArrayMetadata) -> InnerLayout:
+    """Return the layout of the chunks inside the shards, where they can be read by themselves.
+
+    They can when nothing but transposes precedes the sharding codec and nothing follows it. All other arrays are
+    described as unsharded.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sharding = NamedConfig("sharding_indexed", {"chunk_shape": [2, 3], "codecs": [{"name": "bytes"}]})
+    >>> metadata = ArrayMetadata(
+    ...     np.dtype("u1"), ChunkGrid.regular((9, 8), (6, 6)), ChunkKeyEncoding("c/", "/", "c"),
+    ...     (NamedConfig("transpose", {"order": [1, 0]}), sharding), np.uint8(0),
+    ... )
+    >>> layout = inner_layout(metadata)
+    >>> layout.chunks.chunk_shape, [codec.name for codec in layout.codecs], layout.order
+    ((3, 2), ['transpose', 'bytes'], (1, 0))
+    """
+    keys, codecs = metadata.chunk_grid, metadata.codecs
+    if not codecs or codecs[-1].name != _SHARDING or any(codec.name != _TRANSPOSE for codec in codecs[:-1]):
+        return InnerLayout(keys, keys, codecs)
+    *transposes, sharding = codecs
+    order = axis_order(transposes, keys.ndim)
+    return InnerLayout(keys, inner_grid(metadata), (*transposes, *nested_codecs(sharding)), sharding, order)
+
+
+def inner_grid(metadata: ArrayMetadata) -> ChunkGrid:
+    """Return the grid of the chunks inside the shards, readable by themselves or not; of all chunks, unless sharded."""
+    grid, codecs = metadata.chunk_grid, metadata.codecs
+    at = next((i for i, codec in enumerate(codecs) if codec.name == _SHARDING), None)
+    if at is None:
+        return grid
+    lengths = [0] * grid.ndim
+    for axis, length in zip(axis_order(codecs[:at], grid.ndim), codecs[at].configuration["chunk_shape"], strict=True):
+        lengths[axis] = length
+    return ChunkGrid(tuple(_inner_axis(axis, length) for axis, length in zip(grid.axes, lengths, strict=True)))
+
+
+def axis_order(codecs: Sequence[NamedConfig], ndim: int) -> tuple[int, ...]:
+    """Return the array axis that each axis is after the transposes among `codecs`.
+
+    Examples
+    --------
+    >>> axis_order([NamedConfig("transpose", {"order": [1, 2, 0]}), NamedConfig("transpose", {"order": [2, 1, 0]})], 3)
+    (0, 2, 1)
+    """
+    order = tuple(range(ndim))
+    for codec in codecs:
+        if codec.name == _TRANSPOSE:
+            order = tuple(order[axis] for axis in codec.configuration["order"])
+    return order
+
+
+def nested_codecs(codec: NamedConfig) -> tuple[NamedConfig, ...]:
+    """Return the codec chain in the configuration of `codec`."""
+    return tuple(NamedConfig(**item) for item in codec.configuration["codecs"])
+
+
+def _inner_axis(axis: RegularAxis | RunsAxis, length: int) -> RegularAxis | RunsAxis:
+    if isinstance(axis, RegularAxis):
+        return RegularAxis(axis.size, length)
+    return RunsAxis(axis.size, tuple((length, edge // length * count) for edge, count in axis.runs))
 
 
 @dataclass(frozen=True, slots=True)

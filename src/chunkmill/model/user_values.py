@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chunkmill.errors import UnsupportedFeature
-from chunkmill.model.dtypes import complex_part, float_range, integer_range, is_small
+from chunkmill.model.dtypes import complex_part, float_range, integer_range, is_small, widened
 
 
 def plain(values: Any) -> NDArray[Any]:
@@ -139,9 +139,7 @@ def _is_number(dtype: np.dtype[Any]) -> bool:
 
 
 def _numbers(array: NDArray[Any], dtype: np.dtype[Any]) -> Cast:
-    if is_small(array.dtype):  # as numbers of numpy's, which hold them all
-        is_integer = integer_range(array.dtype) is not None
-        array = array.astype("c8" if complex_part(array.dtype) else "i2" if is_integer else "f4")
+    array = array.astype(widened(array.dtype) or array.dtype, copy=False)
     if (part := complex_part(dtype)) is not None:
         return array.astype(dtype), _numbers(array.real, part)[1] | _numbers(array.imag, part)[1]
     if array.dtype.kind == "c":

@@ -24,8 +24,7 @@ from chunkmill.formats.registry import FORMATS
 from chunkmill.hints import Hint
 from chunkmill.model.dtypes import to_native
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis, run_lengths
-from chunkmill.model.inner_layout import inner_layout
-from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, parents_of
+from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, inner_layout, parents_of
 from chunkmill.model.user_values import scalar_of
 from chunkmill.nodes.documents import may_have
 from chunkmill.nodes.opening import find_stored

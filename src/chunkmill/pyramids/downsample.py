@@ -8,12 +8,15 @@ at the end of an axis whose length is not a multiple of the factor. Not here: wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from itertools import pairwise, product
 from math import prod
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+
+from chunkmill.model.dtypes import widened
 
 Method: TypeAlias = Literal["mean", "median", "min", "max", "mode", "stride"]
 METHODS: tuple[str, ...] = get_args(Method)
@@ -42,26 +45,13 @@ def check_method(method: Method | Reduction, dtype: np.dtype[Any]) -> None:
     if method not in METHODS:
         msg = f"method={method!r}: expected one of {', '.join(map(repr, METHODS))}, or a function"
         raise ValueError(msg)
-    is_number = dtype.kind in "buifc" or _wider(dtype) is not None
-    ordered = is_number and dtype.kind != "c"
-    allowed = {"stride": True, "mode": ordered or dtype.kind in "cSU", "mean": is_number}.get(method, ordered)
+    kind = (widened(dtype) or dtype).kind
+    ordered = kind in "buif"
+    allowed = {"stride": True, "mode": ordered or kind in "cSU", "mean": ordered or kind == "c"}.get(method, ordered)
     if not allowed:
-        hint = "'stride' takes every dtype" if dtype.kind not in "cSU" else "'mode' and 'stride' take it"
+        hint = "'stride' takes every dtype" if kind not in "cSU" else "'mode' and 'stride' take it"
         msg = f"method={method!r} does not take dtype {dtype}: {hint}, and a function may"
         raise TypeError(msg)
-
-
-def _wider(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Return a dtype of numpy that holds the values of a short one of another package; ``None`` for the others."""
-    if dtype.isbuiltin != _REGISTERED:
-        return None
-    for start, wider in (("int", np.int8), ("uint", np.uint8), ("float", np.float32), ("bfloat", np.float32)):
-        if dtype.name.startswith(start):
-            return np.dtype(wider)
-    return None
-
-
-_REGISTERED = 2  # of `numpy.dtype.isbuiltin`: by a package, such as ml_dtypes
 
 
 def downsample(block: NDArray[Any], factors: Sequence[int], method: Method | Reduction) -> NDArray[Any]:
@@ -93,7 +83,7 @@ def downsample(block: NDArray[Any], factors: Sequence[int], method: Method | Red
         return block
     if method == "stride":
         return np.ascontiguousarray(block[tuple(slice(None, None, factor) for factor in factors)])
-    wider = None if callable(method) else _wider(block.dtype)
+    wider = None if callable(method) else widened(block.dtype)
     if wider is not None:
         return downsample(block.astype(wider), factors, method).astype(block.dtype)
     out = np.empty(downsampled_shape(block.shape, factors), block.dtype)
@@ -129,23 +119,13 @@ def _reduce(block: NDArray[Any], cell: tuple[int, ...], method: Method | Reducti
         return _mean(block, cell)
     if method in {"min", "max"}:
         return _extreme(block, cell, smallest=method == "min")
-    if prod(cell) <= _MOST_SORTED_AT_ONCE and not (block.dtype.kind == "f" and np.isnan(block).any()):
-        rows = _sorted_at_once([each.copy() for each in _elements(block, cell)])
-    else:
-        rows = list(np.moveaxis(np.sort(_cells_last(block, cell), axis=-1), -1, 0))
+    rows = _sorted([each.copy() for each in _elements(block, cell)])
     return rows[(len(rows) - 1) // 2] if method == "median" else _mode(rows)
 
 
 def _split(block: NDArray[Any], cell: Sequence[int]) -> NDArray[Any]:
     """Return the block with each axis divided in two: cells, and elements of a cell."""
     return block.reshape([n for size, width in zip(block.shape, cell, strict=True) for n in (size // width, width)])
-
-
-def _cells_last(block: NDArray[Any], cell: Sequence[int]) -> NDArray[Any]:
-    """Return the elements of each cell along the last axis."""
-    axes = range(2 * block.ndim)
-    split = _split(block, cell).transpose([*axes[::2], *axes[1::2]])
-    return split.reshape(*split.shape[: block.ndim], prod(cell))
 
 
 def _elements(block: NDArray[Any], cell: Sequence[int]) -> Iterator[NDArray[Any]]:
@@ -240,17 +220,7 @@ def _wide_mean(block: NDArray[Any], cell: tuple[int, ...], n: int) -> NDArray[An
 
 def _extreme(block: NDArray[Any], cell: tuple[int, ...], *, smallest: bool) -> NDArray[Any]:
     if block.dtype.kind in _ORDERED:
-        reduce = np.minimum if smallest else np.maximum
-        found = block
-        for axis, width in enumerate(cell):
-            at: list[slice] = [slice(None)] * block.ndim
-            at[axis] = slice(0, None, width)
-            best: NDArray[Any] = found[tuple(at)]
-            for i in range(1, width):
-                at[axis] = slice(i, None, width)
-                best = reduce(best, found[tuple(at)])
-            found = best
-        return np.asarray(found)
+        return np.asarray(reduce(np.minimum if smallest else np.maximum, _elements(block, cell)))
     # one element after the other: the first of 0.0 and -0.0 stays, NaN is never smaller
     bound = np.inf if smallest else -np.inf
     extreme = np.full(downsampled_shape(block.shape, cell), bound, np.float32).astype(block.dtype)
@@ -265,9 +235,10 @@ _MOST_SORTED_AT_ONCE = 64
 where they are 8, in 0.29 and 0.67 where they are 27 and 64)."""
 
 
-def _sorted_at_once(elements: list[NDArray[Any]]) -> list[NDArray[Any]]:
+def _sorted(elements: list[NDArray[Any]]) -> list[NDArray[Any]]:
     """Sort the first, second, … elements of all cells, by Batcher's odd-even merge sort (Knuth 5.2.2, algorithm M)."""
-    if elements[0].dtype.kind not in "buif":
+    is_nan = elements[0].dtype.kind == "f" and any(np.isnan(each).any() for each in elements)
+    if is_nan or elements[0].dtype.kind not in "buif" or len(elements) > _MOST_SORTED_AT_ONCE:
         return list(np.sort(np.stack(elements), axis=0))
     for i, j in _comparisons(len(elements)):
         smaller = np.minimum(elements[i], elements[j])

@@ -23,8 +23,7 @@ from chunkmill.formats.base import Format
 from chunkmill.formats.registry import READ_ONLY
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.inner_layout import inner_grid
-from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, inner_grid
 from chunkmill.model.multiscales import (
     Axis,
     Level,

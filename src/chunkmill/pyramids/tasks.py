@@ -118,8 +118,32 @@ class _Work:
     counts: Counter[str]
 
     def block(self, level: int, coords: ChunkCoords) -> NDArray[Any] | None:
-        """Write a block of a level, and return its values; ``None`` where all of it is absent."""
-        return self._first(coords) if level == 0 else self._below(level, coords)
+        """Write a block of a level, reduced from blocks above; return its values, ``None`` where all are absent."""
+        if level == 0:
+            return self._first(coords)
+        own, target = self.stage.blocks[level], self.stage.targets[level - 1]
+        region = own.blocks.region(coords)
+        values: NDArray[Any] | None = None
+        for above, where in under(own, self.stage.blocks[level - 1], coords):
+            found = self.block(level - 1, above)
+            if found is None:
+                continue
+            if values is None:
+                fill = np.zeros((), target.dtype) if target.fill_value is None else target.fill_value
+                values = np.full(region_shape(region), fill, target.dtype)
+            values[where] = downsample(found, own.factors, self.stage.method)
+            del found  # before the next one is read
+        n_keys = sum(1 for _ in target.write_layout.grid.overlaps(region))
+        self.counts["n_keys"] += n_keys
+        if values is not None:
+            write_region(target, region, values)
+            self.counts["action_reduce"] += n_keys
+        else:
+            self.counts["action_absent"] += n_keys
+            if not self.stage.fresh:
+                for key in target.keys(region):
+                    target.store.delete(key)
+        return values
 
     def _first(self, coords: ChunkCoords) -> NDArray[Any] | None:
         """Read a block, and copy it where the first level is written."""
@@ -147,32 +171,6 @@ class _Work:
         actions = Counter[str]()
         transfer_keys(ArrayTransfer(self.stage.source, copy, action, self.stage.fresh, memory), keys, actions)
         self.counts.update({f"action_{name}": n for name, n in actions.items()})
-
-    def _below(self, level: int, coords: ChunkCoords) -> NDArray[Any] | None:
-        """Reduce the blocks of the level above, and write the store keys of this one."""
-        own, target = self.stage.blocks[level], self.stage.targets[level - 1]
-        region = own.blocks.region(coords)
-        values: NDArray[Any] | None = None
-        for above, where in under(own, self.stage.blocks[level - 1], coords):
-            found = self.block(level - 1, above)
-            if found is None:
-                continue
-            if values is None:
-                fill = np.zeros((), target.dtype) if target.fill_value is None else target.fill_value
-                values = np.full(region_shape(region), fill, target.dtype)
-            values[where] = downsample(found, own.factors, self.stage.method)
-            del found  # before the next one is read
-        n_keys = sum(1 for _ in target.write_layout.grid.overlaps(region))
-        self.counts["n_keys"] += n_keys
-        if values is not None:
-            write_region(target, region, values)
-            self.counts["action_reduce"] += n_keys
-        else:
-            self.counts["action_absent"] += n_keys
-            if not self.stage.fresh:
-                for key in target.keys(region):
-                    target.store.delete(key)
-        return values
 
 
 def block_share(stages: Sequence[LevelStage], spec: Any) -> float:  # noqa: ARG001 - all blocks are alike

@@ -28,8 +28,7 @@ from chunkmill.formats.base import Format
 from chunkmill.formats.cf_fill_value import decode_fill_value
 from chunkmill.formats.registry import get_format
 from chunkmill.model.grid import Shape
-from chunkmill.model.inner_layout import inner_layout
-from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig, inner_layout
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import ReferenceSet, url_of_key
 from chunkmill.nodes import opening

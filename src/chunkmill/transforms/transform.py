@@ -24,8 +24,7 @@ from chunkmill.jobs.call import with_call
 from chunkmill.jobs.plan import Plan, Report, plan_work
 from chunkmill.jobs.sources import Source, see_sources
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.inner_layout import inner_layout
-from chunkmill.model.metadata import ArrayMetadata, is_within
+from chunkmill.model.metadata import ArrayMetadata, inner_layout, is_within
 from chunkmill.model.user_values import as_dtype
 from chunkmill.nodes.api import check_storage_options, open_target, with_options_of
 from chunkmill.nodes.array import Array

@@ -24,12 +24,11 @@ from chunkmill.dask_arrays.from_array import array_inside
 from chunkmill.dask_arrays.kinds import active_kind, kind_of
 from chunkmill.errors import ChunkmillError, DatasetError
 from chunkmill.formats.cf_fill_value import decode_fill_value
-from chunkmill.formats.chains import kind
 from chunkmill.formats.n5 import zarr_chain
 from chunkmill.formats.registry import get_format
 from chunkmill.formats.zarr_v2 import emit_chain
 from chunkmill.model.grid import ChunkGrid, RegularAxis
-from chunkmill.model.metadata import HIDDEN_ATTRIBUTE, JSON, NamedConfig
+from chunkmill.model.metadata import HIDDEN_ATTRIBUTE, JSON, NamedConfig, codec_kind
 
 _RELATED = frozenset({"coordinates", *conventions.CF_RELATED_DATA})
 _DECODED = _RELATED | {
@@ -261,7 +260,7 @@ def _codec_encoding(array: StoredArray) -> dict[str, Any]:
 
 
 def _stages(chain: Sequence[NamedConfig]) -> tuple[list[NamedConfig], NamedConfig, list[NamedConfig]]:
-    at = next(i for i, codec in enumerate(chain) if kind(codec.name) == "array-bytes")
+    at = next(i for i, codec in enumerate(chain) if codec_kind(codec.name) == "array-bytes")
     return list(chain[:at]), chain[at], list(chain[at + 1 :])
 
 

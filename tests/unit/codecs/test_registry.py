@@ -13,15 +13,15 @@ from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.codecs.registry import (
     _CODECS,
     build_pipeline,
-    codec_kind,
     default_serializer,
+    known_kind,
     parse_codecs,
     parse_named_config,
     parse_numcodecs,
     sharded,
 )
 from chunkmill.errors import ChunkmillError, MetadataError, UnknownCodec, UnsupportedFeature
-from chunkmill.model.metadata import NamedConfig
+from chunkmill.model.metadata import CODECS, NamedConfig
 
 I4 = np.dtype("i4")
 STRING = np.dtypes.StringDType()
@@ -179,7 +179,7 @@ def test_other_arrangements(chain):
 
 def test_kinds():
     kinds = {
-        name: codec_kind(NamedConfig(name))
+        name: known_kind(NamedConfig(name))
         for name in (
             "transpose",
             "numcodecs.packbits",
@@ -191,16 +191,17 @@ def test_kinds():
         )
     }
     assert list(kinds.values()) == [
-        "array_array",
-        "array_array",
-        "array_bytes",
-        "array_bytes",
-        "bytes_bytes",
-        "bytes_bytes",
-        "bytes_bytes",
+        "array-array",
+        "array-array",
+        "array-bytes",
+        "array-bytes",
+        "bytes-bytes",
+        "bytes-bytes",
+        "bytes-bytes",
     ]
     with pytest.raises(UnknownCodec, match="sharding_indexed"):
-        codec_kind(NamedConfig("who"))
+        known_kind(NamedConfig("who"))
+    assert set(_CODECS) == CODECS
 
 
 @pytest.mark.parametrize(
@@ -262,7 +263,7 @@ import sys
 import numpy as np
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.registry import build_pipeline
-from chunkmill.model.metadata import NamedConfig
+from chunkmill.model.metadata import CODECS, NamedConfig
 import chunkmill.formats.registry, chunkmill.array.staleness
 
 spec = ChunkSpec((4,), np.dtype("i4"), 0)

@@ -11,8 +11,7 @@ from chunkmill.conversion.actions import (
     same_fill,
 )
 from chunkmill.model.grid import ChunkGrid, RunsAxis
-from chunkmill.model.inner_layout import InnerLayout, inner_layout
-from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, NamedConfig
+from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, InnerLayout, NamedConfig, inner_layout
 
 V2, V3, N5 = (
     ChunkKeyEncoding("", ".", "0"),

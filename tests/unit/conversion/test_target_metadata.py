@@ -43,7 +43,7 @@ def test_everything_is_kept_where_it_can_be(name):
 def test_chunks_and_shards(options, keys, chunks):
     source = array_of(chunks=(2, 3), shards=(4, 6))
     found = described(source, "zarr3", **options)
-    from chunkmill.model.inner_layout import inner_grid
+    from chunkmill.model.metadata import inner_grid
 
     assert (found.chunk_grid.chunk_shape, inner_grid(found).chunk_shape) == (keys, chunks)
 

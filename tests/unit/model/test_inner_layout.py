@@ -5,8 +5,7 @@ import pytest
 
 import chunkmill as cm
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.inner_layout import axis_order, inner_grid, inner_layout
-from chunkmill.model.metadata import NamedConfig
+from chunkmill.model.metadata import NamedConfig, axis_order, inner_grid, inner_layout
 from chunkmill.stores.memory import MemoryStore
 
 BYTES = {"name": "bytes"}
