@@ -247,6 +247,9 @@ def test_a_job_that_resumes_puts_no_array_below_a_group_that_others_have_made(fo
     assert content(target) == content(others)
 
 
+DOCUMENTS = {"zarr.json", ".zarray", ".zattrs", ".zgroup", "attributes.json"}
+
+
 class _Meeting(MemoryStore):
     """Calls `meet` once, just before the document of a group at ``g`` is written."""
 
@@ -262,18 +265,31 @@ class _Meeting(MemoryStore):
 def test_a_conversion_does_not_take_a_group_that_is_being_created_for_its_own(monkeypatch):
     """Documents of groups of Zarr v2 are all equal: both said done, with the attributes of the conversion."""
     monkeypatch.setattr(conflicts, "pause", lambda seconds: None)
-    store, refused = _Meeting(), []
+    store = _Meeting()
+    store.meet = lambda: cm.convert((make_source("g/a"), "g"), (store, "g"), format="zarr2")
+    with pytest.raises(NodeExists, match="made by others"):
+        cm.create_group(store, "g", format="zarr2", attributes={"made": 1})
+    assert cm.open_group(store, "g").attributes == {}
+    assert list(cm.open_group(store, "g")) == ["a"]
 
-    def meet():
-        with pytest.raises(JobError, match="create 'g'") as caught:
-            cm.convert((make_source("g/a"), "g"), (store, "g"), format="zarr2")
-        refused.append(caught.value)
 
-    store.meet = meet
-    cm.create_group(store, "g", format="zarr2", attributes={"made": 1})
-    assert len(refused) == 1
-    assert cm.open_group(store, "g").attributes == {"made": 1}
-    assert list(cm.open_group(store, "g")) == []
+@pytest.mark.parametrize("format_", ["zarr2", "zarr3", "n5"])
+def test_an_equal_array_that_is_created_during_a_conversion_stays_that_of_its_creator(format_):
+    """Both said done; the creator, who waits for the end of the job, deleted the chunks that it had left."""
+    source, made = make_source("a"), MemoryStore()
+    cm.convert((source, "a"), (made, "a"), format=format_)
+    documents = {key: made.get(key) for key in made.list_prefix("") if key.rpartition("/")[2] in DOCUMENTS}
+
+    class Created(MemoryStore):
+        def sync(self):  # all tasks are done
+            for key, value in documents.items():
+                self.set(key, value)
+
+    store = Created()
+    with pytest.raises(NodeExists, match="made by others"):
+        cm.convert((source, "a"), (store, "a"), format=format_)
+    assert unfinished_jobs(store) == []
+    assert {key: store.get(key) for key in documents} == documents
 
 
 def test_what_is_deleted_for_a_later_write_is_leased():

@@ -261,7 +261,7 @@ def _finish_new(
     with nullcontext() if is_held else target.continued(job, written.n_keys - written.n_empty):
         if target.is_staged:  # this machine is synced when the two are exchanged
             sync_other_machines([array.store], client, job)
-        target.publish(again=False, consolidates=False)
+        target.publish(consolidates=False)
     return written
 
 

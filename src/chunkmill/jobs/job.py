@@ -311,7 +311,7 @@ def _run(
         *_, plan = at_once(job.target.store, lambda: journal.check(now=True), check, look)
         job.target.store.sync()  # the chunks before their documents, and those before the journal goes
         with journal.giving_way():
-            written = job.tasks.publish(target)
+            written = job.tasks.publish(replace(target, again=resumes or journal.is_joined()))
         commit()
         job.target.store.sync()
         if interrupted:

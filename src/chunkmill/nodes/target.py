@@ -74,6 +74,9 @@ class Target:
         Name of the run.
     is_staged
         Whether the nodes are written below staging prefixes of the run, and renamed when they are complete (P6).
+    again
+        Whether an earlier client of the run, or another one, may have published some of them: equal documents are
+        theirs then, else of others (P4).
     """
 
     store: Store
@@ -85,6 +88,7 @@ class Target:
     group: str | None = None
     run: str = ""
     is_staged: bool = False
+    again: bool = True
 
     @property
     def tops(self) -> list[str]:
@@ -216,7 +220,7 @@ class Target:
         old = node_prefix(self.format, self.path) if is_staged else None
         is_dead = bool(self.overwrite) and not is_staged and self._discard_interrupted("")
         with leased(store, self.path, job, old_prefix=old, continues=continues and is_staged) as own:
-            new = self._in_run(own.run, is_staged=is_staged)
+            new = replace(self._in_run(own.run, is_staged=is_staged), again=False)
             with new.leases(job):
                 if is_staged:
                     self._discard_interrupted(own.run, waits=True)
@@ -268,8 +272,7 @@ class Target:
             self.documents()  # what the format cannot hold is refused before all else
             for each in [self] if self.overwrite else self._create_free():
                 with each.held(f"{job} in {self.store.url}") as new:
-                    new.publish(again=False, consolidates=False)
-            self.store.flush()
+                    new.publish(consolidates=False)
 
     def _create_free(self) -> list[Self]:
         """Create the nodes at whose paths nothing is stored; return the others, one by one."""
@@ -277,9 +280,9 @@ class Target:
             taken = placement.taken(self.store, self.format, [array.path for array in self.arrays])
         else:
             taken = set() if self.make_room() else {array.path for array in self.arrays}
-        free = replace(self, arrays=[array for array in self.arrays if array.path not in taken])
+        free = replace(self, arrays=[array for array in self.arrays if array.path not in taken], again=False)
         if nodes := free.documents():
-            free.publish(again=False, consolidates=False)
+            free.publish(consolidates=False)
             try:
                 below = len(nodes) > 1
                 if jobs_at(self.store, *nodes, below=below):
@@ -371,15 +374,13 @@ class Target:
         nodes = {path: self.format.emit_group(path, group) for path, group in self.groups.items()}
         return nodes | {array.path: self.format.emit_array(array.path, array.metadata) for array in self.arrays}
 
-    def publish(self, *, again: bool = True, consolidates: bool = True) -> list[str]:
+    def publish(self, *, consolidates: bool = True) -> list[str]:
         """Make the nodes visible: groups above them, members, the topmost group, consolidated metadata (P5).
 
         Returns the keys of their documents, and of those of groups above that were missing.
 
         Parameters
         ----------
-        again
-            Whether an earlier run of the job, or another client, may have done some of it, which is not done again.
         consolidates
             Whether a new topmost group gets consolidated metadata, where the format has them.
 
@@ -410,7 +411,7 @@ class Target:
             own = {} if top is None else nodes.pop(top)
             if top is not None and nodes:
                 placement.announce_below(self.store, top)
-            publish(self.store, self.format, top or "", own, below=nodes, again=again)
+            publish(self.store, self.format, top or "", own, below=nodes, again=self.again)
         self.store.flush()
         return written
 

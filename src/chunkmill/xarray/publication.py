@@ -86,7 +86,7 @@ class Publication:
         """
         written: list[str] = []
         if target is not None:
-            written = target.publish(again=False, consolidates=not self.path and self.consolidated is not False)
+            written = target.publish(consolidates=not self.path and self.consolidated is not False)
         for path, added in attributes.items():
             self._change_attributes(path, partial(merged_attributes, added=added))
         refresh_consolidated(self.store, self.documents_format, attributes)

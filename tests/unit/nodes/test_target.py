@@ -1,5 +1,7 @@
 """New arrays of one store: documents of groups above them, and consolidated metadata."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -29,6 +31,8 @@ def test_groups_above_are_made_with_the_arrays(format_):
     assert not list(store.list_prefix(""))
     own.publish()
     own.publish()  # again, where a client died after it
+    with pytest.raises(NodeExists):
+        replace(own, again=False).publish()
     assert cm.open_array(store, "h/b").shape == (4,)
     assert isinstance(cm.open(store, "g"), cm.Group)
     own.check_own()
