@@ -64,8 +64,8 @@ def open_below_consolidated(path, service):
         (open_below_consolidated, "g", 6, 1),
         (to_store, "new", 17, 9),
         (to_store_zarr2, "zarr2", 26, 14),
-        (convert, "converted", 44, 18),
-        (rechunk, "rechunked", 44, 18),
+        (convert, "converted", 45, 18),
+        (rechunk, "rechunked", 45, 18),
     ],
 )
 def test_requests(call, path, most, most_in_turn, service):

@@ -288,7 +288,9 @@ class Target:
                 if jobs_at(self.store, *nodes, below=below):
                     check_no_job(self.store, *nodes, below=below, waits=True)
                     placement.delete_stored_chunks(free.arrays)  # of those that have given up since
-                if placement.missing_above(self.store, nodes, self.format):  # others have deleted some since
+                above = {parent for path in nodes for parent in parents_of(path)}
+                keys = [key for group in above for key in self.format.emit_group(group, GroupMetadata())]
+                if None in fetch(self.store, keys).values():  # others have deleted some since
                     free.make_groups_above(free.visible(nodes))
             except (JobError, NodeExists):
                 for path, its in nodes.items():

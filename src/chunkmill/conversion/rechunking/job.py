@@ -107,6 +107,9 @@ def plan_array_rechunk(
     JobError
         Memory does not suffice; names the array, and the memory that would.
     """
+    if strategy == "spill" and source.dtype.kind in "OT":
+        reason = "values of variable length have no place in intermediate files: leave strategy= out"
+        raise JobError(job=f"rechunk {source.path!r}", reason=reason)
     ahead_bytes = worker.ahead_bytes if store.is_remote else 0
     for overhead in thread_overheads(source, target):
         try:
