@@ -113,7 +113,7 @@ def choose_action(
     hidden = materialize and any(codec.name == "sharding_indexed" for codec in old_core)
     if hidden:  # inner chunks that are absent would read as another value
         reason = "the fill values differ, and chunks hold shards"
-    if hidden or not _same_chain(old_core, new_core, source, exact=exact):
+    if hidden or _normalized(old_core, source, exact=exact) != _normalized(new_core, source, exact=exact):
         return ChosenAction("recode", reason, {"recode": new.chunks.n_chunks}, None, None, materialize, group)
     if unframe == frame:
         unframe = frame = None
@@ -181,10 +181,6 @@ _SAME_BYTES = {  # names of codecs that write the same bytes
     "numcodecs.vlen-bytes": "vlen-bytes",
     "endian": "bytes",
 }
-
-
-def _same_chain(old: Sequence[NamedConfig], new: Sequence[NamedConfig], source: ArrayMetadata, *, exact: bool) -> bool:
-    return _normalized(old, source, exact=exact) == _normalized(new, source, exact=exact)
 
 
 def _normalized(chain: Sequence[NamedConfig], metadata: ArrayMetadata, *, exact: bool) -> list[Any]:

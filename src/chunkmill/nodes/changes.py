@@ -243,8 +243,7 @@ def _calls(array: StoredArray) -> BackgroundCalls:
 
 
 def _stored_chunks(array: StoredArray) -> Iterator[tuple[str, ChunkCoords]]:
-    for key in list(array.stored_keys()):
-        yield key, cast("ChunkCoords", array.coords_of_key(key))
+    return ((key, cast("ChunkCoords", array.coords_of_key(key))) for key in list(array.stored_keys()))
 
 
 def _is_outside(grid: ChunkGrid, coords: ChunkCoords) -> bool:

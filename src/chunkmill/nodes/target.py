@@ -288,7 +288,7 @@ class Target:
                 if jobs_at(self.store, *nodes, below=below):
                     check_no_job(self.store, *nodes, below=below, waits=True)
                     placement.delete_stored_chunks(free.arrays)  # of those that have given up since
-                above = {parent for path in nodes for parent in parents_of(path)}
+                above = (group for path in nodes for group in parents_of(path))
                 keys = [key for group in above for key in self.format.emit_group(group, GroupMetadata())]
                 if None in fetch(self.store, keys).values():  # others have deleted some since
                     free.make_groups_above(free.visible(nodes))
