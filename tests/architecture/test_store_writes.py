@@ -84,7 +84,7 @@ DELETERS = {
     "nodes/changes.py": {"_shrink"},
     "pyramids/tasks.py": {"_Work.block"},
     # staged nodes, and journals
-    "nodes/target.py": {"Target.take_back"},
+    "nodes/target.py": {"Target.make_room", "Target.take_back"},
     "journal/heartbeat.py": {"Heartbeat.end", "end_dead"},
     "journal/unfinished.py": {"clear_listed"},
     "journal/journal.py": {"Journal._forget_commit", "Journal.release"},

@@ -291,8 +291,7 @@ def test_documents():
         cm.open(FailingStore(below, 1, ("get",)), "a")
     assert not isinstance(caught.value, NodeNotFound)
     with pytest.raises(StoreError, match=r"zarr\.json"):
-        # the first is the reservation of the place
-        cm.create_array(FailingStore(below, 2, ("set", "set_if"), times=1), "b", shape=(2,), dtype="i4", chunks=(1,))
+        cm.create_array(FailingStore(below, 1, ("set", "set_if"), times=1), "b", shape=(2,), dtype="i4", chunks=(1,))
 
 
 def test_present_but_unreadable_is_not_absent(tmp_path):

@@ -283,7 +283,6 @@ def test_a_full_disk(tmp_path, monkeypatch, resume):
     with dask.config.set(scheduler="threads", num_workers=2), pytest.raises(ChunkmillError) as caught:
         cm.to_store(x, tmp_path, "a", codecs="raw", resume=resume)
     assert "No space left on device" in str(caught.value)
-    assert str(caught.value).endswith("make room, and the same call resumes") == resume
     error = caught.value if isinstance(caught.value, StoreError) else caught.value.__cause__
     assert error.errno == errno.ENOSPC
     assert not [p for p in tmp_path.rglob("*") if p.name.endswith(PARTIAL_SUFFIX)]

@@ -13,7 +13,7 @@ from support.recording import DeletingStore, RecordingStore, _Wrapper
 
 import chunkmill as cm
 from chunkmill.errors import ChunkmillError, JobError, NodeNotFound, StoreError
-from chunkmill.journal import heartbeat, journal, plans
+from chunkmill.journal import heartbeat, journal
 from chunkmill.stores import posix_file
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -71,8 +71,7 @@ def everybody_who_died_is_dead(monkeypatch):
         return json.dumps({"client": CLIENTS[-1]}).encode()
 
     monkeypatch.setattr(heartbeat, "_heartbeat", beat)
-    for module in (heartbeat, plans):
-        monkeypatch.setattr(module, "is_live", lambda found: found == beat())
+    monkeypatch.setattr(heartbeat, "is_live", lambda found: found == beat())
     monkeypatch.setattr(journal, "CHECK_SECONDS", 0.0)
     with dask.config.set(scheduler="sync"):
         yield

@@ -164,19 +164,16 @@ def _find(
         node = _parse(store, at, documents_format, documents, unknown, **options)
         if node is not None:
             return node
-    _raise_first(unknown)
-    return None
-
-
-def _raise_first(errors: Mapping[str, ChunkmillError]) -> None:
-    for error in errors.values():
+    for error in unknown.values():
         raise error
+    return None
 
 
 def _check_opened(node: StoredNode, documents_format: Format, unknown: Mapping[str, ChunkmillError]) -> None:
     """Raise what is known to prevent reading: a codec, or a document of the node's own that the service refuses."""
     keys = documents_format.array_keys if isinstance(node, StoredArray) else documents_format.group_keys
-    _raise_first({key: unknown[key] for key in keys(node.path) if key in unknown})
+    for key in unknown.keys() & {*keys(node.path)}:
+        raise unknown[key]
     if isinstance(node, StoredArray):
         node.check_codecs()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Self
 
 from chunkmill.array.stored_array import StoredArray
@@ -288,9 +289,8 @@ class Target:
                 if jobs_at(self.store, *nodes, below=below):
                     check_no_job(self.store, *nodes, below=below, waits=True)
                     placement.delete_stored_chunks(free.arrays)  # of those that have given up since
-                above = (group for path in nodes for group in parents_of(path))
-                keys = [key for group in above for key in self.format.emit_group(group, GroupMetadata())]
-                if None in fetch(self.store, keys).values():  # others have deleted some since
+                groups = (self.format.emit_group(each, GroupMetadata()) for path in nodes for each in parents_of(path))
+                if None in fetch(self.store, chain.from_iterable(groups)).values():  # others have deleted some since
                     free.make_groups_above(free.visible(nodes))
             except (JobError, NodeExists):
                 for path, its in nodes.items():
@@ -348,6 +348,8 @@ class Target:
         except NodeExists:  # its writer may have died before it did so
             refresh_consolidated(self.store, self.format, self.documents(), own=False)
             raise
+        if self.overwrite and not all(rooms):  # documents below a path that has none: of others, they would stay
+            self.store.delete_many([*present(fetch(self.store, chain.from_iterable(self.documents().values())))])
         return all(rooms)
 
     @contextmanager

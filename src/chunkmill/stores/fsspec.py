@@ -304,8 +304,8 @@ class Service:
         self.root = root if self.is_http else root.rstrip("/")
         self.is_archive = not protocols.isdisjoint(ARCHIVE_PROTOCOLS) and not filesystem.async_impl
         # `zipfile` of Python 3.12 and 3.13.0 returns wrong bytes where several threads seek in one file, and paramiko's
-        # client waits for ever where two threads ask at once
-        if self.is_archive or protocols & {"ftp", "sftp", "ssh"}:
+        # client waits for ever where two threads ask at once; caches lose sight of files that two threads fetch
+        if self.is_archive or protocols & {"ftp", "sftp", "ssh", *CACHE_PROTOCOLS}:
             self.one_at_a_time = _lock_of(filesystem)
         # caches of fsspec before 2026.3 say so of the filesystem below, and have no coroutines
         self.is_async = filesystem.async_impl and hasattr(type(filesystem), "_cat_file")
@@ -411,7 +411,8 @@ def _protocols_of(filesystem: Any) -> set[str]:
 
 def _lock_of(filesystem: Any) -> threading.RLock:
     """Return the lock of a client, which stores of several urls share: fsspec makes one for each host."""
-    lock: threading.RLock = vars(filesystem).setdefault("_chunkmill_lock", threading.RLock())
+    # of a cache, vars() would be those of the filesystem below
+    lock: threading.RLock = object.__getattribute__(filesystem, "__dict__").setdefault("_chunkmill", threading.RLock())
     return lock
 
 
