@@ -222,7 +222,8 @@ def _own_attributes(node: StoredNode, other: StoredNode) -> dict[str, Any]:
 def _is_place_of(transform: Any, other: StoredArray) -> bool:
     """Return whether a ``transform`` says what the other says by other attributes, as a copy of N5 does."""
     with suppress(ChunkmillError):  # metadata of an image that contradict themselves describe nothing
-        found = None if "transform" in other.attributes else image_of_array(other, partial(open_stored, other.store))
+        opened = partial(open_stored, other.store)
+        found = None if "transform" in other.attributes else image_of_array(other, opened, warns=False)
         return found is not None and same_json(transform, emit_transform(found[1].axes, found[2]))
     return False
 

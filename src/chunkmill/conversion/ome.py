@@ -140,7 +140,7 @@ def names_of_axes(node: StoredNode, names: Names, *options: Any) -> Names:
             if isinstance(each, StoredGroup):
                 for image in Group(each).multiscales:
                     axes |= {level.array.path: tuple(axis.name for axis in image.axes) for level in image}
-            elif found := image_of_array(each, partial(open_stored, each.store)):
+            elif found := image_of_array(each, partial(open_stored, each.store), warns=False):
                 axes.setdefault(each.path, tuple(axis.name for axis in found[1].axes))
 
     def named(array: StoredArray) -> Sequence[str | None]:
@@ -179,10 +179,10 @@ def with_place(array: StoredArray, metadata: ArrayMetadata, *, alone: bool, to_n
     """
     region = region_of(array)
     try:
-        own = None if alone else described_level(array)
+        own = None if alone else described_level(array, warns=False)
         if not alone and (own is None or (region is None and (to_n5 or own.version != "n5"))):
             return metadata
-        found = image_of_array(array, partial(open_stored, array.store))
+        found = image_of_array(array, partial(open_stored, array.store), warns=False)
     except ChunkmillError:  # metadata of an image that contradict themselves describe nothing
         return metadata
     if found is None:

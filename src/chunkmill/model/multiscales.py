@@ -9,6 +9,7 @@ functions of attributes. Not here: OME-Zarr (`chunkmill.model.ome_zarr`), openin
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
@@ -227,8 +228,11 @@ def parse_level(
     *,
     path: str = "",
     is_n5: bool = True,
+    warns: bool = True,
 ) -> Multiscale | None:
     """Return the image of one level that the attributes of an array describe; ``None`` where they describe none.
+
+    An attribute that has the form of a place, and is not understood, is named by a warning.
 
     Parameters
     ----------
@@ -236,6 +240,8 @@ def parse_level(
         Of the array: the name of a level tells its factors where nothing else does.
     is_n5
         Whether the array is of N5; in other formats nothing tells the order of axes of ``resolution`` and ``offset``.
+    warns
+        ``False`` where all attributes are kept as they are, whatever they mean.
 
     Examples
     --------
@@ -246,6 +252,8 @@ def parse_level(
     voxels = _voxels(known, n_axes, names)
     if voxels is None and is_n5 and _factors(attributes, n_axes) is not None:
         voxels = _Voxels(_n5_axes(n_axes, None, names), (1.0,) * n_axes, None, "n5")
+    if warns:
+        _warn_of_unread(attributes, None if voxels is None else voxels.version, path)
     if voxels is None:
         return None
     level = _placed("", voxels, voxels.offset, _factors_of(attributes, voxels, path.rpartition("/")[2], None))
@@ -330,6 +338,45 @@ def _placed(path: str, voxels: _Voxels, own: Sequence[float] | None, factors: Se
     return level if own is None else replace(level, translation=tuple(own))
 
 
+_PLACES = (
+    *("resolution", "offset", "pixelResolution", "downsamplingFactors", "transform", "affineTransform"),
+    *("spatialTransform", "voxel_size", "voxelSize", "translation", "translate"),
+)
+
+_READ = {
+    "cosem": frozenset(_PLACES),
+    "n5-viewer": frozenset({"pixelResolution", "resolution", "downsamplingFactors"}),
+    "n5": frozenset({"resolution", "offset", "downsamplingFactors"}),
+}
+"""Names of attributes that say no more than what is read, by dialect."""
+
+
+def _warn_of_unread(attributes: Mapping[str, Any], version: str | None, path: str) -> None:
+    names = [each for each in _PLACES if each not in _READ.get(version or "", ()) and _has_form(attributes.get(each))]
+    if names:
+        shown = ", ".join(map(repr, names))
+        text = f"the attributes {shown} of {path or '/'!r} may give the place of an image, and are not understood: "
+        warnings.warn(f"{text}scale= and translation= of pyramid say it", UserWarning, stacklevel=3)
+
+
+def _has_form(value: Any) -> bool:
+    """Return whether a value holds a list of numbers, as lengths, places and matrices do; not one that changes nothing.
+
+    Examples
+    --------
+    >>> [_has_form(each) for each in ([4, 4], {"scale": [1.5]}, 3, ["x"], [[1, 0, 0], [0, 1, 0]])]
+    [True, True, False, False, False]
+    """
+    if isinstance(value, Mapping):
+        return any(map(_has_form, value.values()))
+    if not isinstance(value, list) or not value:
+        return False
+    if all(isinstance(row, list) and row for row in value):
+        identity = [[float(i == j) for j in range(len(value[0]))] for i in range(len(value))]
+        return value != identity and all(map(is_number, value[0]))
+    return all(map(is_number, value))
+
+
 def parse_cosem(stored: Mapping[str, Any]) -> Multiscale:
     """Read the draft that COSEM wrote before OME-Zarr 0.4: a transform for each level, C order unless it says F."""
     levels = []
@@ -371,6 +418,7 @@ def parse_n5(attributes: Mapping[str, Any], children: Children) -> Multiscale | 
     by_group = of_group is not None and attributes.get("multiScale") is True  # Paintera: those of levels do not count
     base = of_group if by_group else _voxels(first, n_axes) or of_group
     base = base or _Voxels(_n5_axes(n_axes, None), (1.0,) * n_axes, None, "n5-viewer" if hints else "n5")
+    _warn_of_unread(attributes, "n5" if base is of_group and base.version != "n5-viewer" else "n5-viewer", "")
     levels = []
     for number, name in enumerate(names):
         n, stored = below[name]
@@ -380,6 +428,8 @@ def parse_n5(attributes: Mapping[str, Any], children: Children) -> Multiscale | 
         if said is not None and said.offset is None:
             said = said._replace(offset=base.offset)
         levels.append(_placed(name, said or base, own_offset, factors))
+        if not by_group:
+            _warn_of_unread(stored, (said or base).version, name)
     dialect = "bdv" if "dataType" in attributes else "cosem" if base.version == "cosem" else "n5-viewer"
     return Multiscale(base.axes, tuple(levels), dialect)
 

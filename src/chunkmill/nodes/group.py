@@ -455,7 +455,7 @@ def described_images(attributes: Mapping[str, Any], arrays: Arrays) -> tuple[Mul
 
 
 def image_of_array(
-    array: StoredArray, open_group: Callable[[str], StoredNode]
+    array: StoredArray, open_group: Callable[[str], StoredNode], *, warns: bool = True
 ) -> tuple[StoredGroup | None, Multiscale, Level] | None:
     """Return the group, the image and the level that describe an array; ``None`` where metadata describe none.
 
@@ -466,6 +466,8 @@ def image_of_array(
     ----------
     open_group
         Opens a node of the array's store by its path.
+    warns
+        As in `parse_level`.
     """
     above, _, name = array.path.rpartition("/")
     if name:
@@ -478,14 +480,14 @@ def image_of_array(
                 for level in image.levels:
                     if level.path.strip("/") == name:
                         return group, image, level
-    found = described_level(array)
+    found = described_level(array, warns=warns)
     return None if found is None else (None, found, found.levels[0])
 
 
-def described_level(array: StoredArray) -> Multiscale | None:
+def described_level(array: StoredArray, *, warns: bool = True) -> Multiscale | None:
     """Return the image of one level that the attributes of an array describe by themselves, if they do."""
     is_n5 = get_format(array.format).names_in_axes  # attributes of its arrays say where an image is
-    return parse_level(array.attributes, array.ndim, array.dimension_names, path=array.path, is_n5=is_n5)
+    return parse_level(array.attributes, array.ndim, array.dimension_names, path=array.path, is_n5=is_n5, warns=warns)
 
 
 def level_array(path: str, level: Level, node: Callable[[str], StoredNode]) -> StoredArray:

@@ -116,8 +116,9 @@ def test_units_of_values_are_not_those_of_axes():
         ({"spatialTransform": {"transform": {"type": "scale", "scale": [2, 2, 2]}}}, True),
     ],
 )
-def test_what_has_the_form_of_a_place_and_is_not_understood_is_none(attributes, is_n5):
-    assert parse_level(attributes, 3, path="v/raw", is_n5=is_n5) is None
+def test_what_has_the_form_of_a_place_and_is_not_understood_is_named(attributes, is_n5):
+    with pytest.warns(UserWarning, match=f"'{next(iter(attributes))}' of 'v/raw' may give the place of an image"):
+        assert parse_level(attributes, 3, path="v/raw", is_n5=is_n5) is None
 
 
 @pytest.mark.parametrize(
@@ -154,8 +155,15 @@ def test_the_name_of_a_level_tells_factors_that_nothing_else_does():
     assert parse_level({"pixelResolution": [1, 2, 3]}, 3, path="c0/s1").levels[0].scale == (6, 4, 2)
 
 
-def test_an_offset_next_to_a_resolution_of_n5_viewer_does_not_count():
-    assert parse_level({"pixelResolution": [1, 2, 3], "offset": [7, 8, 9]}, 3).levels[0].translation == (0, 0, 0)
+def test_an_offset_next_to_a_resolution_of_n5_viewer_is_named():
+    with pytest.warns(UserWarning, match="'offset'"):
+        assert parse_level({"pixelResolution": [1, 2, 3], "offset": [7, 8, 9]}, 3).levels[0].translation == (0, 0, 0)
+
+
+def test_a_matrix_of_n5_viewer_is_named():
+    with pytest.warns(UserWarning, match="'affineTransform'"):
+        parse_multiscales({"pixelResolution": [1, 1, 1], "affineTransform": [[1, 0.3, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]},
+                          lambda _: N5_LEVELS)  # fmt: skip
 
 
 @pytest.mark.parametrize(("attributes", "below", "levels"), [
