@@ -24,7 +24,7 @@ MOST = {  # room: (code lines, files that hold code)
     "references": (847, 4),
     "runtime": (1543, 10),
     "scans": (1382, 7),
-    "stores": (4498, 19),
+    "stores": (4499, 19),
     "transforms": (1044, 5),
     "xarray": (1677, 8),
     "zarr_python": (268, 2),

@@ -125,6 +125,10 @@ class FsspecStore(ReadsAhead, PlacedStore):
         self._is_elsewhere |= moved and protocols_of(self._identity[0])[-1] == "memory"
         register_classes(self._registered)  # by the user, in the process that pickled this
 
+    def asks_at_once(self) -> bool:
+        """Return whether the filesystem has coroutines: others, and fsspec's caches, fail in many threads."""
+        return self._open().is_async
+
     def identity(self) -> tuple[str, str]:
         """Return a digest of url and options, which hold secrets."""
         return "chunkmill.FsspecStore", fsspec.utils.tokenize(*self._identity)
@@ -304,8 +308,8 @@ class Service:
         self.root = root if self.is_http else root.rstrip("/")
         self.is_archive = not protocols.isdisjoint(ARCHIVE_PROTOCOLS) and not filesystem.async_impl
         # `zipfile` of Python 3.12 and 3.13.0 returns wrong bytes where several threads seek in one file, and paramiko's
-        # client waits for ever where two threads ask at once; caches lose sight of files that two threads fetch
-        if self.is_archive or protocols & {"ftp", "sftp", "ssh", *CACHE_PROTOCOLS}:
+        # client waits for ever where two threads ask at once
+        if self.is_archive or protocols & {"ftp", "sftp", "ssh"}:
             self.one_at_a_time = _lock_of(filesystem)
         # caches of fsspec before 2026.3 say so of the filesystem below, and have no coroutines
         self.is_async = filesystem.async_impl and hasattr(type(filesystem), "_cat_file")
@@ -411,8 +415,7 @@ def _protocols_of(filesystem: Any) -> set[str]:
 
 def _lock_of(filesystem: Any) -> threading.RLock:
     """Return the lock of a client, which stores of several urls share: fsspec makes one for each host."""
-    # of a cache, vars() would be those of the filesystem below
-    lock: threading.RLock = object.__getattribute__(filesystem, "__dict__").setdefault("_chunkmill", threading.RLock())
+    lock: threading.RLock = vars(filesystem).setdefault("_chunkmill_lock", threading.RLock())
     return lock
 
 

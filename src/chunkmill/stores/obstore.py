@@ -303,7 +303,8 @@ class ObstoreStore(ReadsAhead, WritesByCondition):
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store (or delete, which has no condition) if the key still has `version`."""
         self._check_writable(key)
-        if value is None or (self._has_endpoint and not self.compares_versions):
+        # of servers other than Amazon's some know no conditions
+        if value is None or (self._kind == "s3" and self._config().get("endpoint") and not self.compares_versions):
             return set_unguarded(self, key, value, version)
         write_id, data = uuid4().hex, self._sendable(value)
 
@@ -413,11 +414,6 @@ class ObstoreStore(ReadsAhead, WritesByCondition):
             client = open_client(self._place) if isinstance(self._place, Location) else self._place
             self._client = os.getpid(), client
         return self._client[1]
-
-    @property
-    def _has_endpoint(self) -> bool:
-        """True of servers other than Amazon's, of which some know no conditions."""
-        return self._kind == "s3" and bool(self._config().get("endpoint"))
 
     def _call(self, key: str, function: Callable[[], T]) -> T | None:
         """Call obstore; return ``None`` where the key is absent."""

@@ -34,11 +34,15 @@ class ReadsAhead(Store):
 
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         """Yield the bytes of each span in order, with the requests of the next ones under way."""
-        return self._read_ahead(spans, None) if self.is_remote else super().get_many(spans)
+        return self._read_ahead(spans, None) if self.asks_at_once() else super().get_many(spans)
 
     def get_many_noting(self, spans: Iterable[ByteSpan | None], record: RecordVersion) -> Iterator[bytes | None]:
         """Yield the bytes of each span in order, and record versions."""
-        return self._read_ahead(spans, record) if self.is_remote else super().get_many_noting(spans, record)
+        return self._read_ahead(spans, record) if self.asks_at_once() else super().get_many_noting(spans, record)
+
+    def asks_at_once(self) -> bool:
+        """Return whether requests cost latency, and the client stands many threads."""
+        return self.is_remote
 
     def _submit(self, span: ByteSpan, record: RecordVersion | None) -> Future[bytes | None]:
         pool = _pool(os.getpid())
