@@ -218,7 +218,6 @@ def write_region(
     block: NDArray[Any],
     *,
     lock: LockFactory | None = None,
-    write_empty: bool = False,
     n_threads: int = 1,
 ) -> int:
     """Write `block` to `region` and return the bytes stored.
@@ -233,7 +232,7 @@ def write_region(
         def write(part: slice, batch: list[Overlap] = batch) -> int:
             # the dots keep a 0-d block an array
             parts = ((overlap, cast("Any", (*overlap.in_region, ...))) for overlap in batch[part])
-            return sum(write_overlap(array, o, block[at], lock=lock, write_empty=write_empty) for o, at in parts)
+            return sum(write_overlap(array, o, block[at], lock=lock, write_empty=False) for o, at in parts)
 
         n = max(n_threads if block.nbytes > _WORTH_A_THREAD else 1, puts_at_once(array, batch))
         n_bytes += sum(in_threads(write, cut_evenly(len(batch), _PARTS_A_THREAD * n), n))

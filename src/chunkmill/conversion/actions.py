@@ -251,7 +251,8 @@ def group_keys(
         if n_bytes * prod(group) * wanted <= (max_bytes if align_bytes is None else align_bytes):
             group[axis] = wanted
     for axis in reversed(range(len(group))):
-        room = _room(group, n_bytes, max_bytes, max_keys)
+        n_keys = prod(group)
+        room = min(max_bytes // max(n_bytes * n_keys, 1), max_keys // n_keys)
         group[axis] = min(group[axis] * max(room, 1), limits[axis])
         if group[axis] < limits[axis]:
             break  # a group is contiguous in C order
@@ -276,11 +277,6 @@ def group_ranges(grid: ChunkGrid, group: Sequence[int], number: int) -> list[ran
         number, i = divmod(number, -(-n // g))
         ranges.append(range(i * g, min((i + 1) * g, n)))
     return ranges[::-1]
-
-
-def _room(group: Sequence[int], n_bytes: int, max_bytes: int, max_keys: int) -> int:
-    n_keys = prod(group)
-    return min(max_bytes // max(n_bytes * n_keys, 1), max_keys // n_keys)
 
 
 def _aligning(old: RegularAxis | RunsAxis, new: RegularAxis | RunsAxis) -> int:

@@ -277,8 +277,8 @@ def plan_rechunk(
         Place of intermediate files until the job is done: a url or a store that all workers reach. When ``None``, in
         the target's store, where no reader takes them for a node (next to a zip file).
     strategy
-        Strategy, ``"direct"`` or ``"spill"``, instead of the one that is estimated to be faster; values of variable
-        length are always ``"direct"``.
+        Strategy, ``"direct"`` or ``"spill"``, instead of the one that is estimated to be faster. Values of variable
+        length have no place in intermediate files: ``"spill"`` is an error.
     overwrite
         Replace what is at the target: it stays until the new one is stored whole, of which object stores then copy each
         value to its place.

@@ -259,8 +259,7 @@ def _with_tasks(plan: ArrayPlan, settings: Settings, worker: Worker, *, max_byte
 
 def _tasks_known(plan: ArrayPlan) -> tuple[Any, ...]:
     """Return what a rechunk's tasks and intermediate files depend on."""
-    rechunk = plan.rechunk
-    return () if rechunk is None else (rechunk.reads, rechunk.writes, rechunk.trailer_bytes)
+    return () if (rechunk := plan.rechunk) is None else (rechunk.reads, rechunk.writes, rechunk.trailer_bytes)
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -63,6 +63,8 @@ class ArrayTransfer:
         Values that are being stored while the task continues.
     scratch
         Memory that a task decodes into, by its shape: one at most.
+    filled
+        Small encoded chunks of fill value that a task writes for absent ones, by shape and extent.
     absent
         Source chunks (store keys, when they are copied) that a task found absent.
     """
@@ -77,6 +79,7 @@ class ArrayTransfer:
     present: Numbers | None = None
     background: BackgroundCalls = field(default_factory=lambda: BackgroundCalls(0))
     scratch: dict[tuple[int, ...], NDArray[Any]] = field(default_factory=dict)
+    filled: dict[tuple[int, ...], Buffer] = field(default_factory=dict)
     absent: list[ChunkCoords] = field(default_factory=list)
 
     @property
@@ -114,7 +117,7 @@ def transfer_group(transfers: Sequence[ArrayTransfer], spec: tuple[Any, ...]) ->
 def transfer_keys(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: Counter[str]) -> list[ChunkCoords]:
     """Write store keys of the target, count what is done for them in `actions`, and return the absent source chunks."""
     with BackgroundCalls(transfer.memory.n_background) as background:
-        own = replace(transfer, background=background, scratch={}, absent=[])
+        own = replace(transfer, background=background, scratch={}, filled={}, absent=[])
         _move(own, keys, actions)
     return own.absent
 
@@ -338,9 +341,14 @@ def _filled(transfer: ArrayTransfer, coords: ChunkCoords) -> Buffer | None:
     if not transfer.action.materialize:
         return None
     source, target, layout = transfer.source, transfer.target, transfer.layouts[1]
+    shape = (*region_shape(layout.grid.extent(coords)), *layout.spec(coords).shape)
+    if (known := transfer.filled.get(shape)) is not None:
+        return known
     fill: NDArray[Any] = decode_chunk(source, source.read_layout, coords, None)[(slice(0, 1),) * source.ndim]
     chunk = np.broadcast_to(fill, layout.spec(coords).shape)[_extent(layout, coords)]
     encoded: Buffer = encode_chunk(target, layout, coords, np.ascontiguousarray(chunk, target.dtype), write_empty=True)
+    if buffer_size(encoded) <= 64 << 10:  # larger ones would be memory that no plan counts
+        transfer.filled[shape] = encoded
     return encoded
 
 

@@ -204,7 +204,9 @@ def task_memory(
         )
         n_bytes += _opened_bytes(source, target, action) + _stored_bytes(target)
         if index := index_size(source.write_layout):
-            n_bytes += _INDEX * index * _n_shards(source, target, action)
+            axes = zip(source.write_layout.grid.axes, target.write_layout.grid.axes, action.group, strict=True)
+            shards = (min(old.n_chunks, new.widest * n // MeasuredAxis.of(old).shortest + 2) for old, new, n in axes)
+            n_bytes += _INDEX * index * prod(shards)  # of all that one task may read
     n_bytes += n_chunks * _OBJECTS
     n_background = 0
     if target.store.is_remote:
@@ -261,12 +263,6 @@ def _stored_bytes(target: StoredArray) -> int:
         return index + shard * (2 + target.store.is_remote)
     # the first is held until all are written; all, where the index stands before them
     return index + (chunk if target.read_layout.locator.sharding.index_location == "end" else shard)
-
-
-def _n_shards(source: StoredArray, target: StoredArray, action: ChosenAction) -> int:
-    """Return the largest number of store keys of the source that one task reads."""
-    axes = zip(source.write_layout.grid.axes, target.write_layout.grid.axes, action.group, strict=True)
-    return prod(min(old.n_chunks, new.widest * n // MeasuredAxis.of(old).shortest + 2) for old, new, n in axes)
 
 
 # --------------------------------------------------------------------------------------------------------------------

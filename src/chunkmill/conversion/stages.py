@@ -395,10 +395,9 @@ def see_slices(plans: Sequence[ArrayPlan]) -> dict[int, int]:
     """Return the fingerprint of all store keys of each source that is read by slices, by number of the array."""
     listings, seen = Listings(), {}
     for which, plan in enumerate(plans):
-        if plan.rechunk is not None and plan.rechunk.source.sliced is not None:
-            found = _fingerprint(plan.source, listings)
-            if found is not None:
-                seen[which] = found
+        is_sliced = plan.rechunk is not None and plan.rechunk.source.sliced is not None
+        if is_sliced and (found := _fingerprint(plan.source, listings)) is not None:
+            seen[which] = found
     return seen
 
 

@@ -86,10 +86,8 @@ def with_state(store: Store, job: UnfinishedJob) -> UnfinishedJob:
     return replace(job, is_in_place=is_in_place(store, job.run, job.old_prefix))
 
 
-def unfinished_jobs(store: Store, *, own_run: str = "") -> list[UnfinishedJob]:
+def unfinished_jobs(store: Store) -> list[UnfinishedJob]:
     """Return the jobs that began anywhere in `store` and have not ended: one listing of its root.
-
-    The caller's `own_run` is left out.
 
     Examples
     --------
@@ -105,7 +103,7 @@ def unfinished_jobs(store: Store, *, own_run: str = "") -> list[UnfinishedJob]:
     ...     [job.is_running for job in unfinished_jobs(store)]
     [True]
     """
-    return _found(store, _journals(store), own_run, paths=[""])
+    return _found(store, _journals(store), paths=[""])
 
 
 def _journals(store: Store) -> list[str]:

@@ -97,7 +97,7 @@ def _is_lost(client: Client, error: Exception) -> bool:
     return not is_connected(client)
 
 
-def await_workers(client: Client, patience: float | None = None) -> None:
+def await_workers(client: Client) -> None:
     """Wait a few seconds for the cluster's first worker, and warn (`NoWorkers`) when none comes: dask waits silently.
 
     This is not an error, since workers may join later. Dask's setting ``distributed.scheduler.no-workers-timeout``, in
@@ -105,7 +105,7 @@ def await_workers(client: Client, patience: float | None = None) -> None:
     """
     demand = client.submit(int, pure=False)  # makes an adaptive cluster start workers
     try:
-        client.wait_for_workers(1, timeout=_PATIENCE if patience is None else patience)
+        client.wait_for_workers(1, timeout=_PATIENCE)
     except TimeoutError:
         address = cluster_facts(client)["address"]
         msg = f"the cluster at {address} has no workers, tasks wait for one: `dask worker {address}` starts one"

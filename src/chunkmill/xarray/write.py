@@ -222,7 +222,7 @@ def write_dataset(
         if new is not None:
             job = f"write a dataset to {path!r}" if root is None else f"add {new.path!r} to a dataset"
             new = held.enter_context(new.held(f"{job} in {store.url}"))
-        if new is not None and new.is_staged:  # what is computed later is written when the new group is in its place
+        if new is not None and new.is_staged:  # what is computed later is written after publishing
             plan.variables = [
                 replace(each, array=array) if compute or not _is_lazy(each) else each
                 for each, array in zip(plan.variables, new.arrays, strict=True)

@@ -249,10 +249,8 @@ def find_array(key: str, paths: Mapping[str, object]) -> Iterator[str]:
         yield ""
 
 
-def parse_array_keys(path: str, documents: Mapping[str, bytes], grid_shape: Shape | None = None) -> ArrayKeys | None:
+def parse_array_keys(path: str, documents: Mapping[str, bytes]) -> ArrayKeys | None:
     """Parse how the array at `path` is cut; ``None`` when the documents describe none.
-
-    With a `grid_shape` the documents say the spelling of keys alone, and their grid need not be regular.
 
     Raises
     ------
@@ -265,14 +263,11 @@ def parse_array_keys(path: str, documents: Mapping[str, bytes], grid_shape: Shap
         if (separator := document.get("dimension_separator", ".")) not in (".", "/"):  # a tuple: may be unhashable
             raise MetadataError(key=key, field="dimension_separator", got=separator, expected="'.' or '/'")
         encoding = ChunkKeyEncoding("", separator, "0")
-        own = grid_shape or _grid_shape(key, document.get("shape"), document.get("chunks"))
-        return ArrayKeys(path, own, encoding)
+        return ArrayKeys(path, _grid_shape(key, document.get("shape"), document.get("chunks")), encoding)
     if (value := documents.get(key := f"{prefix}zarr.json")) is not None:
         document = parse_json(key, value)
         if document.get("node_type") != "array":
             return None
-        if grid_shape is not None:
-            return ArrayKeys(path, grid_shape, parse_chunk_keys(key, document))
         grid = get_member(key, document, "chunk_grid", dict)
         if grid.get("name") != "regular":
             feature, hint = f"chunk grid {grid.get('name')!r}", "write the set as JSON (a url that ends in .json)"
