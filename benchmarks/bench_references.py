@@ -138,20 +138,15 @@ def folder(tmp_path_factory):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["json", "parquet"])
 @pytest.mark.parametrize("name", OPENERS)
-def test_open_and_read(benchmark, folder, name, kind):
+def test_open_and_read(folder, name, kind):
     if kind == "parquet":
         pytest.importorskip("pyarrow")
     n = 3000
     path = write_json(folder, n) if kind == "json" else write_parquet(folder, n, record_size=1000)
-    array = benchmark(OPENERS[name], path)
+    array = OPENERS[name](path)
     values = np.asarray(array[-ITEMS:])
     assert values[-1] == PER_FILE * ITEMS - 1
     assert full_read(array, n) == pytest.approx(expected_sum(n), rel=1e-5)
-
-
-def test_parser_alone(benchmark, folder):
-    document = write_json(folder, 3000).read_bytes()
-    assert len(benchmark(json.loads, document)["refs"]) == 3003
 
 
 # --- each in a process of its own
