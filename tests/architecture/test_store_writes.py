@@ -10,7 +10,7 @@ SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if path.relative_to(PACK
 WRITES = {"set", "set_if", "set_parts"}
 CHANGES = {"create", "swap", "update"}
 DELETES = {"delete", "delete_listed", "delete_many", "delete_prefix"}
-MOVES = {"replace_prefix", "swap_in"}
+MOVES = {"replace_prefix"}
 NO_STORES = {
     "config",
     "_left_out",
@@ -97,7 +97,6 @@ DELETERS = {
 }
 MOVERS = {
     "journal/plans.py": {"put_in_place"},
-    "references/files.py": {"SetFile.write"},
 }
 
 

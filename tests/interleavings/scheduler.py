@@ -51,11 +51,11 @@ class Access:
 
     @property
     def writes(self) -> bool:
-        return self.method in {"set", "set_if", "copy", "delete", "delete_prefix", "swap_in", "replace_prefix"}
+        return self.method in {"set", "set_if", "copy", "delete", "delete_prefix", "replace_prefix"}
 
     @property
     def _spans(self) -> bool:
-        return self.method in {"delete_prefix", "list_prefix", "list_dir", "swap_in", "replace_prefix"}
+        return self.method in {"delete_prefix", "list_prefix", "list_dir", "replace_prefix"}
 
     def meets(self, other: Access) -> bool:
         """Whether it matters which of both comes first."""
@@ -132,10 +132,8 @@ def _after(access: Access, state: str) -> str:
     """Return the state of an actor's commit after a write."""
     journal, _, name = access.key.partition("/")
     deletes = access.method.startswith("delete")
-    if journal in {"(staged by a)", "(staged by b)"}:
-        return "staged"
     if not journal.startswith(JOB_PREFIX):
-        return "applied" if access.method in {"swap_in", "replace_prefix"} else state
+        return "applied" if access.method == "replace_prefix" else state
     if name == PLAN:
         return "free" if deletes else state if state != "free" else "leased"
     if name.startswith("intent-") and not deletes:
@@ -301,16 +299,12 @@ class _Scheduler:
 
 
 class ActorStore(_Wrapper):
-    """The view of one actor on a store: every request is a step.
+    """The view of one actor on a store: every request is a step."""
 
-    Keys of what is written beside the store, to be swapped in, begin with `place`.
-    """
-
-    def __init__(self, below: MemoryStore, scheduler: _Scheduler, actor: str, place: str = "") -> None:
+    def __init__(self, below: MemoryStore, scheduler: _Scheduler, actor: str) -> None:
         super().__init__(below)
         self._scheduler = scheduler
         self._actor = actor
-        self._place = place
 
     def __reduce__(self) -> Any:
         return MemoryStore, ()  # for checks of other processes, of which there are none
@@ -319,7 +313,7 @@ class ActorStore(_Wrapper):
         return "ActorStore", self.url
 
     def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:
-        self._scheduler.step(self._actor, Access(method, self._place + key))
+        self._scheduler.step(self._actor, Access(method, key))
 
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         """Ask in the order of the keys, as that of sets may change from process to process."""
@@ -333,11 +327,6 @@ class ActorStore(_Wrapper):
 
     get_many_noting = Store.get_many_noting  # one after the other, in the order that a task asks
 
-    def stage(self, prefix: str) -> ActorStore | None:
-        staged = self.below.stage(prefix)
-        place = f"(staged by {self._actor})/"
-        return None if staged is None else ActorStore(staged, self._scheduler, self._actor, place)
-
     def can_replace(self, prefix: str) -> bool:
         self._before("list_prefix", prefix)
         return self.below.can_replace(prefix)
@@ -346,10 +335,6 @@ class ActorStore(_Wrapper):
         self._before("replace_prefix", staged)
         self._before("replace_prefix", prefix)
         self.below.replace_prefix(prefix, staged, mark)
-
-    def swap_in(self, prefix: str, staged: ActorStore) -> None:
-        self._before("swap_in", prefix)
-        self.below.swap_in(prefix, staged.below)
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ class Mortal(RecordingStore):
 
     def _before(self, method, key, byte_range=None):
         super()._before(method, key, byte_range)
-        if method in {"set", "set_if", "copy", "delete", "delete_prefix", "swap_in", "replace_prefix"}:
+        if method in {"set", "set_if", "copy", "delete", "delete_prefix", "replace_prefix"}:
             self.left -= 1
         if self.left < 0:
             raise Died

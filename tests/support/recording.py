@@ -36,7 +36,7 @@ __all__ = [
 class DeletingStore(MemoryStore):
     """Cannot rename, as object stores: what is replaced is deleted first."""
 
-    stage, can_replace = Store.stage, Store.can_replace
+    can_replace = Store.can_replace
 
 
 class _Wrapper(StoreWrapper):

@@ -26,7 +26,7 @@ from chunkmill.formats.references.parquet import ParquetReferences, emit_referen
 from chunkmill.formats.registry import get_format
 from chunkmill.hints import Hint
 from chunkmill.journal.lease import leased
-from chunkmill.journal.plans import JOB_PREFIX
+from chunkmill.journal.plans import JOB_PREFIX, put_in_place, staged_prefix
 from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, GroupMetadata
 from chunkmill.model.references import Reference, References, ReferenceSet
 from chunkmill.nodes import documents
@@ -138,8 +138,8 @@ class SetFile:
     def write(self, references: ReferenceSet, *, replaces: str | None) -> None:
         """Write the set while nothing but the version that it `replaces` is there (see `check_free`).
 
-        The file that makes a folder a set is written last. A set in a folder is staged and then
-        takes its place, where the store can hold both; else the old one is deleted first.
+        The file that makes a folder a set is written last. A set in a folder is staged and then renamed, where the
+        store can (P6); else the old one is deleted first.
 
         Raises
         ------
@@ -149,42 +149,45 @@ class SetFile:
             Another writer is at work in the folder.
         """
         if self.key:
-            self._put(self.store, self.key, self._compressed(emit_reference_json(references)), replaces)
+            self._put(self.key, self._compressed(emit_reference_json(references)), replaces)
             folder = self.key[: self.key.rfind("/") + 1]
             self.store.sweep(folder, recursive=False)  # of a writer that was killed
             return
-        with leased(self.store, "", f"write the reference set {self.url}"):
+        job, stages = f"write the reference set {self.url}", replaces is not None and self.store.can_replace("")
+        with leased(self.store, "", job, old_prefix="" if stages else None) as own:
             if self._version() != replaces or (replaces is None and self._has_others()):
                 raise self._changed(ROOT_KEY)
-            staged = None if replaces is None else self.store.stage("")
-            if staged is not None:
+            if stages:
+                staged = staged_prefix("", own.run)
                 try:
                     self._write_files(references, staged)
-                    self.store.swap_in("", staged)
+                    put_in_place(self.store, job, "", own.run, old_prefix="", staged=staged)
                 except BaseException:
-                    staged.delete_prefix("")
+                    self.store.delete_prefix(staged)
                     raise
                 return
             if replaces is not None and not swap(self.store, ROOT_KEY, None, replaces):
                 raise self._changed(ROOT_KEY)
             self.store.delete_many(list(self._keys()))
             try:
-                self._write_files(references, self.store)
+                self._write_files(references, "")
             except BaseException:  # what is not a set yet must not look like somebody else's files to the next writer
                 self.store.delete_many([key for key in self._keys() if _RECORDS.fullmatch(key.rpartition("/")[2])])
                 raise
 
-    def _write_files(self, references: ReferenceSet, store: Store) -> None:
+    def _write_files(self, references: ReferenceSet, prefix: str) -> None:
         files = emit_reference_parquet(references, record_size=self.record_size)
+        root = b""
         with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
-            # in batches: files are generated as they are written, and the last one is written after all others
+            # in batches: files are generated as they are written, and the root, which comes last, is written last
             while batch := list(islice(files, REQUESTS_AT_ONCE)):
-                list(pool.map(lambda file: store.set(*file), (file for file in batch if file[0] != ROOT_KEY)))
-                for key, value in (file for file in batch if file[0] == ROOT_KEY):
-                    self._put(store, key, value, None)
+                if batch[-1][0] == ROOT_KEY:
+                    root = batch.pop()[1]
+                list(pool.map(lambda file: self.store.set(prefix + file[0], file[1]), batch))
+        self._put(prefix + ROOT_KEY, root, None)
 
-    def _put(self, store: Store, key: str, value: bytes, replaces: str | None) -> None:
-        if not swap(store, key, value, replaces):
+    def _put(self, key: str, value: bytes, replaces: str | None) -> None:
+        if not swap(self.store, key, value, replaces):
             raise self._changed(key)
 
     def _changed(self, key: str) -> StoreError:
@@ -292,10 +295,8 @@ class Repository:
         seen = datetime.now(UTC) + timedelta(seconds=1)  # Icechunk keeps whole seconds
         waiting: list[tuple[tuple[int, ...], str, int, int]] = []
         for key in references.keys(prefix):
-            coords, reference = (
-                metadata.chunk_keys.decode(key[len(prefix) :], len(metadata.shape)),
-                references.locate(key),
-            )
+            coords = metadata.chunk_keys.decode(key[len(prefix) :], len(metadata.shape))
+            reference = references.locate(key)
             if coords is None or reference is None:
                 continue
             if reference.url is None:

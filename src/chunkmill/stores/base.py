@@ -322,14 +322,6 @@ class Store(ABC):
 
     # --- replacing what is below a prefix, at once (P6)
 
-    def stage(self, prefix: str) -> Store | None:
-        """Return a store for what is to replace all below `prefix`; ``None`` where it cannot hold both."""
-        return None
-
-    def swap_in(self, prefix: str, staged: Any) -> None:
-        """Replace all below `prefix` by what the store from `stage` holds; the old is there until the new is."""
-        raise self._cannot("replace at once", prefix)
-
     def can_replace(self, prefix: str) -> bool:
         """Return whether there is something below `prefix` that `replace_prefix` can replace."""
         return False

@@ -34,17 +34,6 @@ from chunkmill.stores.posix_file import (
 _ATTEMPTS = 20
 
 
-def staged_directory(path: str) -> str | None:
-    """Return a new name next to the directory at `path`, hidden from listings; ``None`` where there can be none.
-
-    That is where nothing can be created next to it, or where it is a mount point or a symbolic link, which cannot be
-    renamed.
-    """
-    if not can_exchange(path):
-        return None
-    return hidden_name(path)
-
-
 def hidden_name(path: str) -> str:
     """Return a new name next to `path`, hidden from listings; what ended writers of this machine left is removed."""
     above, name = os.path.split(path)
@@ -64,21 +53,14 @@ def can_exchange(path: str, store: str = "") -> bool:
     return one_file_system and os.access(above, os.W_OK | os.X_OK)
 
 
-def exchange(staged: str, path: str, *, fsync: bool = False) -> None:
-    """Put the directory `staged` in the place of `path`, and delete what was there.
+def exchange_once(staged: str, path: str, proof: str, *, root: str, fsync: bool = False) -> None:
+    """Put the directory `staged`, which has the file `proof`, in the place of `path`, and delete what was there.
 
     At every moment one of both is there whole, where the system can exchange two names (Linux); elsewhere there is
-    none between two renames.
-    """
-    _finish(_exchange(staged, path), path, fsync=fsync)
-
-
-def exchange_once(staged: str, path: str, proof: str, *, root: str, fsync: bool = False) -> None:
-    """Exchange as `exchange` does a directory that has the file `proof`; nothing happens where `path` has it already.
-
-    A second exchange, of a client that resumes or has joined the job, would put the old directory back: all of them
-    ask under the lock of the store, the directory `root`. A directory inside of the one that it replaces is moved
-    next to that first, where a repetition finds it.
+    none between two renames. Nothing happens where `path` has the file already: a second exchange, of a client that
+    resumes or has joined the job, would put the old directory back. All of them ask under the lock of the store, the
+    directory `root`. A directory inside of the one that it replaces is moved next to that first, where a repetition
+    finds it.
 
     Raises
     ------

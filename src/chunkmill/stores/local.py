@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Self
+from typing import Any
 
 from chunkmill.config import setting
 from chunkmill.errors import StoreError
@@ -19,12 +19,10 @@ from chunkmill.log import LOG
 from chunkmill.stores.base import ByteRange, PlacedStore, RecordVersion, check_key, check_prefix, range_bounds
 from chunkmill.stores.directories import (
     can_exchange,
-    exchange,
     exchange_once,
     locked,
     locks_reach_all,
     replace_if,
-    staged_directory,
 )
 from chunkmill.stores.posix_file import (
     PARTIAL_SUFFIX,
@@ -431,30 +429,15 @@ class LocalStore(PlacedStore):
         """Return whether the directory of a prefix is a symbolic link; the store's own one does not count."""
         return bool(prefix) and os.path.islink(self._directory(prefix))  # noqa: PTH114
 
-    def stage(self, prefix: str) -> Self | None:
-        """Return a store for what is to replace all below `prefix`: a hidden directory next to it (see `swap_in`)."""
-        staged = staged_directory(self._directory(prefix))
-        return None if staged is None else type(self)(staged, fsync=self._fsync)
-
-    def swap_in(self, prefix: str, staged: Self) -> None:
-        """Replace all below `prefix` by what `staged` holds, and delete what was there."""
-        with self._putting_in_place(prefix):
-            exchange(staged._root, self._directory(prefix), fsync=self._fsync)
-
     def can_replace(self, prefix: str) -> bool:
         """Return whether `replace_prefix` can."""
         return can_exchange(self._directory(prefix), self._root if prefix else "")
 
     def replace_prefix(self, prefix: str, staged: str, proof: str) -> None:
         """Replace all below `prefix` by what is below the prefix `staged`, once (see `exchange_once`)."""
-        with self._putting_in_place(prefix):
+        try:
             self._remove_own_link(staged)
             exchange_once(self._directory(staged), self._directory(prefix), proof, root=self._root, fsync=self._fsync)
-
-    @contextlib.contextmanager
-    def _putting_in_place(self, prefix: str) -> Iterator[None]:
-        try:
-            yield
         except OSError as error:
             raise self._failed(prefix, "cannot put the new directory in place", error) from error
 

@@ -147,15 +147,6 @@ class MemoryStore(Store):
         check_prefix(prefix)
         return [key for key in self._values if key.startswith(prefix)]
 
-    def stage(self, prefix: str) -> MemoryStore:  # noqa: ARG002
-        """Return a store for what is to replace all below `prefix` (see `swap_in`)."""
-        return MemoryStore()
-
-    def swap_in(self, prefix: str, staged: MemoryStore) -> None:
-        """Replace all below `prefix` by what `staged` holds, at once."""
-        with self._lock:
-            self._move(prefix, staged._values)
-
     def can_replace(self, prefix: str) -> bool:
         """Return whether there is something below `prefix` that `replace_prefix` can replace."""
         return bool(self._keys(prefix))
@@ -171,14 +162,12 @@ class MemoryStore(Store):
                 raise StoreError(url=self.url, key=staged, reason=reason)
             for name in new:
                 self._put(staged + name, None)
-            if not is_done:
-                self._move(prefix, new)
-
-    def _move(self, prefix: str, new: Mapping[str, bytes]) -> None:
-        for key in self._keys(prefix):
-            self._put(key, None)
-        for name, value in new.items():
-            self._put(prefix + name, value)
+            if is_done:
+                return
+            for key in self._keys(prefix):
+                self._put(key, None)
+            for name, value in new.items():
+                self._put(prefix + name, value)
 
 
 def _bytes_of(entry: Any) -> bytes:

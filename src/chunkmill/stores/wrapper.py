@@ -83,7 +83,7 @@ for _name in (
         "is_archive",
     ),
     *("lists_at_once", "list_sizes", "explain_absence", "flush", "can_sync", "sync", "sweep"),
-    *("has_folders", "remove_folder", "is_link", "stage", "swap_in", "can_replace", "replace_prefix"),
+    *("has_folders", "remove_folder", "is_link", "can_replace", "replace_prefix"),
     *("has_transactions", "commits", "snapshot", "transaction", "declare", "changes_taken"),
     *("can_refer", "refer"),
 ):

@@ -116,7 +116,7 @@ def test_a_writer_that_dies_anywhere(stages, old, monkeypatch):
     """Nothing was left of the old set, and what was half written was refused ever after."""
     monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
     if not stages:
-        monkeypatch.setattr(MemoryStore, "stage", lambda *_: None)
+        monkeypatch.setattr(MemoryStore, "can_replace", lambda *_: False)
 
     def write(store, given, *, overwrite):
         file = SetFile(store, "", "parquet", 10)

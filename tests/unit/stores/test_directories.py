@@ -18,37 +18,6 @@ def local(request, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("prefix", ["", "g/a/"])
-class TestSwap:
-    def check(self, store, prefix):
-        store.set(f"{prefix}old/0", b"old")
-        store.set("other", b"other")
-        staged = store.stage(prefix)
-        staged.set("new/0", b"new")
-        assert store.get(f"{prefix}old/0") == b"old"
-        assert not [key for key in store.list_prefix("") if key.endswith("new/0")]
-        store.swap_in(prefix, staged)
-        assert store.get(f"{prefix}new/0") == b"new"
-        assert store.get(f"{prefix}old/0") is None
-        assert store.get("other") == (b"other" if prefix else None)
-
-    def test_directory(self, local, prefix, tmp_path):
-        self.check(local, prefix)
-        assert [entry.name for entry in tmp_path.iterdir()] == ["store"]
-        assert sorted(entry.name for entry in (tmp_path / "store").iterdir()) == (["g", "other"] if prefix else ["new"])
-
-    def test_memory(self, prefix):
-        self.check(MemoryStore(), prefix)
-
-    def test_where_nothing_is_there_any_more(self, local, prefix):
-        local.set(f"{prefix}old", b"old")
-        staged = local.stage(prefix)
-        staged.set("new", b"new")
-        local.delete_prefix(prefix)
-        local.swap_in(prefix, staged)
-        assert local.get(f"{prefix}new") == b"new"
-
-
-@pytest.mark.parametrize("prefix", ["", "g/a/"])
 class TestReplacePrefix:
     """What is staged is in the same store, so that a later process finds it."""
 
@@ -115,8 +84,6 @@ def test_a_death_between_moving_out_and_exchanging(tmp_path, monkeypatch):
 def test_what_cannot_be_renamed(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    assert LocalStore(tmp_path / "link").stage("") is None
-    assert LocalStore(tmp_path / "not there").stage("") is None
     assert not LocalStore(tmp_path / "link").can_replace("")
     assert not LocalStore(tmp_path).can_replace("link/")
     assert not LocalStore(tmp_path / "not there").can_replace("")
@@ -135,12 +102,12 @@ def test_links_are_told_from_directories(tmp_path):
 def test_what_dead_writers_left(tmp_path, monkeypatch):
     (tmp_path / "store").mkdir()
     store = LocalStore(tmp_path / "store")
-    dead, alive = store.stage(""), store.stage("")
-    dead.set("x", b"")
     pid = f"-{os.getpid()}."
-    left = next(entry for entry in tmp_path.iterdir() if pid in entry.name)
-    left.rename(left.with_name(left.name.replace(pid, "-4194305.")))  # above Linux's largest number of a process
-    alive.set("x", b"")
-    store.stage("")
-    assert sum(pid in entry.name for entry in tmp_path.iterdir()) == 1
-    assert not [entry for entry in tmp_path.iterdir() if "-4194305." in entry.name]
+    alive = posix_file.partial_name("store")
+    dead = posix_file.partial_name("store").replace(pid, "-4194305.")  # above Linux's largest number of a process
+    for name in (alive, dead):
+        (tmp_path / name).mkdir()
+    for key in ("old", ".job/new/mark"):
+        store.set(key, b"x")
+    store.replace_prefix("", ".job/new/", "mark")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [alive, "store"]
