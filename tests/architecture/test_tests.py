@@ -16,7 +16,6 @@ WITHOUT_TESTS_OF_THEIR_NAME = {
     "codecs": 5,
     "conversion": 5,
     "dask_arrays": 1,
-    "errors": 1,
     "formats": 11,
     "jobs": 2,
     "model": 4,

@@ -4,30 +4,19 @@ import gzip
 import pickle
 import struct
 
-import dask
 import dask.array as da
 import numcodecs
 import numpy as np
 import pytest
 from distributed.core import error_message
-from support.clusters import cluster_of
 from support.recording import FailingStore
 
 import chunkmill as cm
 from chunkmill.errors import (
-    AlignmentError,
     ChunkError,
-    CodecError,
-    JobError,
-    MetadataError,
-    NodeExists,
     NodeNotFound,
-    RegionError,
     StoreError,
-    UnknownCodec,
-    UnsupportedFeature,
 )
-from chunkmill.hints import Hint
 from chunkmill.nodes.array import Array
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -121,66 +110,28 @@ def check(error, array, key, coords, step):
     assert error.reason in text
 
 
-@pytest.fixture(params=BROKEN)
-def case(request):
-    return broken(MemoryStore(), request.param)
-
-
-def test_reading_the_whole(case):
-    array, *where = case
-    with pytest.raises(ChunkError) as caught:
-        array[...]
-    check(caught.value, array, *where)
-
-
-def test_reading_one_element(case):
-    array, *where = case
-    with pytest.raises(ChunkError) as caught:
-        array[(4, 4) if array.shards else (7, 7)]  # the broken inner chunk is the first of its shard
-    check(caught.value, array, *where)
-    assert array[0, 0] in {1, "1"}  # the other chunks are well
-
-
-def test_reading_through_dask(case):
-    array, *where = case
-    with pytest.raises(ChunkError) as caught:
-        array.to_dask().compute(scheduler="threads")
-    check(caught.value, array, *where)
-
-
-def test_changing_a_part(case):
-    """What cannot be decoded cannot be changed: nothing is written over it."""
-    array, key, *where = case
+@pytest.mark.parametrize("name", BROKEN)
+def test_wherever_it_is_met_it_says_all(name):
+    """And changes nothing: what cannot be decoded cannot be changed in part, but is mended by writing the whole chunk."""
+    array, key, *where = broken(MemoryStore(), name)
     before = array.store.get(key)
-    with pytest.raises(ChunkError) as caught:
-        array[-1, -1] = array.dtype.type(5)
-    check(caught.value, array, key, *where)
+    for meet in (
+        lambda: array[...],
+        lambda: array[(4, 4) if array.shards else (7, 7)],  # the broken inner chunk is the first of its shard
+        lambda: array.to_dask().compute(scheduler="threads"),
+        lambda: array.__setitem__((-1, -1), array.dtype.type(5)),
+    ):
+        with pytest.raises(ChunkError) as caught:
+            meet()
+        check(caught.value, array, key, *where)
+        check(pickle.loads(pickle.dumps(caught.value)), array, key, *where)
+    error_message(caught.value)  # from here on pickles hold causes and contexts too: distributed sees to it
+    check(pickle.loads(pickle.dumps(caught.value)), array, key, *where)
     assert array.store.get(key) == before
-
-
-def test_writing_the_whole_chunk_mends_it(case):
-    array, *_ = case
+    assert array[0, 0] in {1, "1"}  # the other chunks are well
     values = np.arange(1, 65).reshape(8, 8)
     array[4:, 4:] = values[4:, 4:].astype(str) if array.dtype.kind == "T" else values[4:, 4:]
     np.testing.assert_array_equal(np.asarray(array[...]).astype(int), values)
-
-
-def test_it_pickles_whole(case):
-    array, *where = case
-    with pytest.raises(ChunkError) as caught:
-        array[...]
-    check(pickle.loads(pickle.dumps(caught.value)), array, *where)
-    error_message(caught.value)  # from here on pickles hold causes and contexts too: distributed sees to it
-    check(pickle.loads(pickle.dumps(caught.value)), array, *where)
-
-
-@pytest.mark.slow
-def test_through_a_pool_of_processes(tmp_path):
-    """Dask's own processes: the error is that of the worker, with its text whole."""
-    array, *where = broken(LocalStore(tmp_path), "gzip, cut")
-    with pytest.raises(ChunkError) as caught:
-        array.to_dask().compute(scheduler="processes", num_workers=1)
-    check(caught.value, array, *where)
 
 
 CAUSES = {
@@ -230,33 +181,24 @@ READS = {
 }
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"shards": (4, 4)}, {"format": "n5"}, {"format": "zarr2"}], ids=["plain", "sharded", "n5", "v2"]
-)
-@pytest.mark.parametrize("reading", READS)
-def test_get(reading, options):
+@pytest.mark.parametrize("options", [{}, {"shards": (4, 4)}], ids=["plain", "sharded"])
+def test_get(options):
     below = MemoryStore()
     filled(below, **options)
     array = cm.open_array(below, "a")
     array = Array(array.stored.with_store(FailingStore(below, 1, ("get",), reason="the wire is cut")))
-    with pytest.raises(ChunkError, match="the wire is cut") as caught:
-        READS[reading](array)
-    error = caught.value
-    assert error.step == "get"
-    assert error.url == below.url
-    assert error.key in set(below.list_prefix("a/"))
-    assert error.key == array.write_layout.locator.key(error.coords) or array.shards
-    assert isinstance(error.__cause__, StoreError)
-    assert error.__cause__.errno is not None
-
-
-def test_get_of_the_second_shard():
-    """Two indexes are asked for at once, and the second fails."""
-    below = MemoryStore()
-    array = filled(below, shards=(4, 4))
+    for read in READS.values():
+        with pytest.raises(ChunkError, match="the wire is cut") as caught:
+            read(array)
+        error = caught.value
+        assert (error.step, error.url) == ("get", below.url)
+        assert error.key in set(below.list_prefix("a/"))
+        assert error.key == array.write_layout.locator.key(error.coords) or array.shards
+        assert isinstance(error.__cause__, StoreError)
+        assert error.__cause__.errno is not None
     array = Array(array.stored.with_store(FailingStore(below, 2, ("get",))))
     with pytest.raises(ChunkError) as caught:
-        array[1:7, 1:3]
+        array[1:7, 1:3]  # the second of those that are asked for at once
     assert (caught.value.step, caught.value.key) == ("get", "a/c/1/0")
 
 
@@ -314,9 +256,7 @@ def test_values_that_do_not_fit(values):
 
 
 TEXTS = {
-    "a list": ("U4", ["ab", "cdefg"]),
     "one for all": ("U4", "cdefg"),
-    "an array": ("U4", np.array(["ab", "cdefg"])),
     "objects": ("U4", np.array(["ab", "cdefg"], object)),
     "strings": ("U4", np.array(["ab", "cdefg"], np.dtypes.StringDType())),
     "bytes": ("S4", [b"ab", b"cdefg"]),
@@ -339,11 +279,6 @@ def test_text_is_never_cut(dtype, values):
 
 
 def test_encoding_names_the_codec():
-    class Odd(np.ndarray):
-        pass
-
-    array = cm.create_array(MemoryStore(), "a", shape=(4,), dtype="V3", chunks=(2,))
-    array[...] = np.frombuffer(bytes(range(12)), "V3")
     text = cm.create_array(
         MemoryStore(), "a", shape=(2,), dtype="O", chunks=(2,), codecs=[numcodecs.JSON()], format="zarr2"
     )
@@ -352,137 +287,3 @@ def test_encoding_names_the_codec():
     assert caught.value.step == "numcodecs.json2"
     assert caught.value.coords == (0,)
     assert "encode" in str(caught.value) or "JSON" in str(caught.value)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Nodes that are not there
-
-
-class TestNodeNotFound:
-    @pytest.fixture
-    def store(self):
-        store = MemoryStore()
-        cm.create_array(store, "group/temperature", shape=(4,), dtype="i4", chunks=(2,))
-        return store
-
-    def test_nothing(self):
-        with pytest.raises(NodeNotFound, match="no keys there: is the url right") as caught:
-            cm.open(MemoryStore(), "a/b")
-        assert (caught.value.path, caught.value.found) == ("a/b", None)
-
-    def test_a_folder_of_other_things(self, tmp_path):
-        (tmp_path / "x.nc").write_bytes(b"CDF")
-        with pytest.raises(NodeNotFound, match=r"x\.nc"):
-            cm.open(tmp_path)
-
-    def test_no_such_folder(self, tmp_path):
-        with pytest.raises(NodeNotFound) as caught:
-            cm.open(tmp_path / "none")
-        assert caught.value.url.endswith("/none")
-        assert not (tmp_path / "none").exists()
-
-    def test_misspelt_child(self, store):
-        with pytest.raises(KeyError, match="'temperature'"):
-            cm.open_group(store, "group")["temprature"]
-
-    def test_a_group_where_an_array_is_wanted(self, store):
-        with pytest.raises(NodeNotFound, match=r"there is a group.*'temperature'") as caught:
-            cm.open_array(store, "group")
-        assert (caught.value.found, caught.value.wanted) == ("group", "array")
-
-    def test_an_array_where_a_group_is_wanted(self, store):
-        with pytest.raises(NodeNotFound, match=r"there is an? array") as caught:
-            cm.open_group(store, "group/temperature")
-        assert (caught.value.found, caught.value.wanted) == ("array", "group")
-
-    def test_below_an_array(self, store):
-        with pytest.raises(NodeNotFound):
-            cm.open(store, "group/temperature/more")
-
-    def test_of_another_format(self, store):
-        with pytest.raises(NodeNotFound, match="format 'zarr2'"):
-            cm.open(store, "group", format="zarr2")
-
-    def test_it_is_what_users_catch(self, store):
-        assert "nothing" not in cm.open_group(store)
-        with pytest.raises(KeyError):
-            cm.open_group(store)["nothing"]
-
-
-ERRORS = [
-    NodeNotFound(url="u", path="p", found="group", wanted="array", hint="h"),
-    NodeExists(url="u", path="p", found="array"),
-    MetadataError(key="k", field="f", got={"a": [1]}, expected="e"),
-    UnsupportedFeature(format="n5", feature="f", key="k", hint="h"),
-    UnknownCodec(name="n", known=("a", "b"), reason="r"),
-    CodecError(codec="c", reason="r", direction="encode"),
-    ChunkError(url="u", key="k", coords=(1, 2), step="get", reason="r"),
-    StoreError(url="u", key="k", reason="r"),
-    RegionError(index="i", shape=(1, 2), reason="r"),
-    AlignmentError(expected="e", got="g", fix="f"),
-    JobError(job="j", reason="r", hint="h"),
-    JobError(job="j", reason="r", hint=Hint("give {} or more", ("max_mem", 3)).also("or {}", ("allow", {"b", "a"}))),
-]
-
-
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_every_error_pickles(error):
-    """With its fields, its text, and as what it is."""
-    again = pickle.loads(pickle.dumps(error))
-    assert type(again) is type(error)
-    assert str(again) == str(error)
-    assert vars(again) == vars(error)
-    assert isinstance(error, cm.ChunkmillError)
-    assert again.rendered(lambda name, value: f"{name}!") == error.rendered(lambda name, value: f"{name}!")
-
-
-@pytest.fixture(scope="module")
-def client():
-    with cluster_of(2) as client:
-        yield client
-
-
-@pytest.mark.slow
-class TestCluster:
-    @pytest.mark.parametrize(
-        "name", ["gzip, cut", "crc32c", "sharding, its index", "n5, dimensions", "blosc, size", "vlen-utf8"]
-    )
-    def test_reading(self, client, tmp_path, name):
-        array, *where = broken(LocalStore(tmp_path), name)
-        with pytest.raises(ChunkError) as caught:
-            client.compute(array.to_dask()).result()
-        check(caught.value, array, *where)
-
-    def test_writing(self, client, tmp_path):
-        array = filled(LocalStore(tmp_path))
-        (tmp_path / "a" / "c" / "3" / "1").unlink()
-        (tmp_path / "a" / "c" / "3" / "1").mkdir()
-        with dask.config.set(scheduler=client), pytest.raises(ChunkError) as caught:
-            cm.store(da.ones((8, 8), dtype="i4", chunks=(2, 4)), array)
-        assert (caught.value.key, caught.value.coords, caught.value.step) == ("a/c/3/1", (3, 1), "set")
-
-    def test_the_text_of_the_cause_is_there(self, client, tmp_path):
-        array, *_ = broken(LocalStore(tmp_path), "bytes, short")
-        with pytest.raises(ChunkError, match="31 bytes, expected 32"):
-            client.compute(array.to_dask().sum()).result()
-
-
-@pytest.mark.parametrize("text", ["x\ud800", "\udfff/y"])
-def test_a_lone_surrogate_is_a_wrong_argument(text, tmp_path):
-    for call in (
-        lambda: cm.to_store(np.arange(3), tmp_path / "u", text),
-        lambda: cm.to_store(np.arange(3), str(tmp_path / text)),
-        lambda: cm.create_array(tmp_path / "u", text, shape=3, dtype="i4"),
-        lambda: cm.open_array(tmp_path / "u", text),
-        lambda: cm.open(str(tmp_path / text)),
-    ):
-        with pytest.raises(ValueError, match="lone surrogate") as caught:
-            call()
-        assert not isinstance(caught.value, UnicodeError)
-
-
-def test_errors_obey_no_codes_of_what_users_give(tmp_path):
-    with pytest.raises(cm.ChunkmillError) as caught:
-        cm.open_array(tmp_path / "a\x1b[31m\x07b", "\x9bp")
-    assert str(caught.value).isprintable()
-    assert "\\x1b[31m\\x07b" in str(caught.value)

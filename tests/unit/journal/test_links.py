@@ -1,10 +1,11 @@
-"""Links that a stranger laid at names of ours: nothing that they lead to is read, written or deleted (P13) (P13)."""
+"""Links that a stranger laid at names of ours: nothing that they lead to is read, written or deleted (P13)."""
 
 import base64
 import hashlib
 import json
 import os
 from contextlib import suppress
+from itertools import product
 
 import dask.array as da
 import numpy as np
@@ -67,23 +68,35 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("link", LINKS)
-def test_nothing_that_a_link_leads_to_is_touched(tmp_path, link, call):
-    url = tmp_path / "s.zarr"
+def made(folder):
+    """Make a store of two arrays, and next to it a folder of somebody's; return both."""
+    url, home = folder / "s.zarr", folder / "home"
     for path in "ab":
         cm.to_store(VALUES, url, path, chunks=(2, 2))
-    home = tmp_path / "home"
     (home / "docs").mkdir(parents=True)
     (home / ".chunkmill-new-0123abcd").write_bytes(b"0123abcd")
     for name in (".bashrc", "docs/letter", "plan.json"):
         (home / name).write_bytes(b"{}")
-    before = {path: path.stat().st_ctime_ns for path in sorted(home.rglob("*"))}
+    return url, home
+
+
+def changes(home):
+    return {path: path.stat().st_ctime_ns for path in sorted(home.rglob("*"))}
+
+
+# each link with the calls that clear up and that write a journal of their own, each call with a link of two kinds
+LINKS_AND_CALLS = {*product(LINKS, ["check", "resumable"]), *product(["journal", "staged"], CALLS)}
+
+
+@pytest.mark.parametrize(("link", "call"), sorted(LINKS_AND_CALLS))
+def test_nothing_that_a_link_leads_to_is_touched(tmp_path, link, call):
+    url, home = made(tmp_path)
+    before = changes(home)
     LINKS[link](url, journal("a"))
     CALLS[call](url)
-    assert {path: path.stat().st_ctime_ns for path in sorted(home.rglob("*"))} == before
+    assert changes(home) == before
     cm.check(url, repair=True)
-    assert {path: path.stat().st_ctime_ns for path in sorted(home.rglob("*"))} == before
+    assert changes(home) == before
     assert not list(url.glob(".chunkmill*"))
     assert cm.check(url).ok
 
@@ -129,18 +142,15 @@ PATHS = {"intent of the root": "", "intent of a node behind a link": "out", "int
 PATHS |= {"documents": "", "old documents": ""}
 
 
-@pytest.mark.parametrize("call", ["check", "replace", "delete", "resize", "discard", "create", "convert"])
-@pytest.mark.parametrize("record", RECORDS)
+CALLS_ON_RECORDS = ["check", "replace", "delete", "resize", "discard", "create", "convert"]
+RECORDS_AND_CALLS = {*product(RECORDS, ["check", "replace"]), *product(["lease", "deletion"], CALLS_ON_RECORDS)}
+
+
+@pytest.mark.parametrize(("record", "call"), sorted(RECORDS_AND_CALLS))
 def test_a_crafted_record_reaches_nothing_but_its_node(tmp_path, record, call):
-    url = tmp_path / "s.zarr"
-    for path in "ab":
-        cm.to_store(VALUES, url, path, chunks=(2, 2))
-    home = tmp_path / "home"
-    (home / "docs").mkdir(parents=True)
-    for name in (".bashrc", "docs/letter"):
-        (home / name).write_bytes(b"{}")
+    url, home = made(tmp_path)
     (url / "out").symlink_to(home, target_is_directory=True)
-    before = {path: path.stat().st_ctime_ns for path in sorted(home.rglob("*"))}
+    before = changes(home)
     for name, value in RECORDS[record].items():
         (file := url / journal(PATHS.get(record, "a")) / name).parent.mkdir(parents=True, exist_ok=True)
         file.write_text(value)
@@ -148,4 +158,4 @@ def test_a_crafted_record_reaches_nothing_but_its_node(tmp_path, record, call):
         CALLS[call](url)
     with suppress(cm.ChunkmillError):
         cm.check(url, repair=True)
-    assert {path: path.stat().st_ctime_ns for path in sorted(home.rglob("*"))} == before
+    assert changes(home) == before

@@ -1,0 +1,31 @@
+"""What tests of integration share: one cluster, one S3 server a session; each test has its own client, bucket, folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from distributed import Client, LocalCluster
+from support.servers import S3Server, serve_s3
+
+
+@pytest.fixture(scope="session")
+def shared_cluster() -> Iterator[LocalCluster]:
+    """Two processes of two threads, which no test kills or scales."""
+    with LocalCluster(n_workers=2, threads_per_worker=2, processes=True, dashboard_address="127.0.0.1:0") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(shared_cluster: LocalCluster) -> Iterator[Client]:
+    """A client of the shared cluster, which is dask's scheduler during a test."""
+    with Client(shared_cluster) as client:
+        client.wait_for_workers(2)
+        yield client
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """moto's S3: make a bucket in each test."""
+    with serve_s3() as server:
+        yield server

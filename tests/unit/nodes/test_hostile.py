@@ -1,0 +1,41 @@
+"""Stores that lie cost one `ChunkmillError`, and no file outside (P13): see `support.hostile` for what each says."""
+
+import warnings
+
+import numpy as np
+import pytest
+from support import hostile
+
+import chunkmill as cm
+
+KINDS = sorted({name.partition(":")[0] for name in hostile.CASES})
+
+
+def outcome(name):
+    """Return what was wrong with what a hostile store did, or None."""
+    try:
+        hostile.run(*hostile.CASES[name])
+    except cm.ChunkmillError as error:
+        return None if len(str(error)) < 2000 else f"an error of {len(str(error))} characters"
+    except Exception as error:  # noqa: BLE001 - warnings among them
+        return repr(error)[:200]
+    return "no error"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_error(kind):
+    found = {name: outcome(name) for name in hostile.CASES if name.partition(":")[0] == kind}
+    assert not {name: wrong for name, wrong in found.items() if wrong}
+
+
+def test_no_error():
+    for files, action in hostile.FINE.values():
+        hostile.run(files, action)
+
+
+def test_what_is_fine_reads_as_it_should():
+    assert hostile.run(*hostile.FINE["shape 10^18, one element"]) == 0
+    assert hostile.run(*hostile.FINE["run of 10^12, one element"]) == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(hostile.run(*hostile.FINE["delta that overflows"])[:2], [0x7FFF7FFF, -0x00010002])
