@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from interop.corpus import BY_NAME
+from interop.corpus import BY_FORMAT, BY_NAME
 from interop.verdict import plain
 
 import chunkmill as cm
@@ -23,27 +23,29 @@ def said(metadata):
     )  # fmt: skip
 
 
-WITH_GROUPS = {name: goldens for name, goldens in BY_NAME.items() if any(golden.groups for golden in goldens)}
-
-
 @pytest.mark.filterwarnings("ignore:a dimension name occurs twice")
-@pytest.mark.parametrize("goldens", BY_NAME.values(), ids=BY_NAME)
-def test_array(goldens):
-    for golden, expected in [(each, array) for each in goldens for array in each.arrays]:
-        documents_format = get_format(golden.format)
-        metadata = golden.open(expected.path).metadata
-        documents = documents_format.emit_array("some/where", metadata)
-        again = documents_format.parse_array("some/where", documents)
-        assert isinstance(again, ArrayMetadata)
-        assert said(again) == said(metadata)
-        assert documents_format.emit_array("some/where", again) == documents
+@pytest.mark.parametrize("fmt", BY_FORMAT)
+def test_arrays(fmt, subtests):
+    documents_format = get_format(fmt)
+    for golden in (each for name in BY_FORMAT[fmt] for each in BY_NAME[name]):
+        for expected in golden.arrays:
+            with subtests.test(f"{golden.id}: {expected.path!r}"):
+                metadata = golden.open(expected.path).metadata
+                documents = documents_format.emit_array("some/where", metadata)
+                again = documents_format.parse_array("some/where", documents)
+                assert isinstance(again, ArrayMetadata)
+                assert said(again) == said(metadata)
+                assert documents_format.emit_array("some/where", again) == documents
 
 
-@pytest.mark.parametrize("goldens", WITH_GROUPS.values(), ids=WITH_GROUPS)
-def test_group(goldens):
-    for golden, path in [(each, path) for each in goldens for path in each.groups]:
-        documents_format, attributes = get_format(golden.format), golden.groups[path]
-        group = golden.open(path)
-        assert isinstance(group, cm.Group)
-        again = documents_format.parse_group("some/where", documents_format.emit_group("some/where", group.metadata))
-        assert plain(dict(again.attributes)) == plain(dict(attributes))
+@pytest.mark.parametrize("fmt", BY_FORMAT)
+def test_groups(fmt, subtests):
+    documents_format = get_format(fmt)
+    for golden in (each for name in BY_FORMAT[fmt] for each in BY_NAME[name]):
+        for path, attributes in golden.groups.items():
+            with subtests.test(f"{golden.id}: {path!r}"):
+                group = golden.open(path)
+                assert isinstance(group, cm.Group)
+                documents = documents_format.emit_group("some/where", group.metadata)
+                again = documents_format.parse_group("some/where", documents)
+                assert plain(dict(again.attributes)) == plain(dict(attributes))

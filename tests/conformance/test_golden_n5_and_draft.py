@@ -20,10 +20,15 @@ def test_the_corpus_is_there():
 
 
 @pytest.mark.filterwarnings("ignore:.*unknown here and read as:UserWarning")
-@pytest.mark.parametrize(
-    ("path", "case"), [(p, c) for _, p, c in STORES], ids=[f"{c.format}/{w}/{c.name}" for w, _, c in STORES]
-)
-def test_golden_store(path, case):
+@pytest.mark.parametrize(("fmt", "writer"), sorted({(case.format, writer) for writer, _, case in STORES}))
+def test_golden_stores(fmt, writer, subtests):
+    for by, path, case in STORES:
+        if (case.format, by) == (fmt, writer):
+            with subtests.test(case.name):
+                check_store(path, case)
+
+
+def check_store(path, case):
     if case.error:
         with pytest.raises(ChunkmillError):
             read_everything(cm.open(str(path), case.path))

@@ -2,7 +2,7 @@
 
 import dask
 import pytest
-from interop.corpus import BY_NAME, distinct
+from interop.corpus import BY_FORMAT, BY_NAME, distinct
 
 import chunkmill as cm
 from chunkmill.errors import NodeNotFound, StoreError, UnsupportedFeature
@@ -30,10 +30,11 @@ def nodes(golden):
 @pytest.mark.filterwarnings("ignore:.*is unknown here and read as:UserWarning")  # the draft's fallbacks
 @pytest.mark.filterwarnings("ignore:.*has no endian:UserWarning")  # zarr-python 3.0 and 3.1
 @pytest.mark.filterwarnings("ignore:a dimension name occurs twice:UserWarning")
-@pytest.mark.parametrize("goldens", BY_NAME.values(), ids=BY_NAME)
-def test_values(goldens, tmp_path):
-    for i, golden in enumerate(distinct(goldens)):
-        check_values(golden, tmp_path / f"{i}")
+@pytest.mark.parametrize("names", BY_FORMAT.values(), ids=BY_FORMAT)
+def test_values(names, tmp_path, subtests):
+    for i, golden in enumerate(each for name in names for each in distinct(BY_NAME[name])):
+        with subtests.test(golden.id):
+            check_values(golden, tmp_path / f"{i}")
 
 
 def check_values(golden, folder):

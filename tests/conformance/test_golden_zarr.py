@@ -12,24 +12,22 @@ from chunkmill.errors import ChunkmillError
 GOLDEN = Path(__file__).parents[1] / "golden"
 FORMATS = {"zarr_v2": "zarr2", "zarr_v3": "zarr3"}
 STORES = sorted(p for f in FORMATS for p in (GOLDEN / f).glob("*/*") if p.suffix in {".zarr", ".zip"})
-
-
-def name_of(path):
-    return f"{path.parts[-3]}/{path.parts[-2]}/{path.stem}"
+WRITERS = sorted({path.parent for path in STORES})
 
 
 def test_the_corpus_is_there():
     assert len(STORES) > 700
 
 
-@pytest.fixture(params=STORES, ids=name_of)
-def golden(request):
-    return request.param, CASES[request.param.stem], FORMATS[request.param.parts[-3]]
-
-
 @pytest.mark.filterwarnings("ignore:.*has no endian:UserWarning")  # zarr-python 3.0 and 3.1
-def test_golden_store(golden):
-    path, case, fmt = golden
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda folder: f"{folder.parent.name}/{folder.name}")
+def test_golden_stores(writer, subtests):
+    for path in (each for each in STORES if each.parent == writer):
+        with subtests.test(path.name):
+            check_store(path, CASES[path.stem], FORMATS[writer.parent.name])
+
+
+def check_store(path, case, fmt):
     if case.error:
         with pytest.raises(ChunkmillError):
             read_everything(cm.open(str(path), case.path, **case.options))

@@ -73,13 +73,12 @@ class CodecContract:
             assert bytes(pipeline_of(self.chain, spec).encode(array, spec)) == first
             assert same(array, before)
 
-    @pytest.mark.parametrize(
-        "wrap", [bytearray, memoryview, lambda b: np.frombuffer(b, "u1")], ids=["bytearray", "memoryview", "array"]
-    )
-    def test_any_buffer_is_decoded(self, wrap):
+    def test_any_buffer_is_decoded(self):
         for array, spec, pipeline in self.cases():
             encoded = bytes(pipeline.encode(array, spec))
-            assert same(pipeline.decode(wrap(encoded), spec), pipeline.decode(encoded, spec))
+            decoded = pipeline.decode(encoded, spec)
+            for buffer in (bytearray(encoded), memoryview(encoded), np.frombuffer(encoded, "u1")):
+                assert same(pipeline.decode(buffer, spec), decoded)
 
     def test_where_a_chunk_is_put_changes_nothing(self):
         for array, spec, pipeline in self.cases():

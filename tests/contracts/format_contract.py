@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from itertools import product
 
 import pytest
 from support.strategies import same_metadata
@@ -19,38 +20,44 @@ class FormatContract:
     arrays = ()
     refused = ()
 
-    @pytest.fixture(params=PATHS, ids=["root", "child", "grandchild"])
-    def path(self, request):
-        return request.param
-
     def test_there_is_something_to_test(self):
         assert self.arrays
 
-    def test_arrays_come_back(self, path):
-        for metadata in self.arrays:
-            documents = self.format.emit_array(path, metadata)
-            assert same_metadata(self.format.parse_array(path, documents), metadata)
+    def test_arrays_come_back(self, subtests):
+        for path in PATHS:
+            with subtests.test(path):
+                for metadata in self.arrays:
+                    documents = self.format.emit_array(path, metadata)
+                    assert same_metadata(self.format.parse_array(path, documents), metadata)
 
-    def test_groups_come_back(self, path):
-        for metadata in (GroupMetadata(), GroupMetadata({"title": "Größe", "n": [1, {"x": None}]})):
-            documents = self.format.emit_group(path, metadata)
-            assert self.format.parse_group(path, documents) == metadata
-            assert self.format.parse_array(path, documents) is None
+    def test_groups_come_back(self, subtests):
+        for path in PATHS:
+            with subtests.test(path):
+                for metadata in (GroupMetadata(), GroupMetadata({"title": "Größe", "n": [1, {"x": None}]})):
+                    documents = self.format.emit_group(path, metadata)
+                    assert self.format.parse_group(path, documents) == metadata
+                    assert self.format.parse_array(path, documents) is None
 
-    def test_documents_are_those_that_are_fetched(self, path):
-        written = self.format.emit_array(path, self.arrays[0])
-        assert set(written) <= set(self.format.array_keys(path))
-        assert self.format.array_keys(path)[0] in written
-        assert set(self.format.emit_group(path, GroupMetadata())) <= set(self.format.group_keys(path))
+    def test_documents_are_those_that_are_fetched(self, subtests):
+        for path in PATHS:
+            with subtests.test(path):
+                written = self.format.emit_array(path, self.arrays[0])
+                assert set(written) <= set(self.format.array_keys(path))
+                assert self.format.array_keys(path)[0] in written
+                assert set(self.format.emit_group(path, GroupMetadata())) <= set(self.format.group_keys(path))
 
-    def test_documents_are_standard_json(self, path):
-        for metadata in self.arrays:
-            for value in self.format.emit_array(path, metadata).values():
-                json.loads(value.decode(), parse_constant=pytest.fail)
+    def test_documents_are_standard_json(self, subtests):
+        for path in PATHS:
+            with subtests.test(path):
+                for metadata in self.arrays:
+                    for value in self.format.emit_array(path, metadata).values():
+                        json.loads(value.decode(), parse_constant=pytest.fail)
 
-    def test_nothing_there_is_no_node(self, path):
-        assert self.format.parse_array(path, {}) is None
-        assert self.format.parse_array("elsewhere", self.format.emit_array(path, self.arrays[0])) is None
+    def test_nothing_there_is_no_node(self, subtests):
+        for path in PATHS:
+            with subtests.test(path):
+                assert self.format.parse_array(path, {}) is None
+                assert self.format.parse_array("elsewhere", self.format.emit_array(path, self.arrays[0])) is None
 
     def test_emitting_changes_nothing(self):
         for metadata in self.arrays:
@@ -59,19 +66,21 @@ class FormatContract:
             assert self.format.emit_array("a", metadata) == first
             assert pickle.dumps(metadata) == before
 
-    @pytest.mark.parametrize(
-        "value", [b"", b"[]", b"null", b"{", b"\xff{}", b"[" * 100_000, b'{"a": ' * 100_000], ids=range(7)
-    )
-    def test_a_broken_document_is_named(self, path, value):
-        key = self.format.array_keys(path)[0]
-        with pytest.raises(MetadataError) as caught:
-            self.format.parse_array(path, {key: value})
-        assert caught.value.key == key
+    def test_a_broken_document_is_named(self, subtests):
+        values = [b"", b"[]", b"null", b"{", b"\xff{}", b"[" * 100_000, b'{"a": ' * 100_000]
+        for path, value in product(PATHS, values):
+            key = self.format.array_keys(path)[0]
+            with subtests.test(path, value=value[:20]):
+                with pytest.raises(MetadataError) as caught:
+                    self.format.parse_array(path, {key: value})
+                assert caught.value.key == key
 
-    def test_what_cannot_be_held_is_refused(self, path):
-        for metadata in self.refused:
-            with pytest.raises(MetadataError):
-                self.format.emit_array(path, metadata)
+    def test_what_cannot_be_held_is_refused(self, subtests):
+        for path in PATHS:
+            with subtests.test(path):
+                for metadata in self.refused:
+                    with pytest.raises(MetadataError):
+                        self.format.emit_array(path, metadata)
 
     def test_paths_are_normalised(self):
         assert self.format.normalize_path("//a///b.c/") == "a/b.c"
@@ -91,10 +100,12 @@ class FormatContract:
                     names.add(self.format.child_name(path, prefix, head + slash))
             assert "kid" in names
 
-    def test_chunks_do_not_lie_outside_the_array(self, path):
-        prefix = self.format.chunk_prefix(path)
-        assert prefix == "" or prefix.endswith("/")
-        assert path in prefix
+    def test_chunks_do_not_lie_outside_the_array(self, subtests):
+        for path in PATHS:
+            with subtests.test(path):
+                prefix = self.format.chunk_prefix(path)
+                assert prefix == "" or prefix.endswith("/")
+                assert path in prefix
 
     def test_the_format_is_a_value(self):
         assert pickle.loads(pickle.dumps(self.format)) == self.format

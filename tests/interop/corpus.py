@@ -21,7 +21,7 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.target import put_array, put_group
 from chunkmill.stores.open import open_store
 
-__all__ = ["BY_NAME", "GOLDENS", "UNWRITTEN", "Expected", "Golden", "copy", "distinct"]
+__all__ = ["BY_FORMAT", "BY_NAME", "GOLDENS", "UNWRITTEN", "Expected", "Golden", "copy", "distinct"]
 
 FOLDER = Path(__file__).parents[1] / "golden"
 
@@ -128,6 +128,7 @@ def by_name() -> dict[str, list[Golden]]:
 
 
 BY_NAME = by_name()
+BY_FORMAT = {name: [n for n in BY_NAME if n.startswith(f"{name}/")] for name in ("zarr2", "zarr3", "n5", "zarr3-draft")}
 
 
 def distinct(found: list[Golden]) -> Iterator[Golden]:

@@ -64,13 +64,19 @@ KNOWS = {
 }
 
 
-@pytest.mark.parametrize("attributes", [CF, OME], ids=["CF", "OME"])
 @pytest.mark.parametrize("target", ["zarr2", "zarr3", "n5"])
 @pytest.mark.parametrize("source", ["zarr2", "zarr3"])
-@pytest.mark.parametrize("name", SOURCES)
-def test_conversion(tmp_path, name, source, target, attributes):
+def test_conversions(tmp_path, source, target, subtests):
+    for name in SOURCES:
+        for standard, attributes in {"CF": CF, "OME": OME}.items():
+            with subtests.test(f"{name} with attributes of {standard}"):
+                convert(tmp_path / f"{name}-{standard}", name, source, target, attributes)
+
+
+def convert(folder, name, source, target, attributes):
+    """Convert one array, and hold what each peer reads against it."""
     given = SOURCES[name]
-    url, copy = tmp_path / "source", tmp_path / "copy"
+    url, copy = folder / "source", folder / "copy"
     made = cm.create_array(
         url, "a", shape=(7, 5), chunks=(3, 2), format=source, fill_value=0, attributes=attributes, **given
     )

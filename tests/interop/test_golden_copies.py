@@ -1,12 +1,13 @@
 """What we write is read exactly by zarr-python 3, zarrs, tensorstore and z5py: the golden stores, written anew."""
 
+import itertools
 import json
 from functools import partial
 
 import numpy as np
 import pytest
 from golden.cases import same, same_json
-from interop.corpus import BY_NAME, GOLDENS, UNWRITTEN, copy, distinct
+from interop.corpus import BY_FORMAT, BY_NAME, GOLDENS, UNWRITTEN, copy, distinct
 from interop.known import KNOWN, listed
 from interop.peers import READERS, WARNINGS
 from interop.verdict import judge_all, plain
@@ -27,10 +28,11 @@ def test_the_corpus_is_there():
     assert {golden.format for golden in GOLDENS} == {"zarr2", "zarr3", "n5", "zarr3-draft"}
 
 
-@pytest.mark.parametrize("goldens", BY_NAME.values(), ids=BY_NAME)
-def test_copy(goldens, tmp_path):
-    wrong = [each for golden in distinct(goldens) for each in wrong_in_copy(golden, tmp_path)]
-    assert not wrong
+@pytest.mark.parametrize("names", BY_FORMAT.values(), ids=BY_FORMAT)
+def test_copies(names, tmp_path, subtests):
+    for name in names:
+        with subtests.test(name):
+            assert not [each for golden in distinct(BY_NAME[name]) for each in wrong_in_copy(golden, tmp_path)]
 
 
 def wrong_in_copy(golden, folder):
@@ -72,19 +74,19 @@ SMALL_FLOATS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SMALL_FLOATS)
-def test_fill_values_of_small_floats_are_read_by_zarrs_and_tensorstore(name, tmp_path):
+def test_fill_values_of_small_floats_are_read_by_zarrs_and_tensorstore(tmp_path, subtests):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     zarrs = pytest.importorskip("interop.zarrs_codecs")
     tensorstore = pytest.importorskip("tensorstore")
-    dtype = np.dtype(getattr(ml_dtypes, name))
-    for n, value in enumerate((1, 2, np.nan)):
-        fill = np.array(value).astype(dtype)[()]
-        bits = int(fill.view("u1"))
-        cm.create_array(tmp_path / str(n), shape=(2,), dtype=dtype, chunks=(2,), fill_value=fill, format="zarr3")
-        written = json.loads((tmp_path / str(n) / "zarr.json").read_text())
-        if name != "float8_e4m3fn":  # which zarrs has not
-            assert zarrs.zarrs_fills(name, written["fill_value"]) == bits
-        if hasattr(tensorstore, name):
-            store = {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{tmp_path}/{n}/"}}
-            assert tensorstore.open(store).result().fill_value.view("u1") == bits
+    for name, value in itertools.product(SMALL_FLOATS, (1, 2, np.nan)):
+        with subtests.test(f"{value} of {name}"):
+            dtype, url = np.dtype(getattr(ml_dtypes, name)), tmp_path / f"{name}-{value}"
+            fill = np.array(value).astype(dtype)[()]
+            bits = int(fill.view("u1"))
+            cm.create_array(url, shape=(2,), dtype=dtype, chunks=(2,), fill_value=fill, format="zarr3")
+            written = json.loads((url / "zarr.json").read_text())
+            if name != "float8_e4m3fn":  # which zarrs has not
+                assert zarrs.zarrs_fills(name, written["fill_value"]) == bits
+            if hasattr(tensorstore, name):
+                store = {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{url}/"}}
+                assert tensorstore.open(store).result().fill_value.view("u1") == bits
