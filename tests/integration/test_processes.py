@@ -2,6 +2,9 @@
 
 import multiprocessing
 import os
+import subprocess
+import sys
+import textwrap
 import threading
 
 import dask
@@ -12,6 +15,9 @@ from support.servers import WARNINGS, s3_server  # noqa: F401 - a fixture
 
 import chunkmill as cm
 from chunkmill.array.threads import local_lock
+from chunkmill.errors import ChunkError, ChunkmillError, JobError
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
 
 pytestmark = [*WARNINGS, pytest.mark.slow]
 
@@ -32,7 +38,6 @@ def work(url, options, i):
 
 
 def make(url, options):
-    """Make the array in a process of its own, so that this one has not used anything."""
     array = cm.create_array(
         url, "a", shape=SHAPE, dtype="i2", chunks=(3, 300, 300), codecs="zstd", storage_options=options
     )
@@ -52,46 +57,22 @@ def in_process(context, function, *arguments, n=1):
         assert process.exitcode == 0
 
 
-SLOW = pytest.mark.slow
-
-
-@pytest.mark.parametrize(
-    ("place", "method", "used_before"),
-    [
-        ("local", "fork", False),
-        ("local", "fork", True),
-        pytest.param("local", "spawn", False, marks=SLOW),
-        pytest.param("s3", "spawn", False, marks=SLOW),
-        pytest.param("s3", "spawn", True, marks=SLOW),
-        pytest.param("local", "forkserver", True, marks=SLOW),
-    ],
-)
-def test_processes(request, tmp_path, place, method, used_before):
+@pytest.mark.parametrize(("place", "method"), [("local", "fork"), ("local", "forkserver"), ("s3", "spawn")])
+def test_processes_that_begin_after_chunkmill_was_used(request, tmp_path, place, method):
     context = multiprocessing.get_context(method)
     url, options = str(tmp_path / "x"), None
     if place == "s3":
         server = request.getfixturevalue("s3_server")
         url, options = server.new_bucket() + "/x.zarr", server.storage_options
-    if used_before:
-        make(url, options)
-        with dask.config.set(scheduler="threads", num_workers=2):
-            assert int(cm.from_store(url, "a", storage_options=options).sum().compute()) == 0
-        assert not cm.open_array(url, "a", storage_options=options)[...].any()
-    else:
-        in_process(context, make, url, options)
+    make(url, options)
+    with dask.config.set(scheduler="threads", num_workers=2):
+        assert int(cm.from_store(url, "a", storage_options=options).sum().compute()) == 0
+    assert not cm.open_array(url, "a", storage_options=options)[...].any()
     in_process(context, work, url, options, n=N)
     found = cm.open_array(url, "a", storage_options=options)[...]
     expected = np.repeat(np.arange(N) + 1, PART)
     np.testing.assert_array_equal(found[:, 0, 0], expected)
     np.testing.assert_array_equal(found[:, 1, 1], expected)
-
-
-LAYOUTS = {
-    "v2": ("zarr2", {"chunks": (64,)}),
-    "v3": ("zarr3", {"chunks": (64,)}),
-    "shards": ("zarr3", {"chunks": (8,), "shards": (64,)}),
-    "n5": ("n5", {"chunks": (64,)}),
-}
 
 
 def hammer(url, options, i):
@@ -109,16 +90,14 @@ def hammer(url, options, i):
         thread.join()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("place", ["local", "s3"])
+@pytest.mark.parametrize(("place", "layout"), [("local", {"chunks": (8,), "shards": (64,)}), ("s3", {"chunks": (64,)})])
 def test_neighbours_in_one_store_key(request, tmp_path, place, layout):
     """Two processes, two threads each, no lock in common: the store's versions keep what each wrote."""
     url, options = str(tmp_path / "x"), None
     if place == "s3":
         server = request.getfixturevalue("s3_server")
         url, options = server.new_bucket() + "/x.zarr", server.storage_options
-    fmt, shape = LAYOUTS[layout]
-    cm.create_array(url, "a", shape=(64,), dtype="i4", format=fmt, storage_options=options, **shape)
+    cm.create_array(url, "a", shape=(64,), dtype="i4", storage_options=options, **layout)
     method = "spawn" if place == "s3" else "fork"  # its client is not used after a fork
     in_process(multiprocessing.get_context(method), hammer, url, options, n=2)
     found = cm.open_array(url, "a", storage_options=options)[...]
@@ -163,10 +142,6 @@ def test_importing_and_opening_start_no_thread(tmp_path):
         a.to_dask(), a[0, 0, 0]
         assert threading.active_count() == 1, threading.enumerate()
     """
-    import subprocess
-    import sys
-    import textwrap
-
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=60)
 
 
@@ -178,3 +153,58 @@ def test_local_locks_are_made_anew_in_children():
             with local_lock("x"):
                 os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What other processes cannot reach: nothing is begun
+
+
+@pytest.fixture
+def scheduler_of_processes():
+    with dask.config.set(scheduler="processes", num_workers=1):
+        yield
+
+
+ELSEWHERE = "in the memory of another process"
+
+
+@pytest.mark.usefixtures("scheduler_of_processes")
+def test_memory_is_not_shared(tmp_path):
+    store = MemoryStore()
+    with pytest.raises(JobError, match=rf"write to 'a'.* {ELSEWHERE}"):
+        cm.to_store(da.ones((4, 2)), store, "a")
+    cm.create_array(tmp_path / "x", shape=(4, 2), dtype="f8")
+    with pytest.raises(JobError, match=ELSEWHERE):
+        cm.convert(tmp_path / "x", store, format="zarr3")
+    assert not list(store.list_prefix(""))
+    array = cm.create_array("memory://of-one-process", "b", shape=(4, 2), dtype="f8", chunks=(2, 2), fill_value=3)
+    with pytest.raises(JobError, match=rf"write to 'b' and 1 more.* {ELSEWHERE}"):
+        cm.store([da.ones((4, 2))] * 2, [array] * 2)
+    with dask.config.set(scheduler="sync"):
+        later = cm.store(da.ones((4, 2), chunks=2), array, compute=False)
+    with pytest.raises(ChunkmillError, match=ELSEWHERE):
+        later.compute()
+    array[...] = 1
+    with pytest.raises(ChunkError, match=ELSEWHERE):  # and not the fill value
+        array.to_dask().compute()
+
+
+@pytest.mark.usefixtures("scheduler_of_processes")
+def test_files_are_written_and_a_lock_that_cannot_travel_is_named(tmp_path):
+    cm.to_store(da.ones((4, 2), chunks=(2, 2)), tmp_path / "x", "a", resume=True)
+    assert cm.open_array(tmp_path / "x", "a")[...].all()
+    assert cm.convert(tmp_path / "x", tmp_path / "y", format="zarr2").n_keys == 2
+    assert cm.verify(tmp_path / "x", tmp_path / "y").equal
+    assert not [p for p in tmp_path.rglob("*") if "chunkmill" in p.name]
+    array = cm.open_array(tmp_path / "x", "a", mode="r+")
+    with pytest.raises(TypeError, match=r"cannot be sent to workers .* give lock='auto'"):
+        cm.store(da.ones((4, 2)), array, lock=threading.Lock())
+
+
+@pytest.mark.usefixtures("scheduler_of_processes")
+def test_errors_of_tasks_are_what_they_were(tmp_path):
+    cm.to_store(np.ones((4, 2)), tmp_path / "x", "a", chunks=(2, 2))
+    LocalStore(tmp_path / "x").set("a/c/1/0", b"rubbish")
+    with pytest.raises(ChunkError) as caught:
+        cm.convert(tmp_path / "x", tmp_path / "y", format="zarr3", codecs="gzip")
+    assert (type(caught.value), caught.value.key, caught.value.coords) == (ChunkError, "a/c/1/0", (1, 0))

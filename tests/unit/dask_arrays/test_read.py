@@ -1,8 +1,13 @@
-"""Blocks of dask arrays that read stored arrays."""
+"""Blocks of dask arrays that read stored arrays: values, blocks, names, and which keys are asked for.
+
+Of other kinds of dask arrays: test_kinds. How a region of a format is read: the contract of formats.
+"""
 
 import dask
 import numpy as np
 import pytest
+from dask.base import tokenize
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.array.selection import full_region
@@ -17,13 +22,6 @@ def stored(shape=(10, 6), chunks=(4, 3), **kwargs):
     return array
 
 
-def test_a_block_for_each_store_key():
-    assert block_chunks(stored().stored, None, full_region((10, 6))) == ((4, 4, 2), (3, 3))
-    sharded = stored(chunks=(2, 3), shards=(4, 6))
-    assert block_chunks(sharded.stored, None, full_region((10, 6))) == ((4, 4, 2), (6,))
-    assert block_chunks(stored().stored, None, (slice(3, 9), slice(2, 3))) == ((1, 4, 1), (1,))
-
-
 @pytest.mark.parametrize(
     ("chunks", "expected"),
     [((5, -1), ((5, 5), (6,))), (-1, ((10,), (6,))), ({0: 3}, ((3, 3, 3, 1), (6,))), ((10, (1, 5)), ((10,), (1, 5)))],
@@ -33,23 +31,12 @@ def test_chunks_as_dask_takes_them(chunks, expected):
     assert block_chunks(stored().stored, chunks, full_region((10, 6))) == expected
 
 
-def test_chunks_that_do_not_fit_are_named():
-    with pytest.raises(RegionError, match=r"chunks=\(\(3, 3\), 6\)"):
-        block_chunks(stored().stored, ((3, 3), 6), full_region((10, 6)))
-
-
 def test_automatic_blocks_are_whole_store_keys_within_the_limit():
     array = cm.create_array(MemoryStore(), shape=(1 << 14, 1 << 14), dtype="u1", chunks=(1 << 10, 1 << 10))
     with dask.config.set({"array.chunk-size": "8MiB"}):
         rows, columns = block_chunks(array.stored, "auto", full_region(array.shape))
     assert set(rows) == {4 << 10}  # 4 MiB: 64 blocks of a 256 MiB array, along the first axis first
     assert set(columns) == {1 << 10}
-
-
-def test_more_blocks_than_dask_can_hold_are_refused():
-    array = cm.create_array(MemoryStore(), shape=(10**12,), dtype="u1", chunks=(1,))
-    with pytest.raises(RegionError, match="larger blocks"):
-        block_chunks(array.stored, None, full_region(array.shape))
 
 
 def test_the_graph_is_one_layer_whose_name_tells_the_metadata():
@@ -81,3 +68,108 @@ def test_all_store_keys_of_the_regions_are_requested():
     assert all(reads.take(f"c/{key}") not in {None, (None,)} for key in ("0/0", "0/1", "2/2"))
     assert reads.take("c/1/1") is None
     assert begun_bytes(array.stored) == 32
+
+
+def values(shape=(7, 5), dtype="i4"):
+    return (np.arange(np.prod(shape)) * 7 % 101).astype(dtype).reshape(shape)
+
+
+LAYOUTS = {
+    "plain": {"chunks": (3, 2)},
+    "sharded": {"chunks": (1, 2), "shards": (3, 4)},
+    "rectilinear": {"chunks": ((3, 1, 3), (2, 3))},
+}
+
+
+@pytest.fixture(params=LAYOUTS, ids=str)
+def filled(request):
+    array = cm.create_array(MemoryStore(), "a", shape=(7, 5), dtype="i4", **LAYOUTS[request.param])
+    array[...] = values()
+    return array
+
+
+def test_values_of_any_blocks_and_regions(filled):
+    assert filled.to_dask().chunks == filled.write_layout.grid.dask_chunks  # one block a store key
+    for chunks in (None, "auto", -1, (2, 5), {0: 4}, ((1, 6), (5,))):
+        np.testing.assert_array_equal(filled.to_dask(chunks).compute(scheduler="sync"), values())
+    for region in (np.s_[2:, 1:4], np.s_[..., 3:3], np.s_[4:5, -1:]):
+        for chunks in (None, "auto", (2, 5)):
+            x = filled.to_dask(chunks, region=region)
+            np.testing.assert_array_equal(x.compute(scheduler="sync"), values()[region])
+    for region in (np.s_[::2], 3, [[0, 2]], "auto", np.s_[:, :, :]):
+        with pytest.raises(RegionError):
+            filled.to_dask(region=region)
+
+
+def test_blocks_of_a_region_end_where_store_keys_end(filled):
+    x = filled.to_dask(region=np.s_[2:, 1:4])
+    borders = [set(np.cumsum(axis)) for axis in filled.write_layout.grid.dask_chunks]
+    for blocks, start, stop, ends in zip(x.chunks, (2, 1), (7, 4), borders, strict=True):
+        assert set(np.cumsum(blocks) + start) - {stop} == {end for end in ends if start < end < stop}
+
+
+def test_names_are_deterministic_and_tell_arrays_apart(filled):
+    other = cm.create_array(filled.store, "b", shape=(7, 5), dtype="i4", chunks=(3, 2))
+    assert filled.to_dask().name == filled.to_dask().name
+    assert filled.to_dask().name not in {filled.to_dask((2, 2)).name, other.to_dask().name}
+    assert tokenize(filled) == tokenize(cm.open_array(filled.store, "a"))
+
+
+def test_a_slice_reads_only_its_chunks():
+    store = RecordingStore(MemoryStore())
+    array = cm.create_array(store, "a", shape=(100, 100), dtype="i2", chunks=(10, 10))
+    array[...] = values((100, 100), "i2")
+    x = array.to_dask()
+    store.clear()
+    (x + 1)[15:25, 30:40].sum().compute(scheduler="sync")
+    assert sorted(store.keys("get")) == ["a/c/1/3", "a/c/2/3"]
+
+
+def test_a_part_of_a_shard_costs_one_index_and_its_ranges():
+    store = RecordingStore(MemoryStore())
+    array = cm.create_array(store, "a", shape=(64, 64), dtype="i2", chunks=(8, 8), shards=(64, 64), codecs="raw")
+    array[...] = values((64, 64), "i2")
+    store.clear()
+    np.testing.assert_array_equal(array[0:16, 8:16], values((64, 64), "i2")[0:16, 8:16])
+    ranges = [r for _, key, r in store.log if key == "a/c/0/0"]
+    assert len(ranges) == 3
+    assert ranges[0].start == -(64 * 16 + 4)
+    assert all(r.length == 128 for r in ranges[1:])
+    store.clear()
+    array[...]
+    assert [r for _, _, r in store.log] == [None]  # the whole shard at once
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,)])
+def test_odd_shapes_of_absent_chunks_are_fill(shape):
+    array = cm.create_array(MemoryStore(), shape=shape, dtype="f8", chunks=(2,) * len(shape), fill_value=4)
+    np.testing.assert_array_equal(array.to_dask().compute(), np.full(shape, 4.0))
+    assert array[...].shape == shape
+
+
+def test_strings_and_blocks_that_may_be_written():
+    array = cm.create_array(MemoryStore(), shape=(3,), dtype=str, chunks=(2,))
+    array[0], array[2] = "snow", "rain ☂"
+    block = array.to_dask(-1).compute()
+    assert list(block) == ["snow", "", "rain ☂"]
+    block[...] = ""
+
+
+def test_blocks_that_do_not_fit_are_refused_at_once():
+    array = cm.create_array(MemoryStore(), shape=(6, 4), dtype="f4", chunks=(2, 2))
+    for chunks in ((3, 3, 3), ((3, 2), 4)):
+        with pytest.raises(RegionError, match=r"chunks=\("):
+            array.to_dask(chunks)
+    array = cm.create_array(MemoryStore(), shape=(10**18,), dtype="i1", chunks=(1,))  # dask cannot name them all
+    with pytest.raises(RegionError, match="larger blocks"):
+        array.to_dask()
+    with pytest.raises(RegionError):
+        array[...]
+    assert array[10**18 - 1] == 0
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("i4", 7), (str, "snow"), ("U3", "abc"), ("S2", b"x")], ids=str)
+def test_a_shard_without_axes(dtype, value):
+    array = cm.create_array(MemoryStore(), shape=(), dtype=dtype, chunks=(), shards=())
+    array[...] = value
+    assert cm.open_array(array.store)[...] == array.to_dask().compute() == value
