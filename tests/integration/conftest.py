@@ -1,9 +1,12 @@
-"""What tests of integration share: one cluster, one S3 server a session; each test has its own client, bucket, folder."""
+"""What tests of integration share: one cluster, one other process, one S3 server a session; a test has its own client."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
+import dask
 import pytest
 from distributed import Client, LocalCluster
 from support.servers import S3Server, serve_s3
@@ -22,6 +25,19 @@ def client(shared_cluster: LocalCluster) -> Iterator[Client]:
     with Client(shared_cluster) as client:
         client.wait_for_workers(2)
         yield client
+
+
+@pytest.fixture(scope="session")
+def shared_process() -> Iterator[ProcessPoolExecutor]:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        yield pool
+
+
+@pytest.fixture
+def other_process(shared_process: ProcessPoolExecutor) -> Iterator[None]:
+    """Tasks run in one other process, as by ``scheduler="processes"``."""
+    with dask.config.set(scheduler="processes", pool=shared_process):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -159,16 +159,10 @@ def test_local_locks_are_made_anew_in_children():
 # What other processes cannot reach: nothing is begun
 
 
-@pytest.fixture
-def scheduler_of_processes():
-    with dask.config.set(scheduler="processes", num_workers=1):
-        yield
-
-
 ELSEWHERE = "in the memory of another process"
 
 
-@pytest.mark.usefixtures("scheduler_of_processes")
+@pytest.mark.usefixtures("other_process")
 def test_memory_is_not_shared(tmp_path):
     store = MemoryStore()
     with pytest.raises(JobError, match=rf"write to 'a'.* {ELSEWHERE}"):
@@ -189,7 +183,7 @@ def test_memory_is_not_shared(tmp_path):
         array.to_dask().compute()
 
 
-@pytest.mark.usefixtures("scheduler_of_processes")
+@pytest.mark.usefixtures("other_process")
 def test_files_are_written_and_a_lock_that_cannot_travel_is_named(tmp_path):
     cm.to_store(da.ones((4, 2), chunks=(2, 2)), tmp_path / "x", "a", resume=True)
     assert cm.open_array(tmp_path / "x", "a")[...].all()
@@ -201,7 +195,7 @@ def test_files_are_written_and_a_lock_that_cannot_travel_is_named(tmp_path):
         cm.store(da.ones((4, 2)), array, lock=threading.Lock())
 
 
-@pytest.mark.usefixtures("scheduler_of_processes")
+@pytest.mark.usefixtures("other_process")
 def test_errors_of_tasks_are_what_they_were(tmp_path):
     cm.to_store(np.ones((4, 2)), tmp_path / "x", "a", chunks=(2, 2))
     LocalStore(tmp_path / "x").set("a/c/1/0", b"rubbish")

@@ -1,10 +1,7 @@
 """Store objects of obstore and mappers of fsspec wherever a url is, as sources and as targets."""
 
 import pickle
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
-import dask
 import fsspec
 import numpy as np
 import obstore.store
@@ -79,7 +76,6 @@ def mapper_of_subdirectory(request, tmp_path):
 
 KINDS = [of_s3, of_gcs, of_azure, of_local, of_memory]
 KINDS += [mapper_of_s3, mapper_of_local, mapper_of_memory, mapper_of_subdirectory]
-IN_MEMORY = {of_memory, mapper_of_memory}
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
@@ -120,20 +116,13 @@ def test_a_web_server_to_read(http_server, tmp_path):  # noqa: F811
         assert cm.verify((place, "a"), tmp_path / type(place).__name__).equal
 
 
-@pytest.fixture(scope="module")
-def other_process():
-    """One process for all tests: to start it and import chunkmill there takes seconds."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        yield pool
-
-
 @LOCK_ALONE
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in IN_MEMORY], ids=lambda kind: kind.__name__)
-def test_tasks_that_other_processes_run(kind, request, tmp_path, other_process):
+@pytest.mark.parametrize("kind", [of_s3, of_gcs, of_azure, of_local, mapper_of_s3], ids=lambda kind: kind.__name__)
+@pytest.mark.usefixtures("other_process")
+def test_tasks_that_other_processes_run(kind, request, tmp_path):
     """Store objects are pickled with the tasks."""
     place = kind(request, tmp_path)
-    with dask.config.set(scheduler="processes", pool=other_process):
-        cm.to_store(VALUES, place, "a", chunks=(3, 4))
-        cm.convert((place, "a"), (place, "b"), format="zarr2")
-        np.testing.assert_array_equal(cm.from_store(pickle.loads(pickle.dumps(place)), "b").compute(), VALUES)
+    cm.to_store(VALUES, place, "a", chunks=(3, 4))
+    cm.convert((place, "a"), (place, "b"), format="zarr2")
+    np.testing.assert_array_equal(cm.from_store(pickle.loads(pickle.dumps(place)), "b").compute(), VALUES)
