@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 from contracts.codec_contract import same
+from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.registry import build_pipeline, parse_codecs, sharded
@@ -35,7 +36,7 @@ CASES = [
 ]  # fmt: skip
 
 
-def write_with_zarr(array, chain, chunks=None):
+def write_with_zarr(array, chain):
     """Return the bytes of the one store key that `array` makes under `chain`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -56,8 +57,8 @@ def write_with_zarr(array, chain, chunks=None):
         return target, memory, key, store[key].to_bytes()
 
 
-@pytest.mark.parametrize(("array", "codecs"), CASES)
-@pytest.mark.parametrize("in_shards", [False, True], ids=["", "sharded"])
+@cases(("array", "codecs"), CASES)
+@cases("in_shards", [False, True])
 def test_both_ways(array, codecs, in_shards):
     chain = parse_codecs(codecs, array.dtype, ndim=array.ndim)
     if in_shards:

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from contracts.codec_contract import CodecContract, pipeline_of, spec_of
 from interop.zarrs_codecs import zarrs_decodes, zarrs_encodes
+from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.errors import MetadataError
@@ -39,7 +40,7 @@ class TestSqueeze(CodecContract):
 TURN = {"name": "transpose", "configuration": {"order": [1, 0]}}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("values", "codecs"),
     [
         (CUBE, [reshape([0, 1], [2]), TURN, "bytes"]),
@@ -56,7 +57,7 @@ def test_zarrs_writes_and_reads_the_same(values, codecs):
     assert np.array_equal(zarrs_decodes(ours, values, "uint8", codecs), values)
 
 
-@pytest.mark.parametrize(
+@cases(
     "shape",
     [
         [5, -1], [-1, -1], [[1], [0]], [[1, 0], 4], [[2], 6], [25], [0, -1], [-2], [2.0, 12], [True, 24], [[3]], [[-1]], "x", None, [[0, 2], [1]],
@@ -116,7 +117,7 @@ class TestC(CodecContract):
     frozen = [(np.array([[1, 2], [3, 4]], "u1"), "01 02 03 04")]
 
 
-@pytest.mark.parametrize("order", [[0, 1], [0, 1, 1], [0, 1, 3], [0, 1, -1], "G", [0, 1, 2.0], [True, 0, 2], None])
+@cases("order", [[0, 1], [0, 1, 1], [0, 1, 3], [0, 1, -1], "G", [0, 1, 2.0], [True, 0, 2], None])
 def test_no_permutation(order):
     with pytest.raises(MetadataError):
         pipeline_of([transpose(order), LITTLE], ChunkSpec((2, 3, 4), np.dtype("i4"), None))

@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 from contracts.codec_contract import pipeline_of
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.codecs.base import ChunkSpec
@@ -48,8 +49,8 @@ def walk(dtype, n):
     return np.cumsum(steps).astype(dtype)
 
 
-@pytest.mark.parametrize("shuffle", [0, 1, 2])
-@pytest.mark.parametrize(
+@cases("shuffle", [0, 1, 2])
+@cases(
     ("dtype", "n"),
     [
         ("<i4", 50_000),

@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 from contracts.codec_contract import NUMBERS, CodecContract, pipeline_of, same, spec_of
+from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.bytes import BytesCodec
@@ -66,7 +67,7 @@ def test_native_bytes_are_not_copied():
     assert np.shares_memory(pipeline.decode(data, spec), np.frombuffer(data, "u1"))
 
 
-@pytest.mark.parametrize("dtype", ["u2", "i4", "f8", "c16", "M8[s]"])
+@cases("dtype", ["u2", "i4", "f8", "c16", "M8[s]"])
 def test_what_a_compressor_made_is_swapped_in_place_and_nothing_else(dtype):
     values = np.arange(6).reshape(2, 3).astype(dtype)
     stored = values.astype(values.dtype.newbyteorder(">")).tobytes()
@@ -92,7 +93,7 @@ def test_nan_payloads_and_signs_survive(chain):
     assert pipeline.decode(pipeline.encode(bits.view("f4"), spec), spec).view("u4").tolist() == bits.tolist()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("configuration", "dtype"),
     [
         ({}, "i4"),  # endian is required
@@ -104,7 +105,6 @@ def test_nan_payloads_and_signs_survive(chain):
         ({"endian": "little"}, "S0"),
         ({"endian": "little"}, [("a", "O")]),
     ],
-    ids=["none", "unknown", "member", "object", "string", "V0", "S0", "object field"],
 )
 def test_wrong_configurations(configuration, dtype):
     with pytest.raises(MetadataError):

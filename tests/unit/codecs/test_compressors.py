@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import zstandard
 from contracts.codec_contract import NUMBERS, CodecContract, pipeline_of, spec_of
+from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.registry import parse_codecs
@@ -109,7 +110,7 @@ class TestLzmaRaw(CodecContract):
     arrays = ARRAYS
 
 
-@pytest.mark.parametrize("name", ["gzip", "zstd", "blosc"])
+@cases("name", ["gzip", "zstd", "blosc"])
 def test_numcodecs_names_write_the_same(name):
     array = SMOOTH
     other = pipeline_of(after_bytes(f"numcodecs.{name}"), spec_of(array))
@@ -119,7 +120,7 @@ def test_numcodecs_names_write_the_same(name):
     assert other.compressors[0].config().name == f"numcodecs.{name}"
 
 
-@pytest.mark.parametrize(
+@cases(
     "codec",
     [
         numcodecs.Blosc("zstd", 5, 1),
@@ -130,7 +131,6 @@ def test_numcodecs_names_write_the_same(name):
         numcodecs.Zstd(3, checksum=True),
         numcodecs.LZ4(),
     ],
-    ids=repr,
 )
 def test_bytes_are_those_of_numcodecs(codec):
     numcodecs.blosc.use_threads = False
@@ -138,10 +138,9 @@ def test_bytes_are_those_of_numcodecs(codec):
     assert bytes(pipeline.encode(SMOOTH, spec_of(SMOOTH))) == bytes(codec.encode(SMOOTH))
 
 
-@pytest.mark.parametrize(
+@cases(
     "codec",
     [numcodecs.GZip(6), numcodecs.Zlib(1), numcodecs.BZ2(3), numcodecs.LZMA(), numcodecs.LZMA(format=2)],
-    ids=repr,
 )
 def test_numcodecs_reads_and_writes_the_same_format(codec):
     spec = spec_of(SMOOTH)
@@ -177,8 +176,8 @@ def test_small_zstd_frames_share_a_context(monkeypatch):
     assert len(made) <= 2 * 9 < len(frames)
 
 
-@pytest.mark.parametrize("pieces", [10, 1000, 100_000])
-@pytest.mark.parametrize("after", [[], ["crc32c"]], ids=["alone", "with crc32c"])
+@cases("pieces", [10, 1000, 100_000])
+@cases("after", [[], ["crc32c"]])
 def test_zstd_without_content_size(pieces, after):
     spec = spec_of(SMOOTH)
     pipeline = pipeline_of([LITTLE, "zstd"], spec)
@@ -209,8 +208,8 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize(("name", "data"), HOSTILE.values(), ids=HOSTILE)
-@pytest.mark.parametrize("dtype", ["u1", np.dtypes.StringDType()], ids=["fixed size", "variable size"])
+@cases(("name", "data"), HOSTILE.values())
+@cases("dtype", ["u1", np.dtypes.StringDType()])
 def test_hostile_frames(name, data, dtype):
     """Claims are refused before they are allocated, bombs before they have gone off."""
     spec = ChunkSpec((100,), np.dtype(dtype), None)
@@ -241,7 +240,7 @@ def test_a_broken_checksum_is_found():
         pipeline_of(["bytes", "gzip"], spec_of(ABC)).decode(bytes(data), spec_of(ABC))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "configuration"),
     [
         ("gzip", {"level": 10}),
@@ -264,7 +263,7 @@ def test_wrong_configurations(name, configuration):
         pipeline_of(after_bytes(name, **configuration), ChunkSpec((2,), np.dtype("i4"), None))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("given", "dtype", "shuffle", "typesize"),
     [
         ({}, "i4", "shuffle", 4),

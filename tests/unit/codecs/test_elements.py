@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from support.cases import cases
 
 from chunkmill.codecs.elements import copy_rows, in_c_order, is_fill
 
@@ -12,8 +13,8 @@ def values(dtype, shape):
     return numbers.astype(str).astype(dtype) if np.dtype(dtype).kind in "UST" else numbers.astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", ["u1", "?", ">i2", "f4", "c16", "M8[s]", "U3", POINT, STRING, object])
-@pytest.mark.parametrize("cut", [np.s_[:32, 8:40, 3:19], np.s_[5, ::2, 1:2], np.s_[:, 0:40, :], np.s_[..., ::3]])
+@cases("dtype", ["u1", "?", ">i2", "f4", "c16", "M8[s]", "U3", POINT, STRING, object])
+@cases("cut", [np.s_[:32, 8:40, 3:19], np.s_[5, ::2, 1:2], np.s_[:, 0:40, :], np.s_[..., ::3]])
 def test_elements_are_copied_whatever_their_rows(dtype, cut):
     block = values(dtype, (64, 64, 32))
     expected = np.array(block)[cut]
@@ -49,7 +50,7 @@ NAN = np.array([0x7FC00000], "u4").view("f4")[0]
 OTHER_NAN = np.array([0x7FC00001], "u4").view("f4")[0]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("chunk", "fill", "expected"),
     [
         pytest.param(np.zeros((3, 4)), 0.0, True, id="zeros"),
@@ -81,8 +82,8 @@ def test_is_fill(chunk, fill, expected):
     assert is_fill(chunk, fill) is expected
 
 
-@pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "f8", "c16", "U3", "V7"])
-@pytest.mark.parametrize("where", [0, 1, 70_000, -1])
+@cases("dtype", ["u1", "i2", "f4", "f8", "c16", "U3", "V7"])
+@cases("where", [0, 1, 70_000, -1])
 def test_one_element_differs(dtype, where):
     chunk = np.zeros(100_000, dtype)
     assert is_fill(chunk, None)

@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 from contracts.codec_contract import CodecContract, pipeline_of
+from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.n5_block import write_header
@@ -41,7 +42,7 @@ def test_blocks_of_other_shapes_are_cropped_and_filled():
     assert pipeline.decode(long, spec).tolist() == [[0, 4, 8], [1, 5, 9]]
 
 
-@pytest.mark.parametrize(
+@cases(
     "data",
     [
         b"", b"\0", b"\0\1" + write_header((2, 3))[2:] + bytes(6), b"\0\2", write_header((2,)) + bytes(2), write_header((3, 2)) + bytes(5),
@@ -54,7 +55,7 @@ def test_wrong_blocks(data):
         pipeline_of([n5_default(2)], spec).decode(data, spec)
 
 
-@pytest.mark.parametrize(
+@cases(
     "codecs",
     [
         None, [], [BIG], [turn(2)], [turn(2), {"name": "bytes", "configuration": {"endian": "little"}}], [turn(2), BIG, "gzip", "crc32c"], [turn(2), 3],
@@ -68,7 +69,7 @@ def test_other_chains(codecs):
         )
 
 
-@pytest.mark.parametrize("dtype", ["?", "f2", "c8", "M8[s]", "S2"])
+@cases("dtype", ["?", "f2", "c8", "M8[s]", "S2"])
 def test_types_that_n5_has_not(dtype):
     with pytest.raises(MetadataError):
         pipeline_of([n5_default(1, serializer=BIG)], ChunkSpec((3,), np.dtype(dtype), None))
@@ -108,7 +109,7 @@ def test_one_array_in_both_formats(tmp_path):
     assert again.read().result().tolist() == values.tolist()
 
 
-@pytest.mark.parametrize("target", ["n5", "zarr2", "zarr3"])
+@cases("target", ["n5", "zarr2", "zarr3"])
 def test_conversion(tmp_path, target):
     import chunkmill as cm
 

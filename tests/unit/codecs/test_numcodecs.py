@@ -7,6 +7,7 @@ import numcodecs.registry
 import numpy as np
 import pytest
 from contracts.codec_contract import CodecContract, pipeline_of, same, spec_of
+from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.numcodecs import NumcodecsBytes, build_numcodecs
@@ -193,7 +194,7 @@ def test_objects_that_are_lists_stay_elements():
         ).tolist() == [[1, 2], [3, 4]]
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         b"[" * 100_000,
@@ -224,34 +225,12 @@ def test_control_characters_in_json_are_read_as_configured():
     assert pipeline_of([named("json2", strict=False)], spec).decode(text, spec).tolist() == ["a\nb"]
 
 
-@pytest.mark.parametrize("data", ["dd7fffffff", "91" * 5000, "92 a27c4f 91ce7fffffff", "c0", ""])
+@cases("data", ["dd7fffffff", "91" * 5000, "92 a27c4f 91ce7fffffff", "c0", ""])
 def test_hostile_msgpack(data):
     pytest.importorskip("msgpack")
     spec = ChunkSpec((2,), np.dtype(object), None)
     with pytest.raises(CodecError):
         pipeline_of([named("msgpack2")], spec).decode(bytes.fromhex(data), spec)
-
-
-@pytest.mark.parametrize(
-    "codec",
-    [
-        numcodecs.Delta("<i4", "<i2"),
-        numcodecs.FixedScaleOffset(10, 4, "<i4", "<i8"),
-        numcodecs.AsType("<i2", "<i4"),
-    ],
-    ids=repr,
-)
-def test_filters_write_what_numcodecs_writes(codec):
-    array = np.array([[4, 9, 2], [0, 7, 7]], "i4")
-    configuration = {key: value for key, value in codec.get_config().items() if key != "id"}
-    pipeline = pipeline_of([named(codec.codec_id, **configuration), LITTLE], spec_of(array))
-    assert bytes(pipeline.encode(array, spec_of(array))) == codec.encode(array).tobytes()
-
-
-def test_bitround_writes_what_numcodecs_writes():
-    array = np.linspace(0, 1, 20, dtype="f4")
-    pipeline = pipeline_of([named("bitround", keepbits=4), LITTLE], spec_of(array))
-    assert bytes(pipeline.encode(array, spec_of(array))) == numcodecs.BitRound(4).encode(array).tobytes()
 
 
 def test_dtypes_that_the_configuration_lacks_are_the_chunks():
@@ -278,7 +257,7 @@ def test_unknown_categories_are_empty():
     assert bytes(pipeline.encode(np.array(["x", "y", ""], STRING), spec)) == b"\1\0\0"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("codec", "dtype"),
     [
         (named("delta", dtype="<i4"), "i2"),
@@ -334,10 +313,8 @@ def test_a_third_party_cannot_yield_more_than_fits(monkeypatch):
 
 
 class TestPickle:
-    @pytest.mark.parametrize(
-        "name", ["pickle", "numcodecs.pickle", "Pickle", "numcodecs.PICKLE", "numcodecs. pickle", "pickle5"]
-    )
-    @pytest.mark.parametrize("position", [0, 1])
+    @cases("name", ["pickle", "numcodecs.pickle", "Pickle", "numcodecs.PICKLE", "numcodecs. pickle", "pickle5"])
+    @cases("position", [0, 1])
     def test_every_spelling_is_refused(self, name, position):
         chain = ["bytes"]
         chain.insert(position, name)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from contracts.codec_contract import CodecContract, pipeline_of, same, spec_of
 from interop.zarrs_codecs import zarrs_decodes, zarrs_encodes
+from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.errors import CodecError, MetadataError
@@ -61,8 +62,8 @@ def everything():
         yield name, raw.view(dtype)
 
 
-@pytest.mark.parametrize(("name", "values"), list(everything()), ids=[name for name, _ in everything()])
-@pytest.mark.parametrize("padding", ["none", "first_byte", "last_byte"])
+@cases(("name", "values"), list(everything()))
+@cases("padding", ["none", "first_byte", "last_byte"])
 def test_zarrs_writes_and_reads_the_same(name, values, padding):
     if name == "float8_e4m3fn":
         pytest.skip("TensorStore's, not zarrs'")
@@ -111,7 +112,7 @@ def test_wrong_padding_is_refused():
         pipeline_of([packbits(padding_encoding="first_byte")], spec).decode(b"\x03\x0d\x03", spec)
 
 
-@pytest.mark.parametrize(
+@cases(
     "configuration",
     [
         {"padding_encoding": "both"}, {"first_bit": -1}, {"last_bit": 32}, {"first_bit": 5, "last_bit": 4}, {"first_bit": 1.0},
@@ -123,7 +124,7 @@ def test_bad_configurations(configuration):
         pipeline_of([packbits(**configuration)], ChunkSpec((1,), np.dtype("i4"), None))
 
 
-@pytest.mark.parametrize("dtype", ["S3", "U3", "V2", object, [("a", "i4")]])
+@cases("dtype", ["S3", "U3", "V2", object, [("a", "i4")]])
 def test_other_dtypes(dtype):
     with pytest.raises(MetadataError, match="packbits needs numbers"):
         pipeline_of([packbits()], ChunkSpec((1,), np.dtype(dtype), None))

@@ -7,6 +7,7 @@ import numcodecs
 import numpy as np
 import pytest
 from contracts.codec_contract import spec_of
+from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.pipeline import CodecPipeline
@@ -46,7 +47,7 @@ def blosc(cname="lz4", clevel=5, shuffle="shuffle", typesize=4, blocksize=0):
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("codecs", "dtype", "expected"),
     [
         pytest.param("default", "i4", [LITTLE, ZSTD], id="default"),
@@ -123,15 +124,13 @@ def test_old_orders_need_the_number_of_axes(ndim):
         assert parse_codecs(codecs, I4, ndim=ndim)[0].configuration == {"order": [2, 1, 0]}
 
 
-@pytest.mark.parametrize(
-    "codecs", ["zip", ["zstd", "nonsense"], "keep", {"id": "nonsense"}, {"name": "numcodecs.nonsense"}]
-)
+@cases("codecs", ["zip", ["zstd", "nonsense"], "keep", {"id": "nonsense"}, {"name": "numcodecs.nonsense"}])
 def test_unknown_names(codecs):
     with pytest.raises(UnknownCodec, match="known are"):
         parse_codecs(codecs, I4)
 
 
-@pytest.mark.parametrize(
+@cases(
     "codecs",
     [
         5,
@@ -148,13 +147,13 @@ def test_what_is_no_codec(codecs):
         parse_codecs(codecs, I4)
 
 
-@pytest.mark.parametrize("codecs", ["pickle", numcodecs.Pickle(), {"id": "pickle"}])
+@cases("codecs", ["pickle", numcodecs.Pickle(), {"id": "pickle"}])
 def test_pickle(codecs):
     with pytest.raises(UnsupportedFeature):
         parse_codecs(codecs, np.dtype(object))
 
 
-@pytest.mark.parametrize(
+@cases(
     "chain",
     [
         [],
@@ -169,7 +168,6 @@ def test_pickle(codecs):
         ["bytes", "vlen-utf8"],
         ["bytes", "sharding_indexed"],
     ],
-    ids=" ".join,
 )
 def test_other_arrangements(chain):
     with pytest.raises(MetadataError, match="exactly one array -> bytes codec") as caught:
@@ -204,7 +202,7 @@ def test_kinds():
     assert set(_CODECS) == CODECS
 
 
-@pytest.mark.parametrize(
+@cases(
     ("config", "name"),
     [
         ({"id": "gzip", "level": 1}, "gzip"),
@@ -250,7 +248,7 @@ def test_tokens_do_not_change_with_use():
     assert isinstance(pipeline, CodecPipeline)
 
 
-@pytest.mark.parametrize("name", sorted(_CODECS))
+@cases("name", sorted(_CODECS))
 def test_every_name_leads_to_a_factory(name):
     """The modules are imported by name, so that nothing but a call sees a name that is wrong."""
     with suppress(ValueError, TypeError, ChunkmillError):

@@ -5,6 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from contracts.codec_contract import CodecContract, pipeline_of, same, spec_of
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.codecs.base import ChunkSpec
@@ -66,8 +67,8 @@ INDEXES = {  # codecs of the index -> bytes of one of 2 x 3 entries
 }
 
 
-@pytest.mark.parametrize("location", ["start", "end"])
-@pytest.mark.parametrize(("index_codecs", "n_bytes"), INDEXES.values(), ids=INDEXES)
+@cases("location", ["start", "end"])
+@cases(("index_codecs", "n_bytes"), INDEXES.values())
 def test_index_codecs_of_a_fixed_size(index_codecs, n_bytes, location):
     values = np.arange(24, dtype="u1").reshape(4, 6)
     chain = [sharding([2, 2], index_codecs=index_codecs, index_location=location)]
@@ -132,7 +133,7 @@ def test_missing_chunks_are_fill_value_and_fill_value_is_missing():
     assert same(pipeline.decode(pipeline.encode(array, spec), spec), array)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("index", "message"),
     [
         (entry(0, 5) + NO, "outside"),
@@ -199,7 +200,7 @@ def test_pack_and_unpack_move_encoded_chunks_unopened():
             codec.pack({(1, 0): b""}, spec)
 
 
-@pytest.mark.parametrize(
+@cases(
     "codec",
     [
         sharding([2, 3]),

@@ -2,10 +2,10 @@
 import struct
 import tracemalloc
 
-import numcodecs
 import numpy as np
 import pytest
 from contracts.codec_contract import CodecContract, pipeline_of, spec_of
+from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec, fill_array
 from chunkmill.errors import CodecError, MetadataError
@@ -46,25 +46,7 @@ class TestArray(CodecContract):
     frozen = [(objects([np.array([1, -1], "i2"), np.array([], "i2")]), "02000000 04000000 0100ffff 00000000")]
 
 
-@pytest.mark.parametrize(
-    ("codec", "chain"),
-    [(numcodecs.VLenUTF8(), "vlen-utf8"), (numcodecs.VLenBytes(), "vlen-bytes")],
-    ids=["utf8", "bytes"],
-)
-def test_bytes_are_those_of_numcodecs(codec, chain):
-    values = objects(["", "ab", "ü"]) if chain == "vlen-utf8" else objects([b"", b"ab"])
-    assert bytes(pipeline_of([chain], spec_of(values)).encode(values, spec_of(values))) == bytes(codec.encode(values))
-
-
-def test_compressed():
-    array = np.array(WORDS, STRING)
-    pipeline = pipeline_of(["vlen-utf8", "zstd", "crc32c"], spec_of(array))
-    assert pipeline.decode(pipeline.encode(array, spec_of(array)), spec_of(array)).tolist() == WORDS
-
-
-@pytest.mark.parametrize(
-    "name", ["vlen-utf8", "vlen-bytes", {"name": "numcodecs.vlen-array", "configuration": {"dtype": "i4"}}]
-)
+@cases("name", ["vlen-utf8", "vlen-bytes", {"name": "numcodecs.vlen-array", "configuration": {"dtype": "i4"}}])
 def test_what_numpy_fills_with_is_empty(name):
     spec = ChunkSpec((2,), np.dtype(object), None)
     pipeline = pipeline_of([name], spec)
@@ -73,7 +55,7 @@ def test_what_numpy_fills_with_is_empty(name):
     assert bytes(pipeline.encode(fill_array(spec), spec)).hex() == nothing
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "values", "message"),
     [
         ("vlen-utf8", [["a", None]], r"element \(0, 1\) is a NoneType, expected str"),
@@ -94,7 +76,7 @@ def test_wrong_elements(name, values, message):
 BIG = 0xFFFFFFFF
 
 
-@pytest.mark.parametrize(
+@cases(
     "data",
     [
         struct.pack("<I", BIG),
@@ -109,21 +91,8 @@ BIG = 0xFFFFFFFF
         b"",
         b"\2\0\0",
     ],
-    ids=[
-        "count alone",
-        "count",
-        "count + 1",
-        "left over",
-        "length",
-        "length before",
-        "short",
-        "count - 1",
-        "no UTF-8 or short",
-        "nothing",
-        "no count",
-    ],
 )
-@pytest.mark.parametrize("name", ["vlen-utf8", "vlen-bytes", "numcodecs.vlen-array"])
+@cases("name", ["vlen-utf8", "vlen-bytes", "numcodecs.vlen-array"])
 def test_hostile_counts_and_lengths(name, data):
     configuration = {"dtype": "u1"} if "array" in name else {}
     spec = ChunkSpec((2,), np.dtype(object), None)
@@ -137,7 +106,7 @@ def test_hostile_counts_and_lengths(name, data):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize(("name", "dtype"), [("vlen-utf8", "i4"), ("vlen-bytes", STRING), ("vlen-utf8", "U3")])
+@cases(("name", "dtype"), [("vlen-utf8", "i4"), ("vlen-bytes", STRING), ("vlen-utf8", "U3")])
 def test_dtypes_of_fixed_size_are_refused(name, dtype):
     with pytest.raises(MetadataError, match="needs"):
         pipeline_of([name], ChunkSpec((2,), np.dtype(dtype), None))

@@ -4,6 +4,7 @@ import sys
 import numpy as np
 import pytest
 from contracts.codec_contract import CodecContract, pipeline_of, spec_of
+from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.zfp import longest_stream
@@ -82,7 +83,7 @@ def test_numbers_that_zfp_has_not():
         pipeline_of([zfp()], spec_of(values)).encode(values, spec_of(values))
 
 
-@pytest.mark.parametrize(
+@cases(
     "configuration",
     [
         {}, {"mode": "lossy"}, {"mode": []}, {"mode": "fixed_rate"}, {"mode": "fixed_rate", "rate": 0}, {"mode": "fixed_rate", "rate": 1e300},
@@ -96,7 +97,7 @@ def test_bad_configurations(configuration):
         pipeline_of([{"name": "zfp", "configuration": configuration}], ChunkSpec((4,), np.dtype("f4"), None))
 
 
-@pytest.mark.parametrize(("shape", "dtype"), [((2,) * 5, "f4"), ((2,), "c8"), ((2,), "?"), ((2,), "S3")])
+@cases(("shape", "dtype"), [((2,) * 5, "f4"), ((2,), "c8"), ((2,), "?"), ((2,), "S3")])
 def test_arrays_that_zfp_has_not(shape, dtype):
     with pytest.raises(MetadataError):
         pipeline_of([zfp()], ChunkSpec(shape, np.dtype(dtype), None))

@@ -1,4 +1,5 @@
 import pytest
+from support.cases import cases
 
 from chunkmill.errors import MetadataError
 from chunkmill.formats.base import emit_json, parse_json
@@ -11,7 +12,7 @@ def test_a_value_inside_itself():
         emit_json("zarr.json", {"value": value})
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "met"),
     [(b"", "it is empty"), (bytes(300), "it is empty"), (b"<!doctype html><html>", "a web page.*format=")],
 )

@@ -1,6 +1,7 @@
 import json
 
 import pytest
+from support.cases import cases
 
 from chunkmill.errors import MetadataError
 from chunkmill.formats import consolidated
@@ -53,7 +54,7 @@ def test_v2_bare_nan_of_xarray_is_kept():
     assert ZarrV2().parse_group("", documents).attributes["x"] != ZarrV2().parse_group("", documents).attributes["x"]
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None, True, 1.0])
+@cases("version", [0, 2, "1", None, True, 1.0])
 def test_v2_another_version_is_refused(version):
     with pytest.raises(MetadataError, match=r"zarr_consolidated_format: got .*consolidated=False"):
         consolidated.parse_v2(v2({}, zarr_consolidated_format=version), ".zmetadata")
@@ -66,32 +67,29 @@ def test_v2_another_document_is_none():
 BAD_PATHS = ["..", "../outside", "a/../../b", "./a", "a//b", "/a", "a/", "a\0b"]
 
 
-@pytest.mark.parametrize("path", [*BAD_PATHS, "a\\..\\b"])
+@cases("path", [*BAD_PATHS, "a\\..\\b"])
 def test_v2_keys_stay_below_the_group(path):
     with pytest.raises(MetadataError) as caught:
         consolidated.parse_v2(v2({f"{path}/.zarray": {}}), "g/.zmetadata")
     assert caught.value.key == "g/.zmetadata"
 
 
-@pytest.mark.parametrize("path", BAD_PATHS)
+@cases("path", BAD_PATHS)
 def test_v3_keys_stay_below_the_group(path):
     with pytest.raises(MetadataError):
         parse_v3(inline({path: GROUP_3}), "g/zarr.json")
 
 
-@pytest.mark.parametrize(
+@cases(
     "value",
     [v2([]), v2(None), v2({".zgroup": "x"}), v2({".zgroup": None}), b"[]", b"", b"\xff", b"[" * 10**5],
-    ids=range(8),
 )
 def test_v2_malformed(value):
     with pytest.raises(MetadataError):
         consolidated.parse_v2(value, ".zmetadata")
 
 
-@pytest.mark.parametrize(
-    "value", [inline([]), inline(None), inline({"a": 3}), v3([]), v3("inline"), b"[]", b""], ids=range(7)
-)
+@cases("value", [inline([]), inline(None), inline({"a": 3}), v3([]), v3("inline"), b"[]", b""])
 def test_v3_malformed(value):
     with pytest.raises(MetadataError):
         parse_v3(value, "zarr.json")

@@ -1,18 +1,19 @@
 """Names of formats: those of users, aliases, and what is none."""
 
 import pytest
+from support.cases import cases
 
 from chunkmill.errors import UnsupportedFeature
 from chunkmill.formats.registry import FORMATS, get_format
 
 
-@pytest.mark.parametrize("known", FORMATS, ids=lambda known: known.name)
+@cases("known", FORMATS)
 def test_a_format_is_found_by_its_name(known):
     assert get_format(known.name) is known
     assert get_format(known.name.upper()) is known
 
 
-@pytest.mark.parametrize(
+@cases(
     ("alias", "name"), [("zarr", "zarr3"), ("Zarr_v2", "zarr2"), ("zarr-v3", "zarr3"), ("zarr_v3_draft", "zarr3-draft")]
 )
 def test_aliases(alias, name):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from contracts.format_contract import FormatContract
+from support.cases import cases
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.zarr_v2 import ZarrV2
@@ -257,7 +258,7 @@ CHAINS = [  # id, members of .zarray, dtype, chain
 ]
 
 
-@pytest.mark.parametrize(("members", "dtype", "chain"), [c[1:] for c in CHAINS], ids=[c[0] for c in CHAINS])
+@cases(("members", "dtype", "chain"), [c[1:] for c in CHAINS])
 def test_chains(members, dtype, chain):
     metadata = parse(**members)
     assert metadata.dtype == np.dtype(dtype)
@@ -289,7 +290,7 @@ REFUSED_CHAINS = {
 }
 
 
-@pytest.mark.parametrize("members", REFUSED_CHAINS.values(), ids=REFUSED_CHAINS)
+@cases("members", REFUSED_CHAINS.values())
 def test_refused_chains(members):
     with pytest.raises(MetadataError):
         parse(**members)
@@ -321,7 +322,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("members", REFUSED.values(), ids=REFUSED)
+@cases("members", REFUSED.values())
 def test_refused(members):
     with pytest.raises(MetadataError) as caught:
         parse(**members)
@@ -390,7 +391,7 @@ def test_transposes_that_v2_cannot_say():
     assert emit(replace(metadata, codecs=(*turns, LITTLE)))["order"] == "F"
 
 
-@pytest.mark.parametrize("codec", ["sharding_indexed", "n5_block", "mystery"])
+@cases("codec", ["sharding_indexed", "n5_block", "mystery"])
 def test_codecs_that_v2_does_not_have(codec):
     chain = [NamedConfig(codec, {"codecs": []})]
     with pytest.raises(MetadataError):
@@ -444,9 +445,7 @@ def test_children():
     assert not fmt.implicit_groups
 
 
-@pytest.mark.parametrize(
-    "metadata", TestContract.arrays[:4] + TestContract.arrays[7:], ids=lambda m: f"{m.dtype}{m.shape}"
-)
+@cases("metadata", TestContract.arrays[:4] + TestContract.arrays[7:])
 def test_zarr_python_opens_what_we_write(metadata, tmp_path):
     for key, value in ZarrV2().emit_array("", metadata).items():
         (tmp_path / key).write_bytes(value)

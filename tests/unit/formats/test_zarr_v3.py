@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from contracts.format_contract import FormatContract
+from support.cases import cases
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.zarr_v3 import ZarrV3
@@ -165,7 +166,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("members", REFUSED.values(), ids=REFUSED)
+@cases("members", REFUSED.values())
 def test_refused(members):
     with pytest.raises(MetadataError) as caught:
         parse(**members)
@@ -205,7 +206,7 @@ def test_dimension_names():
 # Grid and keys
 
 
-@pytest.mark.parametrize(
+@cases(
     ("encoding", "key", "scalar"),
     [
         ("default", "c/1/0", "c"),
@@ -214,7 +215,6 @@ def test_dimension_names():
         ({"name": "v2"}, "1.0", "0"),
         (codec("v2", separator="/"), "1/0", "0"),
     ],
-    ids=repr,
 )
 def test_chunk_keys(encoding, key, scalar):
     metadata = parse(chunk_key_encoding=encoding)
@@ -223,7 +223,7 @@ def test_chunk_keys(encoding, key, scalar):
     assert parse(chunk_key_encoding=emit(metadata)["chunk_key_encoding"]) == metadata
 
 
-@pytest.mark.parametrize(
+@cases(
     ("given", "axes"),
     [
         (grid([3, 4], [2, 2, 1]), (RunsAxis(7, ((3, 1), (4, 1))), RunsAxis(5, ((2, 2), (1, 1))))),
@@ -233,7 +233,6 @@ def test_chunk_keys(encoding, key, scalar):
         (grid([3, 4], 2, name="regular"), (RunsAxis(7, ((3, 1), (4, 1))), RegularAxis(5, 2))),  # zarr-python 3.2
         (grid(3, 2), (RegularAxis(7, 3), RegularAxis(5, 2))),
     ],
-    ids=repr,
 )
 def test_rectilinear(given, axes):
     metadata = parse(chunk_grid=given)
@@ -283,7 +282,7 @@ NORMAL = [  # as read, as kept
 ]
 
 
-@pytest.mark.parametrize(("given", "data_type", "kept"), NORMAL, ids=[str(c[0])[:50] for c in NORMAL])
+@cases(("given", "data_type", "kept"), NORMAL)
 def test_codecs_are_normalised(given, data_type, kept):
     fill = {"bool": False, "string": ""}.get(data_type, 0)
     metadata = parse(codecs=given, data_type=data_type, fill_value=fill)
@@ -336,7 +335,7 @@ BAD_CODECS = {
 }
 
 
-@pytest.mark.parametrize("codecs", BAD_CODECS.values(), ids=BAD_CODECS)
+@cases("codecs", BAD_CODECS.values())
 def test_bad_codecs(codecs):
     with pytest.raises(MetadataError):
         parse(codecs=codecs)
@@ -458,7 +457,7 @@ ZARR_ONLY = {
 
 
 @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning", "ignore::zarr.errors.UnstableSpecificationWarning")
-@pytest.mark.parametrize("members", [*SHARED.values(), *ZARR_ONLY.values()], ids=[*SHARED, *ZARR_ONLY])
+@cases("members", [*SHARED.values(), *ZARR_ONLY.values()])
 def test_zarr_python_opens_what_we_write(members, tmp_path):
     metadata = parse(**members)
     (tmp_path / "zarr.json").write_bytes(ZarrV3().emit_array("", metadata)["zarr.json"])
@@ -470,7 +469,7 @@ def test_zarr_python_opens_what_we_write(members, tmp_path):
     )
 
 
-@pytest.mark.parametrize("members", SHARED.values(), ids=SHARED)
+@cases("members", SHARED.values())
 def test_tensorstore_opens_what_we_write(members, tmp_path):
     metadata = parse(**members)
     (tmp_path / "zarr.json").write_bytes(ZarrV3().emit_array("", metadata)["zarr.json"])

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.cases import cases
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.zarr_v3_draft import ZarrV3Draft
@@ -79,7 +80,7 @@ def test_array() -> None:
     assert metadata.fill_value == 0
 
 
-@pytest.mark.parametrize(
+@cases(
     ("data_type", "dtype"),
     [
         ("bool", "?"),
@@ -154,7 +155,7 @@ def test_drafts_before_october_2020_are_named() -> None:
         ZarrV3Experimental().configured({"zarr.json": json.dumps(entry).encode()})
 
 
-@pytest.mark.parametrize(
+@cases(
     "changes",
     [
         {"storage_transformers": [{"extension": SHARDING, "type": "indexed", "configuration": {}}]},
@@ -182,7 +183,6 @@ def test_drafts_before_october_2020_are_named() -> None:
         {"shape": [7]},
         {"attributes": []},
     ],
-    ids=str,
 )
 def test_documents_that_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(MetadataError):

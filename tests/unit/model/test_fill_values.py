@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pytest
+from support.cases import cases
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.model import fill_values
@@ -49,14 +50,14 @@ V2 = [
 ]
 
 
-@pytest.mark.parametrize(("value", "dtype", "expected"), V2, ids=[f"{d}-{v}" for v, d, _ in V2])
+@cases(("value", "dtype", "expected"), V2)
 def test_v2(value, dtype, expected):
     found = fill_values.parse_v2(value, np.dtype(dtype), key=".zarray")
     assert type(found) is type(expected)
     assert found == expected if isinstance(expected, str) else bits(found) == bits(expected)
 
 
-@pytest.mark.parametrize("dtype", ["?", "i4", "f8", "c8", "S3", "U3", "V3", STRING, object, FLAT], ids=str)
+@cases("dtype", ["?", "i4", "f8", "c8", "S3", "U3", "V3", STRING, object, FLAT])
 def test_v2_null_is_undefined(dtype):
     assert fill_values.parse_v2(None, np.dtype(dtype), key="") is None
     assert fill_values.emit_v2(None, np.dtype(dtype)) is None
@@ -94,7 +95,7 @@ HOSTILE_V2 = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("dtype", "value"), HOSTILE_V2, ids=[f"{d}-{v!r}"[:40] for d, v in HOSTILE_V2])
+@cases(("dtype", "value"), HOSTILE_V2)
 def test_v2_refuses(dtype, value):
     with pytest.raises(MetadataError):
         fill_values.parse_v2(value, np.dtype(dtype), key=".zarray")
@@ -120,7 +121,7 @@ V3 = [
 ]
 
 
-@pytest.mark.parametrize(("value", "dtype", "expected"), V3, ids=[f"{d}-{v}" for v, d, _ in V3])
+@cases(("value", "dtype", "expected"), V3)
 def test_v3(value, dtype, expected):
     dtype = np.dtype(dtype)
     found = fill_values.parse_v3(value, dtype, key="zarr.json")
@@ -151,7 +152,7 @@ HOSTILE_V3 = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("dtype", "value"), HOSTILE_V3, ids=[f"{d}-{v!r}"[:40] for d, v in HOSTILE_V3])
+@cases(("dtype", "value"), HOSTILE_V3)
 def test_v3_refuses(dtype, value):
     with pytest.raises(MetadataError):
         fill_values.parse_v3(value, np.dtype(dtype), key="zarr.json")
@@ -200,7 +201,7 @@ SMALL = [  # type, JSON, bits
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "value", "expected"), SMALL, ids=[f"{n}-{v}" for n, v, _ in SMALL])
+@cases(("name", "value", "expected"), SMALL)
 def test_scalars_of_ml_dtypes(name, value, expected):
     dtype = parse_v3(name, key="")
     for parse, emit in ((fill_values.parse_v3, fill_values.emit_v3), (fill_values.parse_v2, fill_values.emit_v2)):
@@ -212,7 +213,7 @@ def test_scalars_of_ml_dtypes(name, value, expected):
             assert emit(found, dtype) == value
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "value"),
     [
         ("float4_e2m1fn", "NaN"), ("float4_e2m1fn", "Infinity"), ("float4_e2m1fn", 7), ("float4_e2m1fn", "0x10"), ("float8_e4m3fnuz", "Infinity"), ("float8_e8m0fnu", 0),

@@ -1,6 +1,6 @@
 from itertools import product
 
-import pytest
+from support.cases import cases
 
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 
@@ -14,7 +14,7 @@ CASES = [  # shape, chunks, grid shape, extents for dask
 ]
 
 
-@pytest.mark.parametrize(("shape", "chunks", "grid_shape", "dask_chunks"), CASES, ids=[str(c[:2]) for c in CASES])
+@cases(("shape", "chunks", "grid_shape", "dask_chunks"), CASES)
 def test_regular(shape, chunks, grid_shape, dask_chunks):
     grid = ChunkGrid.regular(shape, chunks)
     assert (grid.shape, grid.grid_shape, grid.dask_chunks) == (shape, grid_shape, dask_chunks)

@@ -1,7 +1,7 @@
 """The chunks inside shards, from metadata alone."""
 
 import numpy as np
-import pytest
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.model.grid import ChunkGrid
@@ -28,7 +28,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@cases("case", CASES)
 def test_the_layout_is_that_of_the_codecs_built(case):
     codecs, chunks, is_readable = CASES[case]
     array = cm.create_array(MemoryStore(), shape=(12, 8), chunks=(6, 4), dtype="u1", codecs=codecs)

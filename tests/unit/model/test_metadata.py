@@ -1,4 +1,4 @@
-import pytest
+from support.cases import cases
 
 from chunkmill.model.metadata import ChunkKeyEncoding
 
@@ -14,13 +14,13 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("encoding", "coords", "key"), CASES, ids=[c[2] for c in CASES])
+@cases(("encoding", "coords", "key"), CASES)
 def test_keys(encoding, coords, key):
     assert encoding.encode(coords) == key
     assert encoding.decode(key, len(coords)) == coords
 
 
-@pytest.mark.parametrize(
+@cases(
     "key",
     [
         "",

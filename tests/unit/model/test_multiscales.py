@@ -1,6 +1,7 @@
 """Metadata of multiscale images in the conventions of N5, and wrong ones of all."""
 
 import pytest
+from support.cases import cases
 
 from chunkmill.errors import MetadataError
 from chunkmill.model.multiscales import (
@@ -38,7 +39,7 @@ N5_LEVELS = {
 }
 
 
-@pytest.mark.parametrize(("attributes", "below", "version", "unit"), [
+@cases(("attributes", "below", "version", "unit"), [
     pytest.param({"pixelResolution": {"dimensions": [0.5, 0.5, 4], "unit": "um"}}, N5_LEVELS, "n5-viewer", "micrometer", id="n5-viewer"),
     pytest.param({"scales": [[1, 1, 1], [2, 2, 1], [4, 4, 2]], "resolution": [0.5, 0.5, 4]},
                  dict.fromkeys(N5_LEVELS, (3, {})), "n5-viewer", None, id="scales of the group"),
@@ -68,7 +69,7 @@ def test_other_groups_have_none(attributes):
     assert parse_multiscales(attributes, lambda _: {"a": (3, {}), "s0": (3, {})}) == ()
 
 
-@pytest.mark.parametrize("attributes", [
+@cases("attributes", [
     {"multiscales": 3},
     {"multiscales": [{}]},
     {"multiscales": [{"axes": ["x"], "datasets": [{"path": 3.5}]}]},
@@ -103,7 +104,7 @@ def test_units_of_values_are_not_those_of_axes():
     assert {axis.unit for axis in parse_level(TENSORSTORE | {"units": "K"}, 3).axes} == {None}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("attributes", "is_n5"),
     [
         ({"resolution": [4, 4]}, True),
@@ -128,7 +129,7 @@ def test_other_attributes_are_the_users(attributes):
     assert parse_level(attributes, 3) is None
 
 
-@pytest.mark.parametrize(("attributes", "scale", "start"), [  # as n5-universe reads them, in the order of numpy
+@cases(("attributes", "scale", "start"), [  # as n5-universe reads them, in the order of numpy
     pytest.param({"resolution": [1, 2, 3], "offset": [7, 8, 9]}, (3, 2, 1), (9, 8, 7), id="Paintera"),
     pytest.param({"resolution": [1, 2, 3], "unit": "nm"}, (3, 2, 1), (0, 0, 0), id="resolution"),
     pytest.param({"offset": [7, 8, 9]}, (1, 1, 1), (9, 8, 7), id="offset"),
@@ -166,7 +167,7 @@ def test_a_matrix_of_n5_viewer_is_named():
                           lambda _: N5_LEVELS)  # fmt: skip
 
 
-@pytest.mark.parametrize(("attributes", "below", "levels"), [
+@cases(("attributes", "below", "levels"), [
     pytest.param({"multiScale": True, "resolution": [1, 2, 3], "offset": [7, 8, 9]},
                  {"s0": (3, {"offset": [1, 1, 1]}), "s1": (3, {"downsamplingFactors": [2, 2, 2], "resolution": [5, 5, 5]})},
                  [((3, 2, 1), (9, 8, 7)), ((6, 4, 2), (10.5, 9, 7.5))], id="Paintera: the group alone counts"),

@@ -1,6 +1,7 @@
 """OME-Zarr's metadata of multiscale images, as they are read and written."""
 
 import pytest
+from support.cases import cases
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.model.multiscales import (
@@ -85,7 +86,7 @@ def test_ome_before_axes_takes_the_last_of_five():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("types", [
+@cases("types", [
     ("space",), ("space",) * 4, ("space", "time", "space"), ("channel", "time", "space", "space"),
 ])  # fmt: skip
 def test_axes_that_ome_does_not_have(types):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cases import cases
 
 from chunkmill.errors import MetadataError
 from chunkmill.model.reference_builder import ReferenceBuilder
@@ -28,7 +29,7 @@ SPLITS = [
 ]
 
 
-@pytest.mark.parametrize(("key", "expected"), SPLITS, ids=[key or "empty" for key, _ in SPLITS])
+@cases(("key", "expected"), SPLITS)
 def test_split(key, expected):
     assert split_key(key) == expected
 
@@ -140,7 +141,7 @@ def test_keys_with_line_breaks_are_not_rows():
     assert references.locate("5").offset == 1
 
 
-@pytest.mark.parametrize("key", ["", "/", "a//0", "../x/0", "a/../0", "./0", "a/.", "x/0/", "a\0b", "..", "/x/0"])
+@cases("key", ["", "/", "a//0", "../x/0", "a/../0", "./0", "a/.", "x/0/", "a\0b", "..", "/x/0"])
 def test_keys_that_leave_the_store_are_refused(key):
     with pytest.raises(MetadataError, match="segments"):
         built({key: b"", **{f"y/{i}": b"" for i in range(300)}})
@@ -148,7 +149,7 @@ def test_keys_that_leave_the_store_are_refused(key):
         built_at_once([key] * 300)
 
 
-@pytest.mark.parametrize(("offset", "length"), [(-1, 1), (0, -5), (2**63, 1), (0, 2**63)])
+@cases(("offset", "length"), [(-1, 1), (0, -5), (2**63, 1), (0, 2**63)])
 def test_numbers_that_are_none(offset, length):
     with pytest.raises(MetadataError, match="2\\*\\*63-1"):
         ReferenceBuilder().add("x/0", "u", offset, length)

@@ -1,11 +1,11 @@
 """Units: one name for each, and the symbol that N5's viewers parse."""
 
-import pytest
+from support.cases import cases
 
 from chunkmill.model.multiscales import canonical_unit, unit_symbol
 
 
-@pytest.mark.parametrize(("stored", "name", "symbol"), [
+@cases(("stored", "name", "symbol"), [
     ("um", "micrometer", "um"), ("µm", "micrometer", "um"), ("\N{GREEK SMALL LETTER MU}m", "micrometer", "um"),
     ("micron", "micrometer", "um"), ("Microns", "micrometer", "um"), ("micrometre", "micrometer", "um"),
     ("nm", "nanometer", "nm"), ("nanometers", "nanometer", "nm"), ("mm", "millimeter", "mm"), ("Mm", "megameter", "Mm"),

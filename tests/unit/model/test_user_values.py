@@ -4,6 +4,7 @@ import datetime as dt
 
 import numpy as np
 import pytest
+from support.cases import cases
 
 from chunkmill.errors import UnsupportedFeature
 from chunkmill.model.user_values import as_dtype, scalar_of
@@ -93,7 +94,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("value", "dtype"), HELD, ids=str)
+@cases(("value", "dtype"), HELD)
 def test_what_a_dtype_holds_is_kept(value, dtype):
     dtype = np.dtype(dtype)
     held = as_dtype(value, dtype)
@@ -102,7 +103,7 @@ def test_what_a_dtype_holds_is_kept(value, dtype):
         assert held.item() == value
 
 
-@pytest.mark.parametrize(("value", "dtype"), REFUSED, ids=str)
+@cases(("value", "dtype"), REFUSED)
 def test_what_a_dtype_does_not_hold_is_refused(value, dtype):
     with pytest.raises(UnsupportedFeature):
         as_dtype(value, np.dtype(dtype))
@@ -127,10 +128,9 @@ def test_lists_of_several_lengths_are_an_error_of_ours():
         as_dtype([[1], [1, 2]], np.dtype("i4"))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "dtype"),
     [(300, "u1"), (0.5, "i4"), (1e300, "f4"), ("abcd", "U3"), (np.nan, "i2"), ([1, 2], "i4")],
-    ids=str,
 )
 def test_a_fill_value_is_no_other_than_asked_for(value, dtype):
     with pytest.raises(UnsupportedFeature, match="fill value"):

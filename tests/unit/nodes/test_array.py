@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import RegionError
@@ -49,8 +50,8 @@ def new(layout="chunks", dtype="i4", store=None):
     return cm.create_array(MemoryStore() if store is None else store, shape=SHAPE, dtype=dtype, **LAYOUTS[layout])
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("index", INDEXES, ids=lambda index: repr(index)[:40])
+@cases("layout", LAYOUTS)
+@cases("index", INDEXES)
 def test_assignment_is_numpys(layout, index):
     expected = np.arange(np.prod(SHAPE), dtype="i4").reshape(SHAPE)
     array = new(layout)
@@ -122,8 +123,8 @@ OUTER = [
 ]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("index", OUTER, ids=repr)
+@cases("layout", LAYOUTS)
+@cases("index", OUTER)
 def test_oindex(layout, index):
     expected = np.arange(np.prod(SHAPE), dtype="i4").reshape(SHAPE)
     array = new(layout)
@@ -159,7 +160,7 @@ def test_vindex():
         array.vindex[MASK[:2]]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@cases("layout", LAYOUTS)
 def test_blocks(layout):
     expected = np.arange(np.prod(SHAPE), dtype="i4").reshape(SHAPE)
     array = new(layout)
@@ -176,7 +177,7 @@ def test_blocks(layout):
         array.blocks[::2]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fields", "index", "assigned"),
     [
         ("x", (...,), np.arange(4)),

@@ -5,6 +5,7 @@ import pickle
 from threading import Barrier, Thread
 
 import pytest
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import NodeNotFound, StoreError
@@ -20,8 +21,8 @@ def make(fmt, **attributes):
     return store
 
 
-@pytest.mark.parametrize("path", ["", "a"], ids=["group", "array"])
-@pytest.mark.parametrize("fmt", FORMATS)
+@cases("path", ["", "a"])
+@cases("fmt", FORMATS)
 class TestChange:
     def test_written_through(self, fmt, path):
         store = make(fmt, old=1)
@@ -84,8 +85,8 @@ class TestChange:
                 node.update_attributes({"x": 1})
 
 
-@pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
-@pytest.mark.parametrize("path", ["", "a"])
+@cases("fmt", ["zarr2", "zarr3"])
+@cases("path", ["", "a"])
 def test_consolidated_metadata_follow(fmt, path):
     store = make(fmt, old=1)
     cm.consolidate(store)
@@ -120,7 +121,7 @@ def test_a_resize_is_done_though_others_change_attributes_between_its_documents(
     assert (stored.shape, stored.attributes) == ((6,), {"x": 2})
 
 
-@pytest.mark.parametrize("node_format", ["zarr3", "zarr2", "n5"])
+@cases("node_format", ["zarr3", "zarr2", "n5"])
 def test_what_is_nested_deeper_than_can_be_sent_is_refused_by_one_error(tmp_path, node_format):
     """When it is opened, not when a job sends it to a worker (P13)."""
     cm.create_array(tmp_path, shape=2, dtype="f4", format=node_format, attributes={"deep": "here"})
@@ -151,9 +152,7 @@ AROUND = {}
 AROUND["again"] = [AROUND]
 
 
-@pytest.mark.parametrize(
-    "value", [nested(120), nested(5000), AROUND, {1: 2}], ids=["deep", "deeper", "in itself", "a number as name"]
-)
+@cases("value", [nested(120), nested(5000), AROUND, {1: 2}])
 def test_attributes_that_no_reader_could_send_are_not_written(tmp_path, value):
     with pytest.raises(cm.errors.MetadataError, match="100 deep"):
         cm.create_array(tmp_path / "a", shape=2, dtype="f4", attributes={"deep": value})

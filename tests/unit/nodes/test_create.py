@@ -4,6 +4,7 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
+from support.cases import cases
 from support.recording import RecordingStore
 
 import chunkmill as cm
@@ -167,8 +168,8 @@ CREATORS = {
 }
 
 
-@pytest.mark.parametrize("creator", CREATORS)
-@pytest.mark.parametrize("path", ["g", "g/b"])
+@cases("creator", CREATORS)
+@cases("path", ["g", "g/b"])
 def test_what_is_created_where_others_have_begun_to_write_is_withdrawn(creator, path, monkeypatch):
     """They saw no node, and write chunks, which would be values of the new one."""
     waited = []
@@ -182,7 +183,7 @@ def test_what_is_created_where_others_have_begun_to_write_is_withdrawn(creator, 
     CREATORS[creator](store)
 
 
-@pytest.mark.parametrize("creator", CREATORS)
+@cases("creator", CREATORS)
 def test_what_is_created_stays_where_others_give_up(creator, monkeypatch):
     """Who leases a path looks for a node afterwards: of both, one goes on."""
     with ExitStack() as held:
@@ -193,7 +194,7 @@ def test_what_is_created_stays_where_others_give_up(creator, monkeypatch):
     assert "g/b" in cm.open_group(store)
 
 
-@pytest.mark.parametrize("creator", CREATORS)
+@cases("creator", CREATORS)
 def test_groups_above_that_are_deleted_at_the_same_time_are_made_again(creator):
     class Deleting(MemoryStore):
         def set_if(self, key, value, version):

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from support.cases import cases
 from support.recording import RecordingStore
 
 import chunkmill as cm
@@ -29,8 +30,8 @@ def make(store, kind="zarr3"):
     return store
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-@pytest.mark.parametrize("url", ["memory", "a.zarr", "a.zip"])
+@cases("kind", FORMATS)
+@cases("url", ["memory", "a.zarr", "a.zip"])
 def test_a_node_and_all_below_it_is_gone(kind, url, tmp_path):
     store = make(MemoryStore() if url == "memory" else str(tmp_path / url), kind)
     cm.delete(store, "g/a")
@@ -49,7 +50,7 @@ def test_a_node_and_all_below_it_is_gone(kind, url, tmp_path):
     np.testing.assert_array_equal(cm.open_array(store, "h")[...], np.arange(1, 17).reshape(4, 4))
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@cases("kind", FORMATS)
 def test_the_root(kind, tmp_path):
     store = make(MemoryStore(), kind)
     cm.delete(store)
@@ -71,7 +72,7 @@ def test_consolidated_metadata_follow(kind):
     assert list(group) == list(cm.open_group(store, consolidated=True)) == ["h"]
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@cases("kind", FORMATS)
 def test_what_belongs_to_no_node_stays_and_is_named(kind, tmp_path):
     store = make(str(tmp_path / "a"), kind)
     cm.open_group(store).store.set("data/g/notes.txt" if kind == "zarr3-draft" else "g/a/notes.txt", b"mine")
@@ -82,7 +83,7 @@ def test_what_belongs_to_no_node_stays_and_is_named(kind, tmp_path):
         assert list(cm.open_group(store)) == ["h"]
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@cases("kind", FORMATS)
 def test_no_reader_meets_an_array_without_its_chunks(kind):
     below = make(MemoryStore(), kind)
     if kind in {"zarr2", "zarr3"}:
@@ -145,7 +146,7 @@ class Mortal(RecordingStore):
         return super().set_if(key, value, version)
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@cases("kind", FORMATS)
 def test_the_same_call_deletes_the_rest_after_a_death(kind, monkeypatch):
     monkeypatch.setattr("chunkmill.journal.heartbeat.is_live", lambda _: False)
     monkeypatch.setattr("chunkmill.journal.journal.CHECK_SECONDS", 0)
@@ -180,8 +181,8 @@ class Refusing(MemoryStore):
         super().delete(key, **options)
 
 
-@pytest.mark.parametrize("error", [None, KeyboardInterrupt()], ids=["refused", "interrupted"])
-@pytest.mark.parametrize("key", ["g/a/c/1/0", "g/deep/b/c/0/0"])
+@cases("error", [None, KeyboardInterrupt()])
+@cases("key", ["g/a/c/1/0", "g/deep/b/c/0/0"])
 def test_the_same_call_deletes_the_rest_after_an_error(key, error):
     store = make(Refusing())
     store.refused, store.error = key, error
@@ -221,8 +222,8 @@ def test_a_replaced_array_is_left_as_it_is(monkeypatch):
     assert cm.open_array(store, "g/a").shape == (3,)
 
 
-@pytest.mark.parametrize("kind", ["zarr2", "zarr3", "n5"])
-@pytest.mark.parametrize("path", ["g/link", "g", ""])
+@cases("kind", ["zarr2", "zarr3", "n5"])
+@cases("path", ["g/link", "g", ""])
 def test_of_a_symbolic_link_the_link_is_deleted(kind, path, tmp_path):
     store, elsewhere = make(str(tmp_path / "a"), kind), make(str(tmp_path / "elsewhere"), kind)
     link = tmp_path / "a" / "g" / "link"

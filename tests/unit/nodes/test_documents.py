@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.cases import cases
 from support.recording import RecordingStore
 
 import chunkmill as cm
@@ -78,7 +79,7 @@ def test_arrays_of_zarr_make_no_tree_of_n5():
         cm.open(store)
 
 
-@pytest.mark.parametrize("change", ["attributes", "resize", "consolidate", "delete"])
+@cases("change", ["attributes", "resize", "consolidate", "delete"])
 def test_a_store_that_accepts_no_version_is_one_error(change, monkeypatch):
     """Behind a proxy that weakens ETags, each of these asked for ever."""
 

@@ -1,6 +1,7 @@
 """Methods of groups: opened by kind, created and deleted below."""
 
 import pytest
+from support.cases import cases
 from support.recording import RecordingStore
 
 import chunkmill as cm
@@ -8,7 +9,7 @@ from chunkmill.errors import NodeExists, NodeNotFound, StoreError
 from chunkmill.stores.memory import MemoryStore
 
 
-@pytest.mark.parametrize("kind", ["zarr2", "zarr3", "zarr3-draft", "n5"])
+@cases("kind", ["zarr2", "zarr3", "zarr3-draft", "n5"])
 def test_groups_are_filled_and_emptied(kind):
     group = cm.create_group(MemoryStore(), "top", format=kind)
     array = group.create_array("a/b", shape=(4,), dtype="i4", chunks=(2,), fill_value=0, attributes={"n": 1})
@@ -47,15 +48,6 @@ def test_groups_for_reading_only():
         cm.open_group(store, mode="r+").create_group("/")
 
 
-@pytest.mark.parametrize("kind", ["zarr2", "zarr3"])
-def test_what_is_written_below_a_consolidated_group_is_listed(kind):
-    cm.create_group(store := MemoryStore(), format=kind).create_group("g")
-    cm.consolidate(store)
-    group = cm.open_group(store, mode="r+", consolidated=True)
-    group.create_array("a", shape=(), dtype="i4")
-    assert list(group) == list(cm.open_group(store, consolidated=True)) == ["a", "g"]
-
-
 def test_only_arrays_named_as_levels_are_opened_for_images():
     group = cm.create_group(RecordingStore(MemoryStore()), format="n5")
     for name in ("s0", "s1", "sea", "temperature"):
@@ -66,7 +58,7 @@ def test_only_arrays_named_as_levels_are_opened_for_images():
     assert not [key for key in group.store.keys("get") if key.startswith(("sea", "temperature"))]
 
 
-@pytest.mark.parametrize("kind", ["zarr2", "zarr3", "n5"])
+@cases("kind", ["zarr2", "zarr3", "n5"])
 def test_values_are_stored_under_a_name_and_replace_an_array_alone(kind):
     group = cm.create_group(MemoryStore(), "top", format=kind)
     group["x"] = [[1, 2], [3, 4]]

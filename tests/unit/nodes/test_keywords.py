@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.nodes.api import THEIRS, _kinds
@@ -18,7 +19,7 @@ VALUES = np.arange(4.0)
 PAGE = (Path(__file__).parents[3] / "docs" / "how_to" / "from_other_libraries.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("function", "options", "said"),
     [
         (cm.write_dataset, {"store": "k.zarr"}, "did you mean url='k.zarr'"),
@@ -39,7 +40,6 @@ PAGE = (Path(__file__).parents[3] / "docs" / "how_to" / "from_other_libraries.md
         (cm.open, {"use_consolidated": True}, "did you mean consolidated=True"),
         (cm.open, {"colour": 1}, "it has url, path, format"),
     ],
-    ids=lambda each: getattr(each, "__name__", None) or str(each)[:30],
 )
 def test_a_keyword_of_another_library_is_explained(function, options, said):
     with pytest.raises(TypeError, match=said):
@@ -73,7 +73,7 @@ def test_ours_are_arguments_of_public_functions():
     assert {ours for pairs in THEIRS.values() for ours, _ in pairs} <= parameters
 
 
-@pytest.mark.parametrize("mode", ["w", "w-", "a-", "r+"])
+@cases("mode", ["w", "w-", "a-", "r+"])
 def test_a_writer_refuses_a_mode_as_its_path(mode, tmp_path):
     url = tmp_path / "k.zarr"
     with pytest.raises(ValueError, match=f"did you mean mode='{re.escape(mode)}'"):
@@ -109,13 +109,13 @@ CHECKED = [
 ]
 
 
-@pytest.mark.parametrize(("function", "name"), CHECKED, ids=[f"{f.__name__}-{name}" for f, name in CHECKED])
+@cases(("function", "name"), CHECKED)
 def test_a_value_of_another_type_is_an_error_of_ours(function, name):
     with pytest.raises(TypeError, match=rf"{function.__name__}\(\): {name}= is object, where .* is expected"):
         function(**{name: object()})
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "error"),
     [
         ({"dtype": "nope"}, r"dtype='nope': data type 'nope' not understood"),
@@ -126,7 +126,6 @@ def test_a_value_of_another_type_is_an_error_of_ours(function, name):
         ({"attributes": "nope"}, r"attributes='nope' is str"),
         ({"like": "nope"}, r"like= is str"),
     ],
-    ids=str,
 )
 def test_values_that_describe_no_array(options, error):
     store = MemoryStore()
@@ -169,7 +168,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("call", "value"), [(call, value) for _, call, values in WRONG for value in values])
+@cases(("call", "value"), [(call, value) for _, call, values in WRONG for value in values])
 def test_a_wrong_value_is_an_error_that_we_raise(places, call, value):
     """No AttributeError, no IndexError of a library, and nothing from inside one of them."""
     with pytest.raises((ValueError, TypeError, cm.ChunkmillError)) as raised:

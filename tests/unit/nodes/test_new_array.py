@@ -5,6 +5,7 @@ from dataclasses import replace
 import dask.array as da
 import numpy as np
 import pytest
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import AlignmentError
@@ -31,7 +32,7 @@ def test_a_dask_array_keeps_its_blocks_along_the_other_axes():
     assert cm.open_array(store).chunks == (5, 16)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "error", "text"),
     [
         (
@@ -49,7 +50,7 @@ def test_unknown_names_and_shards_that_do_not_fit_are_refused(options, error, te
     assert text in str(raised.value)
 
 
-@pytest.mark.parametrize(("size", "most"), [("16MiB", 16 << 20), ("64 kB", 64_000), ("1.5KiB", 1536)])
+@cases(("size", "most"), [("16MiB", 16 << 20), ("64 kB", 64_000), ("1.5KiB", 1536)])
 def test_chunks_of_a_size_in_bytes(size, most):
     array = cm.create_array(MemoryStore(), shape=(3000, 4000), dtype="f4", chunks=size)
     n = array.chunks[0] * array.chunks[1] * 4
@@ -62,7 +63,7 @@ def test_chunks_of_a_size_divide_the_shards():
     assert array.chunks[0] * array.chunks[1] * 4 <= 64 << 10
 
 
-@pytest.mark.parametrize("size", ["16", "big", "0MiB", "-1MiB"])
+@cases("size", ["16", "big", "0MiB", "-1MiB"])
 def test_a_text_that_is_not_a_size_is_refused(size):
     with pytest.raises(cm.errors.RegionError, match="a size such as '16MiB'"):
         cm.create_array(MemoryStore(), shape=(8, 8), dtype="f4", chunks=size)
@@ -98,7 +99,7 @@ LIKE = {
 }
 
 
-@pytest.mark.parametrize("format_", LIKE)
+@cases("format_", LIKE)
 def test_an_array_like_another_has_its_description(format_):
     about = LIKE[format_] | {"dimension_names": ("y", "x")}
     like = cm.create_array(MemoryStore(), shape=(8, 6), chunks=(2, 3), format=format_, **about)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import NodeExists
@@ -23,7 +24,7 @@ def writer(store, *paths, format_="zarr2", overwrite=False):
     return Target(store, paths[0], documents_format, arrays, overwrite=overwrite)
 
 
-@pytest.mark.parametrize("format_", ["zarr2", "zarr3", "n5"])
+@cases("format_", ["zarr2", "zarr3", "n5"])
 def test_groups_above_are_made_with_the_arrays(format_):
     store = MemoryStore()
     own = writer(store, "g/a", "h/b", format_=format_)
@@ -43,15 +44,6 @@ def test_an_array_may_be_the_root():
     writer(store, "", format_="n5").publish()
     assert cm.open_array(store).shape == (4,)
     assert "n5" in cm.open_array(store).format
-
-
-def test_consolidated_metadata_are_brought_up_to_date():
-    store = MemoryStore()
-    group = cm.create_group(store, format="zarr2")
-    group.create_array("a", shape=2, dtype="i4")
-    cm.consolidate(store)
-    writer(store, "b").publish()
-    assert sorted(cm.open_group(store, consolidated=True)) == ["a", "b"]
 
 
 def test_what_is_there_is_refused_and_nothing_is_written():

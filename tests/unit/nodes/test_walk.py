@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from support.cases import cases
 from support.recording import RecordingStore
 
 import chunkmill as cm
@@ -39,7 +40,7 @@ def plate(fmt, store=None):
 ALL = ["", "A", "A/1", "A/1/0", "A/2", "A/2/0", "B", "B/1", "B/1/0"]
 
 
-@pytest.mark.parametrize("fmt", ZARR)
+@cases("fmt", ZARR)
 class TestFoldersWithoutADocument:
     def test_nodes_below_them_are_found(self, fmt):
         nodes = list(walk(cm.open_group(plate(fmt)).stored))

@@ -12,7 +12,6 @@ from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.stores.base import ByteRange, Store
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore, OverlayStore
-from chunkmill.stores.open import open_store
 from chunkmill.stores.posix_file import PARTIAL_SUFFIX, _place
 from chunkmill.stores.reference import ReferenceStore
 from chunkmill.stores.wrapper import Meter, MeteredStore
@@ -147,13 +146,6 @@ def test_a_store_without_a_method_of_every_store_cannot_be_made():
 
     with pytest.raises(TypeError, match="list_prefix"):
         Short()
-
-
-def test_what_is_no_store_is_refused():
-    with pytest.raises(TypeError, match="a store is named by"):
-        open_store(object())
-    own = OwnStore()
-    assert open_store(own) is own
 
 
 def test_what_a_store_cannot_do_is_an_error():

@@ -1,6 +1,7 @@
 """A value changes only while it is what was read; each way to be refused ends."""
 
 import pytest
+from support.cases import cases
 
 from chunkmill.errors import StoreError
 from chunkmill.stores import conflicts
@@ -51,7 +52,7 @@ def add_one(value):
     return b"%d" % (int(value or 0) + 1)
 
 
-@pytest.mark.parametrize("n_others", [0, 1, 20])
+@cases("n_others", [0, 1, 20])
 def test_a_change_is_made_again_after_each_conflict(n_others):
     store = Racing()
     store.set("n", b"0")

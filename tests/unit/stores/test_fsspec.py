@@ -11,18 +11,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from uuid import uuid4
 
 import dask
 import fsspec
-import numpy as np
 import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from support.servers import WARNINGS, http_server, s3_server, serve_files, serve_flaky  # noqa: F401
-from support.systems import NEEDS_FORK
 
-import chunkmill as cm
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.fsspec import FsspecStore
@@ -30,6 +26,8 @@ from chunkmill.stores.local import LocalStore
 from chunkmill.stores.open import open_store
 
 pytest.importorskip("obstore")
+from support.cases import cases
+
 from chunkmill.stores import obstore
 
 pytestmark = WARNINGS
@@ -60,9 +58,7 @@ def test_http_requests(served):
     ]
 
 
-@pytest.mark.parametrize(
-    "key", ["sp ace/c#0", "per%cent/%41%2F", "question?mark=1&b", "plus+and;=@:,", "ünï-日本/0", "[0-9]*/c", "~t/x"]
-)
+@cases("key", ["sp ace/c#0", "per%cent/%41%2F", "question?mark=1&b", "plus+and;=@:,", "ünï-日本/0", "[0-9]*/c", "~t/x"])
 def test_http_quotes(served, key):
     LocalStore(served.folder).set(key, b"value")
     store = open_store(served.url)
@@ -91,15 +87,7 @@ def test_http_errors_are_not_absence(served, status):
             request()
 
 
-def test_http_refused_connection_is_not_absence():
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        store = open_store(f"http://127.0.0.1:{unused.getsockname()[1]}")
-        with pytest.raises(StoreError, match="accepts no connection"):
-            store.get("k")
-
-
-@pytest.mark.parametrize("byte_range", [None, ByteRange(0, 90), ByteRange(-90)])
+@cases("byte_range", [None, ByteRange(0, 90), ByteRange(-90)])
 def test_http_short_bodies_raise(served, byte_range):
     served.truncate = 0
     with pytest.raises(StoreError, match="'a/k'"), dask.config.set({"chunkmill.retry-seconds": 0}):
@@ -186,11 +174,6 @@ def test_get_many_names_the_range_that_is_outside(served):
         next(values)
 
 
-def test_get_many_of_an_absent_key(served):
-    spans = [ByteSpan("no", ByteRange(0, 5)), ByteSpan("no", ByteRange(9, 5)), ByteSpan("no")]
-    assert list(open_store(served.url).get_many(spans)) == [None, None, None]
-
-
 def test_get_many_stops_when_the_caller_does(served):
     served.latency = 0.05
     values = open_store(served.url).get_many(ByteSpan("a/k", ByteRange(-i)) for i in range(1, 1000))
@@ -201,31 +184,6 @@ def test_get_many_stops_when_the_caller_does(served):
 
 
 # --- processes, protocols
-
-
-def run_in_fork(function) -> int:
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os._exit(0 if function() else 1)
-        except BaseException:  # noqa: BLE001
-            os._exit(2)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-@pytest.mark.parametrize("used_before", [False, True])
-@NEEDS_FORK
-def test_fork_memory(used_before):
-    store = FsspecStore(f"memory://{uuid4().hex}")
-    if used_before:
-        store.set("k", b"1")
-
-    def child():
-        store.set("k", b"2")
-        return store.get("k") == b"2"
-
-    assert run_in_fork(child) == 0
-    assert store.get("k") == (b"1" if used_before else None)
 
 
 def test_no_thread_and_no_loop_before_use():
@@ -302,15 +260,6 @@ def test_remote_zip_of_http(served):
         store.set("a/1", b"")
 
 
-def test_failing_every_third_time(served):
-    served.fail_every = 3
-    store = open_store(served.url)
-    with dask.config.set({"chunkmill.retry-seconds": 0}):
-        store.get("a/k"), store.get("a/k")
-        with pytest.raises(StoreError, match="503"):
-            store.get("a/k")
-
-
 def test_a_web_server_that_is_busy_is_asked_again(served):
     served.fail_every = 2
     store = open_store(served.url)
@@ -348,14 +297,6 @@ def test_obstore_as_a_filesystem(s3_server):  # noqa: F811
     store.delete("a/k")
     assert store.get("a/k") is None
     assert not store.compares_versions
-
-
-def test_an_array_on_obstore(s3_server):  # noqa: F811
-    mapper = obstore_mapper(s3_server)
-    with pytest.warns(UserWarning, match="compares no versions"):
-        array = cm.create_array(mapper, shape=(7, 5), dtype="i2", chunks=(3, 2))
-    array[...] = np.arange(35).reshape(7, 5)
-    assert cm.from_store(mapper).compute().tolist() == np.arange(35).reshape(7, 5).tolist()
 
 
 @pytest.mark.parametrize("protocol", ["memory", "file"])
@@ -396,8 +337,8 @@ class Endless(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.mark.parametrize("byte_range", [ByteRange(0, 10), ByteRange(-10)], ids=str)
-@pytest.mark.parametrize(("key", "words"), [("a", "more than the 10 bytes"), ("unsaid", "does not say how long")])
+@cases("byte_range", [ByteRange(0, 10), ByteRange(-10)])
+@cases(("key", "words"), [("a", "more than the 10 bytes"), ("unsaid", "does not say how long")])
 def test_a_server_that_never_ends(byte_range, key, words):
     with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

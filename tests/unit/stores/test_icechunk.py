@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.cases import cases
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.icechunk import _s3_options
@@ -89,7 +90,7 @@ def test_objects_of_icechunk_are_stores(repository):
         assert open_store(each).list_dir("") == ["a/", "zarr.json"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "expected"),
     [
         ({}, {"region": None, "from_env": True}),

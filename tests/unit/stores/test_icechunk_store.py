@@ -191,9 +191,3 @@ def test_prefixes_are_deleted(store):
     assert [*store.list_prefix("")] == ["zarr.json"]
     store.delete_prefix("")
     assert [*store.list_prefix("")] == []
-
-
-def icechunk_group(store):
-    import zarr
-
-    zarr.create_group(store, path="theirs")

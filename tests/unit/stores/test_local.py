@@ -16,12 +16,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.cases import cases
 from support.servers import FORK_WARNING
 from support.systems import NEEDS_DESCRIPTORS, NEEDS_FLOCK, NEEDS_FORK, NEEDS_NEW_NAMES, NEEDS_PIPES
 
 from chunkmill.errors import StoreError
 from chunkmill.stores import directories, local, posix_file
-from chunkmill.stores.base import ByteRange, ByteSpan
+from chunkmill.stores.base import ByteRange
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.posix_file import PARTIAL_SUFFIX
 
@@ -98,14 +99,6 @@ def test_a_get_is_four_system_calls(tmp_path):
     ]
 
 
-def test_get_many_is_lazy(store):
-    store.set("a", b"1")
-    values = store.get_many(ByteSpan("a") for _ in range(3))
-    assert next(values) == b"1"
-    store.set("a", b"2")
-    assert list(values) == [b"2", b"2"]
-
-
 def test_reads_need_not_come_whole(store, monkeypatch):
     store.set("k", bytes(range(250)))
     read_at = posix_file._read_at
@@ -155,7 +148,7 @@ def test_other_errors_are_not_absence(store, monkeypatch, code):
         assert caught.value.errno == code
 
 
-@pytest.mark.parametrize("call", ["write", "replace", "fsync"])
+@cases("call", ["write", "replace", "fsync"])
 def test_no_space_leaves_nothing(tmp_path, monkeypatch, call):
     store = LocalStore(tmp_path, fsync=True)
     store.set("a/k", b"before")
@@ -353,31 +346,6 @@ def test_the_same_directories_from_many_threads(store):
     assert len(list(store.list_prefix(""))) == 160
 
 
-def test_a_reader_never_sees_a_torn_value(store):
-    """5 MB replaced again and again: whoever reads meanwhile gets one whole value or the other."""
-    values = [bytes([i]) * (5_000_000 + i) for i in range(2)]
-    store.set("k", values[0])
-    stop = threading.Event()
-    torn, n_reads = [], 0
-
-    def read():
-        nonlocal n_reads
-        while not stop.is_set():
-            value = store.get("k")
-            n_reads += 1
-            if value not in values:
-                torn.append(value)
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    for i in range(60):
-        store.set("k", values[i % 2])
-    stop.set()
-    thread.join()
-    assert n_reads > 5
-    assert torn == []
-
-
 def count_up(root: str, n: int) -> None:
     store = LocalStore(root)
     for _ in range(n):
@@ -403,24 +371,6 @@ def test_processes_count_without_losing(store, tmp_path, monkeypatch, lock):
     assert [process.exitcode for process in processes] == [0] * 4
     assert store.get("a/counter") == b"%06d" % 600
     assert files(tmp_path) == ["a/counter"]  # no lock file, no partial file
-
-
-def test_without_the_lock_counting_loses(store, monkeypatch):
-    """So the tests above test something."""
-    store.set("a/counter", b"0")
-    monkeypatch.setattr(directories, "CAN_LOCK", False)
-    _, version = store.get_versioned("a/counter")
-    compare = directories.version_of
-
-    def compare_then_another_writes(path):
-        found = compare(path)
-        monkeypatch.setattr(directories, "version_of", compare)
-        assert store.set_if("a/counter", b"1 of another", version)
-        return found
-
-    monkeypatch.setattr(directories, "version_of", compare_then_another_writes)
-    assert store.set_if("a/counter", b"1", version)
-    assert store.get("a/counter") == b"1"
 
 
 def flock_as_on_nfs(flock):
@@ -746,34 +696,12 @@ def test_a_hard_link_costs_one_more_read(store, tmp_path):
     assert (tmp_path / "backup").read_bytes() == b"1"
 
 
-def test_versions_stay_while_nothing_is_written(store):
-    store.set("a/k", b"1")
-    _, version = store.get_versioned("a/k")
-    store.set("a/other", b"2")
-    time.sleep(0.02)
-    store.get("a/k")
-    assert store.get_versioned("a/k") == (b"1", version)
-
-
 def test_versions_tell_writes_apart(store):
     versions = set()
     for _ in range(300):
         store.set("k", b"same")
         versions.add(store.get_versioned("k")[1])
     assert len(versions) == 300
-
-
-@pytest.mark.parametrize("used_before", [False, True])
-@NEEDS_FORK
-def test_fork(store, used_before):
-    if used_before:
-        store.set("k", b"1")
-    pid = os.fork()
-    if pid == 0:
-        store.set("k", b"2")
-        os._exit(0 if store.get("k") == b"2" else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert store.get("k") == b"2"
 
 
 class TestWhatAWriteCosts:
@@ -822,17 +750,6 @@ class TestWhatAWriteCosts:
         (written,) = [arguments[1] for name, arguments in calls if name == "write"]
         assert np.shares_memory(np.frombuffer(written, "u1"), values)
         assert (tmp_path / "k").read_bytes() == values.tobytes()
-
-    def test_a_view_with_gaps_is_written_too(self, tmp_path):
-        values = np.arange(12, dtype="u2").reshape(3, 4)
-        LocalStore(tmp_path).set("k", memoryview(values[:, ::2]))
-        assert (tmp_path / "k").read_bytes() == values[:, ::2].tobytes()
-
-    def test_what_the_system_writes_in_parts_is_written_whole(self, tmp_path, monkeypatch):
-        write = os.write
-        monkeypatch.setattr(os, "write", lambda fd, data: write(fd, memoryview(data)[:3]))
-        LocalStore(tmp_path).set("k", b"0123456789")
-        assert (tmp_path / "k").read_bytes() == b"0123456789"
 
 
 @NEEDS_FORK

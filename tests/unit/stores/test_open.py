@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from contextlib import nullcontext
-from itertools import chain
 from pathlib import Path
 
 import fsspec
@@ -19,6 +18,8 @@ from chunkmill.stores.open import open_store
 from chunkmill.stores.zip import ZipStore
 
 pytest.importorskip("obstore")
+from support.cases import cases
+
 from chunkmill.stores import obstore_clients
 from chunkmill.stores.obstore import ObstoreStore
 
@@ -45,7 +46,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("url", "kind", "canonical"), CASES, ids=[str(case[0]) for case in CASES])
+@cases(("url", "kind", "canonical"), CASES)
 def test_urls(url, kind, canonical):
     store = open_store(url)
     assert type(store) is kind
@@ -85,7 +86,7 @@ def test_unknown_protocol():
         open_store("zip://::nosuch://x/y.zip")
 
 
-@pytest.mark.parametrize("url", ["gs://b/x", "https://host/x", "zip://::s3://b/x.zip"])
+@cases("url", ["gs://b/x", "https://host/x", "zip://::s3://b/x.zip"])
 def test_missing_package(url, monkeypatch):
     def missing(protocol):
         raise ImportError(f"Please install a package for {protocol}")
@@ -103,7 +104,7 @@ KEYS = {"key": "testing", "secret": "testing"}
 PROFILE = "[work]\naws_access_key_id = testing\naws_secret_access_key = testing\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     "case",
     [
         (KEYS | ENDPOINT, {}),
@@ -119,7 +120,6 @@ PROFILE = "[work]\naws_access_key_id = testing\naws_secret_access_key = testing\
         (KEYS | ENDPOINT | {"use_ssl": False, "max_concurrency": 2, "default_cache_type": "none"}, {}),
         ({}, {"AWS_PROFILE": "server", "AWS_CONFIG_FILE": "{folder}/config"}),
     ],
-    ids=lambda case: "-".join(chain(*case)),
 )
 def test_options_of_s3_keep_conditional_writes(s3_server, case, tmp_path, monkeypatch):  # noqa: F811
     options, environment = case

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from support.cases import cases
 
 from chunkmill.errors import StoreError
 from chunkmill.formats.zarr_v2 import ZarrV2
@@ -15,7 +16,7 @@ zarr = pytest.importorskip("zarr")
 pytest.importorskip("zarr.storage")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("given", "expected"),
     [
         (("s3://b/x",), ("s3://b/x", "", None, None)),
@@ -34,7 +35,7 @@ def test_what_is_named(given, expected):
     assert place_of(*given) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("given", "reason"),
     [
         (("s3://b/x|zarr3:a", "b"), "names the path 'a', and path='b'"),
@@ -82,7 +83,7 @@ def test_zarr_python_is_not_imported():
 MAIN = ("branch", "main")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [
         ("s3://b/x.zarr|zarr3:", UrlPipeline("s3://b/x.zarr", "", "zarr3")),
@@ -118,7 +119,7 @@ def test_what_a_url_pipeline_names(text, expected):
     assert parse_url_pipeline(text) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     ["/data/x.zarr", "s3://b/x", "zip://a::s3://b/x.zip", "/data/a|b", "/data/a|b|c:", "/data/a|", r"C:\a|b", ""],
 )
@@ -126,7 +127,7 @@ def test_other_urls_are_no_pipelines(text):
     assert parse_url_pipeline(text) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "reason"),
     [
         ("s3://b/x|ocdbt:a", "no adapter for 'ocdbt:'; those for icechunk, n5, zarr, zarr2, zarr3, zip"),

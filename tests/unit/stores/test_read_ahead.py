@@ -1,6 +1,6 @@
 """Which requests many spans become, and how many of them are under way."""
 
-import pytest
+from support.cases import cases
 
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.read_ahead import _ahead, _merge
@@ -18,7 +18,7 @@ MERGES = [
 ]
 
 
-@pytest.mark.parametrize(("wanted", "requests"), [case[1:] for case in MERGES], ids=[case[0] for case in MERGES])
+@cases(("wanted", "requests"), [case[1:] for case in MERGES])
 def test_merge(wanted, requests):
     spans = [ByteSpan("k", ByteRange(*bounds)) for bounds in wanted]
     merged = list(_merge(spans))

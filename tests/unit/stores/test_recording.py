@@ -1,10 +1,9 @@
 from __future__ import annotations
 
 import pickle
-import time
 
 import pytest
-from support.recording import FailingStore, RecordingStore, SlowStore
+from support.recording import FailingStore, RecordingStore
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan
@@ -42,10 +41,3 @@ def test_failing():
     assert pickle.loads(pickle.dumps(store)).n_failures == 2
     with pytest.raises(StoreError, match="injected"):
         list(FailingStore(store, 1).get_many([ByteSpan("k")]))
-
-
-def test_slow():
-    store = SlowStore(MemoryStore(), 0.01, methods=["set"])
-    begin = time.perf_counter()
-    store.set("k", b"1")
-    assert time.perf_counter() - begin >= 0.01

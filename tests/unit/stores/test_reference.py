@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import threading
 from collections import OrderedDict
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import fsspec
 import pytest
 from contracts.store_contract import KEYS, ReadContract
 from support import servers
+from support.cases import cases
 from support.servers import http_server, s3_server  # noqa: F401
 from support.systems import NEEDS_DESCRIPTORS
 
@@ -112,17 +112,6 @@ def test_a_target_that_fails_raises_and_says_where(target, entry, words, how):
     assert isinstance(pickle.loads(pickle.dumps(caught.value)), StoreError)
 
 
-def test_an_absent_key_is_absent(target):
-    store = store_of({"x/0": [str(target), 0, 4]})
-    assert store.get("x/1") is None
-    assert store.get("x") is None
-    assert store.size("x/1") is None
-    assert list(store.get_many([ByteSpan("x/1"), None, ByteSpan("x/0")])) == [None, None, DATA[:4]]
-    for key in ("", "../x/0", "/x/0", "x//0"):
-        with pytest.raises(ValueError, match="not a store key"):
-            store.get(key)
-
-
 def test_sizes(target):
     store = store_of({"a": "text", "b": [str(target), 3, 7], "c": [str(target)], "d": [str(target) + ".gone"]})
     assert [store.size(key) for key in "abc"] == [4, 7, len(DATA)]
@@ -161,21 +150,6 @@ def test_files_are_closed(tmp_path):
     assert [store.get(f"x/{i}") for i in range(300)] == [b"%d" % i for i in range(300)]
     list(store.get_many(ByteSpan(f"x/{i}") for i in range(300)))
     assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
-
-
-def test_many_threads(target):
-    store = store_of({f"x/{i}": [str(target), i, 4] for i in range(1000)})
-    wrong = []
-
-    def task(k):
-        wrong.extend(i for i in range(k, 1000, 8) if store.get(f"x/{i}") != DATA[i : i + 4])
-
-    threads = [threading.Thread(target=task, args=(k,)) for k in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
 
 
 def test_equal_sets_have_equal_tokens(target):
@@ -228,7 +202,7 @@ POLICY = [
 ]
 
 
-@pytest.mark.parametrize(("source", "allowed", "url", "expected"), POLICY)
+@cases(("source", "allowed", "url", "expected"), POLICY)
 def test_which_protocols_a_set_may_name(source, allowed, url, expected):
     targets = Targets(source, allowed_protocols=allowed)
     if expected:
@@ -274,7 +248,7 @@ SPLITS = [
 ]
 
 
-@pytest.mark.parametrize(("url", "expected"), SPLITS, ids=[url for url, _ in SPLITS])
+@cases(("url", "expected"), SPLITS)
 def test_urls_are_cut_into_root_and_key(url, expected):
     if expected is None:
         with pytest.raises(StoreError):
@@ -297,7 +271,7 @@ BASES = [
 ]
 
 
-@pytest.mark.parametrize(("base", "url", "expected"), BASES)
+@cases(("base", "url", "expected"), BASES)
 def test_relative_paths(base, url, expected):
     targets = Targets("/x/refs.json", base=base)
     if expected is None:
@@ -327,10 +301,6 @@ def test_remote_protocol_is_of_urls_that_name_none():
     assert Targets("/r.json", remote_protocol="s3").split("gs://bucket/a.nc") == ("gs://bucket", "a.nc")
     assert Targets("/r.json", remote_protocol="file", base="/b").split("a.nc") == ("file:///", "b/a.nc")
     assert Targets("/r.json", target="s3://bucket/t.nc").split(None) == ("s3://bucket", "t.nc")
-
-
-def options_of(targets, root):
-    return targets.store(root)._identity[1]
 
 
 def test_options_by_protocol(monkeypatch):
@@ -586,7 +556,7 @@ def test_a_lazy_set_asks_for_what_it_needs(tmp_path, target):
 ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "az": "abfs", "abfss": "abfs", "wasbs": "wasb", "S3": "s3"}
 
 
-@pytest.mark.parametrize(("alias", "protocol"), ALIASES.items(), ids=ALIASES)
+@cases(("alias", "protocol"), ALIASES.items())
 def test_other_names_of_a_protocol(alias, protocol):
     """What is allowed under one name is allowed, and found, under every other."""
     for source in ("https://host/refs.json", f"{alias}://bucket/refs.json"):
@@ -626,7 +596,7 @@ def test_relative_paths_that_are_nowhere_are_said_when_the_set_is_opened(tmp_pat
         store.get("x/0")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("source", "url", "expected"),
     [
         ("s3://bucket/x/refs.json", "a.nc", ("s3://bucket", "x/a.nc")),

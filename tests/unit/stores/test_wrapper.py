@@ -26,12 +26,14 @@ from chunkmill.stores.wrapper import (
 from chunkmill.stores.zip import ZipStore
 
 pytest.importorskip("obstore")
+from support.cases import cases
+
 from chunkmill.stores.obstore import ObstoreStore
 
 METHODS = sorted(name for name, each in vars(StoreWrapper).items() if isinstance(each, _PassedOn))
 
 
-@pytest.mark.parametrize("name", METHODS)
+@cases("name", METHODS)
 def test_every_member_is_passed_on(name):
     below = SimpleNamespace(url="mine://", is_remote=True)
     member = object()

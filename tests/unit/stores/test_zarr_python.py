@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from contracts.store_contract import KEYS, ReadContract, StoreContract
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
@@ -89,7 +90,7 @@ def test_a_store_for_reading_refuses_to_write():
         store.set("a", b"")
 
 
-@pytest.mark.parametrize("place", ["x.zarr", {}, None, zarr.storage])
+@cases("place", ["x.zarr", {}, None, zarr.storage])
 def test_other_objects_are_not_its_stores(place):
     assert not is_zarr_python_store(place)
 

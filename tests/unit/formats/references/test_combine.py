@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from support.cases import cases
 
 from chunkmill.errors import MetadataError
 from chunkmill.formats.references.combine import concat_references
@@ -152,7 +153,7 @@ OFFENDERS = {
 }
 
 
-@pytest.mark.parametrize(("other", "words"), OFFENDERS.values(), ids=OFFENDERS)
+@cases(("other", "words"), OFFENDERS.values())
 def test_what_does_not_fit_is_listed(other, words):
     with pytest.raises(MetadataError) as caught:
         concat_references([day("a"), other], "time", names=["a.nc", "b.nc"])

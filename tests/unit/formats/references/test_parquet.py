@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from support.cases import cases
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.references.chunk_numbers import is_reference_root, parse_array_keys
@@ -78,8 +79,8 @@ COLUMNS["more columns, other order"] = {"extra": pa.array([1, 2, 3, 4])} | dict(
 COLUMNS["padded"] = {name: pa.concat_arrays([column, column.slice(1, 1)]) for name, column in COLUMNS["plain"].items()}
 
 
-@pytest.mark.parametrize("row_group_size", [None, 2], ids=["one row group", "several row groups"])
-@pytest.mark.parametrize("columns", COLUMNS.values(), ids=COLUMNS)
+@cases("row_group_size", [None, 2])
+@cases("columns", COLUMNS.values())
 def test_columns(columns, row_group_size):
     table = parse_records("refs.0.parq", file(columns, row_group_size=row_group_size))
     assert [table.reference(row) for row in range(4)] == ROWS
@@ -117,7 +118,7 @@ BAD_FILES = {
 }
 
 
-@pytest.mark.parametrize("value", BAD_FILES.values(), ids=BAD_FILES)
+@cases("value", BAD_FILES.values())
 def test_damaged_files_are_errors_and_not_absent_chunks(value):
     references, _ = opened({"x/.zarray": zarray([4], [1])}, {"x/refs.0.parq": value})
     with pytest.raises(MetadataError, match=r"memory://set/x/refs\.0\.parq"):
@@ -145,7 +146,7 @@ BAD_ROOTS = {
 }
 
 
-@pytest.mark.parametrize("root", BAD_ROOTS.values(), ids=BAD_ROOTS)
+@cases("root", BAD_ROOTS.values())
 def test_bad_roots(root):
     with pytest.raises(MetadataError, match=r"memory://set/\.zmetadata"):
         ParquetReferences({".zmetadata": root}.get, "memory://set")
@@ -171,7 +172,7 @@ GRIDS = {
 }
 
 
-@pytest.mark.parametrize(("key", "metadata"), GRIDS.items(), ids=GRIDS)
+@cases(("key", "metadata"), GRIDS.items())
 def test_the_file_and_row_of_a_chunk(key, metadata):
     rows = {name: [f"{name}-{i}" for i in range(4)] for name in "abc"}
     prefix = next(iter(metadata)).rpartition("/")[0]
@@ -239,7 +240,7 @@ def test_what_is_listed_reads_no_record_files():
     assert references.list_dir("b/") == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "error"),
     [
         (zarray([4], [1, 1]), MetadataError),
@@ -375,7 +376,7 @@ def test_what_is_written_is_read_again():
     assert dict(again.load().items()) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     "extra",
     [
         {"stray": "x"},
@@ -386,7 +387,6 @@ def test_what_is_written_is_read_again():
         {"x/.zattrs": ["u", 0, 1]},
         {f"x/{i}.0": ["u"] for i in range(100)},
     ],
-    ids=["stray", "outside the grid", "other rank", "no array", "default target", "document elsewhere", "many outside"],
 )
 def test_what_parquet_cannot_hold_is_refused(extra):
     references = parse_reference_json(json.dumps(DOCUMENTS | extra).encode())

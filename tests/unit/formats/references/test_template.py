@@ -3,6 +3,7 @@
 import fsspec
 import jinja2
 import pytest
+from support.cases import cases
 
 from chunkmill.errors import MetadataError
 from chunkmill.formats.references.template import Templates
@@ -59,13 +60,13 @@ def fsspec_rendered(text):
     return fs.references["x"][0]
 
 
-@pytest.mark.parametrize(("text", "expected"), CASES, ids=[text or "empty" for text, _ in CASES])
+@cases(("text", "expected"), CASES)
 def test_render(text, expected):
     assert render(text) == expected
     assert fsspec_rendered(text) == expected
 
 
-@pytest.mark.parametrize("text", ["{{u}}/a", "{{ u }}", "{{  u  }}", "{{u}}\r\n", "{{f(c=u)}}", "{# {{u}} #}"])
+@cases("text", ["{{u}}/a", "{{ u }}", "{{  u  }}", "{{u}}\r\n", "{{f(c=u)}}", "{# {{u}} #}"])
 def test_urls_of_refs_without_compiling_are_what_jinja2_renders(text):
     assert Templates({"u": "{x}", "f": "{{c}}"}).render(text) == jinja2.Template(text).render(u="{x}", f=lambda c: c)
 
@@ -140,7 +141,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("text", REFUSED, ids=[text[:40] for text in REFUSED])
+@cases("text", REFUSED)
 def test_refused(text):
     with pytest.raises(MetadataError):
         render(text)
