@@ -26,7 +26,6 @@ import numpy as np
 
 import chunkmill as cm
 from benchmarks.harness import Row
-from chunkmill.journal.journal import Journal
 from chunkmill.journal.records import Record, Records
 from chunkmill.runtime.stage import count_tasks, tasks_to_run
 from chunkmill.stores.base import Store
@@ -224,11 +223,10 @@ def half_done(source: cm.Array, store: Stops, records: Mapping[str, bytes], n_ke
     """Begin a job, put records into its journal, and store the values that they name."""
     planned = plan(source, store)
     until_first_value(planned)
-    job = planned.job
-    journal = Journal(store, job.path, job.name, job.fingerprint)
+    journal = planned.job.journal()
     journal.resume()
     for key, value in records.items():
-        store.set(journal.prefix + key.replace("-run", f"-{journal.run}"), value)
+        store.set(journal.prefix + key.replace("-run", f"-{journal.plan.run}"), value)
     for i in range(1 if store.is_remote else n_keys):  # where requests cost latency, the first alone is asked for
         store.below.set(f"a/{i}.0", b"")
 

@@ -18,6 +18,7 @@ from dask._task_spec import DataNode, Task, TaskRef
 from benchmarks import harness
 from benchmarks.harness import Row
 from chunkmill.journal.journal import Journal
+from chunkmill.journal.plans import Plan
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.stage_runner import JobMonitor, run_stages
@@ -68,7 +69,7 @@ def do_nothing(common: Any, spec: Any) -> TaskResult:  # noqa: ARG001 - as a sta
 
 def run_recorded(store: Store, n_tasks: int) -> None:
     """Run a stage as a job runs it for the first time, and leave its journal there."""
-    journal = Journal(store, "a", "empty", "empty", asks_for_records=False)
+    journal = Journal(store, Plan("a", "empty", "empty"))
     journal.begin()
     with journal.running():
         run_stages([stage(n_tasks)], JobMonitor("empty", False), Scheduler(), journal=journal)
@@ -93,7 +94,7 @@ def test_a_recorded_stage_has_a_record_for_each_task():
     store = MemoryStore()
     with dask.config.set(scheduler="sync"):
         run_recorded(store, 20)
-    assert len(Journal(store, "a", "empty", "empty").records.names()) == 20
+    assert len(Journal(store, Plan("a", "empty", "empty")).records.names()) == 20
 
 
 if __name__ == "__main__":

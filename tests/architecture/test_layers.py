@@ -4,9 +4,15 @@ import ast
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
+import pytest
+
 import chunkmill
+from chunkmill.jobs.job import Job
+from chunkmill.jobs.work import Work
+from chunkmill.journal.journal import Journal
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "chunkmill").rglob("*.py"))
@@ -78,6 +84,13 @@ def test_no_circle_of_modules():
         for path in free:
             del left[path]
     assert not sorted(str(path.relative_to(PACKAGE)) for path in left)
+
+
+@pytest.mark.parametrize("kind", [Journal, Job, Work])
+def test_what_carries_a_job_is_small_and_has_no_flags(kind):
+    known = [(each.name, str(each.type)) for each in fields(kind)]
+    assert len(known) <= 7
+    assert not [name for name, of in known if "bool" in of]
 
 
 def test_nothing_is_left_for_later():

@@ -16,6 +16,7 @@ import chunkmill as cm
 from chunkmill.cli.main import main
 from chunkmill.errors import NodeNotFound, StoreError
 from chunkmill.journal.journal import Journal
+from chunkmill.journal.plans import Plan
 from chunkmill.journal.records import Record
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -320,7 +321,7 @@ class TestRepair:
         array = filled(store)
         store.set(array.write_layout.locator.key((1, 1)), b"torn")
         store.set("g/a/c/7/7", b"orphan")
-        Journal(store, "g/b", "write to 'g/b'", "mark").begin()
+        Journal(store, Plan("g/b", "write to 'g/b'", "mark")).begin()
         before = contents(store)
         report = cm.check(store, repair=True)
         assert kinds(report) == ["corrupt", "orphan", "unfinished"]
@@ -359,7 +360,7 @@ class TestJobs:
     def test_records_without_a_plan_and_probes(self):
         store = MemoryStore()
         filled(store)
-        journal = Journal(store, "g/b", "write", "mark")
+        journal = Journal(store, Plan("g/b", "write", "mark"))
         journal.begin()
         journal.records.put(0, 1, Record({}, {}))
         store.delete(journal.plan_key)
@@ -371,7 +372,7 @@ class TestJobs:
     def test_a_plan_that_is_damaged(self):
         store = MemoryStore()
         filled(store)
-        journal = Journal(store, "g/b", "write", "mark")
+        journal = Journal(store, Plan("g/b", "write", "mark"))
         journal.begin()
         journal.records.put(0, 1, Record({}, {}))
         store.set(journal.plan_key, b"")
@@ -385,7 +386,7 @@ class TestJobs:
     def test_a_damaged_plan_without_records_is_removed(self):
         store = MemoryStore()
         filled(store)
-        store.set(Journal(store, "g/b", "write", "mark").plan_key, b"")
+        store.set(Journal(store, Plan("g/b", "write", "mark")).plan_key, b"")
         assert kinds(cm.check(store)) == ["leftover"]
         assert cm.check(store, repair=True).ok
         assert cm.check(store).ok

@@ -38,7 +38,6 @@ from chunkmill.stores.wrapper import Meter
 class GraphWrite(Work):
     """Write of a Dask array; `lock` is of the target's store keys."""
 
-    gives_way = True
     values: da.Array
     lock: LockFactory
 

@@ -86,8 +86,8 @@ class Job:
         choices: dict[str, Any] = {"worker": [*astuple(self.worker)], **self.tasks.choices}
         choices["arguments"] = _in_words(self.work)
         choices |= {"call": dict(self.call)} if self.call else {}
-        about = self.target.store, self.target.path, self.name, self.fingerprint
-        return Journal(*about, choices=choices, is_block_write=self.work.gives_way)
+        about = self.target.path, self.name, self.fingerprint
+        return Journal(self.target.store, Plan(*about, kind=self.work.operation, choices=choices))
 
     def stages(self, target: Target) -> Sequence[Stage]:
         """Return the stages of a run; `NodeExists` where others have made a node while the job was interrupted."""
@@ -274,9 +274,9 @@ def _run(
     start = time.perf_counter()
     resume = resume and not (job.target.store.has_transactions or job.target.store.is_archive)
     job, journal, resumes = job.resumed() if resume else (job, job.journal(), False)
-    if journal.is_over or (resumes and journal.is_in_place):
+    if journal.plan.over or (resumes and journal.is_in_place):
         return _already_done(job, journal, start)
-    interrupted, needs = resumes or journal.keeps_records, None
+    interrupted, needs = bool(journal.plan.run), None
     sources, writes = [source.array for source in job.work.sources], (job.target.store, *job.tasks.writes)
     if not scheduler.in_process:
         needs = describe_needs(job.name, sources=sources, targets=job.target.arrays, writes=writes)
@@ -290,7 +290,7 @@ def _run(
     with journal.running(monitor.shown), ExitStack() as held:
         target = job.target.resumed(journal) if resumes else job.target.prepared(journal, job.check_result)
         held.enter_context(target.leases(job.name))
-        stages = _resumed_stages(job, journal, target) if resumes else _begun_stages(job, journal, target, scheduler)
+        stages = _resumed_stages(job, journal, target) if resumes else _begun_stages(job, journal, target)
         declare_arrays(target.arrays)
         recorded = journal.records.names() if interrupted else []
         monitor.begin(journal.heartbeat, resumes=resumes)
@@ -322,9 +322,8 @@ def _run(
     return JobResult(tuple(results), time.perf_counter() - start)
 
 
-def _begun_stages(job: Job, journal: Journal, target: Target, scheduler: Scheduler) -> Sequence[Stage]:
+def _begun_stages(job: Job, journal: Journal, target: Target) -> Sequence[Stage]:
     journal.begin()
-    journal.asks_for_records = journal.keeps_records or not scheduler.in_process
     with journal.giving_way():
         is_free, stages = at_once(job.target.store, lambda: target.stays_free(journal), lambda: job.stages(target))
     return stages if is_free else _resumed_stages(job, journal, target)
@@ -343,7 +342,7 @@ def _already_done(job: Job, journal: Journal, start: float) -> JobResult:
         for stage in job.stages(target):
             n_tasks = count_tasks(stage)
             results.append(StageResult(stage.name, n_tasks, n_tasks, 0.0, {}))
-    if not journal.is_over:
+    if not journal.plan.over:
         with journal.running(), target.leases(job.name):
             job.tasks.publish(target)
         journal.finish()

@@ -28,6 +28,7 @@ from chunkmill.hints import Hint
 from chunkmill.jobs.job import Job, JobResult, begun_job, run_job
 from chunkmill.jobs.work import JobCounts, PlannedStage, Work
 from chunkmill.journal.journal import Journal
+from chunkmill.journal.plans import Plan as StoredPlan
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.placement import has_no_documents
 from chunkmill.nodes.stored_group import StoredGroup
@@ -312,7 +313,7 @@ def plan_work(work: Work, worker: Worker) -> Plan:
     try:
         job = Job.fitted(work, worker)
     except JobError:
-        journal = Journal(work.target.store, work.target.path, work.name, "")
+        journal = Journal(work.target.store, StoredPlan(work.target.path, work.name))
         journal.has_this_plan()
         begun = None if journal.other is None else begun_job(work, worker, journal.other)
         if begun is None:

@@ -151,8 +151,6 @@ class Work(ABC):
     ----------
     version
         Of what the numbers of its tasks mean.
-    gives_way
-        Whether a `to_store` of the array discards an unfinished job of this kind without being asked.
     operation, name
         ``"convert"``; for messages: ``"convert to file:///x"``.
     sources
@@ -162,7 +160,6 @@ class Work(ABC):
     """
 
     version: ClassVar[int] = 1
-    gives_way: ClassVar[bool] = False
     operation: str
     name: str
     sources: Sequence[Source]

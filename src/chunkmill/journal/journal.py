@@ -21,7 +21,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
@@ -39,83 +40,49 @@ from chunkmill.journal.heartbeat import (
     silence,
     stored_beats,
 )
-from chunkmill.journal.plans import PLAN, RUNNING, Plan, journal_prefix, new_run, run_tag, staged_prefix
+from chunkmill.journal.plans import LEASE, PLAN, RUNNING, Plan, journal_prefix, new_run, run_tag, staged_prefix
 from chunkmill.journal.records import Records
 from chunkmill.journal.unfinished import clear_journal, clear_listed
 from chunkmill.log import LOG
 from chunkmill.stores.base import Store
 from chunkmill.stores.conflicts import create, swap
 
-_VERSION = 3
+_VERSION = 4
 _RUN_OF_PLAN = 8  # characters of the fingerprint at the end of the name of a run
 _KEPT = {True: "what is on record is compared with it, and kept", False: "it is discarded"}
-_SAID = ["job", "path", "fingerprint", "run", "is_block_write", "is_lease", "scope", "old_prefix", "choices"]
-"""Attributes that its plan says."""
 
 
 @dataclass(slots=True)
 class Journal:
-    """Journal of the job that writes the node at `path` of `store`.
+    """Journal of the job that writes the node at a path of `store`.
 
     Parameters
     ----------
-    job
-        Description of the job for messages: ``"convert to 'a' in file:///x"``.
-    fingerprint
-        Of the plan: only a job with the same one resumes what is recorded.
-    run
-        Name of the run, set by `begin` and `resume`.
-    is_over
-        True when `resume` found that all was done, and only the journal had to be deleted.
+    plan
+        Of the job: its run is named by `begin` or `resume`, which finds it over where all was done, and only the
+        journal had to be deleted.
+    prefix
+        Of its keys, where that does not follow from the plan: of a job whose plan is damaged.
     heartbeat
         This client's heartbeat, while it is `running`.
-    is_block_write
-        True for a `to_store`, which another `to_store` of the array replaces without being asked.
-    is_lease
-        True for a journal that only keeps other writers away while its client is alive; nothing resumes it.
-    scope
-        Names what is leased of the node, where that is not all of it: others there do not meet this journal.
-    old_prefix
-        Of the node that is replaced, where the new one is staged (`staged_prefix`), as in `Plan`.
-    choices
-        As in `Plan`: with them the same job is planned again for other workers.
-    key_prefix
-        Prefix of its keys, where that does not follow from `path` and `scope`: of a job whose plan is damaged.
     other
         The plan of the unfinished job that `resume` refused.
-    asks_for_records
-        Whether a task may be on record: not in a run that has just begun, where dask repeats none.
-    keeps_records
-        True when `resume` found a damaged plan, and records of this job: its run begins again with them.
-    is_reserved
-        Whether `reserving` has stored a lease, which `begin` replaces.
     interrupted
         Name of the run that was interrupted before: what is stored may be half deleted, or half written.
+    reserved
+        Version of the stored plan that `begin` replaces: of the lease of `reserving`, or of a run that is taken over.
     """
 
     store: Store
-    path: str
-    job: str
-    fingerprint: str
-    run: str = ""
-    is_over: bool = False
+    plan: Plan
+    prefix: str = ""
     heartbeat: Heartbeat | None = None
-    is_block_write: bool = False
-    is_lease: bool = False
-    scope: str = ""
-    old_prefix: str | None = None
-    choices: Mapping[str, Any] = field(default_factory=dict)
-    key_prefix: str = ""
     other: Plan | None = None
-    asks_for_records: bool = True
-    keeps_records: bool = False
-    is_reserved: bool = False
     interrupted: str = ""
+    reserved: str | None = None
 
-    @property
-    def prefix(self) -> str:
-        """Prefix of the keys of this journal."""
-        return self.key_prefix or journal_prefix(self.path, self.scope)
+    def __post_init__(self) -> None:
+        self.prefix = self.prefix or journal_prefix(self.plan.path, self.plan.scope)
 
     @property
     def plan_key(self) -> str:
@@ -130,13 +97,13 @@ class Journal:
         JobError
             There is an unfinished job with another plan.
         """
-        value = self.store.get(self.plan_key)
+        value, version = self.store.get_versioned(self.plan_key)
         if value is None:
             if not self.store.is_remote:  # folders, of a job that was killed when all but these was deleted
                 clear_journal(self.store, self.prefix)
             return False
         plan = Plan.parsed(value) or Plan()
-        staged = staged_prefix(self.path, plan.run)
+        staged = staged_prefix(self.plan.path, plan.run)
         # else half of what is staged would be missing where the old node is
         lacks_old = not plan.is_damaged and plan.old_prefix is None and not self.store.is_empty(staged)
         if plan.is_damaged or lacks_old:
@@ -144,19 +111,19 @@ class Journal:
             return False
         if plan.is_lease and self._is_ours(plan):  # a client died that had reserved the place, and had not begun
             self.check_dead()
-            self.interrupted = plan.run
+            self.interrupted, self.reserved = plan.run, version
             self._reserve()  # from now on what holds the path is of this run, which does not refuse itself
             return False
         if plan.over:
-            self._forget_commit(plan.old_prefix, plan.run)
+            self._forget_commit(plan)
             self.discard()
         if not self._is_ours(plan):
             if not plan.over:
                 self.other = plan
                 raise self._another(plan)
             return False
-        self.run, self.is_over, self.old_prefix = plan.run, plan.over, plan.old_prefix
-        if not self.is_over:
+        self.plan = plan
+        if not plan.over:
             end_dead(self.store, self._others())
             if not self.is_in_place:
                 self._tag_staged()
@@ -170,22 +137,23 @@ class Journal:
         plans.watch_client(self.store, self.plan_key, Plan())
         if self._has_others():
             reason = f"the plan at {self.plan_key!r} is damaged, and a client of its job is alive"
-            raise JobError(job=self.job, reason=reason, hint="wait until it is done, or stop it")
-        own = self.fingerprint[:_RUN_OF_PLAN]
+            raise JobError(job=self.plan.job, reason=reason, hint="wait until it is done, or stop it")
+        own = self.plan.fingerprint[:_RUN_OF_PLAN]
         keys = (key for _, _, key in Records(self.store, self.prefix, "").names())
         runs = (key.rpartition("-")[2] for key in keys)
-        self.run = next((run for run in runs if run.endswith(own)), "")
-        self.keeps_records = bool(self.run)
-        LOG.warning("%s: the plan of the unfinished job is damaged; %s", self.job, _KEPT[self.keeps_records])
-        if not self.keeps_records:
+        run = next((run for run in runs if run.endswith(own)), "")
+        self.plan = replace(self.plan, run=run)
+        LOG.warning("%s: the plan of the unfinished job is damaged; %s", self.plan.job, _KEPT[bool(run)])
+        if not run:
             self.discard()
         elif not plans.delete_plan(self.store, self.plan_key, value):
-            raise JobError(job=self.job, reason="another job has begun to write the target", hint="try again")
+            raise JobError(job=self.plan.job, reason="another job has begun to write the target", hint="try again")
 
     def name_run(self) -> str:
         """Name the run, unless it has a name; the name tells by which plan its records were made."""
-        self.run = self.run or f"{new_run()}{self.fingerprint[:_RUN_OF_PLAN]}"
-        return self.run
+        run = self.plan.run or f"{new_run()}{self.plan.fingerprint[:_RUN_OF_PLAN]}"
+        self.plan = replace(self.plan, run=run)
+        return run
 
     def check_dead(self) -> None:
         """Raise `JobError` where a client is at work on a job at the target, which is not to be discarded then."""
@@ -207,15 +175,17 @@ class Journal:
             if seconds is not None:
                 state = f"whose client is silent for {seconds:.0f} s"
                 hint = hint.also("{} discards it when that client has missed two heartbeats", ("resume", False))
-            return JobError(job=self.job, reason=f"there is a job {kind} at the target, {state}: {other}", hint=hint)
+            return JobError(
+                job=self.plan.job, reason=f"there is a job {kind} at the target, {state}: {other}", hint=hint
+            )
         text = "give {} to discard what it wrote and start again"
         text += "" if plan.is_lease else ", or finish it with its own arguments"  # nothing resumes a lease
         reason = f"there is an unfinished job {kind} at the target, whose client has ended: {other}"
-        return JobError(job=self.job, reason=reason, hint=Hint(text, ("resume", False)))
+        return JobError(job=self.plan.job, reason=reason, hint=Hint(text, ("resume", False)))
 
     def _difference(self, plan: Plan) -> str:
         """Name the first argument of another plan that differs from this one's, with both values."""
-        theirs, ours = (each.get("arguments") for each in (plan.choices, self.choices))
+        theirs, ours = (each.choices.get("arguments") for each in (plan, self.plan))
         if not (isinstance(theirs, dict) and isinstance(ours, dict)):  # damaged, or of a job without any
             return ""
         for name in ours.keys() if theirs else ():
@@ -234,15 +204,10 @@ class Journal:
         return self._is_ours(plan) or (None if plan.over else False)
 
     def _is_ours(self, plan: Plan) -> bool:
-        return plan.version == _VERSION and plan.fingerprint == self.fingerprint
+        return plan.version == _VERSION and plan.fingerprint == self.plan.fingerprint
 
-    def begin(self, *, replaces: str | None = None) -> None:
+    def begin(self) -> None:
         """Begin a run, after `resume` found no job or `discard` deleted it.
-
-        Parameters
-        ----------
-        replaces
-            Version of the plan of an interrupted run, which this one takes over.
 
         Raises
         ------
@@ -250,12 +215,10 @@ class Journal:
             Another job has begun since: the two would write over each other.
         """
         self.name_run()
-        if replaces is None and (self.is_reserved or self.interrupted):
-            replaces = self._reservation()
-        plan = Plan.beginning(version=_VERSION, **{name: getattr(self, name) for name in _SAID}).packed()
-        if not plans.store_plan(self.store, self.plan_key, plan, replaces):
+        self.plan = replace(self.plan, version=_VERSION, began=datetime.now(UTC).isoformat(timespec="seconds"))
+        if not plans.store_plan(self.store, self.plan_key, self.plan.packed(), self.reserved):
             hint = "wait until it is done, or stop it, and run this one again"
-            raise JobError(job=self.job, reason="another job has begun to write the target", hint=hint)
+            raise JobError(job=self.plan.job, reason="another job has begun to write the target", hint=hint)
         self._tag_staged()
         if self.heartbeat is not None:
             self.heartbeat.keep()  # a client that finds no plan deletes what is stored there
@@ -274,32 +237,27 @@ class Journal:
         """
         self._reserve()
         try:
-            yield self.run
+            yield self.plan.run
         except (JobError, NodeExists):
-            if plans.is_of_run(self.store.get(self.plan_key), self.run):
+            if plans.is_of_run(self.store.get(self.plan_key), self.plan.run):
                 self.discard()
             raise
 
     def _reserve(self) -> None:
         self.name_run()
-        replace(self, is_lease=True, is_block_write=True).begin()
-        self.is_reserved = True
-
-    def _reservation(self) -> str | None:
-        """Return the version of the lease that was stored by `reserving`, of this run or the interrupted one."""
+        replace(self, plan=replace(self.plan, kind=LEASE)).begin()
         plan, version = self.store.get_versioned(self.plan_key)
-        known = (Plan() if plan is None else Plan.parsed(plan)) or Plan()
-        return version if known.is_lease and known.run in {self.run, self.interrupted} else None
+        self.reserved = version if plans.is_of_run(plan, self.plan.run) else None
 
     @property
     def is_in_place(self) -> bool:
         """True when the new node has taken the place of the old one."""
-        return self.old_prefix is not None and plans.is_in_place(self.store, self.run, self.old_prefix)
+        return plans.is_in_place(self.store, self.plan.run, self.plan.old_prefix)
 
     @contextmanager
     def running(self, says: Callable[[], Mapping[str, Any]] | None = None) -> Iterator[None]:
         """Run tasks inside, after `resume` or `begin`: they may write until this ends or the job is discarded."""
-        self.heartbeat = Heartbeat(self.store, f"{self.prefix}{RUNNING}{uuid4().hex[:8]}", self.job)
+        self.heartbeat = Heartbeat(self.store, f"{self.prefix}{RUNNING}{uuid4().hex[:8]}", self.plan.job)
         try:
             with self.heartbeat.running(says):
                 yield
@@ -316,35 +274,25 @@ class Journal:
         try:
             yield
         except NodeExists:
-            is_ours = plans.is_of_run(self.store.get(self.plan_key), self.run) and not self.is_joined()
+            is_ours = plans.is_of_run(self.store.get(self.plan_key), self.plan.run) and not self.is_joined()
             if is_ours and not (keeps_records and self.records.names()):
                 self.discard()
             raise
 
     def is_joined(self) -> bool:
         """Return whether another client has resumed this run: one that died may have made what is there."""
-        return bool(self._others()) and plans.is_of_run(self.store.get(self.plan_key), self.run)
+        return bool(self._others()) and plans.is_of_run(self.store.get(self.plan_key), self.plan.run)
 
     def check(self, *, now: bool = False) -> None:
         """Raise `JobError` when this client's heartbeat was ended: its tasks must not write any more."""
         if self.heartbeat is None:
-            raise JobError(job=self.job, reason="the job is not running; this result is discarded")
+            raise JobError(job=self.plan.job, reason="the job is not running; this result is discarded")
         self.heartbeat.check(now=now)
 
     @property
     def records(self) -> Records:
         """The records of this run."""
-        return Records(self.store, self.prefix, self.run)
-
-    def recall(self, stage: int, task: int) -> dict[str, int] | None:
-        """Return the counts of a task that was done; ``None`` when it is still to be done.
-
-        `JobError` where the heartbeat of the task's client was ended, so that the task must not write.
-        """
-        if self.asks_for_records and (record := self.records.read(stage, task)) is not None:
-            return dict(record.counts)
-        self.check()
-        return None
+        return Records(self.store, self.prefix, self.plan.run)
 
     def finish(self, seen: tuple[bytes | None, str | None] | None = None) -> None:
         """Delete the journal of a job that is done; a job that is killed here has only that left to do.
@@ -353,12 +301,12 @@ class Journal:
         """
         plan, version = seen or self.store.get_versioned(self.plan_key)
         keys = list(self.store.list_prefix(self.prefix))  # while nobody else may begin here
-        is_ours = plans.end_plan(self.store, self.plan_key, plan, version, self.run)
+        is_ours = plans.end_plan(self.store, self.plan_key, plan, version, self.plan.run)
         if is_ours is False:
             return
         if self.heartbeat is not None:
             self.heartbeat.stop()  # its object is deleted with the rest
-        self._forget_commit(self.old_prefix, self.run)
+        self._forget_commit(self.plan)
         if not is_ours:
             clear_journal(self.store, self.prefix, ended=self._own_heartbeat())
             return
@@ -369,7 +317,7 @@ class Journal:
             lambda: clear_listed(self.store, self.prefix, keys, ended=ended),
             lambda: self.store.get_versioned(self.plan_key),
         )
-        if plans.is_of_run(plan, self.run):  # and not of one that has begun since
+        if plans.is_of_run(plan, self.plan.run):  # and not of one that has begun since
             swap(self.store, self.plan_key, None, version)
         self.store.remove_folder(self.prefix)
         if others:
@@ -384,9 +332,9 @@ class Journal:
         """
         plan, version = self.store.get_versioned(self.plan_key)
         known = Plan() if plan is None else Plan.parsed(plan) or Plan()
-        if known.old_prefix is not None and plans.is_in_place(self.store, known.run, known.old_prefix):
-            self._forget_commit(known.old_prefix, known.run)
-        others = [] if plan is None or b'"is_lease": true' in plan else self._others()  # as it is packed
+        if plans.is_in_place(self.store, known.run, known.old_prefix):
+            self._forget_commit(known)
+        others = [] if plan is None or known.is_lease else self._others()
         if plan is None or swap(self.store, self.plan_key, None, version):  # else another run has begun since
             clear_journal(self.store, self.prefix, ended=others)
         if others:
@@ -406,8 +354,8 @@ class Journal:
             value, found = at_once(
                 self.store, lambda: self.store.get(self.plan_key), lambda: list(self.store.list_prefix(self.prefix))
             )
-        plans.forget_tag(self.store, self.run, self.old_prefix)
-        if not plans.is_of_run(value, self.run):
+        plans.forget_tag(self.store, self.plan.run, self.plan.old_prefix)
+        if not plans.is_of_run(value, self.plan.run):
             return
         self.store.delete(self.plan_key)
         own = self._own_heartbeat()
@@ -424,14 +372,15 @@ class Journal:
 
     def _tag_staged(self) -> None:
         """Tag what is staged as this run's: nothing else is committed, and that once."""
-        if self.old_prefix is not None:
-            create(self.store, f"{staged_prefix(self.path, self.run)}{run_tag(self.run)}", self.run.encode())
+        if self.plan.old_prefix is not None:
+            run = self.plan.run
+            create(self.store, f"{staged_prefix(self.plan.path, run)}{run_tag(run)}", run.encode())
 
-    def _forget_commit(self, old_prefix: str | None, run: str) -> None:
+    def _forget_commit(self, plan: Plan) -> None:
         """Delete the records of a node that is in place, then the tag by which recorded values are found."""
-        if old_prefix is not None:
-            Records(self.store, self.prefix, run).delete()
-            plans.forget_tag(self.store, run, old_prefix)
+        if plan.old_prefix is not None:
+            Records(self.store, self.prefix, plan.run).delete()
+            plans.forget_tag(self.store, plan.run, plan.old_prefix)
 
     def _own_heartbeat(self) -> list[str]:
         return [] if self.heartbeat is None else [self.heartbeat.key]
@@ -451,6 +400,7 @@ class Journal:
 
         With `waits`, this returns when their tasks, which may outlive them, must have learned of it.
         """
-        self.begin(replaces=version)
+        self.reserved = version
+        self.begin()
         if version is not None and end_dead(self.store, self._others()) and waits:
             time.sleep(CHECK_SECONDS)

@@ -14,7 +14,7 @@ from uuid import uuid4
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.plans import PLAN, watch_client
+from chunkmill.journal.plans import LEASE, PLAN, Plan, watch_client
 from chunkmill.journal.unfinished import UnfinishedJob, described, jobs_at, with_state
 from chunkmill.model.metadata import is_within
 from chunkmill.stores import conflicts
@@ -64,7 +64,7 @@ def leased(
     stays
         Asked when the caller fails: whether the lease stays, as of a client that died, so that the same call resumes.
     old_prefix
-        As of `Journal`, where the new node is staged.
+        As of `Plan`, where the new node is staged.
     continues
         Whether the lease stays in the end, as of a client that died: the next one of that run resumes.
 
@@ -76,15 +76,15 @@ def leased(
     if store.has_transactions:
         yield Lease()
         return
-    journal = Journal(store, path, job, uuid4().hex, run, is_block_write=True, is_lease=True, scope=scope)
-    journal.old_prefix = old_prefix
+    plan = Plan(path, job, uuid4().hex, run, kind=LEASE, scope=scope, old_prefix=old_prefix)
+    journal = Journal(store, plan)
     version: str | None = None
     asks = False
     while True:
         with journal.running():  # before it begins: a job without a heartbeat counts as interrupted
             if _takes_over(journal, version, waits=asks):
                 try:
-                    yield Lease(journal.run, version is not None)
+                    yield Lease(journal.plan.run, version is not None)
                 except BaseException:
                     if version is None and not stays():
                         _release(journal)
@@ -120,14 +120,14 @@ def _dead(journal: Journal) -> tuple[UnfinishedJob, str | None] | None:
     value, version = journal.store.get_versioned(journal.plan_key)
     if value is None:
         return None
-    job = described(journal.plan_key, value, [journal.path])
+    job = described(journal.plan_key, value, [journal.plan.path])
     watch_client(journal.store, job.key, job)
     job = with_state(journal.store, job)
-    if job.is_running and job.run == journal.run:
+    if job.is_running and job.run == journal.plan.run:
         conflicts.pause(conflicts.LOOK_SECONDS)
         return None
-    if job.is_running or not (job.is_damaged or job.is_block_write):
-        raise _refused(journal.store, journal.path, job)
+    if job.is_running or not job.gives_way:
+        raise _refused(journal.store, journal.plan.path, job)
     if job.is_in_place or job.over:
         discard_jobs(journal.store, [job])
         return None
@@ -190,11 +190,11 @@ def _refused(store: Store, path: str, job: UnfinishedJob, *, overwrite: bool | N
 def discard_jobs(store: Store, jobs: Iterable[UnfinishedJob]) -> None:
     """Delete the journals of jobs, before the values that they record are deleted."""
     for job in jobs:
-        Journal(store, job.path, job.job, "", key_prefix=job.key.removesuffix(PLAN)).discard()
+        Journal(store, job, job.key.removesuffix(PLAN)).discard()
 
 
 def discard_block_write(store: Store, path: str) -> None:
     """Delete the journal of an interrupted ``to_store(resume=True)`` of the array at `path`, which is written again."""
-    jobs = [job for job in jobs_at(store, path, watches=True) if job.path == path and job.is_block_write]
+    jobs = [job for job in jobs_at(store, path, watches=True) if job.path == path and job.gives_way]
     # the next client with a lease takes that over
     discard_jobs(store, (job for job in jobs if not (job.is_running or job.is_lease)))

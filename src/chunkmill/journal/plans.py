@@ -9,7 +9,6 @@ import errno
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Self
@@ -25,6 +24,9 @@ JOB_PREFIX = ".chunkmill-job-"
 
 PLAN = "plan.json"
 """Name of the object, below a journal's prefix, that exists from the beginning to the end of the job."""
+
+LEASE = "lease"
+"""Kind of a plan that only keeps other writers away."""
 
 RUNNING = "running/"
 """Prefix of heartbeats, below a journal's."""
@@ -103,18 +105,18 @@ class Plan:
 
     Attributes
     ----------
-    job
-        Description of the job for messages.
     path
         Of the node that it writes.
+    job
+        Description of the job for messages.
+    fingerprint
+        Only a job with an equal one resumes what is recorded.
     run, began
         Name of its run, and time of its beginning.
-    version, fingerprint
-        Of the layout of journals, and of the plan: only a job with equal ones resumes what is recorded.
-    is_block_write
-        True for a `to_store`, and for a lease.
-    is_lease
-        True for a plan that only keeps other writers away while its client is alive.
+    version
+        Of the layout of journals.
+    kind
+        Operation of the job; `LEASE` of a plan that only keeps other writers away while its client is alive.
     scope
         Names what it writes of the node; empty for all.
     old_prefix
@@ -125,23 +127,17 @@ class Plan:
         Whether all is done, and only the journal has to be deleted.
     """
 
-    job: str = ""
     path: str = ""
+    job: str = ""
+    fingerprint: str = ""
     run: str = ""
     began: str = ""
     version: int = 0
-    fingerprint: str = ""
-    is_block_write: bool = False
-    is_lease: bool = False
+    kind: str = ""
     scope: str = ""
     old_prefix: str | None = None
     choices: Mapping[str, Any] = field(default_factory=dict, compare=False)
     over: bool = False
-
-    @classmethod
-    def beginning(cls, **about: Any) -> Self:
-        """Return a plan that begins now."""
-        return cls(began=datetime.now(UTC).isoformat(timespec="seconds"), **about)
 
     @classmethod
     def parsed(cls, value: bytes) -> Self | None:
@@ -162,6 +158,16 @@ class Plan:
     def is_damaged(self) -> bool:
         """True for what is left of a plan that cannot be read."""
         return not self.run
+
+    @property
+    def is_lease(self) -> bool:
+        """True for a plan of which nothing is on record, so that nothing resumes it."""
+        return self.kind == LEASE
+
+    @property
+    def gives_way(self) -> bool:
+        """True where the next writer of the path takes over from a client that has died, without being asked."""
+        return self.is_damaged or self.kind in {LEASE, "to_store"}
 
     def packed(self) -> bytes:
         """Return its document."""
@@ -261,9 +267,9 @@ def is_tagged(store: Store, prefix: str, run: str) -> bool:
     return bool(store.get(prefix + run_tag(run)))
 
 
-def is_in_place(store: Store, run: str, old_prefix: str) -> bool:
-    """Return whether the run's new node has taken the place of the old one."""
-    return store.size(old_prefix + run_tag(run)) is not None
+def is_in_place(store: Store, run: str, old_prefix: str | None) -> bool:
+    """Return whether the run's new node has taken the place of the old one, if it replaces one."""
+    return old_prefix is not None and store.size(old_prefix + run_tag(run)) is not None
 
 
 def put_in_place(store: Store, job: str, path: str, run: str, *, old_prefix: str, staged: str) -> None:

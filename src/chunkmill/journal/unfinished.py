@@ -80,10 +80,8 @@ def described(key: str, value: bytes, paths: Iterable[str] = ()) -> UnfinishedJo
 def with_state(store: Store, job: UnfinishedJob) -> UnfinishedJob:
     """Return the job with its state: whether its client is alive, and how far it has come in replacing a node."""
     beats = beats_of(store, job.key)
-    job = replace(job, is_running=any_live(beats), silence=silence(beats))
-    if job.old_prefix is None:
-        return job
-    return replace(job, is_in_place=is_in_place(store, job.run, job.old_prefix))
+    is_new = is_in_place(store, job.run, job.old_prefix)
+    return replace(job, is_running=any_live(beats), silence=silence(beats), is_in_place=is_new)
 
 
 def unfinished_jobs(store: Store) -> list[UnfinishedJob]:
@@ -92,10 +90,10 @@ def unfinished_jobs(store: Store) -> list[UnfinishedJob]:
     Examples
     --------
     >>> from chunkmill.journal.journal import Journal
-    >>> from chunkmill.journal.plans import fingerprint
+    >>> from chunkmill.journal.plans import Plan, fingerprint
     >>> from chunkmill.stores.memory import MemoryStore
     >>> store = MemoryStore()
-    >>> journal = Journal(store, "a", "convert to 'a'", fingerprint("x"))
+    >>> journal = Journal(store, Plan("a", "convert to 'a'", fingerprint("x")))
     >>> journal.begin()
     >>> [(job.job, job.path, job.is_running) for job in unfinished_jobs(store)]
     [("convert to 'a'", 'a', False)]

@@ -138,8 +138,8 @@ class Target:
         is_staged = bool(self.overwrite) and self._can_stage()
         if is_staged:
             self._discard_interrupted(journal.name_run())
+            journal.plan = replace(journal.plan, old_prefix=node_prefix(self.format, self.path))
         target = self._in_run(journal.name_run(), is_staged=is_staged)
-        journal.old_prefix = node_prefix(self.format, self.path) if is_staged else None
         if not self.overwrite:
             self.make_room()
         elif not is_staged:
@@ -150,7 +150,7 @@ class Target:
 
     def resumed(self, journal: Journal) -> Self:
         """Return the target of a run that was interrupted."""
-        return self._in_run(journal.run, is_staged=journal.old_prefix is not None)
+        return self._in_run(journal.plan.run, is_staged=journal.plan.old_prefix is not None)
 
     def stays_free(self, journal: Journal) -> bool:
         """Give a run that has begun up where another writer has reserved or taken its place since room was made.
@@ -163,7 +163,7 @@ class Target:
         NodeExists, JobError
             As of `prepared`. The journal is discarded then.
         """
-        if journal.is_reserved:  # it has looked since then, and has deleted what was there: others give way
+        if self.overwrite and not self.is_staged:  # it has reserved the place, and looked since: others give way
             return True
         try:
             # what is said of nodes afterwards is true after waiting, too

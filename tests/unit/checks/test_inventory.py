@@ -9,7 +9,7 @@ import chunkmill as cm
 from chunkmill.checks.inventory import take_inventory
 from chunkmill.errors import NodeNotFound
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.plans import JOB_PREFIX
+from chunkmill.journal.plans import JOB_PREFIX, Plan
 from chunkmill.runtime.preflight import PROBE_PREFIX
 from chunkmill.stores.memory import MemoryStore
 
@@ -92,7 +92,7 @@ def test_a_codec_that_nobody_knows():
 def test_jobs_are_told_by_whether_they_run():
     store = MemoryStore()
     make(store, "a")
-    journal = Journal(store, "b", "convert to 'b'", "0")
+    journal = Journal(store, Plan("b", "convert to 'b'", "0"))
     journal.begin()
     store.set("b/c/0/0", b"half of it")
     with journal.running():

@@ -8,7 +8,7 @@ from support.small_jobs import journal_keys, make_job, put
 from chunkmill.errors import JobError, StoreError
 from chunkmill.jobs.job import run_job
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.plans import JOB_PREFIX, journal_prefix
+from chunkmill.journal.plans import JOB_PREFIX, Plan, journal_prefix
 from chunkmill.journal.records import Records
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.runtime import stage as stages
@@ -83,7 +83,7 @@ def test_a_record_follows_its_data(store):
     with dask.config.set(scheduler="sync"):
         run_job(make_job(recording, n=2))
     sets = recording.keys("set", "set_if")
-    prefix = Journal(store, "a/b", "", "").prefix
+    prefix = Journal(store, Plan("a/b", "", "")).prefix
     (record,) = [key for key in sets if key.startswith(f"{prefix}0/0-")]
     assert sets.index("data/0") < sets.index(record) < sets.index("zarr.json")
     assert sets.index(f"{prefix}plan.json") < sets.index("data/0")
@@ -197,7 +197,7 @@ def test_of_a_damaged_plan_the_records_of_the_job_are_used(store, is_own):
     with dask.config.set(scheduler="sync"), pytest.raises(KeyboardInterrupt):
         run_job(make_job(store, function=interrupt))
     n_recorded = len(Records(store, journal_prefix("a/b"), "").names())
-    store.set(Journal(store, "a/b", "", "").plan_key, b"")
+    store.set(Journal(store, Plan("a/b", "", "")).plan_key, b"")
     result = run_job(make_job(store, mark="plan" if is_own else "other"))
     assert (result.n_tasks, result.n_resumed) == (5, n_recorded if is_own else 0)
     assert [len(store.get(f"data/{i}")) for i in range(5)] == list(range(5))
@@ -205,7 +205,7 @@ def test_of_a_damaged_plan_the_records_of_the_job_are_used(store, is_own):
 
 
 def test_a_repeated_task_sees_its_record(store):
-    journal = Journal(store, "a/b", "put it", "plan")
+    journal = Journal(store, Plan("a/b", "put it", "plan"))
     journal.begin()
     shared = stage_task.LocalStage(put, store, journal, 0)
     with journal.running():
@@ -265,7 +265,7 @@ def test_what_is_not_as_on_record_is_written_again(store):
 
     with pytest.raises(StoreError), dask.config.set(scheduler="sync"):
         run_job(make_job(store, n=n, function=fails))
-    prefix = Journal(store, "a/b", "", "").prefix
+    prefix = Journal(store, Plan("a/b", "", "")).prefix
     n_done = len(Records(store, prefix, "").names())
     assert n_done > 5
     written = sorted(int(key[5:]) for key in store.list_prefix("data/"))

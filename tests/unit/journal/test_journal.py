@@ -9,7 +9,7 @@ from support.small_jobs import dead_heartbeat, put
 
 from chunkmill.errors import JobError
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.plans import RUNNING, fingerprint
+from chunkmill.journal.plans import LEASE, RUNNING, Plan, fingerprint
 from chunkmill.journal.records import Record
 from chunkmill.runtime import task as stage_task
 from chunkmill.stores.local import LocalStore
@@ -22,20 +22,20 @@ def store():
 
 
 def test_a_record_says_what_was_written(store):
-    journal = Journal(store, "a/b", "put it", "plan")
+    journal = Journal(store, Plan("a/b", "put it", "plan"))
     journal.begin()
     with journal.running():
         stage_task.run_task(stage_task.LocalStage(put, store, journal, 1), 9, [3])
-    record = Record.unpack(store.get(f"{journal.prefix}1/9-{journal.run}"))
+    record = Record.unpack(store.get(f"{journal.prefix}1/9-{journal.plan.run}"))
     assert record.written == {"data/3": 3}
     assert record.counts["bytes_written"] == 3
 
 
 def test_tasks_of_a_job_that_was_discarded(store):
     """They may be at work on another machine when the next job begins: they speak for nobody."""
-    old = Journal(store, "a/b", "put it", "plan")
+    old = Journal(store, Plan("a/b", "put it", "plan"))
     old.begin()
-    new = Journal(store, "a/b", "put it", "plan")
+    new = Journal(store, Plan("a/b", "put it", "plan"))
     with pytest.raises(JobError, match="another job has begun"):
         new.begin()
     with old.running():
@@ -44,23 +44,23 @@ def test_tasks_of_a_job_that_was_discarded(store):
         with new.running():
             old.records.put(0, 3, Record({"n_keys": 1}, {}))
             assert new.records.names() == []
-            assert new.recall(0, 3) is None
+            assert new.records.read(0, 3) is None
             with pytest.raises(JobError, match="was replaced by another one; this result is discarded"):
                 stage_task.run_task(stage_task.LocalStage(put, store, old, 0), 4, [4])
             assert store.get("data/4") is None
         new.finish()
         with pytest.raises(JobError, match="the job has ended"):
-            new.recall(0, 4)
-    resumed = Journal(store, "a/b", "put it", "plan")
+            stage_task.run_task(stage_task.LocalStage(put, store, new, 0), 4, [4])
+    resumed = Journal(store, Plan("a/b", "put it", "plan"))
     assert resumed.resume() is False
 
 
 def test_the_plan_of_another_run_stays(store):
     """It began after this one had looked at its own, while the result was published."""
-    journal = Journal(store, "a/b", "put it", "plan")
+    journal = Journal(store, Plan("a/b", "put it", "plan"))
     journal.begin()
     seen = store.get_versioned(journal.plan_key)
-    other = Journal(store, "a/b", "put that", "other plan")
+    other = Journal(store, Plan("a/b", "put that", "other plan"))
     other.take_over(seen[1], waits=False)
     before = store.get(other.plan_key)
     journal.finish(seen)
@@ -70,26 +70,26 @@ def test_the_plan_of_another_run_stays(store):
 
 
 def test_a_run_is_resumed_under_its_name(store):
-    journal = Journal(store, "a/b", "put it", "plan")
+    journal = Journal(store, Plan("a/b", "put it", "plan"))
     journal.begin()
     journal.records.put(0, 3, Record({"n_keys": 1}, {}))
-    again = Journal(store, "a/b", "put it", "plan")
+    again = Journal(store, Plan("a/b", "put it", "plan"))
     assert again.resume()
-    assert (again.run, again.recall(0, 3)) == (journal.run, {"n_keys": 1})
+    assert (again.plan.run, again.records.read(0, 3).counts) == (journal.plan.run, {"n_keys": 1})
 
 
 @pytest.mark.parametrize("seconds", [0, 2e-4], ids=["fast files", "slow files"])
 def test_values_that_are_not_as_on_record_are_written_again(store, seconds):
     """Of many: looked at by one thread, by many where files are slow."""
     n = 700
-    journal = Journal(store, "a/b", "put it", "plan")
+    journal = Journal(store, Plan("a/b", "put it", "plan"))
     journal.begin()
     with journal.running():
         for number in range(n):
             stage_task.run_task(stage_task.LocalStage(put, store, journal, 0), number, [number])
     store.set("data/3", b"torn")
     store.delete("data/600")
-    store.set(f"{journal.prefix}0/650-{journal.run}", b"{")
+    store.set(f"{journal.prefix}0/650-{journal.plan.run}", b"{")
     threads = set()
 
     class Watched(SlowStore):
@@ -97,16 +97,15 @@ def test_values_that_are_not_as_on_record_are_written_again(store, seconds):
             threads.add(threading.get_ident())
             super()._before(method, key, byte_range)
 
-    again = Journal(Watched(store, seconds), "a/b", "put it", "plan")
+    again = Journal(Watched(store, seconds), Plan("a/b", "put it", "plan"))
     again.resume()
     assert {*range(n)} - again.records.forget_false(0, range(n)) == {3, 600, 650}
     assert 1 < len(threads) <= 17
-    with again.running():
-        assert again.recall(0, 3) is None  # its record is gone
+    assert again.records.read(0, 3) is None
 
 
 def test_journals_of_different_paths_do_not_meet(store):
-    prefixes = {Journal(store, path, "", "").prefix for path in ("", "a", "a/b", "a%2Fb")}
+    prefixes = {Journal(store, Plan(path, "", "")).prefix for path in ("", "a", "a/b", "a%2Fb")}
     assert len(prefixes) == 4
     assert all(prefix.count("/") == 1 for prefix in prefixes)
 
@@ -126,12 +125,12 @@ class LosesResponses(MemoryStore):
 
 def test_a_lost_response_to_the_beginning():
     """It was taken for another job, with nobody there, so that nobody could begin."""
-    journal = Journal(LosesResponses(), "a", "put it", "plan")
+    journal = Journal(LosesResponses(), Plan("a", "put it", "plan"))
     journal.begin()
     with journal.running():
         journal.check(now=True)
     with pytest.raises(JobError, match="another job has begun"):
-        Journal(journal.store, "a", "put it", "plan").begin()
+        Journal(journal.store, Plan("a", "put it", "plan")).begin()
 
 
 def test_a_job_that_ended_at_once_has_begun_all_the_same(store):
@@ -140,11 +139,11 @@ def test_a_job_that_ended_at_once_has_begun_all_the_same(store):
             return False
 
     with pytest.raises(JobError, match="another job has begun"):
-        Journal(Vanishes(), "a", "put it", "plan").begin()
+        Journal(Vanishes(), Plan("a", "put it", "plan")).begin()
 
 
 def test_tasks_write_only_while_the_job_runs(store):
-    journal = Journal(store, "a", "put it", "plan")
+    journal = Journal(store, Plan("a", "put it", "plan"))
     journal.begin()
     with pytest.raises(JobError, match="is not running"):
         journal.check()
@@ -157,21 +156,21 @@ def test_tasks_write_only_while_the_job_runs(store):
 
 def test_dead_attempts_end_when_the_job_is_resumed(store):
     """Their tasks may still be at work; those of clients that are alive are joined."""
-    journal = Journal(store, "a", "put it", "plan")
+    journal = Journal(store, Plan("a", "put it", "plan"))
     journal.begin()
     dead = f"{journal.prefix}{RUNNING}dead"
     store.set(dead, dead_heartbeat())
     with journal.running():
-        Journal(store, "a", "put it", "plan").resume()
+        Journal(store, Plan("a", "put it", "plan")).resume()
         assert store.get(dead) is None
         journal.check(now=True)
 
 
 def test_who_finds_no_plan_ends_no_attempt_that_is_about_to_begin(store):
     """It deletes what it takes for the rest of a job."""
-    journal = Journal(store, "a", "put it", "plan")
+    journal = Journal(store, Plan("a", "put it", "plan"))
     with journal.running():
-        assert Journal(store, "a", "another", "x").resume() is False
+        assert Journal(store, Plan("a", "another", "x")).resume() is False
         journal.begin()
         journal.check(now=True)
 
@@ -187,6 +186,9 @@ def test_who_found_no_plan_leaves_what_another_job_stores_since(n_requests):
             def get(self, key, byte_range=None):
                 return self._asked(super().get(key, byte_range))
 
+            def get_versioned(self, key):
+                return self._asked(super().get_versioned(key))
+
             def list_prefix(self, prefix):
                 return self._asked(list(super().list_prefix(prefix)))
 
@@ -195,47 +197,47 @@ def test_who_found_no_plan_leaves_what_another_job_stores_since(n_requests):
                 if self.n_left == 0:
                     meanwhile.enter_context(other.running())
                     other.begin()
-                    self.set(f"{other.prefix}new-{other.run}/0", b"x")
+                    self.set(f"{other.prefix}new-{other.plan.run}/0", b"x")
                 return found
 
         store = Begins()
-        other = Journal(store, "a", "put it", "plan")
+        other = Journal(store, Plan("a", "put it", "plan"))
         store.set(f"{other.prefix}new-gone/0", b"x")
         store.n_left = n_requests  # the plan, all that is there, the plan
-        assert Journal(store, "a", "another", "x").resume() is False
-        assert store.get(f"{other.prefix}new-{other.run}/0") == b"x"
+        assert Journal(store, Plan("a", "another", "x")).resume() is False
+        assert store.get(f"{other.prefix}new-{other.plan.run}/0") == b"x"
         other.check(now=True)
 
 
 def test_a_job_whose_client_is_alive_is_not_discarded(store):
-    journal = Journal(store, "a", "put it", "plan")
+    journal = Journal(store, Plan("a", "put it", "plan"))
     journal.check_dead()
     journal.begin()
     journal.check_dead()
     with journal.running():
         for plan, kind in (("plan", "of this plan"), ("another", "with another plan")):
-            other = Journal(store, "a", "put more", plan)
+            other = Journal(store, Plan("a", "put more", plan))
             with pytest.raises(
                 JobError, match=rf"put more: there is a job {kind} at the target, which is running: 'put"
             ) as raised:
                 other.check_dead()
             assert "resume" not in str(raised.value)
         with pytest.raises(JobError, match=r"is running: 'put it', begun \d+ s ago; wait until it is done, or stop it"):
-            Journal(store, "a", "put more", "another").resume()
+            Journal(store, Plan("a", "put more", "another")).resume()
     with pytest.raises(JobError, match=r"whose client has ended: 'put it', begun \d+ s ago; give resume=False"):
-        Journal(store, "a", "put more", "another").resume()
+        Journal(store, Plan("a", "put more", "another")).resume()
 
 
-@pytest.mark.parametrize("is_lease", [False, True])
-def test_what_nothing_resumes_is_not_to_be_finished(store, is_lease):
-    Journal(store, "a", "put it", "plan", is_lease=is_lease).begin()
+@pytest.mark.parametrize("kind", ["convert", LEASE])
+def test_what_nothing_resumes_is_not_to_be_finished(store, kind):
+    Journal(store, Plan("a", "put it", "plan", kind=kind)).begin()
     with pytest.raises(JobError, match="give resume=False to discard what it wrote") as raised:
-        Journal(store, "a", "put more", "another").resume()
-    assert ("finish it with its own arguments" in str(raised.value)) is not is_lease
+        Journal(store, Plan("a", "put more", "another")).resume()
+    assert ("finish it with its own arguments" in str(raised.value)) is (kind != LEASE)
 
 
 def test_nothing_is_left_of_a_job_that_was_killed_while_it_cleared_up(tmp_path):
-    journal = Journal(LocalStore(tmp_path), "", "job", "f")
+    journal = Journal(LocalStore(tmp_path), Plan("", "job", "f"))
     journal.store.set(f"{journal.prefix}{RUNNING}dead", b"{}")
     assert journal.resume() is False
     assert not [*tmp_path.rglob("*")]

@@ -9,6 +9,7 @@ from support.recording import RecordingStore
 from chunkmill.errors import JobError
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.lease import check_no_job, discard_block_write, discard_jobs, leased
+from chunkmill.journal.plans import Plan
 from chunkmill.journal.records import Record
 from chunkmill.journal.unfinished import jobs_at, unfinished_jobs
 from chunkmill.stores import conflicts
@@ -21,7 +22,7 @@ def store():
 
 
 def begin(store, path, **kwargs):
-    journal = Journal(store, path, f"write to {path!r}", "plan", **kwargs)
+    journal = Journal(store, Plan(path, f"write to {path!r}", "plan", **kwargs))
     journal.begin()
     return journal
 
@@ -73,8 +74,8 @@ def test_discarding(store):
 
 def test_only_block_writes_that_nobody_runs_are_discarded_unasked(store):
     begin(store, "a")
-    blocks = begin(store, "b", is_block_write=True)
-    begin(store, "", is_block_write=True)
+    blocks = begin(store, "b", kind="to_store")
+    begin(store, "", kind="to_store")
     with blocks.running():
         discard_block_write(store, "b")
         assert len(unfinished_jobs(store)) == 3
@@ -87,7 +88,7 @@ def test_only_block_writes_that_nobody_runs_are_discarded_unasked(store):
 @pytest.mark.parametrize("scope", ["", "append"])
 def test_the_lease_of_a_damaged_plan_is_taken_over(store, damage, scope):
     """An empty one, as a crash of the machine may leave, refused every append for ever."""
-    journal = Journal(store, "a", "", "", scope=scope)
+    journal = Journal(store, Plan("a", "", "", scope=scope))
     store.set(journal.plan_key, damage)
     (job,) = unfinished_jobs(store)
     assert (job.path, job.is_running) == ("?", False)
@@ -102,7 +103,7 @@ def test_the_lease_of_a_damaged_plan_is_taken_over(store, damage, scope):
 
 
 def test_a_damaged_plan_of_a_client_that_is_alive_is_not_taken_over(store):
-    journal = Journal(store, "a", "put it", "plan")
+    journal = Journal(store, Plan("a", "put it", "plan"))
     with journal.running():
         store.set(journal.plan_key, b"")
         with pytest.raises(JobError, match="a job that writes there is running: a job whose plan is damaged"):
@@ -110,7 +111,7 @@ def test_a_damaged_plan_of_a_client_that_is_alive_is_not_taken_over(store):
         with pytest.raises(JobError, match="is running"), leased(store, "a", "write to 'a'"):
             pass
         with pytest.raises(JobError, match="is damaged, and a client of its job is alive"):
-            Journal(store, "a", "put it", "plan").resume()
+            Journal(store, Plan("a", "put it", "plan")).resume()
 
 
 def dead_reservation(store, path, **kwargs):
@@ -147,7 +148,7 @@ def test_the_reservation_of_a_dead_writer_is_taken_over_and_refuses_nobody(store
 
 def test_who_was_taken_for_dead_leaves_the_reservation_to_its_successor(store):
     with leased(store, "a", "write to 'a'"):
-        store.set(Journal(store, "a", "", "").plan_key, b'{"path": "a", "run": "another"}')
+        store.set(Journal(store, Plan("a", "", "")).plan_key, b'{"path": "a", "run": "another"}')
     assert [job.run for job in unfinished_jobs(store)] == ["another"]
 
 
@@ -200,7 +201,7 @@ def test_nobody_waits_for_tasks_that_do_not_ask(store, monkeypatch):
     dead_reservation(store, "a")
     discard_jobs(store, unfinished_jobs(store))
     assert waits == []
-    job = begin(store, "a", is_block_write=True)
+    job = begin(store, "a", kind="to_store")
     store.set(f"{job.prefix}running/dead", b"{}")
     with leased(store, "a", "write to 'a'") as own:
         assert own.follows_interrupted

@@ -132,7 +132,7 @@ RECORDS = {
     "below": {"below.json": json.dumps(["zarr.json", {"out/.bashrc": [2, 0x99C2E75B]}])},
     "lease": {
         "plan.json": json.dumps(
-            {"job": "j", "path": "a", "run": "r", "is_block_write": True, "is_lease": True}
+            {"job": "j", "path": "a", "run": "r", "kind": "lease"}
             | {"documents": {"out/.bashrc": base64.b64encode(b"{}").decode()}}
         )
     },

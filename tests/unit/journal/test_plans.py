@@ -4,14 +4,13 @@ import json
 
 import pytest
 
-from chunkmill.journal.plans import Plan, delete_plan, end_plan, is_of_run, store_plan
+from chunkmill.journal.plans import LEASE, Plan, delete_plan, end_plan, is_of_run, store_plan
 from chunkmill.stores.memory import MemoryStore
 
 
 @pytest.mark.parametrize("old_prefix", [None, "", "a/"])
 def test_what_is_written_is_read(old_prefix):
-    about = {"job": "put it", "run": "r1", "version": 2, "is_block_write": True}
-    plan = Plan.beginning(**about, old_prefix=old_prefix)
+    plan = Plan("", "put it", "plan", "r1", "now", 2, LEASE, old_prefix=old_prefix)
     value = plan.packed()
     assert Plan.parsed(value) == plan
     assert is_of_run(value, "r1")
@@ -31,11 +30,11 @@ def test_a_damaged_plan_is_known(value):
 
 def test_a_plan_is_stored_and_deleted_while_there_is_no_other():
     store = MemoryStore()
-    mine, other = (Plan.beginning(run=run).packed() for run in ("r1", "r2"))
+    mine, other = (Plan(run=run).packed() for run in ("r1", "r2"))
     assert store_plan(store, "plan", mine, None)
     assert store_plan(store, "plan", mine, None)  # the answer to the first was lost
     assert not store_plan(store, "plan", other, None)
-    another_client = Plan.beginning(run="r1", fingerprint="b").packed()
+    another_client = Plan(run="r1", fingerprint="b").packed()
     assert not store_plan(store, "plan", another_client, None)
     assert not delete_plan(store, "plan", other)
     assert delete_plan(store, "plan", mine)
@@ -53,6 +52,6 @@ def test_a_plan_is_stored_and_deleted_while_there_is_no_other():
     ],
 )
 def test_a_plan_is_damaged_whose_members_are_not_what_they_must_be(damage):
-    value = Plan.beginning(job="put it", path="a", run="1234", old_prefix="a/").packed()
+    value = Plan(job="put it", path="a", run="1234", old_prefix="a/").packed()
     assert Plan.parsed(value) is not None
     assert Plan.parsed(json.dumps(json.loads(value) | damage).encode()) is None

@@ -9,7 +9,7 @@ from support.small_jobs import dead_heartbeat
 
 from chunkmill.errors import StoreError
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.plans import PLAN, RUNNING, journal_prefix, run_tag, staged_prefix
+from chunkmill.journal.plans import PLAN, RUNNING, Plan, journal_prefix, run_tag, staged_prefix
 from chunkmill.journal.unfinished import clear_journal, clear_listed
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -20,7 +20,7 @@ DEAD = dead_heartbeat()
 @pytest.fixture(params=["memory", "local"])
 def journal(request, tmp_path):
     store = MemoryStore() if request.param == "memory" else LocalStore(str(tmp_path))
-    journal = Journal(store, "a", "put it", "plan")
+    journal = Journal(store, Plan("a", "put it", "plan"))
     for name in ("0/0-gone", "new-gone/c/0", f"{RUNNING}dead"):
         store.set(journal.prefix + name, DEAD)
     return journal
