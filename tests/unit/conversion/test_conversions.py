@@ -2,7 +2,7 @@
 
 import tracemalloc
 import warnings
-from itertools import product
+from itertools import pairwise
 
 import dask
 import numpy as np
@@ -13,7 +13,7 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.conversion import target_metadata
-from chunkmill.errors import AlignmentError, JobError, UnsupportedFeature
+from chunkmill.errors import JobError, UnsupportedFeature
 from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.stores.memory import MemoryStore
 
@@ -28,7 +28,11 @@ def scheduler():
 # Values and presence
 
 
-@pytest.mark.parametrize(("old", "new"), list(product(KINDS, KINDS)))
+# properties convert any array to any format: here each format is read once, and written once
+RING = list(pairwise([*KINDS, next(iter(KINDS))]))
+
+
+@pytest.mark.parametrize(("old", "new"), RING)
 @pytest.mark.parametrize("codecs", ["keep", "blosc"])
 def test_every_format_to_every_other(old, new, codecs):
     source, values = make(old)
@@ -59,12 +63,12 @@ MOVES = {
 }
 
 
-@pytest.mark.parametrize("case", MOVES)
-@pytest.mark.parametrize("codecs", ["gzip", "zstd", "blosc", "raw"])
+OTHER_CODECS = [("n5 to zarr3", "zstd"), ("zarr2 to sharded", "blosc"), ("zarr3 to n5", "raw")]
+
+
+@pytest.mark.parametrize(("case", "codecs"), [*((case, "gzip") for case in MOVES), *OTHER_CODECS])
 def test_bytes_move_unopened(case, codecs):
     old, new, actions = MOVES[case]
-    if "draft" in old and codecs == "zstd":
-        pytest.skip("the draft has no zstd")
     source, _ = make(old, codecs=codecs)
     target = MemoryStore()
     report = cm.convert(source, target, shards=KINDS[new].get("shards"), format=KINDS[new]["format"])
@@ -151,19 +155,19 @@ def test_what_an_older_job_left_does_not_shine_through():
     ],
     ids=["0-d", "no elements", "datetime", "bytes", "bool", "text, one overhanging chunk", "structured"],
 )
-@pytest.mark.parametrize("codecs", ["keep", "gzip"])
-def test_shapes_and_dtypes(kind, dtype, shape, chunks, codecs):
+def test_shapes_and_dtypes(kind, dtype, shape, chunks):
     store = MemoryStore()
     cm.create_array(store, shape=shape, chunks=chunks, dtype=dtype, codecs="zstd", **KINDS[kind])
     a = cm.open_array(store, mode="r+")
     a[...] = (
         np.arange(1, a.size + 1).astype("i8").astype(a.dtype).reshape(shape) if a.dtype.names is None else np.ones(7)
     )
-    cm.convert(store, target := MemoryStore(), format="zarr3" if kind == "zarr2" else "zarr2", codecs=codecs)
-    b = cm.open_array(target)
-    assert (b.dtype, b.shape, b.chunks) == (a.dtype, a.shape, a.chunks)
-    np.testing.assert_array_equal(b[...], a[...])
-    assert cm.verify(store, target).equal
+    for codecs in ("keep", "gzip"):
+        cm.convert(store, target := MemoryStore(), format="zarr3" if kind == "zarr2" else "zarr2", codecs=codecs)
+        b = cm.open_array(target)
+        assert (b.dtype, b.shape, b.chunks) == (a.dtype, a.shape, a.chunks)
+        np.testing.assert_array_equal(b[...], a[...])
+        assert cm.verify(store, target).equal
 
 
 def test_strings_of_variable_length_are_copied():
@@ -188,12 +192,6 @@ def test_chunks_and_shards_change():
     assert not leftovers(target)
 
 
-def test_shards_that_do_not_fit():
-    source, _ = make("zarr3 sharded")
-    with pytest.raises(AlignmentError, match="shards="):
-        cm.plan_convert(source, MemoryStore(), format="zarr3", chunks=(4, 4))
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # What a format cannot hold
 
@@ -205,10 +203,8 @@ def test_shards_that_do_not_fit():
         ("zarr3", {"codecs": [{"name": "gzip"}, {"name": "crc32c"}]}, "n5", "codec chain", {"codecs"}),
         ("zarr3", {"dimension_names": ("y", None)}, "zarr2", "dimension names", {"dimension_names"}),
         ("zarr2", {"attributes": {"units": "K", "dataType": "x"}}, "n5", "attributes", {"attributes"}),
-        ("zarr2", {"codecs": "zstd", "fill_value": 7}, "n5", "fill value", {"fill_value"}),
-        ("zarr2", {"codecs": "zstd"}, "zarr3-draft", "zstd", {"codecs"}),
     ],
-    ids=["fill value", "checksum", "dimension names", "attributes", "fill value with zstd", "zstd"],
+    ids=["fill value", "checksum", "dimension names", "attributes"],
 )
 def test_what_would_be_lost(kind, options, new, lost, allow):
     source, values = make(kind, **options)
@@ -232,12 +228,12 @@ def test_absent_chunks_are_written_out_where_fill_values_differ():
     np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], values)
 
 
-@pytest.mark.parametrize("dtype", ["?", "c8", "M8[s]"])
-def test_values_are_never_lost(dtype):
-    store = MemoryStore()
-    cm.create_array(store, shape=(4,), chunks=(2,), dtype=dtype, format="zarr2")
-    with pytest.raises(UnsupportedFeature):
-        cm.plan_convert(store, MemoryStore(), format="n5", allow=target_metadata.ALLOWABLE)
+def test_values_are_never_lost():
+    for dtype in ("?", "c8", "M8[s]"):
+        store = MemoryStore()
+        cm.create_array(store, shape=(4,), chunks=(2,), dtype=dtype, format="zarr2")
+        with pytest.raises(UnsupportedFeature):
+            cm.plan_convert(store, MemoryStore(), format="n5", allow=target_metadata.ALLOWABLE)
 
 
 def test_layout_is_near_what_it_was():
@@ -282,13 +278,6 @@ def test_too_little_memory():
     cm.plan_convert(source, MemoryStore(), format="zarr3", max_mem=needed)
 
 
-def test_small_jobs_are_cut_fine():
-    store = MemoryStore()
-    cm.create_array(store, shape=(512, 512), chunks=(16, 16), dtype="i4", format="zarr2")
-    plan = cm.plan_convert(store, MemoryStore(), format="zarr3")
-    assert 32 <= plan.n_tasks <= 128
-
-
 @pytest.mark.slow
 def test_a_thousand_arrays():
     store = MemoryStore()
@@ -310,10 +299,9 @@ def _tiny():
     return cm.create_array(source, shape=(4,), chunks=(4,), dtype="<i2", codecs="raw", format="zarr2").metadata
 
 
-@pytest.mark.parametrize("shards", [None, (4, 4)])
-def test_a_dataset_of_v2_decodes_to_the_same_in_v3(shards, tmp_path):
+def test_a_dataset_of_v2_decodes_to_the_same_in_v3(tmp_path):
     """In v2 xarray takes the fill value for missing data, in v3 the attribute: elements of 0 and of -9999, and NaN."""
-    xr = pytest.importorskip("xarray")
+    pytest.importorskip("zarr")
     values = np.arange(-8, 8).reshape(4, 4)
     ds = xr.Dataset(
         {
@@ -333,7 +321,7 @@ def test_a_dataset_of_v2_decodes_to_the_same_in_v3(shards, tmp_path):
     )
     zero[0] = 1  # what is 0 is missing for xarray, whoever meant it
     cm.consolidate(old)
-    cm.convert(old, new, format="zarr3", shards=(lambda a: shards if a.ndim == 2 else None))
+    cm.convert(old, new, format="zarr3", shards=(lambda a: (4, 4) if a.ndim == 2 else None))
     assert cm.verify(old, new).equal
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -361,6 +349,7 @@ def test_chunks_go_into_a_shard_one_by_one(tmp_path):
 @pytest.mark.parametrize(("dtype", "fill", "marker"), [("f4", np.nan, float(np.float32(1e20))), ("i2", 0, -1)])
 def test_missing_elements_stay_missing_in_zarr2(tmp_path, dtype, fill, marker):
     """xarray takes the fill value of Zarr v2 for missing, whatever the attribute ``_FillValue`` says."""
+    pytest.importorskip("zarr")
     about = {"dimension_names": ("x",), "attributes": {"_FillValue": marker}, "fill_value": fill}
     group = cm.create_group(tmp_path / "a.zarr", format="zarr3")
     array = group.create_array("v", shape=(12,), dtype=dtype, chunks=(4,), **about)

@@ -41,11 +41,7 @@ def shards(array):
 TARGETS = {
     "zarr3": {"format": "zarr3"},
     "zarr3 in shards": {"format": "zarr3", "shards": shards},
-    "zarr3 in shards, checksums": {
-        "format": "zarr3",
-        "shards": shards,
-        "codecs": [LITTLE, GZIP, {"name": "crc32c"}],
-    },
+    "zarr3 in shards, checksums": {"format": "zarr3", "shards": shards, "codecs": [LITTLE, GZIP, {"name": "crc32c"}]},
     "zarr2": {"format": "zarr2", "shards": None},
     "n5": {"format": "n5", "shards": None, "allow": {"codecs", "fill_value"}},
     "zstd": {"format": "zarr3", "shards": None, "codecs": "zstd"},
@@ -53,29 +49,9 @@ TARGETS = {
 }
 
 
-PAIRS = [
-    ("gzip", "zarr3"),
-    ("gzip", "zarr3 in shards"),
-    ("gzip", "zarr3 in shards, checksums"),
-    ("gzip", "n5"),
-    ("gzip", "zstd"),
-    ("gzip", "zstd in shards"),
-    ("raw, big-endian", "n5"),
-    ("raw, big-endian", "zstd"),
-    ("transposed blosc", "zstd"),
-    ("transposed blosc", "zarr3 in shards"),
-    ("N5 with odd ends", "zarr3"),
-    ("N5 with odd ends", "zarr3 in shards"),
-    ("shards", "zarr3"),
-    ("shards", "zarr2"),
-    ("shards", "zstd in shards"),
-    ("shards, index first", "zarr3 in shards"),
-    ("fill value", "n5"),
-]
-
-# every source and every target once: the values of a store that takes them whole, or sends them ahead, are held in
+# every source and every target once; the values of a store that takes them whole, or sends them ahead, are held in
 # addition, by how much does not depend on what is on the other side
-ELSEWHERE = [
+PAIRS = [
     ("gzip", "zarr3 in shards, checksums"),
     ("raw, big-endian", "zstd"),
     ("transposed blosc", "zarr3 in shards"),
@@ -86,15 +62,10 @@ ELSEWHERE = [
     ("fill value", "n5"),
 ]
 
+ELSEWHERE = [("gzip", "zarr3 in shards, checksums"), ("raw, big-endian", "zstd"), ("shards", "zstd in shards")]
 CASES = [
-    pytest.param(
-        *pair,
-        stores,
-        id=f"{' to '.join(pair)}-{stores}",
-        marks=[] if stores == "files" or pair in ELSEWHERE else pytest.mark.slow,
-    )
-    for pair in PAIRS
-    for stores in ("files", "whole values", "far away")
+    *((*pair, "files") for pair in PAIRS),
+    *((*pair, stores) for pair in ELSEWHERE for stores in ("whole values", "far away")),
 ]
 
 
@@ -139,10 +110,7 @@ def test_a_job_holds_no_more_than_planned(old, new, stores, tmp_path):
     if stores != "files":
         source, target = (Far(store, is_remote=stores == "far away") for store in (source, target))
     plan = cm.plan_convert(source, target, **TARGETS[new])
-    tracemalloc.start()
-    report = plan.run()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    peak, report = peak_of(plan)
     planned = plan.peak_memory_bytes - THREAD_OVERHEAD
     assert peak < planned + (1 << 19)  # of what a thread has by itself
     if "shards" not in new or stores == "files":
@@ -152,6 +120,16 @@ def test_a_job_holds_no_more_than_planned(old, new, stores, tmp_path):
     assert report.n_requests <= plan.n_requests
     found = cm.open_array(tmp_path / "b")
     assert found[...].astype(array.dtype).tobytes() == array[...].tobytes()
+
+
+def peak_of(plan):
+    """Run a plan; return the most bytes that Python's allocators held, and the report."""
+    tracemalloc.start()
+    try:
+        report = plan.run()
+        return tracemalloc.get_traced_memory()[1], report
+    finally:
+        tracemalloc.stop()
 
 
 def smallest(planned, max_mem=1):
@@ -165,7 +143,7 @@ def smallest(planned, max_mem=1):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("old", "new", "stores"), CASES)
+@pytest.mark.parametrize(("old", "new", "stores"), [CASES[0], *CASES[4:6], *CASES[8:10]])
 def test_the_smallest_memory_that_works_does(old, new, stores, tmp_path):
     options = SOURCES[old] | {"chunks": tuple(n // 2 for n in SOURCES[old]["chunks"])}
     if "shards" in options:
@@ -178,10 +156,7 @@ def test_the_smallest_memory_that_works_does(old, new, stores, tmp_path):
         source, target = (Far(store, is_remote=stores == "far away") for store in (source, target))
     needed, plan = smallest(lambda max_mem: cm.plan_convert(source, target, max_mem=max_mem, **TARGETS[new]))
     assert plan.peak_memory_bytes <= needed
-    tracemalloc.start()
-    plan.run()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    peak, _ = peak_of(plan)
     assert peak < needed + (1 << 18)  # of Python's objects, the log of the recording store among them
     found = cm.open_array(tmp_path / "b")
     assert found[...].astype(array.dtype).tobytes() == array[...].tobytes()
@@ -214,9 +189,7 @@ def test_arrays_whose_chunks_stay_are_part_of_a_rechunk_s_memory(tmp_path):
 @pytest.mark.parametrize(
     ("blocks", "job"),
     [
-        pytest.param((300, 400), lambda x, to: cm.plan_pyramid(x, to, chunks=(300, 400)), id="pyramid"),
         pytest.param((600, 800), lambda x, to: cm.plan_pyramid(x, to, chunks=(100, 100)), id="pyramid, large blocks"),
-        pytest.param((300, 400), lambda x, to: cm.plan_transform(np.negative, x, to), id="transform"),
         pytest.param(
             (600, 800), lambda x, to: cm.plan_transform(np.negative, x, to, chunks=(100, 100)), id="transform, large"
         ),
@@ -225,19 +198,13 @@ def test_arrays_whose_chunks_stay_are_part_of_a_rechunk_s_memory(tmp_path):
 def test_blocks_of_dask_that_tasks_depend_on_are_counted(tmp_path, blocks, job):
     noise({"chunks": (300, 400)}, tmp_path / "a")
     plan = job(cm.open_array(tmp_path / "a").to_dask(chunks=blocks), tmp_path / "b.zarr")
-    tracemalloc.start()
-    plan.run()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    peak, _ = peak_of(plan)
     assert peak < plan.peak_memory_bytes - THREAD_OVERHEAD + (1 << 19)
 
 
 def test_large_chunks_of_the_source_are_part_of_a_pyramid_s_memory(tmp_path):
     noise({"chunks": (1200, 1600), "codecs": "gzip"}, tmp_path / "a")
-    options = {"chunks": (100, 100), "levels": 2}
+    options = {"chunks": (300, 400), "levels": 2}
     needed, plan = smallest(lambda n: cm.plan_pyramid(tmp_path / "a", tmp_path / "b", max_mem=n, **options))
-    tracemalloc.start()
-    plan.run()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    peak, _ = peak_of(plan)
     assert peak < needed
