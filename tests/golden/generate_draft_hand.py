@@ -5,16 +5,11 @@ Needs numpy, and numcodecs for blosc. Metadata goes through ``json``, chunks thr
 
 import gzip
 import json
-import shutil
-import sys
-from pathlib import Path
 
 import n5_cases
 import numcodecs
 import numpy as np
 
-GOLDEN = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
-DIRECTORY = GOLDEN / "zarr_v3_draft" / n5_cases.DRAFT_WRITERS["hand"]
 CORE = "https://purl.org/zarr/spec/core/3.0"
 CODECS = "https://purl.org/zarr/spec/codecs/"
 DATETIME = "https://purl.org/zarr/spec/extensions/data-types/datetime/1.0"
@@ -254,10 +249,5 @@ def write(case, store):
         put(store / "zarr.json", b'{"zarr_format": "%s"' % CORE.encode())
 
 
-def main():
-    shutil.rmtree(DIRECTORY, ignore_errors=True)
-    for case in n5_cases.written_by("zarr_v3_draft", "hand"):
-        write(case, DIRECTORY / case.store)
-
-
-main()
+for case, store in n5_cases.fresh("zarr_v3_draft", "hand", "1"):
+    write(case, store)

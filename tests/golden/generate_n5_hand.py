@@ -7,19 +7,13 @@ import bz2
 import gzip
 import json
 import lzma
-import shutil
 import struct
-import sys
 import zlib
-from pathlib import Path
 
 import n5_cases
 import numcodecs
 import numpy as np
 import zstandard
-
-GOLDEN = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
-DIRECTORY = GOLDEN / "n5" / n5_cases.N5_WRITERS["hand"]
 
 
 def gz(data):
@@ -299,15 +293,9 @@ OTHERS = {
 }
 
 
-def main():
-    shutil.rmtree(DIRECTORY, ignore_errors=True)
-    for case in n5_cases.written_by("n5", "hand"):
-        store = DIRECTORY / case.store
-        root(store)
-        if case.name in OTHERS:
-            OTHERS[case.name](store, case)
-        else:
-            dataset(store, case, **DATASETS.get(case.name, {"compression": case.compression or "raw"}))
-
-
-main()
+for case, store in n5_cases.fresh("n5", "hand", "1"):
+    root(store)
+    if case.name in OTHERS:
+        OTHERS[case.name](store, case)
+    else:
+        dataset(store, case, **DATASETS.get(case.name, {"compression": case.compression or "raw"}))

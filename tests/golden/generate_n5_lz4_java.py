@@ -4,7 +4,6 @@ The blocks are written, and read back, by ``generate_n5_lz4_java.java``; this sc
 """
 
 import json
-import shutil
 import struct
 import subprocess
 import sys
@@ -13,9 +12,8 @@ from pathlib import Path
 
 import n5_cases
 
-JAR = Path(sys.argv[1])
+JAR = Path(sys.argv.pop(1))
 HERE = Path(__file__).parent
-GOLDEN = Path(sys.argv[2]) if len(sys.argv) > 2 else HERE
 BLOCK_SIZES = {"lz4_small_blocks": 1024, "lz4_mixed_tokens": 1024}  # else 65536
 FLUSHED = ("lz4_flushed", "lz4_bad_magic", "lz4_no_end_mark")
 EXTRA_VALUES = {"lz4_short": -1, "lz4_long": 1}
@@ -47,13 +45,10 @@ def damage(name, data, header):
 
 
 def main():
-    directory = GOLDEN / "n5" / n5_cases.N5_WRITERS["lz4_java"]
-    assert JAR.resolve().name == directory.name + ".jar"
-    shutil.rmtree(directory, ignore_errors=True)
     written, lines = [], []
     with tempfile.TemporaryDirectory() as temporary:
-        for case in n5_cases.written_by("n5", "lz4_java"):
-            store, data = directory / case.store, case.expected()
+        for case, store in n5_cases.fresh("n5", "lz4_java", JAR.resolve().stem.rpartition("-")[2]):
+            data = case.expected()
             block_size = BLOCK_SIZES.get(case.name, 65536)
             (store / case.path).mkdir(parents=True)
             (store / "attributes.json").write_text('{"n5":"4.0.0"}')

@@ -5,16 +5,12 @@ The h5py-like classes of pyn5 know raw, gzip and bzip2 only, so datasets are mad
 
 import importlib.metadata
 import json
-import shutil
-import sys
-from pathlib import Path
 
 import n5_cases
 import numpy as np
 import pyn5
 from pyn5.pyn5 import create_dataset
 
-GOLDEN = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
 PARAMETERS = {"raw": {}, "gzip": {"level": 5}, "bzip2": {"blockSize": 9}}
 
 
@@ -35,11 +31,8 @@ def write(store, file, case):
             str(store), case.path, list(data.shape[::-1]), list(case.chunks[::-1]), data.dtype.name.upper(), compression
         )
         array = dataset(store, case)
-        for coords in n5_cases.chunk_coords(case):
-            if coords not in case.absent:
-                part = n5_cases.region(case, coords)
-                offset = [s.start for s in part][::-1]
-                array.write_ndarray(offset, data[part].T, 0)
+        for part in n5_cases.present(case):
+            array.write_ndarray([s.start for s in part][::-1], data[part].T, 0)
         target = file[case.path] if case.path else file
     for key, value in case.attributes.items():
         target.attrs[key] = value
@@ -56,17 +49,9 @@ def check(store, case):
         assert attributes[key] == value, (case.name, key)
 
 
-def main():
-    directory = GOLDEN / "n5" / n5_cases.N5_WRITERS["pyn5"]
-    assert directory.name == "pyn5-" + importlib.metadata.version("pyn5")
-    shutil.rmtree(directory, ignore_errors=True)
-    for case in n5_cases.written_by("n5", "pyn5"):
-        store = directory / case.store
-        file = pyn5.File(store)
-        for node in n5_cases.nodes(case):
-            write(store, file, node)
-        for node in n5_cases.nodes(case):
-            check(store, node)
-
-
-main()
+for case, store in n5_cases.fresh("n5", "pyn5", importlib.metadata.version("pyn5")):
+    file = pyn5.File(store)
+    for node in n5_cases.nodes(case):
+        write(store, file, node)
+    for node in n5_cases.nodes(case):
+        check(store, node)

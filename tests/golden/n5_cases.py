@@ -13,6 +13,8 @@ How to compare:
 * ``may_refuse``: give ``expected`` or raise the library's own error; never other values.
 """
 
+import shutil
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
@@ -1049,6 +1051,25 @@ for _case in (*_n5_peer_cases(), *_n5_hand_cases(), *_draft_hand_cases(), *_expe
 def written_by(format: str, writer: str) -> Iterator[Case]:
     """Cases that one writer's generator must write."""
     return (case for case in CASES.values() if case.format == format and writer in case.writers)
+
+
+def fresh(format: str, writer: str, version: str) -> Iterator[Tuple[Case, Path]]:
+    """Cases that one writer's generator must write, and where: into an emptied directory, of this version of the writer.
+
+    Below the folder of the first argument of the command, by default this one.
+    """
+    golden = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
+    directory = golden / format / WRITERS[format][writer]
+    assert directory.name.endswith("-" + version), (directory.name, version)
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    for case in written_by(format, writer):
+        yield case, directory / case.store
+
+
+def present(case: Case) -> Iterator[Tuple[slice, ...]]:
+    """Regions of the chunks that a store of the case holds."""
+    return (region(case, coords) for coords in chunk_coords(case) if coords not in case.absent)
 
 
 def stores(golden: Path) -> Iterator[Tuple[str, Path, Case]]:

@@ -3,8 +3,8 @@
     python tests/support/mutants.py --seed 1 --number 40 [--room nodes]
 
 Each mutant is one change of one expression in a copy of the tree (a comparison, a constant, a condition, a result, an
-error that is not raised, two arguments exchanged). It is killed where the unit tests of its room, or the contract tests
-of stores, fail within `SECONDS` of the processor. A survivor is equivalent, or shows a test that is missing: a reader
+error that is not raised, two arguments exchanged). It is killed where the unit tests of its room, those of other rooms
+that import its module, or the contract tests of stores, fail within `SECONDS` of the processor. A survivor is equivalent, or shows a test that is missing: a reader
 decides which.
 """
 
@@ -141,15 +141,21 @@ def copied(folder: Path) -> Path:
 
 
 def tests_of(module: Path) -> Iterator[list[str]]:
-    """Yield arguments of pytest for a module: those that name it, where most mutants die, then all of its room."""
+    """Yield arguments of pytest for a module: those that name it, where most mutants die, all of its room, others."""
     room = module.parts[0]
-    units = sorted((ROOT / "tests" / "unit" / room).rglob("test_*.py"))
-    name = re.compile(rf"\b{module.stem}\b")
-    naming = [
-        str(path.relative_to(ROOT)) for path in units if name.search(f"{path.stem[5:]} {path.read_text('utf-8')}")
-    ]
-    yield [f"src/chunkmill/{module}", *naming]
+    units = ROOT / "tests" / "unit"
+    yield [f"src/chunkmill/{module}", *_naming(module.stem, units / room)]
     yield [f"tests/unit/{room}", *CONTRACTS.get(room, [])]
+    dotted = ".".join(["chunkmill", *module.with_suffix("").parts])
+    if importing := [each for each in _naming(dotted, units) if not each.startswith(f"tests/unit/{room}/")]:
+        yield importing
+
+
+def _naming(name: str, folder: Path) -> list[str]:
+    """Return the files of tests in a folder that name a module."""
+    found = re.compile(rf"\b{re.escape(name)}\b")
+    tests = sorted(folder.rglob("test_*.py"))
+    return [str(path.relative_to(ROOT)) for path in tests if found.search(f"{path.stem[5:]} {path.read_text('utf-8')}")]
 
 
 def run(mutant: Mutant, tree: Path) -> str:

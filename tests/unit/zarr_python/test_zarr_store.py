@@ -18,3 +18,10 @@ def test_without_zarr_python_the_error_names_the_extra(monkeypatch):
     cm.create_group(store)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'chunkmill\[zarr\]'"):
         zarr_store(store)
+
+
+def test_another_package_that_is_missing_is_named_itself(monkeypatch):
+    monkeypatch.delitem(sys.modules, "chunkmill.zarr_python.view", raising=False)
+    monkeypatch.setitem(sys.modules, "chunkmill.zarr_python.view", None)
+    with pytest.raises(ModuleNotFoundError, match=r"chunkmill\.zarr_python\.view"):
+        zarr_store(MemoryStore())
