@@ -1,15 +1,9 @@
 """Pyramids as users make them: every format, methods, absent chunks, interruptions, wrong arguments."""
 
-import os
-import pickle
-import signal
-import time
-
 import dask
 import numpy as np
 import pytest
 import tensorstore as ts
-from support.clusters import cluster_of, worker_pids
 from support.recording import FailingStore, RecordingStore
 
 import chunkmill as cm
@@ -274,21 +268,6 @@ def test_it_resumes_between_levels(values, tmp_path, monkeypatch, small_tasks):
     assert report.n_resumed >= report.stages[0].n_tasks
     assert report.stages[0].bytes_read == 0
     check_levels(cm.open_group(target), expected_levels(values, [(2, 2, 2)] * 3))
-
-
-@pytest.mark.slow
-def test_a_killed_worker(values, tmp_path, small_tasks):
-    values = np.tile(values, (2, 2, 2))
-    array = make_source(values, store=LocalStore(str(tmp_path / "source")))
-    target = str(tmp_path / "target")
-    with cluster_of(2) as client:
-        plan = pickle.loads(pickle.dumps(cm.plan_pyramid(array, target, levels=5, max_mem="9 MB")))
-        assert plan.stages[0].n_tasks > 1
-        future = client.get_executor(pure=False).submit(time.sleep, 0.05)
-        future.result()
-        os.kill(next(iter(worker_pids(client).values())), signal.SIGKILL)
-        plan.run()
-    check_levels(cm.open_group(target), expected_levels(values, [(2, 2, 2)] * 4))
 
 
 def test_what_is_replaced_stays_until_the_new_is_complete(values, tmp_path, monkeypatch):

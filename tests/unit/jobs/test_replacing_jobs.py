@@ -12,7 +12,7 @@ import pytest
 from support.recording import DeletingStore, RecordingStore, _Wrapper
 
 import chunkmill as cm
-from chunkmill.errors import ChunkmillError, JobError, NodeNotFound, StoreError
+from chunkmill.errors import JobError, NodeNotFound, StoreError
 from chunkmill.journal import heartbeat, journal
 from chunkmill.stores import posix_file
 from chunkmill.stores.local import LocalStore
@@ -121,21 +121,13 @@ def seen(store, path, job):
 PLACES = [("zarr3", "g/a"), ("zarr2", ""), ("n5", "a"), ("zarr3-draft", "")]
 
 
-@pytest.mark.parametrize(
-    ("job", "fmt", "path"),
-    [
-        pytest.param(job, *place, marks=[pytest.mark.slow] * ((i + j) % len(PLACES) > 0))
-        for i, job in enumerate(JOBS)
-        for j, place in enumerate(PLACES)
-    ],
-)
-def test_a_job_that_dies_anywhere_in_memory(source, job, fmt, path):
-    die_anywhere(MemoryStore, source, job, fmt, path)
+@pytest.mark.parametrize(("job", "place"), [*zip(JOBS, PLACES, strict=True)], ids=JOBS)
+def test_a_job_that_dies_anywhere_in_memory(source, job, place):
+    die_anywhere(MemoryStore, source, job, *place)
 
 
 @pytest.mark.parametrize(
-    ("job", "fmt", "path"),
-    [("rechunk", "zarr3", "g/a"), ("tree", "zarr2", ""), ("to_store", "n5", "a"), ("tree", "zarr3-draft", "g/a")],
+    ("job", "fmt", "path"), [("rechunk", "zarr3", "g/a"), ("tree", "zarr2", ""), ("to_store", "zarr3-draft", "g/a")]
 )
 def test_a_job_that_dies_anywhere_where_the_old_is_deleted_first(source, job, fmt, path):
     """Until it is done there is no node, and opening it says which job writes."""
@@ -149,8 +141,7 @@ def exchanges(request, monkeypatch):
 
 
 @pytest.mark.usefixtures("exchanges")
-@pytest.mark.parametrize(("job", "path"), [("convert", "g/a"), pytest.param("tree", "", marks=pytest.mark.slow)])
-def test_a_job_that_dies_anywhere_in_a_directory(source, job, path, tmp_path):
+def test_a_job_that_dies_anywhere_in_a_directory(source, tmp_path):
     numbers = itertools.count()
 
     def make():
@@ -158,25 +149,13 @@ def test_a_job_that_dies_anywhere_in_a_directory(source, job, path, tmp_path):
         folder.mkdir()
         return LocalStore(folder / "store")
 
-    die_anywhere(make, source, job, "zarr3", path)
+    die_anywhere(make, source, "convert", "zarr3", "g/a")
 
 
-@pytest.mark.parametrize(
-    ("make_store", "job"),
-    [(MemoryStore, "convert"), pytest.param(DeletingStore, "to_store", marks=pytest.mark.slow)],
-)
-@pytest.mark.parametrize(
-    ("old", "fmt"),
-    [
-        pytest.param("n5", "zarr3-draft", marks=pytest.mark.slow),
-        ("zarr3-draft", "n5"),
-        ("damaged zarr2", "zarr3"),
-    ],
-)
-def test_a_job_that_dies_anywhere_beside_another_format(source, make_store, job, old, fmt):
+@pytest.mark.parametrize(("old", "fmt"), [("zarr3-draft", "n5"), ("damaged zarr2", "zarr3")])
+def test_a_job_that_dies_anywhere_beside_another_format(source, old, fmt):
     """Or beside a node that does not open."""
-    deletes = make_store is DeletingStore or "zarr3-draft" in {old, fmt}
-    die_anywhere(make_store, source, job, fmt, "g/a", old=old, deletes=deletes)
+    die_anywhere(MemoryStore, source, "convert", fmt, "g/a", old=old, deletes=old == "zarr3-draft")
 
 
 def damaged(store, path):
@@ -231,83 +210,6 @@ def die_anywhere(make_store, source, job, fmt, path, *, old="", deletes=False):
     assert resumed > 3
     # the old, and from some step on the new
     assert [name for name, _ in itertools.groupby(both)] == ["old", *(["none"] if deletes else []), "new"]
-
-
-@pytest.mark.slow  # without it, `test_levels_beside` lets a job of levels die anywhere
-@pytest.mark.parametrize(("make_store", "fmt"), [(MemoryStore, "zarr3"), (DeletingStore, "n5")])
-def test_levels_beside_an_array_that_die_anywhere(make_store, fmt):
-    """Each level is the old or the new, whole; the third one is not there before."""
-    values = np.arange(64.0).reshape(8, 8)
-
-    def write(store, n_levels, method):
-        return cm.pyramid((store, "s/s0"), levels=n_levels, method=method, overwrite=True)
-
-    def levels(method, n_levels):
-        store = MemoryStore()
-        cm.to_store(values, store, "s/s0", chunks=(2, 2))
-        write(store, n_levels, method)
-        return [cm.open_array(store, f"s/s{i}")[...] for i in range(1, n_levels)]
-
-    old, new = levels("mean", 3), levels("max", 4)
-    n, found, resumed = 0, [], 0
-    while True:
-        store = make_store()
-        cm.to_store(values, store, "s/s0", chunks=(2, 2), format=fmt)
-        write(store, 3, "mean")
-        try:
-            write(Dying(store, n), 4, "max")
-        except Died:
-            pass
-        else:
-            break
-        for i in range(3):
-            try:
-                there = cm.open_array(store, f"s/s{i + 1}", consolidated=False)[...]
-            except NodeNotFound:
-                assert i == 2 or make_store is DeletingStore
-                continue
-            is_new = np.array_equal(there, new[i])
-            assert is_new or np.array_equal(there, old[i])
-            found += [is_new] if not i else []
-        resumed += write(store, 4, "max").n_resumed > 0
-        for i in range(3):
-            np.testing.assert_array_equal(cm.open_array(store, f"s/s{i + 1}")[...], new[i])
-        assert cm.check(store).ok
-        assert not [key for key in store.list_prefix("") if "chunkmill" in key]
-        n += 1
-    assert n > 20
-    assert resumed > 5
-    assert found == sorted(found)
-    assert True in found
-
-
-@pytest.mark.parametrize(("fmt", "path"), [("zarr3", "g/a"), ("n5", "a")])
-def test_a_source_that_fails_leaves_the_old(source, fmt, path, tmp_path):
-    store, bad = LocalStore(tmp_path / "store"), MemoryStore()
-    cm.to_store(OLD, store, path, chunks=(2, 2), format=fmt)
-    cm.to_store(NEW, bad, "x", chunks=(2, 3), codecs="gzip")
-    bad.set("x/c/0/1", b"torn")
-    with pytest.raises(ChunkmillError, match="gzip"):
-        cm.convert((bad, "x"), (store, path), format=fmt, codecs="raw", overwrite=True)
-    np.testing.assert_array_equal(cm.open_array(store, path)[...], OLD)
-    cm.to_store(NEW, bad, "x", chunks=(2, 3), codecs="gzip", mode="w")
-    cm.plan_convert((bad, "x"), (store, path), format=fmt, codecs="raw", overwrite=True).run(resume=False)
-    np.testing.assert_array_equal(cm.open_array(store, path)[...], NEW)
-    assert cm.check(store).ok
-
-
-def test_readers_see_the_old_until_the_new_is_whole(source):
-    store, found = MemoryStore(), []
-    cm.to_store(OLD, store, "a", chunks=(2, 2))
-
-    class Watched(RecordingStore):
-        def _before(self, method, key, byte_range=None):
-            found.append(cm.open_array(store, "a").shape)
-            super()._before(method, key, byte_range)
-
-    cm.convert((source, "s/x"), (Watched(store), "a"), format="zarr3", overwrite=True)
-    assert sorted(set(found)) == [OLD.shape, NEW.shape]
-    assert found == sorted(found)
 
 
 def test_the_plan_tells_whether_the_old_stays(source):

@@ -1,0 +1,70 @@
+"""Intermediate files that are lost or damaged between two runs of a rechunk."""
+
+from functools import partial
+
+import dask
+import pytest
+from support.rechunks import check, make, planned_tightly
+from support.recording import FarStore, RecordingStore
+
+from chunkmill.conversion.convert import plan_rechunk
+from chunkmill.errors import (
+    ChunkError,
+    StoreError,
+)
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+    with dask.config.set(scheduler="threads", num_workers=2):
+        yield
+
+
+def test_a_temporary_file_that_was_lost_is_not_taken_for_absent_chunks(tmp_path):
+    array, values = make(str(tmp_path / "a.zarr"), shape=(40, 40), chunks=(1, 40), absent=[(0, 0)])
+    store = LocalStore(tmp_path / "b.zarr")
+    arguments = {"chunks": (40, 1), "strategy": "spill"}
+
+    class Losing(RecordingStore):
+        def set_if(self, key, value, version):
+            if "/c/" in f"/{key}":
+                (lost, *_) = (k for k in store.list_prefix("") if "/intermediate/" in k and not k.endswith(".absent"))
+                store.delete(lost)
+            return super().set_if(key, value, version)
+
+    with pytest.raises(StoreError, match="intermediate file was written and is gone; run the job again"):
+        planned_tightly(array, Losing(store), **arguments).run()
+    planned_tightly(array, store, **arguments).run()
+    check(store, values, "")
+
+
+@pytest.mark.parametrize("kind", ["separate", "memory", "far"])
+@pytest.mark.parametrize("damage", [lambda _: b"", lambda value: value[: len(value) // 2]], ids=["empty", "half"])
+def test_intermediate_files_that_are_not_as_on_record_are_written_again(tmp_path, kind, damage):
+    """Files of another size than is on record failed at every resume."""
+    array, values = make(str(tmp_path / "a.zarr"), shape=(40, 40), chunks=(1, 40), absent=[(0, 0)])
+    store = LocalStore(tmp_path / "b.zarr") if kind in {"folder", "separate"} else MemoryStore()
+    store = FarStore(store) if kind == "far" else store
+    arguments = {"chunks": (40, 1), "strategy": "spill"}
+    if kind == "separate":
+        arguments |= {"temp": tmp_path / "temp"}
+    planned = partial(plan_rechunk, max_mem="18 MiB") if kind == "far" else planned_tightly
+    files = LocalStore(tmp_path / "temp") if kind == "separate" else store
+
+    class Failing(RecordingStore):
+        def set_if(self, key, value, version):
+            if "/c/" in f"/{key}":
+                raise StoreError(url="x", key=key, reason="broken")
+            return super().set_if(key, value, version)
+
+    with pytest.raises((StoreError, ChunkError), match="broken"):
+        planned(array, Failing(store), **arguments).run()
+    own = [key for key in files.list_prefix("") if "intermediate/" in key and files.get(key)]
+    assert own
+    for key in own:
+        files.set(key, damage(files.get(key)))
+    report = planned(array, store, **arguments).run()
+    assert report.n_resumed == (0 if kind == "far" else 1)  # the file of the absent chunk, which is an empty one
+    check(store, values, "")
