@@ -1,14 +1,9 @@
-"""The command line: a few commands in processes of their own, the rest through click's runner."""
+"""Commands, through click's runner: what they print, store and end with."""
 
 import json
-import os
 import re
-import subprocess
-import sys
-import time
 from pathlib import Path
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -16,9 +11,6 @@ from click.testing import CliRunner
 
 import chunkmill as cm
 from chunkmill.cli.main import main
-from chunkmill.cli.options import plain
-
-BIN = Path(sys.executable).parent
 
 
 @pytest.fixture
@@ -48,13 +40,10 @@ def run_json(*args, code=0):
 # info, ls
 
 
-def test_info_of_an_array(archive):
+def test_info_counts_what_is_stored(archive):
     text = run("info", archive, "--path", "stack").stdout
     for line in ("(8, 6, 6)", "int16", "chunks           (2, 6, 6)", "units: [K]", "t, y, x", "zstd"):
         assert line in text
-
-
-def test_info_counts_what_is_stored(archive):
     facts = run_json("info", archive, "--path", "stack", "--missing")
     assert facts["missing_chunks"] == 2
     assert facts["compression_ratio"] == round(facts["bytes"] / facts["stored_bytes"], 2)
@@ -90,14 +79,6 @@ def test_text_that_is_no_unicode(tmp_path):
     assert "half: \\ud800" in run("info", tmp_path).stdout
 
 
-def test_info_counts_inner_chunks_of_shards(tmp_path):
-    url = str(tmp_path / "sharded.zarr")
-    array = cm.create_array(url, shape=(8, 8), dtype="u1", chunks=(2, 2), shards=(4, 8))
-    array[:2, :3] = 1
-    facts = run_json("info", url, "--missing")
-    assert (facts["missing_store_keys"], facts["missing_chunks"]) == (1, 14)
-
-
 def test_ls_draws_the_tree(archive):
     assert run("ls", archive).stdout.splitlines() == [
         "/",
@@ -111,16 +92,6 @@ def test_ls_as_table_and_as_json(archive):
     table = run("ls", "--long", archive).stdout
     assert [line.split()[0] for line in table.splitlines()] == ["group", "path", "deep/time", "stack"]
     assert [node["path"] for node in run_json("ls", archive)] == ["", "deep", "deep/time", "stack"]
-
-
-def test_json_has_nothing_but_what_json_has():
-    value = {"a": np.float32("-inf"), "b": (np.int8(1), b"x"), "c": np.datetime64("NaT", "s"), "d": np.void(b"12")}
-    assert json.loads(json.dumps(plain(value), allow_nan=False)) == {
-        "a": "-Infinity",
-        "b": [1, "b'x'"],
-        "c": "NaT",
-        "d": "b'12'",
-    }
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -188,22 +159,6 @@ def test_rechunk_one_array(archive, tmp_path):
     run("verify", archive, target, "--path-a", "stack", "--path-b", "a/b")
 
 
-def test_refs(archive, tmp_path):
-    report = run_json("refs", "make", archive, tmp_path / "set.json")
-    assert (report["n_references"], report["n_absent"]) == (2, 3)
-    assert report["kind"] == "json"
-    run("verify", archive, tmp_path / "set.json")
-    assert "StoreError" in run("refs", "make", archive, tmp_path / "set.json", code=3).stderr
-
-
-def test_check(archive):
-    assert run_json("check", archive)["ok"]
-    torn = Path(archive) / "stack" / "0.0.0"
-    torn.write_bytes(torn.read_bytes()[:-3])
-    (problem,) = run_json("check", archive, code=1)["problems"]
-    assert (problem["kind"], problem["key"]) == ("short", "stack/0.0.0")
-
-
 def test_overwrite_must_be_asked_for(archive, tmp_path):
     run("convert", archive, tmp_path / "new.n5", "--format", "n5", "--path", "stack", "--codecs", "gzip")
     again = ["convert", archive, tmp_path / "new.n5", "--format", "n5", "--path", "stack", "--codecs", "gzip"]
@@ -251,23 +206,6 @@ def test_errors_exit_with_3_and_one_message(tmp_path):
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("scheduler", "message"),
-    [
-        ("tcp://127.0.0.1:1", "refused"),
-        ("tcp://no-such-host.invalid:8786", "not known|resolution"),
-        ("foo://127.0.0.1:8786", "scheme 'foo'"),
-    ],
-)
-def test_where_no_scheduler_is(archive, tmp_path, monkeypatch, scheduler, message):
-    """At once, where Dask would try again and again."""
-    monkeypatch.setattr("chunkmill.cli.options._PATIENCE", 250.0)
-    begun = time.monotonic()
-    result = run("convert", archive, tmp_path / "new.zarr", "--scheduler", scheduler, code=3)
-    assert time.monotonic() - begun < 120
-    assert re.search(f"JobError: --scheduler {scheduler}: .*({message}).*dask scheduler", result.stderr)
-
-
 def test_what_is_no_store_is_named(archive, tmp_path):
     (tmp_path / "x.nc").write_bytes(b"CDF")
     assert "that is a file, and neither a zip file" in run("info", tmp_path / "x.nc", code=3).stderr
@@ -289,101 +227,6 @@ def test_interrupted_exits_with_130(archive, tmp_path, monkeypatch):
 
     monkeypatch.setattr(cm, "plan_convert", interrupt)
     assert "to resume" in run("convert", archive, tmp_path / "i.zarr", code=130).stderr
-
-
-@pytest.mark.parametrize("name", [None, *sorted(main.commands)])
-def test_help_has_an_example_or_the_exit_codes(name):
-    text = run(*([name] if name else []), "--help").stdout
-    assert ("Exit codes:" if name is None else f"chunkmill {name} ") in text
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# In processes of their own
-
-
-def shell(*args):
-    return subprocess.run([str(a) for a in args], capture_output=True, text=True, check=False, timeout=100)
-
-
-def test_the_script(archive):
-    done = shell(BIN / "chunkmill", "ls", archive)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "stack" in done.stdout
-
-
-def test_as_a_command_of_dask(archive):
-    done = shell(BIN / "dask", "chunkmill", "info", archive, "--json")
-    assert json.loads(done.stdout)["format"] == "zarr2"
-
-
-def test_shell_completion():
-    done = subprocess.run(
-        [BIN / "chunkmill"],
-        env=os.environ
-        | {
-            "_CHUNKMILL_COMPLETE": "bash_complete",
-            "COMP_WORDS": "chunkmill convert --scheduler t",
-            "COMP_CWORD": "3",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
-    assert done.stdout.split() == ["plain,threads", "plain,tcp://"]
-
-
-@pytest.mark.parametrize("arguments", ["info ", "convert a.n5 ", "refs combine a.json "], ids=str)
-def test_shell_completion_of_places(arguments):
-    """By files: the shell itself completes them."""
-    words = f"chunkmill {arguments}x"
-    environment = os.environ | {
-        "_CHUNKMILL_COMPLETE": "bash_complete",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(len(words.split()) - 1),
-    }
-    done = subprocess.run([BIN / "chunkmill"], env=environment, capture_output=True, text=True, check=True, timeout=100)
-    assert done.stdout == "file,x\n"
-
-
-@pytest.mark.slow
-def test_a_cluster_without_workers_is_said_to_be_one(archive, tmp_path):
-    from distributed import LocalCluster
-
-    command = [BIN / "chunkmill", "convert", archive, tmp_path / "new.zarr", "--scheduler"]
-    patience = {"distributed.scheduler.no-workers-timeout": "7s"}
-    with (
-        dask.config.set(patience),
-        LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=":0") as cluster,
-    ):
-        done = shell(*command, cluster.scheduler_address)
-        address = re.escape(cluster.scheduler_address)
-        assert re.search(f"NoWorkers: the cluster at {address} has no workers.*`dask worker {address}`", done.stderr)
-        assert "NoWorkerError: " in done.stderr
-        assert "Traceback" not in done.stderr
-        assert done.returncode == 3
-    with LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=":0") as cluster:
-        cluster.adapt(minimum=0, maximum=1, interval="100ms")
-        done = shell(*command, cluster.scheduler_address)
-        assert "NoWorkers" not in done.stderr
-        assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow
-def test_schedulers(archive, tmp_path):
-    from distributed import LocalCluster
-
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
-        for name in (cluster.scheduler_address, "processes"):
-            target = tmp_path / f"{name.partition(':')[0]}.zarr"
-            done = shell(
-                BIN / "chunkmill", "rechunk", archive, target, "--path=stack", "--chunks=-1,3,3", f"--scheduler={name}"
-            )
-            assert done.returncode == 0, done.stderr
-        done = shell(
-            BIN / "chunkmill", "verify", archive, target, "--path-a=stack", f"--scheduler={cluster.scheduler_address}"
-        )
-        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -48,12 +48,6 @@ def test_json_becomes_parquet(archive, tmp_path):
     assert cm.verify(archive, str(tmp_path / "set.parquet")).equal
 
 
-def test_make_refuses(archive, tmp_path):
-    run("make", archive, tmp_path / "set.json")
-    assert "overwrite" in run("make", archive, tmp_path / "set.json", code=3).stderr
-    run("make", archive, tmp_path / "set.json", "--overwrite")
-
-
 def test_combine(archive, tmp_path):
     cm.convert((archive, "t"), (str(tmp_path / "b.zarr"), "t"), format="zarr2", codecs="keep")
     for i in range(2):
@@ -72,8 +66,3 @@ def test_combine(archive, tmp_path):
     )
     assert "t      4       4           0       0" in planned.stdout
     assert not (tmp_path / "x.json").exists()
-
-
-@pytest.mark.parametrize("command", ["make", "combine", "info"])
-def test_help_has_examples(command):
-    assert f"chunkmill refs {command}" in run(command, "--help").stdout.partition("Example")[2]

@@ -48,12 +48,17 @@ AGAIN = {
 
 
 @NEEDS_NEW_NAMES
-@pytest.mark.parametrize("kind", ["file", "directory"])
-@pytest.mark.parametrize("again", AGAIN)
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("place", "again", "kind"),
+    [
+        # the root is not replaced; files next to an array are left to check
+        *((place, "check", kind) for place in PLACES for kind in ("file", "directory")),
+        ("next to the array", "convert", "directory"),
+        ("in its journal", "replace", "file"),
+        ("in its journal", "convert", "directory"),
+    ],
+)
 def test_of_a_folder(tmp_path, place, again, kind):
-    if again != "check" and (place == "next to the store" or (kind == "file" and place == "next to the array")):
-        pytest.skip("the root is not replaced; files next to an array are left to check")
     for path in "ab":
         cm.to_store(VALUES, tmp_path / "s.zarr", path, chunks=2)
     lay(PLACES[place](tmp_path / "s.zarr"), kind)
@@ -64,8 +69,7 @@ def test_of_a_folder(tmp_path, place, again, kind):
 
 
 @NEEDS_NEW_NAMES
-@pytest.mark.parametrize("kind", ["file", "directory"])
-@pytest.mark.parametrize("again", AGAIN)
+@pytest.mark.parametrize(("again", "kind"), [("check", "directory"), ("replace", "file"), ("convert", "file")])
 def test_of_a_zip_file(tmp_path, again, kind):
     for path in "ab":
         cm.to_store(VALUES, tmp_path / "s.zip", path, chunks=2)

@@ -19,11 +19,10 @@ import xarray as xr
 from support.recording import _Wrapper
 
 import chunkmill as cm
-from chunkmill.errors import ChunkmillError, DatasetError, JobError, NodeExists
+from chunkmill.errors import ChunkmillError, JobError, NodeExists
 from chunkmill.journal import heartbeat, journal
 from chunkmill.stores.memory import MemoryStore
 
-FORMATS = ["zarr2", "zarr3", "n5"]
 VALUES = np.arange(64, dtype="i4").reshape(8, 8) + 1
 DOCUMENTS = (".json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
@@ -99,7 +98,9 @@ WRITES = {
 }
 
 
-TO_ONE_ARRAY = [name for name in WRITES if name != "write_dataset"]
+# each write once, each format at least once: `tests/interleavings` explores every pair in every format
+EACH = list(zip(WRITES, ["zarr2", "n5", "zarr3", "zarr2", "n5"], strict=True))
+TO_ONE_ARRAY = [(name, kind) for name, kind in EACH if name != "write_dataset"]
 
 
 @cache
@@ -113,8 +114,7 @@ def source():
 # Documents that others write in the meantime
 
 
-@pytest.mark.parametrize("write_to", WRITES)
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(("write_to", "name"), EACH)
 def test_attributes_that_others_give_to_a_group_above_stay(name, write_to):
     def act(below):
         cm.create_group(below, format=name, attributes={"title": "kept"})
@@ -126,8 +126,7 @@ def test_attributes_that_others_give_to_a_group_above_stay(name, write_to):
     assert "g" in cm.open_group(store, consolidated=False)
 
 
-@pytest.mark.parametrize("write_to", TO_ONE_ARRAY)
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(("write_to", "name"), TO_ONE_ARRAY)
 def test_an_array_that_others_make_above_stays(name, write_to):
     def act(below):
         cm.to_store(VALUES, below, "g", format=name, chunks=4, attributes={"title": "kept"})
@@ -140,8 +139,7 @@ def test_an_array_that_others_make_above_stays(name, write_to):
     assert np.array_equal(array[...], VALUES)
 
 
-@pytest.mark.parametrize("write_to", TO_ONE_ARRAY)
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(("write_to", "name"), TO_ONE_ARRAY)
 def test_of_two_writes_to_one_path_one_is_refused_and_the_other_whole(name, write_to):
     refused = []
 
@@ -211,7 +209,7 @@ def test_of_an_array_and_a_group_at_one_path_the_array_stays():
     assert np.array_equal(cm.open_array(store, "g")[...], VALUES)
 
 
-@pytest.mark.parametrize("name", ["zarr2", "zarr3"])
+@pytest.mark.parametrize("name", ["zarr2", "zarr3"])  # a document of its own, and a member
 def test_of_parallel_writes_below_a_consolidated_group_all_are_visible(name):
     store = MemoryStore()
     cm.create_group(store, format=name)
@@ -241,46 +239,13 @@ def test_of_parallel_writes_below_a_consolidated_group_all_are_visible(name):
 # Deaths while publishing
 
 
-@pytest.mark.parametrize("consolidated", [False, True])
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.usefixtures("everybody_is_dead")
-def test_an_append_that_dies_anywhere_can_be_repeated(name, consolidated):
-    if consolidated and name == "n5":
-        pytest.skip("has no consolidated metadata")
-    n, wrong = 0, []
-    while True:
-        store = MemoryStore()
-        cm.write_dataset(dataset(), store, format=name, consolidated=consolidated)
-        try:
-            cm.write_dataset(dataset(start=4), Dying(store, n), append_dim="x")
-        except Died:
-            n += 1
-        else:
-            break
-        try:
-            n_before = xr.open_dataset(store, engine="chunkmill").sizes["x"]
-            cm.write_dataset(dataset(start=4), store, append_dim="x")
-        except DatasetError as error:
-            # what was published whole when it died is there
-            if n_before != 8 or "stored already" not in str(error):
-                wrong.append((n, str(error)))
-        except (ChunkmillError, ValueError) as error:
-            wrong.append((n, type(error).__name__))
-        found = xr.open_dataset(store, engine="chunkmill")["t"].values.tolist()
-        if found != [*range(8)]:
-            wrong.append((n, found))
-    assert n > 4
-    assert wrong == []
-
-
 TO_A_TREE = WRITES | {
     "computed later": lambda store, name: cm.write_dataset(dataset(), store, "g", format=name, compute=False),
     "variables added": lambda store, _: cm.write_dataset(dataset(), store, mode="a"),
 }
 
 
-@pytest.mark.parametrize("write_to", TO_A_TREE)
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(("write_to", "name"), [*EACH, ("computed later", "zarr2"), ("variables added", "zarr3")])
 @pytest.mark.usefixtures("everybody_is_dead")
 def test_a_new_node_that_dies_anywhere_is_whole_or_can_be_written_again(name, write_to, monkeypatch):
     """Attributes of Zarr v2 alone were refused for ever, and consolidated metadata did not name what was published."""
@@ -320,8 +285,7 @@ def _whole(write_to, name):
 # What an interrupted write left
 
 
-@pytest.mark.parametrize("write_to", WRITES)
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(("write_to", "name"), EACH)
 @pytest.mark.usefixtures("everybody_is_dead")
 def test_nothing_of_a_dead_write_shows_in_an_array_created_there(name, write_to):
     store = MemoryStore()
@@ -380,8 +344,8 @@ def _fail(block):
     raise RuntimeError("the source cannot be read")
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_replacing_keeps_the_old_when_the_source_fails(name):
+def test_replacing_keeps_the_old_when_the_source_fails():
+    name = "zarr2"
     store = MemoryStore()
     write(store, "g/a", format=name)
     bad = da.from_array(VALUES, chunks=4).map_blocks(_fail, dtype="i4", meta=np.empty((0, 0), "i4"))
@@ -390,18 +354,8 @@ def test_replacing_keeps_the_old_when_the_source_fails(name):
     assert np.array_equal(cm.open_array(store, "g/a")[...], VALUES)
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_replacing_a_dataset_keeps_the_old_when_a_variable_fails(name):
-    store = MemoryStore()
-    cm.write_dataset(dataset(), store, "g", format=name)
-    bad = dataset().map(lambda v: v.copy(data=v.data.map_blocks(_fail, dtype=v.dtype, meta=np.empty(0, v.dtype))))
-    with pytest.raises(RuntimeError, match="cannot be read"):
-        cm.write_dataset(bad, store, "g", mode="w")
-    assert xr.open_dataset(store, group="g", engine="chunkmill")["t"].values.tolist() == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_replacing_by_a_conversion_keeps_the_old_when_the_source_fails(name):
+def test_replacing_by_a_conversion_keeps_the_old_when_the_source_fails():
+    name = "n5"
     store, bad = MemoryStore(), copy.copy(source())
     write(store, "g/a", VALUES + 100, format=name)
     bad.set("c/0/1", b"torn")
@@ -432,7 +386,7 @@ class LosesAnswer(_Here):
         return stored
 
 
-@pytest.mark.parametrize("write_to", ["resumable to_store", "convert", "rechunk"])
+@pytest.mark.parametrize("write_to", ["resumable to_store", "convert"])
 def test_a_lost_answer_to_the_beginning_of_a_job_is_not_another_job(write_to):
     store = LosesAnswer(MemoryStore(), "plan.json")
     WRITES[write_to](store, "zarr3")
@@ -440,8 +394,10 @@ def test_a_lost_answer_to_the_beginning_of_a_job_is_not_another_job(write_to):
     assert cm.check(store).ok
 
 
-@pytest.mark.parametrize("write_to", WRITES)
-@pytest.mark.parametrize("name", ["zarr.json", ".zarray", "attributes.json"])
+@pytest.mark.parametrize(
+    ("write_to", "name"),
+    [("to_store", ".zarray"), ("write_dataset", "zarr.json"), ("convert", "attributes.json"), ("rechunk", "zarr.json")],
+)
 def test_a_lost_answer_to_the_document_of_a_new_node_is_not_another_writer(name, write_to):
     formats = {"zarr.json": "zarr3", ".zarray": "zarr2", "attributes.json": "n5"}
     store = LosesAnswer(MemoryStore(), f"{'t' if write_to == 'write_dataset' else 'a'}/{name}")
@@ -457,8 +413,9 @@ def test_a_lost_answer_to_the_document_of_a_new_node_is_not_another_writer(name,
             WRITES[write_to](store, formats[name])
 
 
-@pytest.mark.parametrize("write_to", WRITES)
-@pytest.mark.parametrize("name", ["zarr.json", ".zgroup", "attributes.json"])
+@pytest.mark.parametrize(
+    ("write_to", "name"), [("to_store", ".zgroup"), ("write_dataset", "attributes.json"), ("convert", "zarr.json")]
+)
 def test_a_lost_answer_to_the_document_of_a_group_above_is_not_another_writer(name, write_to):
     formats = {"zarr.json": "zarr3", ".zgroup": "zarr2", "attributes.json": "n5"}
     store = LosesAnswer(MemoryStore(), name)

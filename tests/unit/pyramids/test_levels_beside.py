@@ -19,7 +19,7 @@ VALUES = np.arange(64, dtype="u2").reshape(8, 8)
 FIRST = {"zarr2": "g/0", "zarr3": "g/0", "n5": "g/s0"}
 
 
-@pytest.fixture(params=FIRST)
+@pytest.fixture(params=["zarr3", "n5"])
 def format_(request):
     with dask.config.set(scheduler="sync"):
         yield request.param
@@ -121,11 +121,7 @@ class MortalAnywhere(RecordingStore):
             raise Died
 
 
-@pytest.mark.parametrize(
-    "format_",
-    ["zarr2", pytest.param("zarr3", marks=pytest.mark.slow), pytest.param("n5", marks=pytest.mark.slow)],
-    indirect=True,
-)
+@pytest.mark.parametrize("format_", ["zarr2"], indirect=True)
 def test_each_level_is_the_old_or_the_new_wherever_the_job_dies(format_, monkeypatch):
     """One that was in place was replaced by nothing, where the job had died between two of them."""
     monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
@@ -161,6 +157,7 @@ def test_a_0d_array_has_no_levels(store):
         cm.pyramid((store, "point/0"))
 
 
+@pytest.mark.parametrize("format_", ["n5"], indirect=True)
 @pytest.mark.parametrize("what", ["nothing", "group"])
 def test_levels_that_others_have_deleted_or_replaced_are_made_again(format_, store, what):
     """The group's attributes name a level that is none: the error named no way out."""
