@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from support.datasets import LAYOUTS, needs_xarray, read, read_by_xarray, series
+from packaging.version import Version
+from support.datasets import needs_xarray, read, read_by_xarray, series
 
 import chunkmill as cm
 from chunkmill.errors import (
@@ -30,39 +31,41 @@ pytestmark = [
 ]
 
 
-TEXTS = [np.array(["abcdef", "c"]), np.array([b"abcdef", b"c"]), np.array(["abcdef", "c"], object)]
-
-
-@pytest.mark.parametrize("text", TEXTS, ids=["text", "bytes", "objects"])
-@pytest.mark.parametrize("lazy", [False, True])
-@pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
-def test_text_is_never_cut_by_an_encoding(text, lazy, fmt):
+@pytest.mark.parametrize(
+    ("text", "fmt"),
+    [
+        (np.array(["abcdef", "c"]), "zarr2"),
+        (np.array([b"abcdef", b"c"]), "zarr3"),
+        (np.array(["abcdef", "c"], object), "zarr3"),
+    ],
+    ids=["text", "bytes", "objects"],
+)
+def test_text_is_never_cut_by_an_encoding(text, fmt):
     """The width that was read with one dataset stays with what was concatenated from it, xarray's own writer cuts."""
-    if lazy and text.dtype.hasobject:
+    if text.dtype.hasobject:
         needs_xarray("2026.9", "objects in a dask array are loaded to find their type, with a warning")
-    urls = ["memory://text-short", "memory://text-long"]
-    write_dataset(xr.Dataset({"t": ("x", text[1:].astype(text.dtype.char))}), urls[0], format=fmt, mode="w")
-    write_dataset(xr.Dataset({"t": ("x", text)}), urls[1], format=fmt, mode="w")
-    both = xr.concat([read(url).load() for url in urls], "x")
+    stores = [MemoryStore(), MemoryStore()]
+    write_dataset(xr.Dataset({"t": ("x", text[1:].astype(text.dtype.char))}), stores[0], format=fmt)
+    write_dataset(xr.Dataset({"t": ("x", text)}), stores[1], format=fmt)
+    both = xr.concat([read(store).load() for store in stores], "x")
     for encoding in ({}, {"t": {"dtype": "U2" if text.dtype.kind != "S" else "S2"}}):
-        ds = both.chunk(x=2) if lazy else both
-        write_dataset(ds, "memory://text-both", format=fmt, mode="w", encoding=encoding)
-        assert list(read("memory://text-both").t.to_numpy()) == [text[1], *text]
+        for ds in (both.chunk(x=2), both):
+            write_dataset(ds, store := MemoryStore(), format=fmt, encoding=encoding)
+            assert list(read(store).t.to_numpy()) == [text[1], *text]
 
 
-@pytest.mark.parametrize("dtype", ["i2", "i4", "f4", "f8"])
-@pytest.mark.parametrize("resume", [False, True])
-def test_lazy_times_of_any_dtype(dtype, resume):
+@pytest.mark.parametrize("dtype", ["i2", "f4"])
+def test_lazy_times_of_any_dtype(dtype):
     """xarray's lazy encoding says this dtype of its blocks, and makes them 64 bits wide."""
-    days = pd.to_datetime(["2000-01-01", "2000-02-01", "2001-01-01"])
-    encoding = {"t": {"units": "days since 2000-01-01", "dtype": dtype}}
+    days, store = pd.to_datetime(["2000-01-01", "2000-02-01", "2001-01-01"]), MemoryStore()
     ds = xr.Dataset({"t": ("x", days)}).chunk(x=2)
-    write_dataset(ds, "memory://lazy-times", mode="w", encoding=encoding)
-    assert cm.open_array("memory://lazy-times", "t").dtype == np.dtype(dtype)
-    xr.testing.assert_equal(read("memory://lazy-times").load(), ds.compute())
+    write_dataset(ds, store, encoding={"t": {"units": "days since 2000-01-01", "dtype": dtype}})
+    assert cm.open_array(store, "t").dtype == np.dtype(dtype)
+    xr.testing.assert_equal(read(store).load(), ds.compute())
     block = da.from_array(np.array([1, 31, 366]), chunks=2).map_blocks(lambda each: each, dtype=dtype)
-    cm.to_store(block, "memory://lazy-block", mode="w", resume=resume)
-    np.testing.assert_array_equal(cm.open_array("memory://lazy-block")[...], [1, 31, 366])
+    for resume in (False, True):
+        cm.to_store(block, store, "block", mode="w", resume=resume)
+        np.testing.assert_array_equal(cm.open_array(store, "block")[...], [1, 31, 366])
 
 
 def test_lazy_times_that_do_not_fit():
@@ -70,7 +73,7 @@ def test_lazy_times_that_do_not_fit():
     ds = xr.Dataset({"t": ("x", days)}).chunk(x=1)
     encoding = {"t": {"units": "days since 2000-01-01", "dtype": "i2"}}
     with pytest.raises(ValueError, match=r"in int16: 2200-01-01T00:00:00.* would read as 2020-07-27"):
-        write_dataset(ds, "memory://lazy-times", mode="w", encoding=encoding)
+        write_dataset(ds, MemoryStore(), encoding=encoding)
 
 
 def assert_round_trip(ds, url, **kwargs):
@@ -144,11 +147,10 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("name", ["zarr2", "zarr3"])
-@pytest.mark.parametrize("lazily", [False, True], ids=["numpy", "dask"])
-def test_round_trips_are_those_of_xarray(tmp_path, case, name, lazily):
-    ds = CASES[case].chunk() if lazily else CASES[case]
+def test_round_trips_are_those_of_xarray(tmp_path, case, name):
+    """Of v2 from dask, of v3 from memory: which of both is encoded does not depend on the format."""
+    ds = CASES[case].chunk() if name == "zarr2" else CASES[case].copy()
     ours, theirs = str(tmp_path / "ours.zarr"), str(tmp_path / "theirs.zarr")
-    ds = ds.copy()
     write_dataset(ds, ours, format=name)
     ds.to_zarr(theirs, zarr_format=int(name[-1]))
     expected = read_by_xarray(theirs).load()
@@ -160,26 +162,25 @@ def test_round_trips_are_those_of_xarray(tmp_path, case, name, lazily):
             if case != "strings_object":
                 assert actual[variable].dtype == expected[variable].dtype
             for key in ("units", "calendar", "scale_factor", "add_offset", "_FillValue", "fill_value", "coordinates"):
-                if key == "fill_value" and tuple(map(int, xr.__version__.split(".")[:2])) < (2026, 9):
+                if key == "fill_value" and Version(xr.__version__) < Version("2026.9"):
                     continue  # xarray tells fill values since then
                 a, b = actual[variable].encoding.get(key), expected[variable].encoding.get(key)
                 np.testing.assert_equal(a, b, err_msg=f"{variable} {key}")
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("name", ["zarr3-draft", "n5"])
-def test_round_trips_of_other_formats(url, case, name):
-    ds = CASES[case]
-    try:
-        write_dataset(ds, url, format=name)
-    except (UnsupportedFeature, MetadataError):
-        assert case in {
-            "complex", "strings", "strings_object", "bytes", "scalars", "non_dim_coords", "unicode_names", "float16",
-            "grid_mapping",
-        }  # fmt: skip
-        assert not Path(url).exists()
-        return
-    xr.testing.assert_allclose(read(url).load(), ds)
+NOT_IN_N5 = ["complex", "strings", "strings_object", "bytes", "scalars", "non_dim_coords", "float16", "grid_mapping"]
+
+
+def test_round_trips_of_n5():
+    for case, ds in CASES.items():
+        store = MemoryStore()
+        if case in NOT_IN_N5:
+            with pytest.raises((UnsupportedFeature, MetadataError)):
+                write_dataset(ds, store, format="n5")
+            assert not list(store.list_prefix("")), case
+        else:
+            write_dataset(ds, store, format="n5")
+            xr.testing.assert_allclose(read(store).load(), ds)
 
 
 def test_cftime(url):
@@ -233,26 +234,25 @@ MISSING_TEXTS = {
 }
 
 
-@pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("values", MISSING_TEXTS.values(), ids=MISSING_TEXTS)
-def test_missing_texts_are_refused(values, lazy):
-    ds = xr.Dataset({"a": ("x", da.from_array(values, chunks=-1) if lazy else values)})
-    with pytest.raises(DatasetError, match=r"'a'.*missing among texts.*fillna.*_FillValue"):
-        write_dataset(ds, MemoryStore())
-    store, whole = MemoryStore(), values.copy()
+def test_missing_texts_are_refused(values):
+    whole = values.copy()
     whole[1] = b"b" if isinstance(values[0], bytes) else "b"
-    write_dataset(ds.assign(a=("x", whole)), store)
-    with pytest.raises(DatasetError, match=r"'a'.*missing among texts"):
-        write_dataset(ds, store, append_dim="x")
+    for given in (values, da.from_array(values, chunks=-1)):
+        ds, store = xr.Dataset({"a": ("x", given)}), MemoryStore()
+        with pytest.raises(DatasetError, match=r"'a'.*missing among texts.*fillna.*_FillValue"):
+            write_dataset(ds, store)
+        write_dataset(ds.assign(a=("x", whole)), store)
+        with pytest.raises(DatasetError, match=r"'a'.*missing among texts"):
+            write_dataset(ds, store, append_dim="x")
 
 
-@pytest.mark.parametrize("lazy", [False, True])
-def test_missing_texts_with_a_marker_are_kept(lazy):
+def test_missing_texts_with_a_marker_are_kept():
     values = np.array(["a", None], object)
-    ds = xr.Dataset({"a": ("x", da.from_array(values, chunks=-1) if lazy else values)})
-    store = MemoryStore()
-    write_dataset(ds, store, encoding={"a": {"_FillValue": "-"}})
-    assert list(cm.open_array(store, "a")[...]) == ["a", "-"]
+    for given in (values, da.from_array(values, chunks=-1)):
+        store = MemoryStore()
+        write_dataset(xr.Dataset({"a": ("x", given)}), store, encoding={"a": {"_FillValue": "-"}})
+        assert list(cm.open_array(store, "a")[...]) == ["a", "-"]
 
 
 PACKED = {"dtype": "i2", "scale_factor": 0.01}
@@ -282,12 +282,12 @@ NOT_HELD = {
 
 
 @pytest.mark.filterwarnings("ignore:.*:xarray.SerializationWarning", "ignore:.*:UserWarning")
-@pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize(("values", "encoding", "said"), NOT_HELD.values(), ids=NOT_HELD)
-def test_what_an_encoding_does_not_hold_is_refused(values, encoding, said, lazy):
+def test_what_an_encoding_does_not_hold_is_refused(values, encoding, said):
     ds = xr.Dataset({"v": ("x", np.asarray(values))})
-    with pytest.raises(DatasetError, match=rf"'v'.*{said}"):
-        write_dataset(ds.chunk(x=1) if lazy else ds, MemoryStore(), encoding={"v": encoding})
+    for given in (ds, ds.chunk(x=1)):
+        with pytest.raises(DatasetError, match=rf"'v'.*{said}"):
+            write_dataset(given, MemoryStore(), encoding={"v": encoding})
 
 
 def test_packed_values_are_rounded_to_the_step():
@@ -345,16 +345,16 @@ UNFIT = {
 
 
 @pytest.mark.filterwarnings("ignore:.*:xarray.SerializationWarning")
-@pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize(("values", "encoding", "said"), UNFIT.values(), ids=UNFIT)
-def test_blocks_that_cannot_be_encoded_name_variable_block_and_way_out(values, encoding, said, lazy):
+def test_blocks_that_cannot_be_encoded_name_variable_block_and_way_out(values, encoding, said):
     ds, store = xr.Dataset({"v": ("x", values)}), MemoryStore()
-    with pytest.raises(DatasetError, match=rf"'v'.*({said})") as caught:
-        write_dataset(ds.chunk(x=1) if lazy else ds, store, encoding={"v": encoding})
-    assert caught.value.hint or "got" in caught.value.reason
-    if lazy and "calendar" not in encoding:
+    for given in (ds, ds.chunk(x=1)):
+        with pytest.raises(DatasetError, match=rf"'v'.*({said})") as caught:
+            write_dataset(given, store, encoding={"v": encoding})
+        assert caught.value.hint or "got" in caught.value.reason
+        assert not [key for key in store.list_prefix("") if key.startswith("v/")]
+    if "calendar" not in encoding:
         assert re.search(r"in block \([01],\)", caught.value.reason)
-    assert not [key for key in store.list_prefix("") if key.startswith("v/")]
 
 
 def test_characters_of_dask_stay_lazy_and_keep_their_text():
@@ -365,11 +365,6 @@ def test_characters_of_dask_stay_lazy_and_keep_their_text():
     assert len(computed) <= 3
     later.compute()
     assert xr.open_dataset(store, engine="chunkmill").v.to_numpy().tolist() == ["a", "ü", "b"]
-
-
-def test_mixed_objects_are_an_error_of_ours():
-    with pytest.raises(DatasetError, match=r"'v'.*mixed native types"):
-        write_dataset(xr.Dataset({"v": ("x", np.array([1, "a"], object))}), MemoryStore())
 
 
 @pytest.mark.parametrize("name", ["zarr2", "zarr3"])
@@ -384,14 +379,6 @@ def test_strings_of_any_length_on_demand(url, name):
 
 # --------------------------------------------------------------------------------------------------------------------
 # Encoding
-
-
-def test_chunks_of_dask_become_chunks_of_the_store(url):
-    ds = xr.Dataset({"a": (("y", "x"), da.ones((10, 6), chunks=((4, 3, 3), (6,))))})
-    report = write_dataset(ds, url)
-    assert cm.open_array(url, "a").chunks == (4, 6)
-    assert sum(each.n_regrouped for each in report.variables.values()) == 3
-    assert report.variables["a"].n_keys == 3
 
 
 def test_encoding(url):
@@ -453,35 +440,14 @@ def test_encoding_from_elsewhere_is_a_wish(tmp_path):
     xr.testing.assert_identical(read_by_xarray(tmp_path / "a.zarr").load(), ds)
 
 
-@pytest.mark.parametrize("source", LAYOUTS, ids=str)
-@pytest.mark.parametrize("target", LAYOUTS, ids=str)
-def test_from_format_to_format(tmp_path, source, target):
-    ds = series()
-    write_dataset(ds, tmp_path / "a", **LAYOUTS[source], encoding={"v": {"chunks": (2, 3), "codecs": "gzip"}})
-    opened = read(tmp_path / "a", chunks={})
-    write_dataset(opened, tmp_path / "b", **LAYOUTS[target])
-    xr.testing.assert_identical(read(tmp_path / "b").load(), ds)
-    assert cm.open_array(tmp_path / "b", "v").chunks == (2, 3)
-    assert any("gzip" in str(codec) for codec in cm.open_array(tmp_path / "b", "v").codecs)
-
-
-@pytest.mark.parametrize("source", LAYOUTS, ids=str)
-def test_a_packed_variable_that_gets_other_chunks_stays_packed(tmp_path, source):
-    packed = xr.Dataset({"tos": (("time", "y"), np.arange(48.0).reshape(24, 2) / 4)})
-    packing = {"dtype": "i2", "scale_factor": 0.25, "add_offset": 1.0, "_FillValue": -99}
-    write_dataset(packed, tmp_path / "a", **LAYOUTS[source], encoding={"tos": {**packing, "codecs": "gzip"}})
-    opened = read(tmp_path / "a")
-    write_dataset(opened, tmp_path / "b", **LAYOUTS[source], encoding={"tos": {"chunks": {"time": 12}}})
-    b = cm.open_array(tmp_path / "b", "tos")
-    assert (b.dtype, b.chunks) == (np.dtype("i2"), (12, 2))
-    assert "gzip" in str(b.codecs)
-    xr.testing.assert_equal(read(tmp_path / "b").load(), packed)
-
-
-def test_sharded(url):
-    encoding = {"v": {"chunks": (1, 2), "shards": (3, 4)}}
-    assert_round_trip(series(8).chunk(time=2), url, encoding=encoding)
-    assert read(url, chunks={}).v.chunks == ((3, 3, 2), (4,))
+@pytest.mark.parametrize(("source", "target"), [("zarr2", "n5"), ("zarr3", "zarr2"), ("n5", "zarr3")])
+def test_from_format_to_format(source, target):
+    ds, a, b = series(), MemoryStore(), MemoryStore()
+    write_dataset(ds, a, format=source, encoding={"v": {"chunks": (2, 3), "codecs": "gzip"}})
+    write_dataset(read(a, chunks={}), b, format=target)
+    xr.testing.assert_identical(read(b).load(), ds)
+    assert cm.open_array(b, "v").chunks == (2, 3)
+    assert any("gzip" in str(codec) for codec in cm.open_array(b, "v").codecs)
 
 
 def test_absent_chunks_of_floats_are_missing(url):
@@ -503,30 +469,6 @@ def test_empty_chunks_on_demand(tmp_path):
     assert (tmp_path / "2/b/c/1").exists()
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (np.nan, "nan"),
-        (b"raw", "b'raw'"),
-        ([1, np.inf], "inf"),
-        (np.datetime64("2000-01-01"), "datetime"),
-        ({1: 2}, "1: 2"),
-    ],
-    ids=str,
-)
-def test_attributes_that_json_cannot_hold(url, value, shown):
-    ds = xr.Dataset({"a": ("x", [1], {"fine": 1, "bad": value})})
-    with pytest.raises(DatasetError, match=rf"'a'.*'bad': .*{shown}"):
-        write_dataset(ds, url)
-    assert not Path(url).exists()
-
-
-def test_attributes_of_numpy(url):
-    attributes = {"a": np.array([1, 2], "i2"), "b": np.float32(1.5), "c": np.array(3), "d": np.bool_(True)}
-    write_dataset(xr.Dataset({"v": ("x", [1], attributes)}, attrs=attributes), url)
-    assert read(url).attrs == {"a": [1, 2], "b": 1.5, "c": 3, "d": True} == read(url).v.attrs
-
-
 def test_a_missing_value_of_nan_needs_no_attribute(url):
     ds = xr.Dataset({"a": ("x", np.array([1, np.nan], "f4"), {}, {"missing_value": np.nan})})
     write_dataset(ds, url)
@@ -534,18 +476,13 @@ def test_a_missing_value_of_nan_needs_no_attribute(url):
     xr.testing.assert_identical(read(url).load(), ds)
 
 
-@pytest.mark.parametrize("name", ["a/b", "a\\b", 3, ""], ids=str)
-def test_names_that_are_none(url, name):
-    with pytest.raises(DatasetError, match="expected text without"):
-        write_dataset(xr.Dataset({name: ("x", [1])}), url)
-
-
-@pytest.mark.parametrize(
-    "values", [pd.Categorical(["a", "b"]), pd.array([1, None], dtype="Int64"), pd.array(["a", None], dtype="string")]
-)
-def test_extension_types_of_pandas_are_named(url, values):
-    with pytest.raises(DatasetError, match=r"'a'.*dtype \w+ of pandas, which arrays cannot have; convert it"):
-        write_dataset(xr.Dataset({"a": ("x", values)}), url)
+def test_names_and_types_that_arrays_cannot_have():
+    for name in ("a/b", "a\\b", 3, ""):
+        with pytest.raises(DatasetError, match="expected text without"):
+            write_dataset(xr.Dataset({name: ("x", [1])}), MemoryStore())
+    for values in (pd.Categorical(["a", "b"]), pd.array([1, None], dtype="Int64"), pd.array(["a"], dtype="string")):
+        with pytest.raises(DatasetError, match=r"'a'.*dtype \w+ of pandas, which arrays cannot have; convert it"):
+            write_dataset(xr.Dataset({"a": ("x", values)}), MemoryStore())
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -563,14 +500,6 @@ def test_all_that_a_format_cannot_hold_is_named_before_anything_is_written(url):
     with pytest.raises(UnsupportedFeature, match=r"'mask': "):
         write_dataset(series(), url, format="zarr2", encoding={"mask": {"shards": (4,), "chunks": (2,)}})
     assert not Path(url).exists()
-
-
-def test_n5_keeps_missing_values_and_booleans(url):
-    ds = xr.Dataset({"a": ("x", np.array([1, np.nan, 0])), "b": ("x", np.array([True, False, True]))})
-    write_dataset(ds, url, format="n5")
-    back = read(url)
-    xr.testing.assert_identical(back.load(), ds)
-    assert back.b.dtype == bool
 
 
 def test_chunk_keys_of_new_arrays_may_be_nested():
