@@ -1,4 +1,4 @@
-"""Fixtures and the hypothesis profiles: `dev` explores, `ci` repeats."""
+"""Fixtures and the hypothesis profiles: `ci` repeats the same examples, `dev` explores, `nightly` explores more."""
 
 import os
 import signal
@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite("contracts", "support")
 
-settings.register_profile("dev", max_examples=50, deadline=None)
-settings.register_profile(
-    "ci", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
+_PATIENT = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("dev", _PATIENT)
+settings.register_profile("ci", _PATIENT, derandomize=True)
+settings.register_profile("nightly", _PATIENT, max_examples=200)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 # begun in the background of a shell, children would inherit that Ctrl-C is ignored, and tests send it

@@ -84,71 +84,79 @@ def check_peer(url, values, zarr_format=2):
     return array
 
 
-@pytest.mark.parametrize("kind", SOURCES)
-def test_json(kind, tmp_path):
-    values = make(tmp_path / "source", kind)
-    report = to_references(tmp_path / "source", tmp_path / "refs.json")
-    check_peer(tmp_path / "refs.json", values, {"zarr2": 2, "zarr3": 3}[report.node_format])
-    opened = cm.open_array(tmp_path / "refs.json", "g/a")
-    np.testing.assert_array_equal(opened[...], values)
-    assert (opened.chunks, opened.shards) == (CHUNKS, None)
-    assert cm.verify(tmp_path / "source", tmp_path / "refs.json").equal
-    assert report.n_references + report.n_inline + report.n_absent == 4 * 5
-    assert report.n_absent == 3
-    inlined = kind.startswith("n5")
-    assert report.n_inline == (8 - 1 if inlined else 0)  # the last row and column, one of which is absent
-    document = json.loads((tmp_path / "refs.json").read_text())
-    refs = document["refs"]
-    assert "g/a/0.0" not in refs
-    assert all(v[0].startswith(f"file://{tmp_path}/source/") for v in refs.values() if isinstance(v, list))
+def test_json(tmp_path, subtests):
+    for kind in SOURCES:
+        with subtests.test(kind):
+            folder = tmp_path / kind
+            values = make(folder / "source", kind)
+            report = to_references(folder / "source", folder / "refs.json")
+            check_peer(folder / "refs.json", values, {"zarr2": 2, "zarr3": 3}[report.node_format])
+            opened = cm.open_array(folder / "refs.json", "g/a")
+            np.testing.assert_array_equal(opened[...], values)
+            assert (opened.chunks, opened.shards) == (CHUNKS, None)
+            assert cm.verify(folder / "source", folder / "refs.json").equal
+            assert report.n_references + report.n_inline + report.n_absent == 4 * 5
+            assert report.n_absent == 3
+            inlined = kind.startswith("n5")
+            assert report.n_inline == (8 - 1 if inlined else 0)  # the last row and column, one of which is absent
+            document = json.loads((folder / "refs.json").read_text())
+            refs = document["refs"]
+            assert "g/a/0.0" not in refs
+            assert all(v[0].startswith(f"file://{folder}/source/") for v in refs.values() if isinstance(v, list))
 
 
-@pytest.mark.parametrize("kind", SOURCES)
-def test_parquet(kind, tmp_path):
+def test_parquet(tmp_path, subtests):
     pytest.importorskip("pyarrow")
-    values = make(tmp_path / "source", kind)
-    report = to_references(tmp_path / "source", tmp_path / "refs", record_size=7)
-    assert report.kind == "parquet"
-    assert cm.verify(tmp_path / "source", tmp_path / "refs").equal
-    np.testing.assert_array_equal(cm.open_array(tmp_path / "refs", "g/a")[...], values)
+    for kind in SOURCES:
+        with subtests.test(kind):
+            folder = tmp_path / kind
+            values = make(folder / "source", kind)
+            report = to_references(folder / "source", folder / "refs", record_size=7)
+            assert report.kind == "parquet"
+            assert cm.verify(folder / "source", folder / "refs").equal
+            np.testing.assert_array_equal(cm.open_array(folder / "refs", "g/a")[...], values)
 
 
-@pytest.mark.parametrize("kind", SOURCES)
-def test_parquet_of_peers(kind, tmp_path):
+def test_parquet_of_peers(tmp_path, subtests):
     """A full array of whole chunks: pandas 3 turns null paths into NaN, which fsspec takes for a url."""
     pytest.importorskip("pyarrow")
-    make(tmp_path / "source", kind, shape=(6, 8), fill_value=0)
-    values = np.arange(1, 49, dtype="int16").reshape(6, 8)
-    cm.open_array(tmp_path / "source", "g/a", mode="r+")[...] = values
-    assert to_references(tmp_path / "source", tmp_path / "refs", record_size=8).node_format == "zarr2"
-    check_peer(tmp_path / "refs", values)
+    for kind in SOURCES:
+        with subtests.test(kind):
+            folder = tmp_path / kind
+            make(folder / "source", kind, shape=(6, 8), fill_value=0)
+            values = np.arange(1, 49, dtype="int16").reshape(6, 8)
+            cm.open_array(folder / "source", "g/a", mode="r+")[...] = values
+            assert to_references(folder / "source", folder / "refs", record_size=8).node_format == "zarr2"
+            check_peer(folder / "refs", values)
 
 
-@pytest.mark.parametrize("as_what", ["v0", "v1", "parquet"])
-@pytest.mark.parametrize("kind", SOURCES)
-def test_kerchunk_s_xarray_engine(kind, as_what, tmp_path):
+@pytest.mark.parametrize("as_what", ["v1", "parquet"])
+def test_kerchunk_s_xarray_engine(as_what, tmp_path, subtests):
     pytest.importorskip("kerchunk")
     xr = pytest.importorskip("xarray")
-    values = make(tmp_path / "source", kind, path="t", **({"shape": (6, 8)} if as_what == "parquet" else {}))
-    if as_what == "parquet":
-        pytest.importorskip("pyarrow")
-        from fsspec.implementations.reference import LazyReferenceMapper
+    for kind in SOURCES:
+        with subtests.test(kind):
+            folder = tmp_path / kind
+            values = make(folder / "source", kind, path="t", **({"shape": (6, 8)} if as_what == "parquet" else {}))
+            if as_what == "parquet":
+                pytest.importorskip("pyarrow")
+                from fsspec.implementations.reference import LazyReferenceMapper
 
-        values += 1 - values.min()  # no chunk absent: see above
-        cm.open_array(tmp_path / "source", "t", mode="r+")[...] = values
-        to_references(tmp_path / "source", tmp_path / "refs", record_size=4)
-        refs = LazyReferenceMapper(str(tmp_path / "refs"), engine="pyarrow")
-    else:
-        to_references(tmp_path / "source", tmp_path / "refs.json")
-        refs = str(tmp_path / "refs.json")
-    options = {"storage_options": {"remote_protocol": "file"}, "open_dataset_options": {"chunks": None}}
-    with xr.open_dataset(refs, engine="kerchunk", **options) as dataset:
-        assert dataset["t"].dims == ("y", "x")
-        assert dataset.attrs["title"] == "t"
-        if kind.startswith("zarr2"):  # where the fill value marks missing elements
-            values = np.where(values == 0, np.nan, values)
-        np.testing.assert_array_equal(dataset["t"].values, values)
-        assert dataset["t"].dtype == values.dtype or kind.startswith("zarr2")
+                values += 1 - values.min()  # no chunk absent: see above
+                cm.open_array(folder / "source", "t", mode="r+")[...] = values
+                to_references(folder / "source", folder / "refs", record_size=4)
+                refs = LazyReferenceMapper(str(folder / "refs"), engine="pyarrow")
+            else:
+                to_references(folder / "source", folder / "refs.json")
+                refs = str(folder / "refs.json")
+            options = {"storage_options": {"remote_protocol": "file"}, "open_dataset_options": {"chunks": None}}
+            with xr.open_dataset(refs, engine="kerchunk", **options) as dataset:
+                assert dataset["t"].dims == ("y", "x")
+                assert dataset.attrs["title"] == "t"
+                if kind.startswith("zarr2"):  # where the fill value marks missing elements
+                    values = np.where(values == 0, np.nan, values)
+                np.testing.assert_array_equal(dataset["t"].values, values)
+                assert dataset["t"].dtype == values.dtype or kind.startswith("zarr2")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from chunkmill.stores.base import ByteSpan
 # fsspec warns of its own wrapper of synchronous filesystems, zarr of numcodecs' filters
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-SETTINGS = settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(suppress_health_check=list(HealthCheck))
 
 TARGETS = ("a.bin", "b c.bin", "é%20.bin")
 SEGMENT = st.text(st.sampled_from('abc019._- é%{}"\\\n'), min_size=1, max_size=4).filter(lambda s: s not in {".", ".."})

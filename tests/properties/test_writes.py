@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from math import prod
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.strategies import regions
 
@@ -73,17 +74,23 @@ def n_partial(array, region):
     return sum(bool(c.any() and not c.all()) for c in covers)
 
 
-@pytest.fixture(autouse=True, params=["together", "apart"])
-def task_size(request, monkeypatch):
-    """What is small is written by few tasks; here also by many, with parts of blocks cut off before."""
-    if request.param == "apart":
-        monkeypatch.setattr("chunkmill.dask_arrays.regroup._LEAST_BYTES", 1)
-        monkeypatch.setattr("chunkmill.dask_arrays.regroup._WORTH_A_TASK", 0)
+def in_tasks_of_any_size(test):
+    """Decorate a test of `data`: what is small is written by few tasks, or by many, with parts of blocks cut off before."""
+
+    @functools.wraps(test)
+    def run(data, **fixtures):
+        with pytest.MonkeyPatch.context() as patch:
+            if data.draw(st.booleans()):
+                patch.setattr("chunkmill.dask_arrays.regroup._LEAST_BYTES", 1)
+                patch.setattr("chunkmill.dask_arrays.regroup._WORTH_A_TASK", 0)
+            test(data=data, **fixtures)
+
+    return run
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
+@in_tasks_of_any_size
 def test_one_write_after_the_other(kind, data):
     layout = data.draw(layouts(kind))
     array = cm.create_array(MemoryStore(), **layout)
@@ -121,17 +128,17 @@ def boxes(draw, region):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("place", ["memory", "files", "memory-filesystem"])
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_many_at_once(kind, place, data, tmp_path_factory):
+@in_tasks_of_any_size
+def test_many_at_once(kind, data, tmp_path_factory):
     """Regions that share store keys, each a graph of its own, all computed together on threads."""
     layout = data.draw(layouts(kind))
-    store = {
+    places = {
         "memory": MemoryStore,
         "files": lambda: LocalStore(tmp_path_factory.mktemp("x")),
         "memory-filesystem": lambda: f"memory://{id(data)}-{np.random.default_rng().integers(1 << 60)}",
-    }[place]()
+    }
+    store = places[data.draw(st.sampled_from(list(places)))]()
     array = cm.create_array(store, **layout)
     cuts = data.draw(boxes(tuple(slice(0, n) for n in layout["shape"])))
     expected = values(layout["shape"], 3) + np.int16(1)

@@ -1,6 +1,7 @@
 """Variables of xarray in chunks, over stores with latency: many requests under way, each made once."""
 
 import pickle
+from pathlib import Path
 
 import dask
 import dask.array as da
@@ -12,6 +13,7 @@ from support.servers import WARNINGS, serve_files
 
 import chunkmill as cm
 from chunkmill.stores.memory import MemoryStore
+from chunkmill.xarray.backend import ChunkmillBackendEntrypoint
 
 pytestmark = WARNINGS
 
@@ -145,3 +147,10 @@ def test_wrong_metadata_are_a_group_like_any_other():
     cm.create_group(store, attributes={"multiscales": [{"datasets": [{"path": "missing"}]}]})
     cm.create_array(store, "a", shape=(3,), dtype="i4", chunks=(3,))
     assert list(xr.open_datatree(store, engine="chunkmill").data_vars) == ["a"]
+
+
+def test_a_reference_set_is_opened_unasked():
+    references = Path(__file__).parents[2] / "golden" / "references"
+    guess = ChunkmillBackendEntrypoint().guess_can_open
+    assert guess(references / "kerchunk.json")
+    assert not guess(references / "small.nc")
