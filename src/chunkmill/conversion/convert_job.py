@@ -146,13 +146,10 @@ class Conversion(Work):
         )
 
     def identity(self) -> tuple[Any, ...]:
-        """Return the regions that are read, and where and how intermediate files are written."""
+        """Return the regions that are read, where and how intermediate files are written, and the strategy asked for."""
         apart = self.settings.separate_store(self.target.store)
-        regions = [region_of(each.array) for each in self.sources]
-        return (
-            [region and [(cut.start, cut.stop) for cut in region] for region in regions],
-            None if apart is None else apart.url,
-        )
+        regions = [[(cut.start, cut.stop) for cut in region_of(each.array) or ()] for each in self.sources]
+        return regions, None if apart is None else apart.url, self.settings.strategy
 
     def arguments(self) -> Mapping[str, Any]:
         """Return what is said of intermediate files, and the strategy."""

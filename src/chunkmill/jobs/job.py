@@ -68,7 +68,7 @@ class Job:
         tasks, target = work.fit(worker, choices), work.target
         sources = [(each.array.url, each.array.path, each.array.metadata, each.seen.versions) for each in work.sources]
         nodes = [(array.path, array.metadata) for array in target.arrays]
-        known = (sources, target.format, target.groups, nodes, work.identity(), tasks.numbered)
+        known = (sources, target.format, target.groups, nodes, target.overwrite, work.identity(), tasks.numbered)
         return cls(work, tasks, worker, fingerprint(work.operation, work.version, *known))
 
     @property
@@ -139,7 +139,7 @@ class Job:
         return begun, journal, journal.resume()
 
     def _begun(self, journal: Journal) -> Job | None:
-        begun = None if journal.other is None else begun_job(self.work, self.worker, journal.other)
+        begun = begun_job(self.work, self.worker, journal.other)
         return None if begun is None else replace(begun, call=self.call)
 
 
@@ -162,20 +162,23 @@ def _in_words(work: Work) -> dict[str, str]:
         "chunks": of_each(lambda array: array.chunks),
         "shards": of_each(lambda array: array.shards),
         "codecs": of_each(lambda array: [codec.name for codec in array.codecs]),
+        "overwrite": target.overwrite,
         **work.arguments(),
     }
     texts = {name: str(value) for name, value in known.items()}
     return {n: v if len(v) <= _MOST_SHOWN else f"{v[:_MOST_SHOWN]}… ({fingerprint(v)[:8]})" for n, v in texts.items()}
 
 
-def begun_job(work: Work, worker: Worker, plan: Plan) -> Job | None:
-    """Return the job of a stored plan, fitted to the workers that it was begun for; ``None`` for another job.
+def begun_job(work: Work, worker: Worker, plan: Plan | None) -> Job | None:
+    """Return the job of a stored plan, fitted to the workers that it was begun for; ``None`` without it.
 
     Raises
     ------
     JobError
         One of its tasks needs more memory than `worker` has.
     """
+    if plan is None:
+        return None
     try:
         job = Job.fitted(work, Worker(*plan.choices["worker"]), plan.choices)
     except (KeyError, TypeError, ValueError, ArithmeticError, JobError):  # of another version

@@ -232,16 +232,10 @@ class Plan(ReportMixin, JobCounts):
         """Return the counts that a run has measured, in the columns of the plan."""
         counts = result.counts
         n_owned = counts.get("n_elements_owned", 0)
+        moved = ("bytes_read", "bytes_written", "n_requests")
         stages = tuple(
-            PlannedStage(
-                stage.name,
-                stage.n_tasks,
-                stage.counts.get("bytes_read", 0),
-                stage.counts.get("bytes_written", 0),
-                stage.counts.get("n_requests", 0),
-                stage.seconds,
-            )
-            for stage in result.stages
+            PlannedStage(each.name, each.n_tasks, *(each.counts.get(name, 0) for name in moved), each.seconds)
+            for each in result.stages
         )
         actions = {name[7:]: n for name, n in counts.items() if name.startswith("action_")}
         costs = JobCounts.of(
@@ -315,7 +309,7 @@ def plan_work(work: Work, worker: Worker) -> Plan:
     except JobError:
         journal = Journal(work.target.store, StoredPlan(work.target.path, work.name))
         journal.has_this_plan()
-        begun = None if journal.other is None else begun_job(work, worker, journal.other)
+        begun = begun_job(work, worker, journal.other)
         if begun is None:
             raise
         job = begun

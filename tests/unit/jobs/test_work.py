@@ -4,10 +4,12 @@ from dataclasses import dataclass, replace
 
 import dask
 import pytest
+from support.rechunks import check, make
 from support.recording import FailingStore
 from support.small_jobs import SmallTasks, SmallWork, make_job, put
 
-from chunkmill.errors import JobError, StoreError
+import chunkmill as cm
+from chunkmill.errors import ChunkError, JobError, StoreError
 from chunkmill.jobs.job import Job, run_job
 from chunkmill.runtime.stage import Stage
 from chunkmill.runtime.worker_memory import Worker
@@ -69,3 +71,24 @@ def test_a_plan_whose_choices_are_damaged_is_another_one(store, choices):
     assert job.unfinished() is False
     with pytest.raises(JobError, match="another plan"):
         run_job(job)
+
+
+@pytest.mark.parametrize(
+    ("again", "says"),
+    [
+        ({"strategy": None}, "strategy spill where this call has None"),
+        ({"strategy": "direct"}, "strategy spill where this call has direct"),
+        ({"overwrite": True}, "overwrite False where this call has True"),
+        ({"temp": "memory://elsewhere"}, "temp None where this call has memory://elsewhere"),
+    ],
+)
+def test_another_option_is_another_plan_and_named(again, says):
+    """Where both options led to the same tasks, a resumed job took the first one without a word."""
+    array, values = make(MemoryStore(), shape=(40, 40), chunks=(1, 40))
+    store, options = MemoryStore(), {"chunks": (40, 1), "strategy": "spill"}
+    with pytest.raises((StoreError, ChunkError)):
+        cm.rechunk(array, FailingStore(store, every=9, methods=["set", "set_if"], times=1), **options)
+    with pytest.raises(JobError, match=rf"{says}; give resume=False .* or finish it with its own arguments"):
+        cm.rechunk(array, store, **options | again)
+    cm.rechunk(array, store, **options)
+    check(store, values, "")
