@@ -146,7 +146,7 @@ class Conversion(Work):
         )
 
     def identity(self) -> tuple[Any, ...]:
-        """Return the regions that are read, where and how intermediate files are written, and the strategy asked for."""
+        """Return the regions that are read, where intermediate files are written, and the strategy asked for."""
         apart = self.settings.separate_store(self.target.store)
         regions = [[(cut.start, cut.stop) for cut in region_of(each.array) or ()] for each in self.sources]
         return regions, None if apart is None else apart.url, self.settings.strategy

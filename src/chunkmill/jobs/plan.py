@@ -232,9 +232,9 @@ class Plan(ReportMixin, JobCounts):
         """Return the counts that a run has measured, in the columns of the plan."""
         counts = result.counts
         n_owned = counts.get("n_elements_owned", 0)
-        moved = ("bytes_read", "bytes_written", "n_requests")
+        names = ("bytes_read", "bytes_written", "n_requests")
         stages = tuple(
-            PlannedStage(each.name, each.n_tasks, *(each.counts.get(name, 0) for name in moved), each.seconds)
+            PlannedStage(each.name, each.n_tasks, seconds=each.seconds, **{n: each.counts.get(n, 0) for n in names})
             for each in result.stages
         )
         actions = {name[7:]: n for name, n in counts.items() if name.startswith("action_")}
