@@ -1,7 +1,7 @@
 """Which action the planner takes for which pair of descriptions, and how store keys are grouped into tasks."""
 
 import numpy as np
-import pytest
+from support.cases import cases
 
 from chunkmill.conversion.actions import (
     choose_action,
@@ -124,7 +124,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@cases("case", CASES)
 def test_action(case):
     source, target, actions = CASES[case]
     planned = plan(source, target)
@@ -139,7 +139,7 @@ def test_given_codecs_are_kept_to_the_letter():
     assert plan(same, same, exact=True).name == "copy"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("old", "new", "same"),
     [
         (metadata(LITTLE, fill=None), metadata(LITTLE, fill=0), True),
@@ -147,7 +147,6 @@ def test_given_codecs_are_kept_to_the_letter():
         (metadata(LITTLE, dtype="f4", fill=-0.0), metadata(LITTLE, dtype="f4", fill=0.0), False),
         (metadata(LITTLE, dtype="f4", fill=np.nan), metadata(LITTLE, dtype="f4", fill=np.nan), True),
     ],
-    ids=["undefined reads as zero", "other value", "negative zero", "nan"],
 )
 def test_fill_values_are_compared_by_bits(old, new, same):
     assert same_fill(old, new) is same
@@ -184,7 +183,7 @@ GROUPS = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "max_bytes", "max_keys", "group"), GROUPS)
+@cases(("old", "new", "max_bytes", "max_keys", "group"), GROUPS)
 def test_groups(old, new, max_bytes, max_keys, group):
     layouts = InnerLayout(old, old, ()), InnerLayout(new, new, ())
     assert group_keys(*layouts, 1, max_bytes=max_bytes, max_keys=max_keys) == group

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.conversion.estimate import (
@@ -34,7 +35,7 @@ def noise(**options):
     return array
 
 
-@pytest.mark.parametrize("case", CASES)
+@cases("case", CASES)
 def test_no_chunk_is_larger_than_the_bound(case):
     array = noise(**CASES[case])
     layout = array.write_layout
@@ -61,10 +62,9 @@ def test_the_index_of_a_shard():
     assert index_size(noise().write_layout) == 0
 
 
-@pytest.mark.parametrize(
+@cases(
     ("codecs", "decoding", "encoding"),
     [([LITTLE], 0, 1), ([BIG], 1, 2), ([LITTLE, "gzip"], 1, 3), ([LITTLE, "gzip", {"name": "crc32c"}], 2, 4)],
-    ids=["native", "swapped", "compressed", "with a checksum"],
 )
 def test_buffers_alive_at_once(codecs, decoding, encoding):
     layout = noise(codecs=codecs).write_layout

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cases import cases
 from support.strategies import runs_axes
 
 from chunkmill.conversion.coarsen import MeasuredAxis, Meeting, coarsen, meet, most_met, multiples, segments
@@ -24,7 +25,7 @@ def axis_pairs(draw):
     return first, RunsAxis(first.size, tuple((n, 1) for n in lengths))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("chunks", "blocks", "expected"),
     [
         pytest.param(RegularAxis(20, 5), RegularAxis(20, 7), Meeting(6, 30), id="no common border"),

@@ -1,6 +1,7 @@
 """Planning a job: what tasks own, what is estimated, which places are refused."""
 
 import pytest
+from support.cases import cases
 from support.recording import RecordingStore
 
 import chunkmill as cm
@@ -23,10 +24,9 @@ def plan_of(source, *, max_mem=None, n_threads=2):
         return cm.plan_convert(source, MemoryStore(), format="zarr3")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("shape", "chunks"),
     [((10**6,), (1,)), ((10**5, 2**20), (1, 2**20)), ((640,), (10,)), ((3,), (1,))],
-    ids=["many keys", "many bytes", "small", "three keys"],
 )
 def test_tasks_own_neither_too_much_nor_too_little(shape, chunks):
     array = array_of(shape=shape, chunks=chunks)
@@ -64,7 +64,7 @@ def test_the_fingerprint_is_that_of_the_plan():
     assert plan_of(array).job.fingerprint != first.job.fingerprint
 
 
-@pytest.mark.parametrize(
+@cases(
     ("source", "target", "overwrite", "message"),
     [
         ("a", "a", False, "source and target are the same place"),

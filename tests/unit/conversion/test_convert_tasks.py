@@ -4,6 +4,7 @@ import struct
 
 import numpy as np
 import pytest
+from support.cases import cases
 from support.conversions import make
 from support.small_jobs import stages_of
 
@@ -121,7 +122,7 @@ DAMAGES = {  # how the source is created, how it is converted, a chunk's key, th
 }
 
 
-@pytest.mark.parametrize("case", DAMAGES)
+@cases("case", DAMAGES)
 def test_chunks_that_are_not_decoded_are_looked_at(case):
     """They were copied as they are, and the job was done: `verify` found them too late."""
     creation, conversion, key, damage, words = DAMAGES[case]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
+from support.cases import cases
 from support.recording import RecordingStore
 
 import chunkmill as cm
@@ -45,10 +45,6 @@ def test_indexes_of_shards_are_read_and_written():
     assert (out.bytes_read, out.bytes_written) == (1024 + 4 * 68, 1024)
 
 
-def test_estimates_add_up():
-    assert sum([TransferEstimate(1, 2, 3)] * 2, TransferEstimate()) == TransferEstimate(2, 4, 6)
-
-
 def test_few_sizes_are_asked_for():
     old = cm.create_array(store := RecordingStore(MemoryStore()), shape=(10**6,), chunks=(1,), dtype="u1")
     new = cm.create_array(MemoryStore(), shape=(10**6,), chunks=(1,), dtype="u1")
@@ -58,7 +54,7 @@ def test_few_sizes_are_asked_for():
     assert len(store.keys("size")) == 1024
 
 
-@pytest.mark.parametrize("target", [{}, {"codecs": "zstd"}, {"shards": (8, 8)}], ids=["copy", "recode", "repack"])
+@cases("target", [{}, {"codecs": "zstd"}, {"shards": (8, 8)}])
 def test_smaller_groups_need_less_memory(target):
     old, new, action = pair(target)
     whole = task_memory(old.stored, new.stored, action).n_bytes

@@ -1,6 +1,7 @@
 """Chunks and shards by path and by dimension, resolved for each array."""
 
 import pytest
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.conversion.options import by_array, check_fit, check_rank, chosen, grid_of, is_keep, path_below
@@ -53,7 +54,7 @@ def test_integers_are_lengths_of_dimensions_also_where_arrays_have_their_names()
     assert [grid(shapes, group[name]) for name in "txv"] == [((2,) * 4,), ((8,),), ((8,), (3, 3))]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("lengths", "expected"),
     [
         ({"t": 3}, ((3, 3, 2), (3, 3))),
@@ -79,7 +80,7 @@ def test_auto_halves_only_the_axes_that_it_is_for():
     assert grid(by_array({"x": "auto"}, array.stored, "chunks"), array)[0] == (4096,)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("lengths", "message"),
     [
         ({"tme": 2}, r"names dimensions \['tme'\], where those of the arrays are \['t', 'x'\]"),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.cases import cases
 from support.recording import RecordingStore
 
 import chunkmill as cm
@@ -10,11 +11,11 @@ from chunkmill.conversion import stages
 from chunkmill.errors import ChunkError, NodeNotFound
 from chunkmill.stores.memory import MemoryStore
 
-N = 10**9
+N = 10**7
 
 
-def sparse(*, at=(5, 10**6, N - 1), **more):
-    """Return an array of 10**9 chunks of two elements, of which those `at` some numbers are stored."""
+def sparse(*, at=(5, 10**5, N - 1), **more):
+    """Return an array of 10**7 chunks of two elements, of which those `at` some numbers are stored."""
     store = RecordingStore(MemoryStore())
     array = cm.create_array(store, "a", shape=(2 * N,), dtype="u1", **{"chunks": (2,)} | more)
     for i in at:
@@ -33,17 +34,16 @@ def rechunk(source, target, **more):
 
 JOBS = {
     "copy": (convert, {}),
-    "shard": (convert, {"shards": (2000,)}),
+    "shard": (convert, {"shards": (200,)}),
     "recode": (convert, {"codecs": "raw"}),
     "direct": (rechunk, {"chunks": (3,), "shards": None, "strategy": "direct"}),
     "spill": (rechunk, {"chunks": (3,), "shards": None, "strategy": "spill", "max_mem": "64 MiB"}),
 }
 
 
-@pytest.mark.slow
 class TestCost:
-    @pytest.mark.parametrize("job", JOBS)
-    @pytest.mark.parametrize("shards", [None, (2000,)])
+    @cases("job", JOBS)
+    @cases("shards", [None, (200,)])
     def test_only_what_is_stored_is_asked_for(self, job, shards):
         source, target = sparse(shards=shards), MemoryStore()
         run, more = JOBS[job]
@@ -92,12 +92,12 @@ TARGETS = [
 
 @pytest.mark.usefixtures("always_listed")
 class TestSame:
-    @pytest.mark.parametrize("more", TARGETS, ids=str)
-    @pytest.mark.parametrize("shards", [None, (6, 12)])
-    @pytest.mark.parametrize("most_reads", [8, 0])
+    @cases("more", TARGETS)
+    @cases("shards", [None, (6, 12)])
+    @cases("most_reads", [8, 0])
     def test_as_without_a_listing(self, monkeypatch, more, shards, most_reads):
         monkeypatch.setattr(stages, "_MOST_READS", most_reads)
-        for seed in range(3):
+        for seed in range(2):
             source = sparse_grid(seed, shards=shards)
             found = []
             for few in (0, 1 << 62):
@@ -109,9 +109,9 @@ class TestSame:
             assert found[0] == found[1]
             np.testing.assert_array_equal(cm.open_array(target)[...], source[...])
 
-    @pytest.mark.parametrize("chunks", [(2, 3), (4, 5), (37, 1)])
-    @pytest.mark.parametrize("shards", [None, 2])
-    @pytest.mark.parametrize("most_reads", [8, 0])
+    @cases("chunks", [(2, 3), (4, 5), (37, 1)])
+    @cases("shards", [None, 2])
+    @cases("most_reads", [8, 0])
     def test_what_the_target_had_is_deleted(self, monkeypatch, chunks, shards, most_reads):
         monkeypatch.setattr(stages, "_MOST_READS", most_reads)
         source = sparse_grid(1)
@@ -133,11 +133,8 @@ class Appears:
             self.source.store.below.set(self.key, b"\1\1")
 
 
-@pytest.mark.parametrize(
-    ("job", "shards"),
-    [(job, None) for job in JOBS]
-    + [pytest.param(job, (2000,), marks=[pytest.mark.slow] * (job == "spill")) for job in JOBS],
-)
+@cases("job", JOBS)
+@cases("shards", [None, (200,)])
 def test_a_chunk_that_appears_meanwhile_is_not_lost(monkeypatch, job, shards):
     source, target = sparse(shards=shards), MemoryStore()
     monkeypatch.setattr(source.store, "_before", Appears(source, "a/c/77"))

@@ -1,6 +1,7 @@
 """The argument `region`."""
 
 import pytest
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.array.stored_array import StoredArray
@@ -24,12 +25,12 @@ def _shapes(group, region, paths=("t2m", "lat")):
     return {array.path: crop(array).shape for array in arrays}
 
 
-@pytest.mark.parametrize("cut", [slice(1, 4), (1, 4), slice(-5, -2)])
+@cases("cut", [slice(1, 4), (1, 4), slice(-5, -2)])
 def test_every_array_that_has_the_dimension_is_cropped(group, cut):
     assert _shapes(group, {"lat": cut, "time": slice(5, None)}) == {"t2m": (3, 3), "lat": (3,)}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("region", "error", "text"),
     [
         ({"lon": (0, 1)}, ValueError, "names dimensions ['lon'], where those of the arrays are ['lat', 'time']"),
@@ -51,7 +52,7 @@ def test_a_dimension_of_two_lengths_is_refused(group):
         _shapes(group, {"lat": (0, 2)}, ("lat", "level/lat"))
 
 
-@pytest.mark.parametrize("index", [3, (slice(0, 4, 2),), (slice(0, 9), ...), (slice(1), slice(1), slice(1))])
+@cases("index", [3, (slice(0, 4, 2),), (slice(0, 9), ...), (slice(1), slice(1), slice(1))])
 def test_of_one_array_only_slices_are_taken(group, index):
     with pytest.raises(RegionError, match="'t2m': region="):
         cropping(index, group["t2m"].stored, [group["t2m"].stored])

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from support.cases import cases
 from support.rechunks import make
 from support.recording import FarStore, RecordingStore
 
@@ -24,7 +25,7 @@ def plans_of(array, sliced=0):
     return [SimpleNamespace(source=array, rechunk=SimpleNamespace(source=SimpleNamespace(sliced=sliced)))]
 
 
-@pytest.mark.parametrize("kind", [MemoryStore, LocalStore, Listing])
+@cases("kind", [MemoryStore, LocalStore, Listing])
 def test_a_chunk_that_is_written_again_is_named(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(stages, "_BATCH", 2)
     array, _ = make(LocalStore(tmp_path) if kind is LocalStore else kind(), shape=(10,), chunks=(2,), absent=[(3,)])

@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import RegionError
@@ -46,7 +47,7 @@ def test_no_other_division_is_better():
             assert dearest <= others * 1.000001, chunks
 
 
-@pytest.mark.parametrize("region", [(1, 64, 48), (96, 1, 1), (5, 7, 9), (13, 64, 1)])
+@cases("region", [(1, 64, 48), (96, 1, 1), (5, 7, 9), (13, 64, 1)])
 def test_the_chunks_of_a_read_are_those_that_it_touches_on_average(region):
     array = cm.create_array(MemoryStore(), shape=SHAPE, dtype="f4", chunks=(8, 6, 10))
     (cost,) = cm.suggest_chunks(array, access=region).present
@@ -86,7 +87,7 @@ def test_an_array_of_many_axes_takes_a_second_at_most():
     assert 4 * np.prod(found.chunks) <= 4 << 20
 
 
-@pytest.mark.parametrize("access", [(1, 2), (0, 1, 1), "abc"])
+@cases("access", [(1, 2), (0, 1, 1), "abc"])
 def test_an_access_that_does_not_fit(access):
     with pytest.raises(RegionError, match="for each of 3 axes"):
         cm.suggest_chunks(values(), access=access)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.conversion.target_metadata import describe_group_target, describe_target, fitted_to
@@ -19,7 +20,7 @@ def described(source, name, **options):
     return describe_target(source.stored, get_format(name), "a", **options)
 
 
-@pytest.mark.parametrize("name", ["zarr2", "zarr3", "zarr3-draft", "n5"])
+@cases("name", ["zarr2", "zarr3", "zarr3-draft", "n5"])
 def test_everything_is_kept_where_it_can_be(name):
     source = array_of(codecs="gzip", attributes={"units": "K"})
     found = described(source, name)
@@ -28,7 +29,7 @@ def test_everything_is_kept_where_it_can_be(name):
     assert "gzip" in repr(found.codecs)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "keys", "chunks"),
     [
         ({}, (4, 6), (2, 3)),
@@ -38,7 +39,6 @@ def test_everything_is_kept_where_it_can_be(name):
         ({"chunks": lambda a: a.shape, "shards": None}, (8, 6), (8, 6)),
         ({"chunks": (1, 2, 3)}, (4, 6), (2, 3)),
     ],
-    ids=["keep", "chunks", "no shards", "other shards", "callable", "a shape of another rank keeps"],
 )
 def test_chunks_and_shards(options, keys, chunks):
     source = array_of(chunks=(2, 3), shards=(4, 6))
@@ -124,8 +124,8 @@ def test_a_plan_says_which_codecs_are_replaced():
     assert "becomes bytes → zstd" in cm.plan_rechunk(group, MemoryStore(), chunks=(2, 6)).reason
 
 
-@pytest.mark.parametrize("options", [{}, {"chunks": (5, 3)}], ids=["moved", "rechunked"])
-@pytest.mark.parametrize("shards", [None, (8, 6)], ids=["chunks", "shards"])
+@cases("options", [{}, {"chunks": (5, 3)}])
+@cases("shards", [None, (8, 6)])
 def test_no_chunk_is_absent_where_the_fill_value_becomes_undefined(options, shards):
     source = array_of(dimension_names=("t", "v"), fill_value=0, shards=shards)
     source[:4, :3] = 5

@@ -13,6 +13,7 @@ from chunkmill.stores.memory import MemoryStore
 
 pytest.importorskip("pyarrow")
 import dask.dataframe as dd
+from support.cases import cases
 
 VALUES = np.arange(6).reshape(2, 3)
 
@@ -26,7 +27,7 @@ class Lazy:
         return VALUES[index]
 
 
-@pytest.mark.parametrize(
+@cases(
     "x",
     [
         VALUES,
@@ -37,7 +38,6 @@ class Lazy:
         dd.from_pandas(pd.DataFrame(VALUES), npartitions=1),
         Lazy(),
     ],
-    ids=["numpy", "list", "pandas", "xarray", "variable", "dask frame", "array-like"],
 )
 def test_values(x):
     found = as_dask(x)
@@ -56,9 +56,8 @@ def test_strings_become_strings_of_any_length():
     assert as_dask(np.array(["a", "bcd"], object)).dtype == np.dtype(np.dtypes.StringDType())
 
 
-@pytest.mark.parametrize(
+@cases(
     "x", [np.ma.masked_equal([1, 2], 2), da.ma.masked_equal(da.arange(3), 1), np.array([1, "a"], object)],
-    ids=["numpy", "dask", "objects"],
 )  # fmt: skip
 def test_values_without_a_place_in_a_store(x):
     with pytest.raises(UnsupportedFeature):

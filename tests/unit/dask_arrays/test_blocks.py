@@ -6,8 +6,8 @@ from functools import partial
 
 import cloudpickle
 import numpy as np
-import pytest
 from dask.layers import ArraySliceDep
+from support.cases import cases
 
 from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction, _unpack
 
@@ -21,7 +21,7 @@ CHUNKS = {
 }
 
 
-@pytest.mark.parametrize("chunks", CHUNKS.values(), ids=CHUNKS)
+@cases("chunks", CHUNKS.values())
 def test_regions_are_dask_s_own(chunks):
     ours, theirs = BlockRegions(chunks), ArraySliceDep(chunks)
     assert ours.numblocks == theirs.numblocks

@@ -4,6 +4,7 @@ import dask
 import numpy as np
 import pytest
 import xarray as xr
+from support.cases import cases
 from support.recording import FarStore
 
 import chunkmill as cm
@@ -49,7 +50,7 @@ INDEXES = [
 ]
 
 
-@pytest.mark.parametrize("index", INDEXES, ids=map(str, INDEXES))
+@cases("index", INDEXES)
 def test_parts_are_those_of_numpy(array, kind, index):
     y = array.to_dask(chunked_array_type=kind)
     np.testing.assert_array_equal(y[index].compute(), VALUES[index])
@@ -58,7 +59,7 @@ def test_parts_are_those_of_numpy(array, kind, index):
         np.testing.assert_array_equal(y[index][1:].compute(), VALUES[index][1:])
 
 
-@pytest.mark.parametrize("chunks", [(12, 10), (7, 20), (5, 3), (24, 20), (6, 20)])
+@cases("chunks", [(12, 10), (7, 20), (5, 3), (24, 20), (6, 20)])
 def test_other_blocks_hold_the_same(array, kind, chunks):
     y = array.to_dask(chunked_array_type=kind)
     assert y.rechunk(chunks).chunks == array.to_dask(chunked_array_type="dask").rechunk(chunks).chunks
@@ -77,7 +78,7 @@ TRANSPOSED = [
 ]
 
 
-@pytest.mark.parametrize("part", range(len(TRANSPOSED)))
+@cases("part", range(len(TRANSPOSED)))
 def test_transposes_and_parts_of_them_are_those_of_numpy(array, kind, part):
     take = TRANSPOSED[part]
     y = array.to_dask(chunked_array_type=kind)

@@ -7,6 +7,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.array.threads import local_lock
@@ -33,7 +34,7 @@ def test_locations_are_canonical(tmp_path):
     assert canonical_location("s3://b", "") == "s3://b/"
 
 
-@pytest.mark.parametrize(
+@cases(
     "graph",
     [
         lambda a: a.to_dask() + 1,
@@ -41,7 +42,6 @@ def test_locations_are_canonical(tmp_path):
         lambda a: da.from_array(a, inline_array=True).sum(),
         lambda a: da.concatenate([da.zeros((8, 8)), a.to_dask()[::2]]),
     ],
-    ids=["to_dask", "from_array", "inlined", "among others"],
 )
 def test_what_is_read(array, graph):
     assert set(locations_read(graph(array), set())) == {canonical_location(array.url, "g/a")}
@@ -51,7 +51,7 @@ def test_numpy_and_other_objects_read_nothing():
     assert not any([*locations_read(x, set())] for x in (np.ones(3), da.ones(3), None))
 
 
-@pytest.mark.parametrize("path", ["g/a", "g", ""])
+@cases("path", ["g/a", "g", ""])
 def test_deleting_what_is_read_is_refused(array, path):
     with pytest.raises(JobError, match=r"would delete .*g/a, .* load or persist"):
         check_not_read([array.to_dask()], array.store, path)
@@ -68,7 +68,7 @@ IN_TASKS = {
 }
 
 
-@pytest.mark.parametrize("case", IN_TASKS)
+@cases("case", IN_TASKS)
 def test_deleting_what_tasks_and_functions_read_is_refused(array, case):
     x = IN_TASKS[case](array)
     with pytest.raises(JobError, match=r"would delete .*g/a, .* load or persist"):
@@ -87,11 +87,11 @@ def test_a_search_goes_on_after_a_task_that_cannot_be_pickled(array):
 class DeletesFirst(MemoryStore):
     """As an object store does: nothing is renamed."""
 
-    stage, can_replace = Store.stage, Store.can_replace
+    can_replace = Store.can_replace
 
 
-@pytest.mark.parametrize("is_optimized", [False, True])
-@pytest.mark.parametrize("compute", [True, False])
+@cases("is_optimized", [False, True])
+@cases("compute", [True, False])
 def test_where_the_old_node_is_deleted_first_no_writer_deletes_its_source(compute, is_optimized):
     """Nothing would be left to read, or fill values alone."""
     store, values = DeletesFirst(), np.arange(64.0).reshape(8, 8)
@@ -128,7 +128,7 @@ def test_block_by_block_in_place(array):
     overwrite(array, array.to_dask(region=other), (slice(0, 4), slice(0, 8)))  # with no step between
 
 
-@pytest.mark.parametrize(
+@cases(
     "x",
     [
         lambda a: a.to_dask().T,
@@ -136,7 +136,6 @@ def test_block_by_block_in_place(array):
         lambda a: a.to_dask() + a.to_dask().sum(),
         lambda a: da.from_array(a, chunks=4).T,
     ],
-    ids=["transposed", "reversed", "sum", "from_array"],
 )
 def test_reading_what_another_task_overwrites_is_refused(array, x):
     with pytest.raises(JobError, match=r"\[0:4, .*which other tasks overwrite.*load or persist"):

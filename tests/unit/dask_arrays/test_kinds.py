@@ -275,9 +275,13 @@ def empty(where, n):
     return cm.create_array(where, shape=(n, 1024), dtype="f8", chunks=(128, 1024), codecs="raw")
 
 
-@pytest.mark.parametrize("write", GATHERED_BY_NONE.values(), ids=GATHERED_BY_NONE)
-def test_no_whole_variable_is_in_the_client(xp, registered, write, tmp_path):
-    x = large(xp)
+@pytest.mark.parametrize(
+    ("kind", "name"),  # both are of one kind once they are lowered
+    [*(("dask-array", name) for name in GATHERED_BY_NONE), ("dask.array", "to_store"), ("dask.array", "write_dataset")],
+    indirect=["kind"],
+)
+def test_no_whole_variable_is_in_the_client(xp, registered, name, tmp_path):
+    x, write = large(xp), GATHERED_BY_NONE[name]
     with dask.config.set(scheduler="threads", num_workers=2):
         tracemalloc.start()
         try:

@@ -7,6 +7,7 @@ import dask
 import numpy as np
 import pytest
 from dask.base import tokenize
+from support.cases import cases
 from support.recording import RecordingStore
 
 import chunkmill as cm
@@ -22,10 +23,9 @@ def stored(shape=(10, 6), chunks=(4, 3), **kwargs):
     return array
 
 
-@pytest.mark.parametrize(
+@cases(
     ("chunks", "expected"),
     [((5, -1), ((5, 5), (6,))), (-1, ((10,), (6,))), ({0: 3}, ((3, 3, 3, 1), (6,))), ((10, (1, 5)), ((10,), (1, 5)))],
-    ids=str,
 )
 def test_chunks_as_dask_takes_them(chunks, expected):
     assert block_chunks(stored().stored, chunks, full_region((10, 6))) == expected

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.utils import key_split
+from support.cases import cases
 
 from chunkmill.dask_arrays import regroup as module
 from chunkmill.dask_arrays.regroup import regroup, write_chunks
@@ -44,8 +45,8 @@ def written(x, chunks, unit=2):
     return result, dict(counts.dask), views
 
 
-@pytest.mark.parametrize("worth", [0, 1 << 20], ids=["parts cut off", "whole blocks"])
-@pytest.mark.parametrize(("old", "new"), CASES.values(), ids=CASES)
+@cases("worth", [0, 1 << 20])
+@cases(("old", "new"), CASES.values())
 def test_every_element_arrives(old, new, worth, monkeypatch):
     monkeypatch.setattr(module, "_WORTH_A_TASK", worth)
     shape = tuple(map(sum, old))
@@ -119,14 +120,13 @@ def test_small_blocks_are_written_together():
     assert borders(rows[:-1]) <= set(range(32, 64 * 66, 64))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("n_keys", "most"),
     [
         (64, 1024 * KIB),  # 4 MiB in all: no task is smaller than is worth it
         (1024, 4 * 1024 * KIB),  # 64 MiB: 16 tasks
         (65536, 8 * 1024 * KIB),  # 4 GiB
     ],
-    ids=["4 MiB", "64 MiB", "4 GiB"],
 )
 def test_how_much_one_task_writes(n_keys, most):
     n = 64 * KIB

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeNotFound, StoreError
@@ -27,7 +28,7 @@ def make(store, kind="zarr3", path="g/a"):
     return array
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@cases("kind", FORMATS)
 def test_an_array_is_read_by_any_name(kind):
     store = MemoryStore()
     array = make(store, kind)
@@ -65,7 +66,7 @@ def test_what_is_not_read():
             cm.from_store(place)
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@cases("kind", FORMATS)
 def test_a_place_to_write_by_any_name(kind):
     store = MemoryStore()
     group = cm.create_group(store, format=kind)
@@ -86,8 +87,8 @@ def test_a_place_to_write_by_any_name(kind):
     assert cm.open_array(store, "g/0").shape == (1, 3)
 
 
-@pytest.mark.parametrize("compute", [True, False])
-@pytest.mark.parametrize("region", [None, slice(0, 2)])
+@cases("compute", [True, False])
+@cases("region", [None, slice(0, 2)])
 def test_what_was_written_is_read_again(region, compute):
     array = make(MemoryStore())
     x = da.from_array(VALUES if region is None else VALUES[region], chunks=2) + 5
@@ -119,9 +120,7 @@ def test_one_of_each():
         cm.store(VALUES, cm.open_array(array.store, "g/a"))
 
 
-@pytest.mark.parametrize(
-    "source", [{"a": VALUES}, None, {1, 2}, xr.Dataset({"a": ("x", [1])}), cm.create_group(MemoryStore())]
-)
+@cases("source", [{"a": VALUES}, None, {1, 2}, xr.Dataset({"a": ("x", [1])}), cm.create_group(MemoryStore())])
 def test_sources_that_are_none(source):
     array = make(MemoryStore())
     for write in (cm.store, cm.to_store):

@@ -7,8 +7,8 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask.delayed import Delayed
 from dask.utils import key_split
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.array.selection import full_region
@@ -75,24 +75,11 @@ def test_many_counts_are_summed_in_steps(array):
     assert WriteCounts.of(counts.compute(scheduler="sync")).n_keys == 200
 
 
-def test_later(array):
-    x = da.from_array(VALUES, chunks=4)
-    counts, n = write_graph(x, array.stored, full_region(array.shape), lock=local_lock)
-    later = run([counts], lambda each: report(array.stored, each, n), compute=False)
-    assert isinstance(later, Delayed)
-    assert not np.any(array[...])
-    assert later.compute(scheduler="sync").n_keys == 6
-
-
 def test_the_report_says_what_guards_partial_writes(array):
     assert report(array.stored, WriteCounts(1, 2, 3, 4), 5).to_dict() == {
         "n_keys": 1, "n_partial": 2, "n_empty": 3, "bytes_written": 4, "n_regrouped": 5, "guard": "version",
         "n_resumed": 0,
     }  # fmt: skip
-
-
-def test_nothing_to_compute():
-    assert run([], lambda *counts: len(counts), compute=True) == 0
 
 
 class Far(MemoryStore):
@@ -109,7 +96,7 @@ class Far(MemoryStore):
         super().set(key, value)
 
 
-@pytest.mark.parametrize(("scheduler", "kind"), [("sync", MemoryStore), ("threads", MemoryStore), ("threads", Far)])
+@cases(("scheduler", "kind"), [("sync", MemoryStore), ("threads", MemoryStore), ("threads", Far)])
 def test_many_small_writes(scheduler, kind):
     store = kind()
     array = cm.create_array(store, shape=(300, 2), dtype="i4", chunks=(1, 2))

@@ -20,7 +20,6 @@ from chunkmill.errors import (
     NodeExists,
     NodeNotFound,
     RegionError,
-    StoreError,
     UnsupportedFeature,
 )
 from chunkmill.stores.memory import MemoryStore
@@ -66,13 +65,6 @@ def test_regions(layout):
         expected = before.copy()
         expected[region] = part
         np.testing.assert_array_equal(cm.open_array(store)[...], expected)
-
-
-def test_partial_keys_are_counted():
-    array = cm.create_array(MemoryStore(), shape=(12,), dtype="i4", chunks=(4,))
-    (report,) = cm.store(da.ones(8, chunks=3, dtype="i4"), array, regions=(slice(2, 10),))
-    assert (report.n_keys, report.n_partial) == (3, 2)
-    np.testing.assert_array_equal(array[...], [0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0])
 
 
 @pytest.mark.parametrize("lock", ["auto", None, False, SerializableLock()], ids=["auto", "none", "false", "given"])
@@ -166,12 +158,6 @@ class TestModes:
         with pytest.raises((RegionError, AlignmentError)):
             cm.to_store(da.zeros(5), store, "a", region=(slice(0, 5),))
 
-    def test_opened_for_reading(self, store):
-        with pytest.raises(StoreError, match="mode='r\\+'"):
-            cm.store(da.ones(4), cm.open_array(store, "a"))
-        with pytest.raises(StoreError, match="mode='r\\+'"):
-            cm.open_array(store, "a")[0] = 1
-
 
 def test_unknown_chunks_are_refused_before_anything_is_written():
     x = da.arange(10, chunks=5)
@@ -221,15 +207,6 @@ def test_what_others_make_before_a_graph_is_computed_survives(store):
             later.compute()
         assert {key: store.get(key) for key in store.list_prefix("")} == before
     np.testing.assert_array_equal(cm.open_array(store, "x")[...], theirs)
-
-
-def test_several_at_once():
-    store = MemoryStore()
-    a, b = (cm.create_array(store, n, shape=(6,), dtype="i8", chunks=(4,)) for n in "ab")
-    reports = cm.store([da.arange(6, chunks=3), da.ones(6, dtype="i8")], [a, b])
-    assert [r.n_regrouped for r in reports] == [2, 0]
-    np.testing.assert_array_equal(a[...], np.arange(6))
-    np.testing.assert_array_equal(b[...], np.ones(6))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.cases import cases
 
 from chunkmill.conversion.coarsen import block_grid
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
@@ -25,14 +26,13 @@ def test_dimensions_are_joined_in_the_order_in_which_they_come():
     assert space == Space(("y", "x", "time"), (3, 4, 5))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arrays", "message"),
     [
         ([(("x",), (3,)), (("x",), (4,))], r"dimension 'x' has 3 elements in one, and 4 in another"),
         ([(None, (3, 4)), (None, (4,))], "several ranks are broadcast by the names"),
         ([(None, (3, 4)), (None, (3, 5))], "dimension 1 has 4 elements in one, and 5"),
     ],
-    ids=["lengths", "ranks", "unnamed lengths"],
 )
 def test_arrays_that_do_not_go_together_are_refused(arrays, message):
     with pytest.raises(ValueError, match=message):
@@ -57,7 +57,7 @@ def test_units_of_rectilinear_targets():
     assert unit_axes(Space(("x",), (10,)), [one, axes((10,), (2,))]) == (RegularAxis(10, 10),)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@cases("seed", range(20))
 def test_amplification_counts_what_is_decoded(seed):
     """Against a count of every chunk of every block."""
     rng = np.random.default_rng(seed)

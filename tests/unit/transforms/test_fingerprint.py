@@ -15,6 +15,7 @@ from chunkmill.transforms.function import function_fingerprint, shown_function
 
 pytest.importorskip("scipy")
 from scipy import ndimage
+from support.cases import cases
 
 FACTOR = 2
 
@@ -111,7 +112,7 @@ def module(monkeypatch, name, text):
     return made
 
 
-@pytest.mark.parametrize("change", ["helper", "static", "bound to the class", "property", "base", "attribute"])
+@cases("change", ["helper", "static", "bound to the class", "property", "base", "attribute"])
 def test_all_that_a_function_uses_of_what_is_not_installed_counts(monkeypatch, change):
     helper = "def help(b): return b + {}"
     user = """
@@ -141,9 +142,7 @@ def test_all_that_a_function_uses_of_what_is_not_installed_counts(monkeypatch, c
     assert fingerprint(False) != fingerprint(True)
 
 
-@pytest.mark.parametrize(
-    "made", [threading.Lock, lambda: (n for n in range(3)), threading.local], ids=["lock", "generator", "local"]
-)
+@cases("made", [threading.Lock, lambda: (n for n in range(3)), threading.local])
 def test_what_no_other_process_recognizes_is_refused_with_the_way_out(made):
     thing = made()
     with pytest.raises(ValueError, match=r"another process cannot see.*give it a `__dask_tokenize__`"):

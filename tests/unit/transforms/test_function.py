@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.cases import cases
 
 from chunkmill.transforms.function import checked_result
 
@@ -19,7 +20,7 @@ def test_results_are_cast_within_their_kind_alone():
         checked_result(np.ma.masked_array(np.ones(3), [0, 1, 0]), (3,), np.dtype("f8"))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("values", "dtype", "said"),
     [
         (np.array([1, 70000]), "i2", "70000 does not fit int16"),
@@ -31,7 +32,6 @@ def test_results_are_cast_within_their_kind_alone():
         (np.array(["a", "long"]), "U2", "4 characters, as 'long' has, in elements of <U2"),
         (np.array([b"long"]), "S3", "4 characters"),
     ],
-    ids=lambda each: each if isinstance(each, str) and len(each) < 3 else "",
 )
 def test_values_that_the_dtype_does_not_hold_are_refused(values, dtype, said):
     with pytest.raises(ValueError, match=said + r".*: give a wider dtype="):
@@ -39,7 +39,7 @@ def test_values_that_the_dtype_does_not_hold_are_refused(values, dtype, said):
     assert checked_result(values[:0], (0,), np.dtype(dtype)).dtype == np.dtype(dtype)
 
 
-@pytest.mark.parametrize("dtype", ["i1", "u1", "i8", "f2", "f4"])
+@cases("dtype", ["i1", "u1", "i8", "f2", "f4"])
 def test_values_that_the_dtype_holds_are_cast(dtype):
     values = np.array([0, 1, 127], "f8" if dtype[0] == "f" else "i8" if dtype[0] == "i" else "u8")
     np.testing.assert_array_equal(checked_result(values, (3,), np.dtype(dtype)), values)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import RegionError, UnsupportedFeature
@@ -58,7 +59,7 @@ def test_the_format_is_that_of_the_group_above(source):
     assert target(planned(source, (group.store, "b"))).format == "n5"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "message"),
     [
         ({"shape": (10, 10)}, r"shape=\(10, 10\), where the blocks of the sources divide \(64, 48\)"),
@@ -72,7 +73,6 @@ def test_the_format_is_that_of_the_group_above(source):
         ({"block": {"z": 1}}, r"block= names dimensions \['z'\]"),
         ({"halo": 1, "source_region": lambda region: region}, "source_region= says all that is read"),
     ],
-    ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
 )
 def test_options_that_do_not_go_together_are_refused(source, options, message):
     store = MemoryStore()
@@ -89,7 +89,7 @@ def test_a_target_that_is_the_source_is_refused(source):
         planned(source, source)
 
 
-@pytest.mark.parametrize(("options", "error", "message"), [
+@cases(("options", "error", "message"), [
     ({"boundary": "nearest"}, ValueError, "nothing beyond the ends is read"),
     ({"boundary": {"x": "nearest"}}, ValueError, "nothing beyond the ends is read"),
     ({"halo": 1, "source_region": lambda region: region}, ValueError, "source_region= says all that is read"),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.cases import cases
 from support.rechunks import make
 from support.small_jobs import stages_of
 
@@ -22,14 +23,13 @@ def spilled(**options):
     return spill, write, results, values, temp
 
 
-@pytest.mark.parametrize(
+@cases(
     "options",
     [
         {"shape": (12, 12), "chunks": (1, 12)},
         {"shape": (12, 13), "chunks": (5, 13)},
         {"shape": (12, 12), "chunks": (1, 12), "absent": [(0, 0), (7, 0)], "fill_value": -1},
     ],
-    ids=["equal sections", "cropped", "absent chunks"],
 )
 def test_blocks_read_back_what_was_spilled(options):
     _, write, results, values, temp = spilled(**options)

@@ -4,6 +4,7 @@ import time
 from math import prod
 
 import pytest
+from support.cases import cases
 
 from chunkmill.conversion.rechunking.plan import choose_rechunk_strategy
 from chunkmill.conversion.rechunking.strategies import Limits, Side, UnitCosts
@@ -27,7 +28,7 @@ def plan(shape, source, target, max_mem, *, n_threads=2, source_keys=None, **opt
     return choose_rechunk_strategy(*ends, 4, limits, **options)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("shape", "source", "target", "strategy"),
     [
         pytest.param((512, 1024, 1024), (1, 1024, 1024), (512, 32, 32), "spill", id="images to series"),
@@ -117,7 +118,7 @@ def test_shards_fetch_their_index_once_a_task():
     assert chosen.estimate.n_requests == max(4, n_boxes) + 16 + 4  # indexes, inner chunks, target chunks
 
 
-@pytest.mark.parametrize(
+@cases(
     ("shape", "source", "target"),
     [
         pytest.param((10**9,), (100,), (333,), id="10**7 chunks of an axis"),
@@ -136,7 +137,7 @@ def test_large_plans_take_seconds_and_few_tasks(shape, source, target):
 
 
 def test_rectilinear_axes_of_many_edges_stay_cheap():
-    lengths = tuple((1 + i % 7, 1) for i in range(5_000))
+    lengths = tuple((1 + i % 7, 1) for i in range(1_000))
     size = sum(n for n, _ in lengths)
     source = ChunkGrid((RunsAxis(size, lengths),))
     target = ChunkGrid.regular((size,), (100,))
@@ -146,12 +147,7 @@ def test_rectilinear_axes_of_many_edges_stay_cheap():
     assert chosen.estimate.peak_bytes <= MIB
 
 
-def test_a_direct_plan_has_no_files():
-    with pytest.raises(ValueError, match="no intermediate files"):
-        _ = plan((4,), (2,), (2,), MIB).files
-
-
-@pytest.mark.parametrize(
+@cases(
     ("file", "coords", "expected"),  # a file of 5 x 9 elements of 4 bytes, its sections with 16 bytes behind each
     [
         pytest.param((0, 0), (0, 0), (0, 2 * 4 * 4 + 16), id="first"),

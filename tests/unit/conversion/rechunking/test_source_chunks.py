@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.cases import cases
 from support.rechunks import make
 from support.recording import RecordingStore
 
@@ -27,8 +28,8 @@ def rechunk_of(source, ahead_bytes=0, sliced=None):
     return SimpleNamespace(source=source, plan=plan, ahead_bytes=ahead_bytes, seen=None)
 
 
-@pytest.mark.parametrize("shards", [None, (4, 6)])
-@pytest.mark.parametrize("is_remote", [True, False])
+@cases("shards", [None, (4, 6)])
+@cases("is_remote", [True, False])
 def test_values_of_a_region(shards, is_remote):
     array, values = make(MemoryStore(), shape=(8, 9), chunks=(2, 3), shards=shards, absent=[(0, 0)], fill_value=-1)
     store = RecordingStore(array.store)

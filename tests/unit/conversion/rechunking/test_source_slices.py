@@ -3,6 +3,7 @@
 import google_crc32c
 import numpy as np
 import pytest
+from support.cases import cases
 from support.rechunks import make
 from support.recording import RecordingStore
 
@@ -30,7 +31,7 @@ def of_any_length(monkeypatch):
     monkeypatch.setattr(source_slices, "LEAST_SLICE", 1)
 
 
-@pytest.mark.parametrize("layout", RAW)
+@cases("layout", RAW)
 def test_values_are_those_of_whole_chunks(layout):
     array, values = make(MemoryStore(), shape=SHAPE, chunks=CHUNKS, dtype="i2", **RAW[layout])
     source = array.stored.with_store(store := RecordingStore(array.store))
@@ -64,7 +65,7 @@ def test_an_array_of_many_store_keys_is_not_sliced():
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     "options",
     [
         {"codecs": "zstd"},
@@ -72,7 +73,6 @@ def test_an_array_of_many_store_keys_is_not_sliced():
         {"format": "n5", "codecs": "raw"},
         {"codecs": "raw", "chunks": ((4, 6), (11,), (12,))},
     ],
-    ids=["compressed", "checksum", "n5", "rectilinear"],
 )
 def test_of_others_none(options):
     array, _ = make(MemoryStore(), **{"shape": SHAPE, "chunks": CHUNKS, **options})

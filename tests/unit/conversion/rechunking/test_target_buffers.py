@@ -3,7 +3,7 @@
 from itertools import product
 
 import numpy as np
-import pytest
+from support.cases import cases
 
 from chunkmill.conversion.rechunking.target_chunks import BlockBuffer, SeparateBuffer, TiledBuffer, target_buffer
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
@@ -17,8 +17,8 @@ GRIDS = {
 }
 
 
-@pytest.mark.parametrize("through_block", [True, False])
-@pytest.mark.parametrize("case", GRIDS)
+@cases("through_block", [True, False])
+@cases("case", GRIDS)
 def test_chunks_hold_what_was_put(case, through_block):
     grid, kind = GRIDS[case]
     region = tuple(slice(0, n) for n in grid.shape)
