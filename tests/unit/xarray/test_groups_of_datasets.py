@@ -23,6 +23,8 @@ from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.write import write_dataset
 
+pytest.importorskip("zarr")
+
 pytestmark = [
     # zarr-python on its own data types and on its consolidated metadata
     pytest.mark.filterwarnings("ignore:.*does not have a Zarr V3 specification"),

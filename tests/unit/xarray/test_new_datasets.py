@@ -5,7 +5,6 @@ import re
 import warnings
 from pathlib import Path
 
-import cftime
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -23,6 +22,9 @@ from chunkmill.errors import (
 )
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.write import write_dataset
+
+pytest.importorskip("zarr")
+cftime = pytest.importorskip("cftime")
 
 pytestmark = [
     # zarr-python on its own data types and on its consolidated metadata
@@ -184,7 +186,6 @@ def test_round_trips_of_n5():
 
 
 def test_cftime(url):
-    pytest.importorskip("cftime")
     time = xr.date_range("0001-01-01", periods=3, calendar="noleap", use_cftime=True)
     ds = xr.Dataset({"a": ("time", [1.0, 2, 3])}, coords={"time": time})
     assert_round_trip(ds, url)
@@ -199,7 +200,6 @@ def test_cftime(url):
 
 
 def test_dates_of_cftime_go_where_dates_of_numpy_came_from(url):
-    pytest.importorskip("cftime")
     write_dataset(series(2), url)
     later = series(2, "2000-01-03")
     later = later.convert_calendar("proleptic_gregorian", use_cftime=True)
