@@ -1,4 +1,4 @@
-"""Each kind of plan, pickled, and with an asynchronous Client."""
+"""Each kind of plan with an asynchronous Client, whose event loop only a cluster has."""
 
 import asyncio
 import pickle

@@ -1,23 +1,25 @@
-"""Jobs whose target, journal included, is an object store."""
+"""Jobs whose target, journal included, is an object store, also one that is too busy to answer at once."""
 
+import dask
+import dask.array as da
 import numpy as np
 import pytest
 from support.recording import FailingStore
-from support.servers import WARNINGS, s3_server  # noqa: F401
+from support.servers import WARNINGS, serve_flaky
 
 import chunkmill as cm
-from chunkmill.errors import ChunkError, JobError, StoreError
+from chunkmill.errors import ChunkError, StoreError
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
-from chunkmill.stores.wrapper import GuardedStore, ReadVersions, digest_of, noting
+from chunkmill.stores.wrapper import ReadVersions, digest_of, noting
 
 pytestmark = WARNINGS
 
 
 @pytest.fixture
-def store(s3_server):  # noqa: F811
+def store(s3_server):
     return open_store(s3_server.new_bucket() + "/some/root", s3_server.storage_options)
 
 
@@ -39,26 +41,6 @@ def test_convert(store):
     assert cm.verify(source, back).equal
 
 
-def test_a_task_that_slept_replaces_nothing(store):
-    """Its job has been done without it, and a user has written."""
-    is_over = False
-
-    def guard(*, now=False):
-        if is_over and now:
-            raise JobError(job="put it", reason="over")
-
-    guarded = GuardedStore(store, guard)
-    guarded.set("a/0", b"the task's")
-    guarded.set("a/0", b"the task's again")
-    assert store.get("a/0") == b"the task's again"
-    is_over = True  # between question and write
-    store.set("a/1", b"the user's")
-    fresh = GuardedStore(store, guard)
-    with pytest.raises(JobError):
-        fresh.set("a/1", b"the task's")
-    assert store.get("a/1") == b"the user's"
-
-
 def test_resume(store):
     source = make_source(200)  # 134 chunks an array, of which a task owns 32
     with pytest.raises((ChunkError, StoreError)):
@@ -78,3 +60,25 @@ def test_etags_of_values_are_those_of_listings(store):
     assert list(noting(store, read.record).get_many([ByteSpan("a/0"), ByteSpan("a/1", ByteRange(2, 3))]))[1] == b"234"
     assert read.digest() == digest_of(dict(store.list_versions("a/")))
     assert read.digest() == digest_of({key: store.version(key) for key in ("a/0", "a/1")})
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["refused", "done, and not said"])
+def test_writes_to_a_busy_server(s3_server, after):
+    """503 is answered to some requests; obstore waits and asks again."""
+    values = np.random.default_rng(0).integers(1, 1000, (12, 10)).astype("i4")
+    with serve_flaky(s3_server.endpoint_url, every=6, methods=("GET", "PUT"), after=after) as proxy:
+        options = s3_server.storage_options
+        options = {**options, "client_kwargs": {**options["client_kwargs"], "endpoint_url": proxy.url}}
+        store = open_store(s3_server.new_bucket() + "/x.zarr", options)
+        with dask.config.set(scheduler="threads", num_workers=4):
+            cm.to_store(da.from_array(values, chunks=(3, 5)), store, "a")
+            array = cm.open_array(store, "a", mode="r+")
+            regions = [(slice(i, i + 2), slice(j, j + 5)) for i in range(0, 12, 2) for j in (0, 5)]
+            parts = [da.from_array(-values[region], chunks=-1) for region in regions]
+            writes = [cm.store([x], [array], regions=[r], compute=False) for x, r in zip(parts, regions, strict=True)]
+            reports = [report for (report,) in dask.compute(*writes)]
+        assert sum(report.n_partial for report in reports) > 8
+        assert reports[0].guard == "version"
+        np.testing.assert_array_equal(array[...], -values)
+        assert proxy.n_failures > 5
+    assert cm.check(store.url, storage_options=s3_server.storage_options).ok

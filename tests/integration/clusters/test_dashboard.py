@@ -9,7 +9,6 @@ import pytest
 from dask.utils import key_split
 from distributed import get_task_stream
 from distributed.diagnostics.plugin import SchedulerPlugin
-from support.clusters import cluster_of
 
 import chunkmill as cm
 
@@ -26,12 +25,6 @@ class Watch(SchedulerPlugin):
     def update_graph(self, scheduler, *, tasks, annotations, **_):
         for key in tasks:
             self.spans[key].add(annotations.get("span", {}).get(key, {}).get("name", ()))
-
-
-@pytest.fixture(scope="module")
-def client():
-    with cluster_of(2, 1) as client:
-        yield client
 
 
 @pytest.fixture

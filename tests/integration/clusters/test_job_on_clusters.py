@@ -1,4 +1,4 @@
-"""Jobs where people run them: batch scripts, workers of a batch system, workers that lack the package."""
+"""Jobs where people run them: batch scripts, workers of a batch system or without the package, tasks of a cluster."""
 
 import os
 import re
@@ -15,12 +15,10 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from click.testing import CliRunner
 from distributed import Client, LocalCluster, worker_client
-from support.clusters import bare_worker, scheduler_of_its_own
+from support.clusters import bare_worker
 
 import chunkmill as cm
-from chunkmill.cli.main import main
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.worker_memory import Worker, current_worker
 
@@ -50,36 +48,36 @@ def bare():
     "lazily",
     [
         lambda folder: cm.from_store(folder / "a.zarr"),
-        lambda folder: da.from_array(cm.open_array(folder / "a.zarr")),
         lambda folder: da.from_array(cm.open_array(folder / "a.zarr"), inline_array=True),
         lambda folder: xr.open_dataset(folder / "d.zarr", engine="chunkmill", chunks={}).v.data,
         lambda folder: cm.from_store(folder / "refs.json"),
     ],
-    ids=["from_store", "from_array", "inline", "xarray", "references"],
+    ids=["from_store", "inline", "xarray", "references"],
 )
-@pytest.mark.parametrize("leaves", ["compute", "persist", "submit"])
-def test_a_graph_on_a_worker_without_chunkmill_is_one_error(stored, bare, lazily, leaves):
+def test_a_graph_on_a_worker_without_chunkmill_is_one_error(stored, bare, lazily):
     """It closed the worker, and the client waited for ever."""
     client, worker = bare
     x = (lazily(stored) + 1).sum()
     assert x.compute(scheduler="threads") == (VALUES + 1).sum()
-    if leaves == "submit":
-        x = client.submit(sum, [client.compute(x)])
-    elif leaves == "persist":
-        x = client.persist(x)
-    future = x if leaves == "submit" else client.compute(x)
-    with pytest.raises(ModuleNotFoundError, match="No module named 'chunkmill': give every worker"):
-        future.result(timeout=30)
+    for future in (client.compute(x), client.compute(client.persist(x)), client.submit(sum, [client.compute(x)])):
+        with pytest.raises(ModuleNotFoundError, match="No module named 'chunkmill': give every worker"):
+            future.result(timeout=30)
     assert worker.poll() is None
 
 
-@pytest.fixture
-def one_thread():
+@pytest.fixture(scope="module")
+def single():
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
-        Client(cluster) as client,
+        Client(cluster, set_as_default=False) as client,
     ):
         yield client
+
+
+@pytest.fixture
+def one_thread(single):
+    with single.as_current():
+        yield single
 
 
 def halved(block):
@@ -174,16 +172,6 @@ def test_workers_of_a_batch_system(tmp_path, monkeypatch):
         client.wait_for_workers(2, timeout=60)
         report = cm.rechunk(array, tmp_path / "target.zarr", chunks=(400, 1))
     assert report.n_keys == 8
-    np.testing.assert_array_equal(cm.open_array(tmp_path / "target.zarr")[...], array[...])
-
-
-def test_the_command_on_a_scheduler_and_workers_of_their_own(tmp_path):
-    array = source_of(tmp_path)
-    with scheduler_of_its_own(tmp_path) as _:
-        address = Client.current().scheduler.address
-        arguments = ["rechunk", str(tmp_path / "source.zarr"), str(tmp_path / "target.zarr"), "--chunks=400,1"]
-        result = CliRunner().invoke(main, [*arguments, "--scheduler", address])
-    assert result.exit_code == 0, result.output
     np.testing.assert_array_equal(cm.open_array(tmp_path / "target.zarr")[...], array[...])
 
 

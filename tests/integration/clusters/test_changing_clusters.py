@@ -182,14 +182,12 @@ def test_a_scheduler_that_dies_is_one_error_and_another_one_resumes(source, targ
     check(target, n_repeated=2)
 
 
-@pytest.mark.parametrize("writes", ["convert", "to_store", "to_store, resume"])
 @pytest.mark.parametrize(
-    ("method", "moment"),
+    ("writes", "method", "moment"),
     [
-        pytest.param("sync", "before", id="before the first question"),
-        pytest.param("run", "before", id="while workers are asked"),
-        pytest.param("run", "after", id="when they have answered"),
-        pytest.param("gather", "before", id="while results are gathered"),
+        pytest.param("convert", "sync", "before", id="before the first question"),
+        pytest.param("to_store", "run", "after", id="when workers have answered"),
+        pytest.param("to_store, resume", "gather", "before", id="while results are gathered"),
     ],
 )
 def test_a_scheduler_that_dies_at_any_moment_is_one_error(tmp_path, monkeypatch, writes, method, moment):

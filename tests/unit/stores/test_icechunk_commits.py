@@ -1,19 +1,17 @@
 """Repositories of Icechunk as targets of every writer: one job is one commit, and nothing is visible before."""
 
 import threading
-from contextlib import nullcontext
 
 import dask.array as da
-import icechunk
 import numpy as np
 import pytest
 import xarray as xr
-import zarr
-from support.clusters import cluster_of
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
 
+icechunk = pytest.importorskip("icechunk")
+zarr = pytest.importorskip("zarr")
 X = np.arange(70.0).reshape(7, 10)
 
 
@@ -45,14 +43,6 @@ def place(tmp_path):
     return Place(tmp_path)
 
 
-@pytest.fixture(params=["threads", pytest.param("cluster", marks=pytest.mark.slow)])
-def scheduler(request):
-    """The threads of this process, and a cluster of others, to whose processes the session is forked."""
-    with nullcontext() if request.param == "threads" else cluster_of(2, 2):
-        yield
-
-
-@pytest.mark.usefixtures("scheduler")
 def test_every_writer_makes_one_commit(place, tmp_path):
     written = da.from_array(X, chunks=(2, 5))  # no boundary is one of the chunks (3, 4)
     expected, n = X.copy(), 0
@@ -110,7 +100,6 @@ def test_every_writer_makes_one_commit(place, tmp_path):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["repository", "x.n5"]
 
 
-@pytest.mark.usefixtures("scheduler")
 def test_datasets(place):
     ds = xr.Dataset({"t": (("x", "y"), da.from_array(X, chunks=(2, 5)))}, coords={"x": np.arange(7)})
     cm.write_dataset(ds, place.url, "g", encoding={"t": {"chunks": (3, 4)}})
@@ -126,19 +115,6 @@ def test_datasets(place):
     assert len(place.messages()) == 3
 
 
-@pytest.mark.usefixtures("scheduler")
-def test_images(place):
-    image = np.arange(64 * 48, dtype="u2").reshape(64, 48)
-    cm.to_store(image, place.folder / "image.zarr", chunks=16)
-    cm.pyramid(place.folder / "image.zarr", place.url, factors=2, levels=3)
-    assert len(place.messages()) == 1
-    levels = [each for _, each in sorted(place.group().arrays())]
-    assert [each.shape for each in levels] == [(64, 48), (32, 24), (16, 12)]
-    assert np.array_equal(levels[0][...], image)
-    assert abs(int(levels[2][0, 0]) - image[:4, :4].mean()) <= 1
-
-
-@pytest.mark.usefixtures("scheduler")
 def test_nothing_is_visible_before_the_commit(place, tmp_path):
     cm.to_store(X, place.url, "before")
 
@@ -152,7 +128,6 @@ def test_nothing_is_visible_before_the_commit(place, tmp_path):
     assert np.array_equal(place.values("a"), X)
 
 
-@pytest.mark.usefixtures("scheduler")
 def test_what_fails_commits_nothing(place):
     cm.to_store(X, place.url, "a", chunks=(3, 4))
 
@@ -170,7 +145,6 @@ def test_what_fails_commits_nothing(place):
         assert np.array_equal(cm.open_array(place.url, "a")[...], X)
 
 
-@pytest.mark.usefixtures("scheduler")
 def test_sessions_are_not_committed(place):
     cm.create_group(place.url)
     session = place.repository.writable_session("main")
@@ -212,7 +186,7 @@ def test_snapshots_are_read_as_they_were(place):
     assert np.array_equal(cm.open_array(f"{place.url}@{first}", "a")[...], X)
 
 
-@pytest.mark.parametrize("format", ["n5", "zarr2", "zarr3"])
+@pytest.mark.parametrize("format", ["n5", "zarr3"])
 def test_snapshots_are_exported(place, tmp_path, format):  # noqa: A002
     cm.to_store(X, place.url, "a", chunks=(3, 4))
     first = place.repository.lookup_branch("main")
@@ -222,16 +196,6 @@ def test_snapshots_are_exported(place, tmp_path, format):  # noqa: A002
     assert cm.verify(f"{place.url}@{first}", tmp_path / "out").equal
     assert not cm.verify(place.url, tmp_path / "out").equal
     assert (format != "zarr3") or report.actions == {"copy": 9}
-
-
-def test_chunks_are_copied_without_decoding(place, tmp_path):
-    cm.to_store(X, tmp_path / "x.zarr", "a", chunks=(3, 4), codecs="gzip")
-    report = cm.convert(tmp_path / "x.zarr", place.url, format="zarr3")
-    assert report.actions == {"copy": 9}
-    assert cm.verify(tmp_path / "x.zarr", place.url).equal
-    encoded = cm.to_store(cm.from_store(place.url, "a"), place.url, "b", chunks=(3, 4), codecs="gzip")
-    assert encoded.n_keys == 9
-    assert np.array_equal(place.values("b"), X)
 
 
 def test_others_commit_at_the_same_time(place):
@@ -273,16 +237,6 @@ def test_later_computation(place):
     cm.to_store(da.ones(4, chunks=2), session, "a", compute=False).compute()
     session.commit("later")
     assert (place.values("a") == 1).all()
-
-
-@pytest.mark.slow
-def test_later_computation_elsewhere_loses_nothing_silently(place):
-    cm.create_group(place.url)
-    session = place.repository.writable_session("main")
-    with cluster_of(1):
-        later = cm.to_store(da.ones(4, chunks=2), session, "a", compute=False)
-        with pytest.raises(StoreError, match="a transaction that this process does not have"):
-            later.compute()
 
 
 @pytest.mark.parametrize(

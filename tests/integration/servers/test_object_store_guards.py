@@ -1,14 +1,12 @@
 """Two processes write parts of one chunk in object stores: versions are all that keeps them apart."""
 
 import multiprocessing
-import socket
-from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 from support.azure_server import azure_server  # noqa: F401
 from support.gcs_server import gcs_server  # noqa: F401
-from support.servers import WARNINGS, s3_server  # noqa: F401
+from support.servers import WARNINGS
 
 import chunkmill as cm
 from chunkmill.stores.obstore import ObstoreStore
@@ -78,25 +76,3 @@ def test_jobs_on_azure(azure_server, tmp_path):  # noqa: F811
     np.testing.assert_array_equal(cm.from_store(url, "g/b", storage_options=options).compute(), values)
     assert sorted(cm.open_group(url, "g", storage_options=options)) == ["a", "b"]
     assert not [key for key in target.list_prefix("") if "chunkmill" in key]
-
-
-def test_an_array_is_replaced(place):
-    url, options = place
-    values = np.arange(1, 25, dtype="i4").reshape(4, 6)
-    cm.to_store(values, url, "g/a", chunks=(1, 6), storage_options=options)
-    cm.to_store(-values, url, "g/a", chunks=(2, 3), mode="w", storage_options=options)
-    assert cm.open_array(url, "g/a", storage_options=options)[...].tolist() == (-values).tolist()
-    keys = sorted(open_store(url, options).list_prefix("g/a/"))
-    assert keys == [*(f"g/a/c/{i}/{j}" for i in (0, 1) for j in (0, 1)), "g/a/zarr.json"]
-
-
-def test_half_an_upload_is_not_stored(gcs_server):  # noqa: F811
-    """Of a process that is killed while it writes; a server of ours stored it, as a chunk that no codec decodes."""
-    address, bucket = urlsplit(gcs_server.url), gcs_server.new_bucket()
-    with socket.create_connection((address.hostname, address.port)) as connection:
-        connection.sendall(
-            f"PUT /{bucket}/chunk HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n".encode() + b"x" * 40
-        )
-        connection.shutdown(socket.SHUT_WR)
-        assert connection.recv(1) == b""
-    assert gcs_server.ask("GET", f"/{bucket}/chunk")[0] == 404

@@ -1,0 +1,123 @@
+"""Disks that are full, and stores that fail now and then: what was written is whole, and the repetition goes on (P7)."""
+
+import errno
+import os
+import random
+import threading
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from support.recording import FailingStore
+
+import chunkmill as cm
+from chunkmill.errors import ChunkError, ChunkmillError, StoreError
+from chunkmill.stores import local
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.posix_file import PARTIAL_SUFFIX
+
+SHAPE, CHUNKS = (48, 40), (4, 5)
+VALUES = np.random.default_rng(0).integers(1, 1000, SHAPE).astype("i4")
+
+
+def check(store, values=VALUES):
+    """The array is whole, and nothing else is there."""
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], values)
+    report = cm.check(store)
+    assert report.ok, report
+
+
+def full_after(n_bytes, monkeypatch):
+    """Let the disk take so many bytes more, the last write in part."""
+    left = [n_bytes]
+    write = os.write
+
+    def limited(fd, data):
+        room = left[0]
+        if room <= 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        left[0] -= min(room, len(data))
+        return write(fd, data[:room])
+
+    monkeypatch.setattr(local.os, "write", limited)
+    return left
+
+
+def test_a_full_disk(tmp_path, monkeypatch):
+    x = da.from_array(VALUES, chunks=CHUNKS)
+    left = full_after(4000, monkeypatch)
+    with dask.config.set(scheduler="threads", num_workers=2), pytest.raises(ChunkmillError) as caught:
+        cm.to_store(x, tmp_path, "a", codecs="raw", resume=True)
+    assert "No space left on device" in str(caught.value)
+    error = caught.value if isinstance(caught.value, StoreError) else caught.value.__cause__
+    assert error.errno == errno.ENOSPC
+    assert not [p for p in tmp_path.rglob("*") if p.name.endswith(PARTIAL_SUFFIX)]
+    for key in LocalStore(tmp_path).list_prefix("a/"):
+        assert LocalStore(tmp_path).size(key) == 80  # whole, or not there
+    left[0] = 1 << 30
+    report = cm.to_store(x, tmp_path, "a", codecs="raw", resume=True)
+    assert report.n_resumed
+    check(tmp_path)
+
+
+def test_a_full_disk_for_partial_writes(tmp_path, monkeypatch):
+    array = cm.create_array(tmp_path, "a", shape=SHAPE, dtype="i4", chunks=(7, 9), codecs="raw")
+    array[...] = 5
+    left = full_after(600, monkeypatch)
+    x = da.from_array(VALUES[1:-1, 1:-1], chunks=-1)
+    # in this process, whose writes fail, and not on a cluster that another test may have
+    with dask.config.set(scheduler="threads"), pytest.raises(ChunkError, match="No space left"):
+        cm.store(x, array, regions=(slice(1, -1), slice(1, -1)))
+    found = cm.open_array(tmp_path, "a")[...]
+    assert np.isin(found, [5]).sum() + (found == VALUES).sum() >= found.size  # each element is old or new
+    left[0] = 1 << 30
+    cm.store(x, array, regions=(slice(1, -1), slice(1, -1)))
+    expected = np.full(SHAPE, 5, "i4")
+    expected[1:-1, 1:-1] = VALUES[1:-1, 1:-1]
+    check(tmp_path, expected)
+
+
+def test_a_store_that_fails_now_and_then():
+    store = MemoryStore()
+    x = da.from_array(VALUES, chunks=CHUNKS)
+    chance = random.Random(8)
+    n_failed, report = 0, None
+    while report is None:
+        failing = FailingStore(store, chance.randint(5, 200), times=1)
+        try:
+            with dask.config.set(scheduler="threads", num_workers=2):
+                report = cm.to_store(x, failing, "a", resume=True)
+        except (ChunkmillError, OSError):
+            n_failed += 1
+            assert n_failed < 100
+    assert n_failed > 1
+    assert report.n_resumed > 0
+    check(store)
+
+
+def test_partial_writes_to_a_store_that_fails():
+    """What failed is there or not, and nothing of others' is lost."""
+    store = MemoryStore()
+    cm.create_array(store, "a", shape=(40,), dtype="i4", chunks=(40,))
+    failing = cm.open_array(FailingStore(store, 5, ["set_if", "get_versioned"]), "a", mode="r+")
+    failed = []
+
+    def write(i):
+        try:
+            failing[i] = i + 1
+        except ChunkError:
+            failed.append(i)
+
+    threads = [
+        threading.Thread(target=lambda part=part: [write(i) for i in part]) for part in np.arange(40).reshape(4, 10)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed
+    expected = np.arange(40) + 1
+    expected[failed] = 0
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], expected)
