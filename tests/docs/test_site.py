@@ -44,11 +44,21 @@ def find_mkdocs():
     return next((path for path in (own, here) if path.exists()), None)
 
 
+def last_change():
+    """Return the time of the last change of a file that the site is made of."""
+    folders = [ROOT / "docs", ROOT / "notebooks", ROOT / "src" / "chunkmill"]
+    files = [*ROOT.glob("*.*"), *(path for folder in folders for path in folder.rglob("*.*"))]
+    return max(path.stat().st_mtime for path in files if path.is_file() and "__pycache__" not in path.parts)
+
+
 pytestmark = pytest.mark.slow  # it is built
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
+    built = ROOT / "site" / "index.html"
+    if built.exists() and built.stat().st_mtime > last_change():  # by `make docs`, before this
+        return built.parent
     mkdocs = find_mkdocs()
     if mkdocs is None:
         pytest.skip("THE SITE IS NOT BUILT: mkdocs is not installed; run `make docs` once")
