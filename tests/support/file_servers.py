@@ -160,6 +160,7 @@ def serve_ftp(folder: Path) -> Iterator[FileServer]:
 @pytest.fixture(scope="module")
 def sftp_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FileServer]:
     """asyncssh's server, for all tests of a module: use a folder of it in each."""
+    pytest.importorskip("asyncssh")
     with serve_sftp(tmp_path_factory.mktemp("sftp")) as server:
         yield server
 
@@ -167,6 +168,7 @@ def sftp_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FileServer
 @pytest.fixture(scope="module")
 def webdav_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FileServer]:
     """wsgidav, likewise."""
+    pytest.importorskip("wsgidav")
     with serve_webdav(tmp_path_factory.mktemp("webdav")) as server:
         yield server
 
@@ -174,5 +176,8 @@ def webdav_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FileServ
 @pytest.fixture(scope="module")
 def ftp_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FileServer]:
     """pyftpdlib, likewise."""
+    with warnings.catch_warnings():  # of asyncore and asynchat
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pytest.importorskip("pyftpdlib")
     with serve_ftp(tmp_path_factory.mktemp("ftp")) as server:
         yield server

@@ -410,5 +410,7 @@ def http_server(tmp_path: Path) -> Iterator[HttpServer]:
 @pytest.fixture(scope="module")
 def s3_server() -> Iterator[S3Server]:
     """moto's S3, for all tests of a module: make a bucket in each."""
+    for name in ("moto", "flask", "obstore"):  # as of the environment `unit`
+        pytest.importorskip(name)
     with serve_s3() as server:
         yield server

@@ -11,6 +11,7 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
+from support.cases import cases
 from support.servers import serve_files
 
 import chunkmill as cm
@@ -27,7 +28,7 @@ def test_every_setting_that_is_read_has_a_default_and_the_other_way_round():
     assert read == set(DEFAULTS["chunkmill"])
 
 
-@pytest.mark.parametrize("name", sorted(DEFAULTS["chunkmill"]))
+@cases("name", sorted(DEFAULTS["chunkmill"]))
 def test_defaults_are_in_force(name):
     assert dask.config.get(f"chunkmill.{name}") == DEFAULTS["chunkmill"][name]
 
@@ -39,7 +40,7 @@ def test_what_users_set_wins():
     assert done.stdout.split() == ["1GiB", "auto"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "value", "expected"),
     [
         ("fsync", "maybe", "true or false"),

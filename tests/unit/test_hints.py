@@ -2,7 +2,7 @@
 
 import pickle
 
-import pytest
+from support.cases import cases
 
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint, as_keyword
@@ -48,7 +48,7 @@ def test_a_hint_pickles_with_its_arguments():
     assert again.rendered(as_option) == HINT.rendered(as_option)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "text"),
     [(1, "x=1"), ("w", "x='w'"), (None, "x=None"), (..., "x="), ({"b", "a"}, "x={'a', 'b'}"), ((4, 1), "x=(4, 1)")],
 )

@@ -11,6 +11,7 @@ import dask
 import dask.array as da
 import pytest
 import xarray as xr
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import ChunkmillError
@@ -81,7 +82,7 @@ def raised(function):
     return caught.value
 
 
-@pytest.mark.parametrize(("job", "option"), [(job, option) for job in JOBS for option in options_of(job)])
+@cases(("job", "option"), [(job, option) for job in JOBS for option in options_of(job)])
 def test_an_option_that_cannot_be_used_is_an_error_and_nothing_is_stored(job, option):
     for value in UNUSABLE[option]:
         store = MemoryStore()
@@ -104,8 +105,8 @@ OTHERS = {
 """Options of a new array that an array which is there has otherwise."""
 
 
-@pytest.mark.parametrize("option", OTHERS)
-@pytest.mark.parametrize("into", [{"region": (slice(0, 8),)}, {"mode": "a"}, {"mode": "r+"}], ids=str)
+@cases("option", OTHERS)
+@cases("into", [{"region": (slice(0, 8),)}, {"mode": "a"}, {"mode": "r+"}])
 def test_options_of_a_new_array_are_refused_where_an_array_is_written_into(option, into):
     array = stored()
     store = array.store
@@ -124,7 +125,7 @@ def test_options_that_an_array_has_already_may_be_repeated():
     assert int(cm.open_array(array.store, "v")[...].sum()) == 96
 
 
-@pytest.mark.parametrize("options", [{"codecs": "gzip"}, {"format": "n5"}, {"shards": (8, 6)}, {"overwrite": True}])
+@cases("options", [{"codecs": "gzip"}, {"format": "n5"}, {"shards": (8, 6)}, {"overwrite": True}])
 def test_rechunk_into_an_array_refuses_what_that_has_otherwise(options):
     error = raised(lambda: cm.rechunk(stored(), stored(), chunks=None, **options))
     assert next(iter(options)) in str(error)
@@ -145,8 +146,8 @@ def test_progress_is_one_of_its_values():
         raised(lambda value=value: cm.check(stored().store, progress=value))
 
 
-@pytest.mark.parametrize("job", ["convert", "rechunk", "pyramid", "transform"])
-@pytest.mark.parametrize("option", ["resume", "progress"])
+@cases("job", ["convert", "rechunk", "pyramid", "transform"])
+@cases("option", ["resume", "progress"])
 def test_how_a_job_runs_is_said_to_its_plan(job, option):
     error = raised(lambda: getattr(cm, job)(stored(), MemoryStore(), **{option: True}))
     assert f"plan_{job}(...).run({option}=...)" in str(error)
@@ -155,7 +156,7 @@ def test_how_a_job_runs_is_said_to_its_plan(job, option):
 OPTIONS = {"storage_options": {"anon": True}}
 
 
-@pytest.mark.parametrize(
+@cases(
     "call",
     [
         lambda a: cm.open(a.store, **OPTIONS),

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from support.cases import cases
 
 import chunkmill as cm
 
@@ -51,7 +52,7 @@ def test_a_name_that_is_not_there():
     assert not hasattr(cm, "_opne")
 
 
-@pytest.mark.parametrize(
+@cases(
     "script",
     [
         "import dask, chunkmill",

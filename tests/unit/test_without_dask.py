@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from support.cases import cases
 
 import chunkmill as cm
 
@@ -93,7 +94,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("environment", "files"), CASES)
+@cases(("environment", "files"), CASES)
 def test_settings_without_dask_are_those_of_dask(tmp_path, environment, files):
     for name, text in files.items():
         tmp_path.joinpath(name).write_text(text)

@@ -5,7 +5,7 @@ import tracemalloc
 
 import dask
 import numpy as np
-import pytest
+from support.cases import cases
 from support.systems import NEEDS_READS_INTO_ARRAYS
 
 import chunkmill as cm
@@ -17,10 +17,8 @@ ZARR_ONLY = [["numcodecs.lz4"], ["numcodecs.zlib"]]
 CASES = [(f, c) for f in ("zarr2", "zarr3", "n5") for c in CODECS + ZARR_ONLY * (f != "n5")]
 
 
-@pytest.mark.parametrize(("form", "codecs"), CASES, ids=str)
-@pytest.mark.parametrize(
-    "region", [(slice(0, 4), slice(0, 5)), (slice(1, 3), slice(5, 9)), (slice(0, 8), slice(0, 10))]
-)
+@cases(("form", "codecs"), CASES)
+@cases("region", [(slice(0, 4), slice(0, 5)), (slice(1, 3), slice(5, 9)), (slice(0, 8), slice(0, 10))])
 def test_a_block_owns_all_it_keeps(form, codecs, region):
     values = np.arange(80, dtype="i4").reshape(8, 10)
     a = cm.create_array(MemoryStore(), shape=values.shape, dtype="i4", chunks=(4, 5), format=form, codecs=codecs)
@@ -76,7 +74,7 @@ def test_a_streamed_sum_holds_few_blocks(tmp_path):
     assert peak <= 4 * 2 * (1 << 18) + 500_000  # four blocks a thread, and dask's graph
 
 
-@pytest.mark.parametrize(("codecs", "most"), [("raw", 37), ("blosc", 53), ("zstd", 42)])
+@cases(("codecs", "most"), [("raw", 37), ("blosc", 53), ("zstd", 42)])
 def test_a_chunk_takes_few_function_calls(tmp_path, codecs, most):
     """Of a small chunk they take as long as the system calls."""
     values = np.arange(64**3, dtype="i4").reshape(64, 64, 64)

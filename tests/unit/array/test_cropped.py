@@ -1,7 +1,7 @@
 """Layouts of regions."""
 
 import numpy as np
-import pytest
+from support.cases import cases
 
 from chunkmill.array.chunk_io import read_chunk
 from chunkmill.array.cropped import crop_layouts, kept_grid
@@ -20,8 +20,8 @@ LAYOUTS = {
 REGIONS = [(slice(4, 16), slice(3, 9)), (slice(1, 17), slice(2, 13)), (slice(5, 7), slice(0, 4)), (slice(3, 3),) * 2]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("region", REGIONS, ids=str)
+@cases("layout", LAYOUTS)
+@cases("region", REGIONS)
 def test_a_region_is_read_as_an_array_of_its_own(layout, region):
     values = np.arange(1, 17 * 13 + 1, dtype="u2").reshape(17, 13)
     array = create_array(

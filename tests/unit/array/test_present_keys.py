@@ -3,7 +3,7 @@
 import random
 
 import numpy as np
-import pytest
+from support.cases import cases
 from support.recording import RecordingStore
 
 import chunkmill as cm
@@ -73,7 +73,7 @@ def axis(chance, size):
     return RunsAxis(size, tuple(runs))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@cases("seed", range(40))
 def test_blocks_that_keys_touch(seed):
     chance = random.Random(seed)
     shape = [chance.randint(1, 9) for _ in range(chance.randint(1, 3))]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import RegionError
@@ -33,9 +34,7 @@ def test_points_and_slices(array, index):
     np.testing.assert_array_equal(array.vindex[index], VALUES[index])
 
 
-@pytest.mark.parametrize(
-    "index", [np.ones((3, 3), bool), np.ones((8, 9), bool), (..., np.ones((8, 7), bool))], ids=range(3)
-)
+@cases("index", [np.ones((3, 3), bool), np.ones((8, 9), bool), (..., np.ones((8, 7), bool))])
 def test_masks_of_another_shape_are_refused(index):
     """As numpy does; their elements are others than those that are meant."""
     array = cm.create_array(

@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.array.threads import cut_evenly, in_threads, own_threads
@@ -11,7 +12,7 @@ from chunkmill.errors import ChunkError
 from chunkmill.stores.memory import MemoryStore
 
 
-@pytest.mark.parametrize(("n_items", "n_parts"), [(0, 3), (1, 4), (5, 2), (16, 16), (17, 16)])
+@cases(("n_items", "n_parts"), [(0, 3), (1, 4), (5, 2), (16, 16), (17, 16)])
 def test_slices_cover_everything_once(n_items, n_parts):
     parts = cut_evenly(n_items, n_parts)
     assert [i for part in parts for i in range(n_items)[part]] == list(range(n_items))

@@ -1,7 +1,7 @@
 """A check decodes every chunk, names what is wrong with it, and repairs what can be derived."""
 
 import numpy as np
-import pytest
+from support.cases import cases
 from support.recording import RecordingStore
 
 import chunkmill as cm
@@ -21,7 +21,7 @@ def found(store, **options):
     return [(p.kind, p.key, p.coords) for p in cm.check(store, progress=False, **options).problems]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "kind"),
     [
         (b"", "short"),
@@ -105,7 +105,7 @@ def test_a_report_as_text_and_as_plain_values():
     assert str(problem) == "stale: zarr.json: differs (repaired)"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fmt", "codecs"),
     [
         ("zarr3", "raw"),

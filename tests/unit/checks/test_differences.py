@@ -1,13 +1,13 @@
 """Values differ in any bit."""
 
 import numpy as np
-import pytest
+from support.cases import cases
 
 from chunkmill.checks.verify import Difference, _differing, compare_values
 from chunkmill.conversion.region_option import shown_regions
 
 
-@pytest.mark.parametrize(
+@cases(
     ("dtype", "values", "other"),
     [
         ("u1", [1, 2, 3], [1, 9, 3]),

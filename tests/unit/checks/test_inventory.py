@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.checks.inventory import take_inventory
@@ -26,7 +27,7 @@ def problems(store, path=""):
     return [(problem.kind, problem.path, problem.key) for problem in take_inventory(store, path).problems]
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
+@cases("fmt", FORMATS)
 class TestKeys:
     def test_every_chunk_is_found_once(self, fmt):
         store = MemoryStore()

@@ -4,6 +4,7 @@ import struct
 
 import numpy as np
 import pytest
+from support.cases import cases
 from support.recording import RecordingStore
 
 import chunkmill as cm
@@ -120,7 +121,7 @@ class TestSamples:
     def test_of_many_blocks_none_is_listed_but_the_sample(self):
         assert len(_specs([range(10**15)], 1e-13, 0)) == 100
 
-    @pytest.mark.parametrize("sample", [0, -1, 1.5])
+    @cases("sample", [0, -1, 1.5])
     def test_shares_that_are_none(self, sample):
         with pytest.raises(ValueError, match="sample="):
             cm.verify(array([1]), array([1]), sample=sample)
@@ -139,7 +140,7 @@ def sparse(n=10**9, *, at=(5, 10**6, 10**9 - 1), path="a", **more):
 class TestFewStored:
     """A grid of 10**9 chunks costs what is stored."""
 
-    @pytest.mark.parametrize("other", [{}, {"chunks": (6,)}, {"chunks": (2,), "shards": (2000,)}, {"format": "n5"}])
+    @cases("other", [{}, {"chunks": (6,)}, {"chunks": (2,), "shards": (2000,)}, {"format": "n5"}])
     def test_only_blocks_with_chunks_are_compared(self, other):
         a, b = sparse(), sparse(**other)
         report = cm.verify(a, b, progress=False)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.cli.main import attrs
@@ -15,7 +16,7 @@ def run(*args, code=0):
     return result
 
 
-@pytest.mark.parametrize("kind", ["zarr2", "zarr3", "zarr3-draft", "n5"])
+@cases("kind", ["zarr2", "zarr3", "zarr3-draft", "n5"])
 def test_attributes_are_changed_in_the_store(tmp_path, kind):
     url = tmp_path / "a"
     cm.create_group(url, format=kind, attributes={"title": "x", "old": 1})

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from click.testing import CliRunner
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.cli.main import main
@@ -42,7 +43,7 @@ def commands(group=main, words=()):
             yield from commands(command, (*words, name))
 
 
-@pytest.mark.parametrize("words", [(), ("convert",), ("refs", "info")])
+@cases("words", [(), ("convert",), ("refs", "info")])
 def test_help_imports_nothing_slow(words):
     code, packages, output = started(*words, "--help")
     assert code == 0
@@ -66,7 +67,7 @@ print(sorted({SLOW!r} & set(sys.modules)))
     assert (set(codes), slow) == (set(str([0] * len(every))), "[]")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("words", "message"),
     [
         (["convrt"], "No such command 'convrt'"),

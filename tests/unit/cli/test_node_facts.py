@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from support.cases import cases
 from support.recording import RecordingStore
 
 import chunkmill as cm
@@ -58,7 +59,7 @@ def test_what_is_stored_of_an_array(group):
     assert stored(empty.stored) == {"missing_chunks": 3, "stored_bytes": 0, "compression_ratio": None}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "expected"),
     [
         (np.float32("inf"), "Infinity"),

@@ -4,6 +4,7 @@ import click
 import dask
 import pytest
 from click.testing import CliRunner
+from support.cases import cases
 
 from chunkmill.cli.main import main
 from chunkmill.cli.options import JSON, command, errors_shown, job_options, say, scheduled, show, with_options
@@ -12,7 +13,7 @@ from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "shape"),
     [("1,512", (1, 512)), ("(1, 512)", (1, 512)), ("[-1]", (-1,)), ("none", None), ("keep", "keep"), (" 7 ", (7,))],
 )
@@ -20,7 +21,7 @@ def test_shapes(text, shape):
     assert TYPES["chunks"].convert(text, None, None) == shape
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "lengths"),
     [("time=-1,lat=32", {"time": -1, "lat": 32}), (" x = auto", {"x": "auto"}), ("a=b=3", {"a=b": 3})],
 )
@@ -28,7 +29,7 @@ def test_lengths_by_dimension(text, lengths):
     assert TYPES["chunks"].convert(text, None, None) == lengths
 
 
-@pytest.mark.parametrize("text", ["a", "1,2.5", "1 2", "time=x", "1,lat=2", "time="])
+@cases("text", ["a", "1,2.5", "1 2", "time=x", "1,lat=2", "time="])
 def test_texts_that_are_no_shapes(text):
     with pytest.raises(click.BadParameter, match="not a shape"):
         TYPES["chunks"].convert(text, None, None)
@@ -63,7 +64,7 @@ def walked(group, words=()):
 COMMANDS = dict(walked(main))
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+@cases("words", COMMANDS)
 def test_every_option_says_what_it_is_for(words):
     options = [option for option in COMMANDS[words].params if isinstance(option, click.Option)]
     assert options
@@ -171,9 +172,7 @@ def test_examples_are_not_wrapped():
     )
 
 
-@pytest.mark.parametrize(
-    ("flag", "said"), [("--quiet", ""), ("--verbose", "data/variable_5"), (None, "plan.explain()")]
-)
+@cases(("flag", "said"), [("--quiet", ""), ("--verbose", "data/variable_5"), (None, "plan.explain()")])
 def test_quiet_prints_nothing_and_verbose_the_whole_plan(flag, said, tmp_path):
     import chunkmill as cm
 

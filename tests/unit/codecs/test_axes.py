@@ -50,6 +50,7 @@ TURN = {"name": "transpose", "configuration": {"order": [1, 0]}}
     ],
 )
 def test_zarrs_writes_and_reads_the_same(values, codecs):
+    pytest.importorskip("zarrs")
     codecs = [{"name": "bytes"} if codec == "bytes" else codec for codec in codecs]
     pipeline = pipeline_of(codecs, spec_of(values))
     ours = bytes(pipeline.encode(values, spec_of(values)))

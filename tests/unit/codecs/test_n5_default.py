@@ -79,7 +79,7 @@ def test_one_array_in_both_formats(tmp_path):
     """A folder with an `attributes.json` of tensorstore's and a `zarr.json` beside it is both."""
     import json
 
-    import tensorstore
+    tensorstore = pytest.importorskip("tensorstore")
 
     import chunkmill as cm
 

@@ -65,6 +65,7 @@ def everything():
 @cases(("name", "values"), list(everything()))
 @cases("padding", ["none", "first_byte", "last_byte"])
 def test_zarrs_writes_and_reads_the_same(name, values, padding):
+    pytest.importorskip("zarrs")
     if name == "float8_e4m3fn":
         pytest.skip("TensorStore's, not zarrs'")
     codec = packbits(padding_encoding=padding)
@@ -88,6 +89,7 @@ def test_zarrs_writes_and_reads_the_same(name, values, padding):
 
 
 def test_bits_of_zarrs():
+    pytest.importorskip("zarrs")
     values = np.arange(-12, 12, dtype="i4").reshape(4, 6)
     codec = packbits(first_bit=1, last_bit=4, padding_encoding="none")
     pipeline = pipeline_of([codec], spec_of(values))

@@ -13,7 +13,7 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.conversion import target_metadata
-from chunkmill.errors import JobError, UnsupportedFeature
+from chunkmill.errors import UnsupportedFeature
 from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.stores.memory import MemoryStore
 
@@ -142,34 +142,6 @@ def test_what_an_older_job_left_does_not_shine_through():
     np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], values)
 
 
-@pytest.mark.parametrize(
-    ("kind", "dtype", "shape", "chunks"),
-    [
-        ("zarr2", "f8", (), ()),
-        ("zarr3", "i2", (0, 5), (3, 2)),
-        ("zarr2", "M8[s]", (7,), (3,)),
-        ("zarr3", "S3", (7,), (3,)),
-        ("zarr2", "?", (7,), (7,)),
-        ("zarr2", "U4", (4,), (9,)),
-        ("zarr2", [("x", "i2"), ("y", "f8")], (7,), (3,)),
-    ],
-    ids=["0-d", "no elements", "datetime", "bytes", "bool", "text, one overhanging chunk", "structured"],
-)
-def test_shapes_and_dtypes(kind, dtype, shape, chunks):
-    store = MemoryStore()
-    cm.create_array(store, shape=shape, chunks=chunks, dtype=dtype, codecs="zstd", **KINDS[kind])
-    a = cm.open_array(store, mode="r+")
-    a[...] = (
-        np.arange(1, a.size + 1).astype("i8").astype(a.dtype).reshape(shape) if a.dtype.names is None else np.ones(7)
-    )
-    for codecs in ("keep", "gzip"):
-        cm.convert(store, target := MemoryStore(), format="zarr3" if kind == "zarr2" else "zarr2", codecs=codecs)
-        b = cm.open_array(target)
-        assert (b.dtype, b.shape, b.chunks) == (a.dtype, a.shape, a.chunks)
-        np.testing.assert_array_equal(b[...], a[...])
-        assert cm.verify(store, target).equal
-
-
 def test_strings_of_variable_length_are_copied():
     store = MemoryStore()
     cm.create_array(store, shape=(5,), chunks=(2,), dtype=str, format="zarr2", codecs="zstd")
@@ -178,18 +150,6 @@ def test_strings_of_variable_length_are_copied():
     assert report.actions == {"copy": 3}
     assert cm.open_array(target)[...].tolist() == ["a", "", "ccc", "ü", "e"]
     assert cm.verify(store, target).equal
-
-
-def test_chunks_and_shards_change():
-    source, values = make("zarr2")
-    plan = cm.plan_convert(source, target := MemoryStore(), format="zarr3", chunks=(2, 5), shards=(4, 5))
-    assert plan.actions == {"rechunk": 2}
-    assert plan.operation == "convert"
-    plan.run()
-    b = cm.open_array(target, "g/a")
-    assert (b.chunks, b.shards) == ((2, 5), (4, 5))
-    np.testing.assert_array_equal(b[...], values)
-    assert not leftovers(target)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -247,12 +207,6 @@ def test_layout_is_near_what_it_was():
     np.testing.assert_array_equal(cm.open_array(target)[...], values)
 
 
-def test_unknown_allowances():
-    source, _ = make()
-    with pytest.raises(ValueError, match="'values'"):
-        cm.plan_convert(source, MemoryStore(), format="n5", allow={"values"})
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # Plans
 
@@ -268,14 +222,6 @@ def test_a_plan_writes_nothing_and_says_what_it_would():
     report = plan.run()
     assert report.n_requests == 17  # nothing is set for the chunk that is absent
     assert abs(report.bytes_read - plan.bytes_read) < plan.bytes_read  # estimated from a few keys
-
-
-def test_too_little_memory():
-    source, _ = make()
-    with pytest.raises(JobError, match="max_mem=") as caught:
-        cm.plan_convert(source, MemoryStore(), format="zarr3", max_mem="10 B")
-    needed = int(str(caught.value).partition("max_mem=")[2].split(maxsplit=1)[0])
-    cm.plan_convert(source, MemoryStore(), format="zarr3", max_mem=needed)
 
 
 @pytest.mark.slow

@@ -125,19 +125,6 @@ def make_climate(kind):
     return store
 
 
-@pytest.mark.parametrize("job", [cm.rechunk, cm.convert])
-def test_integers_by_name_are_lengths_of_dimensions(job):
-    source, target = make_climate("n5"), MemoryStore()
-    job(source, target, format="n5", chunks={"time": -1, "lat": 4})
-    chunks = {name: array.chunks for name, array in cm.open_group(target).arrays().items()}
-    assert chunks == {"t2m": (12, 4, 6), "time": (12,), "lat": (8,), "elevation": (4, 6)}
-    assert cm.verify(source, target).equal
-    with pytest.raises(
-        ValueError, match=r"names dimensions \['level'\], where those of the arrays are \['lat', 'lon', "
-    ):
-        job(source, MemoryStore(), format="n5", chunks={"level": -1})
-
-
 def test_shards_by_dimension():
     source, target = make_climate("zarr2"), MemoryStore()
     cm.convert(source, target, format="zarr3", chunks={"time": 2}, shards={"time": 12})

@@ -4,6 +4,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+from support.cases import cases
 from support.markup import sample_group, text_of
 
 import chunkmill as cm
@@ -73,14 +74,14 @@ def test_codecs_that_are_nested_twice():
     assert codecs_text([]) == "none"
 
 
-@pytest.mark.parametrize("shape", [(9,), (4, 6), (4, 6, 6), (2, 4, 6, 6)])
+@cases("shape", [(9,), (4, 6), (4, 6, 6), (2, 4, 6, 6)])
 def test_a_grid_is_drawn(shape):
     svg = grid_svg(ChunkGrid.regular(shape, (2,) * len(shape)))
     texts = {each.text.strip() for each in ET.fromstring(svg).iter("text")}
     assert set(map(str, shape)) <= texts
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (3, 0)])
+@cases("shape", [(), (0,), (3, 0)])
 def test_nothing_to_draw(shape):
     assert not grid_svg(ChunkGrid.regular(shape, (1,) * len(shape)))
 

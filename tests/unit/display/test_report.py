@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass, field
 
 import pytest
+from support.cases import cases
 
 from chunkmill.display.report import (
     ReportMixin,
@@ -190,7 +191,7 @@ def test_short_texts_keep_urls_whole():
     assert lines[-1].strip() == "… more"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("seconds", "text"),
     [
         (0, "0 µs"),

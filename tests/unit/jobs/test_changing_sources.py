@@ -203,12 +203,6 @@ def test_a_group_that_consolidated_metadata_of_another_root_do_not_know(below):
     assert not list(target.list_prefix(""))
 
 
-def test_an_empty_group_is_converted(below):
-    cm.create_group(below, "g", attributes={"of": "g"})
-    cm.convert((below, "g"), target := MemoryStore(), format="n5")
-    assert dict(cm.open_group(target).attributes) == {"of": "g"}
-
-
 @pytest.mark.parametrize("job", JOBS)
 def test_chunks_that_change_under_an_equal_document_are_old_or_new_and_whole(job, below):
     """The only change of a source that is not noticed, as the documentation says."""

@@ -5,6 +5,7 @@ import json
 import os
 
 import pytest
+from support.cases import cases
 
 from chunkmill.errors import JobError, StoreError
 from chunkmill.journal.plans import (
@@ -65,7 +66,7 @@ def test_a_job_that_has_ended_replaces_nothing(store, lost):
     assert store.get("a/c/0") == b"old"
 
 
-@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.EIO])
+@cases("code", [errno.EROFS, errno.EACCES, errno.EIO])
 def test_a_disk_that_refuses_the_rename_is_the_cause_that_is_told(code):
     """The new node has been moved next to its place by then, and is not where it was staged."""
 

@@ -6,6 +6,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from support.cases import cases
 from support.recording import FailingStore, RecordingStore
 from support.systems import NEEDS_FORK
 
@@ -136,7 +137,7 @@ def aged_heartbeat(age, host=None, pid=None, **said):
     return json.dumps({"seen": seen.isoformat(), **where, "pid": os.getpid() if pid is None else pid, **said}).encode()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("make", "live", "silent"),
     [
         (lambda: aged_heartbeat(0), True, False),
@@ -153,8 +154,6 @@ def aged_heartbeat(age, host=None, pid=None, **said):
         (lambda: b"{", False, False),
         (lambda: b"[]", False, False),
     ],
-    ids=["fresh", "late", "old", "elsewhere", "old elsewhere", "of the future", "hours ahead", "gone", "container",
-         "old container", "no boot", "torn", "something else"],
 )  # fmt: skip
 def test_clients_that_are_alive(make, live, silent):
     beat = make()
@@ -206,7 +205,7 @@ def test_a_process_of_this_machine_that_is_gone_is_dead_at_once():
     assert not is_live(aged_heartbeat(0, pid=pid))
 
 
-@pytest.mark.parametrize("damage", [{"key": ["x"]}, {"pid": 1e999}, {"seen": 5}, {"host": {}}])
+@cases("damage", [{"key": ["x"]}, {"pid": 1e999}, {"seen": 5}, {"host": {}}])
 def test_a_damaged_heartbeat_raises_nothing(damage):
     known = json.loads(heartbeat._heartbeat("k"))
     assert heartbeat.is_live(json.dumps(known | damage).encode()) in {False, True}

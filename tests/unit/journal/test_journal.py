@@ -4,6 +4,7 @@ import threading
 from contextlib import ExitStack
 
 import pytest
+from support.cases import cases
 from support.recording import SlowStore
 from support.small_jobs import dead_heartbeat, put
 
@@ -175,7 +176,7 @@ def test_who_finds_no_plan_ends_no_attempt_that_is_about_to_begin(store):
         journal.check(now=True)
 
 
-@pytest.mark.parametrize("n_requests", [1, 2, 3])
+@cases("n_requests", [1, 2, 3])
 def test_who_found_no_plan_leaves_what_another_job_stores_since(n_requests):
     """Of two jobs that replaced one node at once, one lost what it wrote beside it, and the other was refused."""
     with ExitStack() as meanwhile:

@@ -2,13 +2,13 @@
 
 import json
 
-import pytest
+from support.cases import cases
 
 from chunkmill.journal.plans import LEASE, Plan, delete_plan, end_plan, is_of_run, store_plan
 from chunkmill.stores.memory import MemoryStore
 
 
-@pytest.mark.parametrize("old_prefix", [None, "", "a/"])
+@cases("old_prefix", [None, "", "a/"])
 def test_what_is_written_is_read(old_prefix):
     plan = Plan("", "put it", "plan", "r1", "now", 2, LEASE, old_prefix=old_prefix)
     value = plan.packed()
@@ -23,7 +23,7 @@ def test_what_is_written_is_read(old_prefix):
     assert (over.over, over.old_prefix) == (True, old_prefix)
 
 
-@pytest.mark.parametrize("value", [b"{", b"[]", b"[" * 100_000, b'["run"]', b'{"run": 3}'])
+@cases("value", [b"{", b"[]", b"[" * 100_000, b'["run"]', b'{"run": 3}'])
 def test_a_damaged_plan_is_known(value):
     assert (Plan.parsed(value) or Plan()).is_damaged
 
@@ -41,7 +41,7 @@ def test_a_plan_is_stored_and_deleted_while_there_is_no_other():
     assert delete_plan(store, "plan", mine)
 
 
-@pytest.mark.parametrize(
+@cases(
     "damage",
     [
         {"run": "../x"},

@@ -5,13 +5,14 @@ import tracemalloc
 import zlib
 
 import pytest
+from support.cases import cases
 
 from chunkmill.journal.records import Record, Records
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.wrapper import Meter, MeteredStore
 
 
-@pytest.mark.parametrize(
+@cases(
     "value",
     [None, b"", b"{", b"x", b'{"written":' + b"[" * 100_000, b'{"counts": {}}', Record({}, {"a": 1}).pack()[:-4]],
 )
@@ -75,7 +76,7 @@ def test_records_of_others_are_damaged(value, monkeypatch):
     assert peak < 1 << 24
 
 
-@pytest.mark.parametrize(
+@cases(
     "damage",
     [
         {"written": [["a", 3]]},

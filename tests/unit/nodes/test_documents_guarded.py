@@ -340,20 +340,6 @@ def test_a_running_job_is_not_ended_by_what_is_made_at_its_target(make):
 # Replacing
 
 
-def _fail(block):
-    raise RuntimeError("the source cannot be read")
-
-
-def test_replacing_keeps_the_old_when_the_source_fails():
-    name = "zarr2"
-    store = MemoryStore()
-    write(store, "g/a", format=name)
-    bad = da.from_array(VALUES, chunks=4).map_blocks(_fail, dtype="i4", meta=np.empty((0, 0), "i4"))
-    with pytest.raises(RuntimeError, match="cannot be read"):
-        cm.to_store(bad, store, "g/a", mode="w")
-    assert np.array_equal(cm.open_array(store, "g/a")[...], VALUES)
-
-
 def test_replacing_by_a_conversion_keeps_the_old_when_the_source_fails():
     name = "n5"
     store, bad = MemoryStore(), copy.copy(source())

@@ -147,15 +147,6 @@ class TestCreate:
 
 @cases("fmt", FORMATS)
 class TestOverwrite:
-    def test_old_chunks_go(self, fmt):
-        """None of them may be seen through the new array, whose chunks are other ones."""
-        store = MemoryStore()
-        make(store, "a", fmt)[...] = [1, 2, 3]
-        make(store, "b", fmt)[...] = [4, 5, 6]
-        array = make(store, "a", fmt, shape=(5,), chunks=(1,), overwrite=True)
-        np.testing.assert_array_equal(array[...], np.zeros(5))
-        np.testing.assert_array_equal(cm.open_array(store, "b")[...], [4, 5, 6])
-
     def test_a_group_with_all_below_it(self, fmt):
         store = MemoryStore()
         make(store, "g/h/a", fmt)[...] = 1
@@ -164,13 +155,6 @@ class TestOverwrite:
         assert not [key for key in keys(store) if "/h" in key]
         assert isinstance(cm.open(store, "g"), cm.Array)
         np.testing.assert_array_equal(cm.open_array(store, "gh")[...], [1, 1, 1])
-
-    def test_an_array_by_a_group(self, fmt):
-        store = MemoryStore()
-        make(store, "a", fmt)[...] = 1
-        cm.create_group(store, "a", format=fmt, overwrite=True)
-        assert list(cm.open_group(store, "a")) == []
-        make(store, "a/b", fmt)
 
     @pytest.mark.parametrize("other", FORMATS)
     def test_a_node_of_another_format(self, fmt, other):

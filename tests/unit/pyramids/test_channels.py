@@ -1,7 +1,7 @@
 """Channels of an image: windows of the values of a level."""
 
 import numpy as np
-import pytest
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.model.metadata import GroupMetadata
@@ -27,7 +27,7 @@ def test_each_channel_has_the_window_of_its_values():
     assert (second["window"]["min"], second["window"]["max"]) == (0, 15)
 
 
-@pytest.mark.parametrize("omero", [3, {}, {"channels": "x"}, {"channels": [{"window": {"start": 1}}]}])
+@cases("omero", [3, {}, {"channels": "x"}, {"channels": [{"window": {"start": 1}}]}])
 def test_what_needs_no_window_is_left(omero):
     group = GroupMetadata({"omero": omero})
     assert with_windows(group, IMAGE, level(np.ones((2, 2, 2))).stored) is group

@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from support.cases import cases
 
 from chunkmill.pyramids.downsample import METHODS, _comparisons, check_method, downsample, downsampled_shape
 
@@ -55,8 +56,8 @@ def same_bits(a, b, *, zeros_differ):
     return bool(np.all(same))
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
+@cases("method", METHODS)
+@cases("dtype", DTYPES)
 def test_as_tensorstore(dtype, method):
     rng = np.random.default_rng(0)
     n_compared = 0
@@ -80,7 +81,7 @@ def test_as_tensorstore(dtype, method):
     assert n_compared == 25 or (np.dtype(dtype).kind == "c" and method in {"median", "min", "max"})
 
 
-@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn"])
+@cases("name", ["float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn"])
 def test_short_floats(name):
     """TensorStore takes their means for integers."""
     values = np.array([[1, 2, 4], [2, 1, 4]], name)
@@ -89,14 +90,14 @@ def test_short_floats(name):
     assert dict(zip(METHODS, got, strict=True)) == dict(zip(METHODS, expected, strict=True))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@cases("method", METHODS)
 def test_large_cells(method):
     values = np.random.default_rng(1).integers(0, 4, (10, 9, 11), dtype="u1")
     expected = ts.downsample(ts.array(values), (5, 9, 2), method).read().result()
     np.testing.assert_array_equal(downsample(values, (5, 9, 2), method), expected)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@cases("method", METHODS)
 def test_blocks_are_as_the_whole(method):
     """The result of a block that begins at a cell does not depend on the block."""
     values = np.random.default_rng(2).normal(size=(13,)).astype("f4")
@@ -117,7 +118,7 @@ def test_a_function():
     np.testing.assert_array_equal(downsample(values, (2, 2), np.ptp), [[6, 6, 5], [6, 6, 5]])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("method", "dtype", "error"),
     [
         ("average", "u1", ValueError),
@@ -143,7 +144,7 @@ def test_shapes():
     assert downsample(np.zeros((0, 4)), (2, 2), "mean").shape == (0, 2)
 
 
-@pytest.mark.parametrize("n", range(1, 10))
+@cases("n", range(1, 10))
 def test_the_comparisons_sort_any_number_of_elements(n):
     """Knuth 5.2.2: what sorts all sequences of zeros and ones sorts everything."""
     pairs = list(_comparisons(n))

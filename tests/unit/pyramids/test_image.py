@@ -1,6 +1,6 @@
 """The array that a pyramid is made from: axes, voxels, and what its group says."""
 
-import pytest
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.nodes.documents import format_of_store
@@ -12,7 +12,7 @@ def make(shape=(4, 4), path="scan/s0", **options):
     return cm.create_array(MemoryStore(), path, shape=shape, dtype="u1", chunks=shape, **options)
 
 
-@pytest.mark.parametrize(("shape", "names"), [
+@cases(("shape", "names"), [
     ((2,), "x"), ((2, 2), "y x"), ((2,) * 3, "z y x"), ((2,) * 5, "t c z y x"), ((1,) * 6, "d0 d1 d2 d3 d4 d5"),
 ])  # fmt: skip
 def test_names_by_rank(shape, names):
@@ -58,9 +58,7 @@ def describe(name, convention, source="zarr3", **options):
     return describe_levels(describe_base(array.stored, 2, "nm"), target, factors=2, levels=3, method="stride", **layout)
 
 
-@pytest.mark.parametrize(
-    ("name", "convention"), [("zarr2", "0.4"), ("zarr3", "0.5"), ("n5", "n5-viewer"), ("zarr3", None)]
-)
+@cases(("name", "convention"), [("zarr2", "0.4"), ("zarr3", "0.5"), ("n5", "n5-viewer"), ("zarr3", None)])
 def test_levels(name, convention):
     described = describe(name, convention)
     assert [array.path for array in described.arrays] == ["p/s0", "p/s1", "p/s2"]

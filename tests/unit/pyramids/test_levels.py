@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.cases import cases
 
 from chunkmill.pyramids.downsample import downsampled_shape
 from chunkmill.pyramids.levels import divide, peak_bytes, plan_levels, under
@@ -44,7 +45,7 @@ def test_isotropic():
     assert [level.factors for level in levels] == [(1, 1, 1), (1, 2, 2), (1, 2, 2), (2, 2, 2), (2, 2, 2)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("factors", "n_levels", "options", "match"),
     [
         ((2,), 2, {}, "expected 2"),

@@ -4,6 +4,7 @@ import gzip
 import json
 
 import pytest
+from support.cases import cases
 from support.recording import DyingStore
 
 import chunkmill as cm
@@ -48,7 +49,7 @@ def test_arguments_that_are_wrong(name, value, tmp_path):
         file_at({"refs": {}})
 
 
-@pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.json.zst", "a.parq"])
+@cases("name", ["a.json", "a.json.gz", "a.json.zst", "a.parq"])
 def test_written_and_read_back(name, tmp_path):
     file = file_at(tmp_path / name)
     file.write(references(), replaces=file.check_free(overwrite=False))
@@ -86,8 +87,8 @@ def _shown(url):
     return in_memory(open_reference_store(url).references).locate("x/0").url
 
 
-@pytest.mark.parametrize("replaces", [False, True], ids=["new", "replaced"])
-@pytest.mark.parametrize("name", ["a.json", "a.parq"])
+@cases("replaces", [False, True])
+@cases("name", ["a.json", "a.parq"])
 def test_what_others_wrote_meanwhile_stays(name, replaces, tmp_path):
     """The later of two replaced the finished one."""
     file = file_at(tmp_path / name)
@@ -110,8 +111,8 @@ def test_a_store_that_was_made_meanwhile_stays(tmp_path):
     assert list(cm.open_group(tmp_path / "a.parq")) == ["a"]
 
 
-@pytest.mark.parametrize("old", [False, True], ids=["new", "replaced"])
-@pytest.mark.parametrize("stages", [True, False], ids=["exchanged", "deleted first"])
+@cases("old", [False, True])
+@cases("stages", [True, False])
 def test_a_writer_that_dies_anywhere(stages, old, monkeypatch):
     """Nothing was left of the old set, and what was half written was refused ever after."""
     monkeypatch.setattr(heartbeat, "is_live", lambda _: False)

@@ -5,6 +5,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import StoreError, UnsupportedFeature
@@ -121,7 +122,7 @@ def described(array, zarr_format=None, *, complete=()):
     return documents_format.name, metadata["a"], stripped["a"].container
 
 
-@pytest.mark.parametrize(
+@cases(
     ("more", "container"),
     [({}, "object"), ({"format": "zarr2"}, "object"), ({"format": "n5"}, "n5_block"), ({"shards": (4, 4)}, "shard")],
 )
@@ -188,7 +189,7 @@ def test_stores_without_urls_are_refused():
         strip_containers({"a": array})
 
 
-@pytest.mark.parametrize("kind", ["dict", "zarr-python", "pipeline"])
+@cases("kind", ["dict", "zarr-python", "pipeline"])
 def test_stores_whose_urls_are_no_fsspec_urls_are_refused(tmp_path, kind):
     where = {} if kind == "dict" else MemoryStore()
     if kind == "zarr-python":

@@ -5,6 +5,7 @@ import threading
 import dask
 import pytest
 from dask.utils import SerializableLock
+from support.cases import cases
 from support.recording import UnfencedStore
 
 from chunkmill.errors import StoreError
@@ -58,7 +59,7 @@ def test_a_contended_key_is_remembered_for_a_second(monkeypatch):
     assert len(asked) == 2
 
 
-@pytest.mark.parametrize(
+@cases(
     ("scheduler", "lock", "reason"),
     [
         ("threads", no_lock, "lock=None leaves partial writes unguarded"),

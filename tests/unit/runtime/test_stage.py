@@ -1,6 +1,6 @@
 """Stages: which specs one task does, and what is shown and counted."""
 
-import pytest
+from support.cases import cases
 
 from chunkmill.runtime import stage as stages
 from chunkmill.runtime.stage import Stage, TaskResult, TaskSpecs, count_tasks, grouped
@@ -8,7 +8,7 @@ from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.wrapper import Meter, MeteredStore
 
 
-@pytest.mark.parametrize(
+@cases(
     ("shares", "sizes"),
     [([], []), ([1, 1], [1, 1]), ([0.5] * 5, [2, 2, 1]), ([0.2, 3, 0.2, 0.2], [1, 1, 2]), ([0] * 9, [9])],
 )
@@ -23,7 +23,7 @@ def test_each_spec_is_a_task_by_default():
     assert [list(group) for group in grouped(Stage("x", print, None, range(3)))] == [[0], [1], [2]]
 
 
-@pytest.mark.parametrize("n", [4, 5, 8, 9])
+@cases("n", [4, 5, 8, 9])
 def test_no_more_tasks_than_a_scheduler_bears(monkeypatch, n):
     """Whatever the shares say."""
     monkeypatch.setattr(stages, "MAX_TASKS", 4)
@@ -60,7 +60,7 @@ def test_results_hold_what_a_meter_counted():
     assert result.writes == {"a": 9}
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 7])
+@cases("n", [0, 1, 2, 7])
 def test_tasks_of_which_something_is_left(n):
     groups = grouped(Stage("x", print, None, range(n)))
     assert list(groups.left_by(lambda specs: [spec for spec in specs if spec % 3 == 0])) == [*range(0, n, 3)]

@@ -4,16 +4,17 @@ import dask
 import pytest
 from dask.system import CPU_COUNT
 from distributed.system import MEMORY_LIMIT
+from support.cases import cases
 
 from chunkmill.runtime.worker_memory import Worker, current_worker, parse_memory
 
 
-@pytest.mark.parametrize(("max_mem", "n_bytes"), [(1000, 1000), ("2 MiB", 2 << 20), ("1e3", 1000), ("1.5kB", 1500)])
+@cases(("max_mem", "n_bytes"), [(1000, 1000), ("2 MiB", 2 << 20), ("1e3", 1000), ("1.5kB", 1500)])
 def test_memory_is_parsed(max_mem, n_bytes):
     assert parse_memory(max_mem) == n_bytes
 
 
-@pytest.mark.parametrize("max_mem", [0, -1, "much", "-2 GiB"])
+@cases("max_mem", [0, -1, "much", "-2 GiB"])
 def test_what_is_no_memory(max_mem):
     with pytest.raises(ValueError, match=r"expected a number of bytes above 0"):
         parse_memory(max_mem)

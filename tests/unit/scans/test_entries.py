@@ -3,7 +3,7 @@
 import json
 
 import numpy as np
-import pytest
+from support.cases import cases
 
 from chunkmill.scans.hdf5 import text_or_numbers
 
@@ -26,7 +26,7 @@ ATTRIBUTES = {
 }
 
 
-@pytest.mark.parametrize("kind", ATTRIBUTES)
+@cases("kind", ATTRIBUTES)
 def test_attributes_become_json(kind):
     value, expected = ATTRIBUTES[kind]
     assert json.loads(json.dumps(text_or_numbers(value))) == expected

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.cases import cases
 
 from chunkmill.errors import ScanError
 from chunkmill.formats.references.json import parse_reference_json
@@ -39,7 +40,7 @@ def test_files_follow_one_another_as_their_values_do():
     assert times(files, by_name=True) == [4, 5, 0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("values", [[2, 3], [3, 9], [0, 9]])
+@cases("values", [[2, 3], [3, 9], [0, 9]])
 def test_values_that_overlap_name_both_files(values):
     with pytest.raises(ScanError, match=r"overlap those of"):
         times([part("a", [1, 2, 3]), part("b", values)])
@@ -55,8 +56,8 @@ def test_times_are_rewritten_in_the_units_of_the_first_file():
     assert times([first, second]) == [0.0, 1.0, 2.0, 2.5]
 
 
-@pytest.mark.parametrize("bounds", ["bounds", "climatology"])
-@pytest.mark.parametrize("own", [True, False])
+@cases("bounds", ["bounds", "climatology"])
+@cases("own", [True, False])
 def test_bounds_are_rewritten_with_their_times(bounds, own):
     files = [
         with_bounds(name, [0, 1], units, bounds=bounds, of_bounds={"units": units} if own else None)
@@ -105,7 +106,7 @@ def test_missing_times_stay_missing():
     assert times(files, by_name=True) != [0, -5, -5, -5]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("values", "attributes", "said"),
     [
         ([31], {"units": "days since 2000-01-01", "calendar": "360_day"}, "'time' in b: calendar is '360_day', not 'standard'"),

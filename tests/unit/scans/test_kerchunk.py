@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import xarray as xr
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import ScanError
@@ -68,7 +69,7 @@ def test_attributes_and_fill_values_of_netcdf3(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered in cast")  # of scipy, which writes the file
 @pytest.mark.filterwarnings("ignore:variable 'v' has non-conforming '_FillValue'")  # of xarray
-@pytest.mark.parametrize(
+@cases(
     ("dtype", "value", "fill", "attribute"),
     [
         (">i2", np.float64(-32767), -32767, None),  # xarray's eraint_uvz.nc
@@ -92,7 +93,7 @@ def test_fill_values_of_another_type_in_netcdf3(tmp_path, dtype, value, fill, at
     assert np.array_equal(found, expected, equal_nan=True)
 
 
-@pytest.mark.parametrize(("dtype", "value"), [("i2", np.array([0, 1], "i2")), ("S1", np.int32(3)), ("S1", b"ab")])
+@cases(("dtype", "value"), [("i2", np.array([0, 1], "i2")), ("S1", np.int32(3)), ("S1", b"ab")])
 def test_fill_values_that_are_refused_in_netcdf3_can_be_left_out(tmp_path, dtype, value):
     netcdf = pytest.importorskip("scipy.io").netcdf_file
     with netcdf(tmp_path / "x.nc", "w") as made:

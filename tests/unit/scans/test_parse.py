@@ -2,6 +2,7 @@
 
 import fsspec
 import pytest
+from support.cases import cases
 
 from chunkmill.errors import ScanError
 from chunkmill.scans.parse import ScannedFile, kind_of, parse_file
@@ -9,7 +10,7 @@ from chunkmill.scans.parse import ScannedFile, kind_of, parse_file
 HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("head", "kind"),
     [
         (HDF5, "hdf5"),
@@ -38,7 +39,7 @@ def test_a_set_that_a_function_returns():
     assert (found.locate("x/0").offset, found.locate("x/0").length) == (4, 8)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("parser", "reason"),
     [
         (lambda _: 5, "the parser returned int, expected a reference set"),

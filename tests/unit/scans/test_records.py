@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from numcodecs.zstd import compress
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.nodes.reference_sets import open_reference_store
@@ -133,7 +134,7 @@ def test_what_else_is_in_the_folder_of_records_stays(tmp_path):
     assert all((tmp_path / folder / "precious").exists() for folder in ("all.json.scan", "mine"))
 
 
-@pytest.mark.parametrize(
+@cases(
     "document",
     [
         b"",

@@ -213,6 +213,7 @@ def test_which_protocols_a_set_may_name(source, allowed, url, expected):
 
 
 def test_a_fetched_set_does_not_read_local_files(http_server, tmp_path):  # noqa: F811
+    pytest.importorskip("obstore")
     (tmp_path / "secret").write_bytes(b"secret")
     document = json.dumps({".zgroup": {}, "x/0": [f"{tmp_path}/secret", 0, 6]}).encode()
     (http_server.folder / "refs.json").write_bytes(document)
@@ -341,6 +342,7 @@ def test_is_remote():
 
 
 def test_http_ranges_are_merged_and_concurrent(http_server):  # noqa: F811
+    pytest.importorskip("obstore")
     for name in ("a", "b"):
         (http_server.folder / f"{name} x.nc").write_bytes(DATA * 400)
     entries = {f"x/{i}": [f"{http_server.url}/{'ab'[i % 2]}%20x.nc", 1000 * i, 100] for i in range(20)}
@@ -356,6 +358,7 @@ def test_http_ranges_are_merged_and_concurrent(http_server):  # noqa: F811
 
 
 def test_a_part_of_a_range(http_server):  # noqa: F811
+    pytest.importorskip("obstore")
     (http_server.folder / "a.nc").write_bytes(DATA)
     store = store_of({"x/0": [f"{http_server.url}/a.nc", 100, 50]})
     assert store.get("x/0", ByteRange(10, 5)) == DATA[110:115]
@@ -368,6 +371,7 @@ def test_a_part_of_a_range(http_server):  # noqa: F811
 
 @pytest.mark.parametrize("how", ["get", "get_many"])
 def test_http_failures(http_server, how):  # noqa: F811
+    pytest.importorskip("obstore")
     (http_server.folder / "a.nc").write_bytes(DATA)
     http_server.status["forbidden.nc"] = 403
     entries = {

@@ -8,6 +8,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from support.cases import cases
 from support.recording import FarStore
 from support.servers import WARNINGS, serve_files
 
@@ -112,8 +113,8 @@ def test_of_a_reference_set_a_task_receives_its_own_references(tmp_path):
         assert pickle.loads(pickle.dumps(x)).sum().compute(scheduler="threads") == RAW.sum()
 
 
-@pytest.mark.parametrize("name", ["zarr2", "zarr3", "n5"])
-@pytest.mark.parametrize("group", [None, "images/one"])
+@cases("name", ["zarr2", "zarr3", "n5"])
+@cases("group", [None, "images/one"])
 def test_a_node_a_level(name, group):
     store = MemoryStore()
     source = cm.create_array(store, "scan", shape=(4, 8, 8), dtype="u1", chunks=(4, 4, 4), format=name, codecs="gzip")

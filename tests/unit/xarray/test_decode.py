@@ -4,6 +4,7 @@ import numcodecs
 import numpy as np
 import pytest
 import xarray as xr
+from support.cases import cases
 from xarray.backends.common import AbstractDataStore
 from xarray.backends.store import StoreBackendEntrypoint
 
@@ -37,7 +38,7 @@ class Variables(AbstractDataStore):
         return {"title": "t"}
 
 
-@pytest.mark.parametrize("name", [*PLAIN, *DECODED])
+@cases("name", [*PLAIN, *DECODED])
 def test_only_what_decoding_leaves_unchanged(name):
     variables = {name: (PLAIN | DECODED)[name].copy()}
     assert set(_undecoded(variables, {})) == ({name} & PLAIN.keys())
@@ -62,8 +63,8 @@ def test_the_dataset_is_that_of_xarray(mask_and_scale):
     }
 
 
-@pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
-@pytest.mark.parametrize("decode_coords", [True, "all"])
+@cases("fmt", ["zarr2", "zarr3"])
+@cases("decode_coords", [True, "all"])
 def test_structured_values_are_not_decoded(fmt, decode_coords):
     dtype = np.dtype([("a", "i2"), ("b", "f4")])
     url = f"memory://structured-{fmt}-{decode_coords}"
@@ -152,8 +153,8 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("chunks", [None, {}])
-@pytest.mark.parametrize("name", WRONG)
+@cases("chunks", [None, {}])
+@cases("name", WRONG)
 def test_wrong_attributes_are_one_error_that_names_the_variable(name, chunks):
     attributes, dtype = WRONG[name]
     url = f"memory://wrong-{name}-{chunks is None}"

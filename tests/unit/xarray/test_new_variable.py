@@ -6,6 +6,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from support.cases import cases
 
 from chunkmill.errors import DatasetError, UnsupportedFeature
 from chunkmill.formats.registry import get_format
@@ -64,7 +65,7 @@ def test_storage_from_another_format_is_dropped_unless_strict():
 PACKED = {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1, "chunks": (4,), "shards": (8,)}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asked", "dtype", "chunks"),
     [
         ({"chunks": (2,)}, "i2", (2,)),  # the shards were of the other chunks
@@ -73,7 +74,6 @@ PACKED = {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1, "chunks": (4,), 
         ({"_FillValue": None}, "f8", (8,)),
         ({}, "i2", (8,)),
     ],
-    ids=str,
 )
 def test_what_is_not_asked_for_stays_as_it_was_read(asked, dtype, chunks):
     variable = xr.Variable(["t"], np.array([1.0, np.nan] * 8), {}, dict(PACKED))
@@ -81,14 +81,13 @@ def test_what_is_not_asked_for_stays_as_it_was_read(asked, dtype, chunks):
     assert (new.metadata.dtype, new.metadata.chunk_grid.chunk_shape) == (np.dtype(dtype), chunks)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("own", "asked", "chunks"),
     [
         ({"chunks": (4, 3)}, {"t": 12}, (12, 3)),
         ({}, {"t": 12}, (12, 5)),  # of dask
         ({"chunks": (4, 3)}, {"t": -1, "x": 2}, (24, 2)),
     ],
-    ids=str,
 )
 def test_chunks_by_dimension(own, asked, chunks):
     variable = xr.Variable(["t", "x"], da.ones((24, 10), chunks=(6, 5)), {}, own)
@@ -133,7 +132,7 @@ def test_attributes_as_json():
             json_attributes(wrong, "v", "")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("values", "encoding"),
     [
         (np.array(["2000-01-03"], "M8[ns]"), {"units": "furlongs since 2000-01-01"}),
@@ -144,7 +143,6 @@ def test_attributes_as_json():
         (np.array([1.5]), {"dtype": "nonsense"}),
         (np.array(["a"]), {"_Encoding": "nonsense", "dtype": "S1"}),
     ],
-    ids=str,
 )
 def test_encodings_that_xarray_cannot_apply_are_named(values, encoding):
     with pytest.raises(DatasetError, match=f"variable 'v'.* by .*{next(iter(encoding))}="):

@@ -4,6 +4,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import DatasetError
@@ -40,7 +41,7 @@ def test_values_are_encoded_as_the_array_stores_them(lazy):
     assert (one.decode(np.asarray(elements)) == values).all()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("dtype", "attributes", "values", "message"),
     [
         ("i1", {}, [300], "1 values cannot be stored as int8"),
@@ -48,7 +49,6 @@ def test_values_are_encoded_as_the_array_stores_them(lazy):
         ("U2", {}, ["abc"], "3 characters, as 'abc' has"),
         ("i4", {"units": "days since 2000-01-01"}, np.array(["2000-01-01T12"], "M8[ns]"), "hours since"),
     ],
-    ids=str,
 )
 def test_values_that_do_not_fit(dtype, attributes, values, message):
     array = stored(dtype=dtype, values=("a", "b") if dtype == "U2" else (0, 1), **attributes)
@@ -115,7 +115,7 @@ def dates(calendar, year=2000):
     return np.array([cftime.datetime(year, 1, 1 + day, calendar=calendar) for day in range(2)], object)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("array", "values"),
     [
         (stored(dtype="M8[ns]"), np.arange(2)),
@@ -126,7 +126,6 @@ def dates(calendar, year=2000):
         (stored(units="days since 2000-01-01", calendar="noleap"), dates("360_day")),
         (stored(units="days since 2000-01-01"), np.array([*dates("noleap")[:1], "a"], object)),
     ],
-    ids=["numbers for times", "parts of seconds", "numbers for texts", "texts", "objects", "360_day", "mixed"],
 )
 def test_values_of_another_kind_are_one_error(array, values):
     with pytest.raises(DatasetError, match="variable 't'"):

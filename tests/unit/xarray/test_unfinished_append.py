@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import DatasetError
@@ -22,16 +23,15 @@ def test_arrays_are_as_long_as_before():
     assert append.arrays_before({"w": other}) == {"w": other}
 
 
-@pytest.mark.parametrize("shape", [(5,), (9, 2), (8, 3)], ids=str)
+@cases("shape", [(5,), (9, 2), (8, 3)])
 def test_marks_of_another_array_count_for_nothing(shape):
     one = array()
     assert UnfinishedAppend("t", {"v": shape}).arrays_before({"v": one})["v"] is one
 
 
-@pytest.mark.parametrize(
+@cases(
     "value", [None, 3, {"dim": "t"}, {"dim": 1, "shapes": {}}, {"dim": "t", "shapes": {"v": "5"}},
               {"dim": "t", "shapes": {"v": [-1]}}, {"dim": "t", "shapes": {"v": [True]}}],
-    ids=str,
 )  # fmt: skip
 def test_what_is_no_mark(value):
     assert not UnfinishedAppend.of({ATTRIBUTE: value}).shapes

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import xarray as xr
+from support.cases import cases
 from support.recording import UnfencedStore
 
 import chunkmill as cm
@@ -11,7 +12,7 @@ from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.write import write_dataset
 
 
-@pytest.mark.parametrize("name", [None, "x", "t"])
+@cases("name", [None, "x", "t"])
 def test_an_array_is_written_as_xarray_writes_it(name, tmp_path):
     array = xr.DataArray(np.arange(12).reshape(3, 4), dims=("y", "x"), coords={"x": [1, 2, 3, 4]}, name=name)
     if name == "x":

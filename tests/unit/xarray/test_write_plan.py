@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import xarray as xr
+from support.cases import cases
 from support.recording import RecordingStore
 
 import chunkmill as cm
@@ -21,7 +22,7 @@ def test_groups_of_a_tree():
     assert [group.asked for group in groups] == [{}, {"w": {"chunks": (1,)}}]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("data", "encoding", "error", "message"),
     [
         (SMALL, {"none": {}}, DatasetError, "unknown variables"),
@@ -29,7 +30,6 @@ def test_groups_of_a_tree():
         (xr.Dataset({"a/b": 1}), None, DatasetError, "rename it"),
         (SMALL.v, None, TypeError, "to_dataset"),
     ],
-    ids=["variables", "groups", "names", "kind"],
 )
 def test_arguments_that_are_refused(data, encoding, error, message):
     with pytest.raises(error, match=message):

@@ -10,10 +10,12 @@ from chunkmill.stores.base import ByteRange
 from chunkmill.stores.memory import MemoryStore
 
 pytest.importorskip("zarr")
+from support.cases import cases
+
 from chunkmill.zarr_python.view import ShownArray
 
 
-@pytest.mark.parametrize(("format_", "passes"), [("n5", False), ("zarr2", True), ("zarr3", True)])
+@cases(("format_", "passes"), [("n5", False), ("zarr2", True), ("zarr3", True)])
 def test_which_stored_bytes_are_passed_on(format_, passes):
     store = MemoryStore()
     cm.to_store(np.arange(8), store, "a", chunks=4, format=format_, codecs="gzip")
@@ -25,8 +27,8 @@ def test_which_stored_bytes_are_passed_on(format_, passes):
     assert shown.value((0,), ByteRange(0, 2))[:2] == b"\x1f\x8b"
 
 
-@pytest.mark.parametrize("shards", [None, (4,)], ids=["chunks", "shards"])
-@pytest.mark.parametrize(
+@cases("shards", [None, (4,)])
+@cases(
     ("encoding", "key"),
     [
         ({"name": "default", "configuration": {"separator": "/"}}, "c/1"),
@@ -34,7 +36,6 @@ def test_which_stored_bytes_are_passed_on(format_, passes):
         ({"name": "v2", "configuration": {"separator": "/"}}, "1"),
         ({"name": "v2", "configuration": {"separator": "."}}, "1"),
     ],
-    ids=lambda case: "".join((case["name"], case["configuration"]["separator"])) if isinstance(case, dict) else case,
 )
 def test_chunks_are_shown_by_the_keys_that_the_document_says(encoding, key, shards):
     store = MemoryStore()

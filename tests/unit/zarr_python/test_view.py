@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import xarray as xr
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
@@ -87,9 +88,7 @@ def test_ranges_are_those_of_the_value(tmp_path, format_):
     assert value(store, key, SuffixByteRequest(4)) == whole[-4:]
 
 
-@pytest.mark.parametrize(
-    "key", ["", "zarr", "g/a/c", "g/a/c/0", "g/a/c/9/0", "g/a/c/0/0/0", "g/zarr", "c/0", "x/zarr.json"]
-)
+@cases("key", ["", "zarr", "g/a/c", "g/a/c/0", "g/a/c/9/0", "g/a/c/0/0/0", "g/zarr", "c/0", "x/zarr.json"])
 def test_what_is_not_there_is_absent(tmp_path, key):
     store = stored(tmp_path / "x", "n5")
     assert value(store, key) is None
