@@ -71,7 +71,7 @@ BARE = {
 
 DELETERS = {
     # nodes, their documents first
-    "nodes/placement.py": {"_delete_node", "delete_stored_chunks", "withdraw_below"},
+    "nodes/placement.py": {"delete_node", "delete_stored_chunks", "withdraw_below"},
     "nodes/delete.py": {"_delete_folders", "_delete_keys", "delete_node"},
     "conversion/stages.py": {"ConversionTasks.publish", "ConversionTasks.stages"},
     "xarray/publication.py": {"end_dead_append"},

@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar, cast
 import numpy as np
 
 from chunkmill.array.chunk_io import decode_chunk, encode_chunk, write_region
+from chunkmill.array.selection import region_shape
 from chunkmill.array.staleness import check_unchanged
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import BackgroundCalls, automatic_lock, own_threads
@@ -36,12 +37,12 @@ from chunkmill.stores.conflicts import swap, update
 def resize(array: StoredArray, shape: int | Sequence[int]) -> StoredArray:
     """Change the shape of an array in its store, and return the array of that shape (see `chunkmill.Array.resize`)."""
     new = _checked(shape, array)
-    with _at_work(array, "resize") as there:
-        stored = _stored(there)
+    with _at_work(array, "resize"):
+        stored = _stored(array)
         kept = tuple(map(min, stored.shape, new))
         if kept != stored.shape or kept == new:
-            _shrink(there, kept, array.store)
-        return replace(array, metadata=_grow(there, new, array.store) if kept != new else _stored(there))
+            _shrink(array, kept)
+        return replace(array, metadata=_grow(array, new) if kept != new else _stored(array))
 
 
 def append(array: StoredArray, values: Any, axis: int) -> StoredArray:
@@ -58,8 +59,8 @@ def append(array: StoredArray, values: Any, axis: int) -> StoredArray:
         values = as_dask(values)
     else:
         values = plain(values)
-    with _at_work(array, "append") as there:
-        stored = _stored(there)
+    with _at_work(array, "append"):
+        stored = _stored(array)
         region = _appended(stored.shape, values.shape, axis)
         longer = _resized(stored, [cut.stop for cut in region])
         before, target = replace(array, metadata=stored), replace(array, metadata=longer)
@@ -67,17 +68,10 @@ def append(array: StoredArray, values: Any, axis: int) -> StoredArray:
             write_appended(values, target, region, stored=before)
         else:
             documents.declare_arrays([target])
-            shape = tuple(cut.stop - cut.start for cut in region)
-            block = spread(values, array.dtype, shape)
-            write_region(
-                target.with_store(there.store),
-                region,
-                block,
-                lock=automatic_lock,
-                n_threads=own_threads(),
-            )
+            block = spread(values, array.dtype, region_shape(region))
+            write_region(target, region, block, lock=automatic_lock, n_threads=own_threads())
         array.store.sync()  # the document is synced, and must not outlive the chunks (P11)
-        return replace(array, metadata=publish_shape(there, stored, longer.shape, array.store))
+        return replace(array, metadata=_publish_shape(array, stored, longer.shape))
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -119,15 +113,15 @@ def _appended(shape: tuple[int, ...], more: tuple[int, ...], axis: int) -> Regio
 
 
 @contextmanager
-def _at_work(array: StoredArray, what: str) -> Iterator[StoredArray]:
-    """Refuse other writers of the array inside, which must be as it was opened, or longer."""
+def _at_work(array: StoredArray, what: str) -> Iterator[None]:
+    """Refuse other writers of the array inside, which must be as it was opened, or longer (P4, P14)."""
     from chunkmill.journal.lease import check_no_job, leased  # noqa: PLC0415 - opening an array needs no lease
 
     job = f"{what} {array.path!r} in {array.url}"
     with array.store.transaction(f"{what} {array.path!r}"), leased(array.store, array.path, job) as own:
         check_no_job(array.store, array.path, own_run=own.run, waits=True)
         check_unchanged(array, may_grow=True)
-        yield array
+        yield
 
 
 def _stored(array: StoredArray) -> ArrayMetadata:
@@ -152,10 +146,8 @@ def _resized(metadata: ArrayMetadata, shape: Sequence[int]) -> ArrayMetadata:
     return replace(metadata, chunk_grid=metadata.chunk_grid.resized(shape))
 
 
-def publish_shape(array: StoredArray, expected: ArrayMetadata, shape: tuple[int, ...], whole: Store) -> ArrayMetadata:
-    """Write the document with another shape, also while others change attributes; consolidated metadata follow.
-
-    Those are read and written in the `whole` store: an array that replaces this one may be there by then.
+def _publish_shape(array: StoredArray, expected: ArrayMetadata, shape: tuple[int, ...]) -> ArrayMetadata:
+    """Write the document with another shape, also while others change attributes (P3); consolidated metadata follow.
 
     Raises
     ------
@@ -167,18 +159,18 @@ def publish_shape(array: StoredArray, expected: ArrayMetadata, shape: tuple[int,
     def emitted(seen: documents.Documents) -> Mapping[str, bytes | None]:
         stored = _parsed(array, documents_format, seen)
         if stored.identity != expected.identity:
-            refresh_consolidated(whole, documents_format, [array.path])
+            refresh_consolidated(array.store, documents_format, [array.path])
             reason = f"array {array.path!r} was changed by others: its shape is {stored.shape}"
             raise StoreError(url=array.url, key=array.path, reason=f"{reason}; open it again, and do this again")
         new = documents_format.emit_array(array.path, _resized(stored, shape))
         if any(a < b for a, b in zip(shape, stored.shape, strict=True)):
             # first, so that nobody reads by them what is removed next, even if this is interrupted
-            refresh_consolidated(whole, documents_format, [array.path], edit=new.get)
+            refresh_consolidated(array.store, documents_format, [array.path], edit=new.get)
         return new
 
     seen = documents.change(array.store, documents_format, documents_format.array_keys(array.path), emitted)
-    refresh_consolidated(whole, documents_format, [array.path])
-    whole.flush()
+    refresh_consolidated(array.store, documents_format, [array.path])
+    array.store.flush()
     return _resized(_parsed(array, documents_format, seen), shape)
 
 
@@ -186,7 +178,7 @@ def publish_shape(array: StoredArray, expected: ArrayMetadata, shape: tuple[int,
 # Chunks
 
 
-def _shrink(array: StoredArray, shape: tuple[int, ...], whole: Store) -> None:
+def _shrink(array: StoredArray, shape: tuple[int, ...]) -> None:
     """Publish a shape that is shorter, or the same, and remove what is stored outside it.
 
     A chunk that cannot be cut is an error before that, and the array stays as it is. The document is first: a client
@@ -200,7 +192,7 @@ def _shrink(array: StoredArray, shape: tuple[int, ...], whole: Store) -> None:
         for key, coords in chunks if shape != stored.shape else ():
             if not _is_outside(grid, coords) and _overhangs(grid, coords):
                 calls.call(_check_can_be_cut, after, key, coords, grid)
-    publish_shape(array, stored, shape, whole)
+    _publish_shape(array, stored, shape)
     with _calls(array) as calls:
         for key, coords in chunks:
             if _is_outside(grid, coords):
@@ -215,7 +207,7 @@ def _check_can_be_cut(array: StoredArray, key: str, coords: ChunkCoords, bounds:
         _cropped(array, coords, value, bounds)
 
 
-def _grow(array: StoredArray, shape: tuple[int, ...], whole: Store) -> ArrayMetadata:
+def _grow(array: StoredArray, shape: tuple[int, ...]) -> ArrayMetadata:
     """Publish a longer shape, and remove what interrupted writers left outside the old one.
 
     Values are removed that were there before the new shape was published: others may write to the longer array at once.
@@ -230,7 +222,7 @@ def _grow(array: StoredArray, shape: tuple[int, ...], whole: Store) -> ArrayMeta
             value, version = array.store.get_versioned(key)
             if value is not None and (_is_outside(grid, coords) or _must_change(before, coords, value)):
                 left.append((key, coords, version))
-    changed = publish_shape(array, stored, shape, whole)
+    changed = _publish_shape(array, stored, shape)
     after = replace(array, metadata=changed)
     with _calls(array) as calls:
         for key, coords, version in left:

@@ -1,6 +1,6 @@
-"""Make room for new nodes, and publish them (P4, P5).
+"""See and clear the places of new nodes (P4, P8).
 
-Not here: what replaces a node that stays until the new one is complete (`chunkmill.nodes.target`).
+Not here: when that is done, and what is published then (`chunkmill.nodes.target`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from functools import partial
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import at_once
-from chunkmill.errors import MetadataError, NodeExists
+from chunkmill.errors import NodeExists
 from chunkmill.formats.base import Format
 from chunkmill.formats.references.chunk_numbers import ROOT_KEY
-from chunkmill.formats.registry import FORMATS, get_format
-from chunkmill.journal.lease import check_no_job, discard_jobs
+from chunkmill.formats.registry import FORMATS
+from chunkmill.journal.lease import check_no_job
 from chunkmill.journal.plans import JOB_PREFIX, journal_prefix
 from chunkmill.model.metadata import GroupMetadata, parents_of
 from chunkmill.nodes.documents import (
@@ -32,7 +32,7 @@ from chunkmill.nodes.documents import (
     present,
     without_blank,
 )
-from chunkmill.nodes.opening import find_stored, walk
+from chunkmill.nodes.opening import walk
 from chunkmill.nodes.stored_group import StoredGroup, parse_node
 from chunkmill.stores.base import Store
 from chunkmill.stores.memory import RememberedReads
@@ -43,12 +43,17 @@ def announce_below(store: Store, path: str) -> None:
     store.set(f"{journal_prefix(path)}{_BELOW}", b"{}")
 
 
+def formats_of(store: Store, path: str) -> list[Format]:
+    """Return the formats that may have a node at `path`, as the store's root documents configure them."""
+    return [format_of_store(store, each.name) for each in FORMATS if may_have(each, path)]
+
+
 def withdraw_below(store: Store, path: str) -> None:
     """Delete the documents that a writer which died has published below `path`, where no node is visible there (P8)."""
     marker = f"{journal_prefix(path)}{_BELOW}"
     if store.size(marker) is None:
         return
-    formats = [format_of_store(store, each.name) for each in FORMATS if may_have(each, path)]
+    formats = formats_of(store, path)
     entries = (key for each in formats for key in (each.array_keys(path)[0], each.group_keys(path)[0]))
     if not present(fetch(store, entries)):
         for each in formats:
@@ -63,68 +68,6 @@ def delete_stored_chunks(arrays: Iterable[StoredArray]) -> None:
     """Delete all chunks of arrays that are not visible."""
     for array in arrays:
         array.store.delete_many([*array.stored_keys()])
-
-
-def make_room(
-    store: Store,
-    path: str,
-    documents_format: Format,
-    *,
-    overwrite: bool = False,
-    run: str = "",
-    below: bool = False,
-    hides: bool = True,
-    is_free_of_jobs: bool = False,
-    again: bool = False,
-) -> bool:
-    """Check and clear `path`; return whether no chunks are stored there then.
-
-    Parameters
-    ----------
-    overwrite
-        Whether what is there is deleted.
-    run
-        Name of the run that has the lease (see `chunkmill.journal.lease.leased`).
-    below
-        Refuse where jobs write nodes below it, too, which make a group of the place.
-    hides
-        Refuse where nodes are stored below `path`, in a folder without a document: an array hides them, and a job
-        takes them for its own.
-    is_free_of_jobs
-        Whether the caller has looked for jobs that write there.
-    again
-        Whether a writer was interrupted there, which may have deleted or written half of a node.
-
-    Raises
-    ------
-    NodeExists
-        There is a node at `path` and not `overwrite`, or an array above it.
-    """
-    if again:
-        withdraw_below(store, path)
-    jobs = partial(check_no_job, store, path, overwrite=overwrite, own_run=run, below=below, waits=bool(run))
-    look = partial(seen_at_once, store, path, documents_format, is_new=not overwrite)
-    if is_free_of_jobs:
-        interrupted, seen = [], look()
-    elif run or overwrite:  # in this order: the nodes of a job that ends in between are seen
-        interrupted, seen = jobs(), look()
-    else:
-        interrupted, seen = at_once(store, jobs, look)
-    if not (overwrite or path) and seen.has_folders and all(n.startswith(JOB_PREFIX) for n in seen.list_dir("")):
-        return True
-    check_root(seen, documents_format)
-    missing_above(seen, [path], documents_format)
-    if overwrite:
-        discard_jobs(store, interrupted)
-    _clear(store, seen, path, documents_format, overwrite=overwrite)
-    if (interrupted or again) and overwrite:  # their chunks, which no document makes a node of, of whatever format
-        for each in (format_of_store(store, each.name) for each in FORMATS if may_have(each, path)):
-            _delete_node(store, path, each)
-    if hides and not overwrite:
-        check_nothing_hidden(seen, path, documents_format)
-    around = store if overwrite else seen
-    names = around.list_dir(documents_format.chunk_prefix(path)) if store.can_list else []
-    return all(name.startswith(JOB_PREFIX) for name in names)
 
 
 def seen_at_once(store: Store, path: str, documents_format: Format, *, is_new: bool = True) -> Store:
@@ -186,23 +129,6 @@ def missing_above(store: Store, paths: Iterable[str], documents_format: Format) 
     return groups
 
 
-def _clear(store: Store, seen: Store, path: str, documents_format: Format, *, overwrite: bool) -> None:
-    """Delete what is at `path`, as `seen`; `NodeExists` where that is not allowed."""
-    try:
-        there = find_stored(seen, path)
-    except MetadataError:
-        if not overwrite:
-            raise
-        _delete_node(store, path, documents_format)
-        return
-    if there is None:
-        return
-    if overwrite:
-        _delete_node(store, path, there.documents if isinstance(there, StoredGroup) else get_format(there.format))
-    elif isinstance(there, StoredArray) or not has_no_documents(there):
-        raise NodeExists(url=store.url, path=path, found="array" if isinstance(there, StoredArray) else "group")
-
-
 def has_no_documents(group: StoredGroup) -> bool:
     """Return whether it is a group only because there is such a folder: no node below it has a document."""
     if not group.documents.implicit_groups:
@@ -213,9 +139,8 @@ def has_no_documents(group: StoredGroup) -> bool:
     )
 
 
-def _delete_node(store: Store, path: str, documents_format: Format) -> None:
+def delete_node(store: Store, path: str, documents_format: Format) -> None:
     """Delete a node and everything below it, documents first: an interruption leaves no array without its chunks."""
-    documents_format = format_of_store(store, documents_format.name)
     forget_consolidated(store, path)
     if (consolidated := documents_format.consolidated_key(path)) is not None:
         store.delete(consolidated)

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Any, Self
 
 from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.threads import at_once
 from chunkmill.errors import JobError, MetadataError, NodeExists
 from chunkmill.formats.base import Format
 from chunkmill.journal.journal import Journal
@@ -106,10 +108,10 @@ class Target:
         there = {path: old for path in self.tops if (old := self._format_at(path)) is not None}
         return all(self._keeps(path, old) for path, old in there.items()) if there else None
 
-    def _format_at(self, path: str) -> Format | None:
+    def _format_at(self, path: str, seen: Store | None = None) -> Format | None:
         """Return the format of the node at `path`, that of the new one where it does not open; ``None`` without one."""
         try:
-            there = find_stored(self.store, path)
+            there = find_stored(seen or self.store, path)
         except MetadataError:
             return self.format
         if there is None:
@@ -328,29 +330,52 @@ class Target:
     def make_room(self, *, has_begun: bool = False, again: bool = False) -> bool:
         """Check that the nodes can be made; with `overwrite`, delete what is there, whole if `again` half is.
 
-        Return whether nothing is stored there then.
+        Return whether nothing is stored there then. A target that `has_begun` has looked for jobs at its first path.
         """
-        rooms = []
+        paths = [] if self.overwrite is None else self.tops
         try:
-            for path in () if self.overwrite is None else self.tops:
-                room = placement.make_room(
-                    self.store,
-                    path,
-                    self.format,
-                    overwrite=bool(self.overwrite),
-                    run=self.run,
-                    below=bool(self.run and self.groups),
-                    hides=bool(self.arrays),
-                    is_free_of_jobs=has_begun and path == self.path,
-                    again=again,
-                )
-                rooms.append(room)
+            rooms = [self._make_room_at(each, looks=not has_begun or each != self.path, again=again) for each in paths]
         except NodeExists:  # its writer may have died before it did so
             refresh_consolidated(self.store, self.format, self.documents(), own=False)
             raise
         if self.overwrite and not all(rooms):  # documents below a path that has none: of others, they would stay
             self.store.delete_many([*present(fetch(self.store, chain.from_iterable(self.documents().values())))])
         return all(rooms)
+
+    def _make_room_at(self, path: str, *, looks: bool, again: bool) -> bool:
+        """Check and clear one path; return whether no chunks are stored there then."""
+        store, overwrite, run = self.store, bool(self.overwrite), self.run
+        if again:
+            placement.withdraw_below(store, path)
+        # those that write below it make a group of the place
+        options: Any = {"below": bool(run and self.groups), "waits": bool(run), "own_run": run, "overwrite": overwrite}
+        jobs = partial(check_no_job, store, path, **options) if looks else list
+        look = partial(placement.seen_at_once, store, path, self.format, is_new=not overwrite)
+        if run or overwrite:  # in this order: the nodes of a job that ends in between are seen
+            interrupted, seen = jobs(), look()
+        else:
+            interrupted, seen = at_once(store, jobs, look)
+        if not (overwrite or path) and seen.has_folders and all(n.startswith(JOB_PREFIX) for n in seen.list_dir("")):
+            return True
+        check_root(seen, self.format)
+        placement.missing_above(seen, [path], self.format)
+        if overwrite:
+            discard_jobs(store, interrupted)
+            # chunks of those that died, which no document makes a node of, are of whatever format
+            is_torn = bool(interrupted) or again
+            for each in placement.formats_of(store, path) if is_torn else [self._format_at(path, seen)]:
+                if each is not None:
+                    placement.delete_node(store, path, each)
+            seen = store
+        else:
+            there = find_stored(seen, path)
+            if isinstance(there, StoredArray) or (there is not None and not placement.has_no_documents(there)):
+                found = "array" if isinstance(there, StoredArray) else "group"
+                raise NodeExists(url=store.url, path=path, found=found)
+            if self.arrays:  # an array hides nodes below it, and a job takes them for its own
+                placement.check_nothing_hidden(seen, path, self.format)
+        names = seen.list_dir(self.format.chunk_prefix(path)) if store.can_list else []
+        return all(name.startswith(JOB_PREFIX) for name in names)
 
     @contextmanager
     def leases(self, job: str) -> Iterator[None]:
