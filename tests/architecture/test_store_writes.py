@@ -44,9 +44,8 @@ WRITERS = {
 
 CHANGERS = {
     "nodes/documents.py": {
-        "_create_node",
-        "_write",
-        "_write_while_absent",
+        "create_node",
+        "_write_first",
         "put_back",
         "refresh_consolidated",
         "change",

@@ -221,7 +221,7 @@ def take_inventory(store: Store, path: str = "") -> Inventory:
             reads = "consolidated metadata alone have it: readers that do not use those find no such node"
             problem = Problem("metadata", missed.rpartition("/")[0], missed, reads)
             if problem not in found.repairs:
-                found.report(problem, partial(put_back, store, missed, None, missing[missed]))
+                found.report(problem, partial(put_back, store, {missed: None}, {missed: missing[missed]}))
         if key is not None and reason:
             found.report(Problem("stale", group.path, key, reason), partial(_consolidate, found, group))
     return found

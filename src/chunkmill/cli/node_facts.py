@@ -37,7 +37,7 @@ def describe(node: StoredNode, *, count: bool = False) -> dict[str, Any]:
         facts |= _array_facts(node)
     else:
         broken: dict[str, str] = {}
-        found = node.openable(lambda path, error: broken.update({path.rpartition("/")[2]: str(error)}))
+        found = node.children(on_error=lambda path, error: broken.update({path.rpartition("/")[2]: str(error)}))
         facts["children"] = sorted({*found, *broken})
         facts |= {"cannot_be_opened": broken} if broken else {}
         facts |= _images(node)

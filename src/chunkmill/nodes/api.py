@@ -21,7 +21,7 @@ from chunkmill.formats.consolidated import parsed_once
 from chunkmill.formats.registry import get_format
 from chunkmill.formats.zarr_v2 import ZarrV2
 from chunkmill.model.metadata import GroupMetadata
-from chunkmill.nodes import opening
+from chunkmill.nodes import new_array, opening
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import join_path
 from chunkmill.nodes.group import Group, Node
@@ -334,8 +334,7 @@ def create_array(
     >>> cm.create_array("memory://doc-create-like", like=a, dtype="i2").shards
     (4, 6)
     """
-    from chunkmill.nodes import new_array  # noqa: PLC0415 - opening a node needs nothing that creates one
-    from chunkmill.nodes.target import put_array  # noqa: PLC0415
+    from chunkmill.nodes.target import put_array  # noqa: PLC0415 - opening a node needs nothing that creates one
 
     url, path, format, _ = place_of(url, path, format)  # noqa: A001
     target = open_target_store(url, storage_options)
@@ -398,7 +397,6 @@ def create_arrays(
     >>> list(cm.create_arrays("memory://doc-create-arrays", wanted))
     ['stations/a', 'stations/b']
     """
-    from chunkmill.nodes import new_array  # noqa: PLC0415
     from chunkmill.nodes.target import put_arrays  # noqa: PLC0415
 
     url, above, format, _ = place_of(url, "", format)  # noqa: A001
@@ -450,7 +448,6 @@ def create_group(
     >>> cm.create_group("memory://doc-create-group", "a/b", attributes={"title": "x"}).attributes
     {'title': 'x'}
     """
-    from chunkmill.nodes import new_array  # noqa: PLC0415
     from chunkmill.nodes.target import put_group  # noqa: PLC0415
 
     url, path, format, _ = place_of(url, path, format)  # noqa: A001

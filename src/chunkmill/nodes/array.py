@@ -7,7 +7,7 @@ Not here: layouts and metadata (`chunkmill.array.stored_array`), how chunks are 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -25,14 +25,13 @@ from chunkmill.array.threads import automatic_lock, own_threads
 from chunkmill.errors import RegionError
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.user_values import scalar_of, spread
-from chunkmill.nodes.changes import Change, ChangesAttributes, append, changed_array, resize
-from chunkmill.stores.base import Store
+from chunkmill.nodes.changes import Change, PublicNode, append, changed_array, resize
 
 if TYPE_CHECKING:
     import dask.array
 
 
-class Array(ArrayFacts, ChangesAttributes):
+class Array(PublicNode, ArrayFacts):
     """A chunked array in a store: lazy, picklable, safe to read and write from many threads.
 
     Made by `chunkmill.open_array` and `chunkmill.create_array`. It is mutable: `resize`, `append`, `update_attributes`
@@ -52,6 +51,8 @@ class Array(ArrayFacts, ChangesAttributes):
     array([0, 0, 0, 0, 8], dtype=int16)
     """
 
+    stored: StoredArray
+
     def __init__(self, stored: StoredArray) -> None:
         self.stored = stored
         if stored.store.is_remote and "dask.array" in sys.modules:
@@ -61,21 +62,6 @@ class Array(ArrayFacts, ChangesAttributes):
         # da.from_array asks for it, perhaps where the user has set plugins of dask's since
         _read_from_arrays_in_runs()
         return self.stored.__dask_tokenize__()
-
-    @property
-    def store(self) -> Store:
-        """The store that the array is in."""
-        return self.stored.store
-
-    @property
-    def path(self) -> str:
-        """Path of the array below the root of the store, without leading slash."""
-        return self.stored.path
-
-    @property
-    def format(self) -> str:
-        """Name of the format, such as ``"zarr3"``."""
-        return self.stored.format
 
     @property
     def metadata(self) -> ArrayMetadata:
@@ -135,8 +121,7 @@ class Array(ArrayFacts, ChangesAttributes):
                 write_index(array, index, values, lock=automatic_lock, fields=... if fields is None else fields)
             return
         shape = tuple(n for n, part in zip(region_shape(selection.region), selection.within, strict=True) if part != 0)
-        block = spread(values, self.dtype, shape)
-        block = block.reshape(region_shape(selection.region))
+        block = spread(values, self.dtype, shape).reshape(region_shape(selection.region))
         with _written(self.stored) as array:
             write_region(array, selection.region, block, lock=automatic_lock, n_threads=own_threads())
 
@@ -343,8 +328,21 @@ def _written(stored: StoredArray) -> Iterator[StoredArray]:
 
 
 class _Index:
+    _read: Callable[[StoredArray, Any], NDArray[Any]]
+    _write: Callable[..., None]
+
     def __init__(self, array: Array) -> None:
         self._array = array
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        """Read the elements."""
+        return self._read(self._array.stored, index)
+
+    def __setitem__(self, index: Any, values: ArrayLike) -> None:
+        """Write the elements; of the same one, the last value stays."""
+        self._array.stored.check_writable()
+        with _written(self._array.stored) as array:
+            self._write(array, index, values, lock=automatic_lock)
 
 
 class OuterIndex(_Index):
@@ -363,15 +361,7 @@ class OuterIndex(_Index):
            [2]], dtype=int16)
     """
 
-    def __getitem__(self, index: Any) -> NDArray[Any]:
-        """Read the elements."""
-        return read_outer(self._array.stored, index)
-
-    def __setitem__(self, index: Any, values: ArrayLike) -> None:
-        """Write the elements."""
-        self._array.stored.check_writable()
-        with _written(self._array.stored) as array:
-            write_outer(array, index, values, lock=automatic_lock)
+    _read, _write = staticmethod(read_outer), staticmethod(write_outer)
 
 
 class PointIndex(_Index):
@@ -386,15 +376,7 @@ class PointIndex(_Index):
     array([9, 8], dtype=int16)
     """
 
-    def __getitem__(self, index: Any) -> NDArray[Any]:
-        """Read the elements."""
-        return read_points(self._array.stored, index)
-
-    def __setitem__(self, index: Any, values: ArrayLike) -> None:
-        """Write the elements; of the same one, the last value stays."""
-        self._array.stored.check_writable()
-        with _written(self._array.stored) as array:
-            write_points(array, index, values, lock=automatic_lock)
+    _read, _write = staticmethod(read_points), staticmethod(write_points)
 
 
 class BlockIndex(_Index):

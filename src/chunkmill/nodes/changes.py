@@ -29,7 +29,7 @@ from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 from chunkmill.model.user_values import plain, spread
 from chunkmill.nodes import documents
 from chunkmill.nodes.documents import refresh_consolidated
-from chunkmill.nodes.stored_group import is_folder
+from chunkmill.nodes.stored_group import StoredNode, is_folder
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.conflicts import swap, update
 
@@ -381,28 +381,53 @@ def _changed(  # noqa: PLR0917 - of this module alone
     emit: Callable[[str, _Metadata], Mapping[str, bytes]],
     change: Change,
 ) -> _Metadata:
-    changed: _Metadata | None = None
-
-    def emitted(seen: documents.Documents) -> Mapping[str, bytes | None]:
-        nonlocal changed
+    def changed(seen: documents.Documents) -> _Metadata:
         metadata = parse(path, documents.present(seen))
         if metadata is None:
             hint = "it was deleted or replaced after it was opened"
             raise NodeNotFound(url=store.url, path=path, hint=hint)
-        changed = replace(metadata, attributes=dict(change(metadata.attributes)))
-        new = emit(path, changed)
+        return replace(metadata, attributes=dict(change(metadata.attributes)))
+
+    def emitted(seen: documents.Documents) -> Mapping[str, bytes | None]:
+        new = emit(path, changed(seen))
         return {key: new.get(key) for key in keys}
 
     with store.transaction(f"change attributes of {path!r}"):
-        documents.change(store, documents_format, keys, emitted)
+        seen = documents.change(store, documents_format, keys, emitted)
         refresh_consolidated(store, documents_format, [path])
     store.flush()
-    assert changed is not None  # noqa: S101 - `emitted` was called
-    return changed
+    return changed(seen)
 
 
-class ChangesAttributes(ABC):
-    """Methods of nodes that change user attributes in the store."""
+class PublicNode(ABC):
+    """The place of a public array or group, and its attributes, which change in the store."""
+
+    stored: StoredNode
+
+    @property
+    def store(self) -> Store:
+        """The store that the node is in."""
+        return self.stored.store
+
+    @property
+    def url(self) -> str:
+        """Canonical url of the store."""
+        return self.stored.url
+
+    @property
+    def path(self) -> str:
+        """Path of the node below the root of the store, without leading slash."""
+        return self.stored.path
+
+    @property
+    def format(self) -> str:
+        """Name of the format, such as ``"zarr3"``."""
+        return self.stored.format
+
+    @property
+    def attributes(self) -> Mapping[str, JSON]:
+        """User attributes, read-only: `update_attributes` changes them."""
+        return self.stored.attributes
 
     def update_attributes(self, attributes: Mapping[str, JSON]) -> Self:
         """Set user attributes in the store and here; others are kept, also those that others set at the same time.
@@ -441,11 +466,6 @@ class ChangesAttributes(ABC):
     def attrs(self) -> Mapping[str, JSON]:
         """Alias of `attributes`, read-only as they are."""
         return self.attributes
-
-    @property
-    @abstractmethod
-    def attributes(self) -> Mapping[str, JSON]:
-        """User attributes."""
 
     @abstractmethod
     def _change_attributes(self, change: Change) -> Self:

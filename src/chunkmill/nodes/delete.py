@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from chunkmill.array.stored_array import StoredArray
@@ -190,26 +190,13 @@ def _delete_keys(store: Store, keys: Iterable[str]) -> None:
             calls.call(store.delete, key)
 
 
-def _prefixes(path: str, formats: Iterable[Format]) -> list[str]:
-    """Return the prefixes below which nodes at and below `path` are stored, none below another."""
-    if not path:
-        return [""]
-    every = {p for each in formats for p in (each.chunk_prefix(path), *each.list_prefixes(path))}
-    return sorted(p for p in every if not any(p != other and p.startswith(other) for other in every))
-
-
-def _keys(store: Store, prefixes: Iterable[str]) -> Iterator[str]:
-    for prefix in prefixes:
-        yield from (key for key in store.list_prefix(prefix) if not key.startswith((JOB_PREFIX, PROBE_PREFIX)))
-
-
 def _delete_folders(store: Store, path: str, nodes: Collection[StoredNode]) -> list[str]:
     """Delete partial files, empty folders, and chunks that came since; return the keys that are left."""
     left = []
     arrays = [node for node in nodes if isinstance(node, StoredArray)]
-    for prefix in _prefixes(path, {_format(store, node) for node in nodes}):
+    for prefix in sorted({prefix for node in nodes for prefix in documents.node_prefixes(path, _format(store, node))}):
         store.sweep(prefix)
-        keys = list(_keys(store, [prefix]))
+        keys = [key for key in store.list_prefix(prefix) if not key.startswith((JOB_PREFIX, PROBE_PREFIX))]
         # chunks of a client that writes in place, and had looked at the array before, unless there is another node
         if prefix and all(any(array.is_chunk(key) for array in arrays) for key in keys):
             store.delete_prefix(prefix)

@@ -7,13 +7,13 @@ Bytes by key, and which keys a format has for a node. Not here: what documents s
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import BackgroundCalls, at_once
-from chunkmill.errors import ChunkmillError, MetadataError, NodeExists, StoreError, UnsupportedFeature
+from chunkmill.errors import MetadataError, NodeExists, StoreError, UnsupportedFeature
 from chunkmill.formats.base import Format, is_blank, parse_json
 from chunkmill.formats.references.chunk_numbers import ROOT_KEY, is_reference_root
 from chunkmill.formats.registry import FORMATS, get_format
@@ -22,7 +22,6 @@ from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.model.metadata import is_within, parents_of, same_json
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
-from chunkmill.stores.conflicts import is_forbidden
 
 Documents = dict[str, bytes | None]
 
@@ -79,36 +78,6 @@ def fetch(store: Store, keys: Iterable[str]) -> Documents:
     return dict(zip(wanted, store.get_many(ByteSpan(key) for key in wanted), strict=True))
 
 
-def fetch_known(
-    store: Store, keys: Iterable[str], unknown: dict[str, ChunkmillError], *, but: Collection[str] = ()
-) -> Documents:
-    """Fetch documents `but` some, and collect errors of those of which a service does not say that they are absent.
-
-    Buckets that must not be listed answer 403 for absent keys, and some web servers send a page.
-    """
-    wanted = [key for key in dict.fromkeys(keys) if key not in but]
-    try:
-        documents: Documents = dict(zip(wanted, store.get_many(map(ByteSpan, wanted)), strict=True))
-    except StoreError as forbidden:
-        if not (store.is_remote and is_forbidden(forbidden)):
-            raise
-        documents = dict.fromkeys(wanted)
-        for key in wanted:
-            try:
-                documents[key] = store.get(key)
-            except StoreError as error:
-                if not is_forbidden(error):
-                    raise
-                unknown[key] = error
-    for key, value in documents.items():
-        if store.is_remote and value is not None and value.lstrip()[:1] == b"<":
-            try:
-                parse_json(key, value)
-            except MetadataError as error:
-                documents[key], unknown[key] = None, error
-    return documents
-
-
 def present(documents: Documents) -> dict[str, bytes]:
     """Return the documents that exist."""
     return {key: value for key, value in documents.items() if value is not None}
@@ -119,52 +88,16 @@ def without_blank(documents: Documents) -> Documents:
     return {key: None if value is None or is_blank(value) else value for key, value in documents.items()}
 
 
-def publish(
-    store: Store,
-    documents_format: Format,
-    path: str,
-    documents: Mapping[str, bytes],
-    *,
-    below: Mapping[str, Mapping[str, bytes]] | None = None,
-    again: bool = False,
+def create_nodes(
+    store: Store, documents_format: Format, nodes: Mapping[str, Mapping[str, bytes]], *, again: bool = False
 ) -> None:
-    """Write the documents of a new node: those of nodes below it, then its own. No node is replaced.
-
-    Parameters
-    ----------
-    documents
-        Of the node, by store key; none where nodes are added to a group that exists.
-    below
-        Path -> documents of nodes below it; written many at once where requests cost latency.
-    again
-        Whether an earlier run of the same write may have written some of these: equal ones are accepted then, and those
-        that a crash of the machine has left without content are replaced.
-
-    Raises
-    ------
-    NodeExists
-        Another node was made at `path`, or below it, since room was made.
-    """
-    create = partial(_create_node, store, documents_format, again=again)
+    """Write the documents of nodes by path, many at once where requests cost latency (see `create_node`)."""
     with BackgroundCalls(REQUESTS_AT_ONCE if store.is_remote else 0) as calls:
-        for each, its in (below or {}).items():
-            calls.call(create, each, its)
-    if documents:
-        create(path, documents)
+        for path, documents in nodes.items():
+            calls.call(partial(create_node, again=again), store, documents_format, path, documents)
 
 
-def create_group_above(store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes]) -> None:
-    """Write the documents of a group above a new node, unless others have made one.
-
-    Raises
-    ------
-    NodeExists
-        An array is there, which cannot have nodes below it.
-    """
-    _create_node(store, documents_format, path, documents, again=True, is_above=True)
-
-
-def _create_node(
+def create_node(
     store: Store,
     documents_format: Format,
     path: str,
@@ -173,11 +106,25 @@ def _create_node(
     again: bool = False,
     is_above: bool = False,
 ) -> None:
-    """Write the documents of one node, unless there is a node.
+    """Write the documents of one node, unless there is a node (P3, P5).
 
     The document that makes it a node is written only while there is none: its writer owns the node. Its other documents
     come before it, and are the owner's in the end.
+
+    Parameters
+    ----------
+    again
+        Whether an earlier run of the same write may have written some of these: equal ones are accepted then, and those
+        that a crash of the machine has left without content are replaced.
+    is_above
+        Whether it is a group above a new node, which others may make as well.
+
+    Raises
+    ------
+    NodeExists
+        Another node was made at `path` since room was made.
     """
+    again |= is_above
     entries = entry_keys(documents_format, path)
     others = {key: documents.get(key) for key in node_keys(documents_format, path) if key not in entries}
     entry = next((key for key in documents if key in entries), None)
@@ -188,14 +135,14 @@ def _create_node(
     if entry is not None:
         # what is written on a condition needs no look before, unless others of the node come before it
         looked_for = entries if others else entries - {entry}
-        replaced = _write_while_absent(store, looked_for, others) if looked_for else {}
-        if replaced is None or not conflicts.create(store, entry, documents[entry]):
-            for key, value in (replaced or {}).items():
-                put_back(store, key, others[key], value)
+        is_taken = bool(present(fetch(store, sorted(looked_for))))
+        replaced = {} if is_taken else _write_first(store, sorted(entries), others)
+        if is_taken or not conflicts.create(store, entry, documents[entry]):
+            put_back(store, others, replaced)
             found = present(fetch(store, [*entries, *others]))
             if again and is_blank(blank := found.get(entry, b"{}")):
-                put_back(store, entry, blank, None)
-                _create_node(store, documents_format, path, documents, again=True, is_above=is_above)
+                put_back(store, {entry: blank}, {entry: None})
+                create_node(store, documents_format, path, documents, again=True, is_above=is_above)
                 return
             is_array = documents_format.parse_array(path, found) is not None
             if is_above and found and not is_array:
@@ -203,24 +150,16 @@ def _create_node(
             if not (again and entry in found and _same(documents_format, entry, found[entry], documents[entry])):
                 hint = "an array cannot have nodes below it" if is_above else _MADE_SINCE
                 raise NodeExists(url=store.url, path=path, found="array" if is_array else "group", hint=hint)
-        looks: list[Any] = [partial(fetch, store, sorted(entries - {entry}))]
-        looks += [partial(store.get_versioned, key) for key in others]
-        found, *versions = at_once(store, *looks)
+        looks: list[Any] = [partial(store.get_versioned, key) for key in others]
+        found, *versions = at_once(store, partial(fetch, store, sorted(entries - {entry})), *looks)
         seen = dict(zip(others, versions, strict=True))
-        if replaced is not None and _stays(store, found, yields=entry in documents_format.group_keys(path)):
+        if not is_taken and _stays(store, found, yields=entry in documents_format.group_keys(path)):
             # array and group have entries of their own in some formats, and others wrote theirs
-            put_back(store, entry, documents[entry], None)
-            for key, value in replaced.items():
-                put_back(store, key, others[key], value)
+            put_back(store, {**documents, **others}, {entry: None, **replaced})
             raise NodeExists(url=store.url, path=path, found="node", hint=_MADE_SINCE)
-    # written again: one that began while there was no node may be about to replace what it saw then
-    _write(store, {**others, **further}, seen, again=others)
-
-
-def _write(store: Store, documents: Documents, seen: Mapping[str, Any], *, again: Collection[str]) -> None:
-    """Write documents unconditionally (``None``: delete); those of `again` also where they are equal."""
-    for key, value in documents.items():
-        conflicts.update(store, key, lambda _, value=value: value, seen=seen.get(key), rewrites=key in again)  # type: ignore[misc]
+    for key, value in {**others, **further}.items():
+        # again, also where it is equal: a writer that saw no node may be about to replace what it saw then
+        conflicts.update(store, key, lambda _, value=value: value, seen=seen.get(key), rewrites=key in others)  # type: ignore[misc]
 
 
 def _stays(store: Store, found: Documents, *, yields: bool) -> bool:
@@ -250,17 +189,11 @@ def declare_arrays(arrays: Iterable[StoredArray]) -> None:
                 array.store.declare(documents, array.write_layout.locator.key((0,) * array.ndim))
 
 
-def check_own(store: Store, documents_format: Format, nodes: Mapping[str, Mapping[str, bytes]]) -> None:
-    """Raise `NodeExists` where there is another node than the one of the documents of its path.
+def check_own(store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes]) -> None:
+    """Raise `NodeExists` where there is another node at `path` than the one of these documents (P4).
 
     The document that makes a node is the last that its writer writes: all of them are there when it is.
     """
-    with BackgroundCalls(REQUESTS_AT_ONCE if store.is_remote else 0) as calls:
-        for path, documents in nodes.items():
-            calls.call(_check_own, store, documents_format, path, documents)
-
-
-def _check_own(store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes]) -> None:
     entries = entry_keys(documents_format, path)
     found = without_blank(fetch(store, sorted(entries | documents.keys())))
     is_own = all(_same(documents_format, key, value, documents.get(key)) for key, value in found.items())
@@ -269,51 +202,34 @@ def _check_own(store: Store, documents_format: Format, path: str, documents: Map
         raise NodeExists(url=store.url, path=path, found=kind, hint=_MADE_SINCE)
 
 
-def _write_while_absent(
-    store: Store, entries: Iterable[str], documents: Mapping[str, bytes | None]
-) -> dict[str, bytes | None] | None:
-    """Write documents of a node that does not exist yet; return what they replaced, ``None`` when there is a node.
+def _write_first(store: Store, entries: Collection[str], documents: Documents) -> Documents:
+    """Write documents of a node that does not exist yet; return what they replaced.
 
     What is there without a node is of one that was half written.
     """
-    replaced: dict[str, bytes | None] = {}
-    # where they are written, they are absent as a rule: the first try finds out
-    seen = {key: (None, None) if value is not None else store.get_versioned(key) for key, value in documents.items()}
-    entries = sorted(entries)
-    if not present(fetch(store, entries)):
-        with suppress(_NodeAppeared):
-            for key, new in documents.items():
-                before: list[bytes | None] = []
+    replaced: Documents = {}
+    for key, new in documents.items():
 
-                def written(there: bytes | None, new: bytes | None = new, before: list[bytes | None] = before) -> Any:
-                    if before and present(fetch(store, entries)):  # after a conflict
-                        raise _NodeAppeared
-                    before.append(there)
-                    return new
+        def written(there: bytes | None, key: str = key, new: bytes | None = new) -> bytes | None:
+            is_of_others = key in replaced and present(fetch(store, entries))  # after a conflict
+            replaced[key] = there
+            return there if is_of_others else new
 
-                conflicts.update(store, key, written, seen=seen[key])
-                if before[-1] != new:
-                    replaced[key] = before[-1]
-            return replaced
-    for key, value in replaced.items():
-        put_back(store, key, documents[key], value)
-    return None
-
-
-class _NodeAppeared(Exception):
-    """Others have made a node while documents of a new one were written."""
+        # where it is written, it is absent as a rule: the first try finds out
+        conflicts.update(store, key, written, seen=None if new is None else (None, None))
+    return replaced
 
 
 def unpublish(store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes]) -> None:
     """Delete the documents of a node that was just published, its entry document first."""
     entries = entry_keys(documents_format, path)
-    for key in sorted(documents, key=lambda key: key not in entries):
-        put_back(store, key, documents[key], None)
+    put_back(store, documents, dict.fromkeys(sorted(documents, key=lambda key: key not in entries)))
 
 
-def put_back(store: Store, key: str, written: bytes | None, before: bytes | None) -> None:
-    """Undo a write, unless others have written since."""
-    conflicts.update(store, key, lambda there: before if there == written else there)
+def put_back(store: Store, written: Mapping[str, bytes | None], before: Documents) -> None:
+    """Undo writes, unless others have written since."""
+    for key, value in before.items():
+        conflicts.update(store, key, lambda there, new=written[key], old=value: old if there == new else there)  # type: ignore[misc]
 
 
 _MADE_SINCE = "it was made by others after this write began, and stays; give another path, or mode='w'"
@@ -423,11 +339,6 @@ def check_root(store: Store, documents_format: Format) -> None:
         raise _of_another_format(documents_format, next(iter(root)))
 
 
-def is_reference_folder(store: Store) -> bool:
-    """Return whether the store is the folder of a reference set in parquet."""
-    return is_reference_root(store.get(ROOT_KEY))
-
-
 def check_free(documents_format: Format, new: Iterable[str], there: Documents) -> None:
     """Raise `UnsupportedFeature` where documents to write exist and belong to another format."""
     for key in new:
@@ -506,7 +417,7 @@ def refresh_consolidated(
     below = tuple(f"{path}/" for path in paths)
     above = {
         group: key
-        for group in _groups(paths, own=own and not forget)
+        for group in {group for path in paths for group in (*([path] if own and not forget else ()), *parents_of(path))}
         if (key := documents_format.consolidated_key(group)) is not None
     }
     found = fetch(store, above.values()) if store.is_remote else {}  # most groups have none
@@ -538,25 +449,6 @@ def refresh_consolidated(
         conflicts.update(store, above[group], changed)
 
 
-@contextmanager
-def refreshed(store: Store, documents_format: Format, paths: Iterable[str], *, own: bool = True) -> Iterator[None]:
-    """Publish nodes inside, then bring consolidated metadata up to date (`refresh_consolidated`).
-
-    Also where that is refused: others may have consolidated a document since that was withdrawn.
-    """
-    try:
-        yield
-    except NodeExists:
-        refresh_consolidated(store, documents_format, paths, own=own)
-        raise
-    refresh_consolidated(store, documents_format, paths, own=own)
-
-
-def _groups(paths: Iterable[str], *, own: bool) -> set[str]:
-    """Return the paths of the groups whose consolidated metadata may hold the nodes at `paths`."""
-    return {group for path in paths for group in (*([path] if own else []), *parents_of(path))}
-
-
 def _alike(a: Mapping[str, bytes], b: Mapping[str, bytes]) -> bool:
     """Compare documents as JSON: inside consolidated metadata they are formatted differently."""
     return a.keys() == b.keys() and all(a[k] == b[k] or same_json(parse_json(k, a[k]), parse_json(k, b[k])) for k in a)
@@ -578,22 +470,19 @@ def write_consolidated(store: Store, documents_format: Format, path: str, collec
     if key is None:
         documents_format.emit_consolidated(path, collect())  # UnsupportedFeature
         return
-    written: bytes | None = None
-    documents: Mapping[str, bytes] | None = None
+    is_done = False
 
     def collected(there: bytes | None) -> bytes | None:
-        nonlocal documents
-        found = collect()
-        if documents is not None and written is not None and _alike(found, documents):
-            return there
-        documents = found
-        (value,) = documents_format.emit_consolidated(path, found).values()
-        return value
+        nonlocal is_done
+        documents, known = collect(), None
+        with suppress(MetadataError):
+            known = None if there is None else documents_format.parse_consolidated(path, there)
+        is_done = known is not None and _alike(documents, known)
+        return there if is_done else documents_format.emit_consolidated(path, documents)[key]
 
     for _ in range(_MOST_COLLECTED):
-        known = documents
-        written = conflicts.update(store, key, collected)
-        if known is not None and documents is known:
+        conflicts.update(store, key, collected)
+        if is_done:
             return
     raise StoreError(url=store.url, key=key, reason=f"nodes were made and deleted below it {_MOST_COLLECTED} times")
 

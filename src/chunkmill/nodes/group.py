@@ -14,17 +14,17 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import ChunkmillError, MetadataError, NodeExists, NodeNotFound, StoreError
 from chunkmill.formats.consolidated import parsed_once
 from chunkmill.formats.registry import get_format
-from chunkmill.model.metadata import JSON, GroupMetadata
+from chunkmill.model.metadata import GroupMetadata
 from chunkmill.model.multiscales import Level, Multiscale, parse_level, self_described
 from chunkmill.model.ome_zarr import parse_multiscales
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.changes import Change, ChangesAttributes, changed_group
+from chunkmill.nodes.changes import Change, PublicNode, changed_group
 from chunkmill.nodes.documents import join_path
 from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode
 from chunkmill.stores.base import Store
 
 
-class Group(ChangesAttributes):
+class Group(PublicNode):
     """A group of arrays and groups, opened when they are asked for.
 
     Iterating gives the names of its direct children. Made by `chunkmill.open_group` and `chunkmill.create_group`.
@@ -43,38 +43,15 @@ class Group(ChangesAttributes):
     (['a'], ['b'], (4,))
     """
 
+    stored: StoredGroup
+
     def __init__(self, stored: StoredGroup) -> None:
         self.stored = stored
-
-    @property
-    def store(self) -> Store:
-        """The store that the group is in."""
-        return self.stored.store
-
-    @property
-    def url(self) -> str:
-        """Canonical url of the store."""
-        return self.stored.url
-
-    @property
-    def path(self) -> str:
-        """Path of the group below the root of the store, without leading slash."""
-        return self.stored.path
-
-    @property
-    def format(self) -> str:
-        """Name of the format, such as ``"zarr3"``."""
-        return self.stored.format
 
     @property
     def metadata(self) -> GroupMetadata:
         """Content of the stored document, in one form for all formats."""
         return self.stored.metadata
-
-    @property
-    def attributes(self) -> Mapping[str, JSON]:
-        """User attributes, read-only: `update_attributes` changes them."""
-        return self.stored.attributes
 
     @property
     def multiscales(self) -> tuple[MultiscaleImage, ...]:
@@ -139,7 +116,7 @@ class Group(ChangesAttributes):
         def warn(path: str, error: ChunkmillError) -> None:
             warnings.warn(f"{path!r} cannot be opened, and is left out: {error}", stacklevel=6)
 
-        return {name: as_node(node) for name, node in self.stored.openable(warn).items()}
+        return {name: as_node(node) for name, node in self.stored.children(on_error=warn).items()}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.stored.names())
@@ -252,17 +229,14 @@ class Group(ChangesAttributes):
         """
         self._check_writable()
         try:
-            if path in self:
-                return self.group(path)
-            return self.create_group(path)
-        except NodeExists:  # made by another writer since
-            if isinstance(self[path], Group):
-                return self.group(path)
-            raise
-        except NodeNotFound as error:
-            if error.found != "array":
+            node = self[path] if path in self else self.create_group(path)
+        except NodeExists:
+            if path not in self:
                 raise
-            raise NodeExists(url=self.url, path=error.path, found="array", hint="give another path") from None
+            node = self[path]  # made by another writer since
+        if isinstance(node, Group):
+            return node
+        raise NodeExists(url=self.url, path=node.path, found="array", hint="give another path")
 
     def __setitem__(self, path: str, values: Any) -> None:
         """Store values as the array at `path` below the group, in its format; an array that is there is replaced.
@@ -410,9 +384,6 @@ class MultiscaleImage(Multiscale, Sequence[ScaleLevel]):
 
     def __getitem__(self, number: Any) -> Any:
         return self.levels[number]
-
-    def __iter__(self) -> Iterator[ScaleLevel]:
-        return iter(self.levels)
 
 
 Arrays: TypeAlias = Callable[[Callable[[str], bool]], Mapping[str, StoredArray]]

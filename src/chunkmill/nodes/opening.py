@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, StoreError
-from chunkmill.formats.base import Format
+from chunkmill.formats.base import Format, parse_json
+from chunkmill.formats.references.chunk_numbers import ROOT_KEY, is_reference_root
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.hints import Hint
 from chunkmill.journal.plans import JOB_PREFIX
@@ -26,9 +27,7 @@ from chunkmill.nodes.documents import (
     Documents,
     entry_names,
     fetch,
-    fetch_known,
     format_of_store,
-    is_reference_folder,
     may_have,
     node_keys,
     own_part,
@@ -37,6 +36,7 @@ from chunkmill.nodes.documents import (
 )
 from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, is_folder, parse_node
 from chunkmill.stores.base import Store
+from chunkmill.stores.conflicts import is_forbidden
 from chunkmill.stores.memory import OverlayStore, RememberedReads
 from chunkmill.stores.open import BARE_URLS, Url, open_store, without_reference_options
 
@@ -65,11 +65,12 @@ def open_stored(
     MetadataError
         There is one and its documents are wrong.
     """
-    node = _find(store, path, format, consolidated=consolidated, read_only=read_only)
+    node = _Search(store, path, format, consolidated, read_only).found()
     if node is not None:
         return node
     looked = tuple(_candidates(format, path))
-    hint = _explain_missing(store, path, looked) if read_only or not is_reference_folder(store) else READ_ONLY_SET
+    is_set = not read_only and is_reference_root(store.get(ROOT_KEY))
+    hint = READ_ONLY_SET if is_set else _explain_missing(store, path, looked)
     raise NodeNotFound(url=store.url, path=path, hint=hint)
 
 
@@ -100,9 +101,8 @@ _MAX_LISTED = 8
 
 
 def _unfinished(job: UnfinishedJob, where: str) -> str:
-    if job.is_running:
-        return f"a job that writes {where} is running: {job}"
-    return f"a job that writes {where} was interrupted: {job}; run it again to resume it"
+    state = f"is running: {job}" if job.is_running else f"was interrupted: {job}; run it again to resume it"
+    return f"a job that writes {where} {state}"
 
 
 def check_complete(node: StoredNode) -> None:
@@ -115,7 +115,7 @@ def check_complete(node: StoredNode) -> None:
 
 def find_stored(store: Store, path: str) -> StoredNode | None:
     """Return the node at `path` by its own documents; ``None`` where no format knows one."""
-    return _find(store, path, None, consolidated=False, read_only=True)
+    return _Search(store, path).found()
 
 
 def check_adapter(adapter: str | None, node: StoredNode) -> None:
@@ -132,109 +132,175 @@ def check_adapter(adapter: str | None, node: StoredNode) -> None:
     raise NodeNotFound(url=node.url, path=node.path, wanted=f"node of format {adapter!r}", hint=hint)
 
 
-def _find(
-    store: Store,
-    path: str,
-    format: str | Format | None,  # noqa: A002
-    *,
-    consolidated: bool | None,
-    read_only: bool,
-) -> StoredNode | None:
-    """Return the node at `path`.
+@dataclass(slots=True)
+class _Search:
+    """Look for the node at a path, with the arguments of `open_stored`.
 
-    Where requests cost latency, the documents of all formats are asked for at once; else format by format.
+    Attributes
+    ----------
+    documents
+        What was fetched: each document once, whatever formats it belongs to.
+    unknown
+        Errors of documents of which a service does not say that they are absent.
     """
-    documents: Documents = {}
-    unknown: dict[str, ChunkmillError] = {}
-    if path.strip("/") and not consolidated:
-        array = _open_array(store, path, _candidates(format, path), documents, unknown, read_only=read_only)
-        if array is not None:
+
+    store: Store
+    path: str
+    format: str | Format | None = None
+    consolidated: bool | None = False
+    read_only: bool = True
+    documents: Documents = field(default_factory=dict)
+    unknown: dict[str, ChunkmillError] = field(default_factory=dict)
+
+    def found(self) -> StoredNode | None:
+        """Return the node.
+
+        Where requests cost latency, the documents of all formats are asked for at once; else format by format.
+        """
+        if self.path.strip("/") and not self.consolidated and (array := self._array()) is not None:
             return array
-    if store.is_remote:
-        keys = {key for each in _candidates(format, path) for key in _opening_keys(each, path, consolidated)}
-        documents |= fetch_known(store, keys, unknown, but=documents)
-    for candidate in _candidates(format, path):
-        documents |= fetch_known(store, candidate.root_keys(), unknown, but=documents)
-        documents_format = candidate.configured(present(documents))
-        if documents_format is None:
-            continue
-        at = documents_format.normalize_path(path)
-        documents |= fetch_known(store, node_keys(documents_format, at), unknown, but=documents)
-        options: dict[str, Any] = {"consolidated": consolidated, "read_only": read_only, "is_named": format is not None}
-        node = _parse(store, at, documents_format, documents, unknown, **options)
+        if self.store.is_remote:
+            self._fetch({key for each in _candidates(self.format, self.path) for key in self._keys(each)})
+        for candidate in _candidates(self.format, self.path):
+            self._fetch(candidate.root_keys())
+            documents_format = candidate.configured(present(self.documents))
+            if documents_format is None:
+                continue
+            at = documents_format.normalize_path(self.path)
+            self._fetch(node_keys(documents_format, at))
+            if (node := self._parsed(at, documents_format)) is not None:
+                return node
+        for error in self.unknown.values():
+            raise error
+        return None
+
+    def _fetch(self, keys: Iterable[str]) -> None:
+        """Fetch documents; buckets that must not be listed answer 403 for absent ones, some web servers send a page."""
+        wanted = [key for key in dict.fromkeys(keys) if key not in self.documents]
+        try:
+            found = fetch(self.store, wanted)
+        except StoreError as forbidden:
+            if not (self.store.is_remote and is_forbidden(forbidden)):
+                raise
+            found = dict.fromkeys(wanted)
+            for key in wanted:
+                try:
+                    found[key] = self.store.get(key)
+                except StoreError as error:
+                    if not is_forbidden(error):
+                        raise
+                    self.unknown[key] = error
+        for key, value in found.items():
+            if self.store.is_remote and value is not None and value.lstrip()[:1] == b"<":
+                try:
+                    parse_json(key, value)
+                except MetadataError as error:
+                    found[key], self.unknown[key] = None, error
+        self.documents |= found
+
+    def _keys(self, documents_format: Format) -> Iterator[str]:
+        yield from documents_format.root_keys()
+        if documents_format.configured({}) is None:
+            return  # the keys of its documents are not known before the root is read
+        at = documents_format.normalize_path(self.path)
+        yield from node_keys(documents_format, at)
+        if self.consolidated is not False:
+            yield from _consolidated_keys(documents_format, at)
+
+    def _array(self) -> StoredArray | None:
+        """Return the array by its own documents.
+
+        ``None`` for one that takes others to be opened: those at the root may hold the documents of 10^5 nodes.
+        """
+        known = [*takewhile(lambda each: not each.root_keys(), _candidates(self.format, self.path))]
+        if self.store.is_remote:
+            self._fetch(key for each in known for key in node_keys(each, each.normalize_path(self.path)))
+        for documents_format in known:
+            at = documents_format.normalize_path(self.path)
+            self._fetch(node_keys(documents_format, at))
+            node = parse_node(self.store, at, documents_format, self.documents, read_only=self.read_only)
+            if isinstance(node, StoredArray):
+                self._check(node, documents_format)
+            if node is not None:
+                return node if isinstance(node, StoredArray) else None
+        return None
+
+    def _parsed(self, path: str, documents_format: Format) -> StoredNode | None:
+        """Return the node at `path` by its own documents, or by consolidated metadata at it or at the root."""
+        view = None
+        if self.consolidated is not False:
+            self._fetch(_consolidated_keys(documents_format, path))
+            view = self._view(path, documents_format)
+        if view is not None:
+            node = self._by_consolidated(*view, path, documents_format)
+        else:
+            node = parse_node(self.store, path, documents_format, self.documents, read_only=self.read_only)
+        if node is None and not self.unknown and self._is_implicit(path, documents_format):
+            metadata = GroupMetadata()
+            node = StoredGroup(self.store, path, metadata, documents_format, read_only=self.read_only, is_implicit=True)
+        if node is not None and self.consolidated and view is None:
+            key = documents_format.consolidated_key("") or documents_format.name
+            raise MetadataError(key=key, field="consolidated metadata", got="none", expected="some: consolidated=True")
+        if node is not None:
+            self._check(node, documents_format, is_seen=view is None)
+        return node
+
+    def _check(self, node: StoredNode, documents_format: Format, *, is_seen: bool = True) -> None:
+        """Raise what is known to prevent reading: a codec, or a document that is seen, and that the service refuses."""
+        keys = documents_format.array_keys if isinstance(node, StoredArray) else documents_format.group_keys
+        for key in self.unknown.keys() & {*keys(node.path)} if is_seen else ():
+            raise self.unknown[key]
+        if isinstance(node, StoredArray):
+            node.check_codecs()
+
+    def _view(self, path: str, documents_format: Format) -> tuple[OverlayStore, str] | None:
+        """Return the store with the consolidated documents at `path`, else at the root, in front, and their group."""
+        store, is_demanded = self.store, bool(self.consolidated)
+        for group in dict.fromkeys((path, "")):
+            key = documents_format.consolidated_key(group)
+            value = None if key is None else self.documents.get(key)
+            try:
+                found = None if value is None else documents_format.parse_consolidated(group, value)
+            except MetadataError:  # Zarr v3: of the node itself, of which those at the root may have a copy
+                if not group or key not in documents_format.array_keys(group):
+                    raise
+                continue
+            if found is not None:
+                overlay = OverlayStore(
+                    found,
+                    store,
+                    documents_format.document_names,
+                    is_demanded=is_demanded,
+                    lists_below=not (is_demanded or store.is_remote) and store.can_list,
+                    entries=entry_names(documents_format),
+                )
+                return overlay, group
+        return None
+
+    def _by_consolidated(
+        self, overlay: OverlayStore, group: str, path: str, documents_format: Format
+    ) -> StoredNode | None:
+        """Return the node at `path`: a group lists by consolidated metadata, which may know nodes that are gone."""
+        keys = tuple(node_keys(documents_format, path))
+        if overlay.is_demanded or (group == path and documents_format.consolidated_key(path) in keys):
+            self.documents |= fetch(overlay, keys)  # its own, without what it holds of others: that may be long
+        node = parse_node(overlay, path, documents_format, self.documents, read_only=self.read_only)
         if node is not None:
             return node
-    for error in unknown.values():
-        raise error
-    return None
+        root = StoredGroup(overlay, "", GroupMetadata(), documents_format, read_only=self.read_only)
+        return root.parse_child(path, fetch(overlay, keys))
 
-
-def _check_opened(node: StoredNode, documents_format: Format, unknown: Mapping[str, ChunkmillError]) -> None:
-    """Raise what is known to prevent reading: a codec, or a document of the node's own that the service refuses."""
-    keys = documents_format.array_keys if isinstance(node, StoredArray) else documents_format.group_keys
-    for key in unknown.keys() & {*keys(node.path)}:
-        raise unknown[key]
-    if isinstance(node, StoredArray):
-        node.check_codecs()
-
-
-def _parse(
-    store: Store,
-    path: str,
-    documents_format: Format,
-    documents: Documents,
-    unknown: dict[str, ChunkmillError],
-    *,
-    consolidated: bool | None,
-    read_only: bool,
-    is_named: bool,
-) -> StoredNode | None:
-    """Return the node at `path` by its own documents, or by consolidated metadata at it or at the root."""
-    view = None
-    if consolidated is not False:
-        documents |= fetch_known(store, _consolidated_keys(documents_format, path), unknown, but=documents)
-        view = _ConsolidatedView.find(store, documents_format, path, documents, is_demanded=bool(consolidated))
-    if view is not None:
-        node = view.open(path, documents, read_only=read_only)
-    else:
-        node = parse_node(store, path, documents_format, documents, read_only=read_only)
-    if node is None and not unknown and _is_implicit(store, documents_format, path, documents, is_named=is_named):
-        node = StoredGroup(store, path, GroupMetadata(), documents_format, read_only=read_only, is_implicit=True)
-    if node is not None and consolidated and view is None:
-        key = documents_format.consolidated_key("") or documents_format.name
-        raise MetadataError(key=key, field="consolidated metadata", got="none", expected="some: consolidated=True")
-    if node is not None:
-        _check_opened(node, documents_format, {} if view is not None else unknown)
-    return node
-
-
-def _open_array(
-    store: Store,
-    path: str,
-    formats: Iterable[Format],
-    documents: Documents,
-    unknown: dict[str, ChunkmillError],
-    *,
-    read_only: bool,
-) -> StoredArray | None:
-    """Return the array at `path` by its own documents, which are added to `documents`.
-
-    ``None`` for one that takes others to be opened: those at the root may hold the documents of 10^5 nodes.
-    """
-    known: Iterable[Format] = takewhile(lambda each: not each.root_keys(), formats)
-    if store.is_remote:
-        known = tuple(known)
-        keys = (key for each in known for key in node_keys(each, each.normalize_path(path)))
-        documents |= fetch_known(store, keys, unknown)
-    for documents_format in known:
-        at = documents_format.normalize_path(path)
-        documents |= fetch_known(store, node_keys(documents_format, at), unknown, but=documents)
-        node = parse_node(store, at, documents_format, documents, read_only=read_only)
-        if isinstance(node, StoredArray):
-            _check_opened(node, documents_format, unknown)
-        if node is not None:
-            return node if isinstance(node, StoredArray) else None
-    return None
+    def _is_implicit(self, path: str, documents_format: Format) -> bool:
+        """Return whether a prefix without documents is a group: only in a store known to be of such a format."""
+        if not (documents_format.implicit_groups and is_folder(self.store, documents_format, path)):
+            return False
+        is_known = any(self.documents.get(key) is not None for key in documents_format.root_keys())
+        if is_known or self.format is not None:
+            return True
+        # tensorstore writes no document at the root: a folder with an array right below it is meant as a group
+        group = StoredGroup(self.store, path, GroupMetadata(), documents_format)
+        children = group.opened_children().values()
+        return any(isinstance(each, StoredArray) and each.format == documents_format.name for each in children)
 
 
 def open_target_store(url: Url, storage_options: Mapping[str, Any] | None = None) -> Store:
@@ -267,64 +333,6 @@ def _candidates(format: str | Format | None, path: str) -> Iterator[Format]:  # 
         yield possible
     if possible is None:
         FORMATS[0].normalize_path(path)
-
-
-@dataclass(frozen=True, slots=True)
-class _ConsolidatedView:
-    """A store seen through its consolidated metadata.
-
-    Attributes
-    ----------
-    below
-        The store itself.
-    overlay
-        The store with the consolidated documents in front.
-    group
-        Path of the group that the consolidated metadata belong to.
-    """
-
-    below: Store
-    overlay: OverlayStore
-    group: str
-    documents_format: Format
-
-    @classmethod
-    def find(
-        cls, store: Store, documents_format: Format, path: str, documents: Documents, *, is_demanded: bool
-    ) -> _ConsolidatedView | None:
-        """Return the view by the consolidated metadata at `path`, else at the root; ``None`` when there are none."""
-        for group in dict.fromkeys((path, "")):
-            key = documents_format.consolidated_key(group)
-            value = None if key is None else documents.get(key)
-            try:
-                found = None if value is None else documents_format.parse_consolidated(group, value)
-            except MetadataError:  # Zarr v3: of the node itself, of which those at the root may have a copy
-                if not group or key not in documents_format.array_keys(group):
-                    raise
-                continue
-            if found is not None:
-                overlay = OverlayStore(
-                    found,
-                    store,
-                    documents_format.document_names,
-                    is_demanded=is_demanded,
-                    lists_below=not (is_demanded or store.is_remote) and store.can_list,
-                    entries=entry_names(documents_format),
-                )
-                return cls(store, overlay, group, documents_format)
-        return None
-
-    def open(self, path: str, documents: Documents, *, read_only: bool) -> StoredNode | None:
-        """Return the node at `path`: a group lists by consolidated metadata, which may know nodes that are gone."""
-        keys = tuple(node_keys(self.documents_format, path))
-        own = self.group == path and self.documents_format.consolidated_key(path) in keys
-        if own or self.overlay.is_demanded:
-            documents |= fetch(self.overlay, keys)  # its own, without what it holds of others: that may be long
-        node = parse_node(self.overlay, path, self.documents_format, documents, read_only=read_only)
-        if node is not None:
-            return node
-        root = StoredGroup(self.overlay, "", GroupMetadata(), self.documents_format, read_only=read_only)
-        return root.parse_child(path, fetch(self.overlay, keys))
 
 
 def array_at(store: Store, path: str, metadata: ArrayMetadata, format: str | Format) -> StoredArray:  # noqa: A002
@@ -396,29 +404,5 @@ def as_stored(node: StoredNode) -> StoredNode:
     return found.with_read_missing(node.read_missing)
 
 
-def _opening_keys(documents_format: Format, path: str, consolidated: bool | None) -> Iterator[str]:
-    yield from documents_format.root_keys()
-    if documents_format.configured({}) is None:
-        return  # the keys of its documents are not known before the root is read
-    at = documents_format.normalize_path(path)
-    yield from node_keys(documents_format, at)
-    if consolidated is not False:
-        yield from _consolidated_keys(documents_format, at)
-
-
 def _consolidated_keys(documents_format: Format, path: str) -> Iterator[str]:
     return (key for key in map(documents_format.consolidated_key, (path, "")) if key is not None)
-
-
-def _is_implicit(store: Store, documents_format: Format, path: str, documents: Documents, *, is_named: bool) -> bool:
-    """Return whether a prefix without documents is a group: only in a store known to be of such a format."""
-    if not documents_format.implicit_groups:
-        return False
-    if not is_folder(store, documents_format, path):
-        return False
-    if is_named or any(documents.get(key) is not None for key in documents_format.root_keys()):
-        return True
-    # tensorstore writes no document at the root: a folder with an array right below it is meant as a group
-    group = StoredGroup(store, path, GroupMetadata(), documents_format)
-    children = group.opened_children().values()
-    return any(isinstance(each, StoredArray) and each.format == documents_format.name for each in children)

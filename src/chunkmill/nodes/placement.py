@@ -33,7 +33,7 @@ from chunkmill.nodes.documents import (
     without_blank,
 )
 from chunkmill.nodes.opening import walk
-from chunkmill.nodes.stored_group import StoredGroup, parse_node
+from chunkmill.nodes.stored_group import StoredGroup, child_names, parse_node
 from chunkmill.stores.base import Store
 from chunkmill.stores.memory import RememberedReads
 
@@ -101,8 +101,7 @@ def check_nothing_hidden(store: Store, path: str, documents_format: Format) -> N
     if documents_format.implicit_groups or not store.can_list:
         return
     group = StoredGroup(store, path, GroupMetadata(), documents_format)
-    hidden = group.members()
-    if hidden:
+    if hidden := group.members():
         hint = f"nodes are stored below it ({', '.join(map(repr, list(hidden)[:5]))}), in a folder without a document"
         raise NodeExists(url=store.url, path=path, found="group", hint=hint)
 
@@ -142,10 +141,8 @@ def has_no_documents(group: StoredGroup) -> bool:
 def delete_node(store: Store, path: str, documents_format: Format) -> None:
     """Delete a node and everything below it, documents first: an interruption leaves no array without its chunks."""
     forget_consolidated(store, path)
-    if (consolidated := documents_format.consolidated_key(path)) is not None:
-        store.delete(consolidated)
-    for key in node_keys(documents_format, path):
-        store.delete(key)
+    keys = (documents_format.consolidated_key(path), *node_keys(documents_format, path))
+    store.delete_many([key for key in keys if key is not None])
     for prefix in {documents_format.chunk_prefix(path), *documents_format.list_prefixes(path)}:
         if prefix and (store.can_replace(prefix) or not store.has_folders):
             store.delete_prefix(prefix)
@@ -178,7 +175,8 @@ def taken(store: Store, documents_format: Format, paths: Sequence[str]) -> set[s
     parents = {parent for path in paths for parent in parents_of(path)}
     if nested := sorted(parents & set(paths)):
         raise NodeExists(url=store.url, path=nested[0], found="array", hint="an array cannot have nodes below it")
-    folders = _folders(store, documents_format, {path.rpartition("/")[0] for path in paths if path})
+    groups = {path.rpartition("/")[0] for path in paths if path}
+    folders = {join_path(group, name) for group in groups for name in child_names(store, documents_format, group)}
     found = [path for path in paths if path in folders]
     # attributes alone are of a node that was half written: it is written again
     keys = {key: path for path in found for key in entry_keys(documents_format, path)}
@@ -186,14 +184,3 @@ def taken(store: Store, documents_format: Format, paths: Sequence[str]) -> set[s
         hint = f"{len({keys[key] for key in there}):,} of {len(paths):,} arrays exist; nothing was created"
         raise NodeExists(url=store.url, path=min(keys[key] for key in there), found="node", hint=hint)
     return set(found)
-
-
-def _folders(store: Store, documents_format: Format, groups: set[str]) -> set[str]:
-    """Return the paths below groups where something is stored."""
-    return {
-        join_path(group, name)
-        for group in groups
-        for prefix in documents_format.list_prefixes(group)
-        for listed in store.list_dir(prefix)
-        if (name := documents_format.child_name(group, prefix, listed)) is not None
-    }

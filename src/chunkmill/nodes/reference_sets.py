@@ -26,7 +26,6 @@ from chunkmill.stores.base import ByteRange, Store
 from chunkmill.stores.open import (
     BARE_URLS,
     REFERENCE_OPTIONS,
-    may_be_reference_file,
     open_store,
     without_reference_options,
 )
@@ -87,12 +86,10 @@ def open_reference_store(
 def open_reference_file(
     url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> ReferenceStore | None:
-    """Open the reference set at `url` when that has the name of one and is a file: one request; else return ``None``.
+    """Open the reference set at `url`, which has the name of one, when that is a file: one request; else ``None``.
 
     A folder may have such a name, too: a store of arrays, or a set in parquet.
     """
-    if not may_be_reference_file(url):
-        return None
     location = os.fspath(url)
     if location in BARE_URLS:
         return open_reference_store(url, storage_options)
@@ -108,16 +105,21 @@ def is_reference_set(url: str | os.PathLike[str], storage_options: Mapping[str, 
     """
     options = without_reference_options(storage_options)
     url = os.fspath(url)
-    if url in BARE_URLS:
-        return True
-    if ".json" in url.rsplit("/", 1)[-1] and (head := _read_head(url, options)) is not None:
-        return _is_reference_head(head)
+    is_named = url in BARE_URLS or ".json" in url.rsplit("/", 1)[-1]
+    if is_named and (is_set := is_reference_file(url, options)) is not None:
+        return is_set
     return is_reference_root(open_store(url, options).get(ROOT_KEY))
 
 
-def is_reference_file(url: str, storage_options: Mapping[str, Any]) -> bool:
-    """Return whether the file at `url` is a reference set; at most one request, and one for its size."""
-    return url in BARE_URLS or _is_reference_head(_read_head(url.rstrip("/"), storage_options) or b"")
+def is_reference_file(url: str, storage_options: Mapping[str, Any]) -> bool | None:
+    """Return whether the file at `url` is a reference set; ``None`` without one: at most two requests."""
+    if url in BARE_URLS:
+        return True
+    store, key = _file(url.rstrip("/"), storage_options)
+    if (size := store.size(key)) is None:
+        return None
+    head = store.get(key, ByteRange(0, min(size, HEAD_BYTES))) or b""
+    return head.startswith((_GZIP, _ZSTD)) or is_reference_json(head)
 
 
 def _open_file(
@@ -160,13 +162,3 @@ def _json_store(references: ReferenceSet, targets: Targets) -> ReferenceStore:
 def _file(url: str, options: Mapping[str, Any]) -> tuple[Store, str]:
     root, key = split_url(url)
     return open_store(root, options), key
-
-
-def _read_head(url: str, options: Mapping[str, Any]) -> bytes | None:
-    store, key = _file(url, options)
-    size = store.size(key)
-    return None if size is None else store.get(key, ByteRange(0, min(size, HEAD_BYTES)))
-
-
-def _is_reference_head(head: bytes) -> bool:
-    return head.startswith((_GZIP, _ZSTD)) or is_reference_json(head)

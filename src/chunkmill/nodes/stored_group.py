@@ -71,30 +71,25 @@ class StoredGroup:
         """User attributes, read-only."""
         return Attributes({name: v for name, v in self.metadata.attributes.items() if name != HIDDEN_ATTRIBUTE})
 
-    def children(self, *, without: Collection[str] = ()) -> dict[str, StoredNode]:
+    def children(self, *, without: Collection[str] = (), on_error: OnError | None = None) -> dict[str, StoredNode]:
         """Open every direct child but those named: one listing, then all documents at once where the store can."""
-        children = self.opened_children(lambda name: name not in without)
+        children = self.opened_children(lambda name: name not in without, on_error, MetadataError)
         return {name: node for name, node in children.items() if node is not None}
 
     def members(self, *, without: Collection[str] = (), on_error: OnError | None = None) -> dict[str, StoredNode]:
         """Open every direct child, and folders above nodes (see `chunkmill.Group.members`, `opened_children`)."""
-        try:
-            opened = self.opened_children(lambda name: name not in without)
-            for node in opened.values() if on_error is not None else ():
-                if isinstance(node, StoredArray):
-                    node.check_codecs()
-        except ChunkmillError:
-            if on_error is None:
-                raise
-            names = child_names(self.store, self.documents, self.path) - set(without)
-            opened = self._open_one_by_one(names, on_error)
-        for name in [name for name, node in opened.items() if node is None]:
+        opened = self.opened_children(lambda name: name not in without, on_error)
+        for name, node in [*opened.items()]:
             try:
-                opened[name] = self._open_folder(join_path(self.path, name))
+                if node is None:
+                    opened[name] = self._open_folder(join_path(self.path, name))
+                elif on_error is not None and isinstance(node, StoredArray):
+                    node.check_codecs()
             except ChunkmillError as error:
                 if on_error is None:
                     raise
                 on_error(join_path(self.path, name), error)
+                opened[name] = None
         return {name: node for name, node in opened.items() if node is not None}
 
     def _open_folder(self, path: str) -> StoredNode | None:
@@ -110,12 +105,32 @@ class StoredGroup:
             node = self._group_at(path, is_documented=False)
         return node if node is None else node.with_read_missing(self.read_missing)
 
-    def opened_children(self, accepts: Callable[[str], bool] = lambda _: True) -> dict[str, StoredNode | None]:
-        """Open the listed children whose names are accepted; ``None`` for folders that are not nodes."""
+    def opened_children(
+        self,
+        accepts: Callable[[str], bool] = lambda _: True,
+        on_error: OnError | None = None,
+        kind: type[ChunkmillError] = ChunkmillError,
+    ) -> dict[str, StoredNode | None]:
+        """Open the listed children whose names are accepted; ``None`` for folders that are not nodes.
+
+        `on_error` gets path and error of each that fails with an error of that `kind`.
+        """
         names = child_names(self.store, self.documents, self.path)
         if not names:
             self._warn_of_unlisted()
-        return self._open_listed(filter(accepts, names))
+        names = set(filter(accepts, names))
+        try:
+            return self._open_listed(names)
+        except kind:
+            if on_error is None:
+                raise
+        opened: dict[str, StoredNode | None] = {}
+        for name in sorted(names):  # one by one: whatever fails is left out
+            try:
+                opened |= self._open_listed([name])
+            except kind as error:
+                on_error(join_path(self.path, name), error)
+        return opened
 
     def _warn_of_unlisted(self) -> None:
         """Warn where nothing of the nodes that consolidated metadata name is stored: they are not listed."""
@@ -162,17 +177,6 @@ class StoredGroup:
                 described[path] = node.with_read_missing(self.read_missing)
         return described
 
-    def _open_one_by_one(self, names: Collection[str], on_error: OnError) -> dict[str, StoredNode | None]:
-        opened: dict[str, StoredNode | None] = {}
-        for name in sorted(names):
-            try:
-                opened[name] = self[name]
-            except NodeNotFound:
-                opened[name] = None
-            except ChunkmillError as error:
-                on_error(join_path(self.path, name), error)
-        return opened
-
     def parse_child(self, path: str, documents: Documents, *, is_listed: bool = False) -> StoredNode | None:
         """Return the node at `path` below the group that `documents` describe; ``None`` when there is none.
 
@@ -205,10 +209,8 @@ class StoredGroup:
     def __contains__(self, path: object) -> bool:
         try:
             self[str(path)]
-        except NodeNotFound:
-            return False
-        except (MetadataError, UnknownCodec):
-            return True
+        except (NodeNotFound, MetadataError, UnknownCodec) as error:
+            return not isinstance(error, NodeNotFound)
         return True
 
     def __getitem__(self, path: str) -> StoredNode:
@@ -229,18 +231,10 @@ class StoredGroup:
         """Return the arrays directly below whose names are accepted, by name: others are not opened."""
         return {name: node for name, node in self.opened_children(accepts).items() if isinstance(node, StoredArray)}
 
-    def openable(self, on_error: OnError) -> dict[str, StoredNode]:
-        """Return the nodes directly below that can be opened, by name; `on_error` gets path and error of the others."""
-        try:
-            return self.children()
-        except MetadataError:
-            opened = self._open_one_by_one(child_names(self.store, self.documents, self.path), on_error)
-            return {name: node for name, node in opened.items() if node is not None}
-
     def names(self) -> list[str]:
         """Return the names of the nodes directly below: of those that cannot be opened, too."""
         broken: list[str] = []
-        opened = self.openable(lambda path, _: broken.append(path.rpartition("/")[2]))
+        opened = self.children(on_error=lambda path, _: broken.append(path.rpartition("/")[2]))
         return sorted({*opened, *broken}) if broken else list(opened)
 
 

@@ -7,14 +7,14 @@ a crash (`chunkmill.journal.plans`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Any, Self
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.array.threads import at_once
+from chunkmill.array.threads import BackgroundCalls, at_once
 from chunkmill.errors import JobError, MetadataError, NodeExists
 from chunkmill.formats.base import Format
 from chunkmill.journal.journal import Journal
@@ -38,7 +38,8 @@ from chunkmill.nodes import placement
 from chunkmill.nodes.documents import (
     check_own,
     check_root,
-    create_group_above,
+    create_node,
+    create_nodes,
     entry_keys,
     fetch,
     forget_consolidated,
@@ -46,14 +47,12 @@ from chunkmill.nodes.documents import (
     node_keys,
     node_prefix,
     present,
-    publish,
     refresh_consolidated,
-    refreshed,
     unpublish,
 )
 from chunkmill.nodes.opening import array_at, find_stored
 from chunkmill.nodes.stored_group import StoredGroup
-from chunkmill.stores.base import Store
+from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.conflicts import create
 
 
@@ -94,9 +93,14 @@ class Target:
     again: bool = True
 
     @property
+    def paths(self) -> list[str]:
+        """Paths of all nodes, groups first."""
+        return [*self.groups, *(array.path for array in self.arrays)]
+
+    @property
     def tops(self) -> list[str]:
         """Paths of the topmost nodes."""
-        order = {path: n for n, path in enumerate([*self.groups, *(array.path for array in self.arrays)])}
+        order = {path: n for n, path in enumerate(self.paths)}
         tops: list[str] = []
         for path in sorted(order, key=lambda path: path and f"{path}/"):  # what is below a path follows it
             if not (tops and is_within(path, tops[-1])):
@@ -228,7 +232,6 @@ class Target:
                 if is_staged:
                     self._discard_interrupted(own.run, waits=True)
                 elif not new.make_room(again=own.follows_interrupted or is_dead):
-                    check_own(store, self.format, {path: {} for path in new.documents()})
                     placement.delete_stored_chunks(new.arrays)  # of a write that was interrupted
                 try:
                     yield new
@@ -297,7 +300,7 @@ class Target:
             except (JobError, NodeExists):
                 for path, its in nodes.items():
                     unpublish(self.store, self.format, path, its)
-                refresh_consolidated(self.store, self.format, nodes, own=False)
+                self.refresh_consolidated()
                 raise
         return [replace(self, path=array.path, arrays=[array]) for array in self.arrays if array.path in taken]
 
@@ -336,7 +339,7 @@ class Target:
         try:
             rooms = [self._make_room_at(each, looks=not has_begun or each != self.path, again=again) for each in paths]
         except NodeExists:  # its writer may have died before it did so
-            refresh_consolidated(self.store, self.format, self.documents(), own=False)
+            self.refresh_consolidated()
             raise
         if self.overwrite and not all(rooms):  # documents below a path that has none: of others, they would stay
             self.store.delete_many([*present(fetch(self.store, chain.from_iterable(self.documents().values())))])
@@ -395,8 +398,10 @@ class Target:
 
     def check_own(self) -> None:
         """Raise `NodeExists` where others have made a node while the job was interrupted, before writing over it."""
-        if self.overwrite is False:
-            check_own(self.store, self.format, self.documents())
+        nodes = self.documents() if self.overwrite is False else {}
+        with BackgroundCalls(REQUESTS_AT_ONCE if self.store.is_remote else 0) as calls:
+            for path, documents in nodes.items():
+                calls.call(check_own, self.store, self.format, path, documents)
 
     def documents(self) -> dict[str, dict[str, bytes]]:
         """Return the documents of each node by its path, groups first."""
@@ -433,22 +438,33 @@ class Target:
         if self.is_staged:
             self._put_in_place(nodes)
             return written
-        with refreshed(self.store, self.format, [*nodes], own=False) if self.path else nullcontext():
+        try:
             written += self.make_groups_above([] if self.group is not None else self.tops)
             if not self.path:
                 nodes[""] = {**self.format.emit_root(), **nodes[""]}
             own = {} if top is None else nodes.pop(top)
-            if top is not None and nodes:
-                placement.announce_below(self.store, top)
-            publish(self.store, self.format, top or "", own, below=nodes, again=self.again)
+            if own and nodes:
+                placement.announce_below(self.store, self.path)
+            create_nodes(self.store, self.format, nodes, again=self.again)
+            if own:
+                create_nodes(self.store, self.format, {self.path: own}, again=self.again)
+        except NodeExists:  # others may have consolidated a document since that is withdrawn
+            self.refresh_consolidated()
+            raise
+        self.refresh_consolidated()
         self.store.flush()
         return written
+
+    def refresh_consolidated(self) -> None:
+        """Bring consolidated metadata above the nodes up to date."""
+        if self.path:
+            refresh_consolidated(self.store, self.format, self.paths, own=False)
 
     def make_groups_above(self, paths: Iterable[str]) -> list[str]:
         """Make the groups that are missing above nodes; return the keys of their documents."""
         missing = placement.missing_above(self.store, paths, self.format)
         for group in sorted(missing, key=lambda path: (path.count("/"), path)):
-            create_group_above(self.store, self.format, group, missing[group])
+            create_node(self.store, self.format, group, missing[group], is_above=True)
         return [key for documents in missing.values() for key in documents]
 
     def _put_in_place(self, nodes: Mapping[str, Mapping[str, bytes]]) -> None:
@@ -480,10 +496,7 @@ class Target:
 
 def put_array(store: Store, path: str, metadata: ArrayMetadata, *, format: str, overwrite: bool) -> StoredArray:  # noqa: A002
     """Create an array without chunks (see `Target.create`)."""
-    documents_format = format_of_store(store, format)
-    array = array_at(store, path, metadata, documents_format)
-    Target(store, array.path, documents_format, [array], overwrite=overwrite).create(f"create the array {path!r}")
-    return array
+    return put_arrays(store, {path: metadata}, format=format, overwrite=overwrite)[path]
 
 
 def put_group(store: Store, path: str, metadata: GroupMetadata, *, format: str, overwrite: bool) -> StoredGroup:  # noqa: A002
@@ -494,11 +507,18 @@ def put_group(store: Store, path: str, metadata: GroupMetadata, *, format: str, 
     return StoredGroup(store, at, metadata, documents_format, read_only=False)
 
 
-def put_arrays(store: Store, arrays: Mapping[str, ArrayMetadata], *, format: str) -> dict[str, StoredArray]:  # noqa: A002
+def put_arrays(
+    store: Store,
+    arrays: Mapping[str, ArrayMetadata],
+    *,
+    format: str,  # noqa: A002
+    overwrite: bool = False,
+) -> dict[str, StoredArray]:
     """Create arrays without chunks, and the groups above them; return them by path (see `Target.create`)."""
     documents_format = format_of_store(store, format)
     made = {path: array_at(store, path, metadata, documents_format) for path, metadata in arrays.items()}
     if made:
         first = next(iter(made.values())).path
-        Target(store, first, documents_format, [*made.values()]).create(f"create {len(made):,} arrays")
+        job = f"create the array {first!r}" if len(made) == 1 else f"create {len(made):,} arrays"
+        Target(store, first, documents_format, [*made.values()], overwrite=overwrite).create(job)
     return made

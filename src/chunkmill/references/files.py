@@ -273,7 +273,7 @@ class Repository:
             elif not self._adds_to(there, documents_format.parse_group(path, {key: value})):
                 raise NodeExists(url=self.url, path=path, found=_kind(there), hint=_OVERWRITE)
         try:
-            documents.publish(self.store, documents_format, "", {}, below=dict(sorted(nodes.items())))
+            documents.create_nodes(self.store, documents_format, dict(sorted(nodes.items())))
         except StoreError as error:
             uneven = next((path for path, metadata in arrays.items() if not metadata.chunk_grid.is_regular), None)
             if uneven is None:
