@@ -85,29 +85,6 @@ def test_no_more_tasks_run_at_once_than_memory_holds(source, tmp_path, monkeypat
     check_is_whole(source, target)
 
 
-def test_a_worker_that_holds_no_task_nor_part_of_one_names_the_memory(source, tmp_path, monkeypatch):
-    target = tmp_path / "target.zarr"
-    begin(source, target, monkeypatch)
-    with pytest.raises(
-        JobError, match=r"a task of the unfinished job holds [\d,]+ bytes, planned with max_mem 9,000,000"
-    ):
-        cm.rechunk(source, target, chunks=CHUNKS, max_mem="500 kB")
-
-
-@pytest.mark.parametrize(
-    ("options", "differs"),
-    [
-        ({"chunks": (32, 16, 32)}, r"chunks \(32, 32, 32\) where this call has \(32, 16, 32\)"),
-        ({"format": "zarr2"}, "format zarr3 where this call has zarr2"),
-    ],
-)
-def test_an_error_names_the_argument_that_differs(source, tmp_path, monkeypatch, options, differs):
-    target = tmp_path / "target.zarr"
-    begin(source, target, monkeypatch)
-    with pytest.raises(JobError, match=differs):
-        cm.rechunk(source, target, max_mem="60 MB", **({"chunks": CHUNKS} | options))
-
-
 def test_a_job_resumes_without_its_arguments(source, tmp_path, monkeypatch):
     target = tmp_path / "target.zarr"
     begin(source, target, monkeypatch, shards=(32, 64, 64), codecs="gzip", region=(slice(0, 32), ...))

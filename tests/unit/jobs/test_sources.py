@@ -1,6 +1,9 @@
 """What counts as a change of a source."""
 
+from contextlib import nullcontext
+
 import pytest
+from support.cases import cases
 from support.rechunks import make
 from support.recording import RecordingStore
 
@@ -13,53 +16,41 @@ from chunkmill.stores.memory import MemoryStore
 FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
 
 
-@pytest.fixture(params=FORMATS)
-def array(request):
-    return make(MemoryStore(), shape=(6, 4), chunks=(2, 4), format=request.param)[0].stored
-
-
 def change(array, seen):
     return seen[0].seen.change(array)
 
 
-def test_nothing(array):
-    seen = see_sources([getattr(array, "stored", array)])
-    assert change(array, seen) is None
-    check_sources("copy", seen)
+def made_again(store, fmt, chunks):
+    store.delete_prefix("")
+    make(store, shape=(6, 4), chunks=chunks, format=fmt)
 
 
-def test_deleted(array):
-    seen = see_sources([getattr(array, "stored", array)])
-    array.store.delete_prefix("")
-    assert change(array, seen) == "deleted"
-    with pytest.raises(JobError, match=r"the source 'a' .*was deleted"):
+CHANGES = {
+    "nothing": (lambda store, _: None, None),
+    "attributes": (lambda store, _: cm.open_array(store, "a", mode="r+").update_attributes({"units": "K"}), None),
+    "deleted": (lambda store, _: store.delete_prefix(""), "deleted"),
+    "other chunks": (lambda store, fmt: made_again(store, fmt, (3, 4)), "changed"),
+    "made again alike": (lambda store, fmt: made_again(store, fmt, (2, 4)), "replaced"),
+}
+
+
+@cases("fmt", FORMATS)
+@cases("name", CHANGES)
+def test_changes_are_told_apart(fmt, name):
+    make_change, expected = CHANGES[name]
+    array = make(MemoryStore(), shape=(6, 4), chunks=(2, 4), format=fmt)[0].stored
+    seen = see_sources([array])
+    make_change(array.store, fmt)
+    assert change(array, seen) == expected
+    said = nullcontext() if expected is None else pytest.raises(JobError, match=rf"the source 'a' .*was {expected}")
+    with said:
         check_sources("copy", seen)
 
 
-def test_attributes(array):
-    seen = see_sources([getattr(array, "stored", array)])
-    cm.open_array(array.store, "a", mode="r+").update_attributes({"units": "K"})
-    assert change(array, seen) is None
-
-
-def test_other_chunks(array):
-    seen = see_sources([getattr(array, "stored", array)])
-    format = array.format  # noqa: A001
-    array.store.delete_prefix("")
-    make(array.store, shape=(6, 4), chunks=(3, 4), format=format)
-    assert change(array, seen) == "changed"
-
-
-def test_made_again_alike(array):
-    seen = see_sources([getattr(array, "stored", array)])
-    format = array.format  # noqa: A001
-    array.store.delete_prefix("")
-    make(array.store, shape=(6, 4), chunks=(2, 4), format=format)
-    assert change(array, seen) == "replaced"
-
-
-def test_a_document_that_is_no_document(array):
-    seen = see_sources([getattr(array, "stored", array)])
+@cases("fmt", FORMATS)
+def test_a_document_that_is_no_document_is_a_change(fmt):
+    array = make(MemoryStore(), shape=(6, 4), chunks=(2, 4), format=fmt)[0].stored
+    seen = see_sources([array])
     for key in seen[0].seen.documents:
         array.store.set(key, b"{")
     assert change(array, seen) == "changed"

@@ -10,7 +10,7 @@ from support.small_jobs import dead_heartbeat, put
 
 from chunkmill.errors import JobError
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.plans import LEASE, RUNNING, Plan, fingerprint
+from chunkmill.journal.plans import LEASE, RUNNING, Plan
 from chunkmill.journal.records import Record
 from chunkmill.runtime import task as stage_task
 from chunkmill.stores.local import LocalStore
@@ -103,17 +103,6 @@ def test_values_that_are_not_as_on_record_are_written_again(store, seconds):
     assert {*range(n)} - again.records.forget_false(0, range(n)) == {3, 600, 650}
     assert 1 < len(threads) <= 17
     assert again.records.read(0, 3) is None
-
-
-def test_journals_of_different_paths_do_not_meet(store):
-    prefixes = {Journal(store, Plan(path, "", "")).prefix for path in ("", "a", "a/b", "a%2Fb")}
-    assert len(prefixes) == 4
-    assert all(prefix.count("/") == 1 for prefix in prefixes)
-
-
-def test_fingerprints_are_of_values():
-    assert fingerprint((1, "a"), {"x": 2}) == fingerprint((1, "a"), {"x": 2})
-    assert fingerprint((1, "a")) != fingerprint((1, "b"))
 
 
 class LosesResponses(MemoryStore):

@@ -668,6 +668,7 @@ def test_groups_without_documents_say_it_too():
 
 def test_a_folder_of_parquet_references_opens_by_its_url(tmp_path):
     """It is looked for last: where no node is found."""
+    pytest.importorskip("pyarrow")
     source, folder = str(tmp_path / "source"), str(tmp_path / "folder")
     cm.create_array(source, shape=4, dtype="i4", format="zarr2")[...] = 7
     cm.to_references(source, folder, format="parquet")
