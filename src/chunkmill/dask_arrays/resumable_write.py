@@ -20,7 +20,7 @@ from chunkmill.array.threads import LockFactory
 from chunkmill.dask_arrays.blocks import BlockRegions
 from chunkmill.dask_arrays.hazards import check_in_place
 from chunkmill.dask_arrays.regroup import write_chunks
-from chunkmill.dask_arrays.write import WriteReport, check_source, report
+from chunkmill.dask_arrays.write import WriteReport, report
 from chunkmill.dask_arrays.write_task import WriteCounts, write_keys
 from chunkmill.jobs.job import Job, run_job
 from chunkmill.jobs.work import Tasks, Work
@@ -29,6 +29,7 @@ from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.user_values import block_as_dtype, checked_block
 from chunkmill.nodes.target import Target
 from chunkmill.runtime.computed import ComputedStore
+from chunkmill.runtime.preflight import writes_to
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.worker_memory import Worker, current_worker
 from chunkmill.stores.wrapper import Meter
@@ -102,9 +103,7 @@ def resumable_write(x: da.Array, target: Target, *, lock: LockFactory) -> WriteR
         The target holds an unfinished job that writes something else.
     """
     (array,) = target.arrays
-    check_source(x, array.shape)
-    name = f"write to {array.path!r} in {array.url}"
-    work = GraphWrite(operation="to_store", name=name, sources=(), target=target, values=x, lock=lock)
+    work = GraphWrite(operation="to_store", name=writes_to([array]), sources=(), target=target, values=x, lock=lock)
     job = Job.fitted(work, current_worker())
     result = run_job(job, progress=False)
     counts = WriteCounts(*(result.counts.get(each, 0) for each in WriteCounts._fields))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -27,7 +26,6 @@ from chunkmill.dask_arrays.write import WriteReport, check_source, report, retur
 from chunkmill.formats.base import WritableFormatName, check_attributes
 from chunkmill.formats.registry import get_format
 from chunkmill.journal.lease import check_no_job, discard_block_write
-from chunkmill.model.grid import Region
 from chunkmill.nodes import opening
 from chunkmill.nodes.api import NodeLocation, as_node, check_storage_options, open_existing, open_target
 from chunkmill.nodes.array import Array
@@ -36,7 +34,7 @@ from chunkmill.nodes.new_array import check_options, describe_array, format_abov
 from chunkmill.nodes.target import Target
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.cluster_tasks import sync_other_machines
-from chunkmill.runtime.preflight import check_writers
+from chunkmill.runtime.preflight import check_writers, writes_to
 from chunkmill.runtime.scheduler import Scheduler
 
 Mode = Literal["r", "r+", "a", "w", "w-"]
@@ -176,87 +174,40 @@ def to_store(
             where = full_region(array.shape)
         check_not_read([x] if mode == "w" else [], target, array.path)
         check_writers([array] if compute else [])
-        write = _Write(x, array, factory, compute)
+        overwrite = mode == "w" if existing is None else None
+        new = Target(target, array.path, format_of_store(target, array.format), [array], overwrite=overwrite)
         if resume:
-            return write.resumed(is_new=existing is None, overwrite=mode == "w")
-        return write.now(where, existing, overwrite=mode == "w", is_whole=region is None)
+            return resumable_write(x, new, lock=factory)
+        if region is None and (existing is not None or not compute):  # else the reservation takes its place
+            discard_block_write(target, array.path)
+        if existing is None:
+            with new.held(writes_to([array]), continues=not compute) as held:
+                return _write_new(x, array, held, lock=factory, compute=compute)
+        check_no_job(target, array.path)
+        counts, n_regrouped = write_graph(x, array, where, lock=factory, stored=existing)
+        finish = partial(_finish, n_regrouped=n_regrouped, array=array)
+        return run([counts], finish, compute=compute, arrays=[array])
 
 
-@dataclass(frozen=True, slots=True)
-class _Write:
-    """A call of `to_store` whose arguments are resolved.
-
-    Attributes
-    ----------
-    x
-        The values.
-    array
-        The array that they become, or are written into.
-    lock, compute
-        As in `to_store`.
-    """
-
-    x: da.Array
-    array: StoredArray
-    lock: LockFactory
-    compute: bool
-
-    @property
-    def job(self) -> str:
-        """Description of the write."""
-        return f"write to {self.array.path!r} in {self.array.url}"
-
-    def now(
-        self, region: Region, existing: StoredArray | None, *, overwrite: bool, is_whole: bool
-    ) -> WriteReport | Delayed:
-        """Write without a journal."""
-        store, path = self.array.store, self.array.path
-        if is_whole and (existing is not None or not self.compute):  # else the reservation takes its place
-            discard_block_write(store, path)
-        if existing is not None:
-            check_no_job(store, path)
-            return self.into(region, existing)
-        with self.target(overwrite=overwrite).held(self.job, continues=not self.compute) as new:
-            return self.new(new)
-
-    def target(self, *, overwrite: bool | None) -> Target:
-        """Return the array as a target."""
-        array = self.array
-        return Target(array.store, array.path, format_of_store(array.store, array.format), [array], overwrite=overwrite)
-
-    def into(self, region: Region, stored: StoredArray) -> WriteReport | Delayed:
-        """Write into `region` of the array, which is `stored`."""
-        counts, n_regrouped = write_graph(self.x, self.array, region, lock=self.lock, write_empty=False, stored=stored)
-        finish = partial(_finish, n_regrouped=n_regrouped, array=self.array)
-        return run([counts], finish, compute=self.compute, arrays=[self.array])
-
-    def new(self, target: Target) -> WriteReport | Delayed:
-        """Write the array to a target, which is published when all is written."""
-        (array,) = target.arrays
-        is_later = not (self.compute or target.is_staged)
-        counts, n_regrouped = write_graph(
-            self.x,
-            array,
-            full_region(array.shape),
-            lock=self.lock,
-            write_empty=False,
-            absent=sorted(entry_keys(target.format, target.path)) if is_later else (),
-        )
-        client = Scheduler().client if self.compute else None  # a task of its own cannot ask
-        options: Any = {"n_regrouped": n_regrouped, "array": self.array, "client": client, "is_held": self.compute}
-        finish = partial(_finish_new, target=target, **options)
-        return run([counts], finish, compute=self.compute, arrays=[array])
-
-    def resumed(self, *, is_new: bool, overwrite: bool) -> WriteReport:
-        """Write the whole array with a journal, or resume that."""
-        return resumable_write(self.x, self.target(overwrite=overwrite if is_new else None), lock=self.lock)
+def _write_new(
+    x: da.Array, array: StoredArray, target: Target, *, lock: LockFactory, compute: bool
+) -> WriteReport | Delayed:
+    """Write the array of a target, which is `array` when it is published: when all is written."""
+    (own,), region = target.arrays, full_region(array.shape)
+    is_later = not (compute or target.is_staged)
+    absent = sorted(entry_keys(target.format, target.path)) if is_later else ()
+    counts, n_regrouped = write_graph(x, own, region, lock=lock, absent=absent)
+    client = Scheduler().client if compute else None  # a task of its own cannot ask
+    options: Any = {"n_regrouped": n_regrouped, "array": array, "client": client, "is_held": compute}
+    finish = partial(_finish_new, target=target, **options)
+    return run([counts], finish, compute=compute, arrays=[own])
 
 
 def _finish_new(
     counts: Any, *, n_regrouped: int, array: StoredArray, target: Target, client: Client | None, is_held: bool
 ) -> WriteReport:
     """Publish the new array: the last step of a write, by the client or in a task of its own."""
-    job = f"write to {array.path!r} in {array.url}"
+    job = writes_to([array])
     written = report(array, counts, n_regrouped)
     with nullcontext() if is_held else target.continued(job, written.n_keys - written.n_empty):
         if target.is_staged:  # this machine is synced when the two are exchanged

@@ -273,7 +273,30 @@ def _computed(counts: Sequence[da.Array], arrays: Sequence[StoredArray]) -> Sequ
             return compute_all(*counts)  # type: ignore[no-any-return]
     keys = [(c.name, *(0 for _ in c.numblocks)) for c in counts]
     graph = HighLevelGraph.merge(*(c.dask for c in counts))
-    return scheduler.compute(optimised(graph, keys), keys)
+    tasks = optimised(graph, keys)
+    if scheduler.in_process and not any(array.store.is_remote for array in arrays):
+        tasks = _grouped(tasks, scheduler.threads_per_worker)
+    return scheduler.compute(tasks, keys)
+
+
+def _grouped(graph: dict[Any, Any], n_threads: int) -> dict[Any, Any]:
+    """Return the graph with neighbouring writes that wait for no other task in one, for dask takes 60 µs a task."""
+    sums = [task for task in graph.values() if isinstance(task, Task) and task.func is _sum]
+    keys = {ref.key for task in sums for ref in task.args if type(ref) is TaskRef}
+    ready = {key for key in keys if not graph[key].dependencies}
+    size = min(_WRITES_TOGETHER, len(ready) // (_GROUPS_A_THREAD * n_threads))
+    for task in sums if size > 1 else ():
+        own = [ref.key for ref in task.args if ref.key in ready]
+        rest = [ref for ref in task.args if ref.key not in ready]
+        for group in (own[i : i + size] for i in range(0, len(own), size)):
+            rest.append(TaskRef(group[0]))
+            graph[group[0]] = Task(group[0], _sum, *map(graph.pop, group))
+        graph[task.key] = Task(task.key, _sum, *rest)
+    return graph
+
+
+_GROUPS_A_THREAD = 32  # so that threads end together
+_WRITES_TOGETHER = 8  # more would gain little, and progress bars would stand still
 
 
 def _shown(arrays: Sequence[StoredArray]) -> str:

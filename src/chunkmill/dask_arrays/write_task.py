@@ -225,8 +225,7 @@ def applied(counts: NDArray[np.int64] | ChangedCounts) -> NDArray[np.int64]:
     """Return the counts, and add their changes to the transaction, which is of this process."""
     if isinstance(counts, ChangedCounts):
         counts.changes.apply()
-        return counts.counts
-    return counts
+    return finished(counts)
 
 
 def write_keys(
@@ -243,7 +242,8 @@ def write_keys(
     def write_one(overlap: Overlap) -> WriteCounts:
         if guard is not None:
             guard()
-        return write_key(array, overlap, _values(block, overlap), lock, write_empty)
+        n_bytes = write_overlap(array, overlap, _values(block, overlap), lock=lock, write_empty=write_empty)
+        return WriteCounts(1, not overlap.whole, n_bytes == 0, n_bytes)
 
     if (only := array.write_layout.grid.only_overlap(region)) is not None:
         return write_one(only)
@@ -254,14 +254,6 @@ def write_keys(
 
     n_threads = puts_at_once(array, overlaps)
     return WriteCounts.total(in_threads(write, cut_evenly(len(overlaps), 8 * n_threads), n_threads))
-
-
-def write_key(
-    array: StoredArray, overlap: Overlap, values: NDArray[Any], lock: LockFactory, write_empty: bool
-) -> WriteCounts:
-    """Write the elements of one store key, and return its counts."""
-    n_bytes = write_overlap(array, overlap, values, lock=lock, write_empty=write_empty)
-    return WriteCounts(1, not overlap.whole, n_bytes == 0, n_bytes)
 
 
 def _values(block: Block, overlap: Overlap) -> Any:

@@ -7,6 +7,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.callbacks import Callback
 from dask.utils import key_split
 from support.cases import cases
 
@@ -101,9 +102,12 @@ def test_many_small_writes(scheduler, kind):
     store = kind()
     array = cm.create_array(store, shape=(300, 2), dtype="i4", chunks=(1, 2))
     x = da.from_array(np.arange(600, dtype="i4").reshape(300, 2), chunks=(1, 2))
-    with dask.config.set(scheduler=scheduler, num_workers=2):
+    seen = []
+    with dask.config.set(scheduler=scheduler, num_workers=2), Callback(posttask=lambda key, *_: seen.append(key)):
         counts, _ = write_graph(x, array.stored, full_region(array.shape), lock=local_lock)
-        assert run([counts], WriteCounts.of, compute=True).n_keys == 300
+        assert len(counts.dask) > 300  # as a user holds it: a task a key
+        assert run([counts], WriteCounts.of, compute=True, arrays=[array.stored]).n_keys == 300
+    assert len(seen) > 300 if kind is Far else len(seen) <= 300 / 4 + 10  # neighbours share a task
     np.testing.assert_array_equal(array[...], np.arange(600).reshape(300, 2))
     if kind is Far:  # whose values are stored while tasks encode the next ones
         store.bad = "c/7/0"
