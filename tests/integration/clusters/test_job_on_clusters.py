@@ -67,17 +67,15 @@ def test_a_graph_on_a_worker_without_chunkmill_is_one_error(stored, bare, lazily
 
 @pytest.fixture(scope="module")
 def single():
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
+    options = {"processes": False, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(n_workers=1, threads_per_worker=1, **options) as cluster:
+        yield cluster
 
 
 @pytest.fixture
 def one_thread(single):
-    with single.as_current():
-        yield single
+    with Client(single) as client:
+        yield client
 
 
 def halved(block):

@@ -2,13 +2,12 @@
 
 import tracemalloc
 import warnings
-from itertools import pairwise
 
 import dask
 import numpy as np
 import pytest
 import xarray as xr
-from support.conversions import CHUNKS, KINDS, SHAPE, encoded, leftovers, make, present
+from support.conversions import CHUNKS, KINDS, SHAPE, encoded, make, present
 from support.recording import RecordingStore
 
 import chunkmill as cm
@@ -26,29 +25,6 @@ def scheduler():
 
 # --------------------------------------------------------------------------------------------------------------------
 # Values and presence
-
-
-# properties convert any array to any format: here each format is read once, and written once
-RING = list(pairwise([*KINDS, next(iter(KINDS))]))
-
-
-@pytest.mark.parametrize(("old", "new"), RING)
-@pytest.mark.parametrize("codecs", ["keep", "blosc"])
-def test_every_format_to_every_other(old, new, codecs):
-    source, values = make(old)
-    target = MemoryStore()
-    options = {"shards": None} | KINDS[new]
-    report = cm.convert(source, target, codecs=codecs, **options)
-    a, b = cm.open_array(source, "g/a"), cm.open_array(target, "g/a")
-    np.testing.assert_array_equal(b[...], values)
-    assert (b.chunks, b.shards, b.format) == (CHUNKS, options["shards"], options["format"])
-    assert dict(b.attributes) == {"units": "K"}
-    assert dict(cm.open_group(target).attributes) == {"title": "x"}
-    # all-fill inner chunks are left out when a shard is written, so they are absent in the source already
-    assert present(b) == present(a)
-    assert report.n_keys == b.write_layout.grid.n_chunks
-    assert not leftovers(target)
-    assert cm.verify(source, target).equal
 
 
 MOVES = {
@@ -222,27 +198,6 @@ def test_a_plan_writes_nothing_and_says_what_it_would():
     report = plan.run()
     assert report.n_requests == 17  # nothing is set for the chunk that is absent
     assert abs(report.bytes_read - plan.bytes_read) < plan.bytes_read  # estimated from a few keys
-
-
-@pytest.mark.slow
-def test_a_thousand_arrays():
-    store = MemoryStore()
-    cm.create_group(store, format="zarr2")
-    for i in range(1000):
-        documents = cm.formats.registry.get_format("zarr2").emit_array(f"a{i}", _tiny())
-        for key, value in documents.items():
-            store.set(key, value)
-        store.set(f"a{i}/0", bytes(8))
-    recording = RecordingStore(MemoryStore())
-    report = cm.convert(store, recording, format="zarr3")
-    assert report.actions == {"copy": 1000}
-    assert len(cm.open_group(recording, consolidated=True)) == 1000
-    assert len(recording.keys("list_dir", "list_prefix")) < 20  # not one for each
-
-
-def _tiny():
-    source = MemoryStore()
-    return cm.create_array(source, shape=(4,), chunks=(4,), dtype="<i2", codecs="raw", format="zarr2").metadata
 
 
 def test_a_dataset_of_v2_decodes_to_the_same_in_v3(tmp_path):

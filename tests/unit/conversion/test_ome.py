@@ -39,6 +39,7 @@ def test_from_n5(scan, tmp_path, format_, version):
         (found,) = group.multiscales
         assert found.version == version
         assert [level.scale for level in found] == [(4, 1, 1), (4, 2, 2)]
+        assert {axis.unit for axis in found.axes} == {"nanometer"}
         assert [level.translation for level in found] == [(0, 0, 0), (0, 0.5, 0.5)]
         assert group.attributes["mine"] == image
         assert not group["s1"].attributes.keys() & {"downsamplingFactors", "pixelResolution"}

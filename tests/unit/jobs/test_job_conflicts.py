@@ -10,7 +10,6 @@ from support.recording import DeletingStore, FailingStore, RecordingStore
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, NodeExists, StoreError
 from chunkmill.journal.unfinished import unfinished_jobs
-from chunkmill.stores import conflicts
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.write import write_dataset
 
@@ -130,15 +129,6 @@ def test_overwriting_discards_an_interrupted_job():
     np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], OTHER)
 
 
-def test_a_block_write_is_begun_again_by_another():
-    """As its error says: ``resume=False`` discards it, which is what `to_store` does by itself."""
-    target = MemoryStore()
-    interrupt_block_write(target)
-    cm.to_store(da.from_array(OTHER, (2, 2)), target, "g/a")
-    assert not unfinished_jobs(target)
-    np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], OTHER)
-
-
 @pytest.mark.parametrize("layout", [{"format": "zarr2"}, {"shards": (4, 4), "chunks": (2, 2)}])
 def test_what_an_interrupted_write_left_is_no_value_of_a_new_array(layout):
     """49 of 64 elements of the write that died were shown."""
@@ -153,24 +143,6 @@ def test_what_an_interrupted_write_left_is_no_value_of_a_new_array(layout):
     a = cm.create_array(target, "g/a", shape=VALUES.shape, dtype="i4", **({"chunks": (4, 4)} | layout))
     assert not a[...].any()
     assert cm.check(target).ok
-
-
-def test_check_tells_a_running_job_from_an_interrupted_one():
-    source, target = make_source("g/a"), MemoryStore()
-    found = []
-
-    class Meanwhile(RecordingStore):
-        def _before(self, method, key, byte_range=None):
-            if method == "set_if" and key.startswith("g/a/c/") and not found:
-                found.append(None)
-                found.extend(p.reason for p in cm.check(target).problems if p.kind in {"running", "unfinished"})
-
-    convert(Meanwhile(target), source)
-    interrupt(target_2 := MemoryStore(), source)
-    found.extend(p.reason for p in cm.check(target_2).problems if p.kind in {"running", "unfinished"})
-    _, running, interrupted = found
-    assert running.endswith("is running")
-    assert interrupted.endswith("was interrupted: run it again to resume it")
 
 
 def dies_while_it_publishes(source, target, path):
@@ -248,29 +220,6 @@ def test_a_job_that_resumes_puts_no_array_below_a_group_that_others_have_made(fo
 
 
 DOCUMENTS = {"zarr.json", ".zarray", ".zattrs", ".zgroup", "attributes.json"}
-
-
-class _Meeting(MemoryStore):
-    """Calls `meet` once, just before the document of a group at ``g`` is written."""
-
-    meet = None
-
-    def set_if(self, key, value, version):
-        if key == "g/.zattrs" and self.meet is not None:
-            meet, self.meet = self.meet, None
-            meet()
-        return super().set_if(key, value, version)
-
-
-def test_a_conversion_does_not_take_a_group_that_is_being_created_for_its_own(monkeypatch):
-    """Documents of groups of Zarr v2 are all equal: both said done, with the attributes of the conversion."""
-    monkeypatch.setattr(conflicts, "pause", lambda seconds: None)
-    store = _Meeting()
-    store.meet = lambda: cm.convert((make_source("g/a"), "g"), (store, "g"), format="zarr2")
-    with pytest.raises(NodeExists, match="made by others"):
-        cm.create_group(store, "g", format="zarr2", attributes={"made": 1})
-    assert cm.open_group(store, "g").attributes == {}
-    assert list(cm.open_group(store, "g")) == ["a"]
 
 
 @pytest.mark.parametrize("format_", ["zarr2", "zarr3"])

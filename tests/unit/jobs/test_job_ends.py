@@ -6,7 +6,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-import xarray as xr
 from support.recording import DeletingStore, RecordingStore
 
 import chunkmill as cm
@@ -86,23 +85,6 @@ def test_a_job_goes_on_where_another_client_joined_it_and_died(format_, monkeypa
     assert not [key for key in store.list_prefix("") if "chunkmill" in key]
 
 
-def test_consolidated_metadata_that_come_meanwhile_stop_no_exchange():
-    """The new dataset's were written only where there were none: its last document was never stored."""
-    store = DeletingStore()
-    ds = xr.Dataset({"t": ("x", np.arange(4))}, attrs={"mark": 1})
-    cm.write_dataset(ds, store, format="zarr2")
-
-    def is_last(method, key):
-        return (
-            method == "set_if" and key == ".zmetadata" and store.get(key) is None and store.get(".zgroup") is not None
-        )
-
-    replacing = Meanwhile(store, is_last, lambda below: below.set(".zmetadata", b'{"metadata": {}}'))
-    cm.write_dataset(ds + 100, replacing, format="zarr2", mode="w")
-    assert replacing.done
-    assert np.array_equal(xr.open_dataset(store, engine="chunkmill")["t"], np.arange(4) + 100)
-
-
 def test_a_write_that_replaces_looks_for_others_when_it_has_begun(monkeypatch):
     """Another one had reserved the place above in between: both exchanged their nodes, and the values were gone."""
     store, held = DeletingStore(), ExitStack()
@@ -165,19 +147,3 @@ def test_who_marks_late_does_not_replace_what_another_client_has_put_in_place(n_
     monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
     rechunk(store)  # and the repetition replaces it again, or finds it done
     assert whole(store)[0, 1] == NEW[0, 1]
-
-
-def test_two_clients_of_one_job_reserve_a_place_one_after_the_other(monkeypatch):
-    """Both took the reservation for their own, and the first to end deleted it while the other one used it."""
-    store = DeletingStore()
-    monkeypatch.setattr(heartbeat, "is_live", lambda _: True)
-    order = []
-
-    def other_ends(_):
-        order.append("waits")
-        monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
-
-    monkeypatch.setattr(conflicts, "pause", other_ends)
-    with leased(store, "a", "replace it", run="r1"), leased(store, "a", "replace it", run="r1"):
-        order.append("reserves")
-    assert order == ["waits", "reserves"]

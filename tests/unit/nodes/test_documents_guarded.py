@@ -127,19 +127,6 @@ def test_attributes_that_others_give_to_a_group_above_stay(name, write_to):
 
 
 @pytest.mark.parametrize(("write_to", "name"), TO_ONE_ARRAY)
-def test_an_array_that_others_make_above_stays(name, write_to):
-    def act(below):
-        cm.to_store(VALUES, below, "g", format=name, chunks=4, attributes={"title": "kept"})
-
-    store = Meanwhile(MemoryStore(), is_chunk, act)
-    with pytest.raises(NodeExists, match="array"):
-        WRITES[write_to](store, name)
-    array = cm.open_array(store, "g")
-    assert dict(array.attributes) == {"title": "kept"}
-    assert np.array_equal(array[...], VALUES)
-
-
-@pytest.mark.parametrize(("write_to", "name"), TO_ONE_ARRAY)
 def test_of_two_writes_to_one_path_one_is_refused_and_the_other_whole(name, write_to):
     refused = []
 
@@ -159,54 +146,6 @@ def test_of_two_writes_to_one_path_one_is_refused_and_the_other_whole(name, writ
     assert len(refused) == 1
     assert refused[0].hint
     assert np.array_equal(cm.open_array(store, "g/a")[...], VALUES if first_is_whole else VALUES + 100)
-
-
-class _BothHaveWritten(_Here):
-    """Lets a group's writer come first, write its entry between an array's and the look for it, and withdraw it last."""
-
-    def __init__(self, below):
-        super().__init__(below)
-        self.group_comes, self.array_is_there, self.group_is_there, self.seen = (threading.Event() for _ in range(4))
-
-    def _before(self, method, key, byte_range=None): ...
-
-    def get_many(self, spans):
-        spans = list(spans)
-        values = list(super().get_many(spans))
-        if self.group_is_there.is_set() and [span.key for span in spans] == ["g/.zgroup"]:
-            self.seen.set()
-        return iter(values)
-
-    def set_if(self, key, value, version):
-        if key == "g/.zgroup":
-            self.group_comes.set()
-            (self.array_is_there if value is not None else self.seen).wait(20)
-        written = super().set_if(key, value, version)
-        if key == "g/.zgroup":
-            self.group_is_there.set()
-        elif key == "g/.zarray":
-            self.array_is_there.set()
-            self.group_is_there.wait(20)
-        return written
-
-
-def test_of_an_array_and_a_group_at_one_path_the_array_stays():
-    """Their entries are two documents: each writer saw the other's, both withdrew their own, and nothing was there."""
-    store, refused = _BothHaveWritten(MemoryStore()), []
-
-    def create_below():
-        try:
-            cm.create_array(store, "g/a", shape=(4,), dtype="i4", format="zarr2")
-        except NodeExists as error:
-            refused.append(error)
-
-    other = threading.Thread(target=create_below)
-    other.start()
-    store.group_comes.wait(20)
-    write(store, "g", VALUES, format="zarr2")
-    other.join()
-    assert len(refused) == 1
-    assert np.array_equal(cm.open_array(store, "g")[...], VALUES)
 
 
 @pytest.mark.parametrize("name", ["zarr2", "zarr3"])  # a document of its own, and a member
@@ -299,41 +238,6 @@ def test_nothing_of_a_dead_write_shows_in_an_array_created_there(name, write_to)
 
 def _die(_):
     raise Died
-
-
-MAKES = {
-    "to_store": lambda store: write(store, "a"),
-    "create_array": lambda store: cm.create_array(store, "a", shape=4, dtype="i4", chunks=2),
-    "write_dataset": lambda store: cm.write_dataset(dataset(), store, "a"),
-    "create_group": lambda store: cm.create_group(store, "a"),
-}
-
-
-@pytest.mark.parametrize("make", MAKES)
-@pytest.mark.usefixtures("everybody_is_dead")
-def test_an_unfinished_job_is_named_and_stays(make):
-    store = MemoryStore()
-    with pytest.raises(Died):
-        cm.convert(source(), (Meanwhile(store, lambda _, key: key.endswith("zarr.json"), _die), "a"), format="zarr3")
-    with pytest.raises(JobError, match=r"convert to .*/a"):
-        MAKES[make](store)
-    assert [problem.kind for problem in cm.check(store).problems] == ["unfinished"]
-
-
-@pytest.mark.parametrize("make", ["create_array", "write_dataset", "create_group"])
-def test_a_running_job_is_not_ended_by_what_is_made_at_its_target(make):
-    refused = []
-
-    def act(below):
-        try:
-            MAKES[make](below)
-        except JobError as error:
-            refused.append(error)
-
-    store = MemoryStore()
-    cm.convert(source(), (Meanwhile(store, is_chunk, act), "a"), format="zarr3")
-    assert np.array_equal(cm.open_array(store, "a")[...], VALUES)
-    assert len(refused) == 1
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -46,15 +46,6 @@ def test_each_convention_gets_its_own_units(source, tmp_path, unit, name):
         assert stored_units(tmp_path / f"then-{other}") == expected.get(other, [None, *["micrometer"] * 3])
 
 
-@pytest.mark.parametrize(("name", "version"), [("zarr2", "0.4"), ("zarr3", "0.5")])
-def test_a_conversion_to_ome_zarr_names_units(source, tmp_path, name, version):
-    cm.pyramid(source, tmp_path / "image.n5", format="n5", units="um", scale=0.5)
-    group = cm.open_group(tmp_path / "image.n5", mode="r+")
-    assert group.attributes["pixelResolution"]["unit"] == "um"
-    cm.convert(tmp_path / "image.n5", tmp_path / "image", format=name, ome=version)
-    assert stored_units(tmp_path / "image") == [None, *["micrometer"] * 3]
-
-
 def test_axes_of_different_units_have_one_in_n5(tmp_path):
     """N5-viewer's attribute has a single one; TensorStore and Neuroglancer have one for each axis."""
     cm.pyramid(VALUES[0], tmp_path / "a.n5", format="n5", scale=(2, 500, 0.5), units={"z": "um", "y": "nm", "x": "um"})
@@ -64,19 +55,6 @@ def test_axes_of_different_units_have_one_in_n5(tmp_path):
     (image,) = cm.open_group(tmp_path / "a.n5").multiscales
     assert image[0].scale == (2, 500, 0.5)
     assert [axis.unit for axis in image.axes] == ["micrometer", "nanometer", "micrometer"]
-
-
-def test_an_unknown_unit_is_kept(source, tmp_path):
-    cm.pyramid(source, tmp_path / "image.n5", format="n5", units="pixel")
-    cm.convert(tmp_path / "image.n5", tmp_path / "image", format="zarr3", ome="0.5")
-    assert stored_units(tmp_path / "image") == [None, *["pixel"] * 3]
-
-
-def test_one_length_is_that_of_space(source, tmp_path):
-    cm.pyramid(source, tmp_path / "image", scale=0.5, translation=3)
-    first = cm.open_group(tmp_path / "image").multiscales[0][0]
-    assert first.scale == (1.0, 0.5, 0.5, 0.5)
-    assert first.translation == (0.0, 3.0, 3.0, 3.0)
 
 
 @pytest.mark.parametrize(
@@ -95,11 +73,6 @@ def test_a_crop_keeps_voxels_and_moves_the_place(source, tmp_path, name, region)
     assert image[0].translation == (0, 1, 2.5, 2.25)
     cut = VALUES[:, :, 3:19, 5:23].reshape(2, 6, 2, 8, 2, 9, 2).mean((2, 4, 6))
     np.testing.assert_array_equal(image[1].array[:, :, :8, :9], np.rint(cut))
-
-
-def test_a_crop_needs_a_target(source):
-    with pytest.raises(ValueError, match="levels of a crop need a target"):
-        cm.plan_pyramid(source, region={"x": (0, 3)})
 
 
 def test_the_name_of_an_image_is_that_of_its_place(source, tmp_path):
@@ -309,13 +282,6 @@ def test_what_is_given_takes_the_place_of_coordinates(tmp_path):
     assert group.attributes["ome"]["omero"]["channels"][0]["label"] == "a"
 
 
-def test_channels_with_coordinates_are_joined(tmp_path):
-    parts = [labelled().isel(c=i, drop=True) for i in range(2)]
-    cm.pyramid(parts, tmp_path / "image")
-    image = cm.open_group(tmp_path / "image").multiscales[0]
-    assert (image[0].scale, image[0].translation) == ((1, 2.5, 0.1, 3), (0, 100, 7, 0))
-
-
 @pytest.mark.parametrize(("axis", "values", "message"), [
     ("y", np.arange(20)[::-1], "'y' do not ascend"),
     ("y", np.arange(20) ** 2, "'y' are not evenly spaced"),
@@ -341,7 +307,7 @@ def test_times(tmp_path, times, scale, start):
     assert (image[0].scale[0], image[0].translation[0], image.axes[0].unit) == (scale, start, "second")
 
 
-def test_a_dask_array_is_computed_once(tmp_path):
+def test_a_dask_array_is_computed_once_and_one_length_is_that_of_space(tmp_path):
     n_computed = []
 
     def count(block):
@@ -349,8 +315,10 @@ def test_a_dask_array_is_computed_once(tmp_path):
         return block
 
     lazy = da.from_array(VALUES, chunks=(1, 4, 8, 8)).map_blocks(count, dtype="u2", meta=np.empty((0,) * 4, "u2"))
-    cm.pyramid(lazy, tmp_path / "image")
+    cm.pyramid(lazy, tmp_path / "image", scale=0.5, translation=3)
     assert len(n_computed) == 2 * 3 * 3 * 3
+    first = cm.open_group(tmp_path / "image").multiscales[0][0]
+    assert (first.scale, first.translation) == ((1, 0.5, 0.5, 0.5), (0, 3, 3, 3))
 
 
 def test_a_list_of_channels_is_one_image(tmp_path):
@@ -394,15 +362,6 @@ def test_labels_are_written_below_their_image(source, tmp_path, name):
     np.testing.assert_array_equal(image[0].array[...], cells)
     assert len(image) == len(cm.open_group(tmp_path / "image").multiscales[0])
     assert ome_zarr_models.open_ome_zarr(zarr.open_group(tmp_path / "image", mode="r")).labels is not None
-
-
-def test_the_command_line_writes_labels(source, tmp_path):
-    cm.pyramid(source, tmp_path / "image.zarr", scale=0.5)
-    cm.to_store((VALUES[0] > 9).astype("u1"), tmp_path / "cells.zarr", "cells", chunks=(4, 8, 8))
-    words = [tmp_path / "cells.zarr", "--path", "cells", "--label-of", tmp_path / "image.zarr"]
-    result = CliRunner().invoke(main, ["pyramid", *map(str, words)])
-    assert result.exit_code == 0, result.output
-    assert cm.open_group(tmp_path / "image.zarr", "labels").attributes["ome"]["labels"] == ["cells"]
 
 
 def test_the_command_line_joins_channels(tmp_path):
