@@ -1,4 +1,4 @@
-"""What tests of integration share: one cluster, one other process, one S3 server a session; a test has its own client."""
+"""What tests of integration share: one cluster, process and server of each kind a session; a test has its own client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from multiprocessing import get_context
 import dask
 import pytest
 from distributed import Client, LocalCluster
-from support.servers import S3Server, serve_s3
+from support.azure_server import azure_server  # noqa: F401 - fixtures, once a session
+from support.file_servers import ftp_server, sftp_server, webdav_server  # noqa: F401
+from support.gcs_server import gcs_server  # noqa: F401
+from support.servers import S3Server, http_server, serve_s3  # noqa: F401
 
 
 @pytest.fixture(scope="session")

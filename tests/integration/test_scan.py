@@ -5,13 +5,12 @@ import sys
 import warnings
 
 import dask
-import fsspec
 import h5py
 import numpy as np
 import pytest
 import xarray as xr
 from click.testing import CliRunner
-from support.servers import WARNINGS, http_server, s3_server  # noqa: F401
+from support.netcdf_files import opened_by_xarray, write_part
 
 import chunkmill as cm
 from chunkmill.cli.main import main
@@ -26,47 +25,8 @@ from chunkmill.errors import (
 )
 from chunkmill.runtime import task
 
-pytestmark = [*WARNINGS, pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr")]
+pytestmark = pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr")
 pytest.importorskip("virtualizarr", reason="of the extra `scan`")
-
-N = 4  # times in each file
-
-
-def write_part(path, number, *, engine="h5netcdf", encoding=None, units="days since 2000-01-01", **changes):
-    """Write one of several files that follow one another along ``time``."""
-    times = np.datetime64("2000-01-01") + np.arange(N) + N * number
-    rng = np.random.default_rng(number)
-    ds = xr.Dataset(
-        {
-            "v": (("time", "x"), rng.random((N, 6)), {"units": "m"}),
-            "packed": (("time", "x"), np.arange(N * 6.0).reshape(N, 6) / 2),
-            "static": ("x", np.arange(6, dtype="i4")),
-        },
-        coords={"time": ("time", times.astype("M8[ns]")), "x": np.arange(6.0)},
-        attrs={"title": "t", "empty": ""},
-    )
-    known = {
-        "v": {"chunksizes": (2, 3), "zlib": True, "shuffle": True, "fletcher32": True},
-        "packed": {"dtype": "i2", "_FillValue": -1, "scale_factor": 0.5, "chunksizes": (1, 6)},
-    }
-    times_as = {"time": {"units": units, "dtype": "i4"}}
-    of_variables = {"packed": known["packed"] | {"chunksizes": None}} if engine == "scipy" else known
-    if engine == "scipy":
-        of_variables["packed"].pop("chunksizes")
-    ds = ds.assign_attrs(changes.pop("attrs", {}))
-    unlimited = {} if engine == "scipy" else {"unlimited_dims": ["time"]}
-    ds.to_netcdf(path, engine=engine, encoding=of_variables | times_as | (encoding or {}), **unlimited)
-
-
-def opened_by_xarray(paths, engine):
-    return xr.concat(
-        [xr.load_dataset(path, engine=engine) for path in paths],
-        dim="time",
-        data_vars="minimal",
-        coords="minimal",
-        compat="override",
-        join="outer",
-    )
 
 
 @pytest.mark.parametrize("target", ["all.json", "all.parquet"])
@@ -584,32 +544,3 @@ def test_a_parser_of_the_users_own(tmp_path):
         cm.scan(tmp_path / "0.nc", tmp_path / "all.json", parser=lambda url: SingleHdf5ToZarr(url).translate())
     expected = xr.load_dataset(tmp_path / "0.nc", engine="h5netcdf")
     assert np.array_equal(xr.open_dataset(tmp_path / "all.json", engine="chunkmill").v.values, expected.v.values)
-
-
-def test_files_of_a_web_server(http_server, tmp_path):  # noqa: F811
-    for number in range(2):
-        write_part(http_server.folder / f"{number}.nc", number)
-    urls = [f"{http_server.url}/{number}.nc" for number in range(2)]
-    cm.scan(urls, tmp_path / "all.json", concat_dim="time")
-    expected = opened_by_xarray([http_server.folder / "0.nc", http_server.folder / "1.nc"], "h5netcdf")
-    xr.testing.assert_identical(xr.load_dataset(tmp_path / "all.json", engine="chunkmill"), expected)
-
-
-@pytest.mark.parametrize("engine", ["h5netcdf", "scipy"])
-def test_files_of_an_object_store(s3_server, tmp_path, engine):  # noqa: F811
-    pytest.importorskip("s3fs")
-    root, options = s3_server.new_bucket(), s3_server.storage_options
-    for number in range(2):
-        write_part(tmp_path / f"{number}.nc", number, engine=engine)
-        with fsspec.open(f"{root}/{number}.nc", "wb", **options) as file:
-            file.write((tmp_path / f"{number}.nc").read_bytes())
-    expected = opened_by_xarray([tmp_path / "0.nc", tmp_path / "1.nc"], engine)
-    about = {"concat_dim": "time", "storage_options": options}
-    report = cm.scan(f"{root}/*.nc", f"{root}/all.parquet", **about)
-    assert (report.n_files, report.records) == (2, f"{root}/all.parquet.scan")
-    of_targets = {"remote_protocol": "s3", "remote_options": options}
-    found = xr.load_dataset(f"{root}/all.parquet", engine="chunkmill", storage_options=options | of_targets)
-    xr.testing.assert_identical(found, expected)
-    cm.convert(f"{root}/*.nc", f"{root}/all.zarr", format="zarr3", **about)
-    converted = xr.load_dataset(f"{root}/all.zarr", engine="chunkmill", storage_options=options)
-    xr.testing.assert_equal(converted, expected)

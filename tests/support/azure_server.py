@@ -93,8 +93,8 @@ def serve_azure() -> Iterator[AzureServer]:
         process.stdout.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def azure_server() -> Iterator[AzureServer]:
-    """Azurite, for all tests of a module: make a container in each."""
+    """Azurite, for all tests: make a container in each."""
     with serve_azure() as server:
         yield server

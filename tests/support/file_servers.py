@@ -157,15 +157,15 @@ def serve_ftp(folder: Path) -> Iterator[FileServer]:
         thread.join(30)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def sftp_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FileServer]:
-    """asyncssh's server, for all tests of a module: use a folder of it in each."""
+    """asyncssh's server, for all tests: use a folder of it in each."""
     pytest.importorskip("asyncssh")
     with serve_sftp(tmp_path_factory.mktemp("sftp")) as server:
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def webdav_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FileServer]:
     """wsgidav, likewise."""
     pytest.importorskip("wsgidav")
@@ -173,7 +173,7 @@ def webdav_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FileServ
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def ftp_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FileServer]:
     """pyftpdlib, likewise."""
     with warnings.catch_warnings():  # of asyncore and asynchat

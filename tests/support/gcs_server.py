@@ -154,9 +154,9 @@ def _emulator() -> Iterator[GcsServer]:
         process.wait(_SECONDS)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def gcs_server() -> Iterator[GcsServer]:
-    """The emulator, for all tests of a module: make a store in each."""
+    """The emulator, for all tests: make a store in each."""
     with _emulator() as state:
         server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(state))
         server.daemon_threads = True

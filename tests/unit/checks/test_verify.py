@@ -1,7 +1,9 @@
 """Two nodes are equal when every value, bit for bit, and every document say the same."""
 
 import struct
+from collections import Counter
 
+import dask
 import numpy as np
 import pytest
 from support.cases import cases
@@ -188,3 +190,98 @@ def test_options_of_the_second(monkeypatch):
         "memory://verify-options", "memory://verify-options", storage_options={"a": 1}, target_storage_options={"b": 2}
     )
     assert [options for _, options in opened] == [{"a": 1}, {"b": 2}]
+
+
+VALUES = np.arange(35, dtype="f4").reshape(7, 5)
+
+
+def test_equal_whatever_holds_them():
+    for chunks, options in (
+        ((3, 2), {"format": "zarr2", "codecs": "blosc"}),
+        ((7, 1), {"format": "n5", "codecs": "gzip"}),
+        ((2, 5), {"shards": (4, 5)}),
+        ((7, 5), {"format": "zarr3-draft", "codecs": "gzip"}),
+        (([3, 4], 5), {}),
+    ):
+        report = cm.verify(array(VALUES, chunks=(4, 3)), array(VALUES, chunks=chunks, **options), progress=False)
+        assert (report.equal, report.differences, report.n_arrays) == (True, (), 1)
+        assert report.n_blocks > 0
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (np.array(["a", "b"], "U3"), np.array(["a", "c"], "U3")),
+        (np.array([b"a", b"b"], "S5"), np.array([b"a", b"bb"], "S5")),
+        (np.array([1, 2], "M8[s]"), np.array([1, "NaT"], "M8[s]")),
+        (np.array([(1, 2.0), (3, 4.0)], "i1,f8"), np.array([(1, 2.0), (3, 5.0)], "i1,f8")),
+        (np.array([1 + 2j, 0]), np.array([1 + 2j, -0.0])),
+        (np.array([True, True]), np.array([True, False])),
+        (np.array(["a", "ccc"], "T"), np.array(["a", "cc"], "T")),
+        (np.array(5), np.array(6)),
+        (np.array([1, 0x7FC00000], "u4").view("f4"), np.array([1, 0x7FA00000], "u4").view("f4")),  # a signalling NaN
+    ],
+    ids=["text", "bytes", "datetime", "structured", "complex", "bool", "texts", "0-d", "NaN"],
+)
+def test_dtypes(a, b):
+    chunks = {"chunks": (1,) * a.ndim}
+    assert cm.verify(array(a, **chunks), array(a, **chunks), progress=False).equal
+    (difference,) = cm.verify(array(a, **chunks), array(b, **chunks), progress=False).differences
+    assert difference.n_elements == 1
+
+
+DOCUMENTS = {
+    "dtype": ({}, {"dtype": "f8"}),
+    "attributes": ({"attributes": {"a": 1, "b": [1, 2]}}, {"attributes": {"a": True, "b": [1, 2]}}),
+    "dimension names": ({"dimension_names": ("y", "x")}, {"dimension_names": ("x", "y")}),
+}
+
+
+@pytest.mark.parametrize("kind", DOCUMENTS)
+def test_documents(kind):
+    stores = [MemoryStore(), MemoryStore()]
+    for store, options in zip(stores, DOCUMENTS[kind], strict=True):
+        cm.create_array(store, **{"shape": (7, 5), "chunks": (3, 2), "dtype": "f4", **options})
+    assert [difference.kind for difference in cm.verify(*stores).differences] == [kind]
+
+
+def test_names_kept_as_an_attribute_say_nothing_more():
+    a, b = (array(VALUES, chunks=(7, 5), dimension_names=("y", "x"), format=name) for name in ("zarr3", "n5"))
+    assert "axes" in cm.open_array(b.store, "a").attributes
+    assert cm.verify(a, b).equal
+
+
+def test_paths_count_from_the_nodes_compared():
+    a, b = (array(VALUES, path, chunks=(7, 5)) for path in ("x/a", "deep/er/a"))
+    b[0, 0] = -1
+    (difference,) = cm.verify((a.store, "x"), (b.store, "deep/er")).differences
+    assert difference.path == "a"
+    (difference,) = cm.verify(a, (b.store, "deep/er/a")).differences
+    assert str(difference).startswith("/: values differ")
+
+
+def test_every_element_is_compared_once():
+    rng = np.random.default_rng(3)
+    a = rng.integers(0, 9, (23, 17), dtype="u1")
+    b = a.copy()
+    b.flat[rng.choice(a.size, 30, replace=False)] += 100
+    with dask.config.set({"chunkmill.max-mem": 400}):
+        report = cm.verify(array(a, chunks=(5, 4)), array(b, chunks=(3, 7), format="n5"), progress=False)
+    assert sum(difference.n_elements for difference in report.differences) == 30
+    assert report.n_blocks > 1
+
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(("max_mem", "n_reads"), [("2 GiB", 2), (36 * MIB, 8), (MIB, 32)])
+def test_chunks_that_lie_across_each_other_are_read_as_seldom_as_memory_allows(max_mem, n_reads):
+    """32 MiB: two tasks read one of the two twice; with 12 MiB for a block of each, and with no room at all."""
+    values = np.arange(32 * 512 * 512, dtype="u4").reshape(32, 512, 512)
+    sides = [array(values, chunks=chunks, codecs="raw") for chunks in ((1, 512, 512), (32, 32, 32))]
+    stores = [RecordingStore(side.store) for side in sides]
+    with dask.config.set({"scheduler": "threads", "num_workers": 2, "chunkmill.max-mem": max_mem}):
+        assert cm.verify(*[(store, "a") for store in stores], progress=False).equal
+    most = [max(Counter(key for key in store.keys("get") if "/c/" in key).values()) for store in stores]
+    assert min(most) == 1
+    assert max(most) <= n_reads

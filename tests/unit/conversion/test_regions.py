@@ -1,5 +1,7 @@
 """Conversions and rechunks of a region: values, chunks that are copied, nothing of what is outside."""
 
+from itertools import pairwise
+
 import dask
 import numpy as np
 import pytest
@@ -74,9 +76,8 @@ def _check_nothing_outside(array):
         assert not chunk[outside].any()
 
 
-@pytest.mark.parametrize("old", KINDS)
-@pytest.mark.parametrize("new", KINDS)
-def test_every_format_to_every_other(old, new):
+@pytest.mark.parametrize(("old", "new"), [*pairwise([*KINDS, "zarr2"])])
+def test_each_format_to_the_next(old, new):
     source, values = make(old)
     region = (slice(1, values.shape[0] - 1), slice(0, values.shape[1] - 2))
     options = {"shards": None} | KINDS[new]
@@ -136,14 +137,12 @@ def test_the_region_is_part_of_the_plan():
         one.run()
 
 
-@pytest.mark.parametrize("where", ["sync", pytest.param("processes", marks=pytest.mark.slow)])
-def test_regions_of_references(tmp_path, where):
+def test_regions_of_references(tmp_path):
     source = cm.create_array(str(tmp_path / "a.zarr"), "a", shape=(24, 20), dtype="i4", chunks=(5, 4))
     source[...] = values = np.arange(480).reshape(24, 20)
     cm.to_references(str(tmp_path / "a.zarr"), str(tmp_path / "a.json"))
     region = (slice(3, 20), slice(8, 19))
-    with dask.config.set(scheduler=where, num_workers=2):
-        cm.convert((str(tmp_path / "a.json"), "a"), str(tmp_path / "b.zarr"), format="zarr3", region=region)
+    cm.convert((str(tmp_path / "a.json"), "a"), str(tmp_path / "b.zarr"), format="zarr3", region=region)
     np.testing.assert_array_equal(cm.open_array(str(tmp_path / "b.zarr"))[...], values[region])
 
 

@@ -7,9 +7,7 @@ import numpy as np
 import obstore.store
 import pytest
 import xarray as xr
-from support.azure_server import azure_server  # noqa: F401
-from support.gcs_server import gcs_server  # noqa: F401
-from support.servers import WARNINGS, http_server, s3_server  # noqa: F401
+from support.servers import WARNINGS
 
 import chunkmill as cm
 
@@ -104,7 +102,7 @@ def test_everywhere(place, tmp_path):
     xr.testing.assert_identical(xr.open_datatree(place, engine="chunkmill")["ds"].to_dataset(), DATASET)
 
 
-def test_a_web_server_to_read(http_server, tmp_path):  # noqa: F811
+def test_a_web_server_to_read(http_server, tmp_path):
     cm.to_store(VALUES, http_server.folder / "x", "a", chunks=(2, 2))
     cm.write_dataset(DATASET, http_server.folder / "x", "ds", consolidated=True)
     url = f"{http_server.url}/x"

@@ -1,21 +1,16 @@
 """The public functions on S3 (moto) and over HTTP: whole hierarchies, and failures that are no absence."""
 
-import json
-
 import dask
 import dask.array as da
 import numpy as np
 import pytest
-from support.servers import WARNINGS, http_server, s3_server  # noqa: F401 - fixtures
+from support.servers import WARNINGS
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, ChunkmillError, NodeExists, NodeNotFound, StoreError
 from chunkmill.nodes import opening
 
 pytestmark = WARNINGS
-
-FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
-S3_FORMATS = ["zarr3", "n5", *(pytest.param(fmt, marks=pytest.mark.slow) for fmt in ("zarr2", "zarr3-draft"))]
 
 
 def values(shape=(7, 5), dtype="i4"):
@@ -36,12 +31,12 @@ def fill(url, fmt, **options):
     cm.create_group(url, "none", format=fmt, **options)
 
 
-@pytest.mark.parametrize("fmt", S3_FORMATS)
 class TestS3:
     @pytest.fixture
-    def where(self, s3_server):  # noqa: F811
+    def where(self, s3_server):
         return f"{s3_server.new_bucket()}/deep/x", {"storage_options": s3_server.storage_options}
 
+    @pytest.mark.parametrize("fmt", ["zarr2", "n5"])
     def test_hierarchy(self, where, fmt):
         url, options = where
         with pytest.raises(NodeNotFound):
@@ -56,9 +51,9 @@ class TestS3:
             np.testing.assert_array_equal(cm.open_array(url, path, **options)[...], values())
             np.testing.assert_array_equal(cm.from_store(url, path, **options)[2:5, 1:], values()[2:5, 1:])
 
-    def test_partial_writes_and_absent_chunks(self, where, fmt):
+    def test_partial_writes_and_absent_chunks(self, where):
         url, options = where
-        array = cm.create_array(url, "a", shape=(7, 5), dtype="i4", chunks=(3, 2), format=fmt, **options)
+        array = cm.create_array(url, "a", shape=(7, 5), dtype="i4", chunks=(3, 2), **options)
         array[4, 3] = 8
         cm.to_store(values()[:2, :], url, "a", region=np.s_[0:2, :], **options)
         expected = np.zeros((7, 5), "i4")
@@ -66,8 +61,8 @@ class TestS3:
         expected[:2] = values()[:2]
         np.testing.assert_array_equal(cm.open_array(url, "a", **options)[...], expected)
 
-    def test_overwrite(self, where, fmt):
-        url, options = where
+    def test_overwrite(self, where):
+        (url, options), fmt = where, "zarr3"
         fill(url, fmt, **options)
         with pytest.raises(NodeExists):
             cm.to_store(values(), url, "g", format=fmt, **options)
@@ -77,7 +72,7 @@ class TestS3:
         np.testing.assert_array_equal(cm.open_array(url, "top", **options)[...], values())
 
 
-def test_s3_sharded_reads_by_range(s3_server):  # noqa: F811
+def test_s3_sharded_reads_by_range(s3_server):
     url = f"{s3_server.new_bucket()}/x"
     options = {"storage_options": s3_server.storage_options}
     cm.to_store(
@@ -92,7 +87,7 @@ def test_s3_sharded_reads_by_range(s3_server):  # noqa: F811
     assert len([line for line in s3_server.log if line[0] == "GET"]) == 1
 
 
-def test_s3_consolidated(s3_server):  # noqa: F811
+def test_s3_consolidated(s3_server):
     options = {"storage_options": s3_server.storage_options}
     for fmt in ("zarr2", "zarr3"):
         url = f"{s3_server.new_bucket()}/x"
@@ -112,7 +107,7 @@ def test_s3_consolidated(s3_server):  # noqa: F811
         assert s3_server.log == []
 
 
-def test_s3_bucket_that_is_not_there(s3_server):  # noqa: F811
+def test_s3_bucket_that_is_not_there(s3_server):
     with pytest.raises((NodeNotFound, StoreError)):
         cm.open("s3://no-such-bucket-at-all/x", storage_options=s3_server.storage_options)
     with pytest.raises(StoreError):
@@ -125,9 +120,9 @@ def test_s3_bucket_that_is_not_there(s3_server):  # noqa: F811
         )
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
 class TestHttp:
-    def test_arrays(self, http_server, fmt):  # noqa: F811
+    @pytest.mark.parametrize("fmt", ["zarr2", "zarr3", "zarr3-draft", "n5"])
+    def test_arrays(self, http_server, fmt):
         fill(http_server.folder / "x", fmt)
         url = f"{http_server.url}/x"
         for path in ("top", "g/h/b"):
@@ -137,7 +132,8 @@ class TestHttp:
             with dask.config.set(scheduler="threads"):
                 np.testing.assert_array_equal(cm.from_store(url, path)[1:, 3], values()[1:, 3])
 
-    def test_no_listing(self, http_server, fmt):  # noqa: F811
+    @pytest.mark.parametrize("fmt", ["zarr3", "n5"])
+    def test_no_listing(self, http_server, fmt):
         """Arrays are found all the same; that a group cannot be listed is said, and is no empty group."""
         fill(http_server.folder / "x", fmt)
         http_server.listing = False
@@ -149,13 +145,13 @@ class TestHttp:
             list(group)
         assert isinstance(caught.value, StoreError)
 
-    def test_writing_is_refused(self, http_server, fmt):  # noqa: F811
+    def test_writing_is_refused(self, http_server):
         with pytest.raises(ChunkmillError, match="read only"):
-            cm.to_store(values(), f"{http_server.url}/new", "a", format=fmt)
+            cm.to_store(values(), f"{http_server.url}/new", "a")
         assert not list(http_server.folder.iterdir())
 
-    def test_a_failing_server_is_no_absence(self, http_server, fmt):  # noqa: F811
-        fill(http_server.folder / "x", fmt)
+    def test_a_failing_server_is_no_absence(self, http_server):
+        fill(http_server.folder / "x", "zarr3")
         url = f"{http_server.url}/x"
         array = cm.open_array(url, "top")
         key = array.write_layout.locator.key((1, 1))
@@ -167,22 +163,23 @@ class TestHttp:
         http_server.status.clear()
         np.testing.assert_array_equal(array[...], values())
 
-    def test_a_failing_server_is_no_missing_node(self, http_server, fmt):  # noqa: F811
-        fill(http_server.folder / "x", fmt)
+    def test_a_failing_server_is_no_missing_node(self, http_server):
         documents = {
-            "zarr2": "x/top/.zarray",
-            "zarr3": "x/top/zarr.json",
-            "zarr3-draft": "x/meta/top.array.json",
-            "n5": "x/top/attributes.json",
+            "zarr2": "top/.zarray",
+            "zarr3": "top/zarr.json",
+            "zarr3-draft": "meta/top.array.json",
+            "n5": "top/attributes.json",
         }
-        http_server.status[documents[fmt]] = 403
-        with pytest.raises(StoreError) as caught:
-            cm.open(f"{http_server.url}/x", "top")
-        assert not isinstance(caught.value, NodeNotFound)
+        for fmt, document in documents.items():
+            fill(http_server.folder / fmt, fmt)
+            http_server.status[f"{fmt}/{document}"] = 403
+            with pytest.raises(StoreError) as caught:
+                cm.open(f"{http_server.url}/{fmt}", "top")
+            assert not isinstance(caught.value, NodeNotFound)
 
     @pytest.mark.slow
-    def test_cut_off_transfers(self, http_server, fmt):  # noqa: F811
-        cm.to_store(values((40, 40), "i8"), http_server.folder / "x", "a", format=fmt, codecs="raw")
+    def test_cut_off_transfers(self, http_server):
+        cm.to_store(values((40, 40), "i8"), http_server.folder / "x", "a", codecs="raw")
         array = cm.open_array(f"{http_server.url}/x", "a")
         http_server.truncate = 1000  # what is missing is asked for
         np.testing.assert_array_equal(array[...], values((40, 40), "i8"))
@@ -192,7 +189,7 @@ class TestHttp:
         assert caught.value.step == "get"
 
 
-def test_http_consolidated_without_listing(http_server):  # noqa: F811
+def test_http_consolidated_without_listing(http_server):
     for fmt in ("zarr2", "zarr3"):
         fill(http_server.folder / fmt, fmt)
         cm.consolidate(http_server.folder / fmt)
@@ -204,17 +201,16 @@ def test_http_consolidated_without_listing(http_server):  # noqa: F811
         http_server.listing = True
 
 
-def test_http_shards_by_range(http_server):  # noqa: F811
+def test_http_shards_by_range(http_server):
     cm.to_store(values((512, 512)), http_server.folder / "x", chunks=(64, 64), shards=(512, 512), codecs="raw")
     array = cm.open_array(f"{http_server.url}/x")
     http_server.log.clear()
     np.testing.assert_array_equal(array[0:128, 64:128], values((512, 512))[0:128, 64:128])
     ranges = [header for _, path, header in http_server.log if path == "x/c/0/0"]
     assert len([header for header in ranges if header]) == 3
-    assert json.dumps(ranges)
 
 
-def test_http_without_ranges(http_server):  # noqa: F811
+def test_http_without_ranges(http_server):
     """A server that answers a range with everything costs time, not truth."""
     cm.to_store(values((64, 64)), http_server.folder / "x", chunks=(8, 8), shards=(32, 32))
     http_server.ranges = False
@@ -222,9 +218,15 @@ def test_http_without_ranges(http_server):  # noqa: F811
     np.testing.assert_array_equal(array[3:50, 9:33], values((64, 64))[3:50, 9:33])
 
 
-@pytest.mark.parametrize("cache", ["simplecache", "filecache", "blockcache"])
-@pytest.mark.parametrize("chain", ["{cache}::{url}/x", "zip://::{cache}::{url}/x.zip", "{cache}::file://{folder}/x"])
-def test_chains_with_caches(http_server, tmp_path, cache, chain):  # noqa: F811
+@pytest.mark.parametrize(
+    ("cache", "chain"),
+    [
+        ("simplecache", "{cache}::{url}/x"),
+        ("filecache", "zip://::{cache}::{url}/x.zip"),
+        ("blockcache", "{cache}::file://{folder}/x"),
+    ],
+)
+def test_chains_with_caches(http_server, tmp_path, cache, chain):
     for name in ("x", "x.zip"):
         cm.to_store(values(), http_server.folder / name, "a", chunks=(3, 2), shards=(6, 4))
     url = chain.format(cache=cache, url=http_server.url, folder=http_server.folder)

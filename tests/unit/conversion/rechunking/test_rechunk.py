@@ -1,14 +1,16 @@
 """Rechunking through stores, codecs and schedulers: values, presence, cost."""
 
+from itertools import product
+
 import dask
 import numpy as np
 import pytest
 from support.rechunks import check, keys, make, planned_tightly
-from support.recording import FailingStore, RecordingStore
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.conversion.convert import plan_rechunk, rechunk
-from chunkmill.errors import ChunkError, JobError, StoreError
+from chunkmill.errors import ChunkError, JobError
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -23,8 +25,6 @@ def two_threads():
 # Values
 
 
-@pytest.mark.parametrize("strategy", ["direct", "spill"])
-@pytest.mark.parametrize("planner", [planned_tightly, plan_rechunk], ids=["tight", "roomy"])
 @pytest.mark.parametrize(
     ("source", "target"),
     [
@@ -45,27 +45,26 @@ def two_threads():
         pytest.param({"format": "n5"}, {"chunks": (7, 7, 4), "format": "zarr3"}, id="N5 to v3"),
         pytest.param({}, {"chunks": (7, 7, 4), "codecs": "gzip"}, id="other codecs"),
         pytest.param({"shape": (50,), "chunks": (7,), "dtype": ">f8"}, {"chunks": (11,)}, id="big-endian"),
-        pytest.param({"shape": (50,), "chunks": (7,), "dtype": "M8[s]"}, {"chunks": (11,)}, id="times"),
-        pytest.param({"shape": (50,), "chunks": (7,), "dtype": "?"}, {"chunks": (11,)}, id="booleans"),
         pytest.param({"shape": (9, 5), "chunks": (2, 5), "dtype": "T"}, {"chunks": (9, 2)}, id="strings"),
         pytest.param({"shape": (3, 4, 3, 2, 3, 4), "chunks": (1, 2) * 3}, {"chunks": (2, 3, 2, 2, 3, 1)}, id="6-d"),
         pytest.param({"shape": (0, 5), "chunks": (1, 2)}, {"chunks": (1, 5)}, id="no elements"),
     ],
 )
-def test_values(source, target, planner, strategy):
-    store = MemoryStore()
+def test_values(source, target):
+    """With as little memory as will do, and with much."""
     source = {**source, **({"dtype": np.dtypes.StringDType()} if source.get("dtype") == "T" else {})}
-    array, values = make(store, **source)
-    if array.dtype.kind == "T" and strategy == "spill":
-        with pytest.raises(JobError, match="no place in intermediate files"):
-            plan_rechunk(array, (store, "b"), strategy=strategy, **target)
-        return
-    plan = planner(array, (store, "b"), strategy=strategy, **target)
-    assert plan.strategy == strategy or array.size == 0
-    report = plan.run()
-    got = check(store, values)
-    assert report.n_keys == got.write_layout.grid.n_chunks == plan.n_keys
-    assert report.n_tasks == plan.n_tasks
+    for strategy, planner in product(("direct", "spill"), (planned_tightly, plan_rechunk)):
+        array, values = make(store := MemoryStore(), **source)
+        if array.dtype.kind == "T" and strategy == "spill":
+            with pytest.raises(JobError, match="no place in intermediate files"):
+                plan_rechunk(array, (store, "b"), strategy=strategy, **target)
+            continue
+        plan = planner(array, (store, "b"), strategy=strategy, **target)
+        assert plan.strategy == strategy or array.size == 0
+        report = plan.run()
+        got = check(store, values)
+        assert report.n_keys == got.write_layout.grid.n_chunks == plan.n_keys
+        assert report.n_tasks == plan.n_tasks
 
 
 @pytest.mark.parametrize("shards", [None, (10, 15, 10)], ids=["chunks", "shards"])
@@ -104,18 +103,6 @@ def test_into_a_zip_file(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zarr", "b.zip"]
     assert (tmp_path / "b.zip").stat().st_size < 2 * values.nbytes  # nothing spilled is left in it
     check(str(tmp_path / "b.zip"), values, "")
-
-
-def test_two_jobs_share_a_scratch_folder(tmp_path):
-    array, values = make(str(tmp_path / "a.zarr"), shape=(40, 40), chunks=(1, 40))
-    store = LocalStore(tmp_path / "b.zarr")
-    arguments = {"chunks": (40, 1), "strategy": "spill", "temp": str(tmp_path / "scratch")}
-    with pytest.raises((StoreError, ChunkError)):
-        planned_tightly(array, FailingStore(store, every=19, methods=["set", "set_if"], times=1), **arguments).run()
-    planned_tightly(array, str(tmp_path / "c.zarr"), **arguments).run()
-    assert planned_tightly(array, store, **arguments).run().n_resumed > 0
-    check(store, values, "")
-    assert not list((tmp_path / "scratch").iterdir())
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -182,9 +169,7 @@ def test_inner_chunks_of_shards_are_absent_one_by_one(strategy):
 
 @pytest.mark.parametrize("strategy", ["direct", "spill"])
 @pytest.mark.parametrize(
-    "source",
-    [{}, {"chunks": (2, 5, 5), "shards": (4, 10, 10)}, {"chunks": (4, 30, 7)}],
-    ids=["chunks", "shards", "edges"],
+    "source", [{"chunks": (2, 5, 5), "shards": (4, 10, 10)}, {"chunks": (4, 30, 7)}], ids=["shards", "edges"]
 )
 def test_requests_and_bytes_are_those_of_the_plan(source, strategy):
     store = MemoryStore()
