@@ -13,11 +13,11 @@ import chunkmill as cm
 
 MOST = {
     "read": 17,
-    "open_array": 21,  # 20 before urls named paths and formats, too (stores/places)
-    "to_store": 59,  # one of them only on a slow machine
-    "rechunk": 79,
-    "convert": 75,
-    "transform": 72,
+    "open_array": 18,
+    "to_store": 56,  # one of them only on a slow machine
+    "rechunk": 69,
+    "convert": 63,
+    "transform": 67,
 }  # aims: 20, 50, 70, 65, 60; figures that only shrink
 PACKAGE = str(Path(cm.__file__).parent)
 

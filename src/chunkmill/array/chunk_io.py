@@ -19,11 +19,11 @@ from chunkmill.array.layout import ChunkLayout
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray, chunk_step
 from chunkmill.array.threads import LockFactory, cut_evenly, in_threads, local_lock
-from chunkmill.codecs.base import Buffer
+from chunkmill.codecs.base import Buffer, ChunkSpec
 from chunkmill.codecs.elements import copy_rows, is_fill
 from chunkmill.errors import ChunkError, RegionError
 from chunkmill.log import LOG
-from chunkmill.model.grid import ChunkCoords, Overlap, Region
+from chunkmill.model.grid import ChunkCoords, Overlap, Region, Shape
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan
 
 
@@ -149,12 +149,16 @@ def decode_chunk(
 ) -> NDArray[Any]:
     """Return a chunk in its declared shape, or `out` filled with it; absent data is the fill value."""
     spec = layout.spec(coords)
-    if data is None:  # one element, seen spec.shape times: an absent chunk costs no memory
-        one = np.zeros((), spec.dtype) if spec.fill_value is None else np.full((), spec.fill_value, spec.dtype)
-        with chunk_step(array, layout, coords, "decode"):  # a chunk larger than numpy can count
-            return np.broadcast_to(one, spec.shape)
     with chunk_step(array, layout, coords, "decode"):
-        return layout.codecs.decode(data, spec, out)
+        if data is not None:
+            return layout.codecs.decode(data, spec, out)
+        return fill_values(spec, spec.shape)  # which may be larger than numpy can count
+
+
+def fill_values(array: StoredArray | ChunkSpec, shape: Shape) -> NDArray[Any]:
+    """Return the values of absent chunks: one element, seen `shape` times, so that they cost no memory."""
+    fill, dtype = array.fill_value, array.dtype
+    return np.broadcast_to(np.zeros((), dtype) if fill is None else np.full((), fill, dtype), shape)
 
 
 def _decode_part(

@@ -1,6 +1,6 @@
 """Layouts of a region of an array, read as an array of its own: its chunks are those of the array, cut at the region.
 
-Not here: the array (`chunkmill.conversion.region_option`).
+Not here: the array (`chunkmill.array.stored_array`), the argument of jobs (`chunkmill.conversion.region_option`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,7 @@ def crop_layouts(layouts: tuple[ChunkLayout, ChunkLayout], region: Region) -> tu
 
 
 def kept_grid(grid: ChunkGrid, region: Region) -> ChunkGrid:
-    """Return the grid of a copy of a region that keeps the chunks: equal ones begin at the region.
-
-    Examples
-    --------
-    >>> kept_grid(ChunkGrid.regular((12, 9), (5, 3)), (slice(3, 12), slice(3, 8))).dask_chunks
-    ((5, 4), (3, 2))
-    """
+    """Return the grid of a copy of a region that keeps the chunks: equal ones begin at the region."""
     axes = zip(grid.axes, region, strict=True)
     return ChunkGrid(
         tuple(
@@ -166,6 +160,7 @@ class _CroppedShards(_CroppedLocator):
 
     whole: ShardedChunks
     shards: tuple[_CroppedAxis, ...]
+    order: tuple[int, ...]
 
     def indexes(
         self, store: Store, shards: Sequence[ChunkCoords]
@@ -178,11 +173,6 @@ class _CroppedShards(_CroppedLocator):
         """Return the first chunk of a shard along an axis; negative where it is before the region."""
         return self.whole.first_chunk(_in_whole(shard, self.shards), axis) - self.cuts[axis].first
 
-    @property
-    def order(self) -> tuple[int, ...]:
-        """The array axis that each axis of a shard's index runs along."""
-        return self.whole.order
-
 
 def _cropped(layout: ChunkLayout, region: Region) -> CroppedLayout:
     cuts = tuple(_CroppedAxis.of(axis, cut) for axis, cut in zip(layout.grid.axes, region, strict=True))
@@ -190,7 +180,8 @@ def _cropped(layout: ChunkLayout, region: Region) -> CroppedLayout:
     locator: ChunkLocator = _CroppedLocator(layout.locator, cuts)
     if isinstance(layout.locator, ShardedChunks):
         outer = zip(layout.locator.shard_grid.axes, region, strict=True)
-        locator = _CroppedShards(layout.locator, cuts, tuple(_CroppedAxis.of(axis, cut) for axis, cut in outer))
+        shards = tuple(_CroppedAxis.of(axis, cut) for axis, cut in outer)
+        locator = _CroppedShards(layout.locator, cuts, shards, layout.locator.order)
     grid = ChunkGrid(tuple(cut.axis for cut in cuts))
     return CroppedLayout(grid, locator, codecs, layout.regular, layout, cuts)
 

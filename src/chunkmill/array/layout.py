@@ -181,11 +181,9 @@ def _pipeline(metadata: ArrayMetadata, spec: ChunkSpec) -> CodecPipeline:
     same = metadata.codecs, metadata.chunk_grid, metadata.dtype, metadata.fill_value
     key = tuple(map(id, same))
     if key not in _PIPELINES:
-        pipeline = build_pipeline(metadata.codecs, spec)
         if len(_PIPELINES) >= _MAX_PIPELINES:
             _PIPELINES.clear()
-        _PIPELINES[key] = pipeline, same
-        return pipeline
+        _PIPELINES[key] = build_pipeline(metadata.codecs, spec), same
     return _PIPELINES[key][0]
 
 

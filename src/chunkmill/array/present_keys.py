@@ -7,6 +7,7 @@ What is done for an array then costs by what is stored, not by its grid. Not her
 from __future__ import annotations
 
 import time
+import warnings
 from array import array as column
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,15 +41,19 @@ def list_present_if_sparse(array: StoredArray) -> Numbers | None:
 
     A few keys, spread over the grid, are asked for first: no array is listed of which more than half of them exist.
     """
-    grid = array.write_layout.grid
-    if not _FEW_KEYS < grid.n_chunks < 1 << 63 or not array.store.can_list:
+    if not _FEW_KEYS < array.write_layout.grid.n_chunks < 1 << 63 or not array.store.can_list:
         return None
-    numbers = [int(i * _GOLDEN % 1 * grid.n_chunks) for i in range(_N_PROBED)]
-    keys = [array.write_layout.locator.key(grid.coords_of(number)) for number in numbers]
+    n_found = sum(size is not None for size in sampled_sizes(array, _N_PROBED))
+    return None if n_found > _N_PROBED // 2 else list_present(array)
+
+
+def sampled_sizes(array: StoredArray, most: int) -> list[int | None]:
+    """Return the sizes of at most so many store keys, spread over the array; ``None`` of absent ones."""
+    grid, n_keys = array.write_layout.grid, array.write_layout.grid.n_chunks
+    spread = range(n_keys) if n_keys <= most else (int(i * _GOLDEN % 1 * n_keys) for i in range(most))
+    keys = [array.write_layout.locator.key(grid.coords_of(number)) for number in spread]
     n_threads = REQUESTS_AT_ONCE if array.store.is_remote else 1
-    each = cut_evenly(_N_PROBED, _N_PROBED)
-    found = in_threads(lambda part: array.store.size(keys[part.start]) is not None, each, n_threads)
-    return None if sum(found) > _N_PROBED // 2 else list_present(array)
+    return in_threads(lambda part: array.store.size(keys[part.start]), cut_evenly(len(keys), len(keys)), n_threads)
 
 
 def list_present(array: StoredArray) -> Numbers | None:
@@ -105,6 +110,23 @@ def recently_listed(array: StoredArray, *, again: bool = False) -> Numbers | Non
 _MOST_REMOTE = 1 << 17  # keys of a grid that a task lists where requests cost latency
 _MOST_LISTED = 16  # listings that are held
 _LISTED: dict[tuple[str, str], tuple[float, tuple[int, ...], Numbers | None]] = {}
+
+
+def warn_of_nested_chunks(array: StoredArray) -> None:
+    """Warn where chunks are stored under keys such as ``0/0``, and the metadata say ``0.0``: they are read as absent.
+
+    Writers of Zarr v2 that knew no ``dimension_separator`` have stored arrays so.
+    """
+    keys, store = array.metadata.chunk_keys, array.store.uncached
+    if keys.prefix or keys.separator != "." or array.ndim <= 1 or not store.can_list:
+        return
+    if not store.is_empty(f"{array.prefix}0/"):
+        warnings.warn(
+            f"array {array.path!r} in {array.url} has chunks under keys such as '0/0', which are not read, since its "
+            'document says 0.0: add "dimension_separator": "/" to it',
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def list_chunks_if_sparse(array: StoredArray) -> tuple[Numbers, ChunkGrid] | None:

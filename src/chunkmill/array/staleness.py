@@ -8,7 +8,6 @@ before and after. Not compared are attributes and dimension names.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,8 +17,9 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import read_region
+from chunkmill.array.present_keys import warn_of_nested_chunks
 from chunkmill.array.stored_array import CHECK_INTERVAL, StoredArray
-from chunkmill.array.threads import BackgroundCalls
+from chunkmill.array.threads import in_threads
 from chunkmill.errors import ChunkError, ChunkmillError, MetadataError, StoreError
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import format_as_opened
@@ -75,10 +75,9 @@ def check_after_writing(arrays: Iterable[StoredArray]) -> None:
 
     One request for each when all is stored: `written_to` leaves a second in which tasks had not looked.
     """
-    if loose := [array for array in arrays if array.store.is_remote]:
-        with BackgroundCalls(min(len(loose), REQUESTS_AT_ONCE)) as calls:
-            for array in loose:
-                calls.call(partial(_compare, array, may_grow=False))
+    loose = [array for array in arrays if array.store.is_remote]
+    each = [slice(i, i + 1) for i in range(len(loose))]
+    in_threads(lambda at: _compare(loose[at.start], may_grow=False), each, REQUESTS_AT_ONCE)
 
 
 def read_published(array: StoredArray, region: Region, *, n_threads: int = 1) -> NDArray[Any]:
@@ -99,23 +98,6 @@ def check_still_there(array: StoredArray) -> None:
         array.last_seen.was_looked_for_nested = True
         warn_of_nested_chunks(array)
     check_unchanged(array, may_grow=True)
-
-
-def warn_of_nested_chunks(array: StoredArray) -> None:
-    """Warn where chunks are stored under keys such as ``0/0``, and the metadata say ``0.0``: they are read as absent.
-
-    Writers of Zarr v2 that knew no ``dimension_separator`` have stored arrays so.
-    """
-    keys, store = array.metadata.chunk_keys, array.store.uncached
-    if keys.prefix or keys.separator != "." or array.ndim <= 1 or not store.can_list:
-        return
-    if not store.is_empty(f"{array.prefix}0/"):
-        warnings.warn(
-            f"array {array.path!r} in {array.url} has chunks under keys such as '0/0', which are not read, since its "
-            'document says 0.0: add "dimension_separator": "/" to it',
-            UserWarning,
-            stacklevel=2,
-        )
 
 
 def _compare(array: StoredArray, *, may_grow: bool) -> None:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 
+from chunkmill.array.cropped import CroppedLayout, crop_layouts, kept_grid
 from chunkmill.array.layout import ChunkLayout, build_layouts
+from chunkmill.array.selection import full_region
 from chunkmill.errors import ChunkError, ChunkmillError, CodecError, StoreError
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.model.metadata import JSON, ArrayMetadata, Attributes, NamedConfig, inner_grid
@@ -140,6 +142,10 @@ class StoredArray(ArrayFacts):
         Result of reading an absent chunk.
     has_own_fill_value
         Whether the fill value is the reader's, not the stored one.
+    region
+        The region that it is of the stored array; ``None``: all of it.
+    whole
+        Metadata of the stored array, where it is a region of it.
     """
 
     store: Store
@@ -150,6 +156,8 @@ class StoredArray(ArrayFacts):
     read_only: bool = field(default=False, kw_only=True)
     read_missing: ReadMissing = field(default="fill", kw_only=True)
     has_own_fill_value: bool = field(default=False, kw_only=True)
+    region: Region | None = field(default=None, kw_only=True)
+    whole: ArrayMetadata | None = field(default=None, kw_only=True)
     last_seen: LastSeen = field(init=False)  # where the array was made, it has just been read or is about to be stored
 
     def __post_init__(self) -> None:
@@ -160,7 +168,8 @@ class StoredArray(ArrayFacts):
     def _layouts(self) -> tuple[ChunkLayout, ChunkLayout]:
         # when first asked for: of a group of a thousand arrays, few are read
         try:
-            return build_layouts(self.metadata, self.prefix)
+            layouts = build_layouts(self.stored_metadata, self.prefix)
+            return layouts if self.region is None else crop_layouts(layouts, self.region)
         except ChunkmillError as error:
             error.add_note(f"in the codecs of array {self.path!r} of {self.url}")
             raise
@@ -186,7 +195,7 @@ class StoredArray(ArrayFacts):
     @property
     def stored_metadata(self) -> ArrayMetadata:
         """Metadata as the stored document must say them: `metadata`, unless this is a region of an array."""
-        return self.metadata
+        return self.whole or self.metadata
 
     @property
     def chunks(self) -> tuple[Any, ...]:
@@ -201,11 +210,6 @@ class StoredArray(ArrayFacts):
         if self.chunk_grid is grid:
             return None
         return grid.chunk_shape if grid.is_regular else grid.dask_chunks
-
-    @property
-    def nchunks(self) -> int:
-        """Number of chunks (inner chunks, when sharded), present or not."""
-        return self.chunk_grid.n_chunks
 
     def check_codecs(self) -> None:
         """Raise `UnknownCodec` or `CodecError` now rather than at the first chunk."""
@@ -224,6 +228,25 @@ class StoredArray(ArrayFacts):
     def with_read_missing(self, read_missing: ReadMissing) -> Self:
         """Return the array as if opened so: ``"error"`` raises `ChunkError` where a chunk is absent."""
         return self._with(read_missing=check_read_missing(read_missing))
+
+    def crop(self, region: Region) -> Self:
+        """Return a region of the array, for reading, its chunks cut at the region; the array where that is all of it.
+
+        The metadata describe a copy of the region that keeps the lengths of the chunks: equal ones begin at the region.
+
+        Examples
+        --------
+        >>> import chunkmill as cm
+        >>> a = cm.create_array("memory://doc-crop", shape=(9,), dtype="i4", chunks=(4,))
+        >>> a[...] = range(9)
+        >>> part = a.stored.crop((slice(3, 9),))
+        >>> cm.Array(part)[...], part.read_layout.grid.dask_chunks, part.chunk_grid.dask_chunks
+        (array([3, 4, 5, 6, 7, 8], dtype=int32), ((1, 4, 1),), ((4, 2),))
+        """
+        if region == full_region(self.shape):
+            return self
+        kept = replace(self.metadata, chunk_grid=kept_grid(self.metadata.chunk_grid, region))
+        return replace(self, metadata=kept, read_only=True, region=region, whole=self.metadata)
 
     def _with(self, **changed: Any) -> Self:
         other = object.__new__(type(self))
@@ -244,8 +267,15 @@ class StoredArray(ArrayFacts):
         return key.startswith(self.prefix) and self.coords_of_key(key) is not None
 
     def coords_of_key(self, key: str) -> tuple[int, ...] | None:
-        """Return the coords, perhaps outside the shape, of a store key below `prefix`; ``None`` for other keys."""
-        return self.metadata.chunk_keys.decode(key[len(self.prefix) :], self.ndim)
+        """Return the coords, perhaps outside the shape, of a store key below `prefix`; ``None`` for other keys.
+
+        Of a region they are counted from its first one: negative before it.
+        """
+        coords = self.metadata.chunk_keys.decode(key[len(self.prefix) :], self.ndim)
+        if coords is None or self.region is None:
+            return coords
+        cuts = cast("CroppedLayout", self.write_layout).cuts
+        return tuple(i - cut.first for i, cut in zip(coords, cuts, strict=True))
 
     def first_key(self, region: Region) -> str:
         """Return the store key that holds the first element of `region`."""
@@ -253,7 +283,7 @@ class StoredArray(ArrayFacts):
         return layout.locator.key(layout.grid.first_touched(region))
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        own = self.path, self.format, self.stored_metadata.identity, self.read_missing, self.store.snapshot
+        own = self.path, self.format, self.stored_metadata.identity, self.read_missing, self.store.snapshot, self.region
         return "chunkmill.Array", self.url, *own
 
     def __getstate__(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from contextvars import copy_context
 from functools import partial
 from itertools import pairwise
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.wrapper import StoreWrapper
@@ -169,21 +169,17 @@ class Limit:
             self._changed.notify_all()
 
 
-def _begin_without_threads() -> None:
-    """Make what a process holds once, also in a child, which has no thread of its parent's."""
-    global _writes, _reads, _writers, _readers  # noqa: PLW0603
-    _writes, _reads = Limit(MAX_PENDING, MAX_PENDING_BYTES), Limit(None, MAX_BEGUN_BYTES)
-    _writers = ThreadPoolExecutor(MAX_PENDING, "chunkmill-writes")
-    _readers = ThreadPoolExecutor(MAX_PENDING, "chunkmill-reads")
+class _Process:
+    """State that a process holds once: a child begins its own, as it has no thread of its parent's."""
+
+    def begin(self) -> None:
+        self.writes, self.reads = Limit(MAX_PENDING, MAX_PENDING_BYTES), Limit(None, MAX_BEGUN_BYTES)
+        self.writers = ThreadPoolExecutor(MAX_PENDING, "chunkmill-writes")
+        self.readers = ThreadPoolExecutor(MAX_PENDING, "chunkmill-reads")
 
 
-_writes: Limit
-_reads: Limit
-_writers: ThreadPoolExecutor
-_readers: ThreadPoolExecutor
-_begin_without_threads()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_without_threads)
+_here = _Process()
+_here.begin()
 
 
 class PendingWrites:
@@ -205,8 +201,8 @@ class PendingWrites:
 
     def begin(self, call: Callable[[], object], n_bytes: int) -> None:
         """Make a call in a thread; wait before, while the process stores as much as it may."""
-        _writes.enter(n_bytes)
-        self._futures.append(_writers.submit(_make, [partial(copy_context().run, call)], n_bytes))
+        _here.writes.enter(n_bytes)
+        self._futures.append(_here.writers.submit(_make, [partial(copy_context().run, call)], n_bytes))
 
     def wait(self) -> None:
         """Return when all calls have ended; raise the first error."""
@@ -220,14 +216,10 @@ def _make(calls: list[Callable[[], object]], n_bytes: int) -> None:
     try:
         calls.pop()()  # and the value that it stored is free before another is let in
     finally:
-        _writes.leave(n_bytes)
+        _here.writes.leave(n_bytes)
 
 
 _KEYS_A_THREAD = 16  # as many as stores request at once before they know how large values are
-
-
-Found: TypeAlias = tuple[bytes | None] | None
-"""A value of a store, or that its key is absent; ``None`` where it was not read."""
 
 
 def _fetch(store: Store, keys: Sequence[str]) -> dict[str, bytes | None]:
@@ -242,7 +234,7 @@ def _drop(batches: dict[str, Future[dict[str, bytes | None]]], value_bytes: int)
     while batches:
         _, batch = batches.popitem()
         batch.cancel()
-        _reads.leave(value_bytes)
+        _here.reads.leave(value_bytes)
 
 
 class BegunReads:
@@ -269,18 +261,18 @@ class BegunReads:
     def __init__(self, store: Store, keys: Sequence[str], *, value_bytes: int) -> None:
         self._value_bytes, self._n_bytes = value_bytes, value_bytes * len(keys)
         self._batches: dict[str, Future[dict[str, bytes | None]]] = {}
-        if not _reads.reserve(self._n_bytes, len(keys)):
+        if not _here.reads.reserve(self._n_bytes, len(keys)):
             return
         weakref.finalize(self, _drop, self._batches, value_bytes).atexit = False
         for start in range(0, len(keys), _KEYS_A_THREAD):
             own = keys[start : start + _KEYS_A_THREAD]
-            self._batches.update(dict.fromkeys(own, _readers.submit(_fetch, store, own)))
+            self._batches.update(dict.fromkeys(own, _here.readers.submit(_fetch, store, own)))
 
     def __bool__(self) -> bool:
         """Return whether there may be values to take: not where it was refused, or unpickled."""
         return bool(self._batches)
 
-    def take(self, key: str) -> Found:
+    def take(self, key: str) -> tuple[bytes | None] | None:
         """Return a tuple of the value of a key, once; ``None``: the store must be asked."""
         batch = self._batches.pop(key, None)
         if batch is None:
@@ -289,7 +281,7 @@ class BegunReads:
             values = batch.result()
             return (values.pop(key),) if key in values else None
         finally:
-            _reads.leave(self._value_bytes)
+            _here.reads.leave(self._value_bytes)
 
     def __sizeof__(self) -> int:
         # what a cluster weighs against running a task on another worker, where it would have to read again
@@ -329,10 +321,6 @@ def _forget_dask_pools() -> None:
     threaded.pools_lock = threading.Lock()
     for pools in getattr(threaded, "pools", {}).values():
         pools.clear()
-
-
-if hasattr(os, "register_at_fork"):  # here, as jobs and dask arrays that only read both come by this module
-    os.register_at_fork(after_in_child=_forget_dask_pools)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -386,5 +374,6 @@ def _make_locks() -> None:
 
 
 _make_locks()
-if hasattr(os, "register_at_fork"):  # a child has locks that threads of its parent hold, but not the threads
-    os.register_at_fork(after_in_child=_make_locks)
+if hasattr(os, "register_at_fork"):  # a child has no thread of its parent's, but the locks that those hold
+    for _begin in (_here.begin, _forget_dask_pools, _make_locks):
+        os.register_at_fork(after_in_child=_begin)

@@ -136,7 +136,7 @@ def _array_facts(array: StoredArray) -> dict[str, Any]:
         "shape": array.shape,
         "dtype": str(array.dtype),
         "chunks": array.chunks,
-        "n_chunks": array.nchunks,
+        "n_chunks": array.chunk_grid.n_chunks,
         "chunk_bytes": prod(grid.chunk_shape) * array.dtype.itemsize,
         "shards": array.shards,
         "n_store_keys": keys.n_chunks,

@@ -18,9 +18,24 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from chunkmill.errors import UnsupportedFeature
 from chunkmill.model.metadata import JSON, NamedConfig
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]  # collections.abc.Buffer needs 3.12
+
+
+PREFIX = "numcodecs."
+"""Start of the names of numcodecs' codecs."""
+
+
+def refuse_pickle(name: str) -> None:
+    """Raise for the pickle codec, in any spelling: decoding it runs whatever code the chunk holds (P13)."""
+    if name.lower().removeprefix(PREFIX).strip().startswith("pickle"):
+        raise UnsupportedFeature(
+            format="chunkmill",
+            feature="the pickle codec",
+            hint="decoding a pickle runs code that the chunk brings along",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.codecs.base import Buffer, ChunkSpec, Configured, Memo
+from chunkmill.codecs.base import PREFIX, Buffer, ChunkSpec, Configured, Memo, refuse_pickle
 from chunkmill.codecs.bytes import buffer_size, byte_view
 from chunkmill.codecs.zfp import ZFP_HEADER, longest_stream
-from chunkmill.errors import UnknownCodec, UnsupportedFeature
+from chunkmill.errors import UnknownCodec
 from chunkmill.model.metadata import JSON
-
-PREFIX = "numcodecs."
 
 # where a filter's configuration says what goes in and what comes out
 _TYPED = {
@@ -41,16 +39,6 @@ _CHECKSUMS = {"crc32", "crc32c", "adler32", "fletcher32", "jenkins_lookup3"}
 _CHECKSUM_SIZE = 4
 _EXTRAS = {"pcodec", "zfpy", "msgpack2"}
 _IMAGECODECS = "imagecodecs_"
-
-
-def refuse_pickle(name: str) -> None:
-    """Raise for the pickle codec, in any spelling: decoding it runs whatever code the chunk holds."""
-    if name.lower().removeprefix(PREFIX).strip().startswith("pickle"):
-        raise UnsupportedFeature(
-            format="chunkmill",
-            feature="the pickle codec",
-            hint="decoding a pickle runs code that the chunk brings along",
-        )
 
 
 def _codec_id(name: str) -> str:

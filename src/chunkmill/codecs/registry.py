@@ -16,8 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from chunkmill.codecs.base import ChunkSpec, CodecFactory
-from chunkmill.codecs.numcodecs import PREFIX, refuse_pickle
+from chunkmill.codecs.base import PREFIX, ChunkSpec, CodecFactory, refuse_pickle
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.codecs.sharding import INDEX_CODECS
 from chunkmill.errors import ChunkmillError, MetadataError, UnknownCodec

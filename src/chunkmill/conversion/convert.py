@@ -20,7 +20,7 @@ from chunkmill.conversion.options import (
     is_keep,
     names_by_array,
 )
-from chunkmill.conversion.region_option import RegionOption, shown_regions
+from chunkmill.conversion.region_option import RegionOption
 from chunkmill.conversion.target_metadata import (
     alike_described_once,
     describe_group_target,
@@ -434,7 +434,8 @@ def _plan_new_nodes(
         described = describe_target(
             array, documents_format, at, chunks=chunks, shards=shards, codecs=codecs, allow=allow, names=named
         )
-        keyed = with_chunk_keys(described, documents_format, at, chunk_key_encoding)
+        keys = chunk_key_encoding
+        keyed = described if keys is None else with_chunk_keys(described, documents_format, at, keys)
         placed = with_place(array, keyed, alone=isinstance(node, StoredArray), to_n5=documents_format.names_in_axes)
         return placed if images is None else images.array(array, placed)
 
@@ -463,7 +464,7 @@ def _plan_new_nodes(
         first = min(added)
     new = Target(store, first, documents_format, arrays, groups, overwrite, group)
     exact = not (isinstance(codecs, str) and codecs in {"keep", "portable"})
-    return plan_conversion(operation, node, sources, new, settings, exact=exact, region=shown_regions(region))
+    return plan_conversion(operation, node, sources, new, settings, exact=exact, region=region)
 
 
 def _name_of(array: StoredArray) -> str:
@@ -490,4 +491,4 @@ def _plan_into(node: StoredNode, target: StoredArray, chunks: Any, region: Regio
         raise AlignmentError(expected=f"chunks {target.chunks}", got=f"chunks {wanted}", fix=fix)
     documents_format = format_of_store(target.store, target.format)
     new = Target(target.store, target.path, documents_format, [target], overwrite=None)
-    return plan_conversion("rechunk", node, [source], new, settings, region=shown_regions(region))
+    return plan_conversion("rechunk", node, [source], new, settings, region=region)

@@ -26,7 +26,7 @@ from chunkmill.conversion.estimate import (
 from chunkmill.conversion.rechunking.job import estimate_rechunk, explain_strategy, plan_array_rechunk
 from chunkmill.conversion.rechunking.plan import too_little
 from chunkmill.conversion.rechunking.strategies import Strategy
-from chunkmill.conversion.region_option import region_of
+from chunkmill.conversion.region_option import RegionOption, shown_regions
 from chunkmill.conversion.stages import ArrayPlan, ConversionTasks, stages_of
 from chunkmill.formats.peers import is_specified, readers_text
 from chunkmill.jobs.plan import Plan, plan_work
@@ -77,7 +77,7 @@ def plan_conversion(
     settings: Settings,
     *,
     exact: bool = False,
-    region: str = "",
+    region: RegionOption = None,
 ) -> Plan:
     """Plan to write arrays of `node` to those of `target`; nothing is written before the plan runs.
 
@@ -86,7 +86,7 @@ def plan_conversion(
     exact
         Whether codecs were asked for, so that bytes are moved only where their parameters are the same too.
     region
-        The region that the sources are of, as text.
+        The argument that the sources were cropped by.
 
     Raises
     ------
@@ -95,6 +95,7 @@ def plan_conversion(
     """
     path = target.path if target.group is None else target.group
     where = f"{target.store.url}/{path}" if path else target.store.url
+    shown_region = "" if region is None else f", region {shown_regions(region)}"
     work = Conversion(
         operation=operation,
         name=f"{operation} to {where}",
@@ -102,7 +103,7 @@ def plan_conversion(
         target=target,
         settings=settings,
         exact=exact,
-        shown=(f"{shown_node(node)}{region and f', region {region}'}", f"{where} ({target.format.name})"),
+        shown=(f"{shown_node(node)}{shown_region}", f"{where} ({target.format.name})"),
     )
     return plan_work(work, settings.worker)
 
@@ -148,7 +149,7 @@ class Conversion(Work):
     def identity(self) -> tuple[Any, ...]:
         """Return the regions that are read, where intermediate files are written, and the strategy asked for."""
         apart = self.settings.separate_store(self.target.store)
-        regions = [[(cut.start, cut.stop) for cut in region_of(each.array) or ()] for each in self.sources]
+        regions = [[(cut.start, cut.stop) for cut in each.array.region or ()] for each in self.sources]
         return regions, None if apart is None else apart.url, self.settings.strategy
 
     def arguments(self) -> Mapping[str, Any]:
@@ -231,7 +232,7 @@ def _plan_arrays(work: Conversion, worker: Worker) -> tuple[ArrayPlan, ...]:
 
 def region_grids(array: StoredArray) -> tuple[CutGrid, CutGrid] | None:
     """Return the store keys and the chunks of a region of a stored array; ``None`` for a whole one."""
-    if region_of(array) is None:
+    if array.region is None:
         return None
     keys, chunks = array.write_layout, array.read_layout
     return (keys.grid, keys.n_cut), (chunks.grid, chunks.n_cut)

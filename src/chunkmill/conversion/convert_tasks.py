@@ -61,8 +61,6 @@ class ArrayTransfer:
         they were listed.
     background
         Values that are being stored while the task continues.
-    scratch
-        Memory that a task decodes into, by its shape: one at most.
     filled
         Small encoded chunks of fill value that a task writes for absent ones, by shape and extent.
     absent
@@ -78,7 +76,6 @@ class ArrayTransfer:
     seen: SeenSource | None = None
     present: Numbers | None = None
     background: BackgroundCalls = field(default_factory=lambda: BackgroundCalls(0))
-    scratch: dict[tuple[int, ...], NDArray[Any]] = field(default_factory=dict)
     filled: dict[tuple[int, ...], Buffer] = field(default_factory=dict)
     absent: list[ChunkCoords] = field(default_factory=list)
 
@@ -117,7 +114,7 @@ def transfer_group(transfers: Sequence[ArrayTransfer], spec: tuple[Any, ...]) ->
 def transfer_keys(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: Counter[str]) -> list[ChunkCoords]:
     """Write store keys of the target, count what is done for them in `actions`, and return the absent source chunks."""
     with BackgroundCalls(transfer.memory.n_background) as background:
-        own = replace(transfer, background=background, scratch={}, filled={}, absent=[])
+        own = replace(transfer, background=background, filled={}, absent=[])
         _move(own, keys, actions)
     return own.absent
 
@@ -248,7 +245,7 @@ def _translated(transfer: ArrayTransfer, coords: ChunkCoords, data: bytes, actio
             actions[action.name] += 1
             return moved
     actions["recode"] += 1
-    chunk = decode_chunk(source, old, coords, data, _scratch(transfer, coords))[_extent(layout, coords)]
+    chunk = decode_chunk(source, old, coords, data)[_extent(layout, coords)]
     encoded: Buffer = encode_chunk(transfer.target, layout, coords, chunk, write_empty=True)
     return encoded
 
@@ -271,20 +268,6 @@ def check_encoded(layout: ChunkLayout, coords: ChunkCoords, data: Buffer) -> Non
             codecs.serializer.check_index(data, spec)
     if expected is not None and (n_bytes := buffer_size(data)) != expected:
         raise ValueError(f"{n_bytes} bytes, expected {expected}")
-
-
-def _scratch(transfer: ArrayTransfer, coords: ChunkCoords) -> NDArray[Any] | None:
-    """Return memory to decode a chunk into, the same for every chunk of a task; ``None`` where each needs its own."""
-    source, (old, new) = transfer.source, transfer.layouts
-    if source.dtype.hasobject or source.dtype.kind == "T":
-        return None
-    if transfer.memory.n_background or new is not transfer.target.write_layout:
-        return None  # what is encoded may be the chunk's own memory, which is needed until it is stored or packed
-    shape = old.spec(coords).shape
-    if shape not in transfer.scratch:
-        transfer.scratch.clear()
-        transfer.scratch[shape] = np.empty(shape, source.dtype)
-    return transfer.scratch[shape]
 
 
 def reframed(action: ChosenAction, layout: ChunkLayout, coords: ChunkCoords, data: Buffer) -> Buffer | None:

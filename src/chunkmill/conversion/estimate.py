@@ -8,13 +8,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from math import gcd, prod
 from typing import NamedTuple
 
 from chunkmill.array.layout import ChunkLayout, ShardedChunks
+from chunkmill.array.present_keys import sampled_sizes
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.array.threads import in_threads
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.n5_block import N5Block
 from chunkmill.codecs.pipeline import CodecPipeline
@@ -345,24 +344,10 @@ def _stored(arrays: Sequence[StoredArray]) -> list[_Stored]:
     for i in largest[:_MOST_ARRAYS]:
         array = arrays[i]
         most = _MOST_KEYS_FAR if array.store.is_remote else _MOST_KEYS
-        sizes = _sizes(array, max(1, most // min(len(largest), _MOST_ARRAYS)))
+        sizes = sampled_sizes(array, max(1, most // min(len(largest), _MOST_ARRAYS)))
         there = [size for size in sizes if size is not None]
         found[i] = _Stored(sum(there) / len(sizes), len(there) / len(sizes))
     declared = [chunk_bytes(array, array.write_layout) for array in arrays]
     ratio = sum(each.key_bytes for each in found.values()) / max(sum(declared[i] for i in found), 1)
     present = sum(each.present for each in found.values()) / max(len(found), 1)
     return [found.get(i, _Stored(ratio * n_bytes, present)) for i, n_bytes in enumerate(declared)]
-
-
-def _sizes(array: StoredArray, most: int) -> list[int | None]:
-    """Return the sizes of at most so many store keys, spread over the array."""
-    grid = array.write_layout.grid
-    n_keys = grid.n_chunks
-    spread = range(n_keys) if n_keys <= most else (int((i * _GOLDEN) % 1 * n_keys) for i in range(most))
-    keys = [array.write_layout.locator.key(grid.coords_of(number)) for number in spread]
-    parts = [slice(i, i + 1) for i in range(len(keys))] if array.store.is_remote else [slice(None)]
-    sizes = in_threads(lambda part: [array.store.size(key) for key in keys[part]], parts, _MOST_KEYS_FAR)
-    return list(chain.from_iterable(sizes))
-
-
-_GOLDEN = (5**0.5 - 1) / 2

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.region_option import Names, Reduction, cropping, region_of
+from chunkmill.conversion.region_option import Names, Reduction, cropping
 from chunkmill.errors import ChunkmillError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.hints import Hint
@@ -177,7 +177,9 @@ def with_place(array: StoredArray, metadata: ArrayMetadata, *, alone: bool, to_n
     to_n5
         Whether the copy is of N5: elsewhere nothing tells the order of axes of ``resolution`` and ``offset``.
     """
-    region = region_of(array)
+    region = array.region
+    if not array.path and not array.attributes:  # nothing describes it
+        return metadata
     try:
         own = None if alone else described_level(array, warns=False)
         if not alone and (own is None or (region is None and (to_n5 or own.version != "n5"))):
@@ -206,7 +208,7 @@ def _relative(
         level = Level(path, each.scale, each.translation)
         if chosen is not None and each.array.path not in chosen:
             continue
-        region = None if crop is None else region_of(crop(each.array.stored))
+        region = None if crop is None else crop(each.array.stored).region
         levels.append(level if region is None else moved_level(level, [cut.start for cut in region]))
     name = image_name(image.name, group.path, group.url)
     own = image.axes, tuple(levels), image.version, name, image.method, image.system

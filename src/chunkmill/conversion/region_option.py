@@ -1,24 +1,20 @@
-"""Resolve the argument `region` of a job for each array of the source, and crop arrays to it for reading.
+"""Resolve the argument `region` of a job for each array of the source.
 
-Not here: layouts of cropped arrays (`chunkmill.array.cropped`).
+Not here: cropped arrays (`chunkmill.array.cropped`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass
 from math import ceil, floor
 from types import EllipsisType
 from typing import Any, TypeAlias
 
-from chunkmill.array.cropped import CroppedLayout, crop_layouts, kept_grid
-from chunkmill.array.layout import ChunkLayout, build_layouts
-from chunkmill.array.selection import as_region, full_region
+from chunkmill.array.selection import as_region
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import RegionError
 from chunkmill.model.grid import Region
-from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.nodes.new_array import axis_names, unknown_dimensions
 from chunkmill.nodes.stored_group import StoredNode
 
@@ -93,7 +89,7 @@ def cropping(
             msg = f"region={option!r}: the arrays of a group have axes of their own; give ranges by dimension, such as "
             raise TypeError(msg + "{'time': slice(0, 10)}")
         region = _checked(option, node)
-        return lambda array: crop(array, region)
+        return lambda array: array.crop(region)
     if not option:
         raise ValueError("region={} names no dimension: leave it out to take everything")
     named = names or axis_names
@@ -107,21 +103,19 @@ def cropping(
         if level := reduced.get(array.path):
             covered = [level.of(cut, axis) for axis, cut in enumerate(index)]
             index = tuple(slice(c.start, min(c.stop, n)) for c, n in zip(covered, array.shape, strict=True))
-        return crop(array, _checked(index, array)) if array.ndim else array
+        return array.crop(_checked(index, array)) if array.ndim else array
 
     return cropped
 
 
 def shown_regions(option: Any) -> str:
-    """Return the argument as text for plans; empty where there is none.
+    """Return the argument as text for plans.
 
     Examples
     --------
     >>> shown_regions({"t": slice(2, 6), "x": (1, None)}), shown_regions((slice(4), ...))
     ('t=2:6, x=1:', '[:4, ...]')
     """
-    if option is None:
-        return ""
     if isinstance(option, Mapping):
         return ", ".join(f"{name}={_shown(_cut(name, value))}" for name, value in option.items())
     parts = option if isinstance(option, (tuple, list)) else (option,)
@@ -191,78 +185,3 @@ def _check_names(cuts: Mapping[Any, slice], arrays: Collection[StoredArray], nam
             each = ", ".join(f"{n} in {path!r}" for n, path in list(found.items())[:4])
             msg = f"region= for {name!r}, whose length is {each}: one range cannot mean the same in both"
             raise ValueError(f"{msg}; choose arrays by include=")
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# A region as an array of its own
-
-
-def crop(array: StoredArray, region: Region) -> StoredArray:
-    """Return a region of an array, for reading, its chunks cut at the region; the array where that is all of it.
-
-    The metadata describe a copy of the region that keeps the lengths of the chunks.
-
-    Examples
-    --------
-    >>> import chunkmill as cm
-    >>> a = cm.create_array("memory://doc-crop", shape=(9,), dtype="i4", chunks=(4,))
-    >>> a[...] = range(9)
-    >>> part = crop(a.stored, (slice(3, 9),))
-    >>> cm.Array(part)[...], part.read_layout.grid.dask_chunks, part.chunk_grid.dask_chunks
-    (array([3, 4, 5, 6, 7, 8], dtype=int32), ((1, 4, 1),), ((4, 2),))
-    """
-    if region == full_region(array.shape):
-        return array
-    return CroppedArray(
-        array.store,
-        array.path,
-        replace(array.metadata, chunk_grid=kept_grid(array.metadata.chunk_grid, region)),
-        array.format,
-        array.prefix,
-        read_only=True,
-        read_missing=array.read_missing,
-        has_own_fill_value=array.has_own_fill_value,
-        metadata_of_whole=array.metadata,
-        region=region,
-    )
-
-
-def region_of(array: StoredArray) -> Region | None:
-    """Return the region that `array` is of the stored one; ``None`` where it is all of it."""
-    return array.region if isinstance(array, CroppedArray) else None
-
-
-@dataclass(eq=False, repr=False)
-class CroppedArray(StoredArray):
-    """A region of a stored array, made by `crop`.
-
-    Attributes
-    ----------
-    metadata_of_whole
-        The stored metadata.
-    region
-        The region, in elements of the stored array.
-    """
-
-    metadata_of_whole: ArrayMetadata = field(kw_only=True)
-    region: Region = field(kw_only=True)
-
-    @cached_property
-    def _layouts(self) -> tuple[ChunkLayout, ChunkLayout]:
-        return crop_layouts(build_layouts(self.metadata_of_whole, self.prefix), self.region)
-
-    @property
-    def stored_metadata(self) -> ArrayMetadata:
-        """Metadata of the whole array."""
-        return self.metadata_of_whole
-
-    def coords_of_key(self, key: str) -> tuple[int, ...] | None:
-        """Return the coords of a store key, counted from the region's first one: negative before it."""
-        coords = super().coords_of_key(key)
-        layout = self.write_layout
-        if coords is None or not isinstance(layout, CroppedLayout):
-            return coords
-        return tuple(i - cut.first for i, cut in zip(coords, layout.cuts, strict=True))
-
-    def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return *super().__dask_tokenize__(), self.region

@@ -61,9 +61,9 @@ def _location(place: Any, path: str = "") -> Any:
         place, path, *_ = place_of(place, path)
     if isinstance(place, (Array, Group)):
         place, path = place.url, place.path
-    if is_store(place):
-        place = open_store(place).url
     if not isinstance(place, (str, os.PathLike)):
+        if is_store(place):
+            return _location(open_store(place).url, path)
         raise TypeError(f"a source of type {type(place).__module__.partition('.')[0]}.{type(place).__name__}")
     url = os.fspath(place)
     if "://" not in url and "::" not in url:

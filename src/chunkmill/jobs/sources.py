@@ -13,8 +13,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from chunkmill.array.layout import ChunkLayout
-from chunkmill.array.present_keys import Numbers, recently_listed
-from chunkmill.array.staleness import by_consolidated_metadata, warn_of_nested_chunks
+from chunkmill.array.present_keys import Numbers, recently_listed, warn_of_nested_chunks
+from chunkmill.array.staleness import by_consolidated_metadata
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.errors import ChunkError, JobError, MetadataError

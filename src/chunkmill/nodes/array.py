@@ -91,7 +91,7 @@ class Array(PublicNode, ArrayFacts):
     @property
     def nchunks(self) -> int:
         """Number of chunks (inner chunks, when sharded), present or not."""
-        return self.stored.nchunks
+        return self.stored.chunk_grid.n_chunks
 
     def __len__(self) -> int:
         if not self.shape:

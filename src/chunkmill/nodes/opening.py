@@ -37,8 +37,9 @@ from chunkmill.nodes.documents import (
 from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, is_folder, parse_node
 from chunkmill.stores.base import Store
 from chunkmill.stores.conflicts import is_forbidden
-from chunkmill.stores.memory import OverlayStore, RememberedReads
+from chunkmill.stores.memory import OverlayStore
 from chunkmill.stores.open import BARE_URLS, Url, open_store, without_reference_options
+from chunkmill.stores.wrapper import RememberedReads
 
 
 def open_stored(

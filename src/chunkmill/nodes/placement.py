@@ -35,7 +35,7 @@ from chunkmill.nodes.documents import (
 from chunkmill.nodes.opening import walk
 from chunkmill.nodes.stored_group import StoredGroup, child_names, parse_node
 from chunkmill.stores.base import Store
-from chunkmill.stores.memory import RememberedReads
+from chunkmill.stores.wrapper import RememberedReads
 
 
 def announce_below(store: Store, path: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from chunkmill.array.selection import full_region
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.ome import check_ome
-from chunkmill.conversion.region_option import cropping, region_of
+from chunkmill.conversion.region_option import cropping
 from chunkmill.conversion.target_metadata import describe_target, fitted_to
 from chunkmill.errors import AlignmentError
 from chunkmill.formats.base import Format
@@ -130,7 +130,7 @@ def describe_base(
     crop = cropping(region, array, [array], lambda _: names)
     if crop is not None:
         array = crop(array)
-        level = moved_level(level, [cut.start for cut in region_of(array) or full_region(array.shape)])
+        level = moved_level(level, [cut.start for cut in array.region or full_region(array.shape)])
     level = replace(level, translation=_or_stored(_by_axis(translation, axes, "translation"), level.translation))
     attributes = {} if group is None else group.attributes
     named = name or (image.name if image else None)

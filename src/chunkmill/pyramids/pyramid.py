@@ -18,7 +18,7 @@ from chunkmill.conversion.convert_job import region_grids
 from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.options import by_array, is_keep
 from chunkmill.conversion.rechunking.plan import too_little
-from chunkmill.conversion.region_option import RegionOption, region_of
+from chunkmill.conversion.region_option import RegionOption
 from chunkmill.dask_arrays.hazards import check_apart
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import READ_ONLY
@@ -300,7 +300,7 @@ class Pyramid(Work):
 
         Attributes of that are changed at the end: a repetition after that is the same job.
         """
-        region = [(cut.start, cut.stop) for cut in region_of(self.sources[0].array) or ()]
+        region = [(cut.start, cut.stop) for cut in self.sources[0].array.region or ()]
         return _shown(self.method), region, replace(self.levels.image, name=None) if self.where.exists else None
 
     def arguments(self) -> Mapping[str, Any]:
@@ -400,7 +400,7 @@ def _blocks(
     budget = worker.max_mem // worker.n_threads - THREAD_OVERHEAD
     keys = [array.write_layout.grid.chunk_shape for array in described.arrays]
     aligned = keys[0]
-    if region_of(base) is None:
+    if base.region is None:
         aligned = tuple(map(lcm, keys[0], base.write_layout.grid.chunk_shape))
     found: list[tuple[int, Any]] = []
     for first in dict.fromkeys((aligned, keys[0])):

@@ -14,16 +14,14 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.array.chunk_io import read_region, write_region
+from chunkmill.array.chunk_io import fill_values, read_region, write_region
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray, metered, metered_source
 from chunkmill.conversion.actions import ChosenAction
 from chunkmill.conversion.convert_tasks import ArrayTransfer, transfer_keys
 from chunkmill.conversion.estimate import TaskMemory, chunk_bytes, input_bytes, met_bytes, n_decoding
-from chunkmill.conversion.region_option import region_of
 from chunkmill.jobs.sources import SeenSource, check_absences
 from chunkmill.journal.records import StoreKeys
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
@@ -31,8 +29,7 @@ from chunkmill.pyramids.downsample import Method, Reduction, downsample
 from chunkmill.pyramids.levels import LevelBlocks, region_read, under
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, TaskResult
 from chunkmill.stores.base import REQUESTS_AT_ONCE
-from chunkmill.stores.memory import RememberedReads
-from chunkmill.stores.wrapper import Meter
+from chunkmill.stores.wrapper import Meter, RememberedReads
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +85,7 @@ def base_bytes(base: StoredArray, stage: Sequence[LevelBlocks]) -> int:
     These are Dask blocks under all of its block of the last level; and of one block that is read the encoded chunks
     which go beyond it, and one decoded.
     """
-    read, aligned = stage[0].blocks, region_of(base) is None
+    read, aligned = stage[0].blocks, base.region is None
     if read.shape != base.shape:  # it reads a level that is stored
         return 0
     last = enumerate(stage[-1].blocks.chunk_shape)
@@ -129,8 +126,7 @@ class _Work:
             if found is None:
                 continue
             if values is None:
-                fill = np.zeros((), target.dtype) if target.fill_value is None else target.fill_value
-                values = np.full(region_shape(region), fill, target.dtype)
+                values = fill_values(target, region_shape(region)).copy()
             values[where] = downsample(found, own.factors, self.stage.method)
             del found  # before the next one is read
         n_keys = sum(1 for _ in target.write_layout.grid.overlaps(region))

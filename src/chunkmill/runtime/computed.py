@@ -8,7 +8,7 @@ jobs as nodes (`chunkmill.dask_arrays.as_dask`).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import prod
@@ -16,10 +16,8 @@ from typing import Any
 
 import numpy as np
 from dask.array import core as da
-from dask.highlevelgraph import HighLevelGraph
 
 from chunkmill.errors import StoreError
-from chunkmill.journal.records import Inputs, inputs_of
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.user_values import block_as_dtype, checked_block
 from chunkmill.stores.base import ByteRange, range_bounds
@@ -109,39 +107,6 @@ class ComputedStore(MemoryStore):
         pads = [(0, full - n) for full, n in zip(self.chunk_shape, shape, strict=True)]
         padded = np.pad(block, pads) if any(n for _, n in pads) else block
         return padded.astype(self.dtype.newbyteorder("<"), copy=False).tobytes()
-
-
-class BlockInputs:
-    """The blocks of Dask arrays that the tasks of a stage read.
-
-    Attributes
-    ----------
-    graph
-        Of all these arrays.
-    """
-
-    def __init__(self, stores: Mapping[str, ComputedStore], inputs: Inputs, common: Any) -> None:
-        self.graph = HighLevelGraph.merge(*(store.values.dask for store in stores.values() if store.values is not None))
-        self._inputs, self._common = inputs, common
-
-    @classmethod
-    def of(cls, inputs: Inputs | None, common: Any, specs: Sequence[Any]) -> BlockInputs | None:
-        """Return the blocks that tasks read; ``None`` where all they read is stored."""
-        if inputs is None or not len(specs):
-            return None
-        # all specs of an array read the same stores
-        first = [specs[run.start] for run in specs.runs()] if hasattr(specs, "runs") else specs[:1]
-        found = (each.store for each in inputs_of(inputs, common, first))
-        stores = {store.url: store for store in found if isinstance(store, ComputedStore)}
-        return cls(stores, inputs, common) if stores else None
-
-    def keys(self, specs: Sequence[Any]) -> list[BlockKey]:
-        """Return the keys of the blocks that a task reads."""
-        found: dict[BlockKey, None] = {}
-        for each in inputs_of(self._inputs, self._common, specs):
-            if isinstance(each.store, ComputedStore):
-                found |= dict.fromkeys(key for key in map(each.store.block_key, each.keys) if key is not None)
-        return list(found)
 
 
 _blocks_here: dict[BlockKey, tuple[Any, int]] = {}  # blocks of the tasks that this process runs, and how many of these

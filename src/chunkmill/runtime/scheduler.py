@@ -34,8 +34,9 @@ from distributed.worker import get_worker
 from distributed.worker_state_machine import TaskState
 
 from chunkmill.errors import JobError
+from chunkmill.journal.records import Inputs, inputs_of
 from chunkmill.runtime.cluster_tasks import RunningTasks, cluster_facts
-from chunkmill.runtime.computed import BlockInputs, with_blocks
+from chunkmill.runtime.computed import BlockKey, ComputedStore, with_blocks
 
 # Tasks handed over at once: bounds what client and scheduler hold of a job, and the size of one message.
 _WAVE = 10_000
@@ -158,6 +159,39 @@ def _holds_thread_of(client: Client) -> bool:
     if worker_task() is None or not getattr(thread_state, "proceed", True):
         return False
     return client.scheduler is not None and client.scheduler.address == get_worker().scheduler.address
+
+
+class BlockInputs:
+    """The blocks of Dask arrays that the tasks of a stage read.
+
+    Attributes
+    ----------
+    graph
+        Of all these arrays.
+    """
+
+    def __init__(self, stores: Mapping[str, ComputedStore], inputs: Inputs, common: Any) -> None:
+        self.graph = HighLevelGraph.merge(*(store.values.dask for store in stores.values() if store.values is not None))
+        self._inputs, self._common = inputs, common
+
+    @classmethod
+    def of(cls, inputs: Inputs | None, common: Any, specs: Sequence[Any]) -> BlockInputs | None:
+        """Return the blocks that tasks read; ``None`` where all they read is stored."""
+        if inputs is None or not len(specs):
+            return None
+        # all specs of an array read the same stores
+        first = [specs[run.start] for run in specs.runs()] if hasattr(specs, "runs") else specs[:1]
+        found = (each.store for each in inputs_of(inputs, common, first))
+        stores = {store.url: store for store in found if isinstance(store, ComputedStore)}
+        return cls(stores, inputs, common) if stores else None
+
+    def keys(self, specs: Sequence[Any]) -> list[BlockKey]:
+        """Return the keys of the blocks that a task reads."""
+        found: dict[BlockKey, None] = {}
+        for each in inputs_of(self._inputs, self._common, specs):
+            if isinstance(each.store, ComputedStore):
+                found |= dict.fromkeys(key for key in map(each.store.block_key, each.keys) if key is not None)
+        return list(found)
 
 
 class Scheduler:

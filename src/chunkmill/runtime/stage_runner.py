@@ -29,9 +29,8 @@ from chunkmill.journal.records import Listings, digest_now
 from chunkmill.log import LOG
 from chunkmill.runtime.cancellation import abandon
 from chunkmill.runtime.cluster_tasks import run_and_say_where, scheduler_needed, sync_other_machines
-from chunkmill.runtime.computed import BlockInputs
 from chunkmill.runtime.preflight import Needs, check_client_workers, check_scheduler, describe_needs
-from chunkmill.runtime.scheduler import Scheduler
+from chunkmill.runtime.scheduler import BlockInputs, Scheduler
 from chunkmill.runtime.stage import Stage, count_tasks, tasks_to_run
 from chunkmill.runtime.task import AtOnce, LocalStage, PackedStage, add_counts, run_task
 from chunkmill.runtime.worker_memory import peak_memory

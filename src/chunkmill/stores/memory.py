@@ -1,4 +1,4 @@
-"""Stores in the memory of one process, and those over another store that answer from memory.
+"""Stores in the memory of one process, and one of documents in memory over another store.
 
 `MemoryStore` pickles by content: the other process gets a copy, to read from. Its changes would not come back: writing
 to it raises `StoreError`. Use files to share values among processes, and ``memory://`` to share by url within one.
@@ -16,7 +16,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import OTHER_MEMORY, ByteRange, ByteSpan, ReadOnly, Store, check_key, check_prefix, digest
+from chunkmill.stores.base import OTHER_MEMORY, ByteRange, ByteSpan, Store, check_key, check_prefix, digest
 from chunkmill.stores.wrapper import StoreWrapper
 
 
@@ -180,9 +180,6 @@ _LOCKS: WeakValueDictionary[int, Any] = WeakValueDictionary()  # id of a diction
 
 def _lock_of(values: Any) -> Any:
     return _LOCKS.setdefault(id(values), threading.RLock())
-
-
-# --- Stores over another one that answer from memory: documents known before, and values and listings read before
 
 
 class OverlayStore(StoreWrapper):
@@ -375,83 +372,3 @@ class OverlayStore(StoreWrapper):
             self._documents.pop(key, None)
             self._written.add(key)
             self.__dict__.pop("_children", None)
-
-
-class RememberedReads(ReadOnly, StoreWrapper):
-    """Wrap `store` for reading: values, absences and listings are kept until `forget`.
-
-    A range of a value that was returned whole is cut from it. For the reads of one thread.
-
-    Parameters
-    ----------
-    listings_answer
-        Whether a key is absent when its folder was listed and does not name it. Without, each key is asked for.
-
-    Examples
-    --------
-    >>> from chunkmill.stores.memory import MemoryStore
-    >>> store = MemoryStore()
-    >>> store.set("a", b"123456")
-    >>> reads = RememberedReads(store)
-    >>> reads.get("a"), store.delete("a"), reads.get("a", ByteRange(2, 3)), reads.any_present
-    (b'123456', None, b'345', True)
-    """
-
-    read_only_reason = "this store remembers what it has read, and is not written to"
-
-    def __init__(self, store: Store, *, listings_answer: bool = False) -> None:
-        super().__init__(store)
-        self._values: dict[ByteSpan, bytes | None] = {}
-        self._listed: dict[str, list[str]] = {}
-        self._listings_answer = listings_answer
-
-    @property
-    def any_present(self) -> bool:
-        """True if any value that was asked for exists."""
-        return any(value is not None for value in self._values.values())
-
-    @property
-    def absent(self) -> frozenset[str]:
-        """Keys that were asked for and do not exist."""
-        return frozenset(span.key for span, value in self._values.items() if value is None)
-
-    def forget(self) -> None:
-        """Forget all values and listings."""
-        self._values.clear()
-        self._listed.clear()
-
-    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        """Return a value, or a range of it."""
-        (value,) = self.get_many([ByteSpan(key, byte_range)])
-        return value
-
-    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
-        """Yield the bytes of each span in order."""
-        asked = list(spans)
-        missing = list(dict.fromkeys(span for span in asked if span is not None and not self._knows(span)))
-        pending, found = iter(missing), self.below.get_many(missing)
-        for span in asked:
-            while span is not None and not self._knows(span):
-                self._values[next(pending)] = next(found)
-            yield None if span is None else self._known(span)
-
-    def list_dir(self, prefix: str) -> list[str]:
-        """Return the sorted names directly below `prefix`."""
-        if prefix not in self._listed:
-            self._listed[prefix] = self.below.list_dir(prefix)
-        return list(self._listed[prefix])
-
-    def _knows(self, span: ByteSpan) -> bool:
-        return span in self._values or ByteSpan(span.key) in self._values or self._is_unlisted(span.key)
-
-    def _is_unlisted(self, key: str) -> bool:
-        folder, slash, name = key.rpartition("/")
-        return self._listings_answer and name not in self._listed.get(folder + slash, (name,))
-
-    def _known(self, span: ByteSpan) -> bytes | None:
-        if self._is_unlisted(span.key):
-            return None
-        if span in self._values:
-            return self._values[span]
-        value = self._values[ByteSpan(span.key)]
-        return None if value is None else self.cut(span.key, value, span.byte_range)

@@ -18,7 +18,7 @@ from chunkmill.stores.memory import MemoryStore
 @pytest.fixture
 def most(monkeypatch):
     """The largest number, and bytes, of calls at once."""
-    monkeypatch.setattr(threads, "_writes", Limit(threads.MAX_PENDING, threads.MAX_PENDING_BYTES))
+    monkeypatch.setattr(threads._here, "writes", Limit(threads.MAX_PENDING, threads.MAX_PENDING_BYTES))
     now, most, lock = [0, 0], [0, 0], threading.Lock()
 
     def call(n_bytes):
@@ -43,7 +43,7 @@ def test_so_many_at_once_whatever_began_them(most):
 
 
 def test_so_many_bytes_at_once_and_large_values_alone(most, monkeypatch):
-    monkeypatch.setattr(threads, "_writes", Limit(threads.MAX_PENDING, 100))
+    monkeypatch.setattr(threads._here, "writes", Limit(threads.MAX_PENDING, 100))
     writes = PendingWrites()
     for n in (30, 60, 40, 250, 10, 90, 100):
         writes.begin(lambda n=n: most[2](n), n)
@@ -80,13 +80,13 @@ def store():
 @pytest.fixture
 def budget(monkeypatch):
     budget = Limit(None, threads.MAX_BEGUN_BYTES)
-    monkeypatch.setattr(threads, "_reads", budget)
-    monkeypatch.setattr(threads, "_readers", ThreadPoolExecutor(4))
+    monkeypatch.setattr(threads._here, "reads", budget)
+    monkeypatch.setattr(threads._here, "readers", ThreadPoolExecutor(4))
     return budget
 
 
 def _ended():
-    threads._readers.shutdown()
+    threads._here.readers.shutdown()
 
 
 def test_values_are_taken_in_any_order_and_requested_once(store, budget):
@@ -107,7 +107,7 @@ def test_absent_keys_ranges_and_other_keys(store, budget):
 
 
 def test_what_exceeds_the_limit_is_not_begun(store, budget, monkeypatch):
-    monkeypatch.setattr(threads, "_reads", Limit(None, 100))
+    monkeypatch.setattr(threads._here, "reads", Limit(None, 100))
     first = BegunReads(store, KEYS[:20], value_bytes=5)
     refused = BegunReads(store, KEYS[20:], value_bytes=5)
     assert first

@@ -9,8 +9,8 @@ from support.recording import RecordingStore
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan
-from chunkmill.stores.memory import MemoryStore, OverlayStore, RememberedReads
-from chunkmill.stores.wrapper import Meter, MeteredStore
+from chunkmill.stores.memory import MemoryStore, OverlayStore
+from chunkmill.stores.wrapper import Meter, MeteredStore, RememberedReads
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from chunkmill.array.chunk_io import fill_values
 from chunkmill.array.present_keys import touch
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray, metered_source
@@ -24,7 +25,6 @@ from chunkmill.conversion.rechunking.source_chunks import (
     RegionValues,
     SourceReads,
     fetched,
-    fill_values,
     n_ahead,
     shifted,
     source_values,

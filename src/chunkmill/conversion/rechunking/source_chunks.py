@@ -11,7 +11,6 @@ from itertools import islice
 from math import prod
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import check_missing, decode_chunk
@@ -353,12 +352,6 @@ def fetched(store: Store, spans: Sequence[ByteSpan | None], at_once: int = _BATC
         return
     for span in spans:
         yield None if span is None else store.get(span.key, span.byte_range)
-
-
-def fill_values(array: StoredArray, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return the values of absent chunks: one element, broadcast to `shape`."""
-    fill = array.fill_value
-    return np.broadcast_to(np.zeros((), array.dtype) if fill is None else np.full((), fill, array.dtype), shape)
 
 
 def shifted(region: Region, by: Region) -> Region:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.array.chunk_io import write_chunk
+from chunkmill.array.chunk_io import fill_values, write_chunk
 from chunkmill.array.present_keys import count_in, touch
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray, chunk_step, metered, metered_source
@@ -28,7 +28,6 @@ from chunkmill.conversion.rechunking.source_chunks import (
     ArrayRechunk,
     RegionValues,
     SourceReads,
-    fill_values,
     source_values,
     unshifted,
     within,

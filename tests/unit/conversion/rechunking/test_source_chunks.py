@@ -9,10 +9,10 @@ from support.rechunks import make
 from support.recording import RecordingStore
 
 import chunkmill as cm
+from chunkmill.array.chunk_io import fill_values
 from chunkmill.conversion.rechunking.source_chunks import (
     SourceReads,
     fetched,
-    fill_values,
     n_ahead,
     shifted,
     source_values,
