@@ -24,7 +24,7 @@ import fsspec.core
 import fsspec.utils
 from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.dirfs import DirFileSystem
-from fsspec.registry import known_implementations, registry
+from fsspec.registry import known_implementations
 from fsspec.spec import AbstractFileSystem
 
 from chunkmill.errors import StoreError
@@ -80,7 +80,7 @@ class FsspecStore(ReadsAhead, PlacedStore):
     storage_options
         For the filesystem, as everywhere with fsspec.
     filesystem
-        Its class, where it is not the one that fsspec has for the url's protocol.
+        Its class, where it is not the one that fsspec has for the url's protocol; one that users have registered.
 
     Notes
     -----
@@ -107,11 +107,10 @@ class FsspecStore(ReadsAhead, PlacedStore):
         options.pop("asynchronous", None)  # would mean that we await; it comes with options meant for others
         protocol = protocols_of(url)[0]
         self.url = canonical_url(url)
-        self._registered = registered_classes(url) if filesystem is None else {}
         self.is_remote = protocol not in LOCAL_PROTOCOLS
         self.replaces_atomically = protocol in ATOMIC_PROTOCOLS
         self.can_list = protocol not in {"http", "https"}
-        self._identity = url, options, filesystem
+        self._identity = url, options, filesystem or own_class(url)
         self._is_elsewhere = False  # memory, of the process that pickled this
         self._opened: Service | None = None
         self._max_bytes: int | None = None
@@ -123,7 +122,6 @@ class FsspecStore(ReadsAhead, PlacedStore):
         moved = state.pop("_home") != os.getpid()
         self.__dict__.update(state)
         self._is_elsewhere |= moved and protocols_of(self._identity[0])[-1] == "memory"
-        register_classes(self._registered)  # by the user, in the process that pickled this
 
     def asks_at_once(self) -> bool:
         """Return whether the filesystem has coroutines: others, and fsspec's caches, fail in many threads."""
@@ -513,7 +511,7 @@ def open_filesystem(url: str, options: Mapping[str, Any], made_by: type[Any] | N
             if made_by is None:
                 fs, root = fsspec.core.url_to_fs(url, **copied(options))
             else:
-                fs = made_by(**copied(options))
+                fs = made_by(**made_by._get_kwargs_from_urls(url) | copied(options))  # noqa: SLF001
                 root = url if protocols_of(url)[0] in {"http", "https"} else url.partition("://")[2]
             fs, root = without_dirs(fs, root)
             _filesystems[token] = service_of(fs, root)
@@ -577,24 +575,17 @@ def canonical_url(url: str) -> str:
     return f"{_ALIASES.get(protocol, protocol)}://{path}"
 
 
-def registered_classes(url: str) -> dict[str, Any]:
-    """Return the filesystem classes that only this process may know; `StoreError` where there is none of a protocol."""
-    classes = {}
+def own_class(url: str) -> type[Any] | None:
+    """Return the filesystem class of a protocol that users have registered: other processes may not know it.
+
+    ``None`` of all other protocols, and of chains. `StoreError` where there is no class of a protocol.
+    """
     for protocol in protocols_of(url):
         try:
-            cls = fsspec.get_filesystem_class(protocol)
+            found = fsspec.get_filesystem_class(protocol)
         except (ImportError, ValueError) as error:
             raise StoreError(url=canonical_url(url), key="", reason=_how_to_install(protocol, error)) from error
-        if protocol not in known_implementations:
-            classes[protocol] = cls
-    return classes
-
-
-def register_classes(classes: Mapping[str, Any]) -> None:
-    """Make protocols known in this process that were registered in another."""
-    for protocol, cls in classes.items():
-        if protocol not in registry:
-            fsspec.register_implementation(protocol, cls)
+    return None if "::" in url or protocol in known_implementations else found
 
 
 def _how_to_install(protocol: str, error: BaseException) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -21,7 +21,7 @@ from typing import Any
 
 from chunkmill.errors import StoreError
 from chunkmill.stores import icechunk_session as sessions
-from chunkmill.stores.base import ByteRange, ByteSpan, Store, check_key, check_prefix
+from chunkmill.stores.base import ByteRange, Store, check_key, check_prefix
 from chunkmill.stores.icechunk_session import FORK, LIVE, Place, SessionChanges, TaskFork, Transaction
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.zarr_python import ZarrPythonStore
@@ -180,6 +180,11 @@ class IcechunkStore(ZarrPythonStore):
 
     # --- reading
 
+    async def _fetch(self, key: str, wanted: ByteRange | None) -> bytes | None:
+        if key.startswith(_OWN):
+            return self._shared.journal.get(key, wanted)
+        return await super()._fetch(key, wanted)
+
     async def _ask(self, key: str, byte_request: Any) -> bytes | None:
         shared = self._shared
         if shared.store is None or _ZARR_3_KEY.fullmatch(key) is None:
@@ -209,26 +214,6 @@ class IcechunkStore(ZarrPythonStore):
             if _DOCUMENT.fullmatch(key):
                 raise
             return False  # the name of a chunk, of what is a group
-
-    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        """Return a value, or a range of it."""
-        if key.startswith(_OWN):
-            return self._shared.journal.get(key, byte_range)
-        return None if self._shared.store is None else super().get(key, byte_range)
-
-    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
-        """Yield the bytes of each span in order; many requests at once."""
-        wanted = list(spans)
-        own = [span for span in wanted if span is not None and span.key.startswith(_OWN)]
-        if not own:
-            return (None for _ in wanted) if self._shared.store is None else super().get_many(wanted)
-        values = dict(zip(own, self._shared.journal.get_many(own), strict=True))
-        rest = super().get_many(None if span in values else span for span in wanted)
-        return (values.get(span, value) if span else None for span, value in zip(wanted, rest, strict=True))
-
-    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
-        """Return a value and a digest of it."""
-        return self._shared.journal.get_versioned(key) if key.startswith(_OWN) else super().get_versioned(key)
 
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes."""
@@ -285,8 +270,6 @@ class IcechunkStore(ZarrPythonStore):
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store `value`, or delete, if the value there has the digest `version`; atomic in this process."""
-        if key.startswith(_OWN):
-            return self._shared.journal.set_if(key, value, version)
         with self._shared.lock:
             return super().set_if(key, value, version)
 

@@ -273,7 +273,8 @@ class ZarrPythonStore(ReadsAhead):
 
         async def opened() -> T:
             try:
-                if not (below := self.below_zarr)._is_open:  # noqa: SLF001 - as zarr-python does at the first use
+                below = self.below_zarr
+                if below is not None and not below._is_open:  # noqa: SLF001 - as zarr-python does at the first use
                     await below._ensure_open()  # noqa: SLF001
                 return await coroutine
             except StoreError:
