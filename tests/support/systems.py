@@ -19,7 +19,8 @@ NEEDS_FORK = pytest.mark.skipif(not hasattr(os, "fork"), reason="FORKS ARE NOT T
 NEEDS_FLOCK = pytest.mark.skipif(not directories.CAN_LOCK, reason="FLOCK IS NOT TESTED: this system has none")
 NEEDS_PIPES = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="PIPES ARE NOT TESTED: this system names none")
 NEEDS_NEW_NAMES = pytest.mark.skipif(
-    posix_file._renameat2() is None, reason="CREATING WITHOUT A LOCK IS NOT TESTED: this system has no renameat2"
+    posix_file._of_linux("renameat2") is None,
+    reason="CREATING WITHOUT A LOCK IS NOT TESTED: this system has no renameat2",
 )
 NEEDS_READS_INTO_ARRAYS = pytest.mark.skipif(
     posix_file._read_into is None, reason="READING INTO ARRAYS IS NOT TESTED: this system has no preadv"

@@ -171,59 +171,59 @@ def _build_inner(codecs: JSON, spec: ChunkSpec) -> CodecPipeline:
     return build_pipeline([parse_named_config(codec) for codec in codecs], spec)
 
 
-def _factory(module: str, name: str, *first: Any) -> CodecFactory:
-    """Return ``partial(name, *first)`` of a module of this package, imported when a chain first has the codec."""
+def _factory(path: str, name: str) -> CodecFactory:
+    """Return what builds a codec: ``module.Class.method`` of this package, imported when a chain first has the codec.
+
+    ``from_named`` is told the name, and a codec with codecs inside what builds those.
+    """
 
     def build(configuration: Mapping[str, Any], spec: ChunkSpec) -> Any:
-        function = attrgetter(name)(importlib.import_module(f"chunkmill.codecs.{module}"))
+        module, _, method = path.partition(".")
+        function = attrgetter(method)(importlib.import_module(f"chunkmill.codecs.{module}"))
+        first = (name,) if method.endswith("from_named") else (_build_inner,) if name in _NESTED else ()
         return function(*first, configuration, spec)
 
     return build
 
 
-_CODECS: dict[str, CodecFactory] = {
-    "transpose": _factory("axes", "Transpose.from_config"),
-    "reshape": _factory("axes", "Reshape.from_config"),
-    "zarrs.squeeze": _factory("axes", "Squeeze.from_config"),
-    "cast_value": _factory("cast_value", "CastValue.from_config"),
-    "scale_offset": _factory("cast_value", "ScaleOffset.from_config"),
-    "numcodecs.categorize": _factory("numcodecs", "Categorize.from_config"),
-    **{name: _factory("cast_value", "BitRound.from_named", name) for name in ("bitround", "numcodecs.bitround")},
-    **{
-        PREFIX + codec_id: _factory("numcodecs", "NumcodecsFilter.from_named", PREFIX + codec_id)
-        for codec_id in ("delta", "fixedscaleoffset", "quantize", "astype", "packbits")
-    },
-    "bytes": _factory("bytes", "BytesCodec.from_config"),
-    "endian": _factory("bytes", "BytesCodec.from_config"),  # its name before mid-2023
-    "sharding_indexed": _factory("sharding", "ShardingIndexed.from_config", _build_inner),
-    "packbits": _factory("packbits", "PackBits.from_config"),
-    "zfp": _factory("zfp", "Zfp.from_config"),
-    "n5_block": _factory("n5_block", "N5Block.from_config", _build_inner),
-    "n5_default": _factory("n5_block", "N5Default.from_config", _build_inner),
-    **{
-        prefix + name: _factory("vlen", "Vlen.from_named", name)
-        for prefix in ("", PREFIX)
-        for name in ("vlen-utf8", "vlen-bytes")
-    },
-    "numcodecs.vlen-array": _factory("vlen", "VlenArray.from_config"),
-    **{name: _factory("vlen", "ListedValues.from_named", name) for name in ("numcodecs.json2", "numcodecs.msgpack2")},
-    **{
-        name: _factory("numcodecs", "NumcodecsNumbers.from_named", name)
-        for name in ("numcodecs.pcodec", "numcodecs.zfpy")
-    },
-    "crc32c": _factory("crc32c", "Crc32c.from_config"),
-    "n5_lz4": _factory("n5_block", "N5Lz4.from_config"),
-    **{name: _factory("compressors", "Gzip.from_named", name) for name in ("gzip", "numcodecs.gzip", "numcodecs.zlib")},
-    **{name: _factory("zstd", "Zstd.from_named", name) for name in ("zstd", "numcodecs.zstd")},
-    **{name: _factory("compressors", "Blosc.from_named", name) for name in ("blosc", "numcodecs.blosc")},
-    "numcodecs.lz4": _factory("compressors", "Lz4.from_config"),
-    "numcodecs.bz2": _factory("compressors", "Bzip2.from_config"),
-    "numcodecs.lzma": _factory("compressors", "Lzma.from_config"),
-    **{
-        PREFIX + codec_id: _factory("numcodecs", "NumcodecsBytes.from_named", PREFIX + codec_id)
-        for codec_id in ("shuffle", "base64", "crc32", "crc32c", "adler32", "fletcher32", "jenkins_lookup3")
-    },
+_NAMES = {
+    "axes.Transpose.from_config": "transpose",
+    "axes.Reshape.from_config": "reshape",
+    "axes.Squeeze.from_config": "zarrs.squeeze",
+    "cast_value.CastValue.from_config": "cast_value",
+    "cast_value.ScaleOffset.from_config": "scale_offset",
+    "cast_value.BitRound.from_named": "bitround numcodecs.bitround",
+    "numcodecs.Categorize.from_config": "numcodecs.categorize",
+    "numcodecs.NumcodecsFilter.from_named": (
+        "numcodecs.delta numcodecs.fixedscaleoffset numcodecs.quantize numcodecs.astype numcodecs.packbits"
+    ),
+    "bytes.BytesCodec.from_config": "bytes endian",  # the latter is its name before mid-2023
+    "sharding.ShardingIndexed.from_config": "sharding_indexed",
+    "packbits.PackBits.from_config": "packbits",
+    "zfp.Zfp.from_config": "zfp",
+    "n5_block.N5Block.from_config": "n5_block",
+    "n5_block.N5Default.from_config": "n5_default",
+    "vlen.Vlen.from_named": "vlen-utf8 vlen-bytes numcodecs.vlen-utf8 numcodecs.vlen-bytes",
+    "vlen.VlenArray.from_config": "numcodecs.vlen-array",
+    "vlen.ListedValues.from_named": "numcodecs.json2 numcodecs.msgpack2",
+    "numcodecs.NumcodecsNumbers.from_named": "numcodecs.pcodec numcodecs.zfpy",
+    "crc32c.Crc32c.from_config": "crc32c",
+    "n5_block.N5Lz4.from_config": "n5_lz4",
+    "compressors.Gzip.from_named": "gzip numcodecs.gzip numcodecs.zlib",
+    "zstd.Zstd.from_named": "zstd numcodecs.zstd",
+    "compressors.Blosc.from_named": "blosc numcodecs.blosc",
+    "compressors.Lz4.from_config": "numcodecs.lz4",
+    "compressors.Bzip2.from_config": "numcodecs.bz2",
+    "compressors.Lzma.from_config": "numcodecs.lzma",
+    "numcodecs.NumcodecsBytes.from_named": (
+        "numcodecs.shuffle numcodecs.base64 numcodecs.crc32 numcodecs.crc32c numcodecs.adler32 numcodecs.fletcher32 "
+        "numcodecs.jenkins_lookup3"
+    ),
 }
+"""What builds codecs -> their names."""
+
+_CODECS = {name: _factory(path, name) for path, names in _NAMES.items() for name in names.split()}
+
 # ids of numcodecs whose bytes are those of the Zarr v3 codec of that name
 _SAME_IN_V3 = {"gzip", "zstd", "blosc", "vlen-utf8", "vlen-bytes"}
 
@@ -272,7 +272,7 @@ def _build_one(config: NamedConfig, kind: Kind, spec: ChunkSpec) -> Any:
         factory = _CODECS[config.name]
     else:  # known_kind let no other names pass than those of numcodecs' registry
         wanted = "NumcodecsFilter" if kind == "array-array" else "NumcodecsBytes"
-        factory = _factory("numcodecs", f"{wanted}.from_named", config.name)
+        factory = _factory(f"numcodecs.{wanted}.from_named", config.name)
     try:
         codec: Any = factory(config.configuration, spec)
         if kind == "array-bytes":

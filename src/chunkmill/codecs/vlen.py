@@ -36,7 +36,7 @@ class Vlen(Configured):
     @classmethod
     def from_named(cls, name: str, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Vlen:  # noqa: ARG003
         """Build the codec; it has nothing to configure."""
-        return cls(name)
+        return cls(name.removeprefix("numcodecs."))
 
     def encoded_size(self, spec: ChunkSpec) -> None:
         """Return ``None``; raises where the dtype holds no such values."""

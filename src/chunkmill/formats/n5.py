@@ -56,9 +56,8 @@ def n5_chain(chain: Sequence[NamedConfig]) -> tuple[NamedConfig, ...]:
     >>> block.name, [codec["name"] for codec in block.configuration["codecs"]]
     ('n5_block', ['bytes', 'gzip'])
     """
-    compressor = _compressor(chain)
-    _emit_compressor(compressor)  # refuses what N5 cannot name
-    return _wrap(compressor)
+    emit_compression(chain)  # refuses what N5 cannot name
+    return _wrap(_compressor(chain))
 
 
 def zarr_chain(chain: Sequence[NamedConfig], blocks: Sequence[str] = ("n5_block",)) -> tuple[NamedConfig, ...]:
@@ -136,7 +135,29 @@ def emit_compression(chain: Sequence[NamedConfig]) -> dict[str, JSON]:
     >>> emit_compression([NamedConfig("gzip", {"level": 5})])
     {'type': 'gzip', 'level': 5, 'useZlib': False}
     """
-    return _emit_compressor(_compressor(chain))
+    codec = _compressor(chain)
+    if codec is None:
+        return {"type": "raw"}
+    get = codec.configuration.get
+    match codec.name:
+        case "gzip" | "numcodecs.zlib":
+            parameters = {"type": "gzip", "level": get("level", 6), "useZlib": codec.name == "numcodecs.zlib"}
+        case "numcodecs.bz2":
+            parameters = {"type": "bzip2", "blockSize": get("level", 9)}
+        case "numcodecs.lzma":
+            parameters = _emit_xz(codec)
+        case "n5_lz4":
+            parameters = {"type": "lz4", "blockSize": get("blockSize", _LZ4_BLOCK_SIZE)}
+        case "zstd":
+            # tensorstore refuses every member but `level`, so that a checksum cannot be asked for
+            if get("checksum", False):
+                raise UnsupportedFeature(format="n5", feature="zstd with checksums", hint="give checksum: false")
+            parameters = {"type": "zstd", "level": get("level", 3)}
+        case "blosc":
+            parameters = {"type": "blosc", **emit_blosc(codec, format_name="n5", key="")}
+        case _:
+            raise UnsupportedFeature(format="n5", feature=f"the codec {codec.name!r}", hint=_HINT)
+    return parameters
 
 
 def _compressor(chain: Sequence[NamedConfig]) -> NamedConfig | None:
@@ -169,31 +190,6 @@ def _compressor(chain: Sequence[NamedConfig]) -> NamedConfig | None:
 def _wrap(compressor: NamedConfig | None) -> tuple[NamedConfig, ...]:
     chain = (_BYTES,) if compressor is None else (_BYTES, compressor)
     return (NamedConfig("n5_block", {"codecs": [asdict(codec) for codec in chain]}),)
-
-
-def _emit_compressor(codec: NamedConfig | None) -> dict[str, JSON]:
-    if codec is None:
-        return {"type": "raw"}
-    get = codec.configuration.get
-    match codec.name:
-        case "gzip" | "numcodecs.zlib":
-            parameters = {"type": "gzip", "level": get("level", 6), "useZlib": codec.name == "numcodecs.zlib"}
-        case "numcodecs.bz2":
-            parameters = {"type": "bzip2", "blockSize": get("level", 9)}
-        case "numcodecs.lzma":
-            parameters = _emit_xz(codec)
-        case "n5_lz4":
-            parameters = {"type": "lz4", "blockSize": get("blockSize", _LZ4_BLOCK_SIZE)}
-        case "zstd":
-            # tensorstore refuses every member but `level`, so that a checksum cannot be asked for
-            if get("checksum", False):
-                raise UnsupportedFeature(format="n5", feature="zstd with checksums", hint="give checksum: false")
-            parameters = {"type": "zstd", "level": get("level", 3)}
-        case "blosc":
-            parameters = {"type": "blosc", **emit_blosc(codec, format_name="n5", key="")}
-        case _:
-            raise UnsupportedFeature(format="n5", feature=f"the codec {codec.name!r}", hint=_HINT)
-    return parameters
 
 
 def _emit_xz(codec: NamedConfig) -> dict[str, JSON]:

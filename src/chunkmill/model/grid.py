@@ -335,8 +335,6 @@ def _dask_axis(axis: RegularAxis | RunsAxis) -> tuple[int, ...]:
 
 
 def _axis_overlaps(axis: RegularAxis | RunsAxis, cut: slice) -> Iterator[tuple[int, slice, slice, bool]]:
-    if cut.start >= cut.stop:
-        return
     for i in range(axis.index(cut.start), axis.index(cut.stop - 1) + 1):
         start = axis.start(i)
         stop = min(start + axis.length(i), axis.size)

@@ -256,8 +256,5 @@ def _narrow(values: NDArray[np.integer]) -> NDArray[np.integer]:
     """Return `values` in the smallest signed dtype that holds them."""
     if not values.size:
         return values.astype(np.int8)
-    low, high = int(values.min()), int(values.max())
-    for dtype in (np.int8, np.int16, np.int32):
-        if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
-            return values.astype(dtype, copy=False)
-    return values.astype(np.int64, copy=False)
+    lowest = min(int(values.min()), -1 - int(values.max()))  # of a signed dtype that holds the highest, too
+    return values.astype(np.min_scalar_type(lowest), copy=False)

@@ -270,6 +270,12 @@ class Store(ABC):
         """Return url, offset and length of a value, or its bytes; ``None`` when there is no such key."""
         return None
 
+    def check_listed(self, prefix: str) -> None:
+        """Raise `StoreError` where the store cannot list, and `ValueError` for what is not a prefix."""
+        check_prefix(prefix)
+        if not self.can_list:
+            raise StoreError(url=self.url, key=prefix, reason=LISTS_NOTHING)
+
     def explain_absence(self) -> str | None:
         """Return why the store has no keys at all; ``None`` where it does not know."""
         return None
@@ -472,7 +478,7 @@ _NO_SEGMENTS = frozenset({"", ".", ".."})
 
 
 def check_key(key: str) -> str:
-    """Return `key`, or raise `ValueError` when it could name something outside the store.
+    """Return `key`, or raise `ValueError` when it could name something outside the store (P13).
 
     Examples
     --------

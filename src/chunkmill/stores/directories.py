@@ -106,14 +106,10 @@ def _finish(old: str | None, path: str, *, fsync: bool) -> None:
     if fsync:
         sync_directory(os.path.dirname(path))  # noqa: PTH120
     if old is not None:
-        try:
-            for _ in range(_ATTEMPTS):  # clients that write in place may still write to it
-                shutil.rmtree(old, ignore_errors=True)
-                if not os.path.lexists(old):
-                    break
-        except KeyboardInterrupt:
-            shutil.rmtree(old, ignore_errors=True)  # nobody else removes it while this process is alive
-            raise
+        for _ in range(_ATTEMPTS):  # clients that write in place may still write to it
+            shutil.rmtree(old, ignore_errors=True)
+            if not os.path.lexists(old):
+                break
         if fsync:
             sync_directory(os.path.dirname(old))  # noqa: PTH120
 

@@ -29,13 +29,11 @@ from fsspec.spec import AbstractFileSystem
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import (
-    LISTS_NOTHING,
     OTHER_MEMORY,
     READ_ONLY,
     ByteRange,
     PlacedStore,
     check_key,
-    check_prefix,
     digest,
     fork_safe_lock,
     range_bounds,
@@ -60,7 +58,7 @@ ATOMIC_PROTOCOLS = RENAMING_PROTOCOLS | {"memory", "s3", "s3a", "gs", "gcs", "az
 
 
 def hidden_failure(error: BaseException) -> BaseException | None:
-    """Return what failed where a filesystem took it for an absent file, as fsspec's FTP does whatever fails."""
+    """Return what failed where a filesystem took it for an absent file, as fsspec's FTP does whatever fails (P1)."""
     cause = error.__cause__ or error.__context__
     while cause is not None:
         is_absence = isinstance(cause, ftplib.error_perm) and str(cause).startswith(("501", "550"))
@@ -232,25 +230,17 @@ class FsspecStore(ReadsAhead, PlacedStore):
 
     def list_sizes(self, prefix: str) -> Iterator[tuple[str, int | None]]:
         """Yield every key that starts with `prefix` with its size, ``None`` where the service's listing has none."""
-        opened = self._open_to_list(prefix)
-        opened.fs.invalidate_cache()  # or others' changes stay unseen
+        self.check_listed(prefix)
         found: Mapping[str, Any] = self._call(prefix, lambda opened: opened.find(opened.path(prefix))) or {}
         for path, info in found.items():
-            yield from ((prefix + name, info.get("size")) for name in opened.names_below(prefix, [path]))
+            yield from ((prefix + name, info.get("size")) for name in self._open().names_below(prefix, [path]))
 
     def list_dir(self, prefix: str) -> list[str]:
         """Return the sorted names directly below `prefix`; `StoreError` of web servers."""
-        opened = self._open_to_list(prefix)
-        opened.fs.invalidate_cache()
+        self.check_listed(prefix)
         entries: Iterable[dict[str, Any]] = self._call(prefix, lambda opened: opened.entries(opened.path(prefix))) or ()
         paths = (e["name"].rstrip("/") + ("/" if e["type"] == "directory" else "") for e in entries)
-        return sorted(set(opened.names_below(prefix, paths)))
-
-    def _open_to_list(self, prefix: str) -> Service:
-        check_prefix(prefix)
-        if not self.can_list:
-            raise StoreError(url=self.url, key=prefix, reason=LISTS_NOTHING)
-        return self._open()
+        return sorted(set(self._open().names_below(prefix, paths)))
 
     # --- filesystem
 
@@ -330,8 +320,9 @@ class Service:
     def find(self, path: str) -> dict[str, dict[str, Any]]:
         """Return what the filesystem tells of each file below a path, by name.
 
-        fsspec's own walk passes over folders that it failed to list: chunks in them would be read as fill values.
+        fsspec's own walk passes over folders that it failed to list: chunks in them would be read as fill values (P1).
         """
+        self.fs.invalidate_cache()  # or others' changes stay unseen
         kind = type(self.fs)
         if getattr(kind, "_find", None) is not AsyncFileSystem._find and kind.find is not AbstractFileSystem.find:  # noqa: SLF001
             found: dict[str, dict[str, Any]] = self.fs.find(path, detail=True)
@@ -367,6 +358,7 @@ class Service:
 
     def entries(self, path: str) -> list[dict[str, Any]]:
         """Return what the filesystem tells of each file and folder directly below a path."""
+        self.fs.invalidate_cache()
         found: list[dict[str, Any]] = self._run("ls", path, detail=True)
         return found
 

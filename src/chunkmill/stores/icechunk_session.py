@@ -164,11 +164,6 @@ class Transaction:
         is_new = commit(session, self.place.message or message, self.url, self.token)
         self.use(session if is_new else self.place.read())
 
-    def roll_back(self, before: Any) -> None:
-        """Forget what was written, and read the session `before`; what was written to a caller's session stays."""
-        if not self.is_callers:
-            self.use(before)
-
     def merge(self, data: bytes) -> None:
         """Add the changes of a fork that was packed."""
         with self.lock:

@@ -75,11 +75,9 @@ class IcechunkStore(ZarrPythonStore):
             return
         if "session" in state:
             shared = Transaction(state["place"], state["session"], is_callers=state["callers"])
-            shared.journal = state["journal"]
-            self._set(shared)
-            return
-        shared = Transaction(state["place"], sessions.fork_of(state["whole"]), is_fork=True, token=state["token"])
-        shared.base, shared.whole, shared.seen = state["base"], state["whole"], state["seen"]
+        else:
+            shared = Transaction(state["place"], sessions.fork_of(state["whole"]), is_fork=True, token=state["token"])
+            shared.base, shared.whole, shared.seen = state["base"], state["whole"], state["seen"]
         shared.journal = state["journal"]
         self._set(shared)
 
@@ -129,19 +127,17 @@ class IcechunkStore(ZarrPythonStore):
                 if is_first and not shared.is_callers:
                     shared.end(message)
             except BaseException:
-                if is_first:
+                if is_first and shared.is_callers:  # what was written to it stays
                     self._withdraw_declared()
-                    shared.roll_back(before)
+                elif is_first:
+                    shared.use(before)
                 raise
             finally:
                 shared.depth -= 1
 
     def _withdraw_declared(self) -> None:
         """Take documents that were declared, and never set, out of a session that is the caller's."""
-        shared = self._shared
-        if not shared.is_callers:
-            return
-        for key, value in list(shared.seen.items()):
+        for key, value in list(self._shared.seen.items()):
             with suppress(Exception):  # the first error is raised
                 self.delete(key) if value is None else self.set(key, value)
 

@@ -196,7 +196,7 @@ class LocalStore(PlacedStore):
         raise StoreError(url=self.url, key=key, reason=reason)
 
     def _is_there(self, key: str, path: str, error: OSError) -> bool:
-        """Ask again about a file that is absent: what is absent for certain is read as fill values."""
+        """Ask again about a file that is absent: what is absent for certain is read as fill values (P1)."""
         try:
             status = os.lstat(path)
         except _ABSENT:

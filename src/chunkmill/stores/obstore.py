@@ -21,7 +21,6 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError,
 from chunkmill.config import setting
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import (
-    LISTS_NOTHING,
     OTHER_MEMORY,
     READ_ONLY,
     ByteRange,
@@ -73,7 +72,8 @@ def fetch(client: Any, kind: str, key: str, wanted: ByteRange | None, *, url: st
     if length is not None:
         asked = (start, start + min(length, PIECE))
     try:
-        data, meta = _get(client, key, asked, most=_most(wanted) if kind == "http" else None)
+        most = None if kind != "http" else -start if start < 0 else length
+        data, meta = _get(client, key, asked, most=most)
     except NotSupportedError as error:
         return _range_of_whole(client, key, wanted, url=url, cause=error)
     except BaseError as error:
@@ -113,10 +113,6 @@ def _meta(client: Any, kind: str, key: str) -> Any:
             return obstore.get(client, key, options={"range": (0, 1)}).meta
         except BaseError:  # it is empty, or the server knows no ranges
             return obstore.get(client, key).meta
-
-
-def _most(wanted: ByteRange) -> int | None:
-    return -wanted.start if wanted.start < 0 else wanted.length
 
 
 def _range_of_whole(client: Any, key: str, wanted: ByteRange, *, url: str, cause: BaseException) -> Fetched:
@@ -182,7 +178,10 @@ _MAX_IGNORED = 16 * 2**20  # of a value that is read as a whole for a range of i
 _ATTEMPTS = 10  # at reading a large value that others replace while it is read
 _PAGE = 1000  # keys of a listing, or deleted by one call
 _WRITE_ID = "chunkmillwrite"
-"""Metadata of conditional writes: whose one was whose response was lost. Letters alone: Azure takes no dashes."""
+"""Metadata of conditional writes: an id that tells whether a stored value is ours if the response was lost (P3).
+
+Letters alone: Azure takes no dashes.
+"""
 
 T = TypeVar("T")
 
@@ -383,19 +382,14 @@ class ObstoreStore(ReadsAhead, WritesByCondition):
         return ((meta["path"], int(meta["size"])) for page in self._listed(prefix) for meta in page)
 
     def _listed(self, prefix: str) -> Iterator[list[Any]]:
-        self._check_listed(prefix)
+        self.check_listed(prefix)
         pages = self._call(prefix, lambda: iter(obstore.list(self._open(), prefix or None, chunk_size=_PAGE)))
         while page := self._call(prefix, lambda: next(pages, None)):  # type: ignore[arg-type]
             yield [meta for meta in page if meta["path"].startswith(prefix)]
 
-    def _check_listed(self, prefix: str) -> None:
-        check_prefix(prefix)
-        if not self.can_list:
-            raise StoreError(url=self.url, key=prefix, reason=LISTS_NOTHING)
-
     def list_dir(self, prefix: str) -> list[str]:
         """Return the sorted names directly below `prefix`; `StoreError` of web servers."""
-        self._check_listed(prefix)
+        self.check_listed(prefix)
         found = self._call(prefix, lambda: obstore.list_with_delimiter(self._open(), prefix or None))
         if found is None:
             return []

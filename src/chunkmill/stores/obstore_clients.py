@@ -159,15 +159,13 @@ _S3 = {
     "anon": "skip_signature",
     "endpoint_url": "endpoint",
     "requester_pays": "request_payer",
-}
-_S3_OWN = ("region", "virtual_hosted_style_request", "server_side_encryption", "sse_kms_key_id", "profile")
-_S3_CLIENT = {
-    "endpoint_url": "endpoint",
+    # of `client_kwargs`
     "region_name": "region",
     "aws_access_key_id": "access_key_id",
     "aws_secret_access_key": "secret_access_key",
     "aws_session_token": "session_token",
 }
+_S3_OWN = ("region", "virtual_hosted_style_request", "server_side_encryption", "sse_kms_key_id", "profile")
 _S3_ROLES = (
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -176,9 +174,9 @@ _S3_ROLES = (
 
 
 def _s3(protocol: str, options: Options) -> dict[str, Any]:
-    own = {name: value for name, value in options.items() if name != "client_kwargs"}
-    of_client = _renamed(protocol, options.get("client_kwargs") or {}, _S3_CLIENT, _S3_OWN)
-    config = of_client | _renamed(protocol, own, _S3, _S3_OWN)
+    own = dict(options)
+    of_client = own.pop("client_kwargs", None) or {}
+    config = _renamed(protocol, of_client, _S3, _S3_OWN) | _renamed(protocol, own, _S3, _S3_OWN)
     environment = os.environ
     endpoint = config.get("endpoint") or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
     region = config.get("region") or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")

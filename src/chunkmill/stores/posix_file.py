@@ -150,29 +150,23 @@ def rename_new(source: str, target: str) -> bool:
 
 
 def exchange_names(a: str, b: str) -> bool:
-    """Intent two names at once; return whether the system can."""
+    """Exchange two names at once; return whether the system can."""
     return _renamed(a, b, _EXCHANGE)
 
 
 def _renamed(source: str, target: str, flags: int) -> bool:
-    rename = _renameat2()
-    if rename is None:
-        return False
-    return bool(rename(_HERE, os.fsencode(source), _HERE, os.fsencode(target), flags) == 0)
+    rename = _of_linux("renameat2")  # glibc 2.28
+    return rename is not None and rename(_HERE, os.fsencode(source), _HERE, os.fsencode(target), flags) == 0
 
 
 _HERE = -100  # AT_FDCWD: absolute paths
 _NOREPLACE, _EXCHANGE = 1, 2  # RENAME_…, since Linux 3.15; file systems without them, as NFS, answer EINVAL
 
 
-@lru_cache(maxsize=1)
-def _renameat2() -> Any:
-    if not sys.platform.startswith("linux"):
-        return None
-    function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)  # glibc 2.28
-    if function is not None:
-        function.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
-    return function
+@lru_cache
+def _of_linux(name: str) -> Any:
+    """Return a function of the system that Python does not have; ``None`` where there is none."""
+    return getattr(ctypes.CDLL(None, use_errno=True), name, None) if sys.platform.startswith("linux") else None
 
 
 def remove(path: str) -> None:
@@ -205,7 +199,7 @@ def path_of_url(path: str) -> str:
 
 
 def check_name(key: str) -> None:
-    """Raise `ValueError` for a key that Windows cannot hold as a file name, or holds under another one."""
+    """Raise `ValueError` for a key that Windows cannot hold as a file name, or holds under another one (P1)."""
     if _IS_WINDOWS and (found := _WINDOWS_REFUSES.search(key)) is not None:
         raise ValueError(f"{key!r} cannot be stored on Windows, whose file names have no {found[0].strip('/')!r} there")
 
@@ -224,7 +218,7 @@ def sync_file_system(directory: str) -> None:
     """Make all that was written to the file system of a directory, by whichever process, survive a crash."""
     if os.name != "posix":
         return
-    function = _syncfs()
+    function = _of_linux("syncfs")
     if function is None:
         os.sync()
         return
@@ -238,13 +232,6 @@ def sync_file_system(directory: str) -> None:
             raise OSError(number, os.strerror(number), directory)
     finally:
         os.close(fd)
-
-
-@lru_cache(maxsize=1)
-def _syncfs() -> Any:
-    if not sys.platform.startswith("linux"):
-        return None
-    return getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 
 
 def version_from(status: os.stat_result) -> str:

@@ -2,8 +2,8 @@
 
 Read-only. No event loop of its own, no ReferenceFileSystem: targets are ordinary stores, so that one set may mix local
 files, S3 and HTTP. A url is cut into a root that many targets share (a bucket, a host, the local disk) and a key below
-it, so that one store, with its connections and its limit of concurrent requests, serves them all. Not here: parsing
-sets (`chunkmill.formats`).
+it, so that one store, with its connections and its limit of concurrent requests, serves them all. A set from elsewhere
+opens what its place allows, and no path leads out of its folder (P13). Not here: parsing sets (`chunkmill.formats`).
 """
 
 from __future__ import annotations

@@ -208,12 +208,9 @@ def digest_of(versions: Mapping[str, str]) -> int:
     return sum(int.from_bytes(blake2b(text, digest_size=8).digest(), "big") for text in texts) % 2**64
 
 
-def noting(store: Store, record: RecordVersion) -> Store:
-    """Return the store, of those that have versions, such that `record` is called for each value that is read."""
-    return _Noting(store, record)
-
-
 class _Noting(StoreWrapper):
+    """Wrap `below`, which has versions, and call `record` with that of each value that is read."""
+
     def __init__(self, below: Store, record: RecordVersion) -> None:
         super().__init__(below)
         self._record = record
@@ -253,7 +250,7 @@ class Meter:
         if self.reads is None or not store.has_versions:
             self.reads = None
             return store
-        return noting(store, self.reads.record)
+        return _Noting(store, self.reads.record)
 
     def digest(self) -> int | None:
         """Return the digest of the versions of what was read."""

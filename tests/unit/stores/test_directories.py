@@ -13,7 +13,7 @@ from chunkmill.stores.memory import MemoryStore
 @pytest.fixture(params=[True, False], ids=["exchanged", "renamed twice"])
 def local(request, tmp_path, monkeypatch):
     if not request.param:
-        monkeypatch.setattr(posix_file, "_renameat2", lambda: None)
+        monkeypatch.setattr(posix_file, "_renamed", lambda *_: False)
     return LocalStore(tmp_path / "store")
 
 

@@ -433,7 +433,7 @@ def test_a_directory_that_may_be_written_and_not_listed(store, monkeypatch):
 
 def test_windows_holds_files_that_are_read(store, monkeypatch):
     monkeypatch.setattr(posix_file, "_N_REFUSED", 5)
-    monkeypatch.setattr(posix_file, "_renameat2", lambda: None)
+    monkeypatch.setattr(posix_file, "_renamed", lambda *_: False)
     n_calls = 0
     replace = os.replace
 
@@ -538,7 +538,7 @@ def test_set_and_delete_wait_for_set_if(store, tmp_path):
 @pytest.mark.parametrize("system", ["renameat2", "no renameat2"])
 def test_of_many_who_create_a_key_one_does(store, monkeypatch, system):
     if system == "no renameat2":
-        monkeypatch.setattr(posix_file, "_renameat2", lambda: None)
+        monkeypatch.setattr(posix_file, "_renamed", lambda *_: False)
     ready = threading.Barrier(4)
 
     def create(i):
@@ -730,7 +730,7 @@ class TestWhatAWriteCosts:
     @pytest.mark.parametrize("system", [pytest.param("renameat2", marks=NEEDS_NEW_NAMES), "no renameat2"])
     def test_of_a_second_value_in_a_directory(self, tmp_path, calls, system, monkeypatch):
         if system == "no renameat2":
-            monkeypatch.setattr(posix_file, "_renameat2", lambda: None)
+            monkeypatch.setattr(posix_file, "_renamed", lambda *_: False)
         store = LocalStore(tmp_path)
         store.set("a/c/0/0", b"chunk")
         calls.clear()

@@ -17,10 +17,10 @@ from chunkmill.stores.wrapper import (
     ListedStore,
     ReadVersions,
     StoreWrapper,
+    _Noting,
     _PassedOn,
     digest_of,
     guarded,
-    noting,
     write_guard,
 )
 from chunkmill.stores.zip import ZipStore
@@ -50,6 +50,7 @@ def test_what_is_not_passed_on_is_made_of_what_is():
         "set_parts",
         "delete_many",
         "is_empty",
+        "check_listed",
         "remove_empty_folders",
         "cut",
         "failed",
@@ -294,7 +295,7 @@ def store(request, tmp_path):
 def test_versions_of_whole_values_and_ranges(store):
     assert store.has_versions
     read = ReadVersions()
-    noted = noting(store, read.record)
+    noted = _Noting(store, read.record)
     assert (noted.get("a/0"), noted.get("a/2")) == (b"0123456789", None)
     spans = [ByteSpan("a/1", ByteRange(-3)), None, ByteSpan("a/1", ByteRange(1, 2))]
     assert list(noted.get_many(spans)) == [b"789", None, b"12"]
@@ -307,7 +308,7 @@ def test_versions_of_whole_values_and_ranges(store):
 
 def test_a_value_that_is_replaced_has_another_version(store):
     read = ReadVersions()
-    noted = noting(store, read.record)
+    noted = _Noting(store, read.record)
     noted.get("a/0")
     store.set("a/0", b"0123456789")
     assert read.digest() != digest_of({"a/0": store.version("a/0")})

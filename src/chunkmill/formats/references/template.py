@@ -1,4 +1,4 @@
-"""Templates and ``gen`` of reference sets: jinja2's sandbox as fsspec uses it, with bounds.
+"""Templates and ``gen`` of reference sets: jinja2's sandbox as fsspec uses it, with bounds (P13).
 
 A few characters can stand for 10**12 references, or for a string of 10**12 characters. References are counted before
 they are rendered, characters while they are. Of jinja2's language, expressions of names, numbers, strings and calls of
