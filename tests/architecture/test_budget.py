@@ -24,7 +24,7 @@ MOST = {  # room: (code lines, files that hold code)
     "references": (847, 4),
     "runtime": (1543, 10),
     "scans": (1382, 7),
-    "stores": (4414, 19),
+    "stores": (4399, 19),
     "transforms": (1043, 5),
     "xarray": (1676, 8),
     "zarr_python": (268, 2),

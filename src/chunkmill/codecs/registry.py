@@ -174,7 +174,7 @@ def _build_inner(codecs: JSON, spec: ChunkSpec) -> CodecPipeline:
 def _factory(path: str, name: str) -> CodecFactory:
     """Return what builds a codec: ``module.Class.method`` of this package, imported when a chain first has the codec.
 
-    ``from_named`` is told the name, and a codec with codecs inside what builds those.
+    ``from_named`` gets the name first, and a codec with codecs inside the function that builds those.
     """
 
     def build(configuration: Mapping[str, Any], spec: ChunkSpec) -> Any:

@@ -426,10 +426,6 @@ class ReadOnly(Store):
 class Changes(Protocol):
     """Changes that a task has made in a fork of a transaction; can be pickled."""
 
-    @property
-    def data(self) -> bytes:
-        """The changes as bytes."""
-
     def joined(self, others: Iterable[Changes]) -> Changes:
         """Return the changes of several tasks as one."""
 

@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Protocol, TypeVar, cast
 
-from chunkmill.errors import StoreError
-from chunkmill.log import LOG
 from chunkmill.stores.base import ByteRange, ByteSpan, ReadOnly, RecordVersion, Store
+from chunkmill.stores.conflicts import update
 
 
 class _PassedOn:
@@ -368,8 +367,6 @@ class MeteredStore(StoreWrapper):
             self.meter.n_requests += n_requests
 
 
-_ATTEMPTS = 100  # at replacing a value that others replace, too: tasks of one job that dask runs twice, and no more
-
 # Object stores take larger values in many requests (S3 at most 5 GiB in one), and compare no version then
 _LARGEST_COMPARED = 64 << 20
 
@@ -419,18 +416,7 @@ class GuardedStore(StoreWrapper):
             self._guard()
             self.below.set(key, value)
             return
-        version = self.below.get_versioned(key)[1] if self._meets_values else None
-        self._guard()
-        for _ in range(_ATTEMPTS):
-            if self.below.set_if(key, value, version):
-                return
-            self._meets_values = True
-            found, version = self.below.get_versioned(key)
-            self._guard(now=True)
-            if found == memoryview(value).tobytes():
-                LOG.info("%s/%s is stored already: by a try whose response was lost, or by another task", self.url, key)
-                return
-        raise self._contended(key)
+        self._update(key, memoryview(value), self.below.get_versioned(key) if self._meets_values else (None, None))
 
     def set_parts(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:
         """Store the joined parts, each written as it comes where the store can."""
@@ -455,22 +441,25 @@ class GuardedStore(StoreWrapper):
             self._guard()
             self.below.delete(key)
             return
-        for _ in range(_ATTEMPTS):
-            version = self.below.get_versioned(key)[1]
-            self._guard()
-            if version is None or self.below.set_if(key, None, version):
-                return
-        raise self._contended(key)
+        self._update(key, None, self.below.get_versioned(key))
 
     def delete_prefix(self, prefix: str) -> None:
         """Delete every key that starts with `prefix`."""
         self._guard()
         self.below.delete_prefix(prefix)
 
-    def _contended(self, key: str) -> StoreError:
-        return StoreError(
-            url=self.url, key=key, reason=f"others replaced this value {_ATTEMPTS} times since it was read"
-        )
+    def _update(self, key: str, value: memoryview | None, seen: tuple[bytes | None, str | None]) -> None:
+        """Store, or delete, while the key has the version that was seen; ask the guard before each try."""
+        n_tries = 0
+
+        def allowed(_: bytes | None) -> Any:
+            nonlocal n_tries
+            self._guard(now=n_tries > 0)
+            self._meets_values |= n_tries > 0
+            n_tries += 1
+            return value
+
+        update(self.below, key, allowed, seen=seen)
 
 
 class AsksAboutChunks(StoreWrapper):

@@ -13,7 +13,7 @@ from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
-from chunkmill.stores.wrapper import ReadVersions, digest_of, noting
+from chunkmill.stores.wrapper import ReadVersions, _Noting, digest_of
 
 pytestmark = WARNINGS
 
@@ -57,7 +57,7 @@ def test_etags_of_values_are_those_of_listings(store):
     for key in ("a/0", "a/1"):
         store.set(key, b"0123456789")
     read = ReadVersions()
-    assert list(noting(store, read.record).get_many([ByteSpan("a/0"), ByteSpan("a/1", ByteRange(2, 3))]))[1] == b"234"
+    assert list(_Noting(store, read.record).get_many([ByteSpan("a/0"), ByteSpan("a/1", ByteRange(2, 3))]))[1] == b"234"
     assert read.digest() == digest_of(dict(store.list_versions("a/")))
     assert read.digest() == digest_of({key: store.version(key) for key in ("a/0", "a/1")})
 

@@ -7,7 +7,7 @@ from support.recording import RecordingStore
 
 from chunkmill.journal.records import Listings, StoreKeys, digest_now
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.wrapper import ReadVersions, noting
+from chunkmill.stores.wrapper import ReadVersions, _Noting
 
 
 class Listing(RecordingStore):
@@ -35,7 +35,7 @@ def test_the_mark_is_that_of_what_is_read(store, specs):
     for spec in specs:
         read = ReadVersions()
         for i in (spec, spec + 1):
-            noting(store, read.record).get(f"a/{i}")
+            _Noting(store, read.record).get(f"a/{i}")
         total += read.digest()
     assert digest_now(inputs, store, specs) == total % 2**64
     store.clear()
