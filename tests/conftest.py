@@ -12,7 +12,7 @@ pytest.register_assert_rewrite("contracts", "support")
 _PATIENT = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("dev", _PATIENT)
 settings.register_profile("ci", _PATIENT, derandomize=True)
-settings.register_profile("nightly", _PATIENT, max_examples=200)
+settings.register_profile("nightly", _PATIENT, max_examples=100)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 # begun in the background of a shell, children would inherit that Ctrl-C is ignored, and tests send it

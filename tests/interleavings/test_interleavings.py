@@ -1,10 +1,11 @@
-"""Every pair of public operations, some 7,500 interleavings; ``python -m interleavings`` runs as many as one wants."""
+"""Every pair of public operations, some 3,800 interleavings, more every night; ``python -m interleavings`` runs any number."""
 
 from __future__ import annotations
 
 import itertools
 
 import pytest
+from hypothesis import settings
 from interleavings.exploration import chosen, explore_all
 from interleavings.operations import OPERATIONS
 from interleavings.processes import one_actor_at_a_time
@@ -15,7 +16,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:consolidated metadata name nodes below .* of which nothing is stored"),
 ]
 
-N_RUNS = 24  # of a pair: some 7,500 in all
+N_RUNS = settings().max_examples // 2  # of a pair, by the profile of hypothesis
 N_RUNS_BRIEFLY = 12
 N_SCENARIOS = 2  # of the thirty or so of a pair: the serial orders of one take as long as a dozen runs
 

@@ -1,7 +1,7 @@
 """Golden stores of every format, mutated: nothing but `ChunkmillError` comes out, soon and in little memory.
 
 Every case has its own seed, so that a failure names the store, the number of the case and the mutation, and comes again.
-`CHUNKMILL_FUZZ` says how many mutations each store gets; the slow test gives more.
+`CHUNKMILL_FUZZ` says how many mutations each store gets: more every night.
 """
 
 from __future__ import annotations
@@ -171,13 +171,3 @@ def test_mutated_stores(folder):
     for name in names:
         for n in range(N_MUTATIONS):
             run(name, n)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("traced")
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_many_mutated_stores(folder):
-    for name in SOURCES:
-        if name.startswith(f"{folder}/"):
-            for n in range(N_MUTATIONS, 6 * N_MUTATIONS):
-                run(name, n)

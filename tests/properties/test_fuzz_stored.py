@@ -1,7 +1,7 @@
 """What is stored next to chunks and documents, mutated: journals, reference sets, zip files, chunks with checksums.
 
 The outcome is a right value, or a `ChunkmillError`, soon. Every mutation has its own seed: a failure names it, and the
-same test gives it again. `CHUNKMILL_FUZZ` says how many there are; the slow tests give more.
+same test gives it again. `CHUNKMILL_FUZZ` says how many there are: more every night.
 """
 
 from __future__ import annotations
@@ -31,11 +31,6 @@ OLD = np.full((8, 8), 7, "i4")
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
-briefly_and_slowly = pytest.mark.parametrize("numbers", [
-    pytest.param(range(N_MUTATIONS), id="some"),
-    pytest.param(range(N_MUTATIONS, 8 * N_MUTATIONS), id="many", marks=pytest.mark.slow),
-])  # fmt: skip
-
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch):
@@ -45,9 +40,9 @@ def _alone(monkeypatch):
         yield
 
 
-def try_each(name, numbers, case):
+def try_each(name, case):
     """Try a case with a source of chance for each number; a failure tells its seed, and so does one that takes long."""
-    for number in numbers:
+    for number in range(N_MUTATIONS):
         seed, begun = f"{name}#{number}", time.process_time()
         try:
             case(random.Random(seed))
@@ -129,9 +124,8 @@ def interrupted(job, kind):
     return source, [state for state in states if any(journal_keys(state))]
 
 
-@briefly_and_slowly
 @pytest.mark.parametrize("name", JOBS)
-def test_journals(name, numbers):
+def test_journals(name):
     job, kind = JOBS[name]
     source, states = interrupted(job, kind)
     assert len(states) > 8
@@ -153,8 +147,8 @@ def test_journals(name, numbers):
             assert found is None or (found == VALUES).all() or ((found == OLD).all() and not done), key
             outcomes.append(done)
 
-    try_each(name, numbers, case)
-    assert outcomes.count(True) > len(numbers) // 10
+    try_each(name, case)
+    assert outcomes.count(True) > N_MUTATIONS // 10
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -171,9 +165,8 @@ CHECKSUMMED = {
 }
 
 
-@briefly_and_slowly
 @pytest.mark.parametrize("name", CHECKSUMMED)
-def test_chunks_with_checksums(name, numbers):
+def test_chunks_with_checksums(name):
     store = MemoryStore()
     array = cm.create_array(store, shape=(8, 8), dtype="i4", chunks=(4, 4), **CHECKSUMMED[name])
     array[...] = VALUES
@@ -186,15 +179,14 @@ def test_chunks_with_checksums(name, numbers):
         if found is not None:
             np.testing.assert_array_equal(found, VALUES)
 
-    try_each(name, numbers, case)
+    try_each(name, case)
 
 
 # --------------------------------------------------------------------------------------------------------------------
 # Zip files
 
 
-@briefly_and_slowly
-def test_zip_files(numbers, tmp_path):
+def test_zip_files(tmp_path):
     """A chunk whose name is changed is absent: no checksum is of names."""
     path = tmp_path / "x.zip"
     cm.to_store(VALUES, path, chunks=(4, 4))
@@ -208,16 +200,15 @@ def test_zip_files(numbers, tmp_path):
         assert found is None or all((found[p] == VALUES[p]).all() or not found[p].any() for p in parts)
         result_of(lambda: repr(cm.check(path)))
 
-    try_each("zip", numbers, case)
+    try_each("zip", case)
 
 
 # --------------------------------------------------------------------------------------------------------------------
 # Reference sets, which have no checksums
 
 
-@briefly_and_slowly
 @pytest.mark.parametrize("layout", ["json", "parquet"])
-def test_reference_sets(layout, numbers, tmp_path):
+def test_reference_sets(layout, tmp_path):
     if layout == "parquet":
         pytest.importorskip("pyarrow")
     source, place = tmp_path / "source", tmp_path / ("set.json" if layout == "json" else "set")
@@ -239,4 +230,4 @@ def test_reference_sets(layout, numbers, tmp_path):
         path.write_bytes(before[path])
 
     assert (use() == VALUES).all()
-    try_each(layout, numbers, case)
+    try_each(layout, case)

@@ -87,7 +87,7 @@ def main() -> int:
     options, tests = parser.parse_known_args()
     entered: dict[str, set[int]] = {}
     if options.hits and options.hits.exists():
-        entered = {path: set(lines) for path, lines in json.loads(options.hits.read_text()).items()}
+        entered = {str(PACKAGE / path): set(lines) for path, lines in json.loads(options.hits.read_text()).items()}
     if not options.report:
         tracer = Tracer(entered)
         threading.settrace(tracer)
@@ -95,7 +95,8 @@ def main() -> int:
         code = pytest.main(["-q", *tests])
         sys.settrace(None)
         if options.hits:
-            options.hits.write_text(json.dumps({path: sorted(lines) for path, lines in entered.items() if lines}))
+            ours = {Path(path).relative_to(PACKAGE): lines for path, lines in entered.items() if lines}
+            options.hits.write_text(json.dumps({path.as_posix(): sorted(lines) for path, lines in ours.items()}))
         if code:
             return int(code)
     print(*missing(entered), sep="\n")
