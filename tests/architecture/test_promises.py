@@ -15,6 +15,10 @@ GUARDS = [  # rooms and modules that do nothing but keep a promise
         for name in (
             "array/threads",
             "array/staleness",
+            "dask_arrays/hazards",
+            "dask_arrays/resumable_write",
+            "jobs/resume",
+            "jobs/sources",
             "nodes/delete",
             "nodes/documents",
             "nodes/placement",
@@ -22,6 +26,7 @@ GUARDS = [  # rooms and modules that do nothing but keep a promise
             "runtime/cancellation",
             "runtime/cluster_locks",
             "runtime/cluster_tasks",
+            "runtime/preflight",
             "runtime/worker_memory",
             "stores/conflicts",
             "xarray/publication",

@@ -1,4 +1,4 @@
-"""Find the stored arrays that a dask graph reads, to refuse deleting or overwriting them (read-after-write hazards).
+"""Find the stored arrays that a dask graph reads, to refuse deleting or overwriting them (P1, P6).
 
 Found are the arrays of `read_graph`, ``da.from_array`` and ``da.from_zarr``, and the lazy variables of xarray's engines
 ``chunkmill`` and ``zarr``. Before a node is deleted, they are also found in tasks of a graph that was optimised before,
@@ -33,7 +33,7 @@ from chunkmill.stores.base import Store
 
 
 def check_not_read(sources: Iterable[Any], store: Store, path: str, option: str = "mode='w'") -> None:
-    """Raise `JobError` where `sources` read from the node at `path`, which `option` deletes (P6)."""
+    """Raise `JobError` where `sources` read from the node at `path`, which `option` deletes."""
     target = canonical_location(store.url, path)
     searched: set[int] = set()
     for source in sources:

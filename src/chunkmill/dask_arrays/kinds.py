@@ -29,14 +29,12 @@ if array_expr_enabled():
     msg = "chunkmill reads and writes with dask.array as it is, or the package dask-array: unset array.query-planning"
     raise ImportError(msg)
 
-_KINDS = ("dask", "dask-array")
-
 
 def check_kind(kind: ArrayKind | None) -> ArrayKind:
     """Return the kind that a user asks for; the active one for ``None``."""
     if kind is None:
         return active_kind()
-    if kind not in _KINDS:
+    if kind not in ("dask", "dask-array"):
         raise ValueError(f"chunked_array_type={kind!r}: expected 'dask' or 'dask-array'")
     if kind == "dask-array" and find_spec("dask_array") is None:
         msg = "chunked_array_type='dask-array' needs the package dask-array: pip install 'chunkmill[dask-array]'"

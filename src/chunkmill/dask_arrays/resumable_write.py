@@ -1,4 +1,4 @@
-"""Write a whole array by a job, so that an interrupted write resumes with the blocks that are missing.
+"""Write a whole array by a job, so that an interrupted write resumes with the blocks that are missing (P7).
 
 Only blocks without a record are computed, and fetched as they are: no worker holds results that would be computed
 again, with everything they depend on, if it died.

@@ -235,17 +235,16 @@ def run(
     """
     if compute:
         with abandon_on_error(counts), remove_partial_files(arrays):
-            return finish(*map(applied, _computed(counts, arrays)))
+            return _finished(finish, *_computed(counts, arrays))
     for array in arrays:
         if array.store.commits:
             msg = f"compute=False: {array.store.url} is committed when this call ends: compute now, or give a session "
             raise ValueError(msg + "of the repository, and commit it when all is computed")
-    finish = partial(_finished, finish)
     name = f"written-{uuid4().hex}"
-    optimised = optimize(*counts)
-    keys = [TaskRef((c.name, *(0 for _ in c.numblocks))) for c in optimised]
-    layer: dict[Any, Any] = {name: Task(name, finish, *keys)}
-    return Delayed(name, HighLevelGraph.from_collections(name, layer, dependencies=optimised))
+    arranged = optimize(*counts)
+    keys = [TaskRef((c.name, *(0 for _ in c.numblocks))) for c in arranged]
+    layer: dict[Any, Any] = {name: Task(name, partial(_finished, finish), *keys)}
+    return Delayed(name, HighLevelGraph.from_collections(name, layer, dependencies=arranged))
 
 
 def _finished(finish: Callable[..., T], *counts: NDArray[np.int64] | ChangedCounts) -> T:

@@ -163,7 +163,7 @@ class WriteTask:
 
 
 class _FreePath:
-    """Question whether the path of a new array is still free: once a task, and once a second."""
+    """Question whether the path of a new array is still free (P4): once a task, and once a second."""
 
     def __init__(self, array: StoredArray, keys: Sequence[str]) -> None:
         self._array, self._keys, self._until = array, keys, 0.0

@@ -175,7 +175,7 @@ def begun_job(work: Work, worker: Worker, plan: Plan | None) -> Job | None:
     Raises
     ------
     JobError
-        One of its tasks needs more memory than `worker` has.
+        One of its tasks needs more memory than `worker` has (P12).
     """
     if plan is None:
         return None

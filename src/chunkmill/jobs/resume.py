@@ -1,4 +1,4 @@
-"""`resume`: take up an unfinished job from what its plan stores, without its arguments.
+"""`resume`: take up an unfinished job from what its plan stores, without its arguments (P7).
 
 A plan names the public planner that made it, which is found on the public face: rooms above this one have planners.
 Not here: how a job is taken up by other workers (`chunkmill.conversion.convert_job`).

@@ -141,7 +141,7 @@ async def _abandon_here(names: frozenset[str]) -> None:
 
 @contextmanager
 def remove_partial_files(arrays: Iterable[StoredArray], *, after_death: bool = False) -> Iterator[None]:
-    """Write to `arrays` inside; then remove the partial files of workers that died, or of an interrupted run."""
+    """Write to `arrays` inside; then remove the partial files of workers that died, or of an interrupted run (P8)."""
     before = _workers()
     yield
     if after_death or before - _workers():
