@@ -255,25 +255,17 @@ class SlowStore(_Wrapper):
 
 
 class LoggedStore(_Wrapper):
-    """Waits before every write of a value that is not a journal's, and notes its key in a file that processes share.
+    """Waits before every write of a value that is not a journal's, and notes its key in a file that processes share."""
 
-    With a `gate`, all writes but the first few wait until there is a file of that name.
-    """
-
-    N_BEFORE_GATE = 3
-
-    def __init__(self, below: Store, log: Path, seconds: float = 0.0, gate: Path | None = None) -> None:
+    def __init__(self, below: Store, log: Path, seconds: float = 0.0) -> None:
         super().__init__(below)
         self.log = log
         self.seconds = seconds
-        self.gate = gate
 
     def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:
         if method not in {"set", "set_if"} or (key.startswith(".") and "intermediate/" not in key):
             return
         time.sleep(self.seconds)
-        while self.gate is not None and len(self.counts()) >= self.N_BEFORE_GATE and not self.gate.exists():
-            time.sleep(0.01)
         with self.log.open("a") as file:
             file.write(f"{key}\n")
 

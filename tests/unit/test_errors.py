@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import (
@@ -63,7 +64,7 @@ NOT_FOUND = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", NOT_FOUND)
+@cases("what", NOT_FOUND)
 def test_a_node_that_is_not_there(what):
     store = MemoryStore()
     cm.create_array(store, "g/temperature", shape=(4,), dtype="i4", chunks=(2,))
@@ -86,7 +87,7 @@ def test_folders_of_other_things_and_none(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("text", ["x\ud800", "\udfff/y"])
+@cases("text", ["x\ud800", "\udfff/y"])
 def test_a_lone_surrogate_is_a_wrong_argument(text, tmp_path):
     for call in (
         lambda: cm.to_store(np.arange(3), tmp_path / "u", text),

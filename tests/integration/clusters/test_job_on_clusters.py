@@ -173,7 +173,7 @@ def test_workers_of_a_batch_system(tmp_path, monkeypatch):
     np.testing.assert_array_equal(cm.open_array(tmp_path / "target.zarr")[...], array[...])
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "run_on.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how_to" / "run_on.md"
 
 JOB = """
 import time

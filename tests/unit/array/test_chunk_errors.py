@@ -9,6 +9,7 @@ import numcodecs
 import numpy as np
 import pytest
 from distributed.core import error_message
+from support.cases import cases
 from support.recording import FailingStore
 
 import chunkmill as cm
@@ -110,7 +111,7 @@ def check(error, array, key, coords, step):
     assert error.reason in text
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@cases("name", BROKEN)
 def test_wherever_it_is_met_it_says_all(name):
     """And changes nothing: what cannot be decoded cannot be changed in part, but is mended by writing the whole chunk."""
     array, key, *where = broken(MemoryStore(), name)
@@ -144,7 +145,7 @@ CAUSES = {
 }
 
 
-@pytest.mark.parametrize("name", CAUSES)
+@cases("name", CAUSES)
 def test_the_cause_is_kept(name):
     array, *_ = broken(MemoryStore(), name)
     with pytest.raises(ChunkError, match=f"(?i){CAUSES[name]}") as caught:
@@ -181,7 +182,7 @@ READS = {
 }
 
 
-@pytest.mark.parametrize("options", [{}, {"shards": (4, 4)}], ids=["plain", "sharded"])
+@cases("options", [{}, {"shards": (4, 4)}])
 def test_get(options):
     below = MemoryStore()
     filled(below, **options)
@@ -211,7 +212,7 @@ WRITES = {
 }
 
 
-@pytest.mark.parametrize("how", WRITES)
+@cases("how", WRITES)
 def test_set(how):
     write, method, step = WRITES[how]
     below = MemoryStore()
@@ -247,7 +248,7 @@ def test_present_but_unreadable_is_not_absent(tmp_path):
     assert (caught.value.key, caught.value.coords, caught.value.step) == ("a/c/0/0", (0, 0), "get")
 
 
-@pytest.mark.parametrize("values", [np.full((8, 8), "x" * 10), np.full((8, 8), None)], ids=["text", "none"])
+@cases("values", [np.full((8, 8), "x" * 10), np.full((8, 8), None)])
 def test_values_that_do_not_fit(values):
     array = filled(MemoryStore())
     with pytest.raises((ValueError, TypeError)):
@@ -264,7 +265,7 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize(("dtype", "values"), TEXTS.values(), ids=TEXTS)
+@cases(("dtype", "values"), TEXTS.values())
 def test_text_is_never_cut(dtype, values):
     array = cm.create_array(MemoryStore(), shape=(2,), dtype=dtype, chunks=(1,))
     with pytest.raises(ValueError, match=r"5 characters, as .*cdefg"):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.cases import cases
 from support.recording import RecordingStore, UnfencedStore
 
 import chunkmill as cm
@@ -34,7 +35,7 @@ def an_array(store, **kwargs):
     return cm.create_array(store, shape=(8,), dtype="i4", chunks=(8,), **kwargs)
 
 
-@pytest.mark.parametrize("n", [1, 2, 150])
+@cases("n", [1, 2, 150])
 def test_whoever_is_overtaken_reads_again(n):
     """However often: what is changed by others is no reason to give up."""
     below = MemoryStore()

@@ -8,6 +8,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from support.cases import cases
 from support.recording import FailingStore
 
 import chunkmill as cm
@@ -42,9 +43,7 @@ def filled(store, layout="zarr3", path="g/a", **kwargs):
 
 
 class TestNothingIsWrong:
-    @pytest.mark.parametrize(
-        ("layout", "path"), [("zarr2", ""), ("zarr3", "a"), ("sharded", ""), ("zarr3-draft", "g/a"), ("n5", "g/a")]
-    )
+    @cases(("layout", "path"), [("zarr2", ""), ("zarr3", "a"), ("sharded", ""), ("zarr3-draft", "g/a"), ("n5", "g/a")])
     def test_own_stores(self, layout, path):
         store = MemoryStore()
         filled(store, layout, path)
@@ -56,7 +55,7 @@ class TestNothingIsWrong:
             store.size(k) for k in store.list_prefix("") if not k.endswith((".json", ".zarray", ".zattrs", ".zgroup"))
         )
 
-    @pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
+    @cases("fmt", ["zarr2", "zarr3"])
     def test_consolidated(self, fmt):
         store = MemoryStore()
         for path in ("a", "g/b", "g/h/c"):
@@ -109,7 +108,7 @@ DAMAGE = [
 
 
 class TestChunks:
-    @pytest.mark.parametrize(("layout", "damage", "kind"), DAMAGE)
+    @cases(("layout", "damage", "kind"), DAMAGE)
     def test_damage(self, layout, damage, kind):
         store = MemoryStore()
         array = filled(store, layout)
@@ -149,7 +148,7 @@ class TestChunks:
 
 
 class TestKeys:
-    @pytest.mark.parametrize("layout", LAYOUTS)
+    @cases("layout", LAYOUTS)
     def test_orphans(self, layout):
         store = MemoryStore()
         array = filled(store, layout)
@@ -391,7 +390,7 @@ class Unlisted(FailingStore):
 
 
 class TestWithoutListing:
-    @pytest.mark.parametrize("is_group", [False, True])
+    @cases("is_group", [False, True])
     def test_what_metadata_tell_of(self, is_group):
         store = MemoryStore()
         filled(store, path="a")

@@ -8,6 +8,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.cli.main import main
@@ -181,7 +182,7 @@ def test_progress_goes_to_stderr(archive, tmp_path):
     assert "tasks" in result.stderr
 
 
-@pytest.mark.parametrize(
+@cases(
     ("args", "message"),
     [
         (["info", "x", "--option", "anon"], "is not KEY=VALUE"),
@@ -194,7 +195,6 @@ def test_progress_goes_to_stderr(archive, tmp_path):
         (["rechunk", "a", "b"], "Missing option '--chunks'"),
         (["fly"], "No such command"),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_wrong_arguments_exit_with_2(args, message):
     assert message in run(*args, code=2).stderr
@@ -229,7 +229,7 @@ def test_interrupted_exits_with_130(archive, tmp_path, monkeypatch):
     assert "to resume" in run("convert", archive, tmp_path / "i.zarr", code=130).stderr
 
 
-@pytest.mark.parametrize(
+@cases(
     ("args", "expected"),
     [
         (["convert", "SOURCE", "OTHER"], "group already; --overwrite replaces it"),
@@ -244,7 +244,6 @@ def test_interrupted_exits_with_130(archive, tmp_path, monkeypatch):
         (["rechunk", "SOURCE", "new", "--chunks", "4,1", "--max-mem", "8"], r"give --max-mem=\d+ or more"),
         (["convert", "FILLED", "new", "--format", "n5", "--codecs", "raw"], "; --allow fill_value converts without"),
     ],
-    ids=str,
 )
 def test_messages_are_in_the_words_of_the_command_line(tmp_path, args, expected):
     source = str(tmp_path / "in.zarr")

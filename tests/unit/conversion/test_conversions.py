@@ -7,6 +7,7 @@ import dask
 import numpy as np
 import pytest
 import xarray as xr
+from support.cases import cases
 from support.conversions import CHUNKS, KINDS, SHAPE, encoded, make, present
 from support.recording import RecordingStore
 
@@ -42,7 +43,7 @@ MOVES = {
 OTHER_CODECS = [("n5 to zarr3", "zstd"), ("zarr2 to sharded", "blosc"), ("zarr3 to n5", "raw")]
 
 
-@pytest.mark.parametrize(("case", "codecs"), [*((case, "gzip") for case in MOVES), *OTHER_CODECS])
+@cases(("case", "codecs"), [*((case, "gzip") for case in MOVES), *OTHER_CODECS])
 def test_bytes_move_unopened(case, codecs):
     old, new, actions = MOVES[case]
     source, _ = make(old, codecs=codecs)
@@ -132,7 +133,7 @@ def test_strings_of_variable_length_are_copied():
 # What a format cannot hold
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "options", "new", "lost", "allow"),
     [
         ("zarr2", {"fill_value": 7}, "n5", "fill value", {"fill_value"}),
@@ -140,7 +141,6 @@ def test_strings_of_variable_length_are_copied():
         ("zarr3", {"dimension_names": ("y", None)}, "zarr2", "dimension names", {"dimension_names"}),
         ("zarr2", {"attributes": {"units": "K", "dataType": "x"}}, "n5", "attributes", {"attributes"}),
     ],
-    ids=["fill value", "checksum", "dimension names", "attributes"],
 )
 def test_what_would_be_lost(kind, options, new, lost, allow):
     source, values = make(kind, **options)
@@ -247,7 +247,7 @@ def test_chunks_go_into_a_shard_one_by_one(tmp_path):
     np.testing.assert_array_equal(cm.open_array(tmp_path / "b")[...], values)
 
 
-@pytest.mark.parametrize(("dtype", "fill", "marker"), [("f4", np.nan, float(np.float32(1e20))), ("i2", 0, -1)])
+@cases(("dtype", "fill", "marker"), [("f4", np.nan, float(np.float32(1e20))), ("i2", 0, -1)])
 def test_missing_elements_stay_missing_in_zarr2(tmp_path, dtype, fill, marker):
     """xarray takes the fill value of Zarr v2 for missing, whatever the attribute ``_FillValue`` says."""
     pytest.importorskip("zarr")

@@ -7,6 +7,7 @@ import dask
 import numpy as np
 import pytest
 import xarray as xr
+from support.cases import cases
 from support.conversions import leftovers, make
 from support.recording import RecordingStore
 
@@ -39,7 +40,7 @@ def make_tree(kind="zarr2"):
     return store
 
 
-@pytest.mark.parametrize(("old", "new"), list(pairwise(["zarr2", "n5", "zarr3-draft", "zarr3", "zarr2"])))
+@cases(("old", "new"), list(pairwise(["zarr2", "n5", "zarr3-draft", "zarr3", "zarr2"])))
 def test_trees(old, new):
     source = make_tree(old)
     report = cm.convert(source, target := MemoryStore(), format=new)
@@ -58,7 +59,7 @@ def test_trees(old, new):
     assert not differences
 
 
-@pytest.mark.parametrize("kind", ["zarr2", "zarr3"])
+@cases("kind", ["zarr2", "zarr3"])
 def test_the_target_is_consolidated(kind):
     source = make_tree("n5")
     cm.convert(source, target := RecordingStore(MemoryStore()), format=kind)
@@ -201,7 +202,7 @@ def test_nodes_whose_names_a_format_cannot_hold():
 
 
 @pytest.mark.filterwarnings("ignore:Failed to open Zarr store with consolidated metadata")
-@pytest.mark.parametrize("dtype", ["i4", "f8"])
+@cases("dtype", ["i4", "f8"])
 def test_zeros_of_a_dataset_are_not_missing_in_zarr_v2(dtype, tmp_path):
     """There xarray takes a fill value for missing data, which an array of Zarr v3 without ``_FillValue`` has not."""
     pytest.importorskip("zarr")

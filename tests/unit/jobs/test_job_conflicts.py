@@ -5,6 +5,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from support.cases import cases
 from support.recording import DeletingStore, FailingStore, RecordingStore
 
 import chunkmill as cm
@@ -57,7 +58,7 @@ WRITERS = {
 }
 
 
-@pytest.mark.parametrize("writer", WRITERS)
+@cases("writer", WRITERS)
 def test_an_interrupted_conversion_is_kept(writer):
     """It was thrown away: its records, and with them the way to finish it."""
     source, target = make_source("g/a"), MemoryStore()
@@ -72,7 +73,7 @@ def test_an_interrupted_conversion_is_kept(writer):
     np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], VALUES)
 
 
-@pytest.mark.parametrize("writer", ["to_store", "create_group", "convert below", "overwrite"])
+@cases("writer", ["to_store", "create_group", "convert below", "overwrite"])
 def test_a_running_conversion_is_kept(writer):
     """It was killed: its tasks found that their job was gone."""
     source, target = make_source("g/a"), MemoryStore()
@@ -129,7 +130,7 @@ def test_overwriting_discards_an_interrupted_job():
     np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], OTHER)
 
 
-@pytest.mark.parametrize("layout", [{"format": "zarr2"}, {"shards": (4, 4), "chunks": (2, 2)}])
+@cases("layout", [{"format": "zarr2"}, {"shards": (4, 4), "chunks": (2, 2)}])
 def test_what_an_interrupted_write_left_is_no_value_of_a_new_array(layout):
     """49 of 64 elements of the write that died were shown."""
     target = MemoryStore()
@@ -192,7 +193,7 @@ def convert_or_reduce(what, source, target, format_):
         cm.pyramid((source, "a"), (target, "g"), levels=2, format=format_)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("format_", "what", "made"),
     [("n5", "convert", {"made": "by others"}), ("zarr3", "pyramid", {"made": 1}), ("zarr2", "pyramid", {})],
 )
@@ -222,7 +223,7 @@ def test_a_job_that_resumes_puts_no_array_below_a_group_that_others_have_made(fo
 DOCUMENTS = {"zarr.json", ".zarray", ".zattrs", ".zgroup", "attributes.json"}
 
 
-@pytest.mark.parametrize("format_", ["zarr2", "zarr3"])
+@cases("format_", ["zarr2", "zarr3"])
 def test_an_equal_array_that_is_created_during_a_conversion_stays_that_of_its_creator(format_):
     """Both said done; the creator, who waits for the end of the job, deleted the chunks that it had left."""
     source, made = make_source("a"), MemoryStore()

@@ -6,6 +6,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from support.cases import cases
 from support.recording import DeletingStore, RecordingStore
 
 import chunkmill as cm
@@ -59,7 +60,7 @@ def whole(store):
     return array[...]
 
 
-@pytest.mark.parametrize("format_", ["n5", "zarr3"])
+@cases("format_", ["n5", "zarr3"])
 def test_a_job_goes_on_where_another_client_joined_it_and_died(format_, monkeypatch):
     """The first client took the group for somebody else's, and deleted the journal: its attributes were never stored."""
     monkeypatch.setattr(heartbeat, "is_live", lambda _: True)  # the first client is
@@ -112,7 +113,7 @@ def test_attributes_of_a_group_that_others_have_deleted_make_no_group():
     assert "g" not in cm.open_group(store)
 
 
-@pytest.mark.parametrize("n_steps", [1, 6, None])
+@cases("n_steps", [1, 6, None])
 def test_who_marks_late_does_not_replace_what_another_client_has_put_in_place(n_steps, monkeypatch):
     """It marked what is staged when all was done, and put that in place again: its documents had been deleted by then."""
     monkeypatch.setattr(heartbeat, "is_live", lambda _: True)  # the first client is

@@ -10,6 +10,7 @@ from itertools import product
 import dask.array as da
 import numpy as np
 import pytest
+from support.cases import cases
 
 import chunkmill as cm
 
@@ -88,7 +89,7 @@ def changes(home):
 LINKS_AND_CALLS = {*product(LINKS, ["check", "resumable"]), *product(["journal", "staged"], CALLS)}
 
 
-@pytest.mark.parametrize(("link", "call"), sorted(LINKS_AND_CALLS))
+@cases(("link", "call"), sorted(LINKS_AND_CALLS))
 def test_nothing_that_a_link_leads_to_is_touched(tmp_path, link, call):
     url, home = made(tmp_path)
     before = changes(home)
@@ -146,7 +147,7 @@ CALLS_ON_RECORDS = ["check", "replace", "delete", "resize", "discard", "create",
 RECORDS_AND_CALLS = {*product(RECORDS, ["check", "replace"]), *product(["lease", "deletion"], CALLS_ON_RECORDS)}
 
 
-@pytest.mark.parametrize(("record", "call"), sorted(RECORDS_AND_CALLS))
+@cases(("record", "call"), sorted(RECORDS_AND_CALLS))
 def test_a_crafted_record_reaches_nothing_but_its_node(tmp_path, record, call):
     url, home = made(tmp_path)
     (url / "out").symlink_to(home, target_is_directory=True)

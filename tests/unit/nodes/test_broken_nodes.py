@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from click.testing import CliRunner
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.cli.main import main
@@ -32,7 +33,7 @@ def broken(root, how="an unknown data type"):
     return root
 
 
-@pytest.mark.parametrize("how", BROKEN)
+@cases("how", BROKEN)
 def test_listed_drawn_and_left_out_with_a_warning(tmp_path, how):
     group = cm.open_group(broken(tmp_path / "source", how))
     assert list(group) == list(group.keys()) == ["a", "broken", "z"]
@@ -74,7 +75,7 @@ def test_datasets_without_it(tmp_path):
     assert set(xr.open_dataset(store, engine="chunkmill", drop_variables=["broken"])) == {"a", "z"}
 
 
-@pytest.mark.parametrize("options", ["ls -l", "info", "info -r", "info --json", "info -r --json", "info --missing"])
+@cases("options", ["ls -l", "info", "info -r", "info --json", "info -r --json", "info --missing"])
 def test_the_command_line_shows_the_others(tmp_path, options):
     done = CliRunner().invoke(main, [*options.split(), str(broken(tmp_path / "source"))])
     assert done.exit_code == 0, done.output

@@ -16,6 +16,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from support.cases import cases
 from support.recording import _Wrapper
 
 import chunkmill as cm
@@ -114,7 +115,7 @@ def source():
 # Documents that others write in the meantime
 
 
-@pytest.mark.parametrize(("write_to", "name"), EACH)
+@cases(("write_to", "name"), EACH)
 def test_attributes_that_others_give_to_a_group_above_stay(name, write_to):
     def act(below):
         cm.create_group(below, format=name, attributes={"title": "kept"})
@@ -126,7 +127,7 @@ def test_attributes_that_others_give_to_a_group_above_stay(name, write_to):
     assert "g" in cm.open_group(store, consolidated=False)
 
 
-@pytest.mark.parametrize(("write_to", "name"), TO_ONE_ARRAY)
+@cases(("write_to", "name"), TO_ONE_ARRAY)
 def test_of_two_writes_to_one_path_one_is_refused_and_the_other_whole(name, write_to):
     refused = []
 
@@ -148,7 +149,7 @@ def test_of_two_writes_to_one_path_one_is_refused_and_the_other_whole(name, writ
     assert np.array_equal(cm.open_array(store, "g/a")[...], VALUES if first_is_whole else VALUES + 100)
 
 
-@pytest.mark.parametrize("name", ["zarr2", "zarr3"])  # a document of its own, and a member
+@cases("name", ["zarr2", "zarr3"])  # a document of its own, and a member
 def test_of_parallel_writes_below_a_consolidated_group_all_are_visible(name):
     store = MemoryStore()
     cm.create_group(store, format=name)
@@ -184,7 +185,7 @@ TO_A_TREE = WRITES | {
 }
 
 
-@pytest.mark.parametrize(("write_to", "name"), [*EACH, ("computed later", "zarr2"), ("variables added", "zarr3")])
+@cases(("write_to", "name"), [*EACH, ("computed later", "zarr2"), ("variables added", "zarr3")])
 @pytest.mark.usefixtures("everybody_is_dead")
 def test_a_new_node_that_dies_anywhere_is_whole_or_can_be_written_again(name, write_to, monkeypatch):
     """Attributes of Zarr v2 alone were refused for ever, and consolidated metadata did not name what was published."""
@@ -224,7 +225,7 @@ def _whole(write_to, name):
 # What an interrupted write left
 
 
-@pytest.mark.parametrize(("write_to", "name"), EACH)
+@cases(("write_to", "name"), EACH)
 @pytest.mark.usefixtures("everybody_is_dead")
 def test_nothing_of_a_dead_write_shows_in_an_array_created_there(name, write_to):
     store = MemoryStore()
@@ -303,9 +304,7 @@ def test_a_lost_answer_to_the_document_of_a_new_node_is_not_another_writer(name,
             WRITES[write_to](store, formats[name])
 
 
-@pytest.mark.parametrize(
-    ("write_to", "name"), [("to_store", ".zgroup"), ("write_dataset", "attributes.json"), ("convert", "zarr.json")]
-)
+@cases(("write_to", "name"), [("to_store", ".zgroup"), ("write_dataset", "attributes.json"), ("convert", "zarr.json")])
 def test_a_lost_answer_to_the_document_of_a_group_above_is_not_another_writer(name, write_to):
     formats = {"zarr.json": "zarr3", ".zgroup": "zarr2", "attributes.json": "n5"}
     store = LosesAnswer(MemoryStore(), name)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from click.testing import CliRunner
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.cli.main import main
@@ -36,7 +37,7 @@ def stored_units(url):
     return [axis.get("unit") for axis in image["axes"]]
 
 
-@pytest.mark.parametrize(("unit", "name"), [("um", "zarr2"), ("µm", "n5"), ("micron", "zarr3"), ("micrometer", "n5")])
+@cases(("unit", "name"), [("um", "zarr2"), ("µm", "n5"), ("micron", "zarr3"), ("micrometer", "n5")])
 def test_each_convention_gets_its_own_units(source, tmp_path, unit, name):
     cm.pyramid(source, tmp_path / "first", format=name, units=unit, scale=0.5)
     expected = {"n5": ["um", "", "um", "um", "um"]}
@@ -57,7 +58,7 @@ def test_axes_of_different_units_have_one_in_n5(tmp_path):
     assert [axis.unit for axis in image.axes] == ["micrometer", "nanometer", "micrometer"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "region"),
     [
         ("zarr3", {"y": (3, 20), "x": slice(5, None)}),
@@ -87,7 +88,7 @@ def test_the_name_of_an_image_is_that_of_its_place(source, tmp_path):
     assert cm.open_group(tmp_path / "y.zarr").multiscales[0].name == "mine"
 
 
-@pytest.mark.parametrize("kind", ["zarr2", "zarr3"])
+@cases("kind", ["zarr2", "zarr3"])
 def test_channels_have_names_colours_and_windows(source, tmp_path, kind):
     cm.pyramid(source, tmp_path / "image", channels=["dapi", "gfp"], format=kind, method="stride", overwrite=True)
     group = cm.open_group(tmp_path / "image")
@@ -122,7 +123,7 @@ def test_wrong_channels_are_refused_before_anything_is_written(source, tmp_path)
         cm.plan_pyramid(source, tmp_path / "x.n5", format="n5", channels=["a", "b"])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "region", "how"),
     [
         ("zarr2", None, "convert"),
@@ -156,7 +157,7 @@ OF_N5 = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@cases(
     ("attributes", "how"),
     [
         *((each, "pyramid") for each in OF_N5),
@@ -191,7 +192,7 @@ def test_a_dataset_of_n5_keeps_its_place(tmp_path, attributes, how):
     assert "offset" not in cm.open_array(tmp_path / "image", "0").attributes
 
 
-@pytest.mark.parametrize(("name", "ome"), [("zarr2", True), ("zarr3", False), ("n5", False), ("n5", True)])
+@cases(("name", "ome"), [("zarr2", True), ("zarr3", False), ("n5", False), ("n5", True)])
 def test_an_image_that_is_cropped_keeps_voxels_and_place(source, tmp_path, name, ome):
     cm.pyramid(source, tmp_path / "image", format=name, scale={"z": 2, "y": 0.5}, levels=2)
     first = "s0" if name == "n5" else "0"
@@ -203,7 +204,7 @@ def test_an_image_that_is_cropped_keeps_voxels_and_place(source, tmp_path, name,
     np.testing.assert_array_equal(level.array[...], VALUES[:, :, 4:16])
 
 
-@pytest.mark.parametrize(("name", "job"), [("n5", "convert"), ("zarr3", "rechunk")])
+@cases(("name", "job"), [("n5", "convert"), ("zarr3", "rechunk")])
 def test_all_levels_of_an_image_are_cropped_alike(source, tmp_path, name, job):
     """By a region of the finest: the others are cut to what covers it."""
     cm.pyramid(source, tmp_path / "image", format=name, scale={"z": 2, "y": 0.5}, translation={"y": 7}, levels=3)
@@ -231,11 +232,11 @@ def test_all_levels_of_an_image_are_cropped_alike(source, tmp_path, name, job):
         assert cells[1].translation == image[1].translation[1:]
 
 
-@pytest.mark.parametrize("wrap", [
+@cases("wrap", [
     lambda: da.from_array(VALUES, chunks=((1, 1), (5, 4, 3), 7, (20, 4))),
     lambda: VALUES,
     lambda: da.stack([da.from_array(each, chunks=(4, 8, 8)) for each in VALUES]),
-], ids=["irregular", "numpy", "stack"])  # fmt: skip
+])  # fmt: skip
 def test_arrays_in_memory_and_of_dask_are_sources(tmp_path, wrap):
     cm.pyramid(wrap(), tmp_path / "image", scale=0.5, units="um")
     group = cm.open_group(tmp_path / "image")
@@ -255,7 +256,7 @@ def labelled(**coords):
     return xr.DataArray(VALUES, dims=DIMS, coords=place | coords).chunk({"z": 4, "c": 1})
 
 
-@pytest.mark.parametrize("name", ["zarr3", "n5"])
+@cases("name", ["zarr3", "n5"])
 def test_coordinates_of_xarray_give_voxels_places_and_units(tmp_path, name):
     cm.pyramid(labelled(), tmp_path / "image", format=name, factors=1, levels=1)
     group = cm.open_group(tmp_path / "image")
@@ -282,7 +283,7 @@ def test_what_is_given_takes_the_place_of_coordinates(tmp_path):
     assert group.attributes["ome"]["omero"]["channels"][0]["label"] == "a"
 
 
-@pytest.mark.parametrize(("axis", "values", "message"), [
+@cases(("axis", "values", "message"), [
     ("y", np.arange(20)[::-1], "'y' do not ascend"),
     ("y", np.arange(20) ** 2, "'y' are not evenly spaced"),
     ("z", [0] * 12, "'z' do not ascend"),
@@ -295,11 +296,11 @@ def test_coordinates_that_voxels_cannot_have_are_named(tmp_path, axis, values, m
     assert (image[0].scale[at], image[0].translation[at], image.axes[at].unit) == (1, 0, "millimeter")
 
 
-@pytest.mark.parametrize(("times", "scale", "start"), [
+@cases(("times", "scale", "start"), [
     (np.arange(2) * np.timedelta64(500, "ms") + np.timedelta64(3, "s"), 0.5, 3),
     (np.array(["2024-01-01T00:00", "2024-01-01T00:05"], "M8[ns]"), 300, 0),
     (("t", [10, 12], {"units": "seconds since 2024-01-01"}), 2, 0),
-], ids=["timedelta", "datetime", "calendar"])  # fmt: skip
+])  # fmt: skip
 def test_times(tmp_path, times, scale, start):
     values = labelled().rename(c="t").assign_coords(t=times)
     cm.pyramid(values, tmp_path / "image")
@@ -344,7 +345,7 @@ def test_lists_that_are_no_image_are_refused(tmp_path):
         cm.plan_pyramid([], tmp_path / "image")
 
 
-@pytest.mark.parametrize("name", ["zarr2", "zarr3"])
+@cases("name", ["zarr2", "zarr3"])
 def test_labels_are_written_below_their_image(source, tmp_path, name):
     cm.pyramid(source, tmp_path / "image", format=name, scale={"z": 2, "y": 0.5, "x": 0.5}, units="um")
     cells = (VALUES[0] > 2000).astype("u4")
@@ -432,7 +433,7 @@ def test_an_ozx_holds_zarr_v3_alone(source, tmp_path):
     assert not (tmp_path / "x.ozx").exists()
 
 
-@pytest.mark.parametrize(("options", "error", "message"), [
+@cases(("options", "error", "message"), [
     ({"shards": (64, 64, 64)}, RegionError, "3 lengths for 4 axes"),
     ({"chunks": (4, 4, 4)}, RegionError, "3 lengths for 4 axes"),
     ({"chunks": {"q": 3}}, ValueError, "unknown|names"),

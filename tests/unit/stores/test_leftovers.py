@@ -6,6 +6,7 @@ import sys
 import dask.array as da
 import numpy as np
 import pytest
+from support.cases import cases
 from support.systems import NEEDS_NEW_NAMES
 
 import chunkmill as cm
@@ -69,7 +70,7 @@ def test_of_a_folder(tmp_path, place, again, kind):
 
 
 @NEEDS_NEW_NAMES
-@pytest.mark.parametrize(("again", "kind"), [("check", "directory"), ("replace", "file"), ("convert", "file")])
+@cases(("again", "kind"), [("check", "directory"), ("replace", "file"), ("convert", "file")])
 def test_of_a_zip_file(tmp_path, again, kind):
     for path in "ab":
         cm.to_store(VALUES, tmp_path / "s.zip", path, chunks=2)
@@ -108,7 +109,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("call", REFUSED)
+@cases("call", REFUSED)
 def test_a_job_that_is_refused_leaves_no_folder(tmp_path, call):
     source, target = tmp_path / "s.zarr", tmp_path / "t.zarr"
     for each in (source, target):
