@@ -250,9 +250,10 @@ def _liveness(heartbeat: bytes) -> tuple[bool | None, float]:
     return False if is_silent else has_changed or None, max(age, now - since)
 
 
-def heartbeats_below(store: Store, prefix: str) -> list[str]:
-    """Return the keys of the heartbeats below a prefix."""
-    return [prefix + name for name in store.list_dir(prefix)]
+def heartbeats_below(store: Store, start: str) -> list[str]:
+    """Return the keys of the heartbeats that begin so."""
+    folder = start[: start.rindex("/") + 1]
+    return [key for name in store.list_dir(folder) if (key := folder + name).startswith(start)]
 
 
 def stored_beats(store: Store, keys: Iterable[str]) -> list[bytes]:

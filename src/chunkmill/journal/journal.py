@@ -7,7 +7,7 @@ Layout, at the root of the target's store, under a name that no format takes for
 
     .chunkmill-job-<hash of the target's path>/plan.json            fingerprint, what, when, choices
     .chunkmill-job-<hash of the target's path>/<stage>/             records (`chunkmill.journal.records`)
-    .chunkmill-job-<hash of the target's path>/running/<name>       heartbeats (`chunkmill.journal.heartbeat`)
+    .chunkmill-job-<hash of the target's path>/running-<name>       heartbeats (`chunkmill.journal.heartbeat`)
     .chunkmill-job-<hash of the target's path>/new-<run>/           the staging prefix of a node
 
 A run lasts from the beginning of a job to its end, however often it is interrupted and resumed. Its name is part of
@@ -366,7 +366,6 @@ class Journal:
             return
         for key in own:
             self.store.delete(key)
-        self.store.remove_folder(f"{self.prefix}{RUNNING}")
         if not self.store.remove_folder(self.prefix):
             clear_journal(self.store, self.prefix)
 

@@ -28,8 +28,8 @@ PLAN = "plan.json"
 LEASE = "lease"
 """Kind of a plan that only keeps other writers away."""
 
-RUNNING = "running/"
-"""Prefix of heartbeats, below a journal's."""
+RUNNING = "running-"
+"""Start of the names of heartbeats, below a journal's prefix: a folder of their own would be made for each lease."""
 
 STAGED = "new-"
 """Start of the staging prefixes, below a journal's."""

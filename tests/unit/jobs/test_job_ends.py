@@ -94,7 +94,7 @@ def test_a_write_that_replaces_looks_for_others_when_it_has_begun(monkeypatch):
     def reserve_the_place_above(below):
         held.enter_context(leased(below, "", "replace ''", run="9"))
 
-    first = Meanwhile(store, lambda method, key: method == "set_if" and "/running/" in key, reserve_the_place_above)
+    first = Meanwhile(store, lambda method, key: method == "set_if" and "/running-" in key, reserve_the_place_above)
     monkeypatch.setattr(heartbeat, "is_live", lambda _: True)
     with held, pytest.raises(JobError, match="a job that writes there is running"):
         replace(first, NEW)

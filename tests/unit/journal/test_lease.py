@@ -202,11 +202,11 @@ def test_nobody_waits_for_tasks_that_do_not_ask(store, monkeypatch):
     discard_jobs(store, unfinished_jobs(store))
     assert waits == []
     job = begin(store, "a", kind="to_store")
-    store.set(f"{job.prefix}running/dead", b"{}")
+    store.set(f"{job.prefix}running-dead", b"{}")
     with leased(store, "a", "write to 'a'") as own:
         assert own.follows_interrupted
     job = begin(store, "a")
-    store.set(f"{job.prefix}running/dead", b"{}")
+    store.set(f"{job.prefix}running-dead", b"{}")
     discard_jobs(store, unfinished_jobs(store))
     assert waits == [1.0, 1.0]
     assert list(store.list_prefix("")) == []
