@@ -21,7 +21,6 @@ GUARDS = [  # rooms and modules that do nothing but keep a promise
             "jobs/sources",
             "nodes/delete",
             "nodes/documents",
-            "nodes/placement",
             "nodes/target",
             "runtime/cancellation",
             "runtime/cluster_locks",

@@ -24,14 +24,13 @@ NO_STORES = {
 WRITERS = {
     # documents that nobody sees: of a staged node, or of one that is being deleted
     "nodes/target.py": {"Target._put_in_place"},
-    "nodes/delete.py": {"delete_node", "_described"},
     # chunks
     "array/chunk_io.py": {"update_chunk", "write_chunk"},
     "conversion/convert_tasks.py": {"_put", "_put_shard"},
     "conversion/rechunking/intermediate_files.py": {"write_intermediate_file"},
     # journals and probes, under names that no format takes for a node
     "journal/records.py": {"Records.put"},
-    "nodes/placement.py": {"announce_below"},
+    "nodes/delete.py": {"delete_node", "_described", "announce_below"},
     "runtime/preflight.py": {"_lacks"},
     "checks/doctor.py": {"_examine_store", "_examine_workers"},
     # files of a set, and chunks that a set holds itself
@@ -70,8 +69,14 @@ BARE = {
 
 DELETERS = {
     # nodes, their documents first
-    "nodes/placement.py": {"delete_node", "delete_stored_chunks", "withdraw_below"},
-    "nodes/delete.py": {"_delete_folders", "_delete_keys", "delete_node"},
+    "nodes/delete.py": {
+        "_delete_folders",
+        "_delete_keys",
+        "clear",
+        "delete_node",
+        "delete_stored_chunks",
+        "withdraw_below",
+    },
     "conversion/stages.py": {"ConversionTasks.publish", "ConversionTasks.stages"},
     "xarray/publication.py": {"end_dead_append"},
     "checks/inventory.py": {"_delete_proof", "_leftovers"},

@@ -23,7 +23,7 @@ from chunkmill.jobs.work import Tasks, Work
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.plans import Plan, fingerprint
 from chunkmill.log import LOG
-from chunkmill.nodes import placement
+from chunkmill.nodes import delete
 from chunkmill.nodes.documents import declare_arrays
 from chunkmill.nodes.target import Target
 from chunkmill.runtime.cancellation import (
@@ -286,7 +286,7 @@ def _run(
         check_workers(scheduler, needs)
     if not resume:
         journal.check_dead()
-        placement.withdraw_below(job.target.store, job.target.path)
+        delete.withdraw_below(job.target.store, job.target.path)
         interrupted = journal.discard()  # before the values that it records are deleted
     monitor.check()
     # before it begins: without a heartbeat others take it for interrupted

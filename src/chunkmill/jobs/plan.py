@@ -29,8 +29,7 @@ from chunkmill.jobs.job import Job, JobResult, begun_job, run_job
 from chunkmill.jobs.work import JobCounts, PlannedStage, Work
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.plans import Plan as StoredPlan
-from chunkmill.nodes.opening import open_stored
-from chunkmill.nodes.placement import has_no_documents
+from chunkmill.nodes.opening import has_no_documents, open_stored
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.runtime.worker_memory import Worker
 

@@ -17,7 +17,7 @@ from chunkmill.journal.lease import discard_jobs
 from chunkmill.journal.plans import PLAN, RUNNING, watch_client
 from chunkmill.journal.records import Records
 from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs, with_state
-from chunkmill.nodes.placement import withdraw_below
+from chunkmill.nodes.delete import withdraw_below
 from chunkmill.stores.base import Store
 from chunkmill.stores.open import Url, open_store
 from chunkmill.stores.places import place_of

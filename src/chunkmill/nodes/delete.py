@@ -1,6 +1,6 @@
 """Delete nodes: the document first, then chunks; what belongs to no node stays (P8).
 
-Not here: room for new nodes (`chunkmill.nodes.placement`).
+Not here: when the place of a new node is cleared (`chunkmill.nodes.target`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import BackgroundCalls
 from chunkmill.errors import KeysLeft, NodeNotFound, StoreError
 from chunkmill.formats.base import Format, emit_json, parse_json
+from chunkmill.formats.registry import FORMATS
 from chunkmill.journal.lease import check_no_job, leased
 from chunkmill.journal.plans import JOB_PREFIX, journal_prefix
 from chunkmill.journal.unfinished import jobs_at
@@ -204,3 +205,56 @@ def _delete_folders(store: Store, path: str, nodes: Collection[StoredNode]) -> l
             left += keys
             store.remove_empty_folders(prefix)
     return left
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What is in the way of a new node, or was left by a writer that died
+
+
+def clear(store: Store, path: str, documents_format: Format) -> None:
+    """Delete a node and everything below it, documents first: an interruption leaves no array without its chunks."""
+    forget_consolidated(store, path)
+    keys = (documents_format.consolidated_key(path), *documents.node_keys(documents_format, path))
+    store.delete_many([key for key in keys if key is not None])
+    for prefix in {documents_format.chunk_prefix(path), *documents_format.list_prefixes(path)}:
+        if prefix and (store.can_replace(prefix) or not store.has_folders):
+            store.delete_prefix(prefix)
+            continue
+        # the root, where the journal of the writer is, and what else has no new name: a link, or a mount point, stays
+        names = [name for name in store.list_dir(prefix) if prefix or not name.startswith(JOB_PREFIX)]
+        store.delete_many([prefix + name for name in names if not name.endswith("/")])
+        for name in names:
+            if name.endswith("/"):
+                store.delete_prefix(prefix + name)
+
+
+def delete_stored_chunks(arrays: Iterable[StoredArray]) -> None:
+    """Delete all chunks of arrays that are not visible."""
+    for array in arrays:
+        array.store.delete_many([*array.stored_keys()])
+
+
+def announce_below(store: Store, path: str) -> None:
+    """Record in the journal at `path` that nodes below it are published, before that one is visible."""
+    store.set(f"{journal_prefix(path)}{_BELOW}", b"{}")
+
+
+def formats_of(store: Store, path: str) -> list[Format]:
+    """Return the formats that may have a node at `path`, as the store's root documents configure them."""
+    return [documents.format_of_store(store, each.name) for each in FORMATS if documents.may_have(each, path)]
+
+
+def withdraw_below(store: Store, path: str) -> None:
+    """Delete the documents that a writer which died has published below `path`, where no node is visible there (P8)."""
+    marker = f"{journal_prefix(path)}{_BELOW}"
+    if store.size(marker) is None:
+        return
+    formats = formats_of(store, path)
+    entries = (key for each in formats for key in documents.entry_keys(each, path))
+    if not documents.present(documents.fetch(store, entries)):
+        for each in formats:
+            store.delete_many(documents.documents_below(store, each, path, {*documents.node_prefixes(path, each)}))
+    store.delete(marker)
+
+
+_BELOW = "below"

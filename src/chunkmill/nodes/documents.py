@@ -333,7 +333,7 @@ _ENTRY_POINT = "zarr.json"  # of a group in Zarr v3, of a whole store in its dra
 def check_root(store: Store, documents_format: Format) -> None:
     """Refuse a store whose root is configured by another format in the same documents, and a reference set."""
     root = present(fetch(store, {ROOT_KEY: None, **dict.fromkeys(documents_format.root_keys())}))
-    if is_reference_root(root.pop(ROOT_KEY, None)):
+    if ROOT_KEY in root and is_reference_root(root.pop(ROOT_KEY)):
         raise StoreError(url=store.url, key=ROOT_KEY, reason=READ_ONLY_SET)
     if root and documents_format.configured(root) is None:
         raise _of_another_format(documents_format, next(iter(root)))

@@ -10,21 +10,24 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, StoreError
+from chunkmill.array.threads import at_once
+from chunkmill.errors import ChunkmillError, MetadataError, NodeExists, NodeNotFound, StoreError
 from chunkmill.formats.base import Format, parse_json
 from chunkmill.formats.references.chunk_numbers import ROOT_KEY, is_reference_root
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.hints import Hint
 from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.journal.unfinished import UnfinishedJob, jobs_at, unfinished_jobs
-from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, parents_of
 from chunkmill.nodes.documents import (
     READ_ONLY_SET,
     Documents,
+    check_free,
     entry_names,
     fetch,
     format_of_store,
@@ -32,6 +35,7 @@ from chunkmill.nodes.documents import (
     node_keys,
     own_part,
     present,
+    without_blank,
     write_consolidated,
 )
 from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, is_folder, parse_node
@@ -334,6 +338,74 @@ def _candidates(format: str | Format | None, path: str) -> Iterator[Format]:  # 
         yield possible
     if possible is None:
         FORMATS[0].normalize_path(path)
+
+
+def seen_at_once(store: Store, path: str, documents_format: Format, *, is_new: bool = True) -> Store:
+    """List parents, siblings and hidden files of a path, and read documents there, in one batch of requests.
+
+    In a local store the folder is listed: the documents that it does not name need no look each. Unless `is_new`, it
+    is not, since the chunks of an array may stand in it.
+    """
+    if not store.is_remote:
+        if not (is_new and store.has_folders):
+            return store
+        seen = RememberedReads(store, listings_answer=True)
+        seen.list_dir(f"{path}/" if path else "")
+        return seen
+    seen = RememberedReads(store)
+    keys = [ROOT_KEY, *documents_format.root_keys()]
+    keys += [key for place in (path, *parents_of(path)) for key in node_keys(documents_format, place)]
+    prefixes = list(documents_format.list_prefixes(path))
+    for each in FORMATS:  # a node of any is in the way
+        if may_have(each, path) and each.configured({}) is not None:
+            keys += [*each.root_keys(), *node_keys(each, path)]
+            places = (path, path.rpartition("/")[0]) if each.empty_groups else ()
+            prefixes += [prefix for place in places for prefix in each.list_prefixes(place)]
+    listings = [partial(seen.list_dir, prefix) for prefix in dict.fromkeys(prefixes)]
+    at_once(store, lambda: fetch(seen, keys), *(listings if store.can_list else ()))
+    return seen
+
+
+def missing_above(store: Store, paths: Iterable[str], documents_format: Format) -> dict[str, dict[str, bytes]]:
+    """Return the documents of groups that are missing above nodes, by path, and the root's; an array there is refused.
+
+    Those without content, as a crash of the machine leaves them, are not there.
+    """
+    paths = list(paths)
+    parents = {parent for path in paths for parent in parents_of(path)}
+    root = documents_format.emit_root() if parents else {}
+    keys = (key for path in sorted(parents) for key in node_keys(documents_format, path))
+    found = without_blank(fetch(store, (*root, *keys)))
+    groups = {"": missing} if (missing := {key: root[key] for key in root if found[key] is None}) else {}
+    for path in parents:
+        above = parse_node(store, path, documents_format, found, read_only=True)
+        if isinstance(above, StoredArray):
+            raise NodeExists(url=store.url, path=path, found="array", hint="an array cannot have nodes below it")
+        if above is None:
+            group = documents_format.emit_group(path, GroupMetadata())
+            check_free(documents_format, group, found)
+            groups[path] = {**groups.get(path, {}), **group}
+    return groups
+
+
+def check_nothing_hidden(store: Store, path: str, documents_format: Format) -> None:
+    """Raise `NodeExists` where nodes are stored below a folder without a document."""
+    if documents_format.implicit_groups or not store.can_list:
+        return
+    group = StoredGroup(store, path, GroupMetadata(), documents_format)
+    if hidden := group.members():
+        hint = f"nodes are stored below it ({', '.join(map(repr, list(hidden)[:5]))}), in a folder without a document"
+        raise NodeExists(url=store.url, path=path, found="group", hint=hint)
+
+
+def has_no_documents(group: StoredGroup) -> bool:
+    """Return whether it is a group only because there is such a folder: no node below it has a document."""
+    if not group.documents.implicit_groups:
+        return False
+    return not any(
+        isinstance(node, StoredArray) or present(fetch(group.store, group.documents.group_keys(node.path)))
+        for node in walk(group)
+    )
 
 
 def array_at(store: Store, path: str, metadata: ArrayMetadata, format: str | Format) -> StoredArray:  # noqa: A002

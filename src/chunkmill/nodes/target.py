@@ -34,7 +34,7 @@ from chunkmill.journal.plans import (
 )
 from chunkmill.journal.unfinished import jobs_at
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, is_within, parents_of
-from chunkmill.nodes import placement
+from chunkmill.nodes import delete
 from chunkmill.nodes.documents import (
     check_own,
     check_root,
@@ -44,14 +44,22 @@ from chunkmill.nodes.documents import (
     fetch,
     forget_consolidated,
     format_of_store,
+    join_path,
     node_keys,
     node_prefix,
     present,
     refresh_consolidated,
     unpublish,
 )
-from chunkmill.nodes.opening import array_at, find_stored
-from chunkmill.nodes.stored_group import StoredGroup
+from chunkmill.nodes.opening import (
+    array_at,
+    check_nothing_hidden,
+    find_stored,
+    has_no_documents,
+    missing_above,
+    seen_at_once,
+)
+from chunkmill.nodes.stored_group import StoredGroup, child_names
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.conflicts import create
 
@@ -201,7 +209,7 @@ class Target:
         check_root(self.store, self.format)
         if not self.keeps_old():
             return False
-        placement.missing_above(self.store, self.tops, self.format)  # no array is above
+        missing_above(self.store, self.tops, self.format)  # no array is above
         return True
 
     def _discard_interrupted(self, run: str, *, waits: bool = False) -> bool:
@@ -232,7 +240,7 @@ class Target:
                 if is_staged:
                     self._discard_interrupted(own.run, waits=True)
                 elif not new.make_room(again=own.follows_interrupted or is_dead):
-                    placement.delete_stored_chunks(new.arrays)  # of a write that was interrupted
+                    delete.delete_stored_chunks(new.arrays)  # of a write that was interrupted
                 try:
                     yield new
                 except BaseException as error:
@@ -254,7 +262,7 @@ class Target:
             for path in nodes.keys() - {of_others}:
                 unpublish(self.store, self.format, path, nodes[path])
         visible = self.visible([array.path for array in self.arrays]) - {of_others}
-        placement.delete_stored_chunks(array for array in self.arrays if array.path not in visible)
+        delete.delete_stored_chunks(array for array in self.arrays if array.path not in visible)
 
     def visible(self, paths: Iterable[str]) -> set[str]:
         """Return those paths at which a node of the format is."""
@@ -283,7 +291,7 @@ class Target:
     def _create_free(self) -> list[Self]:
         """Create the nodes at whose paths nothing is stored; return the others, one by one."""
         if len(self.arrays) > 1:
-            taken = placement.taken(self.store, self.format, [array.path for array in self.arrays])
+            taken = self._taken()
         else:
             taken = set() if self.make_room() else {array.path for array in self.arrays}
         free = replace(self, arrays=[array for array in self.arrays if array.path not in taken], again=False)
@@ -293,7 +301,7 @@ class Target:
                 below = len(nodes) > 1
                 if jobs_at(self.store, *nodes, below=below):
                     check_no_job(self.store, *nodes, below=below, waits=True)
-                    placement.delete_stored_chunks(free.arrays)  # of those that have given up since
+                    delete.delete_stored_chunks(free.arrays)  # of those that have given up since
                 groups = (self.format.emit_group(each, GroupMetadata()) for path in nodes for each in parents_of(path))
                 if None in fetch(self.store, chain.from_iterable(groups)).values():  # others have deleted some since
                     free.make_groups_above(free.visible(nodes))
@@ -303,6 +311,35 @@ class Target:
                 self.refresh_consolidated()
                 raise
         return [replace(self, path=array.path, arrays=[array]) for array in self.arrays if array.path in taken]
+
+    def _taken(self) -> set[str]:
+        """Return those paths of many arrays at which something is stored, of writers that were interrupted.
+
+        Raises
+        ------
+        NodeExists
+            There is a node at one of the paths, or an array above one.
+        JobError
+            A job, or another writer, is at work there.
+        """
+        paths = [array.path for array in self.arrays]
+        check_no_job(self.store, *paths, below=True)
+        check_root(self.store, self.format)
+        missing_above(self.store, paths, self.format)
+        parents = {parent for path in paths for parent in parents_of(path)}
+        if nested := sorted(parents & set(paths)):
+            raise NodeExists(
+                url=self.store.url, path=nested[0], found="array", hint="an array cannot have nodes below it"
+            )
+        groups = {path.rpartition("/")[0] for path in paths if path}
+        folders = {join_path(group, name) for group in groups for name in child_names(self.store, self.format, group)}
+        found = [path for path in paths if path in folders]
+        # attributes alone are of a node that was half written: it is written again
+        keys = {key: path for path in found for key in entry_keys(self.format, path)}
+        if there := present(fetch(self.store, keys)):
+            hint = f"{len({keys[key] for key in there}):,} of {len(paths):,} arrays exist; nothing was created"
+            raise NodeExists(url=self.store.url, path=min(keys[key] for key in there), found="node", hint=hint)
+        return set(found)
 
     @contextmanager
     def continued(self, job: str, n_chunks: int) -> Iterator[None]:
@@ -349,11 +386,11 @@ class Target:
         """Check and clear one path; return whether no chunks are stored there then."""
         store, overwrite, run = self.store, bool(self.overwrite), self.run
         if again:
-            placement.withdraw_below(store, path)
+            delete.withdraw_below(store, path)
         # those that write below it make a group of the place
         options: Any = {"below": bool(run and self.groups), "waits": bool(run), "own_run": run, "overwrite": overwrite}
         jobs = partial(check_no_job, store, path, **options) if looks else list
-        look = partial(placement.seen_at_once, store, path, self.format, is_new=not overwrite)
+        look = partial(seen_at_once, store, path, self.format, is_new=not overwrite)
         if run or overwrite:  # in this order: the nodes of a job that ends in between are seen
             interrupted, seen = jobs(), look()
         else:
@@ -361,22 +398,22 @@ class Target:
         if not (overwrite or path) and seen.has_folders and all(n.startswith(JOB_PREFIX) for n in seen.list_dir("")):
             return True
         check_root(seen, self.format)
-        placement.missing_above(seen, [path], self.format)
+        missing_above(seen, [path], self.format)
         if overwrite:
             discard_jobs(store, interrupted)
             # chunks of those that died, which no document makes a node of, are of whatever format
             is_torn = bool(interrupted) or again
-            for each in placement.formats_of(store, path) if is_torn else [self._format_at(path, seen)]:
+            for each in delete.formats_of(store, path) if is_torn else [self._format_at(path, seen)]:
                 if each is not None:
-                    placement.delete_node(store, path, each)
+                    delete.clear(store, path, each)
             seen = store
         else:
             there = find_stored(seen, path)
-            if isinstance(there, StoredArray) or (there is not None and not placement.has_no_documents(there)):
+            if isinstance(there, StoredArray) or (there is not None and not has_no_documents(there)):
                 found = "array" if isinstance(there, StoredArray) else "group"
                 raise NodeExists(url=store.url, path=path, found=found)
             if self.arrays:  # an array hides nodes below it, and a job takes them for its own
-                placement.check_nothing_hidden(seen, path, self.format)
+                check_nothing_hidden(seen, path, self.format)
         names = seen.list_dir(self.format.chunk_prefix(path)) if store.can_list else []
         return all(name.startswith(JOB_PREFIX) for name in names)
 
@@ -444,7 +481,7 @@ class Target:
                 nodes[""] = {**self.format.emit_root(), **nodes[""]}
             own = {} if top is None else nodes.pop(top)
             if own and nodes:
-                placement.announce_below(self.store, self.path)
+                delete.announce_below(self.store, self.path)
             create_nodes(self.store, self.format, nodes, again=self.again)
             if own:
                 create_nodes(self.store, self.format, {self.path: own}, again=self.again)
@@ -462,7 +499,7 @@ class Target:
 
     def make_groups_above(self, paths: Iterable[str]) -> list[str]:
         """Make the groups that are missing above nodes; return the keys of their documents."""
-        missing = placement.missing_above(self.store, paths, self.format)
+        missing = missing_above(self.store, paths, self.format)
         for group in sorted(missing, key=lambda path: (path.count("/"), path)):
             create_node(self.store, self.format, group, missing[group], is_above=True)
         return [key for documents in missing.values() for key in documents]

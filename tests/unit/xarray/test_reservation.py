@@ -12,7 +12,7 @@ import chunkmill as cm
 from chunkmill.errors import DatasetError, JobError, NodeExists
 from chunkmill.journal import heartbeat
 from chunkmill.journal.unfinished import unfinished_jobs
-from chunkmill.nodes import placement
+from chunkmill.nodes import delete
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray import write
 
@@ -218,7 +218,7 @@ def test_what_a_failed_addition_has_stored_is_no_value_of_the_next(store, dies, 
     failing = xr.Dataset({"t": ("x", x)})
     with dask.config.set(scheduler="sync"), pytest.MonkeyPatch.context() as patch:
         if dies:  # nothing that it does afterwards reaches the store
-            patch.setattr(placement, "delete_stored_chunks", lambda _: None)
+            patch.setattr(delete, "delete_stored_chunks", lambda _: None)
             patch.setattr("chunkmill.journal.lease._release", lambda *_, **__: None)
         with pytest.raises(RuntimeError, match="no source"):
             cm.write_dataset(failing, store, mode="a")

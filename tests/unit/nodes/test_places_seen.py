@@ -4,7 +4,7 @@ from support.recording import FarStore
 
 import chunkmill as cm
 from chunkmill.formats.registry import get_format
-from chunkmill.nodes.placement import seen_at_once
+from chunkmill.nodes.opening import seen_at_once
 from chunkmill.stores.memory import MemoryStore
 
 
