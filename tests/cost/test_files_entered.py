@@ -15,6 +15,7 @@ MOST = {
     "read": 17,
     "open_array": 18,
     "to_store": 56,  # one of them only on a slow machine
+    "replace": 59,  # the same one
     "rechunk": 69,
     "convert": 63,
     "transform": 67,
@@ -62,6 +63,14 @@ def test_write(tmp_path):
     places = iter(tmp_path / f"{n}" for n in range(2))
     with dask.config.set(scheduler="sync"):
         assert len(files_entered(lambda: cm.to_store(values, next(places)))) <= MOST["to_store"]
+
+
+def test_replace(tmp_path):
+    """By ``mode="w"``, below a group: the old node stays until the new one takes its name."""
+    values = da.from_array(np.ones((16, 16)), chunks=(8, 8))
+    with dask.config.set(scheduler="sync"):
+        entered = files_entered(lambda: cm.to_store(values, tmp_path, "a", mode="w"))
+    assert len(entered) <= MOST["replace"], sorted(entered)
 
 
 @pytest.mark.parametrize(("name", "options"), [("rechunk", {"chunks": (16, 4)}), ("convert", {"format": "n5"})])

@@ -181,8 +181,8 @@ def _publish_shape(array: StoredArray, expected: ArrayMetadata, shape: tuple[int
 def _shrink(array: StoredArray, shape: tuple[int, ...]) -> None:
     """Publish a shape that is shorter, or the same, and remove what is stored outside it.
 
-    A chunk that cannot be cut is an error before that, and the array stays as it is. The document is first: a client
-    that dies leaves the old array or the new one, of which what is outside is removed when it grows.
+    A chunk that cannot be cut is an error before that, and the array stays as it is (P1). The document is first: a
+    client that dies leaves the old array or the new one, of which what is outside is removed when it grows.
     """
     stored = _stored(array)
     after = replace(array, metadata=_resized(stored, shape))

@@ -163,7 +163,7 @@ def create_node(
 
 
 def _stays(store: Store, found: Documents, *, yields: bool) -> bool:
-    """Return whether another node is there: a group's writer gives way to an array's, which waits for that.
+    """Return whether another node is there: a group's writer gives way to an array's, which waits for that (P4).
 
     Each wrote its own entry before it looked for the other's. If both gave way, neither node would exist.
     """
@@ -203,7 +203,7 @@ def check_own(store: Store, documents_format: Format, path: str, documents: Mapp
 
 
 def _write_first(store: Store, entries: Collection[str], documents: Documents) -> Documents:
-    """Write documents of a node that does not exist yet; return what they replaced.
+    """Write documents of a node that does not exist yet; return what they replaced (P3).
 
     What is there without a node is of one that was half written.
     """
@@ -221,13 +221,13 @@ def _write_first(store: Store, entries: Collection[str], documents: Documents) -
 
 
 def unpublish(store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes]) -> None:
-    """Delete the documents of a node that was just published, its entry document first."""
+    """Delete the documents of a node that was just published, its entry document first (P8)."""
     entries = entry_keys(documents_format, path)
     put_back(store, documents, dict.fromkeys(sorted(documents, key=lambda key: key not in entries)))
 
 
 def put_back(store: Store, written: Mapping[str, bytes | None], before: Documents) -> None:
-    """Undo writes, unless others have written since."""
+    """Undo writes, unless others have written since (P3, P8)."""
     for key, value in before.items():
         conflicts.update(store, key, lambda there, new=written[key], old=value: old if there == new else there)  # type: ignore[misc]
 
@@ -331,7 +331,7 @@ _ENTRY_POINT = "zarr.json"  # of a group in Zarr v3, of a whole store in its dra
 
 
 def check_root(store: Store, documents_format: Format) -> None:
-    """Refuse a store whose root is configured by another format in the same documents, and a reference set."""
+    """Refuse a store whose root another format configures in the same documents, and a reference set (P1)."""
     root = present(fetch(store, {ROOT_KEY: None, **dict.fromkeys(documents_format.root_keys())}))
     if ROOT_KEY in root and is_reference_root(root.pop(ROOT_KEY)):
         raise StoreError(url=store.url, key=ROOT_KEY, reason=READ_ONLY_SET)
@@ -340,7 +340,7 @@ def check_root(store: Store, documents_format: Format) -> None:
 
 
 def check_free(documents_format: Format, new: Iterable[str], there: Documents) -> None:
-    """Raise `UnsupportedFeature` where documents to write exist and belong to another format."""
+    """Raise `UnsupportedFeature` where documents to write exist and belong to another format (P1)."""
     for key in new:
         if key.endswith(_ENTRY_POINT) and there.get(key) is not None:
             raise _of_another_format(documents_format, key)
@@ -397,7 +397,7 @@ def refresh_consolidated(
     own: bool = True,
     edit: Callable[[str, bytes], bytes] = lambda _, document: document,
 ) -> None:
-    """Update the consolidated metadata of the groups above some nodes, where there are any.
+    """Update the consolidated metadata of the groups above some nodes, where there are any (P5).
 
     Each is read, changed and written back until nobody else changed it in between. The groups above the nodes are
     brought up to date as well: the client that made them may have died before it did so.

@@ -111,7 +111,7 @@ def _unfinished(job: UnfinishedJob, where: str) -> str:
 
 
 def check_complete(node: StoredNode) -> None:
-    """Raise `NodeNotFound` for a folder that is a group only while a job writes a node there."""
+    """Raise `NodeNotFound` for a folder that is a group only while a job writes a node there (P6)."""
     if isinstance(node, StoredGroup) and node.is_implicit:
         for job in jobs_at(node.store.uncached, node.path):
             if job.path == node.path:
@@ -389,7 +389,7 @@ def missing_above(store: Store, paths: Iterable[str], documents_format: Format) 
 
 
 def check_nothing_hidden(store: Store, path: str, documents_format: Format) -> None:
-    """Raise `NodeExists` where nodes are stored below a folder without a document."""
+    """Raise `NodeExists` where nodes are stored below a folder without a document: an array would hide them (P3)."""
     if documents_format.implicit_groups or not store.can_list:
         return
     group = StoredGroup(store, path, GroupMetadata(), documents_format)

@@ -257,7 +257,7 @@ def parse_node(
 
 
 def _limited(store: Store, metadata: ArrayMetadata) -> Store:
-    """Return the store, such that a value that no chunk of the array can be long enough for is not decompressed."""
+    """Return the store, such that values longer than any chunk of the array are not decompressed (P13)."""
     if metadata.dtype.kind in "OT":  # of any length
         return store
     n_bytes = prod(metadata.chunk_grid.chunk_shape) * max(metadata.dtype.itemsize, _WIDEST_ENCODED)

@@ -169,7 +169,7 @@ class Target:
     def stays_free(self, journal: Journal) -> bool:
         """Give a run that has begun up where another writer has reserved or taken its place since room was made.
 
-        Others look for jobs after they have reserved a place: of two that begin at once, at least one sees the other.
+        Others look for jobs after they have reserved a place: of two that begin at once, one sees the other (P4).
         Returns ``False`` where another client, which has resumed this run, may have made the node that is there.
 
         Raises
@@ -289,7 +289,7 @@ class Target:
                     new.publish(consolidates=False)
 
     def _create_free(self) -> list[Self]:
-        """Create the nodes at whose paths nothing is stored; return the others, one by one."""
+        """Create the nodes at whose paths nothing is stored; return the others, one by one (P4)."""
         if len(self.arrays) > 1:
             taken = self._taken()
         else:
@@ -343,7 +343,7 @@ class Target:
 
     @contextmanager
     def continued(self, job: str, n_chunks: int) -> Iterator[None]:
-        """Hold the lease again that `held` has left, while the nodes are published, of which that many are stored.
+        """Hold the lease again that `held` has left, while the nodes are published, of which that many are stored (P4).
 
         Raises
         ------
@@ -434,7 +434,7 @@ class Target:
         return all(self.store.is_empty(at, besides=(JOB_PREFIX, TAG_PREFIX)) for at in prefixes)
 
     def check_own(self) -> None:
-        """Raise `NodeExists` where others have made a node while the job was interrupted, before writing over it."""
+        """Raise `NodeExists` where others have made a node while the job was interrupted, before it writes (P4)."""
         nodes = self.documents() if self.overwrite is False else {}
         with BackgroundCalls(REQUESTS_AT_ONCE if self.store.is_remote else 0) as calls:
             for path, documents in nodes.items():
@@ -525,7 +525,7 @@ class Target:
                 job = f"replace {path!r} in {store.url}"
                 put_in_place(store, job, self.path, self.run, old_prefix=old, staged=prefix)
             finally:  # whatever is stored then: others may have replaced the node as well
-                refresh_consolidated(store, self.format, [path, *nodes])
+                refresh_consolidated(store, self.format, [path, *nodes], own=False)
             store.flush()
         for path, _ in staged[1:]:
             forget_tag(store, self.run, node_prefix(self.format, path))
