@@ -14,8 +14,8 @@ import chunkmill as cm
 MOST = {
     "read": 17,
     "open_array": 18,
-    "to_store": 56,  # one of them only on a slow machine
-    "replace": 59,  # the same one
+    "to_store": 55,  # one of them only on a slow machine
+    "replace": 58,  # the same one
     "rechunk": 69,
     "convert": 63,
     "transform": 67,
