@@ -2,7 +2,6 @@
 
 import warnings
 
-import h5py
 import numpy as np
 import pytest
 import xarray as xr
@@ -16,6 +15,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
+h5py = pytest.importorskip("h5py")
 pytest.importorskip("virtualizarr", reason="of the extra `scan`")
 RNG = np.random.default_rng(0)
 IMAGE = RNG.integers(0, 2000, (64, 96)).astype("u2")

@@ -5,7 +5,6 @@ import sys
 import warnings
 
 import dask
-import h5py
 import numpy as np
 import pytest
 import xarray as xr
@@ -26,6 +25,7 @@ from chunkmill.errors import (
 from chunkmill.runtime import task
 
 pytestmark = pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr")
+h5py = pytest.importorskip("h5py")
 pytest.importorskip("virtualizarr", reason="of the extra `scan`")
 
 
@@ -71,8 +71,7 @@ def tiles(tmp_path):
     return tmp_path, whole
 
 
-@pytest.mark.parametrize("target", ["all.json", "all.parquet"])
-@pytest.mark.parametrize("records", [None, False])
+@pytest.mark.parametrize(("target", "records"), [("all.json", None), ("all.parquet", False)])
 def test_files_are_joined_along_two_dimensions(tiles, target, records):
     folder, whole = tiles
     urls = sorted(folder.glob("*.nc"))
@@ -99,38 +98,10 @@ def test_a_tile_that_is_missing_or_differs_is_named(tiles):
         cm.scan(urls, folder / "all.json", concat_dim=["time", "lat"])
 
 
-def test_the_command_joins_along_two_dimensions(tiles):
-    folder, whole = tiles
-    command = ["scan", str(folder / "*.nc"), str(folder / "all.parquet"), "--concat", "time", "--concat", "lat"]
-    done = CliRunner().invoke(main, [*command, "--scheduler", "threads", "--no-progress"])
-    assert done.exit_code == 0, done.output
-    xr.testing.assert_equal(xr.load_dataset(folder / "all.parquet", engine="chunkmill"), whole)
-    command = ["convert", str(folder / "*.nc"), str(folder / "all.zarr"), "--concat", "time", "--concat", "lat"]
-    done = CliRunner().invoke(main, [*command, "--no-progress"])
-    assert done.exit_code == 0, done.output
-    xr.testing.assert_equal(xr.load_dataset(folder / "all.zarr", engine="chunkmill"), whole)
-
-
-@pytest.mark.parametrize("dims", [[], ["time", "time"], [3]])
-def test_names_of_dimensions_are_checked(tmp_path, dims):
-    with pytest.raises(TypeError, match="expected a name, or a list of different names"):
-        cm.plan_scan(["a.nc", "b.nc"], tmp_path / "all.json", concat_dim=dims)
-
-
-def test_netcdf3(tmp_path):
-    write_part(tmp_path / "a.nc", 0, engine="scipy")
-    cm.scan(tmp_path / "a.nc", tmp_path / "all.json")
-    expected = xr.load_dataset(tmp_path / "a.nc", engine="scipy")
-    xr.testing.assert_identical(xr.load_dataset(tmp_path / "all.json", engine="chunkmill"), expected)
-
-
-def test_a_scan_is_a_source_of_conversions(tmp_path):
-    for number in range(2):
-        write_part(tmp_path / f"{number}.nc", number)
-    cm.scan(str(tmp_path / "*.nc"), tmp_path / "all.json", concat_dim="time")
-    cm.convert(tmp_path / "all.json", tmp_path / "all.zarr", format="zarr3", chunks={"time": 8})
-    expected = opened_by_xarray([tmp_path / "0.nc", tmp_path / "1.nc"], "h5netcdf")
-    xr.testing.assert_equal(xr.load_dataset(tmp_path / "all.zarr", engine="chunkmill"), expected)
+def test_names_of_dimensions_are_checked(tmp_path):
+    for dims in ([], ["time", "time"], [3]):
+        with pytest.raises(TypeError, match="expected a name, or a list of different names"):
+            cm.plan_scan(["a.nc", "b.nc"], tmp_path / "all.json", concat_dim=dims)
 
 
 @pytest.fixture
@@ -250,8 +221,7 @@ def test_what_a_set_cannot_hold_is_refused_by_name_and_can_be_left_out(kind, tmp
     assert np.array_equal(group["kept"][...], TABLE)
 
 
-@pytest.mark.parametrize("group", ["", "below"])
-@pytest.mark.parametrize("nofill", [False, True])
+@pytest.mark.parametrize(("group", "nofill"), [("", True), ("below", False)])
 def test_record_variables_shorter_than_their_dimension_read_fill_values(tmp_path, group, nofill):
     with h5py.File(tmp_path / "a.nc", "w") as file:
         short(file, nofill=nofill)
@@ -295,19 +265,10 @@ def test_a_link_to_nothing_is_named(tmp_path):
         cm.scan(tmp_path / "odd.h5", tmp_path / "odd.json")
 
 
-def test_units_of_time_that_differ_are_rewritten(tmp_path):
-    write_part(tmp_path / "0.nc", 0)
-    write_part(tmp_path / "1.nc", 1, units="hours since 2000-01-01")
-    cm.scan(str(tmp_path / "*.nc"), tmp_path / "all.json", concat_dim="time")
-    expected = opened_by_xarray([tmp_path / "0.nc", tmp_path / "1.nc"], "h5netcdf")
-    found = xr.load_dataset(tmp_path / "all.json", engine="chunkmill")
-    assert np.array_equal(found.time.values, expected.time.values)
-    assert np.array_equal(found.v.values, expected.v.values)
-
-
-@pytest.mark.parametrize("engine", ["h5netcdf", "scipy"])
-@pytest.mark.parametrize("target", ["all.json", "all.parquet", "all.zarr"])
-@pytest.mark.parametrize("bounds", ["bounds", "climatology"])
+@pytest.mark.parametrize(
+    ("engine", "target", "bounds"),
+    [("h5netcdf", "all.json", "bounds"), ("scipy", "all.parquet", "climatology"), ("scipy", "all.zarr", "bounds")],
+)
 def test_months_in_days_since_their_own_first_day_keep_their_bounds(tmp_path, engine, target, bounds):
     for number, start in ((1, "2020-02-01"), (0, "2020-01-01")):
         days = np.datetime64(start) + np.arange(3)
@@ -385,18 +346,12 @@ def test_files_that_cannot_be_parsed_are_skipped_and_listed(tmp_path):
     assert cm.open_array(tmp_path / "all.json", "v").shape == (8, 6)
 
 
-@pytest.mark.parametrize(
-    ("urls", "error", "reason"),
-    [
-        ("nothing-*.nc", ScanError, "no file matches"),
-        ([], ScanError, "the list of files is empty"),
-        ("nothing.nc", ScanError, "there is no such file"),
-    ],
-)
-def test_no_files(tmp_path, monkeypatch, urls, error, reason):
+def test_no_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(error, match=reason):
-        cm.scan(urls, tmp_path / "all.json")
+    none = {"nothing-*.nc": "no file matches", "nothing.nc": "there is no such file"}
+    for urls, reason in (*none.items(), ([], "the list of files is empty")):
+        with pytest.raises(ScanError, match=reason):
+            cm.scan(urls, tmp_path / "all.json")
 
 
 def test_a_repeated_scan_parses_new_files_alone(tmp_path):
@@ -519,13 +474,6 @@ def test_without_records_nothing_is_left(tmp_path):
     report = cm.scan(tmp_path / "0.nc", tmp_path / "all.json", records=False)
     assert report.records is None
     assert sorted(each.name for each in tmp_path.iterdir()) == ["0.nc", "all.json"]
-
-
-def test_several_files_need_a_dimension(tmp_path):
-    for number in range(2):
-        write_part(tmp_path / f"{number}.nc", number)
-    with pytest.raises(TypeError, match="concat_dim names the dimension"):
-        cm.scan(str(tmp_path / "*.nc"), tmp_path / "all.json")
 
 
 def test_a_list_of_files_in_a_text_file(tmp_path):

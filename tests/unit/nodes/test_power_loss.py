@@ -1,7 +1,6 @@
 """After a crash of the machine nothing is silently wrong, and nothing is lost that was stored before the call (P11)."""
 
 import contextlib
-import shutil
 import sys
 from pathlib import Path
 
@@ -101,6 +100,7 @@ def days(first, last):
     return xr.Dataset({"v": ("t", at * 10.0)}, {"t": at}).chunk(t=4)
 
 
+@pytest.mark.parametrize("fsync", [False], indirect=True)
 def test_after_an_append_the_next_one_works(folder, tmp_path, fsync):
     """Where the document says that there are more days, their chunks are there, and are not empty."""
     encoding = {name: {"chunks": (4,)} for name in "tv"}
@@ -133,8 +133,7 @@ def test_an_empty_chunk_is_repaired(tmp_path):
     assert xr.open_dataset(tmp_path / "d.zarr", engine="chunkmill").t.values.tolist() == list(range(8))
 
 
-@pytest.mark.parametrize("key", ["zarr.json", "a/zarr.json"])
-@pytest.mark.parametrize("content", [b"", bytes(100)], ids=["empty", "zeros"])
+@pytest.mark.parametrize(("key", "content"), [("zarr.json", b""), ("a/zarr.json", bytes(100))], ids=["empty", "zeros"])
 def test_the_error_of_an_empty_document_names_the_way_out(tmp_path, key, content):
     cm.to_store(OLD, tmp_path / "d.zarr", "a", chunks=(4, 4), format="zarr3")
     (tmp_path / "d.zarr" / key).write_bytes(content)
@@ -163,6 +162,7 @@ def test_a_replaced_array_is_the_old_or_the_new_one(folder, tmp_path, fsync):
     check_nothing_lost(disk, fsync, OLD, NEW)
 
 
+@pytest.mark.parametrize("fsync", [False], indirect=True)
 def test_a_converted_array_is_complete_where_its_document_is(folder, tmp_path, fsync):
     cm.to_store(OLD, tmp_path / "source.zarr", chunks=(8, 4))
     with recorded_crashes(folder, tmp_path / "states") as disk:
@@ -190,8 +190,7 @@ def check_resumed(disk, run, *paths):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"overwrite": True}], ids=["new", "overwriting"])
-@pytest.mark.parametrize("fmt", ["zarr3", "zarr2", "n5"])
+@pytest.mark.parametrize(("fmt", "options"), [("zarr3", {"overwrite": True}), ("n5", {})], ids=["overwriting", "new"])
 def test_documents_that_were_lost_are_written_by_the_run_that_resumes(folder, tmp_path, fmt, options):
     """Of groups above, groups and arrays: each was an error that named no way out, with all chunks stored."""
     for name in ("a", "b"):
@@ -209,7 +208,7 @@ def test_documents_that_were_lost_are_written_by_the_run_that_resumes(folder, tm
 
 def test_a_write_with_a_journal_resumes(folder, tmp_path):
     def run(at):
-        return cm.to_store(da.from_array(OLD, chunks=4), at / "x.zarr", chunks=(4, 4), mode="w", resume=True)
+        return cm.to_store(da.from_array(OLD, chunks=(4, 8)), at / "x.zarr", chunks=(4, 8), mode="w", resume=True)
 
     with dask.config.set({"chunkmill.fsync": False, "scheduler": "synchronous"}):
         with recorded_crashes(folder, tmp_path / "states", with_zeros=True) as disk:
@@ -217,12 +216,13 @@ def test_a_write_with_a_journal_resumes(folder, tmp_path):
         check_resumed(disk, run)
 
 
+@pytest.mark.parametrize("fsync", [False], indirect=True)
 def test_a_rechunk_by_spill_is_complete_where_its_document_is_and_resumes(folder, tmp_path, fsync):
     """Intermediate files of zeros, of the right length, were taken for values: 64 of 64 wrong, "done"."""
-    cm.to_store(OLD, tmp_path / "source.zarr", chunks=(2, 8))
+    cm.to_store(OLD, tmp_path / "source.zarr", chunks=(4, 8))
 
     def plan(target):
-        return plan_rechunk(tmp_path / "source.zarr", target, chunks=(8, 2), strategy="spill")
+        return plan_rechunk(tmp_path / "source.zarr", target, chunks=(8, 4), strategy="spill")
 
     with recorded_crashes(folder, tmp_path / "states", with_zeros=True) as disk:
         plan(folder / "x.zarr").run()
@@ -250,6 +250,5 @@ def test_a_zip_file_is_replaced_by_a_synced_one(folder, tmp_path, fsync):
     cm.to_store(OLD, folder / "x.zip", chunks=(4, 4))
     with recorded_crashes(folder, tmp_path / "states") as disk:
         cm.open_array(folder / "x.zip", mode="r+")[2:6, 2:6] = NEW[2:6, 2:6]
-        shutil.rmtree(tmp_path / "none", ignore_errors=True)
     for state in disk.states.iterdir():
         assert cm.open_array(state / "x.zip")[7, 7] == OLD[7, 7]
