@@ -231,3 +231,23 @@ def test_nothing_is_left_of_a_job_that_was_killed_while_it_cleared_up(tmp_path):
     journal.store.set(f"{journal.prefix}{RUNNING}dead", b"{}")
     assert journal.resume() is False
     assert not [*tmp_path.rglob("*")]
+
+
+def test_a_beat_that_follows_the_end_of_its_job_is_cleared_up(store, monkeypatch):
+    """The client of a discarded job learns of it a second later; what it stored until then goes with the rest."""
+    old = Journal(store, Plan("a/b", "put it", "plan"))
+    old.begin()
+    beat = f"{old.prefix}{RUNNING}late"
+    store.set(beat, dead_heartbeat(key=beat))
+    monkeypatch.setattr("chunkmill.journal.journal.time.sleep", lambda _: store.set(beat, dead_heartbeat(key=beat)))
+    assert Journal(store, Plan("a/b", "put it", "plan")).discard()
+    assert not list(store.list_prefix(""))
+
+
+def test_what_others_left_is_cleared_up_with_the_folder_of_a_journal(tmp_path):
+    store = LocalStore(tmp_path)
+    journal = Journal(store, Plan("a/b", "put it", "plan"))
+    journal.begin()
+    store.set(f"{journal.prefix}1/9-another", b"a record")
+    journal.release()
+    assert not list(store.list_prefix(journal.prefix))
