@@ -111,45 +111,6 @@ def test_options_by_array():
     assert [cm.open_array(target, path).shards for path in ("a", "line")] == [(6, 4), None]
 
 
-def make_climate(kind):
-    """Return a store as a climate model writes it: data along time, lat and lon, and their coordinates."""
-    store = MemoryStore()
-    options = {"format": kind, "dtype": "f4"}
-    for path, names, shape, chunks in [
-        ("t2m", ("time", "lat", "lon"), (12, 8, 6), (1, 8, 6)),
-        ("time", ("time",), (12,), (1,)),
-        ("lat", ("lat",), (8,), (8,)),
-        ("elevation", ("lat", "lon"), (8, 6), (8, 6)),
-    ]:
-        array = cm.create_array(store, path, shape=shape, chunks=chunks, dimension_names=names, **options)
-        array[...] = np.arange(array.size).reshape(shape)
-    return store
-
-
-def test_shards_by_dimension():
-    source, target = make_climate("zarr2"), MemoryStore()
-    cm.convert(source, target, format="zarr3", chunks={"time": 2}, shards={"time": 12})
-    shards = {name: array.shards for name, array in cm.open_group(target).arrays().items()}
-    assert shards == {"t2m": (12, 8, 6), "time": (12,), "lat": None, "elevation": None}
-    cm.rechunk(target, narrow := MemoryStore(), chunks={"lat": 2}, shards={"time": 6})
-    array = cm.open_array(narrow, "t2m")
-    assert (array.chunks, array.shards) == ((2, 2, 6), (6, 8, 6))
-    assert cm.verify(source, narrow).equal
-
-
-def test_shards_are_kept_where_they_fit():
-    source, target = MemoryStore(), MemoryStore()
-    array = cm.create_array(source, "a", shape=(8, 8), chunks=(1, 8), shards=(4, 8), dtype="i4")
-    array[...] = np.arange(64).reshape(8, 8)
-    cm.rechunk(source, target, chunks=(4, 2))
-    assert cm.open_array(target, "a").shards == (4, 8)
-    assert cm.verify(source, target).equal
-    with pytest.raises(cm.errors.AlignmentError, match=r"shards \(4, 8\) that 'a' keeps.*give shards=.*or shards=None"):
-        cm.rechunk(source, MemoryStore(), chunks=(8, 2))
-    cm.rechunk(source, plain := MemoryStore(), chunks=(8, 2), shards=None)
-    assert cm.open_array(plain, "a").shards is None
-
-
 def test_nothing_is_seen_before_all_is_done():
     source = make_tree()
     target = RecordingStore(MemoryStore())
