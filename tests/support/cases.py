@@ -55,7 +55,7 @@ def fresh(name, value, i, patch):
     if name == "monkeypatch":
         return patch
     if name == "url":
-        return f"{value}-{i}"
+        return f"{value}-{i}" if isinstance(value, str) else type(value)()
     if name == "tmp_path":
         value = Path(value, str(i))
         value.mkdir()

@@ -106,6 +106,7 @@ def recording(method, urls):
 @pytest.mark.parametrize("most", [1, 5])
 def test_no_more_requests_than_users_say(tmp_path, most):
     """In a process of its own: the limit is set with the first request."""
+    pytest.importorskip("aiohttp")
     cm.to_store(np.arange(60), tmp_path / "a", chunks=(1,))
     code = "import sys, chunkmill as cm; print(cm.open_array(sys.argv[1])[...].sum())"
     with serve_files(tmp_path, latency=0.005) as server:

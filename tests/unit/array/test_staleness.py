@@ -7,6 +7,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from support.cases import cases
 from support.datasets import LAYOUTS, series
 from support.recording import FarStore, RecordingStore
 
@@ -36,7 +37,7 @@ def place():
     return MemoryStore()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@cases("layout", LAYOUTS.values())
 def test_reading(tmp_path, layout):
     """The new chunks have as many bytes as the old ones, and no codec notices; but some are absent."""
     place = str(tmp_path / "s")
@@ -120,7 +121,7 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("place", "step"),
     [
         ("memory", "get_versioned"),

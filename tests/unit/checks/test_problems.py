@@ -240,8 +240,8 @@ class TestRepair:
         assert cm.check(tmp_path, repair=True).problems == ()
         assert Path(partial).exists()
 
-    @pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
-    @pytest.mark.parametrize("change", ["other", "gone", "new", "broken"])
+    @cases("fmt", ["zarr2", "zarr3"])
+    @cases("change", ["other", "gone", "new", "broken"])
     def test_stale_consolidated_metadata(self, fmt, change):
         store = MemoryStore()
         for path in ("g/a", "g/b"):

@@ -12,13 +12,12 @@ from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.blosc_snappy import is_snappy
 from chunkmill.errors import ChunkError, CodecError
 
-tensorstore = pytest.importorskip("tensorstore")
-
 BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 
 
 def written(folder, values, shuffle, driver="zarr", blocksize=0):
     """Have TensorStore write `values` in one chunk; return its bytes."""
+    tensorstore = pytest.importorskip("tensorstore")
     blosc = {"cname": "snappy", "clevel": 5, "blocksize": blocksize}
     if driver == "zarr":
         metadata = {

@@ -12,9 +12,6 @@ from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.cast_value import ROUNDINGS, ScaleOffset, cast
 from chunkmill.errors import CodecError, MetadataError
 
-cast_value_rs = pytest.importorskip("cast_value_rs")
-ml_dtypes = pytest.importorskip("ml_dtypes")
-
 # ruff: noqa: RUF012 - the class attributes are tables of cases
 
 
@@ -71,6 +68,7 @@ def awkward(dtype):
 @cases("after", [*INTEGERS, *FLOATS])
 @cases("before", [*INTEGERS, *FLOATS])
 def test_every_number_is_what_zarr_python_makes_of_it(before, after):
+    cast_value_rs = pytest.importorskip("cast_value_rs")
     if before == after:
         return
     values = awkward(before)
@@ -91,6 +89,7 @@ NUMBERS = st.floats() | st.integers(-(2**63), 2**64 - 1).map(float) | st.sampled
     st.sampled_from(FLOATS), st.sampled_from([*INTEGERS, *FLOATS]), st.sampled_from(ROUNDINGS), NUMBERS, st.booleans()
 )
 def test_what_zarr_python_refuses_is_refused(before, after, rounding, number, clamps):
+    cast_value_rs = pytest.importorskip("cast_value_rs")
     with np.errstate(all="ignore"):
         values = np.array([number]).astype(before)
     beyond = "clamp" if clamps else None
@@ -117,6 +116,7 @@ SMALL_FLOATS = [
 @cases("name", SMALL_FLOATS)
 @cases("rounding", ROUNDINGS)
 def test_small_floats_are_the_neighbours_that_the_rule_names(name, rounding):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
     dtype = np.dtype(getattr(ml_dtypes, name))
     bits = {"bfloat16": 16}.get(name) or int(name[5])
     with np.errstate(invalid="ignore"):
@@ -147,6 +147,7 @@ def test_small_floats_are_the_neighbours_that_the_rule_names(name, rounding):
 
 @cases("name", ["int2", "int4", "uint2", "uint4"])
 def test_small_integers_wrap_and_clamp(name):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
     dtype = np.dtype(getattr(ml_dtypes, name))
     info = ml_dtypes.iinfo(dtype)
     n = int(info.max) - int(info.min) + 1
@@ -166,6 +167,7 @@ def test_small_integers_wrap_and_clamp(name):
     [("float4_e2m1fn", np.nan), ("float6_e3m2fn", np.inf), ("float8_e8m0fnu", 0.0), ("float8_e8m0fnu", -1.0)],
 )
 def test_what_a_small_float_has_not_is_refused(name, value):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
     with pytest.raises(ValueError, match="no place"):
         cast(np.array([value]), np.dtype(getattr(ml_dtypes, name)), "nearest-even", None)
 
@@ -389,8 +391,7 @@ def test_other_dtypes(dtype):
 
 @pytest.mark.parametrize("dtype", ["f4", "i2"])
 def test_zarr_v2_has_it_under_numcodecs_name(tmp_path, dtype):
-    import zarr
-
+    zarr = pytest.importorskip("zarr")
     import chunkmill as cm
 
     codecs = [{"name": "bitround", "configuration": {"keepbits": 3}}]

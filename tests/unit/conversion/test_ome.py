@@ -10,8 +10,6 @@ import chunkmill as cm
 from chunkmill.errors import UnsupportedFeature
 from chunkmill.stores.memory import MemoryStore
 
-ome_zarr_models = pytest.importorskip("ome_zarr_models")  # which says whether others understand the documents
-zarr = pytest.importorskip("zarr")
 VALUES = np.arange(8 * 16 * 16, dtype="u2").reshape(8, 16, 16)
 
 
@@ -31,6 +29,8 @@ def scan(tmp_path):
 
 @pytest.mark.parametrize(("format_", "version"), [("zarr2", "0.4"), ("zarr3", "0.5")])
 def test_from_n5(scan, tmp_path, format_, version):
+    ome_zarr_models = pytest.importorskip("ome_zarr_models")
+    zarr = pytest.importorskip("zarr")
     target = str(tmp_path / "scan.zarr")
     report = cm.convert(scan, target, format=format_, ome=version)
     assert report.actions == {"reframe": 20}
@@ -75,6 +75,8 @@ def test_refused(scan):
 
 
 def test_plates_and_labels(tmp_path):
+    ome_zarr_models = pytest.importorskip("ome_zarr_models")
+    zarr = pytest.importorskip("zarr")
     old, new = str(tmp_path / "old.zarr"), str(tmp_path / "new.zarr")
     plate = {
         "version": "0.4",
@@ -134,6 +136,8 @@ def test_coordinate_systems_are_kept_as_they_are(atlas, tmp_path):
 
 @pytest.mark.parametrize(("format_", "version"), [("zarr2", "0.4"), ("zarr3", "0.5")])
 def test_other_coordinate_systems_are_refused_before_0_6_or_left_out(atlas, tmp_path, format_, version):
+    ome_zarr_models = pytest.importorskip("ome_zarr_models")
+    zarr = pytest.importorskip("zarr")
     with pytest.raises(
         UnsupportedFeature, match=r"OME-Zarr 0\.[45] does not support the coordinate systems 'same', 'stage'"
     ):

@@ -140,7 +140,7 @@ def test_a_part_of_a_shard_costs_one_index_and_its_ranges():
     assert [r for _, _, r in store.log] == [None]  # the whole shard at once
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,)])
+@cases("shape", [(), (0,), (3, 0, 2), (1,)])
 def test_odd_shapes_of_absent_chunks_are_fill(shape):
     array = cm.create_array(MemoryStore(), shape=shape, dtype="f8", chunks=(2,) * len(shape), fill_value=4)
     np.testing.assert_array_equal(array.to_dask().compute(), np.full(shape, 4.0))
@@ -168,7 +168,7 @@ def test_blocks_that_do_not_fit_are_refused_at_once():
     assert array[10**18 - 1] == 0
 
 
-@pytest.mark.parametrize(("dtype", "value"), [("i4", 7), (str, "snow"), ("U3", "abc"), ("S2", b"x")], ids=str)
+@cases(("dtype", "value"), [("i4", 7), (str, "snow"), ("U3", "abc"), ("S2", b"x")])
 def test_a_shard_without_axes(dtype, value):
     array = cm.create_array(MemoryStore(), shape=(), dtype=dtype, chunks=(), shards=())
     array[...] = value

@@ -6,6 +6,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from support.cases import cases
 from support.recording import RecordingStore
 
 import chunkmill as cm
@@ -63,7 +64,7 @@ def traces(store):
     return [key for key in store.list_prefix("") if key.startswith(".chunkmill")]
 
 
-@pytest.mark.parametrize("layout", [{}, {"shards": (6, 4), "chunks": (3, 2)}, {"chunks": (5, 4)}])
+@cases("layout", [{}, {"shards": (6, 4), "chunks": (3, 2)}, {"chunks": (5, 4)}])
 def test_only_what_was_not_written_is_computed(tmp_path, layout):
     store = LocalStore(tmp_path)
     fail_half_way(store, **layout)
@@ -82,7 +83,7 @@ def test_only_what_was_not_written_is_computed(tmp_path, layout):
     assert cm.check(store).problems == ()
 
 
-@pytest.mark.parametrize("lost", ["emptied", "deleted", "record"])
+@cases("lost", ["emptied", "deleted", "record"])
 def test_what_a_crash_of_the_machine_has_lost_is_written_again(tmp_path, lost):
     """A file's name may outlive its bytes."""
     store = LocalStore(tmp_path)

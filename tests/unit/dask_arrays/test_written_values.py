@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 from dask.utils import SerializableLock
+from support.cases import cases
 from support.recording import FarStore
 
 import chunkmill as cm
@@ -29,7 +30,7 @@ def values(shape, dtype="i4"):
     return (np.arange(np.prod(shape, dtype=int)) * 13 % 251 + 1).astype(dtype).reshape(shape)
 
 
-@pytest.mark.parametrize("blocks", [(7, 5), (3, 2), (2, 3), (1, 1), ((1, 5, 1), (2, 2, 1))], ids=str)
+@cases("blocks", [(7, 5), (3, 2), (2, 3), (1, 1), ((1, 5, 1), (2, 2, 1))])
 def test_any_blocks_onto_any_chunks(blocks):
     for chunks in ((3, 2), (7, 5), (10, 4), (1, 1)):
         store = MemoryStore()
@@ -115,7 +116,7 @@ class TestModes:
         assert cm.open_array(store, "a").format == "zarr2"
         np.testing.assert_array_equal(cm.open_array(store, "a"), np.full((2, 2), 7))
 
-    @pytest.mark.parametrize("read", ["to_dask", "from_zarr", "rechunked"])
+    @cases("read", ["to_dask", "from_zarr", "rechunked"])
     def test_what_is_read_is_not_replaced(self, tmp_path, read):
         url = tmp_path / "a.zarr"
         (tmp_path / "link").symlink_to(url)
@@ -209,10 +210,9 @@ def test_what_others_make_before_a_graph_is_computed_survives(store):
     np.testing.assert_array_equal(cm.open_array(store, "x")[...], theirs)
 
 
-@pytest.mark.parametrize(
+@cases(
     "dtype",
     ["?", "f2", "c8", "M8[D]", "m8[10ms]", "S3", "U4", "V5", ">f4", str, [("a", ">i2"), ("b", "f4", (2,))]],
-    ids=str,
 )
 def test_dtypes(dtype):
     """In Zarr v2, which has all of them."""
@@ -268,7 +268,7 @@ IN_PLACE = {
 }
 
 
-@pytest.mark.parametrize("case", IN_PLACE)
+@cases("case", IN_PLACE)
 def test_onto_what_is_read(case):
     make, region, expected = IN_PLACE[case]
     values = np.arange(400.0).reshape(20, 20)
@@ -324,7 +324,7 @@ GIVEN = {
 }
 
 
-@pytest.mark.parametrize("case", GIVEN)
+@cases("case", GIVEN)
 def test_values_of_many_kinds(case):
     values, expected = GIVEN[case]
     values = values() if callable(values) else values
@@ -348,7 +348,7 @@ NO_VALUES = {
 }
 
 
-@pytest.mark.parametrize("case", NO_VALUES)
+@cases("case", NO_VALUES)
 def test_what_no_store_can_hold(case):
     values, message = NO_VALUES[case]
     if callable(values):
@@ -431,13 +431,13 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@cases("way", WAYS.values())
 def test_every_writer_refuses_a_block_of_another_shape_than_declared(way):
     with pytest.raises(ChunkmillError, match=r"block \(1, 1\) has shape \(8, 4\), the dask array declares \(4, 4\)"):
         way(strange(longer))
 
 
-@pytest.mark.parametrize(("change", "shape"), STRANGE_BLOCKS.values(), ids=STRANGE_BLOCKS)
+@cases(("change", "shape"), STRANGE_BLOCKS.values())
 def test_a_block_of_another_shape_than_declared_is_refused(change, shape):
     for way in (WAYS["to_store"], WAYS["finer"]):  # as blocks are, and cut into others
         with pytest.raises(ChunkmillError, match=rf"block \(1, 1\) has shape {shape}, the dask array declares"):
@@ -469,7 +469,7 @@ STRANGE_VALUES = {  # what the blocks hold, and what they declare
 }
 
 
-@pytest.mark.parametrize(("held", "declared", "said"), STRANGE_VALUES.values(), ids=STRANGE_VALUES)
+@cases(("held", "declared", "said"), STRANGE_VALUES.values())
 def test_a_block_of_another_dtype_is_kept_exactly_or_refused(held, declared, said):
     def x(change):
         return da.zeros(4, chunks=2).map_blocks(lambda _: change, dtype=declared, meta=np.empty(0, declared))

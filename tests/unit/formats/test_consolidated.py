@@ -9,8 +9,6 @@ from chunkmill.formats.base import parse_json
 from chunkmill.formats.zarr_v2 import ZarrV2
 from chunkmill.formats.zarr_v3 import ZarrV3
 
-zarr = pytest.importorskip("zarr")
-
 GROUP_2 = {"zarr_format": 2}
 GROUP_3 = {"zarr_format": 3, "node_type": "group"}
 ARRAY_3 = {"zarr_format": 3, "node_type": "array", "shape": []}
@@ -136,6 +134,7 @@ def test_emit_takes_what_lies_below():
 @pytest.fixture(params=[2, 3])
 def theirs(request, tmp_path):
     """A hierarchy that zarr-python wrote, before and after it consolidated it."""
+    zarr = pytest.importorskip("zarr")
     root = zarr.open_group(tmp_path, mode="w", zarr_format=request.param, attributes={"title": "x"})
     root.create_group("a/b", attributes={"n": 1})
     root.create_array("a/b/x", shape=(3,), dtype="i4", chunks=(2,))
@@ -164,6 +163,7 @@ def test_zarr_python_s_is_read(theirs):
 
 
 def test_zarr_python_reads_ours(theirs):
+    zarr = pytest.importorskip("zarr")
     fmt, path, before = theirs
     for key, value in fmt.emit_consolidated("", before).items():
         (path / key).write_bytes(value)

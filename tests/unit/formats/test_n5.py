@@ -13,8 +13,6 @@ from chunkmill.formats.n5 import CHUNK_KEYS, N5, n5_chain, zarr_chain
 from chunkmill.model.grid import ChunkGrid, RunsAxis
 from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
 
-tensorstore = pytest.importorskip("tensorstore")
-
 KEY = "volume/s0/attributes.json"
 DATASET = {
     "dimensions": [7, 5, 3],
@@ -253,6 +251,7 @@ CF = {"units": "K", "resolution": "0.25 degrees", "axes": "T", "long_name": "tem
 def test_attributes_that_tensorstore_would_refuse_are_moved(
     attributes: dict[str, Any], moved: set[str], tmp_path: Any
 ) -> None:
+    tensorstore = pytest.importorskip("tensorstore")
     metadata = replace(dataset(), attributes=attributes)
     document = emitted(metadata)
     assert set(document.get("_chunkmill_attributes", {})) == moved

@@ -14,8 +14,6 @@ from chunkmill.model.dtypes import STRING
 from chunkmill.model.grid import ChunkGrid, RunsAxis
 from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, NamedConfig
 
-zarr = pytest.importorskip("zarr")
-
 PLAIN = {
     "zarr_format": 2,
     "shape": [7, 5],
@@ -447,6 +445,7 @@ def test_children():
 
 @cases("metadata", TestContract.arrays[:4] + TestContract.arrays[7:])
 def test_zarr_python_opens_what_we_write(metadata, tmp_path):
+    zarr = pytest.importorskip("zarr")
     for key, value in ZarrV2().emit_array("", metadata).items():
         (tmp_path / key).write_bytes(value)
     array = zarr.open_array(tmp_path, mode="r", zarr_format=2)

@@ -206,6 +206,7 @@ def test_levels_next_to_an_array_resume_without_arguments(tmp_path, monkeypatch)
 
 def test_sources_and_targets_of_other_kinds_resume_without_arguments(tmp_path, monkeypatch):
     """A source of several files, and a path without a scheme, were not found again."""
+    pytest.importorskip("h5netcdf")
     monkeypatch.chdir(tmp_path)
     for part in range(2):
         values = xr.Dataset({"v": (("t", "x"), np.arange(8.0).reshape(2, 4) + part)}, {"t": [2 * part, 2 * part + 1]})
@@ -222,6 +223,7 @@ def test_sources_and_targets_of_other_kinds_resume_without_arguments(tmp_path, m
 
 @pytest.mark.parametrize("chunks", ["keep", (1, 2, 4)])
 def test_several_files_resume_as_one_array_does(tmp_path, chunks):
+    pytest.importorskip("h5netcdf")
     values = np.arange(960.0).reshape(120, 2, 4)
     for part in range(4):
         dataset = xr.Dataset(

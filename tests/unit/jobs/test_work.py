@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import dask
 import pytest
+from support.cases import cases
 from support.rechunks import check, make
 from support.recording import FailingStore
 from support.small_jobs import SmallTasks, SmallWork, make_job, put
@@ -73,7 +74,7 @@ def test_a_plan_whose_choices_are_damaged_is_another_one(store, choices):
         run_job(job)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("again", "says"),
     [
         ({"strategy": None}, "strategy spill where this call has None"),

@@ -66,7 +66,7 @@ def test_one_of_many_is_opened_by_its_own_documents(store, fmt):
     assert cm.open_array(store, "g/8", consolidated=True).shape == (4,)
 
 
-@pytest.mark.parametrize(("fmt", "n_requests"), [("zarr2", 10), ("zarr3", 2), ("zarr3-draft", 3), ("n5", 1)])
+@cases(("fmt", "n_requests"), [("zarr2", 10), ("zarr3", 2), ("zarr3-draft", 3), ("n5", 1)])
 def test_bytes_and_requests_are_linear(fmt, n_requests):
     """Consolidated metadata take what was written, which is read again."""
 

@@ -3,8 +3,8 @@
 import warnings
 
 import numpy as np
-import pytest
 from support import hostile
+from support.cases import cases
 
 import chunkmill as cm
 
@@ -22,7 +22,7 @@ def outcome(name):
     return "no error"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@cases("kind", KINDS)
 def test_one_error(kind):
     found = {name: outcome(name) for name in hostile.CASES if name.partition(":")[0] == kind}
     assert not {name: wrong for name, wrong in found.items() if wrong}

@@ -1,6 +1,7 @@
 """Nodes that take the place of others: who else is at work there then."""
 
 import pytest
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import JobError
@@ -16,7 +17,7 @@ def staged(store):
     return Target(store, "g", get_format("zarr3"), [], groups, overwrite=True).held("replace 'g'")
 
 
-@pytest.mark.parametrize("path", ["", "g", "g/a"])
+@cases("path", ["", "g", "g/a"])
 def test_a_node_that_others_have_begun_to_write_stays(path):
     """Of a `to_store` below it, which was done, only the document was found in the new group, and no chunk."""
     store = MemoryStore()

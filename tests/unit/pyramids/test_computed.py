@@ -5,6 +5,7 @@ import pickle
 import dask.array as da
 import numpy as np
 import pytest
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.nodes.array import Array
@@ -28,7 +29,7 @@ def test_a_key_is_a_block_padded_at_the_end(lazy):
     np.testing.assert_array_equal(Array(lazy)[1:, 2:], VALUES[1:, 2:])
 
 
-@pytest.mark.parametrize("key", ["c/3/0", "c/0", "c/0/x", "d/0/0"])
+@cases("key", ["c/3/0", "c/0", "c/0/x", "d/0/0"])
 def test_other_keys_are_absent(lazy, key):
     assert lazy.store.get(key) is None
     assert lazy.store.size(key) is None

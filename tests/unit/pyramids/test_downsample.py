@@ -9,7 +9,6 @@ from support.cases import cases
 from chunkmill.pyramids.downsample import METHODS, _comparisons, check_method, downsample, downsampled_shape
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
-ts = pytest.importorskip("tensorstore")
 
 DTYPES = [
     "?",
@@ -59,6 +58,7 @@ def same_bits(a, b, *, zeros_differ):
 @cases("method", METHODS)
 @cases("dtype", DTYPES)
 def test_as_tensorstore(dtype, method):
+    ts = pytest.importorskip("tensorstore")
     rng = np.random.default_rng(0)
     n_compared = 0
     for _ in range(25):
@@ -92,6 +92,7 @@ def test_short_floats(name):
 
 @cases("method", METHODS)
 def test_large_cells(method):
+    ts = pytest.importorskip("tensorstore")
     values = np.random.default_rng(1).integers(0, 4, (10, 9, 11), dtype="u1")
     expected = ts.downsample(ts.array(values), (5, 9, 2), method).read().result()
     np.testing.assert_array_equal(downsample(values, (5, 9, 2), method), expected)

@@ -14,8 +14,6 @@ import chunkmill as cm
 from chunkmill.cli.main import main
 from chunkmill.errors import RegionError, UnsupportedFeature
 
-ome_zarr_models = pytest.importorskip("ome_zarr_models")  # which says whether others understand the documents
-zarr = pytest.importorskip("zarr")
 VALUES = np.random.default_rng(4).integers(0, 4000, (2, 12, 20, 24)).astype("u2")
 DIMS = ("c", "z", "y", "x")
 
@@ -347,6 +345,8 @@ def test_lists_that_are_no_image_are_refused(tmp_path):
 
 @cases("name", ["zarr2", "zarr3"])
 def test_labels_are_written_below_their_image(source, tmp_path, name):
+    ome_zarr_models = pytest.importorskip("ome_zarr_models")
+    zarr = pytest.importorskip("zarr")
     cm.pyramid(source, tmp_path / "image", format=name, scale={"z": 2, "y": 0.5, "x": 0.5}, units="um")
     cells = (VALUES[0] > 2000).astype("u4")
     for label in ("cells", "nuclei", "cells"):
@@ -391,6 +391,7 @@ def test_labels_without_an_image_or_its_shape_are_refused(source, tmp_path):
 
 def test_an_ozx_is_one_file_with_its_documents_first(source, tmp_path):
     """As OME-Zarr's RFC-9 has it."""
+    zarr = pytest.importorskip("zarr")
     url = tmp_path / "image.ozx"
     cm.pyramid(source, url, scale=0.5, units="um", channels=["dapi", "gfp"])
     with zipfile.ZipFile(url) as archive:

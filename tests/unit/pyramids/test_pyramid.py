@@ -3,6 +3,7 @@
 import dask
 import numpy as np
 import pytest
+from support.cases import cases
 from support.recording import FailingStore, RecordingStore
 
 import chunkmill as cm
@@ -11,8 +12,6 @@ from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.pyramids import levels, tasks
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
-
-ts = pytest.importorskip("tensorstore")
 
 SHAPE = (70, 50, 45)
 
@@ -33,6 +32,7 @@ def make_source(values, name="zarr3", store=None, **options):
 
 
 def expected_levels(values, factors, method="mean"):
+    ts = pytest.importorskip("tensorstore")
     levels = [values]
     for each in factors:
         levels.append(ts.downsample(ts.array(levels[-1]), each, method).read().result())
@@ -323,7 +323,7 @@ def test_each_value_is_stored_and_counted_once(values):
 # Errors
 
 
-@pytest.mark.parametrize(("options", "error", "match"), [
+@cases(("options", "error", "match"), [
     ({"method": "average"}, ValueError, "expected one of 'mean'"),
     ({"factors": (2, 2)}, ValueError, "expected 3, one for each axis"),
     ({"factors": {"q": 2}}, ValueError, r"unknown dimensions \['q'\]; the array has \['z', 'y', 'x'\]"),

@@ -51,6 +51,7 @@ def test_arguments_that_are_wrong(name, value, tmp_path):
 
 @cases("name", ["a.json", "a.json.gz", "a.json.zst", "a.parq"])
 def test_written_and_read_back(name, tmp_path):
+    pytest.importorskip("pyarrow")
     file = file_at(tmp_path / name)
     file.write(references(), replaces=file.check_free(overwrite=False))
     found = in_memory(open_reference_store(tmp_path / name).references)
@@ -62,6 +63,7 @@ def test_written_and_read_back(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["a.json", "a.parq"])
 def test_what_must_not_be_replaced(name, tmp_path):
+    pytest.importorskip("pyarrow")
     file = file_at(tmp_path / name)
     file.write(references(), replaces=None)
     with pytest.raises(StoreError, match="overwrite=True"):
@@ -91,6 +93,7 @@ def _shown(url):
 @cases("name", ["a.json", "a.parq"])
 def test_what_others_wrote_meanwhile_stays(name, replaces, tmp_path):
     """The later of two replaced the finished one."""
+    pytest.importorskip("pyarrow")
     file = file_at(tmp_path / name)
     if replaces:
         file.write(references(), replaces=None)
@@ -115,6 +118,7 @@ def test_a_store_that_was_made_meanwhile_stays(tmp_path):
 @cases("stages", [True, False])
 def test_a_writer_that_dies_anywhere(stages, old, monkeypatch):
     """Nothing was left of the old set, and what was half written was refused ever after."""
+    pytest.importorskip("pyarrow")
     monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
     if not stages:
         monkeypatch.setattr(MemoryStore, "can_replace", lambda *_: False)

@@ -96,6 +96,7 @@ def test_nothing_is_looked_up_before_arguments_are_right(source, tmp_path):
 
 
 def test_a_report(source, tmp_path):
+    pytest.importorskip("pyarrow")
     report = cm.to_references((source, "a"), tmp_path / "set.parq", progress=False)
     assert isinstance(report, ReferencesReport)
     assert (report.kind, report.source) == ("parquet", f"file://{source}/a")
@@ -141,6 +142,7 @@ def test_v3_where_v2_cannot_hold_it():
 
 
 def test_few_absent_chunks_are_stored_where_the_fill_value_is_none_for_missing_elements(tmp_path):
+    pytest.importorskip("pyarrow")
     source = tmp_path / "x.zarr"
     for path, shape in (("g/few", (5, 4)), ("g/many", (1000, 1000)), ("g/scalar", ())):
         made = cm.create_array(

@@ -68,6 +68,7 @@ def parse_tile(url):
 
 @pytest.mark.parametrize("target", ["parquet", "json"])
 def test_sets_are_joined_along_several_dimensions_as_along_one_after_the_other(tmp_path, target):
+    pytest.importorskip("pyarrow")
     names = [[f"{row}{column}" for column in "ab"] for row in "xyz"]
     for row, n in zip(names, (3, 1, 4), strict=True):
         for name, m in zip(row, (2, 5), strict=True):
@@ -110,6 +111,7 @@ OPTIONS = {"concat_dim": "time", "parser": parse, "order": "names"}
 
 def test_files_without_a_version_have_no_record(tmp_path, monkeypatch):
     """A web server may tell neither an ETag nor a time."""
+    pytest.importorskip("pyarrow")
     urls = urls_of(tmp_path, 5, 3, 4)
     cm.scan(urls, tmp_path / "whole.parquet", **OPTIONS)
     known = scan.version_of

@@ -14,6 +14,7 @@ DATA = os.urandom(1000)
 
 @pytest.fixture
 def server(tmp_path):
+    pytest.importorskip("aiohttp")
     (tmp_path / "x").write_bytes(DATA)
     with serve_files(tmp_path) as found:
         yield found

@@ -495,7 +495,7 @@ def test_names_that_windows_cannot_hold(store, monkeypatch):
         store.set(key, b"")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "reaches"),
     [
         ("36 25 8:1 / {root} rw,relatime shared:1 - ext4 /dev/sda1 rw", True),
@@ -507,7 +507,6 @@ def test_names_that_windows_cannot_hold(store, monkeypatch):
         ("36 25 0:49 / {root} rw - lustre a@tcp:/x rw,flock,lazystatfs", True),
         ("36 25 0:49 / /elsewhere rw - nfs server:/x rw,nolock", True),
     ],
-    ids=["ext4", "nfs4", "nolock", "local flock", "local posix", "localflock", "lustre", "another mount"],
 )
 @NEEDS_FLOCK
 def test_mounts_that_keep_locks_to_one_machine(tmp_path, monkeypatch, line, reaches):

@@ -71,8 +71,8 @@ def target(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("how", ["get", "get_many"])
-@pytest.mark.parametrize(
+@cases("how", ["get", "get_many"])
+@cases(
     ("entry", "words"),
     [
         (["{path}", 1000, 100], ["100 bytes", "offset 1000", "{path}"]),  # runs past the end
@@ -86,19 +86,6 @@ def target(tmp_path):
         (["/", 10, 5], ["no file"]),
         (["s3://bucket", 10, 5], []),
         (["memory://a/../b", 10, 5], ["offset 10"]),
-    ],
-    ids=[
-        "past the end",
-        "beyond",
-        "gone",
-        "gone whole",
-        "below a file",
-        "protocol",
-        "no target",
-        "relative",
-        "root",
-        "bucket",
-        "dots",
     ],
 )
 def test_a_target_that_fails_raises_and_says_where(target, entry, words, how):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.cases import cases
 from support.recording import RecordingStore, UnfencedStore
 
 from chunkmill.errors import JobError, StoreError
@@ -24,11 +25,6 @@ from chunkmill.stores.wrapper import (
     write_guard,
 )
 from chunkmill.stores.zip import ZipStore
-
-pytest.importorskip("obstore")
-from support.cases import cases
-
-from chunkmill.stores.obstore import ObstoreStore
 
 METHODS = sorted(name for name, each in vars(StoreWrapper).items() if isinstance(each, _PassedOn))
 
@@ -137,8 +133,8 @@ WRITES = {
 }
 
 
-@pytest.mark.parametrize("write", WRITES)
-@pytest.mark.parametrize("fenced", [True, False])
+@cases("write", WRITES)
+@cases("fenced", [True, False])
 def test_nothing_is_written_once_it_is_over(below, guard, write, fenced):
     below.set("a", b"old")
     below.set("a/b", b"old") if isinstance(below.below, MemoryStore) else None
@@ -271,9 +267,10 @@ def test_only_tasks_are_guarded(below, guard):
 
 
 def obstore_memory(_):
-    from obstore.store import MemoryStore as Memory
+    obstore = pytest.importorskip("obstore.store")
+    from chunkmill.stores.obstore import ObstoreStore
 
-    return ObstoreStore(Memory())
+    return ObstoreStore(obstore.MemoryStore())
 
 
 STORES = {

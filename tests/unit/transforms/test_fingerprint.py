@@ -10,12 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from support.cases import cases
 
 from chunkmill.transforms.function import function_fingerprint, shown_function
-
-pytest.importorskip("scipy")
-from scipy import ndimage
-from support.cases import cases
 
 FACTOR = 2
 
@@ -44,6 +41,8 @@ class Scale:
 
 
 def test_what_would_compute_other_values_has_another_fingerprint():
+    ndimage = pytest.importorskip("scipy.ndimage")
+
     def one(block, size=3):
         return ndimage.uniform_filter(block, size)
 

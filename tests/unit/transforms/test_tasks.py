@@ -10,9 +10,6 @@ import chunkmill as cm
 from chunkmill.errors import ChunkError, TransformError
 from chunkmill.stores.memory import MemoryStore
 
-pytest.importorskip("scipy")
-from scipy import ndimage
-
 SHAPE = (23, 17, 12)
 
 
@@ -37,6 +34,7 @@ def read(store, path="b"):
     ],
 )
 def test_a_filter_with_halo_is_that_of_the_whole_array(source, boundary, mode, block):
+    ndimage = pytest.importorskip("scipy.ndimage")
     (store, values), target = source, MemoryStore()
     more = {"cval": 3.5} if boundary == 3.5 else {}
     params = {"sigma": 1.2, "mode": mode} | more
@@ -113,6 +111,7 @@ def test_a_function_may_change_its_block_in_place():
 
 
 def test_a_halo_longer_than_the_array(source):
+    ndimage = pytest.importorskip("scipy.ndimage")
     _, values = source
     store = MemoryStore()
     cm.to_store(values[:3, :4, :2], store, "a", chunks=(1, 2, 2))

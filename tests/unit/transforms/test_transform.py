@@ -8,6 +8,7 @@ import traceback
 import dask
 import numpy as np
 import pytest
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import JobCancelled, NodeNotFound, TransformError
@@ -15,9 +16,6 @@ from chunkmill.runtime.stage_runner import JobMonitor
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.transforms.blocks import Space
 from chunkmill.transforms.transform import halo_by_axis
-
-pytest.importorskip("scipy")
-from support.cases import cases
 
 
 def noise(shape):

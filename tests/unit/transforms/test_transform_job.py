@@ -13,9 +13,6 @@ from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
-pytest.importorskip("scipy")
-from scipy import ndimage
-
 
 @pytest.fixture
 def source():
@@ -31,6 +28,7 @@ def two_threads():
 
 
 def planned(source, **options):
+    ndimage = pytest.importorskip("scipy.ndimage")
     options = {"halo": 2, "params": {"sigma": 0.5}} | options
     return cm.plan_transform(ndimage.gaussian_filter, source, (MemoryStore(), "b"), **options)
 
@@ -124,7 +122,7 @@ def test_plans_can_be_pickled(source):
 
 
 def test_a_plan_stores_its_arguments(source):
-    choices = planned(source, boundary="nearest").job.journal().choices
+    choices = planned(source, boundary="nearest").job.journal().plan.choices
     said = choices["arguments"]
     assert said["boundary"] == "('nearest', 'nearest', 'nearest')"
     assert said["halo"] == "((2, 2), (2, 2), (2, 2))"

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from support.cases import cases
 from support.datasets import read, read_by_xarray, series
 from support.recording import FailingStore, RecordingStore
 
@@ -62,9 +63,7 @@ def test_bounds_without_units_take_those_of_their_coordinate(attribute, lazily):
         xr.testing.assert_equal(xr.open_dataset(store, engine="chunkmill").load(), days(0, 2))
 
 
-@pytest.mark.parametrize(
-    ("chunk", "name"), [(1, "zarr2"), (3, "zarr3"), (4, "n5"), (7, "zarr3-draft"), (100, "zarr3")], ids=str
-)
+@cases(("chunk", "name"), [(1, "zarr2"), (3, "zarr3"), (4, "n5"), (7, "zarr3-draft"), (100, "zarr3")])
 def test_append(tmp_path, chunk, name):
     """Of any length, onto chunks that are full or not, from memory and from dask."""
     url = str(tmp_path / "x")
@@ -124,7 +123,7 @@ def test_dask_times_that_do_not_fit_leave_nothing_visible(url):
     xr.testing.assert_identical(read(url).load(), ds)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("stored", "given", "message"),
     [
         (np.array([1, 2], "i2"), np.array([1, 40000]), "int16: 40000 would read as -25536"),
@@ -139,7 +138,6 @@ def test_dask_times_that_do_not_fit_leave_nothing_visible(url):
         (np.array([True, False]), np.array([2, 3]), r"bool: \d would read as True"),
         (np.array(["2000"], "M8[ns]"), np.array([1, 2]), "holds times in 'days since 2000-01-01"),
     ],
-    ids=str,
 )
 @pytest.mark.filterwarnings("ignore")  # numpy's, of casts in dask's tasks
 def test_values_that_the_store_cannot_hold(url, stored, given, message):
@@ -151,7 +149,7 @@ def test_values_that_the_store_cannot_hold(url, stored, given, message):
     xr.testing.assert_identical(read(url).load(), xr.Dataset({"a": ("x", stored)}))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("stored", "given", "encoding"),
     [
         (np.array([1.5, 2], "f4"), np.array([0.1, np.nan, np.inf]), {}),
@@ -175,7 +173,6 @@ def test_values_that_the_store_cannot_hold(url, stored, given, message):
         ),
         (np.array([1], "m8[h]").astype("m8[s]"), np.array([3, "NaT"], "m8[s]") * 3600, {}),
     ],
-    ids=str,
 )
 @pytest.mark.filterwarnings("ignore:variable a has data in the form of a dask array with dtype=object")
 def test_values_that_the_store_can_hold(stored, given, encoding):

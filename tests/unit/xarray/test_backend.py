@@ -95,6 +95,7 @@ def test_joined_characters(store):
 
 
 def test_of_a_reference_set_a_task_receives_its_own_references(tmp_path):
+    pytest.importorskip("obstore")
     cm.write_dataset(xr.Dataset({"v": (("y", "x"), RAW)}), tmp_path / "s", encoding={"v": {"chunks": CHUNKS}})
     cm.to_references(tmp_path / "s", tmp_path / "refs.json")
     refs = (tmp_path / "refs.json").read_text()

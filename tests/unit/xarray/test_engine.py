@@ -8,6 +8,7 @@ import dask
 import numpy as np
 import pytest
 import xarray as xr
+from support.cases import cases
 from support.datasets import needs_xarray, read, read_by_xarray, temperatures, write_temperatures
 from support.recording import RecordingStore
 from support.servers import serve_files
@@ -98,14 +99,14 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@cases("options", OPTIONS.values())
 def test_xarrays_own_options(written_by_xarray, options):
     xr.testing.assert_identical(
         read(written_by_xarray, **options).load(), read_by_xarray(written_by_xarray, **options).load()
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     "store",
     ["zarr_v2/xarray-2025.1.2/xarray.zarr", "zarr_v3/xarray-2026.9.0/xarray-v3.zarr", "zarr_v2/hand/nczarr-old.zarr"],
 )
@@ -131,7 +132,7 @@ FILLS = {
 }
 
 
-@pytest.mark.parametrize("fill", FILLS, ids=str)
+@cases("fill", FILLS)
 def test_the_fill_value_of_v2_marks_what_is_missing(url, fill):
     dtype, value = FILLS[fill]
     zarr = pytest.importorskip("zarr")
@@ -144,7 +145,7 @@ def test_the_fill_value_of_v2_marks_what_is_missing(url, fill):
     assert_same_encoding(ours.a.encoding, theirs.a.encoding, but=["compressors", "dtype"])
 
 
-@pytest.mark.parametrize("fill", FILLS, ids=str)
+@cases("fill", FILLS)
 def test_the_attribute_of_v3_marks_what_is_missing(url, fill):
     dtype, value = FILLS[fill]
     if fill in {"bool", "complex"}:
@@ -226,8 +227,8 @@ CF = {
 }
 
 
-@pytest.mark.parametrize("case", CF, ids=str)
-@pytest.mark.parametrize("version", [2, 3])
+@cases("case", CF)
+@cases("version", [2, 3])
 def test_decoding_is_xarrays(url, case, version):
     """Also of variables that pass by xarray's decoding because they have nothing to decode."""
     group = cm.create_group(url, format=f"zarr{version}", attributes={"coordinates": "b"})
@@ -318,7 +319,7 @@ def test_an_array_opens_as_a_dataset_of_one():
     assert xr.open_dataarray(url, engine="chunkmill").sizes == {"x": 3}
 
 
-@pytest.mark.parametrize("name", ["kerchunk.json", "kerchunk-4.parquet", "kerchunk-inlined.json"])
+@cases("name", ["kerchunk.json", "kerchunk-4.parquet", "kerchunk-inlined.json"])
 def test_reference_sets(name):
     with xr.open_dataset(GOLDEN / "references" / "small.nc", engine="h5netcdf") as expected:
         ours = read(str(GOLDEN / "references" / name))  # its targets are beside it
@@ -326,7 +327,7 @@ def test_reference_sets(name):
             np.testing.assert_array_equal(ours[variable], expected[variable])
 
 
-@pytest.mark.parametrize("store", ["zarr-python-2.18.7/multiscale.n5", "hand-1/axes.n5", "z5py-3.0.2/end_blocks.n5"])
+@cases("store", ["zarr-python-2.18.7/multiscale.n5", "hand-1/axes.n5", "z5py-3.0.2/end_blocks.n5"])
 def test_golden_n5(store):
     group = cm.open_group(str(GOLDEN / "n5" / store))
     arrays = group.arrays()

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from support.cases import cases
 from support.datasets import LAYOUTS, read, read_by_xarray, series, tree
 from support.recording import RecordingStore
 
@@ -211,7 +212,7 @@ def test_consolidated_metadata_of_groups_above_and_at_the_group(url, name):
 # Trees
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@cases("name", LAYOUTS)
 def test_trees(url, name):
     write_dataset(tree().chunk() if name == "zarr2" else tree(), url, format=name)
     xr.testing.assert_identical(xr.open_datatree(url, engine="chunkmill").load(), tree())

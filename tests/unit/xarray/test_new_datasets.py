@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 from packaging.version import Version
+from support.cases import cases
 from support.datasets import needs_xarray, read, read_by_xarray, series
 
 import chunkmill as cm
@@ -33,14 +34,13 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "fmt"),
     [
         (np.array(["abcdef", "c"]), "zarr2"),
         (np.array([b"abcdef", b"c"]), "zarr3"),
         (np.array(["abcdef", "c"], object), "zarr3"),
     ],
-    ids=["text", "bytes", "objects"],
 )
 def test_text_is_never_cut_by_an_encoding(text, fmt):
     """The width that was read with one dataset stays with what was concatenated from it, xarray's own writer cuts."""
@@ -147,8 +147,8 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("name", ["zarr2", "zarr3"])
+@cases("case", CASES)
+@cases("name", ["zarr2", "zarr3"])
 def test_round_trips_are_those_of_xarray(tmp_path, case, name):
     """Of v2 from dask, of v3 from memory: which of both is encoded does not depend on the format."""
     ds = CASES[case].chunk() if name == "zarr2" else CASES[case].copy()
@@ -234,7 +234,7 @@ MISSING_TEXTS = {
 }
 
 
-@pytest.mark.parametrize("values", MISSING_TEXTS.values(), ids=MISSING_TEXTS)
+@cases("values", MISSING_TEXTS.values())
 def test_missing_texts_are_refused(values):
     whole = values.copy()
     whole[1] = b"b" if isinstance(values[0], bytes) else "b"
@@ -282,7 +282,7 @@ NOT_HELD = {
 
 
 @pytest.mark.filterwarnings("ignore:.*:xarray.SerializationWarning", "ignore:.*:UserWarning")
-@pytest.mark.parametrize(("values", "encoding", "said"), NOT_HELD.values(), ids=NOT_HELD)
+@cases(("values", "encoding", "said"), NOT_HELD.values())
 def test_what_an_encoding_does_not_hold_is_refused(values, encoding, said):
     ds = xr.Dataset({"v": ("x", np.asarray(values))})
     for given in (ds, ds.chunk(x=1)):
@@ -297,7 +297,7 @@ def test_packed_values_are_rounded_to_the_step():
     np.testing.assert_allclose(xr.open_dataset(store, engine="chunkmill").v, [1.23, np.nan, -327.68])
 
 
-@pytest.mark.parametrize("sample", ["a", b"a", 1, 1.5], ids=lambda each: type(each).__name__)
+@cases("sample", ["a", b"a", 1, 1.5])
 def test_blocks_of_objects_are_computed_by_their_tasks(sample):
     computed = []
 
@@ -345,7 +345,7 @@ UNFIT = {
 
 
 @pytest.mark.filterwarnings("ignore:.*:xarray.SerializationWarning")
-@pytest.mark.parametrize(("values", "encoding", "said"), UNFIT.values(), ids=UNFIT)
+@cases(("values", "encoding", "said"), UNFIT.values())
 def test_blocks_that_cannot_be_encoded_name_variable_block_and_way_out(values, encoding, said):
     ds, store = xr.Dataset({"v": ("x", values)}), MemoryStore()
     for given in (ds, ds.chunk(x=1)):
@@ -440,7 +440,7 @@ def test_encoding_from_elsewhere_is_a_wish(tmp_path):
     xr.testing.assert_identical(read_by_xarray(tmp_path / "a.zarr").load(), ds)
 
 
-@pytest.mark.parametrize(("source", "target"), [("zarr2", "n5"), ("zarr3", "zarr2"), ("n5", "zarr3")])
+@cases(("source", "target"), [("zarr2", "n5"), ("zarr3", "zarr2"), ("n5", "zarr3")])
 def test_from_format_to_format(source, target):
     ds, a, b = series(), MemoryStore(), MemoryStore()
     write_dataset(ds, a, format=source, encoding={"v": {"chunks": (2, 3), "codecs": "gzip"}})

@@ -4,6 +4,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from support.cases import cases
 from support.datasets import read, series
 
 from chunkmill.errors import (
@@ -19,7 +20,7 @@ def url():
     return MemoryStore()
 
 
-@pytest.mark.parametrize("cut", [slice(0, 5), slice(1, 3), slice(4, 5), slice(2, 2), slice(-3, None)], ids=str)
+@cases("cut", [slice(0, 5), slice(1, 3), slice(4, 5), slice(2, 2), slice(-3, None)])
 def test_region(url, cut):
     write_dataset(series(), url, encoding={"v": {"chunks": (2, 3)}})
     expected = read(url).load()
@@ -40,7 +41,7 @@ def test_region_of_two_dimensions(url):
     np.testing.assert_array_equal(read(url).v, expected)
 
 
-@pytest.mark.parametrize("region", ["auto", {"time": "auto"}, {"time": "auto", "x": slice(1, 3)}], ids=str)
+@cases("region", ["auto", {"time": "auto"}, {"time": "auto", "x": slice(1, 3)}])
 def test_region_by_coordinates(url, region):
     write_dataset(series(), url)
     part = (

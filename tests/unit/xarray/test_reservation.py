@@ -7,6 +7,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import DatasetError, JobError, NodeExists
@@ -154,8 +155,8 @@ class Dying(MemoryStore):
         return left
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
-@pytest.mark.parametrize("path", ["", "g"])
+@cases("fmt", FORMATS)
+@cases("path", ["", "g"])
 def test_what_a_dead_writer_published_is_not_in_the_way_of_its_repetition(fmt, path, monkeypatch):
     monkeypatch.setattr("chunkmill.journal.journal.CHECK_SECONDS", 0.0)
     for n in range(20):

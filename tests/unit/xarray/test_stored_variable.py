@@ -11,8 +11,6 @@ from chunkmill.errors import DatasetError
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.stored_variable import StoredVariable, find_region, match_dims, stored_sizes
 
-cftime = pytest.importorskip("cftime")
-
 
 def stored(name="t", dtype="i4", values=(0, 1, 2), **attributes):
     array = cm.create_array(
@@ -112,6 +110,7 @@ def test_regions_that_cannot_be_found(arrays, coordinates, region, message):
 
 
 def dates(calendar, year=2000):
+    cftime = pytest.importorskip("cftime")
     return np.array([cftime.datetime(year, 1, 1 + day, calendar=calendar) for day in range(2)], object)
 
 

@@ -14,6 +14,7 @@ from chunkmill.xarray.write import write_dataset
 
 @cases("name", [None, "x", "t"])
 def test_an_array_is_written_as_xarray_writes_it(name, tmp_path):
+    pytest.importorskip("zarr")
     array = xr.DataArray(np.arange(12).reshape(3, 4), dims=("y", "x"), coords={"x": [1, 2, 3, 4]}, name=name)
     if name == "x":
         array = array.drop_vars("x")
