@@ -138,7 +138,7 @@ def read_chunk(
 
 
 def check_missing(array: StoredArray, layout: ChunkLayout, coords: ChunkCoords) -> None:
-    """Raise `ChunkError` for an absent chunk of an array that was opened with ``read_missing="error"``."""
+    """Raise `ChunkError` for an absent chunk of an array that was opened with ``read_missing="error"`` (P1)."""
     if array.read_missing == "error":
         reason = "absent, and the array was opened with read_missing='error'"
         raise ChunkError(url=array.url, key=layout.locator.key(coords), coords=coords, step="get", reason=reason)

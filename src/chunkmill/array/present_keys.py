@@ -115,7 +115,7 @@ _LISTED: dict[tuple[str, str], tuple[float, tuple[int, ...], Numbers | None]] = 
 def warn_of_nested_chunks(array: StoredArray) -> None:
     """Warn where chunks are stored under keys such as ``0/0``, and the metadata say ``0.0``: they are read as absent.
 
-    Writers of Zarr v2 that knew no ``dimension_separator`` have stored arrays so.
+    Writers of Zarr v2 that knew no ``dimension_separator`` have stored arrays so (P1).
     """
     keys, store = array.metadata.chunk_keys, array.store.uncached
     if keys.prefix or keys.separator != "." or array.ndim <= 1 or not store.can_list:

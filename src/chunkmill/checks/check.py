@@ -1,4 +1,4 @@
-"""Decode every chunk of a store in parallel tasks, and repair what can be derived."""
+"""Decode every chunk of a store in parallel tasks, and repair what can be derived (P8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classify every key of a store: document of a node, chunk, record of a job, leftover, or orphan.
+"""Classify every key of a store: document of a node, chunk, record of a job, leftover (P8), or orphan.
 
 Consolidated metadata are compared with the documents that they copy.
 """

@@ -26,9 +26,6 @@ from chunkmill.model.user_values import zero
 Action: TypeAlias = Literal["copy", "reframe", "repack", "recode", "rechunk"]
 Frame: TypeAlias = Literal["n5_block", "crc32c"]
 
-CutGrid: TypeAlias = tuple[ChunkGrid, int]
-"""Grid of a region of a stored array, and how many of its chunks have elements outside it."""
-
 
 @dataclass(frozen=True, slots=True)
 class ChosenAction:
@@ -70,7 +67,7 @@ def choose_action(
     max_bytes: int,
     max_keys: int,
     align_bytes: int | None = None,
-    region: tuple[CutGrid, CutGrid] | None = None,
+    layouts: tuple[Any, Any] | None = None,
 ) -> ChosenAction:
     """Choose the action for an array.
 
@@ -81,9 +78,9 @@ def choose_action(
         asked for them. Otherwise it is enough that the target's codecs decode the source's bytes.
     max_bytes, max_keys, align_bytes
         Bounds of what one task owns of the target, as in `group_keys`.
-    region
-        Store keys and chunks of the source, where it is a region of a stored array: those that are cut are decoded and
-        encoded.
+    layouts
+        Of chunks and of store keys of the source, which may be a region of a stored array: those that are cut are
+        decoded and encoded.
 
     Examples
     --------
@@ -97,9 +94,10 @@ def choose_action(
     """
     old, new = inner_layout(source), inner_layout(target)
     n_cut_keys = n_cut = 0
-    if region is not None:
-        (keys, n_cut_keys), (chunks, n_cut) = region
-        old = replace(old, keys=keys, chunks=chunks)
+    if layouts is not None:
+        chunks, keys = layouts
+        n_cut_keys, n_cut = keys.n_cut, chunks.n_cut
+        old = replace(old, keys=keys.grid, chunks=chunks.grid)
     itemsize = target.dtype.itemsize
     group = group_keys(old, new, itemsize, max_bytes=max_bytes, max_keys=max_keys, align_bytes=align_bytes)
     is_undefined = target.fill_value is None and source.fill_value is not None  # other readers return what they like

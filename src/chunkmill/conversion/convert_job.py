@@ -14,7 +14,7 @@ from math import prod
 from typing import Any, Literal
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.actions import CutGrid, chain_text, choose_action, n_groups
+from chunkmill.conversion.actions import chain_text, choose_action, n_groups
 from chunkmill.conversion.estimate import (
     MOST_STORING,
     NO_BUDGET,
@@ -136,7 +136,9 @@ class Conversion(Work):
             prefix = f"{JOB_PREFIX}{fingerprint(target.store.url, target.path)[:16]}-intermediate/"
         has_files = any(plan.n_intermediate_files for plan in plans)
         return ConversionTasks(
-            numbered=[(plan.action, _tasks_known(plan)) for plan in plans],
+            numbered=[
+                (p.action, p.rechunk and (p.rechunk.reads, p.rechunk.writes, p.rechunk.trailer_bytes)) for p in plans
+            ],
             task_bytes=max((plan.task_bytes(worker.n_threads) for plan in plans), default=0),
             writes=() if apart is None or not has_files else (apart,),
             job=self.name,
@@ -218,7 +220,7 @@ def _plan_arrays(work: Conversion, worker: Worker) -> tuple[ArrayPlan, ...]:
                 max_bytes=max_bytes,
                 max_keys=max_keys,
                 align_bytes=MAX_TASK_BYTES,
-                region=region_grids(old),
+                layouts=(old.read_layout, old.write_layout),
             ),
         )
         for (old, seen), array in zip(work.sources, new, strict=True)
@@ -228,14 +230,6 @@ def _plan_arrays(work: Conversion, worker: Worker) -> tuple[ArrayPlan, ...]:
         sum(n_groups(plan.target.write_layout.grid, plan.action.group) for plan in chosen),
     )
     return tuple(_with_tasks(plan, work.settings, worker, max_bytes=max_bytes, max_keys=max_keys) for plan in chosen)
-
-
-def region_grids(array: StoredArray) -> tuple[CutGrid, CutGrid] | None:
-    """Return the store keys and the chunks of a region of a stored array; ``None`` for a whole one."""
-    if array.region is None:
-        return None
-    keys, chunks = array.write_layout, array.read_layout
-    return (keys.grid, keys.n_cut), (chunks.grid, chunks.n_cut)
 
 
 def _with_tasks(plan: ArrayPlan, settings: Settings, worker: Worker, *, max_bytes: int, max_keys: int) -> ArrayPlan:
@@ -255,11 +249,6 @@ def _with_tasks(plan: ArrayPlan, settings: Settings, worker: Worker, *, max_byte
     return replace(plan, action=action, memory=memory, share=share)
 
 
-def _tasks_known(plan: ArrayPlan) -> tuple[Any, ...]:
-    """Return what a rechunk's tasks and intermediate files depend on."""
-    return () if (rechunk := plan.rechunk) is None else (rechunk.reads, rechunk.writes, rechunk.trailer_bytes)
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # Estimates
 
@@ -267,15 +256,16 @@ def _tasks_known(plan: ArrayPlan) -> tuple[Any, ...]:
 def _estimated_stages(tasks: ConversionTasks) -> tuple[PlannedStage, ...]:
     """Return the stages of the job with the number of their tasks, and estimated bytes and requests."""
     stay = [plan for plan in tasks.plans if plan.rechunk is None]
-    totals = {"convert": sum(estimate_transfers([(p.source, p.target, p.action) for p in stay]), TransferEstimate())}
+    found = {"convert": estimate_transfers([(p.source, p.target, p.action) for p in stay])}
     for plan in tasks.plans:
         if plan.rechunk is not None:
             for name, estimate in estimate_rechunk(plan.source, plan.target, plan.rechunk).items():
-                totals[name] = totals.get(name, TransferEstimate()) + estimate
+                found.setdefault(name, []).append(estimate)
     return tuple(
-        PlannedStage(stage.name, count_tasks(stage), total.bytes_read, total.bytes_written, total.n_requests)
+        PlannedStage(
+            stage.name, count_tasks(stage), *map(sum, zip(TransferEstimate(), *found[stage.name], strict=True))
+        )
         for stage in stages_of(tasks, "", fresh=True)
-        for total in [totals[stage.name]]
     )
 
 

@@ -251,7 +251,7 @@ def _translated(transfer: ArrayTransfer, coords: ChunkCoords, data: bytes, actio
 
 
 def check_encoded(layout: ChunkLayout, coords: ChunkCoords, data: Buffer) -> None:
-    """Raise `ValueError` where a chunk cannot be decoded, by what costs nothing to see.
+    """Raise `ValueError` where a chunk cannot be decoded, by what costs nothing to see (P1).
 
     That is its length, where elements are not compressed, the header of an N5 block, and the index of a shard.
     """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd, prod
 from typing import NamedTuple
 
@@ -268,20 +268,12 @@ def _stored_bytes(target: StoredArray) -> int:
 # Bytes and requests
 
 
-@dataclass(frozen=True, slots=True)
-class TransferEstimate:
+class TransferEstimate(NamedTuple):
     """Estimated bytes and requests of moving arrays whose chunks all are as those that were sampled."""
 
     bytes_read: int = 0
     bytes_written: int = 0
     n_requests: int = 0
-
-    def __add__(self, other: TransferEstimate) -> TransferEstimate:
-        return TransferEstimate(
-            self.bytes_read + other.bytes_read,
-            self.bytes_written + other.bytes_written,
-            self.n_requests + other.n_requests,
-        )
 
 
 def estimate_transfers(moved: Sequence[tuple[StoredArray, StoredArray, ChosenAction]]) -> list[TransferEstimate]:

@@ -201,7 +201,7 @@ def stages_of(tasks: ConversionTasks, run: str, *, fresh: bool, listed: Listed =
                 specs,
                 transfer_shows,
                 transfer_share,
-                narrow=narrowed(touched),
+                touched=touched,
                 left_out=_left_out(plans, grids, touched),
                 inputs=transfer_inputs,
             )
@@ -270,7 +270,7 @@ def rechunk_stages(
         TaskSpecs.counted(files),
         spill_shows,
         _share(into_files, plans),
-        narrow=narrowed(filled),
+        touched=filled,
         inputs=spill_inputs,
         files=next((each.intermediate for each in rechunks if each is not None), None),
     )
@@ -281,7 +281,7 @@ def rechunk_stages(
         TaskSpecs.counted(blocks),
         write_shows,
         _share({i: plan.writes for i, plan in grids.items()}, plans),
-        narrow=narrowed(written),
+        touched=written,
         left_out={"n_keys": n_absent, "action_absent": n_absent} if n_absent else {},
         inputs=write_inputs,
     )
@@ -373,17 +373,6 @@ def reads_little_twice(plan: ArrayPlan, listed: tuple[Numbers, Numbers]) -> bool
 
 
 _MOST_READS = 8  # of a store key of a mostly empty source, on average
-
-
-def narrowed(touched: Mapping[int, TouchedBlocks]) -> Callable[[Sequence[object]], Sequence[object]] | None:
-    """Return the function that leaves those of some specs that have anything to do; ``None`` where all have."""
-    if not touched:
-        return None
-
-    def narrow(specs: Sequence[object]) -> Sequence[object]:
-        return specs.narrowed(touched) if isinstance(specs, TaskSpecs) else specs
-
-    return narrow
 
 
 def n_left_out(touched: TouchedBlocks, blocks: ChunkGrid, counted: ChunkGrid) -> int:

@@ -1,7 +1,7 @@
 """Describe the copy of an array or a group in another format: chunks, shards and codecs kept or changed.
 
-Arrays that are alike are described once: those of 10^5 stations differ in paths and attributes alone. Not here: the
-arguments by path or dimension (`chunkmill.conversion.options`).
+What a format cannot hold is refused (P1). Arrays that are alike are described once: those of 10^5 stations differ in
+paths and attributes alone. Not here: the arguments by path or dimension (`chunkmill.conversion.options`).
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def channel_names(source: Any) -> list[str] | None:
 def _transform_of(source: Any) -> dict[str, Any]:
     """Return the attribute that says what coordinates of xarray do: length of a voxel, place of the first, unit.
 
-    Coordinates that are not evenly spaced, or descend, cannot be said: a warning names them.
+    Coordinates that are not evenly spaced, or descend, cannot be said: a warning names them (P1).
     """
     axes, scale, starts = [], [], []
     for name in map(str, source.dims):

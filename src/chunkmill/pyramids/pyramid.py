@@ -14,7 +14,6 @@ from typing import Any, Literal, Self
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import ChosenAction, choose_action
-from chunkmill.conversion.convert_job import region_grids
 from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.options import by_array, is_keep
 from chunkmill.conversion.rechunking.plan import too_little
@@ -292,8 +291,8 @@ class Pyramid(Work):
     def action(self) -> ChosenAction:
         """The action for the chunks of the first level."""
         base, first = self.sources[0].array, self.levels.arrays[0]
-        options: Any = {"exact": self.exact, "max_bytes": 1, "max_keys": 1, "region": region_grids(base)}
-        return choose_action(base.metadata, first.metadata, **options)
+        options: Any = {"exact": self.exact, "max_bytes": 1, "max_keys": 1}
+        return choose_action(base.metadata, first.metadata, layouts=(base.read_layout, base.write_layout), **options)
 
     def identity(self) -> tuple[Any, ...]:
         """Return the method, the region that is read, and what names levels in a group that exists.
@@ -429,7 +428,7 @@ def _estimated(tasks: PyramidTasks, action: ChosenAction) -> tuple[tuple[Planned
     (moved,) = estimate_transfers([(work.sources[0].array, levels[0], action)])
     ratio = moved.bytes_written / max(levels[0].nbytes, 1)
     if work.where.exists:  # it is read, and not written
-        moved = replace(moved, bytes_written=0, n_requests=moved.n_requests // 2)
+        moved = moved._replace(bytes_written=0, n_requests=moved.n_requests // 2)
     planned: list[PlannedStage] = []
     first = n_elements = 0
     for blocks, stage in zip(tasks.blocks, tasks.stages(work.target, fresh=True), strict=True):

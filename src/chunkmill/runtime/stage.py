@@ -150,10 +150,10 @@ class Stage:
         The store key shown for the task of a spec: the first that it deals with.
     share
         Fraction of one task's budget that a spec uses; consecutive specs are grouped into a task up to a total of 1.
-    narrow
-        Returns those of the specs of one task that have anything to do: a task of none is not run.
+    touched
+        By number of the array, the blocks that have anything to do, where that is known: a task of none is not run.
     left_out
-        Counts of what `narrow` leaves out.
+        Counts of what is left out so.
     inputs
         Stores and keys that the task of a spec reads: of a task on record they are compared with what was read, when
         the job is resumed. ``None``: they do not change.
@@ -168,7 +168,7 @@ class Stage:
     tasks: Sequence[Any]
     shows: Callable[[Any, Any], str] | None = None
     share: Callable[[Any, Any], float] | None = None
-    narrow: Callable[[Sequence[Any]], Sequence[Any]] | None = None
+    touched: Mapping[int, Any] = field(default_factory=dict)
     left_out: Mapping[str, int] = field(default_factory=dict)
     inputs: Inputs | None = None
     files: Store | None = None
@@ -197,9 +197,13 @@ def tasks_to_run(
     Of those `only`, in their order, whether or not they have anything to do.
     """
     groups = _Groups(stage.tasks, _joined(stage))
-    for i in groups.left_by(stage.narrow) if only is None else sorted(only):
+    for i in groups.left_by(stage.touched) if only is None else sorted(only):
         if i not in done:
-            yield i, groups[i] if stage.narrow is None else stage.narrow(groups[i])
+            yield i, _narrowed(groups[i], stage.touched)
+
+
+def _narrowed(specs: Sequence[Any], touched: Mapping[int, Any]) -> Sequence[Any]:
+    return specs.narrowed(touched) if touched and isinstance(specs, TaskSpecs) else specs
 
 
 def count_tasks(stage: Stage) -> int:
@@ -266,20 +270,18 @@ class _Groups(Sequence[Sequence[Any]]):
             raise IndexError(index)
         return self._specs[self._start(index) : self._start(index + 1)]
 
-    def left_by(self, narrow: Callable[[Sequence[Any]], Sequence[Any]] | None) -> Iterator[int]:
-        """Yield the numbers of the tasks of which `narrow` leaves anything, passing over many at once."""
+    def left_by(self, touched: Mapping[int, Any]) -> Iterator[int]:
+        """Yield the numbers of the tasks that have anything to do, passing over many at once."""
         stack = [(0, len(self))]
-        while narrow is not None and stack:
+        while stack:
             first, stop = stack.pop()
-            if first >= stop or not len(narrow(self._specs[self._start(first) : self._start(stop)])):
+            if first >= stop or not len(_narrowed(self._specs[self._start(first) : self._start(stop)], touched)):
                 continue
             if stop - first == 1:
                 yield first
             else:
                 middle = (first + stop) // 2
                 stack += [(middle, stop), (first, middle)]
-        if narrow is None:
-            yield from range(len(self))
 
     def _start(self, task: int) -> int:
         group = task * self._per_task

@@ -138,7 +138,7 @@ def run_stages(
             own = {task for of, task in done if of == number}
             kept = own if journal is None else _resumed(journal, stage, number, own, redone=n_redone > 0)
             n_tasks = count_tasks(stage)
-            if stage.narrow is not None:
+            if stage.touched:
                 n_tasks = len(own) + sum(1 for _ in tasks_to_run(stage, own))
             monitor.begin_stage(stage.name, n_tasks, len(kept))
             total = _Total(monitor, dict(stage.left_out))

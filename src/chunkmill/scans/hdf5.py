@@ -1,7 +1,7 @@
 """References of HDF5 files: VirtualiZarr finds the byte ranges of each dataset, the rest is what it would say wrongly.
 
 Attributes are read here: VirtualiZarr makes a space of an empty text, and fails at texts in arrays and at fill values
-of texts. Small arrays whose values are no byte ranges are read, and stored in the set; larger ones are refused by name.
+of texts. Small arrays whose values are no byte ranges are read, and stored in the set; larger ones are refused (P1).
 Checked against: virtualizarr 2.5.1, h5py 3.x's kinds of storage; values against h5py and xarray's h5netcdf.
 """
 

@@ -1,4 +1,4 @@
-"""Parse netCDF3, FITS and GRIB files by kerchunk, and refuse or mend what it would say wrongly.
+"""Parse netCDF3, FITS and GRIB files by kerchunk, and refuse or mend what it would say wrongly (P1).
 
 kerchunk writes all attributes of netCDF3 as texts, and loses one of two values that stand for missing elements. It
 takes the first image of a FITS file alone, writes a filter for scaled images that computes other values, and refers to

@@ -1,4 +1,4 @@
-"""Records of the files of a scan, one for each: a scan that is repeated parses only what has none.
+"""Records of the files of a scan, one for each: a scan that is repeated parses only what has none (P7).
 
 A record is named after the url of its file, the file's version (ETag, or size and time of change), and how it was
 parsed: of a file that was written again there is none. It is a reference set in JSON, with the arrays that were read.

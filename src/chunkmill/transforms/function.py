@@ -1,6 +1,6 @@
 """The function of a transform: its call for one block, the checks of what it returns, and its fingerprint.
 
-A fingerprint tells a function from one that would compute other values, in every process alike. It is made of the code,
+A fingerprint tells a function from one that would compute other values, in every process (P7). It is made of the code,
 the constants and defaults, the values that it closes over, and the globals that the code names: of functions and
 classes among them, their code in turn; Dask's tokens stand for all other values. Of what is installed, the function's
 own code counts alone: what that calls changes with a release. Names of files and lines do not count, nor do comments,
@@ -296,7 +296,7 @@ _OWN_FILES = {__file__, __file__.replace("function.py", "tasks.py")}
 def checked_result(
     result: NDArray[Any], shape: Sequence[int], dtype: np.dtype[Any], *, with_halo: Sequence[int] = ()
 ) -> NDArray[Any]:
-    """Return a block that the function has returned as the target holds it.
+    """Return a block that the function has returned as the target holds it (P1).
 
     Parameters
     ----------

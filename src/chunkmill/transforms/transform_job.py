@@ -171,7 +171,7 @@ class Transform(Work):
         return blocks
 
     def task_bytes(self, shape: Sequence[int]) -> int:
-        """Return the bytes that the task of a block of that shape holds: twice what the function takes and returns."""
+        """Return the bytes that the task of such a block holds (P12): twice what the function takes and returns."""
         wide = [n + before + after for n, (before, after) in zip(shape, self.tasks.halo, strict=True)]
         taken = inputs = returned = opened = 0
         aligned = not self.tasks.has_halo and self.tasks.source_region is None

@@ -1,4 +1,4 @@
-"""Encode a new variable, and build the metadata of the array that will hold it.
+"""Encode a new variable, and build the metadata of the array that will hold it exactly (P1).
 
 CF encoding is done by xarray's coders; chunks, codecs and fill value are read from the variable's encoding, by the keys
 of xarray's zarr engine. Not here: variables that are stored already (`chunkmill.xarray.stored_variable`).

@@ -1,7 +1,7 @@
 """Encode a variable as an existing array stores it, and compare variables with stored ones.
 
 Units, dtype, packing and fill value are those of the array; values that the array cannot hold are an error before
-anything is written. Not here: new arrays (`chunkmill.xarray.new_variable`).
+anything is written (P1). Not here: new arrays (`chunkmill.xarray.new_variable`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Plan the write of a dataset: encode, describe and compare every variable before anything is written.
 
 Whatever can fail without writing fails here: variables that do not fit the format or the store, values that the stored
-encoding cannot represent, coordinates that differ. Not here: the writing (`chunkmill.xarray.write`).
+encoding cannot represent (P1), coordinates that differ. Not here: the writing (`chunkmill.xarray.write`).
 """
 
 from __future__ import annotations

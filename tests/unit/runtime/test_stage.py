@@ -1,7 +1,9 @@
 """Stages: which specs one task does, and what is shown and counted."""
 
+import numpy as np
 from support.cases import cases
 
+from chunkmill.array.present_keys import NO_BLOCKS
 from chunkmill.runtime import stage as stages
 from chunkmill.runtime.stage import Stage, TaskResult, TaskSpecs, count_tasks, grouped
 from chunkmill.stores.memory import MemoryStore
@@ -62,7 +64,8 @@ def test_results_hold_what_a_meter_counted():
 
 @cases("n", [0, 1, 2, 7])
 def test_tasks_of_which_something_is_left(n):
-    groups = grouped(Stage("x", print, None, range(n)))
-    assert list(groups.left_by(lambda specs: [spec for spec in specs if spec % 3 == 0])) == [*range(0, n, 3)]
-    assert list(groups.left_by(lambda _: [])) == []
-    assert list(groups.left_by(None)) == [*range(n)]
+    groups = grouped(Stage("x", print, None, TaskSpecs.counted([n])))
+    some = NO_BLOCKS.with_blocks(np.arange(0, n, 3))
+    assert list(groups.left_by({0: some})) == [*range(0, n, 3)]
+    assert list(groups.left_by({0: NO_BLOCKS})) == []
+    assert list(groups.left_by({})) == [*range(n)]

@@ -211,7 +211,7 @@ def _too_small(candidates: Sequence[Candidate], limits: Limits) -> JobError:
 
 
 def too_little(job: str, max_mem: int, n_threads: int, needed: int, since: str) -> JobError:
-    """Return the error of a job whose smallest tasks need more memory than there is: `needed` bytes a worker."""
+    """Return the error of a job whose smallest tasks need more memory than there is (P12): `needed` bytes a worker."""
     reason = f"{max_mem} bytes for a worker of {n_threads} threads are too little: the smallest that works is {needed} "
     reason += f"bytes ({needed / 2**20:.1f} MiB), since {since}"
     text = "give {} or more, workers of fewer threads, or smaller chunks or shards"
