@@ -14,7 +14,7 @@ from support.recording import FailingStore
 import chunkmill as cm
 from chunkmill.errors import StoreError
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.plans import Plan
+from chunkmill.journal.plans import TAG_PREFIX, Plan
 from chunkmill.journal.records import Record
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -406,3 +406,24 @@ class TestWithoutListing:
         cm.create_array(store, shape=(1 << 40,), dtype="i1", chunks=(1,))
         with pytest.raises(StoreError, match="cannot list keys"):
             cm.check(Unlisted(store))
+
+
+def test_documents_that_a_crash_has_left_empty_are_deleted():
+    store = MemoryStore()
+    filled(store)
+    store.set("g/b/zarr.json", bytes(10))
+    (problem,) = cm.check(store).problems
+    assert (problem.kind, problem.key) == ("metadata", "g/b/zarr.json")
+    assert cm.check(store, repair=True).problems[0].repaired
+    assert store.get("g/b/zarr.json") is None
+    assert cm.check(store).ok
+
+
+def test_proofs_of_commits_of_jobs_that_are_over_are_deleted():
+    store = MemoryStore()
+    filled(store)
+    store.set(f"{TAG_PREFIX}abc", b"")
+    (problem,) = cm.check(store).problems
+    assert "commit proof of a job" in problem.reason
+    cm.check(store, repair=True)
+    assert cm.check(store).ok

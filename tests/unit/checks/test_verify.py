@@ -11,6 +11,7 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.checks.verify import _specs
+from chunkmill.formats.cf_fill_value import encode_fill_value
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -285,3 +286,12 @@ def test_chunks_that_lie_across_each_other_are_read_as_seldom_as_memory_allows(m
     most = [max(Counter(key for key in store.keys("get") if "/c/" in key).values()) for store in stores]
     assert min(most) == 1
     assert max(most) <= n_reads
+
+
+def test_a_fill_value_for_missing_elements_is_the_same_as_its_attribute():
+    """In Zarr v2 the fill value stands for missing elements, which Zarr v3 says by the attribute alone."""
+    old = array([1.0, 2.0], format="zarr2", fill_value=-9.0)
+    new = array([1.0, 2.0], format="zarr3", attributes={"_FillValue": encode_fill_value(np.float64(-9), old.dtype)})
+    assert cm.verify(old, new).equal
+    other = array([1.0, 2.0], format="zarr3", attributes={"_FillValue": encode_fill_value(np.float64(9), old.dtype)})
+    assert not cm.verify(old, other).equal
