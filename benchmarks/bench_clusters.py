@@ -210,7 +210,7 @@ def cases(client: Client, folder: Path, n_tasks: int) -> dict[str, tuple[Callabl
 
 def idle_stages(plan: cm.Plan) -> list[Stage]:
     """Return the stages of a plan with all of their tasks, which do nothing."""
-    return [replace(stage, function=nothing, narrow=None) for stage in plan.job.stages(plan.job.target)]
+    return [replace(stage, function=nothing, touched={}) for stage in plan.job.stages(plan.job.target)]
 
 
 def nothing(common: Any, spec: Any) -> TaskResult:  # noqa: ARG001 - as the functions of stages
