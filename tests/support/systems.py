@@ -12,6 +12,7 @@ __all__ = [
     "NEEDS_FORK",
     "NEEDS_NEW_NAMES",
     "NEEDS_PIPES",
+    "NEEDS_POSIX_NAMES",
     "NEEDS_READS_INTO_ARRAYS",
 ]
 
@@ -28,4 +29,7 @@ NEEDS_READS_INTO_ARRAYS = pytest.mark.skipif(
 NEEDS_DESCRIPTORS = pytest.mark.skipif(
     not os.path.isdir("/proc/self/fd"),  # noqa: PTH112
     reason="OPEN FILES ARE NOT COUNTED: this system lists none",
+)
+NEEDS_POSIX_NAMES = pytest.mark.skipif(
+    os.name == "nt", reason="LINKS, AND NAMES IN URLS, ARE NOT TESTED: the test has those of POSIX"
 )

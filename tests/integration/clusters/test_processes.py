@@ -11,7 +11,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from support.servers import WARNINGS, s3_server  # noqa: F401 - a fixture
+from support.servers import WARNINGS
 
 import chunkmill as cm
 from chunkmill.array.threads import local_lock

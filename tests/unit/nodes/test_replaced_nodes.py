@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from support.recording import DeletingStore
+from support.systems import NEEDS_POSIX_NAMES
 
 import chunkmill as cm
 from chunkmill.errors import ChunkmillError, JobError, NodeExists, NodeNotFound
@@ -144,6 +145,7 @@ def test_a_node_that_does_not_open_stays(make_keeping, how):
 
 
 @pytest.mark.parametrize(("how", "path"), [("to_store", ""), ("convert", "g/a")])
+@NEEDS_POSIX_NAMES
 def test_who_is_killed_leaves_a_zip_file_with_the_old_or_the_new(tmp_path, monkeypatch, how, path):
     """What is in the file survives a kill: it changes once, by a rename."""
     file, seen = tmp_path / "store.zip", []
@@ -215,6 +217,7 @@ def test_groups_above_are_not_replaced_while_a_node_below_is():
 
 
 @pytest.mark.parametrize(("kind", "fmt", "path"), [("link", "zarr3", ""), ("mount point", "n5", "a")])
+@NEEDS_POSIX_NAMES
 def test_a_directory_that_cannot_be_renamed(tmp_path, monkeypatch, kind, fmt, path):
     """It stays, and what is in it is deleted first; not what links in it lead to."""
     place = tmp_path / "store" / path

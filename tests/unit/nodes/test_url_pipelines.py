@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 import xarray as xr
 from click.testing import CliRunner
+from support.systems import NEEDS_POSIX_NAMES
 
 import chunkmill as cm
 from chunkmill.cli.main import main
 from chunkmill.errors import JobError, NodeNotFound, StoreError
+
+pytestmark = NEEDS_POSIX_NAMES
 
 zarr = pytest.importorskip("zarr")
 X = np.arange(70.0).reshape(7, 10)

@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 from click.testing import CliRunner
 from support.netcdf_files import opened_by_xarray, write_part
+from support.systems import NEEDS_POSIX_NAMES
 
 import chunkmill as cm
 from chunkmill.cli.main import main
@@ -24,7 +25,7 @@ from chunkmill.errors import (
 )
 from chunkmill.runtime import task
 
-pytestmark = pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr")
+pytestmark = [NEEDS_POSIX_NAMES, pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr")]
 h5py = pytest.importorskip("h5py")
 pytest.importorskip("virtualizarr", reason="of the extra `scan`")
 

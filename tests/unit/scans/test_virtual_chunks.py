@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 import xarray as xr
+from support.systems import NEEDS_POSIX_NAMES
 
 import chunkmill as cm
 from chunkmill.errors import MetadataError, NodeExists, UnsupportedFeature
 
 icechunk = pytest.importorskip("icechunk")
 pytest.importorskip("virtualizarr", reason="of the extra `scan`")
-pytestmark = pytest.mark.filterwarnings("ignore")  # zarr-python of numcodecs' filters
+pytestmark = [NEEDS_POSIX_NAMES, pytest.mark.filterwarnings("ignore")]  # zarr-python of numcodecs' filters
 
 
 @pytest.fixture

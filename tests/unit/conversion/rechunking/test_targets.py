@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from support.rechunks import check, make
 from support.recording import DyingStore, RecordingStore
+from support.systems import NEEDS_POSIX_NAMES
 
 import chunkmill as cm
 from chunkmill.array.stored_array import StoredArray
@@ -273,6 +274,7 @@ def test_places_that_are_none():
         pytest.param("g.zarr", ("link", "sub"), False, "target, .* is inside the source", id="inside a group"),
     ],
 )
+@NEEDS_POSIX_NAMES
 def test_a_source_is_not_overwritten_by_whatever_name(tmp_path, monkeypatch, source, target, *, overwrite, message):
     monkeypatch.chdir(tmp_path)
     make("g.zarr")
