@@ -31,6 +31,7 @@ def test_imports_go_downwards_only():
 UPWARDS = {  # what users hold draws itself, and becomes a dask array: imported inside the function
     ("nodes/array.py", "dask_arrays"),
     ("nodes/array.py", "display"),
+    ("nodes/array.py", "runtime"),
     ("nodes/changes.py", "dask_arrays"),
     ("nodes/group.py", "dask_arrays"),
     ("nodes/group.py", "display"),

@@ -19,8 +19,9 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, StoreError, UnknownCodec, UnsupportedFeature
 from chunkmill.formats.base import Format, is_blank, parse_json
 from chunkmill.formats.registry import FORMATS
+from chunkmill.journal.heartbeat import any_live, stored_beats
 from chunkmill.journal.lease import discard_jobs
-from chunkmill.journal.plans import JOB_PREFIX, PLAN, TAG_PREFIX, run_tag
+from chunkmill.journal.plans import JOB_PREFIX, LOCK_PREFIX, PLAN, TAG_PREFIX, run_tag
 from chunkmill.journal.records import Records
 from chunkmill.journal.unfinished import UnfinishedJob, clear_journal, unfinished_jobs
 from chunkmill.model.metadata import is_within, same_json
@@ -347,7 +348,7 @@ class _Keys:
 
     def _sorted(self, key: str) -> bool:
         is_tag = key.rpartition("/")[2].startswith(TAG_PREFIX)
-        if is_tag or key in self.documents or key.startswith((JOB_PREFIX, PROBE_PREFIX)):
+        if is_tag or key in self.documents or key.startswith((JOB_PREFIX, LOCK_PREFIX, PROBE_PREFIX)):
             return True
         which = self._owner(key)
         if which is not None:
@@ -519,10 +520,15 @@ def _leftovers(found: Inventory, proofs: Collection[str]) -> None:
         above = key.rpartition("/")[0]
         prefix, is_outside = ("", above == "..") if above in {"", ".."} else (f"{above}/", False)
         leftover(key, "a partial file of a writer that died", partial(store.sweep, prefix, recursive=is_outside))
-    for name in () if found.path else store.list_dir(""):
+    names = [] if found.path else store.list_dir("")
+    locks = {name: name.rpartition("-")[0] for name in names if name.startswith(LOCK_PREFIX)}
+    held = {path for name, path in locks.items() if any_live(stored_beats(store, [name]))}
+    for name in names:
         remove = partial(store.delete_prefix if name.endswith("/") else store.delete, name)
         if name.startswith(TAG_PREFIX) and name not in proofs:
             leftover(name, "the commit proof of a job that replaced what was here", partial(_delete_proof, store, name))
+        elif name in locks and locks[name] not in held:
+            leftover(name, "of a lock, of a process that died", remove)
         elif name.startswith(PROBE_PREFIX):
             leftover(name, "a probe that a job's workers wrote", remove)
         elif name.startswith(JOB_PREFIX) and not name.endswith("/"):

@@ -22,6 +22,9 @@ from chunkmill.stores.base import Store, check_key, check_prefix
 JOB_PREFIX = ".chunkmill-job-"
 """Prefix of the keys of every job's journal, at the root of a store."""
 
+LOCK_PREFIX = ".chunkmill-lock-"
+"""Prefix of the keys of `Array.lock`, at the root of a store; the hash of the array's path follows."""
+
 PLAN = "plan.json"
 """Name of the object, below a journal's prefix, that exists from the beginning to the end of the job."""
 

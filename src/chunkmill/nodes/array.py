@@ -200,6 +200,42 @@ class Array(PublicNode, ArrayFacts):
         lazy: dask.array.Array = read_array(array, chunks, where, name, chunked_array_type)
         return lazy
 
+    @contextmanager
+    def lock(self, region: Any = None, *, timeout: float | None = None) -> Iterator[None]:
+        """Hold all store keys that a region touches, for code that writes them by other means than chunkmill.
+
+        Threads of this process, and workers of the same cluster, wait for each other; so do unrelated processes and
+        machines where the store compares versions (local files, S3, GCS, Azure, memory), by a lease in the store that
+        others take over when its process has died. Only those wait that take the lock, too: chunkmill's own writes lose
+        nothing without it, and inside it they are not held up.
+
+        Parameters
+        ----------
+        region : slice or tuple of slice, optional
+            Slices of step 1; the whole array when ``None``.
+        timeout : float, optional
+            Seconds to wait; without end when ``None``.
+
+        Raises
+        ------
+        TimeoutError
+            Others hold a part of it when the time is over.
+        StoreError
+            This thread holds a part of it already; or, at the end, the process was silent for so long that others have
+            taken the lock over. A lock inside the region of one that this thread holds costs nothing.
+
+        Examples
+        --------
+        >>> import chunkmill as cm
+        >>> a = cm.create_array("memory://doc-lock", shape=(6, 4), dtype="i4", chunks=(3, 2))
+        >>> with a.lock((slice(0, 2), slice(0, 4)), timeout=60):
+        ...     a[0:2] = a[0:2] + 1
+        """
+        from chunkmill.runtime.region_lock import hold  # noqa: PLC0415
+
+        with hold(self.stored, as_region(region, self.shape), timeout):
+            yield
+
     def with_fill_value(self, fill_value: Any) -> Array:
         """Return the array, for reading, with another fill value than the stored one.
 

@@ -70,7 +70,7 @@ def automatic_lock(name: str, contended: bool = False) -> AbstractContextManager
         _CONTENDED_UNTIL[number] = now + _MEMORY
     elif now < _CONTENDED_UNTIL[number]:
         contended = True
-    worker = _worker() if contended else None
+    worker = worker_here() if contended else None
     return local_lock(name) if worker is None else ClusterLock(worker, name)
 
 
@@ -113,7 +113,7 @@ def check_guarded(store: Store, key: str, lock: LockFactory) -> None:
     raise StoreError(url=store.url, key=key, reason=reason)
 
 
-def _worker() -> Worker | None:
+def worker_here() -> Worker | None:
     """Return the worker that this task runs on, or (in a thread that a task started) that of this process."""
     try:
         return get_worker()

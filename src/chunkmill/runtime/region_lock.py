@@ -1,0 +1,214 @@
+"""`Array.lock`: regions of an array, held for code that writes its chunks by other means than this library's (P3).
+
+Who changes part of a chunk by reading, changing and writing it, as zarr-python does, loses what others wrote to that
+chunk between. A region is held by its box of store keys, in three steps that each keep out more of the others:
+
+- threads of this process, by a table in its memory;
+- workers and clients of a cluster, by locks of its scheduler, where the store compares no versions;
+- all others, where it does, by a table at the root of the store, changed by compare-and-swap, and a heartbeat of each
+  holder: what is held by a process that died is taken over.
+
+A box is taken as a whole or not at all, and the scheduler's locks in the order of their numbers, so that two who each
+want what the other one holds cannot wait for each other. Not here: what guards our own partial writes, which need none
+of this (`chunkmill.array.chunk_io.update_chunk`).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+from distributed import Lock
+
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.threads import stripe
+from chunkmill.errors import StoreError
+from chunkmill.journal.heartbeat import Heartbeat, is_live
+from chunkmill.journal.plans import LOCK_PREFIX, fingerprint
+from chunkmill.model.grid import Region
+from chunkmill.runtime.cluster_locks import worker_here
+from chunkmill.runtime.scheduler import Scheduler
+from chunkmill.stores import conflicts
+from chunkmill.stores.base import Store
+
+Box: TypeAlias = list[list[int]]
+"""First and last chunk coordinate of each axis."""
+
+
+class LockTimeout(StoreError, TimeoutError):
+    """The region of an array is still held by others when the time is over."""
+
+
+@contextmanager
+def hold(array: StoredArray, region: Region, timeout: float | None) -> Iterator[None]:
+    """Hold the store keys that `region` touches; what this thread holds already is not waited for.
+
+    Raises
+    ------
+    LockTimeout
+        Others hold some of them after `timeout` seconds.
+    StoreError
+        This thread holds others of these keys; or, in the end, this process was silent for so long that its lock in the
+        store was taken over.
+    """
+    grid = array.write_layout.grid
+    if any(cut.start >= cut.stop for cut in region):
+        yield
+        return
+    last = (slice(cut.stop - 1, cut.stop) for cut in region)
+    box = [list(ends) for ends in zip(grid.first_touched(region), grid.first_touched(tuple(last)), strict=True)]
+    name = f"{array.url}/{array.path}"
+    own = [held for where, held in _OWN.get() if where == name]
+    if any(_within(box, held) for held in own):
+        yield
+        return
+    if any(_meet(box, held) for held in own):
+        reason = "this thread holds a part of the region already: lock the larger region first"
+        raise StoreError(url=array.url, key=array.path, reason=reason)
+    until = None if timeout is None else time.monotonic() + timeout
+    with ExitStack() as stack:
+        stack.enter_context(_in_process(array, name, box, until))
+        if not array.store.compares_versions:
+            _on_cluster(stack, array, region, until)
+        elif not array.store.has_transactions:
+            stack.enter_context(_in_store(array, box, until))
+        token = _OWN.set((*_OWN.get(), (name, box)))
+        stack.callback(_OWN.reset, token)
+        yield
+
+
+_OWN: ContextVar[tuple[tuple[str, Box], ...]] = ContextVar("_OWN", default=())
+_HELD: list[tuple[str, Box]] = []  # by threads of this process
+_CHANGED = threading.Condition()
+
+
+def _meet(one: Box, other: Box) -> bool:
+    return all(a[0] <= b[1] and b[0] <= a[1] for a, b in zip(one, other, strict=True))
+
+
+def _within(one: Box, other: Box) -> bool:
+    return all(b[0] <= a[0] and a[1] <= b[1] for a, b in zip(one, other, strict=True))
+
+
+def _left(array: StoredArray, until: float | None, by: str) -> float | None:
+    """Return the seconds that are left, or raise."""
+    left = None if until is None else until - time.monotonic()
+    if left is not None and left <= 0:
+        raise LockTimeout(url=array.url, key=array.path, reason=f"the region is locked by {by}, and the time is over")
+    return left
+
+
+@contextmanager
+def _in_process(array: StoredArray, name: str, box: Box, until: float | None) -> Iterator[None]:
+    with _CHANGED:
+        while any(where == name and _meet(box, held) for where, held in _HELD):
+            _CHANGED.wait(_left(array, until, "another thread of this process"))
+        _HELD.append((name, box))
+    try:
+        yield
+    finally:
+        with _CHANGED:
+            _HELD.remove((name, box))
+            _CHANGED.notify_all()
+
+
+def _on_cluster(stack: ExitStack, array: StoredArray, region: Region, until: float | None) -> None:
+    worker, client = worker_here(), Scheduler().client
+    if worker is None and client is None:
+        return
+    of = {} if worker is None else {"scheduler_rpc": worker.scheduler, "loop": worker.loop}
+    layout = array.write_layout
+    keys = (layout.locator.key(overlap.coords) for overlap in layout.grid.overlaps(region))
+    for number in sorted({stripe(f"{array.url}/{key}") for key in keys}):
+        lock = Lock(f"chunkmill-region-{number}", **of)
+        while not lock.acquire(timeout=_left(array, until, "another worker of the cluster")):
+            pass
+        stack.callback(_release, lock)
+
+
+def _release(lock: Lock) -> None:
+    lock.release()
+    if hasattr(lock, "refresh_callback"):  # or the lease of a lock that is no more would be refreshed for ever
+        lock.loop.add_callback(lock.refresh_callback.stop)
+
+
+@contextmanager
+def _in_store(array: StoredArray, box: Box, until: float | None) -> Iterator[None]:
+    store = array.store
+    prefix, own = f"{LOCK_PREFIX}{fingerprint(array.path)[:16]}-", uuid4().hex
+    pause, pauses = 0.0, iter(_PAUSES if store.is_remote else _PAUSES[:-2])
+    with Heartbeat(store, prefix + own, f"lock of {array.path!r} in {store.url}").running():
+        while rivals := _try(store, prefix, own, box):
+            for rival, beat in [(rival, store.get(prefix + rival)) for rival in rivals]:
+                if beat is None or not is_live(beat):
+                    _remove(store, prefix, rival)
+                    store.delete(prefix + rival)
+                else:
+                    _left(array, until, "another process")
+            conflicts.pause(pause := next(pauses, pause))
+        try:
+            yield
+        finally:
+            if not _remove(store, prefix, own):
+                reason = "its lock was taken over by others, as this process was silent: their values may be lost"
+                raise StoreError(url=store.url, key=array.path, reason=reason)
+
+
+_PAUSES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)  # seconds between tries
+
+
+def _try(store: Store, prefix: str, own: str, box: Box) -> list[str]:
+    """Hold a box where no other one meets it; return who holds others."""
+    rivals: list[str] = []
+
+    def change(held: Mapping[str, Box]) -> Mapping[str, Box]:
+        rivals[:] = [name for name, other in held.items() if _meet(box, other)]
+        return held if rivals else {**held, own: box}
+
+    _change(store, prefix, change)
+    return rivals
+
+
+def _remove(store: Store, prefix: str, name: str) -> bool:
+    """Free the box that `name` holds; return whether it held one."""
+    found: list[Box] = []
+
+    def change(held: Mapping[str, Box]) -> Mapping[str, Box]:
+        found[:] = [box for other, box in held.items() if other == name]
+        return {other: box for other, box in held.items() if other != name}
+
+    _change(store, prefix, change)
+    return bool(found)
+
+
+def _change(store: Store, prefix: str, change: Callable[[Mapping[str, Box]], Mapping[str, Box]]) -> None:
+    """Change the table of who holds which box; without any, there is no table."""
+
+    def changed(value: bytes | None) -> bytes | None:
+        held = _parsed(store, prefix, value)
+        new = change(held)
+        if new == held:
+            return value
+        # a deletion that cannot be conditional could take another's box with it
+        return json.dumps(new).encode() if new or not store.deletes_conditionally else None
+
+    conflicts.update(store, prefix + _TABLE, changed)
+
+
+_TABLE = "held"
+
+
+def _parsed(store: Store, prefix: str, value: bytes | None) -> dict[str, Any]:
+    try:
+        held = json.loads(value or b"{}")
+        if all(name.isalnum() and all(first <= last for first, last in box) for name, box in held.items()):
+            return dict(held)
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        pass
+    raise StoreError(url=store.url, key=prefix + _TABLE, reason="is not a table of locks: delete it if nobody writes")
