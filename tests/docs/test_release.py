@@ -67,7 +67,11 @@ def test_what_is_built_has_what_it_needs(dist):
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
     assert {"README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", "src/chunkmill/__init__.py"} <= inside
-    assert not [name for name in inside if name.startswith((".venv", "site/", "demo-output"))]
+    assert not [name for name in inside if name.startswith((".venv", "site/", "demo-output", "tests/golden/zarr"))]
+    assert "notebooks/demo.py" in inside
+    with tarfile.open(sdist) as archive:
+        shown = archive.extractfile(f"chunkmill-{cm.__version__}/PKG-INFO").read().decode()
+    assert [link for link in re.findall(r"\]\(([^)]+)\)", shown) if not link.startswith("https://")] == []
 
 
 FIRST = """

@@ -72,10 +72,18 @@ def test_the_recipe_has_the_requirements_of_the_package():
     for requirement in PROJECT["project"]["dependencies"]:
         name, lowest = re.fullmatch(r"([\w-]+)(?:\[.*\])?(>=.*)", requirement).groups()
         wanted[ON_CONDA.get(name, name)] = lowest
-    wanted["python"] = PROJECT["project"]["requires-python"]
+    assert ">=" + recipe["context"]["python_min"] == PROJECT["project"]["requires-python"]
+    wanted["python"] = ">=${{ python_min }}"
     assert dict(each.split(" ", 1) for each in recipe["requirements"]["run"]) == wanted
     assert recipe["about"]["license"] == PROJECT["project"]["license"]
     assert recipe["about"]["summary"] == PROJECT["project"]["description"]
+    assert recipe["extra"]["recipe-maintainers"]
+
+
+def test_actions_are_pinned_by_commit():
+    used = [line for path in WORKFLOWS for line in re.findall(r"uses: (\S+)", path.read_text("utf-8"))]
+    assert used
+    assert [action for action in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action)] == []
 
 
 def test_classifiers_are_what_the_matrix_runs():
