@@ -1,7 +1,7 @@
 """`Array.lock`: regions of an array, held for code that writes its chunks by other means than this library's (P3).
 
-Who changes part of a chunk by reading, changing and writing it, as zarr-python does, loses what others wrote to that
-chunk between. A region is held by its box of store keys, in three steps that each keep out more of the others:
+Code that changes part of a chunk by reading, changing and writing it, as zarr-python does, loses what others wrote to
+that chunk between. A region is held by its box of store keys, in three steps that each keep out more of the others:
 
 - threads of this process, by a table in its memory;
 - workers and clients of a cluster, by locks of its scheduler, where the store compares no versions;
@@ -134,7 +134,7 @@ def _on_cluster(stack: ExitStack, array: StoredArray, region: Region, until: flo
 
 def _release(lock: Lock) -> None:
     lock.release()
-    if hasattr(lock, "refresh_callback"):  # or the lease of a lock that is no more would be refreshed for ever
+    if hasattr(lock, "refresh_callback"):  # or the lease would be refreshed for ever
         lock.loop.add_callback(lock.refresh_callback.stop)
 
 
@@ -164,7 +164,7 @@ _PAUSES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)  # seconds between tries
 
 
 def _try(store: Store, prefix: str, own: str, box: Box) -> list[str]:
-    """Hold a box where no other one meets it; return who holds others."""
+    """Hold a box where no other one meets it; return the holders of others."""
     rivals: list[str] = []
 
     def change(held: Mapping[str, Box]) -> Mapping[str, Box]:
@@ -188,7 +188,7 @@ def _remove(store: Store, prefix: str, name: str) -> bool:
 
 
 def _change(store: Store, prefix: str, change: Callable[[Mapping[str, Box]], Mapping[str, Box]]) -> None:
-    """Change the table of who holds which box; without any, there is no table."""
+    """Change the table of boxes by their holders; without any, it is deleted."""
 
     def changed(value: bytes | None) -> bytes | None:
         held = _parsed(store, prefix, value)
