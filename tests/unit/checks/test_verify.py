@@ -209,7 +209,7 @@ def test_equal_whatever_holds_them():
         assert report.n_blocks > 0
 
 
-@pytest.mark.parametrize(
+@cases(
     ("a", "b"),
     [
         (np.array(["a", "b"], "U3"), np.array(["a", "c"], "U3")),
@@ -222,7 +222,6 @@ def test_equal_whatever_holds_them():
         (np.array(5), np.array(6)),
         (np.array([1, 0x7FC00000], "u4").view("f4"), np.array([1, 0x7FA00000], "u4").view("f4")),  # a signalling NaN
     ],
-    ids=["text", "bytes", "datetime", "structured", "complex", "bool", "texts", "0-d", "NaN"],
 )
 def test_dtypes(a, b):
     chunks = {"chunks": (1,) * a.ndim}
@@ -238,7 +237,7 @@ DOCUMENTS = {
 }
 
 
-@pytest.mark.parametrize("kind", DOCUMENTS)
+@cases("kind", DOCUMENTS)
 def test_documents(kind):
     stores = [MemoryStore(), MemoryStore()]
     for store, options in zip(stores, DOCUMENTS[kind], strict=True):
@@ -275,7 +274,7 @@ def test_every_element_is_compared_once():
 MIB = 2**20
 
 
-@pytest.mark.parametrize(("max_mem", "n_reads"), [("2 GiB", 2), (36 * MIB, 8), (MIB, 32)])
+@cases(("max_mem", "n_reads"), [("2 GiB", 2), (36 * MIB, 8), (MIB, 32)])
 def test_chunks_that_lie_across_each_other_are_read_as_seldom_as_memory_allows(max_mem, n_reads):
     """32 MiB: two tasks read one of the two twice; with 12 MiB for a block of each, and with no room at all."""
     values = np.arange(32 * 512 * 512, dtype="u4").reshape(32, 512, 512)

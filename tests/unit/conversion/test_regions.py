@@ -6,6 +6,7 @@ import dask
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from support.cases import cases
 from support.conversions import KINDS, encoded, make
 
 import chunkmill as cm
@@ -42,8 +43,8 @@ def _stored(kind, shape=(24, 20)):
     return array, values
 
 
-@pytest.mark.parametrize("case", WHOLE)
-@pytest.mark.parametrize("kind", ["zarr2", "zarr3 sharded"])
+@cases("case", WHOLE)
+@cases("kind", ["zarr2", "zarr3 sharded"])
 def test_chunks_are_copied_where_the_region_begins_at_one(case, kind):
     region, actions = WHOLE[case]
     source, values = _stored(kind)
@@ -76,7 +77,7 @@ def _check_nothing_outside(array):
         assert not chunk[outside].any()
 
 
-@pytest.mark.parametrize(("old", "new"), [*pairwise([*KINDS, "zarr2"])])
+@cases(("old", "new"), [*pairwise([*KINDS, "zarr2"])])
 def test_each_format_to_the_next(old, new):
     source, values = make(old)
     region = (slice(1, values.shape[0] - 1), slice(0, values.shape[1] - 2))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from click.testing import CliRunner
+from support.cases import cases
 from support.netcdf_files import opened_by_xarray, write_part
 from support.systems import NEEDS_POSIX_NAMES
 
@@ -191,7 +192,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("kind", INLINE)
+@cases("kind", INLINE)
 def test_small_arrays_without_byte_ranges_are_stored_in_the_set(kind, tmp_path):
     with h5py.File(tmp_path / "odd.h5", "w") as file:
         INLINE[kind](file)
@@ -208,7 +209,7 @@ def test_small_arrays_without_byte_ranges_are_stored_in_the_set(kind, tmp_path):
     assert np.array_equal(group["below/x"][...], TABLE)
 
 
-@pytest.mark.parametrize("kind", REFUSED)
+@cases("kind", REFUSED)
 def test_what_a_set_cannot_hold_is_refused_by_name_and_can_be_left_out(kind, tmp_path):
     with h5py.File(tmp_path / "odd.h5", "w") as file:
         REFUSED[kind](file)
@@ -266,7 +267,7 @@ def test_a_link_to_nothing_is_named(tmp_path):
         cm.scan(tmp_path / "odd.h5", tmp_path / "odd.json")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("engine", "target", "bounds"),
     [("h5netcdf", "all.json", "bounds"), ("scipy", "all.parquet", "climatology"), ("scipy", "all.zarr", "bounds")],
 )

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from click.testing import CliRunner
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.cli.main import main
@@ -53,7 +54,7 @@ TIFFS = {
 }
 
 
-@pytest.mark.parametrize("kind", TIFFS)
+@cases("kind", TIFFS)
 def test_tiff(kind, tmp_path):
     tifffile = pytest.importorskip("tifffile")
     pytest.importorskip("virtual_tiff")
@@ -224,7 +225,7 @@ def test_hdf4_is_refused_by_name(tmp_path):
         scanned(tmp_path / "x.hdf")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("head", "module", "packages"),
     [
         (b"II*\0", "virtual_tiff", "virtual-tiff imagecodecs-numcodecs"),

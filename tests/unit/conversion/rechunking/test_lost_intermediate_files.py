@@ -4,6 +4,7 @@ from functools import partial
 
 import dask
 import pytest
+from support.cases import cases
 from support.rechunks import check, make, planned_tightly
 from support.recording import FarStore, RecordingStore
 
@@ -40,8 +41,8 @@ def test_a_temporary_file_that_was_lost_is_not_taken_for_absent_chunks(tmp_path)
     check(store, values, "")
 
 
-@pytest.mark.parametrize("kind", ["separate", "memory", "far"])
-@pytest.mark.parametrize("damage", [lambda _: b"", lambda value: value[: len(value) // 2]], ids=["empty", "half"])
+@cases("kind", ["separate", "memory", "far"])
+@cases("damage", [lambda _: b"", lambda value: value[: len(value) // 2]])
 def test_intermediate_files_that_are_not_as_on_record_are_written_again(tmp_path, kind, damage):
     """Files of another size than is on record failed at every resume."""
     array, values = make(str(tmp_path / "a.zarr"), shape=(40, 40), chunks=(1, 40), absent=[(0, 0)])

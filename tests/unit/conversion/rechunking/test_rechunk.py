@@ -5,6 +5,7 @@ from itertools import product
 import dask
 import numpy as np
 import pytest
+from support.cases import cases
 from support.rechunks import check, keys, make, planned_tightly
 from support.recording import RecordingStore
 
@@ -25,7 +26,7 @@ def two_threads():
 # Values
 
 
-@pytest.mark.parametrize(
+@cases(
     ("source", "target"),
     [
         pytest.param({}, {"chunks": (20, 7, 4)}, id="images to series"),
@@ -167,10 +168,8 @@ def test_inner_chunks_of_shards_are_absent_one_by_one(strategy):
 # Cost
 
 
-@pytest.mark.parametrize("strategy", ["direct", "spill"])
-@pytest.mark.parametrize(
-    "source", [{"chunks": (2, 5, 5), "shards": (4, 10, 10)}, {"chunks": (4, 30, 7)}], ids=["shards", "edges"]
-)
+@cases("strategy", ["direct", "spill"])
+@cases("source", [{"chunks": (2, 5, 5), "shards": (4, 10, 10)}, {"chunks": (4, 30, 7)}])
 def test_requests_and_bytes_are_those_of_the_plan(source, strategy):
     store = MemoryStore()
     array, _ = make(store, codecs="raw", **source)

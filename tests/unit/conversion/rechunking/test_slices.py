@@ -2,6 +2,7 @@
 
 import dask
 import pytest
+from support.cases import cases
 from support.rechunks import check, make
 from support.recording import FarStore, RecordingStore
 
@@ -36,7 +37,7 @@ def planned(array, target, **options):
     return cm.plan_rechunk(array, (target, "b"), chunks=target_chunks, max_mem="8 MiB", **options)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@cases("layout", LAYOUTS)
 def test_each_byte_is_read_once_and_none_is_spilled(layout):
     is_far = layout in {"zarr3", "shards"}
     options = IMAGES | LAYOUTS[layout]
@@ -81,7 +82,7 @@ class Changing(RecordingStore):
                 cm.open_array(self.below, "a", mode="r+")[3] = -1
 
 
-@pytest.mark.parametrize(("kind", "after"), [(MemoryStore, 4), (LocalStore, 20), (MemoryStore, 1 << 9)])
+@cases(("kind", "after"), [(MemoryStore, 4), (LocalStore, 20), (MemoryStore, 1 << 9)])
 def test_a_chunk_that_is_replaced_between_two_slices_is_found_and_read_again(kind, after, tmp_path):
     source = MemoryStore() if kind is MemoryStore else LocalStore(tmp_path)
     values = make(source, codecs="raw", **IMAGES)[1]

@@ -6,6 +6,7 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
+from support.cases import cases
 from support.rechunks import check, make
 from support.recording import DyingStore, RecordingStore
 from support.systems import NEEDS_POSIX_NAMES
@@ -226,7 +227,7 @@ def test_arguments():
         plan_rechunk(array, (store, "b"), chunks=(5, 5, 5), shards=(7, 5, 5))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "error", "message"),
     [
         pytest.param(
@@ -262,7 +263,7 @@ def test_places_that_are_none():
             plan_rechunk(array, place, chunks=5)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("source", "target", "overwrite", "message"),
     [
         pytest.param(("g.zarr", "a"), "g.zarr/a", True, "same place", id="the path in the url"),
