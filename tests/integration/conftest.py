@@ -1,4 +1,8 @@
-"""What tests of integration share: one cluster, process and server of each kind a session; a test has its own client."""
+"""What tests of integration share: one cluster, process and server of each kind a session; a test has its own client.
+
+`clusters`: what crosses processes (pickles, locks, memory, errors). `servers`: what a protocol answers, and how often it is
+asked. `kills`: processes that end or sleep for real, as proof of what `tests/interleavings` explores.
+"""
 
 from __future__ import annotations
 
