@@ -108,12 +108,6 @@ class WriteReport(ReportMixin):
     guard: str = "version"
     n_resumed: int = 0
 
-    def __add__(self, other: WriteReport) -> WriteReport:
-        """Return the report of two writes into one array."""
-        names = ("n_keys", "n_partial", "n_empty", "bytes_written", "n_regrouped", "n_resumed")
-        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
-        return WriteReport(**sums, guard=min(self.guard, other.guard))  # "lock" where either has no more
-
     def _title(self) -> str:
         return "write: done"
 
