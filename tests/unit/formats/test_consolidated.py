@@ -197,3 +197,19 @@ def test_documents_that_are_alike_do_not_become_equal():
     assert [json.loads(bytes(document)) for document in documents.values()] == nodes
     assert found[0]["attributes"] is not found[1]["attributes"]
     assert found[0]["attributes"]["x"] is not found[1]["attributes"]["x"]
+
+
+def test_v3_of_a_group_that_holds_no_others_is_parsed_and_named():
+    assert ZarrV3().parse_consolidated("g", json.dumps(GROUP_3).encode()) is None
+    with pytest.raises(MetadataError) as caught:
+        ZarrV3().parse_consolidated("g", b"{")
+    assert caught.value.key == "g/zarr.json"
+
+
+def test_v3_documents_of_others_are_left_out_of_a_group_s_own_inside_a_call():
+    value = inline({"a": ARRAY_3})
+    assert consolidated.own_document(value, "zarr.json") == value
+    with consolidated.parsed_once():
+        own = consolidated.own_document(value, "zarr.json")
+        assert json.loads(own) == GROUP_3
+        assert ZarrV3().parse_group("", {"zarr.json": value}) == ZarrV3().parse_group("", {"zarr.json": own})
