@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import pairwise, product
 from pathlib import Path
+from typing import Any
 
 import chunkmill as cm
 import dask
 import dask.array as da
+import numpy as np
 
 FOLDER = Path(__file__).parent / "images"
 
@@ -345,10 +347,113 @@ def plan_and_journal() -> str:
     )
 
 
+# --------------------------------------------------------------------------------------------------------------------
+# What the tutorials end with
+
+
+def image_levels() -> str:
+    """Draw the largest values along z of the levels that the tutorial of an image makes."""
+    z, y, x = np.ogrid[:32, :128, :128]
+    cells = np.zeros((32, 128, 128), "i8")
+    for n in range(40):
+        center = 7 * n % 32, 53 * n % 128, 29 * n * n % 128
+        distance = (4 * (z - center[0])) ** 2 + (y - center[1]) ** 2
+        cells = np.maximum(
+            cells, (8 + n % 9) ** 2 - distance - (x - center[2]) ** 2
+        )
+    cm.pyramid(
+        cells.astype("u2"),
+        "memory://pictures-image",
+        levels=4,
+        scale=(2, 0.5, 0.5),
+        factors="isotropic",
+        overwrite=True,
+    )
+    image = cm.open_group("memory://pictures-image").multiscales[0]
+    side, shapes = 256.0, []
+    for n, level in enumerate(list(image)[:3]):
+        left, shape = 16 + n * (side + 20), level.array.shape
+        shapes.append(rect(left, 34, side, side, "#000", opacity=1))
+        shapes += greys(level.array[...].max(axis=0), left, 34, side)
+        words = f"level {n}: {shape}"
+        shapes.append(text(left + side / 2, 22, words, weight="bold"))
+    return svg(32 + 3 * side + 40, 34 + side + 16, shapes, "Levels of an image")
+
+
+def greys(plane: Any, left: float, top: float, side: float) -> Iterator[str]:
+    """Yield a path for each of six greys: the runs of a plane's elements."""
+    size = side / len(plane)
+    steps = (plane.astype("i8") * 6) // (int(plane.max()) + 1)
+    for grey in range(1, 6):
+        runs = []
+        for i, row in enumerate(steps == grey):
+            edges = np.flatnonzero(np.diff(row, prepend=False, append=False))
+            runs += [
+                f"M{j} {i}h{k - j}v1h{j - k}z"
+                for j, k in zip(edges[::2], edges[1::2], strict=True)
+            ]
+        place = f"translate({left:g} {top:g}) scale({size:g})"
+        value = 51 * grey
+        yield (
+            f'<path transform="{place}" fill="rgb({value},{value},{value})" '
+            f'shape-rendering="crispEdges" d="{"".join(runs)}"/>'
+        )
+
+
+def archive_series() -> str:
+    """Draw the series that the tutorial of an archive reads."""
+    days, lat = np.arange(365), np.linspace(-80, 80, 17)
+    season = np.cos(2 * np.pi * (days - 200) / 365)
+    t2m = 300 - 0.005 * lat**2 + season[:, None] * lat / 5
+    cm.to_store(
+        t2m.astype("f4"), "memory://pictures-archive", chunks=(1, 17), mode="w"
+    )
+    cm.rechunk(
+        "memory://pictures-archive",
+        "memory://pictures-years",
+        chunks=(-1, 6),
+        overwrite=True,
+    )
+    stored = cm.open_array("memory://pictures-years")
+    left, top, width, height, low, high = 56.0, 16.0, 600.0, 240.0, 272.0, 304.0
+
+    def y_of(kelvin: float) -> float:
+        return top + height * (high - kelvin) / (high - low)
+
+    shapes = [rect(left, top, width, height)]
+    shapes += [
+        text(left - 8, y_of(kelvin) + 4, f"{kelvin} K", "end", 12)
+        for kelvin in range(275, 305, 5)
+    ]
+    for month in range(12):
+        x = left + width * (month + 0.5) / 12
+        shapes.append(text(x, top + height + 18, "JFMAMJJASOND"[month]))
+    for degrees, colour in ((50, ORANGE), (0, GREEN), (-50, BLUE)):
+        series = stored[:, int((degrees + 80) / 10)]
+        points = " ".join(
+            f"{left + width * day / 365:.1f},{y_of(float(series[day])):.1f}"
+            for day in range(0, 365, 4)
+        )
+        shapes += [
+            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="3"/>',
+            text(
+                left + width + 10,
+                y_of(float(series[-1])) + 4,
+                f"{degrees}°",
+                "start",
+            ),
+        ]
+    return svg(
+        left + width + 60, top + height + 32, shapes, "Three series of a year"
+    )
+
+
 PICTURES = {
     "store_keys": store_keys,
     "write_layout": write_layout,
     "plan_and_journal": plan_and_journal,
+    "image_levels": image_levels,
+    "archive_series": archive_series,
 }
 
 

@@ -18,7 +18,7 @@ from docs.pictures import FOLDER, drawn
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "notebooks" not in path.relative_to(DOCS).parts)
-CLUSTERS = {"cluster_jobs.md", "held_jobs.md"}  # pages whose examples start one
+CLUSTERS = {"cluster_jobs.md"}  # pages whose examples start one
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
