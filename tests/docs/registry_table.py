@@ -259,11 +259,16 @@ def serializer(data_type: Any) -> Any:
 
 
 def table() -> str:
-    """Return the table as Markdown."""
+    """Return the table as Markdown: names that fare alike are one row."""
     lines = []
     for title, rows in sections():
-        lines += [f"### {title}", "", "| name | read | written | |", "| --- | --- | --- | --- |"]
-        lines += [f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in rows]
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for name, *cells in rows:
+            alike.setdefault(tuple(cells), []).append(name)
+        lines += [f"### {title}", "", "| name | read | written | what to know |", "| --- | --- | --- | --- |"]
+        lines += [
+            f"| {' | '.join([', '.join(names), *cells])} |".replace("|  |", "| |") for cells, names in alike.items()
+        ]
         lines.append("")
     return "\n".join(lines).strip()
 
