@@ -96,7 +96,7 @@ def _listed(value: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def _shape(text: str) -> Any:
-    if text in {"keep", "none"} or text[-1:] in "bB":  # a size such as 16MiB
+    if text in {"keep", "none", "auto"} or text[-1:] in "bB":  # a size such as 16MiB
         return None if text == "none" else text
     return _listed(lambda length: length if length == "auto" else int(length))(text)
 

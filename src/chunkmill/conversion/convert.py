@@ -87,10 +87,11 @@ def plan_convert(
         pipeline names, or that of the group in which the target is; ``"zarr3"`` in a new store.
     chunks, shards
         Shape of chunks, and of shards: ``"keep"``; ``None`` (shards: none); a shape (in a group, arrays of another rank
-        keep theirs); lengths by dimension, ``{"time": -1, "lat": 32}``, for every array that has it (``-1``: all of the
-        axis; ``"auto"``), where coordinates of one dimension and their bounds get one chunk, unless they are larger
-        than 16 MiB; by path below the source, ``{"a/b": (64, 64), "c": "keep", "d": {"time": 10}}``; a callable of the
-        Array. Shards are kept where the format has them; elsewhere their chunks get keys of their own.
+        keep theirs); a size or ``"auto"``, as in `create_array`; lengths by dimension, ``{"time": -1, "lat": 32}``, for
+        every array that has it (``-1``: all of the axis; ``"auto"``), where coordinates of one dimension and their
+        bounds get one chunk, unless they are larger than 16 MiB; by path below the source, ``{"a/b": (64, 64), "c":
+        "keep", "d": {"time": 10}}``; a callable of the Array. Shards are kept where the format has them; elsewhere
+        their chunks get keys of their own.
     codecs
         Codecs of the target. ``"keep"``: the chain as near as the format can express it, and ``"portable"`` where
         chunks are encoded again by codecs that the format does not specify (numcodecs' in Zarr v3); ``"portable"``: the
@@ -257,11 +258,11 @@ def plan_rechunk(
         Array (opened with ``mode="r+"``) is written to as it is, in its own chunks. An array or a group of zarr-python
         is taken as such.
     chunks
-        Chunk shape (of the inner chunks where there are shards); ``-1`` for all of an axis. Lengths by dimension,
-        ``{"time": -1, "lat": 32}``: of every array that has it, but coordinates and their bounds, as in `plan_convert`;
-        other axes keep theirs. For a group: a shape for its arrays of that rank (the others keep their chunks), a
-        mapping by path below the group to shapes, ``"keep"`` or mappings by dimension, or a callable of the Array that
-        returns one of these.
+        Chunk shape (of the inner chunks where there are shards), ``-1`` for all of an axis; or a size, such as
+        ``"16MiB"``, or ``"auto"``, as in `create_array`. Lengths by dimension, ``{"time": -1, "lat": 32}``: of every
+        array that has it, but coordinates and their bounds, as in `plan_convert`; other axes keep theirs. For a group:
+        a shape for its arrays of that rank (the others keep their chunks), a mapping by path below the group to shapes,
+        ``"keep"`` or mappings by dimension, or a callable of the Array that returns one of these.
     shards
         Shape of shards, likewise; ``"keep"``: the source's, which must be multiples of the chunks; ``None``: no shards.
     format

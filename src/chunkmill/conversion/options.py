@@ -16,9 +16,9 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import AlignmentError, ChunkmillError, RegionError
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.metadata import parents_of
+from chunkmill.model.metadata import InnerLayout, parents_of
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.new_array import axis_names, check_shards, is_size, make_grid, unknown_dimensions
+from chunkmill.nodes.new_array import axis_names, check_shards, make_grids, unknown_dimensions
 from chunkmill.nodes.opening import walk, walk_openable
 from chunkmill.nodes.stored_group import StoredNode
 
@@ -45,20 +45,20 @@ class ByDimension:
         """Return whether the array is a coordinate, or the bounds of one, that has one chunk."""
         return array.path in self.whole and array.nbytes <= _MOST_WHOLE
 
-    def shape(self, array: StoredArray, base: ChunkGrid) -> list[Any] | str:
+    def shape(self, array: StoredArray, base: Sequence[Any]) -> list[Any] | str:
         """Return a length or an axis of `base` for each axis; ``"keep"`` where the array has none of the dimensions.
 
         Parameters
         ----------
         base
-            Grid with the lengths of the axes that keep theirs.
+            Axes, of those that keep theirs.
         """
         wanted = [self.lengths.get(name, self.lengths.get(number)) for number, name in enumerate(self.names(array))]
         if all(length is None for length in wanted):
             return "keep"
         if self.is_whole(array):
             return [-1] * array.ndim
-        return [axis if length is None else length for length, axis in zip(wanted, base.axes, strict=True)]
+        return [axis if length is None else length for length, axis in zip(wanted, base, strict=True)]
 
 
 def by_array(option: Any, node: StoredNode, name: str, names: Callable[[StoredArray], Any] | None = None) -> Any:
@@ -78,8 +78,8 @@ def by_array(option: Any, node: StoredNode, name: str, names: Callable[[StoredAr
     --------
     >>> import chunkmill as cm
     >>> a = cm.create_array("memory://doc-by-array", shape=(8, 6), dtype="i4", dimension_names=("t", "x")).stored
-    >>> grid_of(a, chosen(by_array({"t": -1, "x": 2}, a, "chunks"), a, "chunks"), "chunks", a.chunk_grid).chunk_shape
-    (8, 2)
+    >>> by_array({"t": -1, "x": 2}, a, "chunks").shape(a, a.chunk_grid.axes)
+    [-1, 2]
     """
     check_rank(node, option, name)
     if not isinstance(option, Mapping):
@@ -138,9 +138,6 @@ def _by_dimension(
     if wrong := {key: value for key, value in lengths.items() if not _is_length(value)}:
         msg = f"{name}={wrong!r}: expected a length, -1 (the whole axis), None (as it is) or 'auto' for a dimension"
         raise ValueError(msg)
-    if name == "shards" and "auto" in lengths.values():
-        msg = f"{name}={dict(lengths)!r}: shards have no 'auto'; give lengths that are multiples of the chunks"
-        raise ValueError(msg)
     return ByDimension(dict(lengths), names)
 
 
@@ -193,9 +190,6 @@ def chosen(option: Any, source: StoredArray, name: str) -> Any:
         option = _by_dimension(option, name, [source], axis_names)
     if option is None and name == "chunks":
         return "keep"
-    if isinstance(option, str) and option != "keep" and (name == "shards" or not (option == "auto" or is_size(option))):
-        msg = f"{name}={option!r} for {source.path!r}: expected 'keep', a shape, a mapping or a callable"
-        raise ValueError(msg)
     return option
 
 
@@ -204,25 +198,28 @@ def is_keep(option: Any) -> bool:
     return isinstance(option, str) and option == "keep"
 
 
-def grid_of(source: StoredArray, option: Any, name: str, base: ChunkGrid, within: Any = None) -> ChunkGrid:
-    """Return the grid that the option `name` asks for; `RegionError` says of which array, and which option.
+def grids_of(source: StoredArray, chunks: Any, shards: Any, layout: InnerLayout) -> tuple[ChunkGrid, ChunkGrid | None]:
+    """Return the grids of chunks and shards that the options ask for; `layout`, of the source, is what they keep.
 
-    Parameters
-    ----------
-    base
-        The grid to keep, as a whole or along single axes.
-    within
-        Shape of the shards that chunks of length ``"auto"`` have to divide.
+    Raises
+    ------
+    RegionError, AlignmentError
+        Says of which array, and which option.
     """
-    shape = option.shape(source, base) if isinstance(option, ByDimension) else option
-    if is_keep(shape):
-        return base
+    kept = (None,) * source.ndim if layout.sharding is None else layout.keys.axes
+    inner = chunks.shape(source, layout.chunks.axes) if isinstance(chunks, ByDimension) else chunks
+    outer = shards.shape(source, kept) if isinstance(shards, ByDimension) else shards
+    inner = layout.chunks.axes if is_keep(inner) else inner
+    if is_keep(outer):
+        outer = None if layout.sharding is None else kept
     try:
-        return make_grid(base.shape, shape, source.dtype, within)
+        return make_grids(source.shape, inner, outer, source.dtype)
     except RegionError as error:
         where = f"{source.path!r}: " if source.path else ""
-        asked = dict(option.lengths) if isinstance(option, ByDimension) else option
-        raise RegionError(index=f"{where}{name}={asked!r}", shape=base.shape, reason=error.reason) from None
+        name = error.index.partition("=")[0]
+        asked = chunks if name == "chunks" else shards
+        asked = dict(asked.lengths) if isinstance(asked, ByDimension) else asked
+        raise RegionError(index=f"{where}{name}={asked!r}", shape=source.shape, reason=error.reason) from None
 
 
 def check_fit(source: StoredArray, chunks: ChunkGrid, shards: ChunkGrid, *, kept: bool) -> None:

@@ -18,7 +18,7 @@ from chunkmill.array.layout import build_layouts
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.registry import default_serializer, parse_codecs, sharded
 from chunkmill.conversion.actions import choose_action, same_fill
-from chunkmill.conversion.options import ByDimension, check_fit, chosen, grid_of, is_keep, path_below, refuse_chosen
+from chunkmill.conversion.options import ByDimension, check_fit, chosen, grids_of, is_keep, path_below, refuse_chosen
 from chunkmill.errors import ChunkmillError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.cf_fill_value import decode_fill_value, encode_fill_value
@@ -26,7 +26,6 @@ from chunkmill.formats.peers import is_specified, portable_chain
 from chunkmill.formats.registry import get_format
 from chunkmill.hints import Hint
 from chunkmill.jobs.sources import check_groups
-from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, InnerLayout, NamedConfig, inner_layout, same_json
 from chunkmill.model.user_values import zero
 from chunkmill.nodes import opening
@@ -108,9 +107,8 @@ def _described(
         with suppress(MetadataError):
             return fitted_to(metadata, documents_format, path, near=True)
     # a chunk inside a shard is described as any other first
-    keys = _shard_grid(source, layout, shards, chunks)
+    grid, keys = grids_of(source, chunks, shards, layout)
     chain = layout.codecs if is_keep(codecs) else parse_codecs(codecs, metadata.dtype, ndim=len(metadata.shape))
-    grid = grid_of(source, chunks, "chunks", layout.chunks, None if keys is None else keys.chunk_shape)
     plain = replace(metadata, chunk_grid=grid, codecs=tuple(chain))
     try:
         fitted = fitted_to(plain, documents_format, path, near=is_keep(codecs))
@@ -150,18 +148,6 @@ def describe_group_target(
 
 # --------------------------------------------------------------------------------------------------------------------
 # Options
-
-
-def _shard_grid(source: StoredArray, layout: InnerLayout, shards: Any, chunks: Any) -> ChunkGrid | None:
-    """Return the grid of the target's shards; ``None`` for none."""
-    if shards is None or (layout.sharding is None and is_keep(shards)):
-        return None
-    base = layout.keys
-    if layout.sharding is None and isinstance(shards, ByDimension):  # a shard is one chunk along the other axes
-        if is_keep(shards.shape(source, base)):
-            return None
-        base = grid_of(source, chunks, "chunks", layout.chunks)
-    return grid_of(source, shards, "shards", base)
 
 
 def marked(source: StoredArray, documents_format: Format) -> ArrayMetadata:

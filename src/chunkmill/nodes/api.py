@@ -30,6 +30,7 @@ from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import Store
 from chunkmill.stores.open import Url, is_store, may_be_reference_file, open_scanned, open_store, takes_options
 from chunkmill.stores.places import is_zarr_python_node, place_of
+from chunkmill.synonyms import ELSEWHERE, NOT_NEEDED, THEIRS
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -260,8 +261,8 @@ def create_array(
     *,
     shape: int | Sequence[int] | None = None,
     dtype: Any = None,
-    chunks: int | Sequence[int] | Mapping[str, int | Literal["auto"]] | Literal["auto"] = "auto",
-    shards: int | Sequence[int] | Mapping[str, int] | None = None,
+    chunks: int | Sequence[int] | Mapping[str, int | Literal["auto"]] | str = "auto",
+    shards: int | Sequence[int] | Mapping[str, int | Literal["auto"]] | str | None = None,
     format: WritableFormatName | None = None,  # noqa: A002
     codecs: Any = "default",
     fill_value: Any = None,
@@ -282,11 +283,12 @@ def create_array(
         Shape and data type of the array. Arrays without axes and axes of length 0 are allowed. ``str`` or NumPy's
         ``StringDType``: strings of variable length. A big-endian dtype is stored big-endian.
     chunks
-        Chunk shape, one length per axis (inner chunks when sharded). ``"auto"``: chunks of about 4 MiB; ``"16MiB"``: of
-        that size at most. Lengths by dimension, ``{"time": 10, "lat": -1}``, where there are `dimension_names`: the
-        other axes are ``"auto"``.
+        Chunk shape, one length per axis (inner chunks when sharded). ``"auto"``: chunks of 2 to 4 MiB; ``"16MiB"``: of
+        that size at most, and more than half of it. Lengths by dimension, ``{"time": 10, "lat": -1}``, where there are
+        `dimension_names`: the other axes are ``"auto"``.
     shards
-        Shard shape, a multiple of `chunks`; Zarr v3 only.
+        Shard shape, a multiple of `chunks`, or by dimension: one chunk along the other axes; Zarr v3 only. ``"auto"``:
+        as many whole chunks as 64 MiB hold, 8 to 32 by default; ``"1GiB"``: as that size holds.
     format
         ``"zarr2"``, ``"zarr3"``, ``"zarr3-draft"`` or ``"n5"``. ``None``: the format of the group in which the array
         is created; ``"zarr3"`` in a new store.
@@ -622,67 +624,7 @@ def url_and_path(place: Any, name: str) -> tuple[Any, str]:
 # Wrong arguments of public functions: names of other libraries, modes given as paths, values of other types
 
 
-Translated = Callable[[Any], Any]
 _MODES = frozenset({"w", "w-", "a-", "r+"})
-
-
-_WORDS = {
-    "path": "component group name",
-    "url": "filename_or_obj",
-    "codecs": "compressors compressor compression compression_options filters serializer target_options",
-    "chunks": "target_chunks",
-    "target": "target_store",
-    "temp": "temp_store",
-    "max_mem": "max_memory allowed_mem",
-    "consolidated": "use_consolidated",
-    "x": "arr data array",
-    "ds": "dataset",
-    "attributes": "attrs",
-    "dimension_names": "dims",
-    "fill_value": "fillvalue",
-    "chunk_key_encoding": "dimension_separator",
-    "storage_options": "backend_kwargs",
-    "region": "region_slices",
-    "dim": "concat_dims concat_dim",
-    "write_empty_chunks": "write_empty",
-    "halo": "depth",
-    "params": "kwargs",
-    "function": "func",
-}
-
-THEIRS: Mapping[str, tuple[tuple[str, Translated | None], ...]] = {
-    **{word: ((ours, None),) for ours, words in _WORDS.items() for word in words.split()},
-    "store": (("url", None), ("source", None)),
-    **dict.fromkeys(
-        ("zarr_" + word for word in ("format", "version")),
-        (("format", lambda n: f"zarr{n}" if n in {2, 3, "2", "3"} else n),),
-    ),
-    "overwrite": (("mode", lambda overwrite: "w" if overwrite else "w-"),),
-    "mode": (("overwrite", lambda mode: mode == "w"),),
-    "meta": (("dtype", lambda meta: str(getattr(meta, "dtype", meta))),),
-    **dict.fromkeys(("drop_axis", "new_axis"), (("dimension_names", lambda _: ...),)),
-}
-"""Keyword of zarr-python, dask, xarray, rechunker, z5py or kerchunk -> ours, the first that the function has, and how a
-value of theirs is written here (``None``: the same, or no value of theirs fits)."""
-
-_NOT_NEEDED = {
-    **dict.fromkeys(("safe_chunks", "align_chunks"), "blocks that do not fit the chunks are regrouped"),
-    "inline_array": "the graph is one symbolic layer",
-    "executor": "jobs run on Dask's current scheduler or Client",
-    "n_threads": "threads are Dask's: dask.config.set(num_workers=4)",
-    "synchronizer": "parts of chunks are guarded by the store, or by locks (see lock=)",
-    "chunkmanager_store_kwargs": "its entry lock= is an argument here",
-    "zarr_array_kwargs": "its entries are arguments here: chunks=, shards=, codecs=, fill_value=",
-    "allow_rechunk": "a halo may be longer than a block",
-    "align_arrays": "a block is the same region of all sources",
-    "engine": "the format is detected, or given as format=",
-}
-
-_ELSEWHERE = {
-    **dict.fromkeys(("resume", "progress"), "plan_{}(...).run({}=...) has it"),
-    "target_storage_options": "storage_options= are for both; else give an opened node, or a store object",
-}
-"""What has a keyword that jobs might have."""
 
 
 def explained(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -790,10 +732,10 @@ def _kinds(annotation: str) -> tuple[type, ...]:
 
 def _unknown(function: str, keyword: str, value: Any, names: tuple[str, ...]) -> str:
     begin = f"{function}() has no argument {keyword!r}"
-    if keyword in _NOT_NEEDED:
-        return f"{begin}: it is not needed, {_NOT_NEEDED[keyword]}"
-    if keyword in _ELSEWHERE and function in {"convert", "rechunk", "pyramid", "transform"}:
-        return f"{begin}: {_ELSEWHERE[keyword].format(function, keyword)}"
+    if keyword in NOT_NEEDED:
+        return f"{begin}: it is not needed, {NOT_NEEDED[keyword]}"
+    if keyword in ELSEWHERE and function in {"convert", "rechunk", "pyramid", "transform"}:
+        return f"{begin}: {ELSEWHERE[keyword].format(function, keyword)}"
     for ours, translated in THEIRS.get(keyword, ()):
         if ours in names:
             return f"{begin}: did you mean {ours}={_shown(value if translated is None else translated(value))}?"

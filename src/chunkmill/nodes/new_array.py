@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from math import prod
+from math import isqrt, prod
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ _DEFAULT_FORMAT = "zarr3"
 
 # Large enough that neither a request nor a task costs more than the bytes, small enough that a few fit in a cache.
 _AUTO_CHUNK_BYTES = 4 << 20
+_AUTO_SHARD_BYTES = 64 << 20
 
 
 def describe_array(
@@ -83,10 +84,9 @@ def describe_array(
         codecs = documents_format.default_codecs
     chain = parse_codecs(codecs, stored, ndim=len(lengths))
     native = _decoded_dtype(stored, [codec.name for codec in chain])
-    within = lengths_by_name(shards, dimension_names, lengths, "shards")  # chunks are not divided by axes left out
-    grid = make_grid(lengths, chunks, native, within=within)
-    if shards is not None:
-        outer = make_grid(lengths, lengths_by_name(shards, dimension_names, grid.chunk_shape, "shards"), native)
+    shards = lengths_by_name(shards, dimension_names, (None,) * len(lengths), "shards")
+    grid, outer = make_grids(lengths, chunks, shards, native)
+    if outer is not None:
         check_shards(grid, outer)
         chain = (sharded(chain, grid.chunk_shape),)
         grid = outer
@@ -323,40 +323,70 @@ def format_above(store: Store, path: str, like: Any = None) -> str:
     return getattr(like, "format", _DEFAULT_FORMAT) if hasattr(like, "stored") else _DEFAULT_FORMAT
 
 
-def make_grid(shape: tuple[int, ...], chunks: Any, dtype: np.dtype[Any], within: Any = None) -> ChunkGrid:
-    """Return the chunk grid of an array of `shape` for the argument `chunks`.
+def make_grids(
+    shape: tuple[int, ...], chunks: Any, shards: Any, dtype: np.dtype[Any]
+) -> tuple[ChunkGrid, ChunkGrid | None]:
+    """Return the grid of the chunks of an array of `shape`, and that of its shards; ``None`` for none.
 
-    `chunks`: one length for all axes; a length for each axis (``-1``: the whole axis); a list of lengths for an axis
-    (a rectilinear grid), or an axis as it is; ``"auto"``, also for single axes, which divides the chunk shape `within`
-    where that is given; a size of decoded chunks, ``"16MiB"``, of which they have that many bytes at most.
+    Chunks and shards of a size in bytes have more than half of it, where the array is large enough and shards of given
+    lengths can be divided so.
+
+    Parameters
+    ----------
+    chunks
+        One length for all axes; a length for each axis (``-1``: the whole axis); a list of lengths for an axis (a
+        rectilinear grid), or an axis as it is; ``"auto"``, also for single axes; a size at most, ``"16MiB"``.
+    shards
+        ``None``, or as `chunks`, where ``None`` for an axis is one chunk.
 
     Examples
     --------
-    >>> make_grid((7, 5), (3, -1), np.dtype("i4")).chunk_shape
-    (3, 5)
-    >>> make_grid((7, 5), ((3, 4), 5), np.dtype("i4")).dask_chunks
+    >>> make_grids((7, 5), ((3, 4), -1), None, np.dtype("i4"))[0].dask_chunks
     ((3, 4), (5,))
+    >>> [grid.chunk_shape for grid in make_grids((999, 999), "1kB", "20kB", np.dtype("u1"))]
+    [(16, 32), (128, 128)]
     """
-    most = _AUTO_CHUNK_BYTES
-    if isinstance(chunks, str):
-        most = most if chunks == "auto" else size_in_bytes(chunks)
-        chunks = ("auto",) * len(shape)
-    if not isinstance(chunks, (int, np.integer, Iterable)):
-        raise TypeError(f"chunks={chunks!r:.60}: expected a length, a length for each axis, 'auto', or a size in bytes")
-    per_axis = [chunks] * len(shape) if isinstance(chunks, (int, np.integer)) else list(chunks)
+    per_axis = [None] * len(shape) if shards is None else shards
+    outer, most_of_shard = _asked(shape, per_axis, "shards", _AUTO_SHARD_BYTES)
+    inner, most = _asked(shape, chunks, "chunks", min(_AUTO_CHUNK_BYTES, most_of_shard // 4))
+    known = {n: axis for n, axis in enumerate(outer) if axis not in {"auto", None}}
+    around = [known.get(n, RegularAxis(size, max(size, 1))).widest for n, size in enumerate(shape)]
+    counts = [around[n] if axis == "auto" else 1 for n, axis in enumerate(inner)]
+    units = [1 if axis == "auto" else axis.widest for axis in inner]
+    itemsize = max(dtype.itemsize, 1)
+    lengths = _fitted(counts, units, most // itemsize, known)
+    grid = ChunkGrid(
+        tuple(RegularAxis(shape[n], lengths[n]) if axis == "auto" else axis for n, axis in enumerate(inner))
+    )
+    if shards is None:
+        return grid, None
+    if isinstance(shards, str) and shards != "auto" and prod(lengths) * itemsize > most_of_shard:
+        fix = Hint("give larger {}, or smaller {}", ("shards", ...), ("chunks", ...))
+        raise AlignmentError(expected=f"chunks of {shards} at most", got=f"chunks {grid.chunk_shape}", fix=fix)
+    counts = [max(axis.n_chunks, 1) if outer[n] == "auto" else 1 for n, axis in enumerate(grid.axes)]
+    units = [known.get(n, axis).widest for n, axis in enumerate(grid.axes)]
+    lengths = _fitted(counts, units, most_of_shard // itemsize)
+    return grid, ChunkGrid(tuple(known.get(n, RegularAxis(size, lengths[n])) for n, size in enumerate(shape)))
+
+
+def _asked(shape: tuple[int, ...], option: Any, name: str, most: int) -> tuple[list[Any], int]:
+    """Return an axis for each, ``"auto"``, or ``None`` as given, and the most bytes of a block: `most` by default."""
+    if isinstance(option, str):
+        most = most if option == "auto" else size_in_bytes(option, name)
+        option = ("auto",) * len(shape)
+    if not isinstance(option, (int, np.integer, Iterable)):
+        raise TypeError(f"{name}={option!r:.60}: expected a length, a length for each axis, 'auto', or a size in bytes")
+    per_axis = [option] * len(shape) if isinstance(option, (int, np.integer)) else list(option)
     if len(per_axis) != len(shape):
-        reason = f"{len(per_axis)} chunk lengths for {len(shape)} axes"
-        raise RegionError(index=Hint("{}", ("chunks", chunks)), shape=shape, reason=reason)
-    free = [axis for axis, length in enumerate(per_axis) if isinstance(length, str) and length == "auto"]
-    if not free:
-        return ChunkGrid(tuple(_axis(size, length, shape) for size, length in zip(shape, per_axis, strict=True)))
-    around = shape if within is None else make_grid(shape, within, dtype).chunk_shape
-    fixed = make_grid(shape, [around[n] or 1 if n in free else each for n, each in enumerate(per_axis)], dtype)
-    lengths = _auto_chunks(fixed.chunk_shape, dtype.itemsize, free, most, divide=within is not None)
-    return make_grid(shape, [lengths[n] if n in free else each for n, each in enumerate(fixed.axes)], dtype)
+        reason = f"{len(per_axis)} {name[:-1]} lengths for {len(shape)} axes"
+        raise RegionError(index=Hint("{}", (name, option)), shape=shape, reason=reason)
+    free = {"auto", None} if name == "shards" else {"auto"}
+    is_free = [isinstance(each, (str, type(None))) and each in free for each in per_axis]
+    axes = [each if is_free[n] else _axis(shape[n], each, shape, name) for n, each in enumerate(per_axis)]
+    return axes, most
 
 
-def _axis(size: int, chunk: Any, shape: tuple[int, ...]) -> RegularAxis | RunsAxis:
+def _axis(size: int, chunk: Any, shape: tuple[int, ...], name: str) -> RegularAxis | RunsAxis:
     if isinstance(chunk, (RegularAxis, RunsAxis)):
         return chunk
     if isinstance(chunk, (int, np.integer)) and not isinstance(chunk, bool):
@@ -366,8 +396,8 @@ def _axis(size: int, chunk: Any, shape: tuple[int, ...]) -> RegularAxis | RunsAx
             return RegularAxis(size, max(int(chunk), 1))
     elif _is_edges(chunk) and (sum(chunk) == size or not size):
         return _axis_of_edges(size, [int(n) for n in chunk])
-    reason = f"chunk length {chunk!r} for an axis of {size} elements: expected a positive integer, -1 or edges"
-    raise RegionError(index=Hint("{}", ("chunks", chunk)), shape=shape, reason=reason)
+    reason = f"{name[:-1]} length {chunk!r} for an axis of {size} elements: expected a positive integer, -1 or edges"
+    raise RegionError(index=Hint("{}", (name, chunk)), shape=shape, reason=reason)
 
 
 def _is_edges(chunk: Any) -> bool:
@@ -385,12 +415,7 @@ def _axis_of_edges(size: int, edges: list[int]) -> RegularAxis | RunsAxis:
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b\s*", re.IGNORECASE)
 
 
-def is_size(text: str) -> bool:
-    """Return whether a text is a size in bytes, such as ``"16MiB"``."""
-    return _SIZE.fullmatch(text) is not None
-
-
-def size_in_bytes(size: str) -> int:
+def size_in_bytes(size: str, name: str = "size") -> int:
     """Return a size such as ``"16MiB"`` in bytes.
 
     Examples
@@ -401,22 +426,27 @@ def size_in_bytes(size: str) -> int:
     parsed = _SIZE.fullmatch(size)
     if parsed is None or not float(parsed[1]):
         reason = "expected lengths, 'auto', or a size such as '16MiB'"
-        raise RegionError(index=Hint("{}", ("chunks", size)), shape=(), reason=reason)
+        raise RegionError(index=Hint("{}", (name, size)), shape=(), reason=reason)
     return int(float(parsed[1]) * (1024 if parsed[3] else 1000) ** " kmgt".index(parsed[2].lower() or " "))
 
 
-def _auto_chunks(
-    shape: Sequence[int], itemsize: int, free: Collection[int], most: int, *, divide: bool
-) -> tuple[int, ...]:
-    """Halve the longest of the axes `free` until a chunk is small enough; only evenly, when it must `divide`."""
-    chunk = [max(n, 1) for n in shape]
-    while prod(chunk) * itemsize > most:
-        axes = [axis for axis in free if chunk[axis] > 1 and (chunk[axis] % 2 == 0 or not divide)]
-        if not axes:
-            break
-        longest = max(axes, key=lambda axis: chunk[axis])
-        chunk[longest] = -(-chunk[longest] // 2)
-    return tuple(chunk)
+def _fitted(counts: list[int], units: Sequence[int], most: int, divided: Collection[int] = ()) -> list[int]:
+    """Return lengths of at most `most` elements: the longest is halved, evenly if `divided`, until they are."""
+    found = list(counts)
+    while (n := prod(found) * prod(units)) > most and max(found) > 1:
+        smaller = {
+            axis: count // _smallest_factor(count) if axis in divided else -(-count // 2)
+            for axis, count in enumerate(found)
+            if count > 1
+        }
+        near = [axis for axis, count in smaller.items() if 2 * (n // found[axis]) * count > most]
+        longest = max(near or smaller, key=lambda axis: found[axis] * units[axis])
+        found[longest] = smaller[longest]
+    return [count * unit for count, unit in zip(found, units, strict=True)]
+
+
+def _smallest_factor(n: int) -> int:
+    return next((factor for factor in range(2, min(isqrt(n), 10_000) + 1) if n % factor == 0), n)
 
 
 def check_shards(chunks: ChunkGrid, shards: ChunkGrid) -> None:

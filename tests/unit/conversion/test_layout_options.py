@@ -4,9 +4,10 @@ import pytest
 from support.cases import cases
 
 import chunkmill as cm
-from chunkmill.conversion.options import by_array, check_fit, check_rank, chosen, grid_of, is_keep, path_below
+from chunkmill.conversion.options import by_array, check_fit, check_rank, chosen, grids_of, is_keep, path_below
 from chunkmill.errors import AlignmentError, RegionError
 from chunkmill.model.grid import ChunkGrid
+from chunkmill.model.metadata import inner_layout
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -23,8 +24,9 @@ def group_of(**names):
     return cm.open(store, "g")
 
 
-def grid(option, array, name="chunks"):
-    return grid_of(array.stored, chosen(option, array.stored, name), name, array.stored.chunk_grid).dask_chunks
+def grid(option, array):
+    layout = inner_layout(array.metadata)
+    return grids_of(array.stored, chosen(option, array.stored, "chunks"), None, layout)[0].dask_chunks
 
 
 def test_by_path():
@@ -96,8 +98,6 @@ def test_names_that_are_unknown(lengths, message):
 def test_arrays_without_names():
     with pytest.raises(ValueError, match="have no names: give a shape"):
         by_array({"t": 2}, array_of().stored, "chunks")
-    with pytest.raises(ValueError, match="shards have no 'auto'"):
-        by_array({0: "auto"}, array_of().stored, "shards")
     with pytest.raises(ValueError, match="expected a length"):
         chosen(lambda _: {0: 2.5}, array_of().stored, "chunks")
 

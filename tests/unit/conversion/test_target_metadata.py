@@ -6,7 +6,7 @@ from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.conversion.target_metadata import describe_group_target, describe_target, fitted_to
-from chunkmill.errors import AlignmentError, UnsupportedFeature
+from chunkmill.errors import AlignmentError, RegionError, UnsupportedFeature
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.stores.memory import MemoryStore
@@ -65,8 +65,9 @@ def test_losses_are_named_and_allowed():
 
 
 def test_an_option_of_the_wrong_kind_is_refused():
-    with pytest.raises(ValueError, match="chunks='big'"):
-        described(array_of(), "zarr3", chunks="big")
+    for name in ("chunks", "shards"):
+        with pytest.raises(RegionError, match=f"{name}='big' for .* a size such as '16MiB'"):
+            described(array_of(), "zarr3", **{name: "big"})
 
 
 def test_fitting_refuses_what_would_not_come_back():

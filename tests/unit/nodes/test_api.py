@@ -207,7 +207,7 @@ REFUSED = {
     "chunks of floats": ({"chunks": (3.0, 2)}, RegionError, "3.0"),
     "edges that do not add up": ({"chunks": ((3, 3), 2)}, RegionError, "7"),
     "shards that are no multiple": ({"shards": (5, 4)}, AlignmentError, "multiples"),
-    "shards of another rank": ({"shards": (6,)}, RegionError, "1 chunk lengths"),
+    "shards of another rank": ({"shards": (6,)}, RegionError, "1 shard lengths"),
     "negative shape": ({"shape": (-1, 5)}, RegionError, "negative"),
     "shape of floats": ({"shape": (7.5, 5)}, RegionError, "integers"),
     "names of another rank": ({"dimension_names": ("x",)}, RegionError, "1 dimension names for 2 axes"),

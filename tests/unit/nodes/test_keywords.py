@@ -11,7 +11,7 @@ import xarray as xr
 from support.cases import cases
 
 import chunkmill as cm
-from chunkmill.nodes.api import THEIRS, _kinds
+from chunkmill.nodes.api import _kinds
 from chunkmill.stores.memory import MemoryStore
 
 DS = xr.Dataset({"t": ("x", np.arange(4.0))})
@@ -61,16 +61,6 @@ def test_every_keyword_of_the_page_is_explained_where_it_is_not_ours():
                     named = {argument for _, argument in called}
                     assert any(f"{name}=" in str(raised.value) for name in named), raised.value
     assert n_asked > 12
-
-
-def test_ours_are_arguments_of_public_functions():
-    parameters = {
-        name
-        for each in cm.__all__
-        if inspect.isfunction(function := getattr(cm, each))
-        for name in inspect.signature(function).parameters
-    }
-    assert {ours for pairs in THEIRS.values() for ours, _ in pairs} <= parameters
 
 
 @cases("mode", ["w", "w-", "a-", "r+"])

@@ -1,15 +1,19 @@
-"""Lengths by dimension of arrays that are created."""
+"""Lengths by dimension, and sizes in bytes, of arrays that are created."""
 
 from dataclasses import replace
+from math import prod
 
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
+from hypothesis import example, given
+from hypothesis import strategies as st
 from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import AlignmentError
-from chunkmill.nodes.new_array import axis_names, unknown_dimensions
+from chunkmill.nodes.new_array import axis_names, check_shards, make_grids, unknown_dimensions
 from chunkmill.stores.memory import MemoryStore
 
 NAMES = ("time", "lat", "lon")
@@ -50,31 +54,101 @@ def test_unknown_names_and_shards_that_do_not_fit_are_refused(options, error, te
     assert text in str(raised.value)
 
 
-@cases(("size", "most"), [("16MiB", 16 << 20), ("64 kB", 64_000), ("1.5KiB", 1536)])
-def test_chunks_of_a_size_in_bytes(size, most):
-    array = cm.create_array(MemoryStore(), shape=(3000, 4000), dtype="f4", chunks=size)
-    n = array.chunks[0] * array.chunks[1] * 4
-    assert most / 4 < n <= most
+SIZES = [("16MiB", 16 << 20), ("64 kB", 64_000), ("1.5KiB", 1536), ("auto", None)]
+SHAPES = st.lists(st.integers(1, 3000), min_size=1, max_size=5).map(tuple)
+DTYPES = st.sampled_from(["u1", "f4", "c16", "S7"]).map(np.dtype)
 
 
-def test_chunks_of_a_size_divide_the_shards():
-    array = cm.create_array(MemoryStore(), shape=(3000, 4000), dtype="f4", chunks="64KiB", shards=(1024, 1024))
-    assert all(shard % chunk == 0 for shard, chunk in zip(array.shards, array.chunks, strict=True))
-    assert array.chunks[0] * array.chunks[1] * 4 <= 64 << 10
+def _is_of_size(grid, dtype, most):
+    """Return whether blocks have at most these bytes, and more than half of them where the array has."""
+    n_bytes = prod(grid.chunk_shape) * dtype.itemsize
+    return n_bytes <= most and (2 * n_bytes > most or set(grid.grid_shape) == {1})
+
+
+@given(SHAPES, DTYPES, st.sampled_from(SIZES), st.sampled_from(SIZES))
+@example((3000, 4000), np.dtype("f4"), ("64KiB", 64 << 10), ("8MiB", 8 << 20))
+def test_chunks_and_shards_are_of_the_size_that_is_asked_for(shape, dtype, chunks, shards):
+    (size, most), (size_of_shard, most_of_shard) = chunks, shards
+    most_of_shard = most_of_shard or 64 << 20
+    most = most or min(4 << 20, most_of_shard // 4)
+    if most <= most_of_shard:
+        grid, outer = make_grids(shape, size, size_of_shard, dtype)
+        assert _is_of_size(grid, dtype, most)
+        assert _is_of_size(outer, dtype, most_of_shard)
+        check_shards(grid, outer)
+    assert _is_of_size(make_grids(shape, size, None, dtype)[0], dtype, most if size != "auto" else 4 << 20)
+
+
+@given(SHAPES, DTYPES, st.sampled_from(SIZES), st.data())
+def test_either_may_have_lengths_and_the_other_a_size(shape, dtype, asked, data):
+    lengths = tuple(data.draw(st.tuples(*(st.integers(1, n) for n in shape))))
+    size, most = asked
+    n_bytes = prod(lengths) * dtype.itemsize
+    if size == "auto" or n_bytes <= most:
+        grid, outer = make_grids(shape, lengths, size, dtype)
+        assert grid.chunk_shape == lengths
+        assert _is_of_size(outer, dtype, most or max(64 << 20, n_bytes)) or outer == grid
+        check_shards(grid, outer)
+    grid, outer = make_grids(shape, size, lengths, dtype)
+    assert outer.chunk_shape == lengths
+    assert prod(grid.chunk_shape) * dtype.itemsize <= (most or 4 << 20)
+    check_shards(grid, outer)
+    powers = tuple(1 << (n.bit_length() - 1) for n in lengths)
+    grid, outer = make_grids(powers, size, powers, dtype)
+    assert _is_of_size(grid, dtype, most or 4 << 20)
+
+
+def test_shards_are_several_chunks_by_default():
+    made = _created(chunks=(10, 16, 16), shards="auto")
+    assert (made.chunks, made.shards) == ((10, 16, 16), (100, 64, 48))
+    large = cm.create_array(MemoryStore(), shape=(10_000, 10_000), dtype="f4", shards="auto")
+    assert 8 <= prod(large.shards) / prod(large.chunks) <= 32
+    mixed = _created(chunks={"time": 10}, shards={"time": 50, "lon": "auto"})
+    assert (mixed.chunks, mixed.shards) == ((10, 64, 48), (50, 64, 48))
+
+
+def test_a_chunk_larger_than_its_shard_is_refused():
+    for chunks in ((100, 64, 48), "128KiB"):
+        with pytest.raises(AlignmentError, match="expected chunks of 64KiB at most; give larger shards="):
+            _created(chunks=chunks, shards="64KiB")
+
+
+def _stored(x):
+    cm.to_store(x, store := MemoryStore())
+    return cm.open(store)
+
+
+WRITERS = {
+    "create_array": lambda store, x, **layout: cm.create_array(store, shape=x.shape, dtype=x.dtype, **layout),
+    "create_arrays": lambda store, x, **layout: cm.create_arrays(store, {"": {"like": x, **layout}}),
+    "Group.create_array": lambda store, x, **layout: cm.create_group(store).create_array("a", like=x, **layout),
+    "to_store": lambda store, x, **layout: cm.to_store(x, store, **layout),
+    "convert": lambda store, x, **layout: cm.convert(_stored(x), store, **layout),
+    "rechunk": lambda store, x, **layout: cm.rechunk(_stored(x), store, **layout),
+    "pyramid": lambda store, x, **layout: cm.pyramid(x, store, levels=1, **layout),
+    "transform": lambda store, x, **layout: cm.transform(np.negative, x, store, dtype="f4", **layout),
+    "write_dataset": lambda store, x, **layout: cm.write_dataset(
+        xr.Dataset({"a": (("y", "x"), x)}), store, encoding={"a": layout}
+    ),
+}
+
+
+@cases("writer", WRITERS)
+def test_all_functions_take_sizes_of_chunks_and_shards(writer):
+    for chunks, shards in (("4KiB", "64KiB"), ((32, 32), "64KiB"), ((32, 32), "auto")):
+        store = MemoryStore()
+        WRITERS[writer](store, da.ones((400, 400), chunks=(100, 400), dtype="f4"), chunks=chunks, shards=shards)
+        node = cm.open(store)
+        made = next(iter(node.arrays().values())) if isinstance(node, cm.Group) else node
+        assert 2 << 10 < prod(made.chunks) * 4 <= 4 << 10
+        assert 32 << 10 < prod(made.shards) * 4 <= (64 << 10) or shards == "auto"
+        assert all(shard % chunk == 0 for shard, chunk in zip(made.shards, made.chunks, strict=True))
 
 
 @cases("size", ["16", "big", "0MiB", "-1MiB"])
 def test_a_text_that_is_not_a_size_is_refused(size):
     with pytest.raises(cm.errors.RegionError, match="a size such as '16MiB'"):
         cm.create_array(MemoryStore(), shape=(8, 8), dtype="f4", chunks=size)
-
-
-def test_to_store_and_rechunk_take_sizes_too():
-    store = MemoryStore()
-    cm.to_store(da.zeros((400, 400), chunks=(100, 400)), store, chunks="64KiB")
-    assert cm.open_array(store).chunks[0] * cm.open_array(store).chunks[1] * 8 <= 64 << 10
-    cm.rechunk(store, target := MemoryStore(), chunks="256KiB")
-    assert 32 << 10 < cm.open_array(target).chunks[0] * cm.open_array(target).chunks[1] * 8 <= 256 << 10
 
 
 def test_axes_without_names() -> None:

@@ -94,7 +94,7 @@ def test_a_target_that_is_the_source_is_refused(source):
     ({"boundary": {"x": "nearest"}}, ValueError, "nothing beyond the ends is read"),
     ({"halo": 1, "source_region": lambda region: region}, ValueError, "source_region= says all that is read"),
     ({"chunks": (4,)}, RegionError, "1 chunk lengths for 2 axes"),
-    ({"shards": (8,)}, RegionError, "1 chunk lengths for 2 axes"),
+    ({"shards": (8,)}, RegionError, "1 shard lengths for 2 axes"),
     ({"block": (4,)}, ValueError, "1 values, where the blocks have 2 axes"),
     ({"halo": {"q": 1}}, ValueError, r"names dimensions \['q'\]"),
     ({"attributes": 3}, TypeError, "expected a dict"),
