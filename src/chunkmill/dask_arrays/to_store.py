@@ -79,8 +79,8 @@ def to_store(
     format
         Of a new array; that of the group above it when ``None``, ``"zarr3"`` in a new store.
     chunks
-        Chunk shape; the largest block of `x` along each axis when ``None`` (of a shard, when sharded). Lengths by
-        dimension, ``{"time": 10}``, where there are `dimension_names`.
+        As in `create_array`. ``None``: the largest block of `x` along each axis; ``"auto"`` when sharded, and where `x`
+        has no blocks. Dimensions that lengths by dimension leave out have those of the blocks.
     shards, codecs, fill_value, dimension_names, attributes, chunk_key_encoding, storage_options
         Of a new array, as in `create_array`; an array that is written into has its own, and others are an error.
     region
@@ -130,7 +130,8 @@ def to_store(
     check_storage_options(storage_options, url)
     target, path, format = open_target(url, storage_options, format, path)  # noqa: A001
     with target.transaction(f"write {path!r}"):
-        x = as_dask(checked_values(x))
+        has_blocks = getattr(checked_values(x), "chunks", None) is not None
+        x = as_dask(x)
         factory = lock_factory(lock)
         if isinstance(url, Array) and mode != "w":
             url.stored.check_writable()
@@ -162,7 +163,7 @@ def to_store(
                 path,
                 shape=x.shape,
                 dtype=x.dtype,
-                chunks=_chunks(x, chunks, shards, dimension_names),
+                chunks=_chunks(x if has_blocks and shards is None else None, chunks, dimension_names),
                 shards=shards,
                 codecs=codecs,
                 fill_value=fill_value,
@@ -223,9 +224,9 @@ def _finish(counts: Any, *, n_regrouped: int, array: StoredArray) -> WriteReport
     return report(array, counts, n_regrouped)
 
 
-def _chunks(x: da.Array, chunks: Any, shards: Any, names: Sequence[str | None] | None) -> Any:
-    """Return the chunk shape of a new array: by default each block of `x` is a chunk; "auto" below shards."""
-    if chunks is not None and not isinstance(chunks, Mapping):
-        return chunks
-    blocks = tuple("auto" if shards is not None else max((*axis, 1)) for axis in x.chunks)
+def _chunks(x: da.Array | None, chunks: Any, names: Sequence[str | None] | None) -> Any:
+    """Return the chunks of a new array: by default each block of `x` is one, where it has blocks that count."""
+    if x is None:
+        return "auto" if chunks is None else chunks
+    blocks = tuple(max((*axis, 1)) for axis in x.chunks)
     return blocks if chunks is None else lengths_by_name(chunks, names, blocks, "chunks")

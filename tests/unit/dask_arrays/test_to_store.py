@@ -146,3 +146,16 @@ def test_a_deleted_target_is_an_error_when_it_is_read_again():
         stored.compute()
     with pytest.raises(JobError, match="which the data are read from"):
         cm.to_store(cm.from_store(make(store)), store, "g/a", mode="w")
+
+
+def test_values_without_blocks_get_chunks_of_the_default_size():
+    values = np.arange(3 << 20, dtype="f4").reshape(2048, 1536)
+    for x in (values, xr.DataArray(values, dims=("y", "x"))):
+        cm.to_store(x, store := MemoryStore())
+        made = cm.open_array(store)
+        assert made.chunks == cm.create_array(MemoryStore(), like=values).chunks == (1024, 768)
+        np.testing.assert_array_equal(made[...], values)
+    cm.to_store(values, store := MemoryStore(), chunks={"y": 16}, dimension_names=("y", "x"))
+    assert cm.open_array(store).chunks == (16, 1536)
+    cm.to_store(da.from_array(values, chunks=(2048, 768)), store := MemoryStore())
+    assert cm.open_array(store).chunks == (2048, 768)
