@@ -14,11 +14,7 @@ CORE = "https://purl.org/zarr/spec/core/3.0"
 CODECS = "https://purl.org/zarr/spec/codecs/"
 DATETIME = "https://purl.org/zarr/spec/extensions/data-types/datetime/1.0"
 PAD = 99  # outside the array: no value of it
-ENTRY = {
-    "zarr_format": CORE,
-    "metadata_encoding": {"type": "json", "metadata_key_suffix": ".json"},
-    "extensions": [],
-}
+ENTRY = {"zarr_format": CORE, "metadata_encoding": {"type": "json", "metadata_key_suffix": ".json"}, "extensions": []}
 
 
 def gz(data):

@@ -529,14 +529,7 @@ def _n5_hand_cases() -> Iterator[Case]:
     yield plain("version_minor", note="4.9.1")
     yield plain("version_5", error="n5 5.0.0")
     # blocks
-    yield _array(
-        "all_missing",
-        "float32",
-        (4, 6),
-        (2, 3),
-        absent=((0, 0), (0, 1), (1, 0), (1, 1)),
-        **hand,
-    )
+    yield _array("all_missing", "float32", (4, 6), (2, 3), absent=((0, 0), (0, 1), (1, 0), (1, 1)), **hand)
     yield plain("beyond_dataset", note="blocks at 2/0, 0/2 and 7/7, outside the grid: ignored")
     yield Case("zero_length_axis", expected=lambda: np.zeros((3, 0), "int16"), chunks=(2, 3), **hand)
     yield _group(
@@ -628,11 +621,7 @@ def _draft_hand_cases() -> Iterator[Case]:
         attributes={"foo": 42, "bar": "apples", "baz": [1, 2, 3, 4]},
         note="padding holds 99: no values of the array",
     )
-    yield _group(
-        "dtypes",
-        _nodes(*[_child(d, d, (3, 5), (2, 5), fill_value=0) for d in DRAFT_DTYPES]),
-        **draft,
-    )
+    yield _group("dtypes", _nodes(*[_child(d, d, (3, 5), (2, 5), fill_value=0) for d in DRAFT_DTYPES]), **draft)
     yield _group(
         "dtypes_numpy",
         _nodes(*[_child(n, np.dtype(s).newbyteorder("="), (3, 5), (2, 5)) for n, s in NUMPY_SPELLINGS.items()]),
@@ -669,12 +658,7 @@ def _draft_hand_cases() -> Iterator[Case]:
     yield plain("dtype_r12", error="r12 is no multiple of 8")
     yield _array("layout_f", "int32", (4, 7, 5), (3, 3, 2), path="f", note="raw", **draft)
     yield _array("layout_f_endian_gzip", "int32", (4, 7, 5), (3, 3, 2), path="f", **draft)
-    yield _group(
-        "gzip_uris",
-        _nodes(*[node(n) for n in GZIP_URIS]),
-        note="spellings of one codec",
-        **draft,
-    )
+    yield _group("gzip_uris", _nodes(*[node(n) for n in GZIP_URIS]), note="spellings of one codec", **draft)
     yield _group(
         "codecs",
         _nodes(
@@ -738,10 +722,7 @@ def _draft_hand_cases() -> Iterator[Case]:
         **draft,
     )
     yield _group(
-        "implicit_root",
-        _nodes(_sub("a"), _sub("a/b"), node("a/b/data")),
-        note="no group document at all",
-        **draft,
+        "implicit_root", _nodes(_sub("a"), _sub("a/b"), node("a/b/data")), note="no group document at all", **draft
     )
     yield _group(
         "specification_listing",

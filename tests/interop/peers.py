@@ -23,10 +23,7 @@ __all__ = [
 
 
 # zarr-python's notes on data types and codecs without a specification, and on consolidated metadata in v3
-WARNINGS = [
-    pytest.mark.filterwarnings("ignore:::zarr"),
-    pytest.mark.filterwarnings("ignore:::zarrs"),
-]
+WARNINGS = [pytest.mark.filterwarnings("ignore:::zarr"), pytest.mark.filterwarnings("ignore:::zarrs")]
 
 
 class Read:

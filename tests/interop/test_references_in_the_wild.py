@@ -88,10 +88,7 @@ def gdal(folder, name, shape, chunks, files):
             "path": pa.array(path, pa.string()), "offset": pa.array(offset, pa.int64()), "size": pa.array(size, pa.int64()),
             "raw": pa.array(raw, pa.binary()),
         }  # fmt: skip
-        pq.write_table(
-            pa.table(columns),
-            folder / name / f"refs.{n}.parq",
-        )
+        pq.write_table(pa.table(columns), folder / name / f"refs.{n}.parq")
     for n in range(5):
         (folder / f"{n}.bin").write_bytes(bytes(range(6 * n, 6 * n + 6)))
     return folder

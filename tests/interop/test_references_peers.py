@@ -18,7 +18,7 @@ AIR = (np.arange(5 * 4 * 6).reshape(5, 4, 6) * 37 % 500 - 250).astype("i2")
 
 pytestmark = [
     # fsspec warns of its own wrapper of synchronous filesystems, zarr of numcodecs' filters
-    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.filterwarnings("ignore")
 ]
 
 

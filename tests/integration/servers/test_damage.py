@@ -18,10 +18,7 @@ CODECS = [BYTES, {"name": "crc32c"}]
 VALUES = np.arange(1, 65, dtype="i4").reshape(8, 8)
 
 
-DAMAGE = {
-    "cut": (lambda value: value[:-3], "crc32c"),
-    "emptied": (lambda _: b"", "crc32c"),
-}
+DAMAGE = {"cut": (lambda value: value[:-3], "crc32c"), "emptied": (lambda _: b"", "crc32c")}
 
 
 class Memory:

@@ -3,13 +3,7 @@
 import numpy as np
 from support.cases import cases
 
-from chunkmill.conversion.actions import (
-    choose_action,
-    group_keys,
-    group_ranges,
-    n_groups,
-    same_fill,
-)
+from chunkmill.conversion.actions import choose_action, group_keys, group_ranges, n_groups, same_fill
 from chunkmill.model.grid import ChunkGrid, RunsAxis
 from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, InnerLayout, NamedConfig, inner_layout
 
@@ -78,11 +72,7 @@ CASES = {
         {"rechunk": 1},
     ),
     "from n5": (n5(BIG, GZIP), metadata(BIG, GZIP), {"reframe": 4, "recode": 5}),
-    "from n5, nothing cropped": (
-        n5(BIG, GZIP, shape=(6, 4)),
-        metadata(BIG, GZIP, shape=(6, 4)),
-        {"reframe": 4},
-    ),
+    "from n5, nothing cropped": (n5(BIG, GZIP, shape=(6, 4)), metadata(BIG, GZIP, shape=(6, 4)), {"reframe": 4}),
     "to n5": (metadata(BIG, GZIP), n5(BIG, GZIP), {"reframe": 4, "recode": 5}),
     "to n5, other byte order": (metadata(LITTLE, GZIP), n5(BIG, GZIP), {"recode": 9}),
     "n5 to n5": (n5(BIG, GZIP), n5(BIG, GZIP_9), {"copy": 9}),
@@ -102,11 +92,7 @@ CASES = {
         metadata(shards((3, 2), LITTLE, GZIP, location="start"), chunks=(6, 4)),
         {"repack": 9},
     ),
-    "n5 into shards": (
-        n5(BIG, GZIP),
-        metadata(shards((3, 2), BIG, GZIP), chunks=(6, 4)),
-        {"repack": 4, "recode": 5},
-    ),
+    "n5 into shards": (n5(BIG, GZIP), metadata(shards((3, 2), BIG, GZIP), chunks=(6, 4)), {"repack": 4, "recode": 5}),
     "shards of other codecs": (metadata(LITTLE), metadata(SHARDED, chunks=(6, 4)), {"recode": 9}),
     "shards of other chunks": (metadata(LITTLE, chunks=(2, 2)), metadata(SHARDED, chunks=(6, 4)), {"rechunk": 4}),
     "a shard's transpose is the chunks'": (

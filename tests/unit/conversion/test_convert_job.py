@@ -24,10 +24,7 @@ def plan_of(source, *, max_mem=None, n_threads=2):
         return cm.plan_convert(source, MemoryStore(), format="zarr3")
 
 
-@cases(
-    ("shape", "chunks"),
-    [((10**6,), (1,)), ((10**5, 2**20), (1, 2**20)), ((640,), (10,)), ((3,), (1,))],
-)
+@cases(("shape", "chunks"), [((10**6,), (1,)), ((10**5, 2**20), (1, 2**20)), ((640,), (10,)), ((3,), (1,))])
 def test_tasks_own_neither_too_much_nor_too_little(shape, chunks):
     array = array_of(shape=shape, chunks=chunks)
     plan = plan_of(array)

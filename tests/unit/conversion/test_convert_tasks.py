@@ -9,13 +9,7 @@ from support.conversions import make
 from support.small_jobs import stages_of
 
 import chunkmill as cm
-from chunkmill.conversion.convert_tasks import (
-    covered,
-    transfer_group,
-    transfer_inputs,
-    transfer_share,
-    transfer_shows,
-)
+from chunkmill.conversion.convert_tasks import covered, transfer_group, transfer_inputs, transfer_share, transfer_shows
 from chunkmill.errors import ChunkError, NodeNotFound
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.stores.memory import MemoryStore
@@ -97,13 +91,7 @@ DAMAGES = {  # how the source is created, how it is converted, a chunk's key, th
         lambda v: v[1:],
         "19 bytes, expected 20",
     ),
-    "n5": (
-        RAW | {"format": "n5", "codecs": []},
-        {"format": "n5"},
-        "0/1",
-        lambda v: v[:-2],
-        "26 bytes, expected 28",
-    ),
+    "n5": (RAW | {"format": "n5", "codecs": []}, {"format": "n5"}, "0/1", lambda v: v[:-2], "26 bytes, expected 28"),
     "n5 that lies": (
         RAW | {"format": "n5", "codecs": "gzip"},
         {"format": "n5"},

@@ -210,10 +210,7 @@ def test_what_others_make_before_a_graph_is_computed_survives(store):
     np.testing.assert_array_equal(cm.open_array(store, "x")[...], theirs)
 
 
-@cases(
-    "dtype",
-    ["?", "f2", "c8", "M8[D]", "m8[10ms]", "S3", "U4", "V5", ">f4", str, [("a", ">i2"), ("b", "f4", (2,))]],
-)
+@cases("dtype", ["?", "f2", "c8", "M8[D]", "m8[10ms]", "S3", "U4", "V5", ">f4", str, [("a", ">i2"), ("b", "f4", (2,))]])
 def test_dtypes(dtype):
     """In Zarr v2, which has all of them."""
     if dtype is str:

@@ -2,15 +2,7 @@
 
 from hashlib import sha256
 
-from chunkmill.journal.plans import (
-    JOB_PREFIX,
-    TAG_PREFIX,
-    fingerprint,
-    journal_prefix,
-    new_run,
-    run_tag,
-    staged_prefix,
-)
+from chunkmill.journal.plans import JOB_PREFIX, TAG_PREFIX, fingerprint, journal_prefix, new_run, run_tag, staged_prefix
 
 
 def test_journals_are_named_after_what_they_write():

@@ -41,16 +41,7 @@ def test_a_plan_is_stored_and_deleted_while_there_is_no_other():
     assert delete_plan(store, "plan", mine)
 
 
-@cases(
-    "damage",
-    [
-        {"run": "../x"},
-        {"run": ["x"]},
-        {"old_prefix": "a/../"},
-        {"old_prefix": 1},
-        {"version": "3"},
-    ],
-)
+@cases("damage", [{"run": "../x"}, {"run": ["x"]}, {"old_prefix": "a/../"}, {"old_prefix": 1}, {"version": "3"}])
 def test_a_plan_is_damaged_whose_members_are_not_what_they_must_be(damage):
     value = Plan(job="put it", path="a", run="1234", old_prefix="a/").packed()
     assert Plan.parsed(value) is not None

@@ -58,10 +58,7 @@ def test_axes_of_different_units_have_one_in_n5(tmp_path):
 
 @cases(
     ("name", "region"),
-    [
-        ("zarr3", {"y": (3, 20), "x": slice(5, None)}),
-        ("n5", (slice(None), slice(None), slice(3, 20), slice(5, None))),
-    ],
+    [("zarr3", {"y": (3, 20), "x": slice(5, None)}), ("n5", (slice(None), slice(None), slice(3, 20), slice(5, None)))],
 )
 def test_a_crop_keeps_voxels_and_moves_the_place(source, tmp_path, name, region):
     cm.pyramid(source, tmp_path / "whole", format=name, scale={"z": 2, "y": 0.5, "x": 0.25}, translation=1)

@@ -10,13 +10,7 @@ from support.recording import UnfencedStore
 
 from chunkmill.errors import StoreError
 from chunkmill.runtime import cluster_locks
-from chunkmill.runtime.cluster_locks import (
-    UserLock,
-    automatic_lock,
-    check_guarded,
-    lock_factory,
-    no_lock,
-)
+from chunkmill.runtime.cluster_locks import UserLock, automatic_lock, check_guarded, lock_factory, no_lock
 from chunkmill.stores.memory import MemoryStore
 
 

@@ -81,10 +81,7 @@ BOUNDS = [(0, "days since 2000-01-01"), (2, "days since 2000-01-11")]
 
 
 def test_times_that_the_first_unit_holds_inexactly_are_written_in_a_finer_one():
-    files = [
-        part("a", [0, 1], units="days since 2000-01-01"),
-        part("b", [20, 40], units="minutes since 2054-01-01"),
-    ]
+    files = [part("a", [0, 1], units="days since 2000-01-01"), part("b", [20, 40], units="minutes since 2054-01-01")]
     array = group_of(files)["time"]
     assert (array.attributes["units"], array.dtype.kind) == ("hours since 2000-01-01", "f")
     files = [

@@ -13,11 +13,7 @@ from support.datasets import read, read_by_xarray, series
 from support.recording import FailingStore, RecordingStore
 
 import chunkmill as cm
-from chunkmill.errors import (
-    DatasetError,
-    NodeNotFound,
-    StoreError,
-)
+from chunkmill.errors import DatasetError, NodeNotFound, StoreError
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.write import write_dataset
 

@@ -13,13 +13,7 @@ from support.datasets import LAYOUTS, read, read_by_xarray, series, tree
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.errors import (
-    DatasetError,
-    JobError,
-    MetadataError,
-    NodeExists,
-    NodeNotFound,
-)
+from chunkmill.errors import DatasetError, JobError, MetadataError, NodeExists, NodeNotFound
 from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.write import write_dataset

@@ -15,12 +15,7 @@ from support.cases import cases
 from support.datasets import needs_xarray, read, read_by_xarray, series
 
 import chunkmill as cm
-from chunkmill.errors import (
-    DatasetError,
-    MetadataError,
-    UnknownCodec,
-    UnsupportedFeature,
-)
+from chunkmill.errors import DatasetError, MetadataError, UnknownCodec, UnsupportedFeature
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.write import write_dataset
 

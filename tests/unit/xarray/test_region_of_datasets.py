@@ -7,10 +7,7 @@ import xarray as xr
 from support.cases import cases
 from support.datasets import read, series
 
-from chunkmill.errors import (
-    DatasetError,
-    NodeNotFound,
-)
+from chunkmill.errors import DatasetError, NodeNotFound
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.write import write_dataset
 

@@ -70,10 +70,7 @@ def test_an_append_plans_the_new_elements_alone(root):
     regions = {each.array.path: each.region for each in plan.variables}
     assert regions == {"v": (slice(3, 6), slice(0, 2)), "t": (slice(3, 6),)}
     assert plan.unchanged == ["m"]
-    assert {each.path: (each.before, each.after) for each in plan.growth} == {
-        "v": ((3, 2), (6, 2)),
-        "t": ((3,), (6,)),
-    }
+    assert {each.path: (each.before, each.after) for each in plan.growth} == {"v": ((3, 2), (6, 2)), "t": ((3,), (6,))}
 
 
 def test_a_region_plans_what_it_covers(root):

@@ -9,10 +9,7 @@ from support.rechunks import check, make, planned_tightly
 from support.recording import FarStore, RecordingStore
 
 from chunkmill.conversion.convert import plan_rechunk
-from chunkmill.errors import (
-    ChunkError,
-    StoreError,
-)
+from chunkmill.errors import ChunkError, StoreError
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 

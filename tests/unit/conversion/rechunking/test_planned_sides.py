@@ -4,11 +4,7 @@ import numpy as np
 from support.rechunks import make
 from support.recording import RecordingStore
 
-from chunkmill.conversion.rechunking.job import (
-    read_side,
-    store_costs,
-    write_side,
-)
+from chunkmill.conversion.rechunking.job import read_side, store_costs, write_side
 from chunkmill.conversion.rechunking.strategies import UnitCosts
 from chunkmill.conversion.rechunking.target_chunks import writes_at_once
 from chunkmill.runtime.worker_memory import Worker
