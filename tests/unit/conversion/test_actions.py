@@ -4,8 +4,8 @@ import numpy as np
 from support.cases import cases
 
 from chunkmill.conversion.actions import choose_action, group_keys, group_ranges, n_groups, same_fill
-from chunkmill.model.grid import ChunkGrid, RunsAxis
-from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, InnerLayout, NamedConfig, inner_layout
+from chunkmill.model.grid import ChunkGrid
+from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, InnerLayout, NamedConfig
 
 V2, V3, N5 = (
     ChunkKeyEncoding("", ".", "0"),
@@ -147,14 +147,6 @@ def test_another_fill_value_opens_shards():
     assert plan(opaque, metadata(SHARDED, GZIP, chunks=(6, 4), fill=1)).counts == {"recode": 4}
 
 
-def test_rectilinear_shards():
-    grid = ChunkGrid((RunsAxis(10, ((4, 1), (6, 1))),))
-    source = ArrayMetadata(np.dtype("i4"), grid, V3, (shards((2,), LITTLE),), np.int32(0))
-    layout = inner_layout(source)
-    assert layout.chunks.dask_chunks == ((2, 2, 2, 2, 2),)
-    assert layout.keys.dask_chunks == ((4, 6),)
-
-
 SMALL, LARGE = ChunkGrid.regular((60, 60), (5, 6)), ChunkGrid.regular((60, 60), (10, 12))
 
 GROUPS = [
@@ -192,10 +184,3 @@ def test_group_ranges_partition_the_grid():
     ]
     assert sorted(seen) == sorted(grid.all_coords())
     assert len(seen) == len(set(seen))
-
-
-def test_planning_walks_no_grid():
-    source = metadata(LITTLE, shape=(10**9, 10**9), chunks=(1, 1))
-    planned = plan(source, metadata(LITTLE, shape=(10**9, 10**9), chunks=(1, 1), keys=V3))
-    assert planned.counts == {"copy": 10**18}
-    assert n_groups(source.chunk_grid, planned.group) == 10**16

@@ -6,7 +6,6 @@ import pytest
 import chunkmill as cm
 from chunkmill.conversion import convert
 from chunkmill.conversion.rechunking.plan import choose_rechunk_strategy
-from chunkmill.conversion.target_metadata import alike_described_once
 from chunkmill.errors import UnsupportedFeature
 from chunkmill.stores.memory import MemoryStore
 
@@ -60,14 +59,6 @@ def test_attributes_that_the_format_cannot_hold_are_refused_or_lost_in_theirs_al
     assert "blockSize" not in attributes["b"]
 
 
-def test_options_of_each_path(described):
-    source, target = many(3), MemoryStore()
-    cm.convert(source, target, format="zarr3", chunks={"a01": (1,)})
-    assert described == ["a00", "a01", "a02"]
-    arrays = cm.open_group(target).arrays()
-    assert [array.chunks for array in arrays.values()] == [(2,), (1,), (2,)]
-
-
 def test_zeros_of_both_signs_and_nan(described):
     store = MemoryStore()
     fills = [0.0, -0.0, np.nan]
@@ -75,16 +66,6 @@ def test_zeros_of_both_signs_and_nan(described):
     plan = cm.plan_convert(store, MemoryStore(), format="zarr2")
     # xarray would take zeros for missing in Zarr v2: none stands for them, which reads as 0.0
     assert [str(array.fill_value) for array in plan.job.target.arrays] == ["None", "-0.0", "nan"]
-
-
-def test_arrays_that_are_alike_share_their_codecs():
-    a, b = cm.open_group(many(2)).arrays().values()
-    assert a.write_layout.codecs is b.write_layout.codecs
-    assert a.write_layout.locator.key((0,)) != b.write_layout.locator.key((0,))
-
-
-def test_a_function_of_the_array_is_asked_for_each():
-    assert alike_described_once(describe := (lambda *_: None), "keep", lambda array: array.path) is describe
 
 
 def test_arrays_of_one_geometry_are_rechunked_and_compared_by_one_plan():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from support.cases import cases
-from support.conversions import CHUNKS, KINDS, SHAPE, encoded, make, present
+from support.conversions import CHUNKS, KINDS, SHAPE, encoded, make
 from support.recording import RecordingStore
 
 import chunkmill as cm
@@ -78,15 +78,6 @@ def test_a_checksum_that_is_wrong_stops_the_move():
     assert (caught.value.coords, caught.value.step) == ((1, 0), "reframe")
 
 
-def test_shards_are_repacked_into_others():
-    source, values = make("zarr3 sharded")
-    report = cm.convert(source, target := MemoryStore(), format="zarr3", shards=(3, 6))
-    assert set(report.actions) == {"repack", "absent"}
-    np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], values)
-    report = cm.convert(source, target := MemoryStore(), format="zarr3")
-    assert report.actions == {"copy": 4}
-
-
 def test_a_shard_s_index_is_kept_as_it_is():
     index = {"index_location": "start", "index_codecs": [{"name": "bytes", "configuration": {"endian": "big"}}]}
     inner = {"chunk_shape": list(CHUNKS), "codecs": ["bytes", "zstd"], **index}
@@ -119,16 +110,6 @@ def test_what_an_older_job_left_does_not_shine_through():
     np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], values)
 
 
-def test_strings_of_variable_length_are_copied():
-    store = MemoryStore()
-    cm.create_array(store, shape=(5,), chunks=(2,), dtype=str, format="zarr2", codecs="zstd")
-    cm.open_array(store, mode="r+")[...] = ["a", "", "ccc", "ü", "e"]
-    report = cm.convert(store, target := MemoryStore(), format="zarr3")
-    assert report.actions == {"copy": 3}
-    assert cm.open_array(target)[...].tolist() == ["a", "", "ccc", "ü", "e"]
-    assert cm.verify(store, target).equal
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # What a format cannot hold
 
@@ -154,14 +135,6 @@ def test_what_would_be_lost(kind, options, new, lost, allow):
     b = cm.open_array(target, "g/a")
     np.testing.assert_array_equal(b[...], values)
     assert dict(b.attributes).get("units") == "K"
-
-
-def test_absent_chunks_are_written_out_where_fill_values_differ():
-    source, values = make("zarr2", fill_value=7)
-    report = cm.convert(source, target := MemoryStore(), format="n5", allow={"fill_value"})
-    assert report.actions == {"reframe": 3, "recode": 6}
-    assert len(present(cm.open_array(target, "g/a"))) == 9
-    np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], values)
 
 
 def test_values_are_never_lost():

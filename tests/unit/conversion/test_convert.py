@@ -19,12 +19,6 @@ def test_signatures_are_spelled_out_and_alike(plan, run):
         assert (ran[name].default, ran[name].kind) == (parameter.default, parameter.kind)
 
 
-@pytest.mark.parametrize(("function", "options"), [(cm.convert, {"format": "n5"}), (cm.rechunk, {"chunks": (2,)})])
-def test_a_typo_is_reported_against_the_function_that_was_called(function, options):
-    with pytest.raises(TypeError, match=rf"^{function.__name__}\(\) has no argument 'chunk': did you mean chunks="):
-        function("a", "b", **options, chunk=5)
-
-
 def test_where_intermediate_files_are_stored(tmp_path):
     assert intermediate_store(None, None) is None
     own = MemoryStore()

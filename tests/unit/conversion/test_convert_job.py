@@ -36,13 +36,6 @@ def test_tasks_own_neither_too_much_nor_too_little(shape, chunks):
     assert plan.n_tasks * n_keys >= plan.n_keys
 
 
-def test_small_arrays_share_tasks():
-    cm.create_group(store := MemoryStore())
-    for i in range(100):
-        cm.create_array(store, f"a{i}", shape=(4,), chunks=(4,), dtype="u1")
-    assert plan_of(cm.open_group(store)).n_tasks < 60
-
-
 def test_memory_is_that_of_all_threads():
     array = array_of(shape=(640,), chunks=(10,))
     one, four = (plan_of(array, n_threads=n).peak_memory_bytes for n in (1, 4))
@@ -59,22 +52,6 @@ def test_the_fingerprint_is_that_of_the_plan():
     assert other.job.fingerprint == first.job.fingerprint
     array.store.set("zarr.json", array.store.get("zarr.json"))  # made again: chunks may be others
     assert plan_of(array).job.fingerprint != first.job.fingerprint
-
-
-@cases(
-    ("source", "target", "overwrite", "message"),
-    [
-        ("a", "a", False, "source and target are the same place"),
-        ("g/a", "g", True, "is inside the target"),
-        ("g", "g/b", False, "is inside the source"),
-    ],
-)
-def test_places_that_would_change_the_source(source, target, overwrite, message):
-    cm.create_group(store := MemoryStore(), "g")
-    for path in ("a", "g/a"):
-        cm.create_array(store, path, shape=(4,), chunks=(2,), dtype="u1")
-    with pytest.raises(JobError, match=message):
-        cm.plan_convert((store, source), (store, target), format="zarr3", overwrite=overwrite)
 
 
 def test_rows_and_strategies_of_a_group():

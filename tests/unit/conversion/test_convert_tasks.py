@@ -9,9 +9,8 @@ from support.conversions import make
 from support.small_jobs import stages_of
 
 import chunkmill as cm
-from chunkmill.conversion.convert_tasks import covered, transfer_group, transfer_inputs, transfer_share, transfer_shows
+from chunkmill.conversion.convert_tasks import transfer_group, transfer_inputs, transfer_share, transfer_shows
 from chunkmill.errors import ChunkError, NodeNotFound
-from chunkmill.model.grid import ChunkGrid
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -53,11 +52,6 @@ def test_what_a_task_reads_shows_and_shares():
     assert transfer_share(stage.common, stage.tasks[0]) > 0
 
 
-def test_covered_is_cropped_to_the_array():
-    grid = ChunkGrid.regular((7, 5), (3, 2))
-    assert covered(grid, [range(1, 3), range(2)]) == (slice(3, 7), slice(0, 4))
-
-
 def test_a_chunk_that_does_not_decode_names_itself():
     source, _ = make()
     source.set("g/a/1.1", b"torn")
@@ -65,14 +59,6 @@ def test_a_chunk_that_does_not_decode_names_itself():
     with pytest.raises(ChunkError) as caught:
         run(stage)
     assert (caught.value.key, caught.value.coords) == ("g/a/1.1", (1, 1))
-
-
-def test_copied_bytes_are_those_of_the_source():
-    source, values = make()
-    stage, target = stage_of(source, format="zarr3")
-    run(stage)
-    assert target.get("g/a/c/1/2") == source.get("g/a/1.2")
-    np.testing.assert_array_equal(cm.open_array(source, "g/a")[...], values)
 
 
 def n5_header(shape, mode=0, count=None):

@@ -25,19 +25,6 @@ def test_a_copy_reads_and_writes_what_is_stored():
     assert estimate_transfers([pair()]) == [TransferEstimate(1024, 1024, 32)]
 
 
-def test_absent_chunks_count_nothing_but_their_request():
-    old, new, action = pair()
-    for coords in old.write_layout.grid.all_coords():
-        if coords[0] < 2:
-            old.store.delete(old.write_layout.locator.key(coords))
-    assert estimate_transfers([(old, new, action)]) == [TransferEstimate(512, 512, 32)]
-
-
-def test_a_recode_writes_the_bytes_of_the_values():
-    estimate = estimate_transfers([pair({"codecs": [{"name": "bytes", "configuration": {"endian": "big"}}]})])[0]
-    assert (estimate.bytes_read, estimate.bytes_written) == (1024, 1024)
-
-
 def test_indexes_of_shards_are_read_and_written():
     into = estimate_transfers([pair({"shards": (8, 8)})])[0]
     assert into.bytes_written == 1024 + 4 * (4 * 16 + 4)

@@ -71,11 +71,6 @@ def test_one_array_by_dimension(lengths, expected):
     assert grid(by_array(lengths, array.stored, "chunks"), array) == expected
 
 
-def test_edges_of_other_axes_are_kept():
-    array = array_of(dimension_names=("t", "x"), chunks=((5, 1, 2), 3))
-    assert grid(by_array({"x": 2}, array.stored, "chunks"), array) == ((5, 1, 2), (2, 2, 2))
-
-
 def test_auto_halves_only_the_axes_that_it_is_for():
     array = array_of(dimension_names=("t", "x"), shape=(4096, 4096), chunks=(4096, 1))
     assert grid(by_array({"x": "auto"}, array.stored, "chunks"), array)[1][0] == 256
@@ -159,21 +154,6 @@ def test_coordinates_and_their_bounds_stay_whole_unless_they_are_named(job):
     assert chunks_of(lambda array: (2,) if array.path == "g/time" else "keep", group)["time"] == (2,)
     large = dataset_of(time=1 << 22)
     assert chunks_of({"time": 1 << 21}, large)["time"] == (1 << 21,)
-
-
-def test_coordinates_in_shards_become_whole_chunks():
-    store = MemoryStore()
-    group = cm.create_group(store)
-    for path, shape, names in (("t", (40,), ("t",)), ("v", (40, 4), ("t", "x"))):
-        group.create_array(
-            path, shape=shape, chunks=(2, 2)[: len(shape)], shards=(20, 4)[: len(shape)], dtype="i4",
-            dimension_names=names,
-        )  # fmt: skip
-    target = MemoryStore()
-    cm.rechunk(cm.open_group(store), target, chunks={"t": 10})
-    copy = cm.open_group(target)
-    assert (copy["t"].chunks, copy["t"].shards) == ((40,), None)
-    assert (copy["v"].chunks, copy["v"].shards) == ((10, 2), (20, 4))
 
 
 def test_axes_without_names_have_those_of_the_image():

@@ -142,26 +142,6 @@ def smallest(planned, max_mem=1):
     return needed, planned(needed)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("old", "new", "stores"), [CASES[0], *CASES[4:6], *CASES[8:10]])
-def test_the_smallest_memory_that_works_does(old, new, stores, tmp_path):
-    options = SOURCES[old] | {"chunks": tuple(n // 2 for n in SOURCES[old]["chunks"])}
-    if "shards" in options:
-        options["shards"] = tuple(n // 2 for n in options["shards"])
-    if old == "shards, index first":
-        options["chunks"] = SOURCES[old]["chunks"]
-    array = noise(options, tmp_path / "a")
-    source, target = LocalStore(tmp_path / "a"), LocalStore(tmp_path / "b")
-    if stores != "files":
-        source, target = (Far(store, is_remote=stores == "far away") for store in (source, target))
-    needed, plan = smallest(lambda max_mem: cm.plan_convert(source, target, max_mem=max_mem, **TARGETS[new]))
-    assert plan.peak_memory_bytes <= needed
-    peak, _ = peak_of(plan)
-    assert peak < needed + (1 << 18)  # of Python's objects, the log of the recording store among them
-    found = cm.open_array(tmp_path / "b")
-    assert found[...].astype(array.dtype).tobytes() == array[...].tobytes()
-
-
 def test_a_shard_in_memory_is_not_asked_for_where_it_is_written_as_it_comes(tmp_path):
     noise({"chunks": (300, 400), "codecs": [GZIP]}, tmp_path / "a")
     options = {"format": "zarr3", "shards": (1200, 1600), "max_mem": THREAD_OVERHEAD + (4 << 20)}

@@ -8,7 +8,6 @@ from support.rechunks import check, make, planned_tightly
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.runtime import stage as stages
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -41,33 +40,6 @@ def test_a_plan_is_run_after_unpickling(job, tmp_path):
     assert copy.job.fingerprint == plan.job.fingerprint
     assert copy.run().n_tasks == plan.n_tasks
     check(str(tmp_path / "b"), values, "")
-
-
-def test_a_plan_of_a_group_and_of_an_existing_array_is_run_after_unpickling(tmp_path):
-    cm.create_group(str(tmp_path / "a"), attributes={"title": "all"})
-    array, values = make(str(tmp_path / "a"), "g/x")
-    make(str(tmp_path / "a"), "g/line", shape=(12,), chunks=(5,))
-    plan = cm.plan_rechunk(str(tmp_path / "a"), str(tmp_path / "b"), chunks=(20, 7, 4))
-    pickle.loads(pickle.dumps(plan)).run()
-    assert cm.verify(str(tmp_path / "a"), str(tmp_path / "b")).equal
-    target = cm.create_array(str(tmp_path / "c"), shape=array.shape, dtype="i4", chunks=(7, 7, 7))
-    pickle.loads(pickle.dumps(cm.plan_rechunk(array, target, chunks=None))).run()
-    check(str(tmp_path / "c"), values, "")
-
-
-@pytest.mark.parametrize("job", ["direct", "spill", "chunks stay", "other chunks"])
-def test_tasks_planned_are_the_tasks_of_the_run(job, monkeypatch):
-    """Also where more specs than a scheduler should see are grouped."""
-    monkeypatch.setattr(stages, "MAX_TASKS", 3)
-    array, values = make(store := MemoryStore())
-    plan = JOBS[job](array, (store, "b"))
-    if "rechunk" in plan.actions:
-        plan = planned_tightly(array, (store, "b"), chunks=(20, 7, 4), strategy=plan.strategy)
-        assert plan.n_tasks > 1
-    report = plan.run()
-    assert report.n_tasks == plan.n_tasks
-    assert [(each.name, each.n_tasks) for each in report.stages] == [(each.name, each.n_tasks) for each in plan.stages]
-    check(store, values)
 
 
 def test_a_pickled_plan_knows_its_unfinished_job(tmp_path):

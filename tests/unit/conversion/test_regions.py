@@ -138,15 +138,6 @@ def test_the_region_is_part_of_the_plan():
         one.run()
 
 
-def test_regions_of_references(tmp_path):
-    source = cm.create_array(str(tmp_path / "a.zarr"), "a", shape=(24, 20), dtype="i4", chunks=(5, 4))
-    source[...] = values = np.arange(480).reshape(24, 20)
-    cm.to_references(str(tmp_path / "a.zarr"), str(tmp_path / "a.json"))
-    region = (slice(3, 20), slice(8, 19))
-    cm.convert((str(tmp_path / "a.json"), "a"), str(tmp_path / "b.zarr"), format="zarr3", region=region)
-    np.testing.assert_array_equal(cm.open_array(str(tmp_path / "b.zarr"))[...], values[region])
-
-
 def test_the_command_line_takes_regions(tmp_path):
     source = cm.create_array(str(tmp_path / "a"), shape=(8, 6), dtype="i4", chunks=(4, 3), dimension_names=("t", "x"))
     source[...] = np.arange(48).reshape(8, 6)

@@ -8,7 +8,7 @@ from support.rechunks import make
 
 import chunkmill as cm
 from chunkmill.conversion.stages import stages_of
-from chunkmill.errors import NodeExists, NodeNotFound
+from chunkmill.errors import NodeNotFound
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -42,13 +42,6 @@ def test_stages_of_no_arrays():
     assert [(stage.name, len(stage.tasks)) for stage in stages_of(writer_of(plan), "", fresh=True)] == [("convert", 0)]
 
 
-def test_intermediate_files_of_another_run_have_other_names(source):
-    writer = writer_of(plan := cm.plan_rechunk(source, MemoryStore(), chunks=(12, 4), strategy="spill"))
-    which = next(i for i, plan in enumerate(writer.plans) if plan.rechunk is not None)
-    prefixes = {jobs.stages_of(plan, run)[-1].common[which].prefix for run in ("1", "2")}
-    assert len(prefixes) == 2
-
-
 def test_absent_chunks_are_deleted_where_something_is_there(source):
     target = MemoryStore()
     plan = cm.plan_convert(source, target, format="zarr3")
@@ -68,16 +61,3 @@ def test_documents_are_published_once_and_again(source):
     assert sorted(set(written)) == ["sub/line/zarr.json", "sub/zarr.json", "x/zarr.json", "zarr.json"]
     assert sorted(job.tasks.publish(job.target)) == sorted(written)
     assert dict(cm.open_group(target, consolidated=True).attributes) == {"title": "all"}
-
-
-def test_a_node_is_in_the_way(source):
-    cm.create_group(target := MemoryStore(), "x")
-    with pytest.raises(NodeExists):
-        cm.plan_convert(source, target, format="zarr3").job.target.make_room()
-
-
-def test_an_existing_array_is_left_as_it_is(source):
-    target = cm.create_array(MemoryStore(), shape=(12, 12), dtype="i4", chunks=(12, 12))
-    job = cm.plan_rechunk((source, "x"), target, chunks=None).job
-    job.target.make_room()
-    assert job.tasks.publish(job.target) == []

@@ -20,15 +20,6 @@ def described(source, name, **options):
     return describe_target(source.stored, get_format(name), "a", **options)
 
 
-@cases("name", ["zarr2", "zarr3", "zarr3-draft", "n5"])
-def test_everything_is_kept_where_it_can_be(name):
-    source = array_of(codecs="gzip", attributes={"units": "K"})
-    found = described(source, name)
-    assert (found.shape, found.chunk_grid, found.dtype) == (source.shape, source.stored.chunk_grid, source.dtype)
-    assert found.attributes["units"] == "K"
-    assert "gzip" in repr(found.codecs)
-
-
 @cases(
     ("options", "keys", "chunks"),
     [

@@ -12,7 +12,7 @@ from support.conversions import leftovers, make
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.errors import NodeExists, UnsupportedFeature
+from chunkmill.errors import NodeExists
 from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.stores.memory import MemoryStore
 
@@ -87,30 +87,6 @@ def test_below_and_beside():
     assert cm.verify((source, "a"), (target, "x/a")).equal
 
 
-def test_options_by_array():
-    source = make_tree()
-    plan = cm.plan_convert(source, target := MemoryStore(), format="zarr3", chunks={"a": (7, 5), "line": (4,)})
-    assert plan.actions == {"copy": 18, "rechunk": 2}
-    plan.run()
-    assert [cm.open_array(target, path).chunks for path in ("a", "deep/c", "line")] == [(7, 5), (3, 2), (4,)]
-    assert cm.verify(source, target).equal
-
-    plan = cm.plan_convert((source, "deep"), MemoryStore(), format="zarr3", chunks={"er/b": (7, 5)})
-    assert plan.actions == {"copy": 9, "rechunk": 1}
-    with pytest.raises(ValueError, match=r"chunks= names \['deep/c'\]"):
-        cm.plan_convert((source, "deep"), MemoryStore(), format="zarr3", chunks={"deep/c": (7, 5)})
-    with pytest.raises(cm.errors.RegionError, match="3 lengths for 2 axes"):
-        cm.plan_convert((source, "a"), MemoryStore(), format="zarr3", chunks=(1, 2, 3))
-
-    def series(array):
-        return (array.shape[0],) + (1,) * (array.ndim - 1)
-
-    cm.convert(source, target := MemoryStore(), format="zarr3", chunks=series)
-    assert cm.open_array(target, "deep/c").chunks == (7, 1)
-    cm.convert(source, target := MemoryStore(), format="zarr3", chunks=(6, 4), shards=(6, 4))
-    assert [cm.open_array(target, path).shards for path in ("a", "line")] == [(6, 4), None]
-
-
 def test_nothing_is_seen_before_all_is_done():
     source = make_tree()
     target = RecordingStore(MemoryStore())
@@ -139,12 +115,6 @@ def test_what_is_there_is_not_replaced_unasked():
     np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], values)
 
 
-def test_within_one_store():
-    store, values = make("zarr3")
-    cm.convert((store, "g/a"), (store, "copies/b"), format="zarr3", codecs="zstd")
-    np.testing.assert_array_equal(cm.open_array(store, "copies/b")[...], values)
-
-
 def test_into_a_zip_file(tmp_path):
     source, values = make()
     path = str(tmp_path / "x.zip")
@@ -153,13 +123,6 @@ def test_into_a_zip_file(tmp_path):
     names = zipfile.ZipFile(path).namelist()
     assert "zarr.json" in names
     assert not [name for name in names if "chunkmill" in name]
-
-
-def test_nodes_whose_names_a_format_cannot_hold():
-    store = MemoryStore()
-    cm.create_group(store, "größe", format="zarr3")
-    with pytest.raises(UnsupportedFeature, match="größe"):
-        cm.plan_convert(store, MemoryStore(), format="zarr3-draft")
 
 
 @pytest.mark.filterwarnings("ignore:Failed to open Zarr store with consolidated metadata")

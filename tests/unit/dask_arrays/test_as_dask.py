@@ -8,7 +8,6 @@ import xarray as xr
 
 import chunkmill as cm
 from chunkmill.dask_arrays.as_dask import as_dask
-from chunkmill.errors import UnsupportedFeature
 from chunkmill.stores.memory import MemoryStore
 
 pytest.importorskip("pyarrow")
@@ -50,15 +49,3 @@ def test_dask_arrays_and_stored_arrays_stay_lazy():
     assert as_dask(x) is x
     array = cm.create_array(MemoryStore(), shape=(4,), dtype="i4", chunks=(2,))
     assert as_dask(array).chunks == ((2, 2),)
-
-
-def test_strings_become_strings_of_any_length():
-    assert as_dask(np.array(["a", "bcd"], object)).dtype == np.dtype(np.dtypes.StringDType())
-
-
-@cases(
-    "x", [np.ma.masked_equal([1, 2], 2), da.ma.masked_equal(da.arange(3), 1), np.array([1, "a"], object)],
-)  # fmt: skip
-def test_values_without_a_place_in_a_store(x):
-    with pytest.raises(UnsupportedFeature):
-        as_dask(x)

@@ -29,12 +29,6 @@ def test_regions_are_dask_s_own(chunks):
         assert ours[index].value == theirs[index]
 
 
-def test_regions_of_many_blocks_stay_small():
-    regions = BlockRegions(((10,) * 1_000_000,))
-    assert len(pickle.dumps(regions.grid)) < 500
-    assert regions[(999_999,)].value == (slice(9_999_990, 10_000_000),)
-
-
 def test_a_carried_function_is_unpickled_once():
     _unpack.cache_clear()
     sent = cloudpickle.dumps(SharedFunction(lambda x: x + 1))

@@ -8,7 +8,7 @@ from support.cases import cases
 from support.recording import FarStore
 
 import chunkmill as cm
-from chunkmill.dask_arrays.kinds import active_kind, kind_of
+from chunkmill.dask_arrays.kinds import kind_of
 
 VALUES = np.arange(24 * 20.0).reshape(24, 20)
 
@@ -27,11 +27,6 @@ def test_a_stored_array_is_given_as_each_kind(array, xp, kind):
         assert (y.shape, y.dtype, y.chunks) == (array.shape, array.dtype, array.to_dask().chunks)
         np.testing.assert_array_equal((x + y).compute(), VALUES + 1 + VALUES)
     assert cm.from_store(array, chunked_array_type=kind, name="own").name == "own"
-
-
-def test_the_default_follows_what_xarray_makes(array, kind, registered):
-    assert active_kind() == kind
-    assert kind_of(array.to_dask()) == kind
 
 
 INDEXES = [
@@ -137,8 +132,3 @@ def test_many_requests_are_under_way_and_each_is_made_once(kind, registered, rea
     assert far.most_at_once >= 16
     assert len(far.chunks("get")) == values[part].size // 32
     assert set(far.chunks("get").values()) == {1}
-
-
-def test_a_named_array_reads_what_is_behind_the_name(array, kind):
-    y = array.to_dask(chunked_array_type=kind, name="own")
-    np.testing.assert_array_equal(y[3:9].compute(), VALUES[3:9])

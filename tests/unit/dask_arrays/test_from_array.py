@@ -44,14 +44,6 @@ def test_many_requests_are_under_way_and_each_is_made_once(store, array, options
     assert set(store.chunks("get").values()) == {1}
 
 
-def test_what_culling_left_is_requested_and_nothing_else(store, array):
-    x = da.from_array(array, chunks=CHUNKS)
-    store.clear()
-    assert (x + 1)[8:12, :, 2:].sum().compute(scheduler="threads") == (VALUES + 1)[8:12, :, 2:].sum()
-    assert len(store.chunks("get")) == 10
-    assert set(store.chunks("get").values()) == {1}
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -91,12 +83,3 @@ def test_the_setting_is_sent_to_workers_as_it_was():
         merged = dask.config.merge(dask.config.global_config, {})
         for settings in (sent, merged, pickle.loads(pickle.dumps(dask.config.global_config))):
             assert list(settings["array_plugins"]) == []
-
-
-def test_a_million_blocks_stay_symbolic():
-    far = FarStore()
-    array = cm.create_array(far.below, shape=(1000, 1000, 1000), dtype="u1", chunks=(10, 10, 10))
-    x = da.from_array(cm.open_array(far), chunks=array.chunks)
-    assert len(pickle.dumps(x.dask)) < 20_000
-    (optimised,) = dask.optimize((x + 1)[:15, :15, 500:510])
-    assert len(dict(optimised.dask)) <= 16

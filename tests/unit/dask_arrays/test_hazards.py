@@ -47,10 +47,6 @@ def test_what_is_read(array, graph):
     assert set(locations_read(graph(array), set())) == {canonical_location(array.url, "g/a")}
 
 
-def test_numpy_and_other_objects_read_nothing():
-    assert not any([*locations_read(x, set())] for x in (np.ones(3), da.ones(3), None))
-
-
 @cases("path", ["g/a", "g", ""])
 def test_deleting_what_is_read_is_refused(array, path):
     with pytest.raises(JobError, match=r"would delete .*g/a, .* load or persist"):

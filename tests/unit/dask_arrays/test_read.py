@@ -6,13 +6,12 @@ Of other kinds of dask arrays: test_kinds. How a region of a format is read: the
 import dask
 import numpy as np
 import pytest
-from dask.base import tokenize
 from support.cases import cases
 from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.array.selection import full_region
-from chunkmill.dask_arrays.read import begun_bytes, begun_reads, block_chunks, read_block, read_graph, sized
+from chunkmill.dask_arrays.read import begun_bytes, begun_reads, block_chunks, read_graph
 from chunkmill.errors import RegionError
 from chunkmill.stores.memory import MemoryStore
 
@@ -49,16 +48,6 @@ def test_the_graph_is_one_layer_whose_name_tells_the_metadata():
     (layer,) = x.dask.layers.values()
     assert {"url": array.url, "path": "a", "format": "zarr3"}.items() <= layer.collection_annotations.items()
     np.testing.assert_array_equal(x.compute(scheduler="sync"), array[...])
-
-
-def test_a_task_reads_its_region():
-    array = stored()
-    np.testing.assert_array_equal(read_block(array.stored, (slice(3, 5), slice(2, 4))), array[3:5, 2:4])
-
-
-def test_sizes_of_strings_are_known():
-    assert sized(np.dtype(np.dtypes.StringDType())).itemsize == 16
-    assert sized(np.dtype("i4")) == np.dtype("i4")
 
 
 def test_all_store_keys_of_the_regions_are_requested():
@@ -108,23 +97,6 @@ def test_blocks_of_a_region_end_where_store_keys_end(filled):
         assert set(np.cumsum(blocks) + start) - {stop} == {end for end in ends if start < end < stop}
 
 
-def test_names_are_deterministic_and_tell_arrays_apart(filled):
-    other = cm.create_array(filled.store, "b", shape=(7, 5), dtype="i4", chunks=(3, 2))
-    assert filled.to_dask().name == filled.to_dask().name
-    assert filled.to_dask().name not in {filled.to_dask((2, 2)).name, other.to_dask().name}
-    assert tokenize(filled) == tokenize(cm.open_array(filled.store, "a"))
-
-
-def test_a_slice_reads_only_its_chunks():
-    store = RecordingStore(MemoryStore())
-    array = cm.create_array(store, "a", shape=(100, 100), dtype="i2", chunks=(10, 10))
-    array[...] = values((100, 100), "i2")
-    x = array.to_dask()
-    store.clear()
-    (x + 1)[15:25, 30:40].sum().compute(scheduler="sync")
-    assert sorted(store.keys("get")) == ["a/c/1/3", "a/c/2/3"]
-
-
 def test_a_part_of_a_shard_costs_one_index_and_its_ranges():
     store = RecordingStore(MemoryStore())
     array = cm.create_array(store, "a", shape=(64, 64), dtype="i2", chunks=(8, 8), shards=(64, 64), codecs="raw")
@@ -140,21 +112,6 @@ def test_a_part_of_a_shard_costs_one_index_and_its_ranges():
     assert [r for _, _, r in store.log] == [None]  # the whole shard at once
 
 
-@cases("shape", [(), (0,), (3, 0, 2), (1,)])
-def test_odd_shapes_of_absent_chunks_are_fill(shape):
-    array = cm.create_array(MemoryStore(), shape=shape, dtype="f8", chunks=(2,) * len(shape), fill_value=4)
-    np.testing.assert_array_equal(array.to_dask().compute(), np.full(shape, 4.0))
-    assert array[...].shape == shape
-
-
-def test_strings_and_blocks_that_may_be_written():
-    array = cm.create_array(MemoryStore(), shape=(3,), dtype=str, chunks=(2,))
-    array[0], array[2] = "snow", "rain ☂"
-    block = array.to_dask(-1).compute()
-    assert list(block) == ["snow", "", "rain ☂"]
-    block[...] = ""
-
-
 def test_blocks_that_do_not_fit_are_refused_at_once():
     array = cm.create_array(MemoryStore(), shape=(6, 4), dtype="f4", chunks=(2, 2))
     for chunks in ((3, 3, 3), ((3, 2), 4)):
@@ -166,10 +123,3 @@ def test_blocks_that_do_not_fit_are_refused_at_once():
     with pytest.raises(RegionError):
         array[...]
     assert array[10**18 - 1] == 0
-
-
-@cases(("dtype", "value"), [("i4", 7), (str, "snow"), ("U3", "abc"), ("S2", b"x")])
-def test_a_shard_without_axes(dtype, value):
-    array = cm.create_array(MemoryStore(), shape=(), dtype=dtype, chunks=(), shards=())
-    array[...] = value
-    assert cm.open_array(array.store)[...] == array.to_dask().compute() == value

@@ -5,7 +5,6 @@ from itertools import accumulate
 import dask
 import dask.array as da
 import numpy as np
-import pytest
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.utils import key_split
 from support.cases import cases
@@ -134,18 +133,3 @@ def test_how_much_one_task_writes(n_keys, most):
     (lengths,) = write_chunks(grid, (slice(n // 2, n // 2 + n * n_keys),), ((n,) * n_keys,), 1)
     assert lengths[1] == most
     assert sum(lengths) == n * n_keys
-
-
-def test_large_blocks_are_not_merged():
-    n = 2**20
-    grid = ChunkGrid.regular((100 * n,), (n,))
-    (lengths,) = write_chunks(grid, (slice(0, 90 * n),), (((9 * n + 7,) * 9 + (9 * n - 63,)),), 4)
-    assert lengths == (9 * n,) * 10
-
-
-@pytest.mark.parametrize("chunks", [((0,), (3, 7)), ((3, 0, 4), (5, 5))])
-def test_axes_and_blocks_without_elements(chunks):
-    shape = tuple(map(sum, chunks))
-    new = write_chunks(ChunkGrid.regular(shape, (4, 4)), tuple(slice(0, n) for n in shape), chunks, 1)
-    assert tuple(map(sum, new)) == shape
-    assert np.prod([len(axis) for axis in new]) == 1

@@ -8,9 +8,7 @@ import pytest
 import chunkmill as cm
 from chunkmill.array.threads import local_lock
 from chunkmill.dask_arrays.resumable_write import resumable_write
-from chunkmill.errors import JobError
 from chunkmill.formats.registry import get_format
-from chunkmill.journal.lease import discard_block_write
 from chunkmill.nodes.target import Target
 from chunkmill.stores.memory import MemoryStore
 
@@ -58,15 +56,6 @@ def test_blocks_on_record_are_not_computed_again(array):
     assert report.n_keys == 4 - len(done)
     assert calls == ["prepare", "publish"]
     np.testing.assert_array_equal(array[...], np.arange(8))
-
-
-def test_another_source_does_not_resume(array):
-    with pytest.raises(RuntimeError, match="interrupted"):
-        write(source([4], []), array, [])
-    with pytest.raises(JobError, match="identified by its name and chunks"):
-        write(da.ones(8, chunks=2, dtype="i4"), array, [])
-    discard_block_write(array.store, "a")
-    assert write(da.ones(8, chunks=2, dtype="i4"), array, []).n_resumed == 0
 
 
 def test_an_array_without_elements():

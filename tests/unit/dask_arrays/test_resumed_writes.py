@@ -7,7 +7,6 @@ import dask.array as da
 import numpy as np
 import pytest
 from support.cases import cases
-from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, NodeNotFound
@@ -98,26 +97,6 @@ def test_what_a_crash_of_the_machine_has_lost_is_written_again(tmp_path, lost):
     assert (report.n_resumed, report.n_keys) == (len(records) - 1, 21 - len(records))
     np.testing.assert_array_equal(cm.open_array(store, "a")[...], VALUES)
     assert traces(store) == []
-
-
-def test_of_records_of_remote_stores_a_sample_is_compared(tmp_path, monkeypatch):
-    """A request for each key would take as long as the job; and what they have stored they keep."""
-    monkeypatch.setattr("chunkmill.journal.records._N_SAMPLED", 2)
-    store = RecordingStore(LocalStore(tmp_path))
-    store.is_remote = True
-    fail_half_way(store)
-    store.log.clear()
-    write(Source(), store)
-    assert len([call for call in store.log if call[0] == "size" and "/c/" in call[1]]) <= 3
-
-
-def test_again_and_again():
-    store = MemoryStore()
-    for n in (3, 2, 1):
-        fail_half_way(store, n)
-    report = write(Source(), store)
-    assert report.n_resumed + report.n_keys == 20
-    np.testing.assert_array_equal(cm.open_array(store, "a")[...], VALUES)
 
 
 def test_blocks_of_fill_are_done_too():

@@ -1,7 +1,6 @@
 """Runs of blocks whose requests are begun together: which keys are requested, how often, and what the graph is like."""
 
 import pickle
-import time
 
 import dask
 import dask.array as da
@@ -30,18 +29,6 @@ def x(store):
     return cm.from_store(store)
 
 
-def test_each_key_is_requested_once(store, x):
-    assert x.sum().compute(scheduler="threads", num_workers=2) == VALUES.sum()
-    assert len(store.chunks("get")) == 240
-    assert set(store.chunks("get").values()) == {1}
-
-
-def test_many_requests_are_under_way_on_two_threads(store, x):
-    store.seconds = 0.01
-    x.sum().compute(scheduler="threads", num_workers=2)
-    assert store.most_at_once >= 32
-
-
 @pytest.mark.parametrize(
     ("function", "n_keys"),
     [
@@ -61,14 +48,6 @@ def test_what_culling_left_is_requested_and_nothing_else(store, x, function, n_k
     np.testing.assert_array_equal(function(x).compute(scheduler="threads", num_workers=2), want)
     assert set(store.chunks("get").values()) <= {1}
     assert len(store.chunks("get")) == n_keys
-
-
-def test_two_arrays_are_culled_before_their_tasks_are_made(store, x):
-    other = FarStore()
-    cm.to_store(da.from_array(VALUES, chunks=(4, 4, 2)), other.below)
-    total = (x + cm.from_store(other))[:4, :4, :2].sum()
-    assert total.compute(scheduler="sync") == 2 * VALUES[:4, :4, :2].sum()
-    assert len(store.chunks("get")) == len(other.chunks("get")) == 1
 
 
 def test_a_block_is_one_task_and_a_run_is_one_more(x):
@@ -92,25 +71,11 @@ def test_a_culled_graph_is_computed_again_with_new_requests(store, x):
         assert (y.compute(scheduler="threads") == value).all()
 
 
-def test_a_pickled_graph_reads_the_same(store, x):
-    sent = pickle.loads(pickle.dumps(x.sum()))
-    assert sent.compute(scheduler="threads") == VALUES.sum()
-
-
 def test_few_runs_are_not_begun_on_a_cluster(x):
     (here,), (there,) = (dask.optimize(each) for each in (x[:4, :, 0], pickle.loads(pickle.dumps(x))[:4, :, 0]))
     begun = [sum(isinstance(t, Task) and t.data_producer for t in dict(each.dask).values()) for each in (here, there)]
     assert begun == [1, 0]
     np.testing.assert_array_equal(there.compute(scheduler="threads"), VALUES[:4, :, 0])
-
-
-def test_materialised_before_it_is_sent(x):
-    assert len(dict(x.dask)) == 240 + 8
-    assert pickle.loads(pickle.dumps(x)).sum().compute(scheduler="sync") == VALUES.sum()
-
-
-def test_without_optimisation(x):
-    assert x.sum().compute(scheduler="sync", optimize_graph=False) == VALUES.sum()
 
 
 def test_a_clone_beside_its_original(x):
@@ -123,10 +88,6 @@ def test_what_is_bound_to_a_write_is_read_after_it(store, x):
     cm.open_array(store.below, mode="r+")[...] = 0
     written = cm.to_store(da.from_array(VALUES, chunks=(4, 4, 2)), store, region=..., mode="r+", compute=False)
     assert bind(x, [written, x.sum()])[1:].sum().compute(scheduler="threads") == VALUES[1:].sum()
-
-
-def test_persisted_arrays(x):
-    assert x.persist(scheduler="threads")[3:5].sum().compute() == VALUES[3:5].sum()
 
 
 def test_a_key_that_fails_is_named_and_the_others_are_read(store, x):
@@ -146,13 +107,6 @@ def test_shards_read_whole_are_requested_whole(store):
     np.testing.assert_array_equal(part.compute(scheduler="threads"), VALUES[1:47])
 
 
-def test_regions_that_cut_chunks(store):
-    part = cm.from_store(store, region=np.s_[3:45, 1:])
-    store.clear()
-    np.testing.assert_array_equal(part.compute(scheduler="threads"), VALUES[3:45, 1:])
-    assert set(store.chunks("get").values()) == {1}
-
-
 def test_a_store_without_latency_pays_nothing(store):
     assert len(cm.from_store(store.below).dask.layers) == 1
 
@@ -160,15 +114,3 @@ def test_a_store_without_latency_pays_nothing(store):
 @pytest.mark.parametrize(("arguments", "length"), [((7, 1, 8, 1 << 20), 0), ((8, 1, 8, 1 << 20), 2)])
 def test_few_blocks_have_short_runs_or_none(arguments, length):
     assert run_length(*arguments) == length
-
-
-def test_a_million_blocks_stay_symbolic():
-    far = FarStore()
-    cm.create_array(far.below, shape=(1000, 1000, 1000), dtype="u1", chunks=(10, 10, 10))
-    start = time.process_time()
-    x = cm.from_store(far)
-    assert len(pickle.dumps(x.dask)) < 20_000
-    x = (x + 1)[:15, :15, 500:510]
-    (optimised,) = dask.optimize(x)
-    assert len(dict(optimised.dask)) <= 16
-    assert time.process_time() - start < 1

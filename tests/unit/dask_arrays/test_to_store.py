@@ -3,7 +3,6 @@
 import dask
 import dask.array as da
 import numpy as np
-import pandas as pd
 import pytest
 import xarray as xr
 from support.cases import cases
@@ -107,17 +106,6 @@ def test_several_are_read_again(compute):
     sources = [VALUES, da.ones((4, 3), dtype="i4"), cm.open_array(store, "a")]
     stored = cm.store(sources, places, compute=compute, return_stored=True)
     assert [each.compute().sum() for each in stored] == [66, 12, 66]
-
-
-def test_one_of_each():
-    array = make(MemoryStore())
-    for source in (cm.open_array(array.store, "g/a"), xr.DataArray(VALUES), pd.DataFrame(VALUES), VALUES):
-        (report,) = cm.store(source, array)
-        assert report.n_keys == 2
-    (report,) = cm.store(VALUES, (array.store, "g/a"))
-    assert report.n_keys == 2
-    with pytest.raises(StoreError, match=r"mode='r\+'"):
-        cm.store(VALUES, cm.open_array(array.store, "g/a"))
 
 
 @cases("source", [{"a": VALUES}, None, {1, 2}, xr.Dataset({"a": ("x", [1])}), cm.create_group(MemoryStore())])

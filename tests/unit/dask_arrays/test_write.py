@@ -8,15 +8,14 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.callbacks import Callback
-from dask.utils import key_split
 from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.array.selection import full_region
 from chunkmill.array.threads import local_lock
-from chunkmill.dask_arrays.write import check_source, report, run, write_graph
+from chunkmill.dask_arrays.write import report, run, write_graph
 from chunkmill.dask_arrays.write_task import WriteCounts
-from chunkmill.errors import AlignmentError, ChunkError, StoreError
+from chunkmill.errors import ChunkError, StoreError
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -26,17 +25,6 @@ def array():
 
 
 VALUES = np.arange(96, dtype="i4").reshape(12, 8)
-
-
-def test_shapes_and_unknown_chunks_are_refused():
-    x = da.ones((4,), chunks=2)
-    check_source(x, (4,))
-    with pytest.raises(AlignmentError, match=r"got shape \(4,\), expected shape \(5,\)"):
-        check_source(x, (5,))
-    with pytest.raises(AlignmentError, match="compute_chunk_sizes"):
-        check_source(x[x > 0], (4,))
-    with pytest.raises(AlignmentError, match="got 64, expected a dask array of at most 63 axes"):
-        check_source(da.ones((1,) * 64), (1,) * 64)
 
 
 @pytest.mark.parametrize(("chunks", "n_regrouped"), [(4, 0), ((8, 4), 0), ((12, 8), 0), (3, 12), ((4, 3), 9)], ids=str)
@@ -58,14 +46,6 @@ def test_partial_and_empty_keys_are_counted(array):
     counts, _ = write_graph(da.from_array(values, chunks=(6, 4)), array.stored, region, lock=local_lock)
     done = run([counts], lambda each: report(array.stored, each, 0), compute=True)
     assert (done.n_keys, done.n_partial, done.n_empty) == (4, 2, 2)
-
-
-def test_each_store_key_has_one_task(array):
-    counts, _ = write_graph(da.from_array(VALUES, chunks=5), array.stored, full_region(array.shape), lock=local_lock)
-    regions = [counts.dask[key] for key in counts.dask if key_split(key).startswith("write-a")]
-    assert len(regions) <= 6
-    counts.compute(scheduler="sync")
-    np.testing.assert_array_equal(array[...], VALUES)
 
 
 def test_many_counts_are_summed_in_steps(array):

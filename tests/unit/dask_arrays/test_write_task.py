@@ -4,7 +4,6 @@ import os
 import pickle
 import time
 
-import cloudpickle
 import dask
 import dask.array as da
 import numpy as np
@@ -29,13 +28,6 @@ def array():
     return cm.create_array(MemoryStore(), "a", shape=(8, 6), dtype="i2", chunks=(4, 3))
 
 
-def test_counts_add_up():
-    assert WriteCounts.total([]) == WriteCounts(0, 0, 0, 0)
-    blocks = np.stack([WriteCounts(1, 0, 1, 0).as_block(1), WriteCounts(2, 1, 0, 9).as_block(1)])
-    assert WriteCounts.of(blocks) == WriteCounts(3, 1, 1, 9)
-    assert all(type(n) is int for n in WriteCounts.of(blocks))
-
-
 def test_a_block_is_written_where_it_belongs(array):
     block = np.arange(1, 13, dtype="i2").reshape(4, 3)
     counts = task_on(array, start=(2, 1))(block, (slice(0, 4), slice(2, 5)))
@@ -43,19 +35,6 @@ def test_a_block_is_written_where_it_belongs(array):
     assert WriteCounts.of(counts)[:3] == (2, 2, 0)
     np.testing.assert_array_equal(array[2:6, 3:6], block)
     assert np.count_nonzero(array[...]) == 12
-
-
-def test_a_scalar():
-    array = cm.create_array(MemoryStore(), "a", shape=(), dtype="i2")
-    counts = task_on(array, start=())(np.array(5, "i2"), ())
-    assert counts.shape == (4,)
-    assert array[()] == 5
-
-
-def test_integers_that_would_wrap_are_refused(array):
-    with pytest.raises(ValueError, match="40000 does not fit int16"):
-        task_on(array)(np.full((4, 3), 40000), (slice(0, 4), slice(0, 3)))
-    assert not np.any(array[...])
 
 
 def test_another_process_is_checked_once_per_block(array, monkeypatch):
@@ -81,13 +60,6 @@ def test_a_write_that_was_given_up_writes_nothing(array):
     with pytest.raises(JobError):
         task_on(array, name="write-a-2")(np.ones((4, 3), "i2"), (slice(0, 4), slice(0, 3)))
     assert not np.any(array[...])
-
-
-def test_tasks_pickle(tmp_path):
-    array = cm.create_array(tmp_path, "a", shape=(4,), dtype="i2", chunks=(4,))
-    task = pickle.loads(cloudpickle.dumps(task_on(array, start=(0,))))
-    task(np.array([1, 2, 3, 4], "i2"), (slice(0, 4),))
-    np.testing.assert_array_equal(array[...], [1, 2, 3, 4])
 
 
 VALUES = np.arange(1, 60 * 40 + 1).reshape(60, 40)
@@ -138,10 +110,3 @@ def test_an_unfinished_write_is_finished_when_it_is_pickled():
     sent = pickle.loads(pickle.dumps(UnfinishedWrite(WriteCounts(1, 0, 0, 9).as_block(1), writes)))
     assert done == [1]
     assert WriteCounts.of(finished(sent)) == (1, 0, 0, 9)
-
-
-def test_later_computations_wait_for_the_values_too():
-    far = FarStore(seconds=0.002)
-    later = cm.to_store(blocks(), far, compute=False)
-    later.compute(scheduler="sync")
-    np.testing.assert_array_equal(cm.open_array(far.below)[...], VALUES)

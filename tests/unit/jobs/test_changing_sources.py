@@ -78,21 +78,6 @@ def test_a_source_that_is_deleted(job, below):
     unpublished(target)
 
 
-@pytest.mark.parametrize("job", COPIES)
-def test_a_source_that_is_replaced_by_another(job, below):
-    make(below, **SOURCE)
-
-    def replace():
-        below.delete_prefix("a/")
-        make(below, **SOURCE | {"dtype": "u2", "codecs": "blosc"})
-
-    source = Watched(below, event=replace)
-    plan = JOBS[job](cm.open_array(source, "a"), target := MemoryStore())
-    with pytest.raises((JobError, ChunkError)):
-        plan.run()
-    unpublished(target)
-
-
 @pytest.mark.parametrize("job", JOBS)
 def test_a_source_that_is_made_again_alike(job, below):
     array, values = make(below, **SOURCE)
@@ -124,14 +109,6 @@ def test_a_file_system_that_misses_files_now_and_then(job, below):
     check(target, values, "")
 
 
-def test_shards_that_are_missed(below):
-    make(below, **SOURCE | {"chunks": (1, 5), "shards": (2, 10)})
-    plan = cm.plan_convert(cm.open_array(Misreading(below), "a"), target := MemoryStore(), format="zarr2")
-    with pytest.raises(ChunkError, match="absent when it was read, and is present now"):
-        plan.run()
-    unpublished(target)
-
-
 @pytest.mark.parametrize("job", COPIES)
 def test_a_plan_that_is_older_than_its_source(job, below):
     make(below, **SOURCE)
@@ -151,17 +128,6 @@ def test_attributes_and_absent_chunks_may_change_nothing(job, below):
     source = Watched(below, event=lambda: cm.open_array(below, "a", mode="r+").update_attributes({"units": "K"}))
     JOBS[job](cm.open_array(source, "a"), target := MemoryStore()).run()
     np.testing.assert_array_equal(cm.open_array(target)[...], values)
-
-
-def test_one_array_of_a_group(below):
-    cm.create_group(below)
-    for name in ("a", "b", "c"):
-        make(below, name, **SOURCE)
-    source = Watched(below, event=lambda: below.delete_prefix("b/"))
-    with pytest.raises(JobError, match="the source 'b' in"):
-        cm.convert(source, target := MemoryStore(), format="zarr2")
-    with pytest.raises(NodeNotFound):
-        cm.open(target)
 
 
 class BeforeListing(RecordingStore):
@@ -264,25 +230,6 @@ def test_every_such_key_of_a_task_is_named(below):
     with pytest.raises(ChunkError, match="the same holds for") as caught:
         plan.run()
     assert all(key in str(caught.value) for key in LOST)
-
-
-def test_shards_that_are_listed_and_said_to_be_absent(below):
-    make(below, **SOURCE | {"chunks": (1, 5), "shards": (2, 10)})
-    source = Forgetful(below, {"a/c/3/0"}, is_remote=True)
-    plan = cm.plan_convert(cm.open_array(source, "a"), target := MemoryStore(), format="zarr2")
-    with pytest.raises(ChunkError, match="the store lists it"):
-        plan.run()
-    unpublished(target)
-
-
-def test_keys_of_a_mostly_empty_source_that_are_said_to_be_absent(below):
-    array = cm.create_array(below, "a", shape=(4000, 10), dtype="u2", chunks=(1, 10))
-    array[:40] = 7
-    plan = cm.plan_convert(
-        cm.open_array(Forgetful(below, {"a/c/3/0"}, is_remote=True), "a"), MemoryStore(), format="zarr3"
-    )
-    with pytest.raises(ChunkError, match="the store lists it"):
-        plan.run()
 
 
 def test_a_store_that_may_not_be_listed_is_believed(below):

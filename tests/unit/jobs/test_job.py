@@ -14,8 +14,8 @@ from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.runtime import stage as stages
 from chunkmill.runtime import task as stage_task
 from chunkmill.runtime.scheduler import Scheduler
-from chunkmill.runtime.stage import Stage, TaskResult
-from chunkmill.runtime.stage_runner import JobMonitor, StageResult, run_stages
+from chunkmill.runtime.stage import Stage
+from chunkmill.runtime.stage_runner import JobMonitor, run_stages
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -39,36 +39,11 @@ def test_results_are_added_up(store):
     assert result.counts["peak_memory_bytes"] > 1 << 20
 
 
-def test_stages_follow_each_other(store):
-    order = []
-
-    def note(name, number):
-        order.append(name)
-        return TaskResult({}, details=[number])
-
-    results = run_stages(
-        [Stage("one", note, "one", range(4)), Stage("two", note, "two", range(4))], JobMonitor("job"), Scheduler()
-    )
-    assert order == ["one"] * 4 + ["two"] * 4
-    assert sorted(results[0].details) == [0, 1, 2, 3]
-
-
-def test_no_tasks(store):
-    (result,) = run_stages([Stage("put", put, store, [])], JobMonitor("job"), Scheduler())
-    assert result == StageResult("put", 0, 0, result.seconds, {}, [])
-
-
 def test_many_tasks_are_grouped(store, monkeypatch):
     monkeypatch.setattr(stages, "MAX_TASKS", 4)
     result = run_job(make_job(store, n=10))
     assert result.n_tasks == 4  # of three specs each, and the rest
     assert result.counts["n_keys"] == 10
-
-
-def test_success_leaves_nothing_but_the_target(store):
-    result = run_job(make_job(store))
-    assert sorted(store.list_prefix("")) == ["data/0", "data/1", "data/2", "data/3", "data/4", "zarr.json"]
-    assert (result.n_tasks, result.n_resumed) == (5, 0)
 
 
 def test_the_target_appears_last(store):
@@ -117,15 +92,6 @@ def test_resume_across_stages(store):
     assert not journal_keys(store)
 
 
-def test_publishing_is_repeated(store):
-    job = make_job(store)
-    with pytest.raises(ZeroDivisionError):
-        run_job(make_job(store, publishing=lambda _: 1 / 0))
-    result = run_job(job)
-    assert result.n_resumed == 5
-    assert store.get("zarr.json") == b"there"
-
-
 @pytest.mark.parametrize("n_deletes", range(9))
 def test_a_job_that_was_killed_while_it_tidied_up_is_done(store, n_deletes):
     """What is left is the journal; who runs the job again, with it or without, is told so or begins anew."""
@@ -165,14 +131,6 @@ def test_what_is_on_record_is_forgotten_before_it_is_deleted(store):
     with pytest.raises(KeyboardInterrupt):
         run_job(make_job(store, room=room), resume=False)
     assert not unfinished_jobs(store)
-
-
-def test_restart_forgets(store):
-    with pytest.raises(StoreError):
-        run_job(make_job(FailingStore(store, every=4, methods=["set"], times=1)))
-    result = run_job(make_job(store), resume=False)
-    assert result.n_resumed == 0
-    assert not journal_keys(store)
 
 
 def test_another_plan_is_refused(store):
@@ -239,20 +197,6 @@ def test_nothing_is_on_record_when_there_is_no_room(store):
     with pytest.raises(FileExistsError):
         run_job(make_job(store, room=room))
     assert not list(store.list_prefix(""))
-
-
-def test_interrupted(store):
-    def interrupt(store, number):
-        if number == 3:
-            raise KeyboardInterrupt
-        return put(store, number)
-
-    with dask.config.set(scheduler="sync"), pytest.raises(KeyboardInterrupt):
-        run_job(make_job(store, function=interrupt))
-    assert [job.job for job in unfinished_jobs(store)] == ["put it"]
-    n_recorded = len(Records(store, journal_prefix("a/b"), "").names())
-    assert run_job(make_job(store)).n_resumed == n_recorded
-    assert not unfinished_jobs(store)
 
 
 def test_what_is_not_as_on_record_is_written_again(store):

@@ -3,7 +3,6 @@
 import pytest
 
 import chunkmill as cm
-from chunkmill.display.nodes import grid_svg
 from chunkmill.jobs.job import JobResult
 from chunkmill.jobs.work import PlannedStage
 from chunkmill.runtime.stage_runner import StageResult
@@ -33,15 +32,6 @@ def test_a_report_holds_what_was_counted(plan):
 def test_read_amplification_is_that_of_the_elements_read(plan):
     assert plan.report(result(n_elements_read=30, n_elements_owned=20)).read_amplification == 1.5
     assert plan.report(result()).read_amplification == 1.0  # every chunk is read once, or nothing is left to read
-
-
-def test_the_drawing_leads_from_the_source_to_the_target():
-    cm.create_array(store := MemoryStore(), shape=(8, 6), dtype="i4", chunks=(2, 3))
-    plan = cm.plan_rechunk(store, MemoryStore(), chunks=(8, 6))
-    before, after = (grid_svg(each.chunk_grid) for each in plan.drawn)
-    assert before != after
-    drawing = plan._drawing()
-    assert 0 <= drawing.index(before) < drawing.index("→") < drawing.index(after)
 
 
 def test_what_is_at_the_target(plan):

@@ -8,10 +8,8 @@ import pytest
 from support.small_jobs import make_job
 
 from chunkmill.jobs import plan as plan_module
-from chunkmill.jobs.job import JobResult
 from chunkmill.jobs.plan import Plan
 from chunkmill.jobs.work import PlannedStage
-from chunkmill.runtime.stage_runner import StageResult
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -67,22 +65,3 @@ def test_columns_are_attributes(store):
     assert as_dict["stages"][0]["name"] == "put-0"
     assert not {"job", "drawn", "costs"} & as_dict.keys()
     json.dumps(as_dict)
-
-
-def test_a_report_is_measured(store):
-    report = make_plan(store).run(progress=False)
-    assert (report.n_tasks, report.n_keys, report.bytes_written) == (5, 5, 10)
-    assert report.stages[0].seconds is not None
-    assert report.seconds > 0
-    json.dumps(report.to_dict())
-    assert "convert: done" in repr(report)
-    assert "<table " in report._repr_html_()
-
-
-def test_memory_of_tasks_is_planned_and_memory_of_the_process_measured(store):
-    plan = replace(make_plan(store), peak_memory_bytes=71 << 20)
-    assert "memory of tasks  71.00 MiB a worker" in repr(plan)
-    measured = StageResult("put-0", 5, 0, 1.0, {"peak_memory_bytes": 239 << 20})
-    report = repr(plan.report(JobResult((measured,), 1.0)))
-    assert "memory of tasks        71.00 MiB a worker, planned" in report
-    assert "memory of the process  239.00 MiB, the largest of a worker" in report

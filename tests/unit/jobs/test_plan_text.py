@@ -1,8 +1,8 @@
 """Rows of plans and reports: what people ask first comes first, and nothing is said of what is not there."""
 
 import chunkmill as cm
-from chunkmill.jobs.plan import array_rows, cost_rows, stage_rows
-from chunkmill.jobs.work import JobCounts, PlannedStage
+from chunkmill.jobs.plan import array_rows, cost_rows
+from chunkmill.jobs.work import JobCounts
 from chunkmill.stores.memory import MemoryStore
 
 COUNTS = {
@@ -41,15 +41,6 @@ def test_reading_again_is_said():
     assert dict(cost_rows(JobCounts(**COUNTS, read_amplification=1.001), []))["read"] == "300.00 MiB"
 
 
-def test_seconds_of_stages_are_shown_where_measured():
-    planned, measured = PlannedStage("put", 5, 1 << 20, 0, 9), PlannedStage("get", 1, 0, 0, 1, 2.0)
-    assert list(stage_rows([planned])) == [
-        ("stage", "tasks", "read", "written", "requests"),
-        ("put", "5", "1.00 MiB", "0 B", "9"),
-    ]
-    assert [row[-1] for row in stage_rows([planned, measured])] == ["time", "", "2 s"]
-
-
 def test_columns_that_say_nothing_are_left_out():
     row = {"array": "a", "shards": None, "action": "copy", "why": "the same"}
     assert list(array_rows([row])) == [("array", "action"), ("a", "copy")]
@@ -76,11 +67,6 @@ def test_a_plan_of_any_size_has_fifteen_lines_and_explains_the_rest():
     assert all(f"data/variable_{number}" in explained for number in range(6))
     assert repr(explained) == str(explained)
     assert len(explained.splitlines()) > 15
-
-
-def test_a_small_plan_is_shown_whole():
-    cm.create_array(store := MemoryStore(), shape=(4,), dtype="f8", chunks=(2,))
-    assert repr(plan := cm.plan_convert(store, MemoryStore(), format="n5")) == str(plan.explain())
 
 
 def test_numbers_and_nouns_agree():

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import xarray as xr
 from click.testing import CliRunner
-from support.recording import DyingStore, FailingStore
+from support.recording import DyingStore
 
 import chunkmill as cm
 from chunkmill.cli.main import main
-from chunkmill.errors import ChunkError, JobError
+from chunkmill.errors import JobError
 from chunkmill.journal import heartbeat
 from chunkmill.runtime import task
 from chunkmill.stores.local import LocalStore
@@ -94,14 +94,6 @@ def test_a_job_resumes_without_its_arguments(source, tmp_path, monkeypatch):
     check_is_whole(source, target)
 
 
-def test_the_command_resumes(source, tmp_path, monkeypatch):
-    target = tmp_path / "target.zarr"
-    begin(source, target, monkeypatch)
-    done = CliRunner().invoke(main, ["resume", str(target), "--no-progress"], catch_exceptions=False)
-    assert (done.exit_code, "rechunk: done" in done.output) == (0, True)
-    check_is_whole(source, target)
-
-
 def test_what_cannot_be_resumed_without_arguments(source, tmp_path, monkeypatch):
     target = tmp_path / "target.zarr"
     with pytest.raises(JobError, match="there is no unfinished job"):
@@ -111,24 +103,6 @@ def test_what_cannot_be_resumed_without_arguments(source, tmp_path, monkeypatch)
         JobError, match=r"are not stored: a plan cannot hold <function .*; repeat the call of `rechunk`"
     ):
         cm.resume(target)
-
-
-def test_running_jobs_show_stage_and_rate(source, tmp_path, monkeypatch):
-    target, seen = tmp_path / "target.zarr", []
-    run = task.run_task
-
-    def looking(*args, **more):
-        seen.append(cm.jobs(target))
-        return run(*args, **more)
-
-    monkeypatch.setattr("chunkmill.runtime.stage_runner.run_task", looking)
-    with dask.config.set(scheduler="threads", num_workers=1):
-        cm.rechunk(source, target, chunks=CHUNKS, max_mem="9 MB")
-    (job,) = seen[-1]
-    assert job.state == "running"
-    assert job.client.startswith("process ")
-    assert "<table" in seen[-1]._repr_html_()
-    assert cm.jobs(target)._repr_html_() == "no unfinished jobs"
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -219,29 +193,6 @@ def test_sources_and_targets_of_other_kinds_resume_without_arguments(tmp_path, m
     monkeypatch.chdir(tmp_path / "elsewhere")
     cm.resume("../all.zarr")
     np.testing.assert_array_equal(cm.open_array("../all.zarr", "t")[...], range(4))
-
-
-@pytest.mark.parametrize("chunks", ["keep", (1, 2, 4)])
-def test_several_files_resume_as_one_array_does(tmp_path, chunks):
-    pytest.importorskip("h5netcdf")
-    values = np.arange(960.0).reshape(120, 2, 4)
-    for part in range(4):
-        dataset = xr.Dataset(
-            {"v": (("t", "y", "x"), values[30 * part : 30 * part + 30])}, {"t": range(30 * part, 30 * part + 30)}
-        )
-        dataset.to_netcdf(tmp_path / f"{part}.nc", engine="h5netcdf", encoding={"v": {"chunksizes": (1, 2, 4)}})
-    cm.convert(tmp_path / "*.nc", tmp_path / "one.zarr", concat_dim="t", chunks={"t": 1})
-    left = {}
-    for name, source, along in (("files", tmp_path / "*.nc", "t"), ("array", tmp_path / "one.zarr", None)):
-        dies = FailingStore(LocalStore(tmp_path / f"{name}.zarr"), every=170, times=1)
-        with dask.config.set(scheduler="sync"):
-            with pytest.raises(ChunkError, match="injected failure"):
-                cm.convert(source, dies, concat_dim=along, codecs="zstd", chunks=chunks)
-            report = cm.convert(source, tmp_path / f"{name}.zarr", concat_dim=along, codecs="zstd", chunks=chunks)
-        left[name] = report.n_resumed, report.n_keys
-        np.testing.assert_array_equal(cm.open_array(tmp_path / f"{name}.zarr", "v")[...], values)
-    assert left["files"] == left["array"]
-    assert left["files"][0] > 0
 
 
 def test_what_has_values_that_are_computed_says_which_call_to_repeat(tmp_path, monkeypatch):

@@ -47,15 +47,6 @@ def test_changes_are_told_apart(fmt, name):
         check_sources("copy", seen)
 
 
-@cases("fmt", FORMATS)
-def test_a_document_that_is_no_document_is_a_change(fmt):
-    array = make(MemoryStore(), shape=(6, 4), chunks=(2, 4), format=fmt)[0].stored
-    seen = see_sources([array])
-    for key in seen[0].seen.documents:
-        array.store.set(key, b"{")
-    assert change(array, seen) == "changed"
-
-
 def test_stores_that_compare_no_versions_are_compared_by_documents():
     class Plain(RecordingStore):
         pass

@@ -16,7 +16,6 @@ from chunkmill.errors import JobError
 from chunkmill.journal import heartbeat
 from chunkmill.journal.lease import leased
 from chunkmill.journal.plans import PLAN, journal_prefix
-from chunkmill.journal.records import Records
 from chunkmill.stores.local import LocalStore
 
 
@@ -48,14 +47,6 @@ def test_an_interrupted_job_is_listed_until_it_is_done(tmp_path):
     cm.rechunk(source, target, chunks=(8, 1), strategy="spill")
     assert cm.jobs(target) == []
     assert CliRunner().invoke(main, ["jobs", target]).stdout == "no unfinished jobs\n"
-
-
-def test_tasks_that_are_done_are_counted(tmp_path, monkeypatch):
-    _, target = interrupted(tmp_path)
-    monkeypatch.setattr(Records, "names", lambda _: [(0, 1, "x"), (0, 2, "y")])
-    (job,) = cm.jobs(target)
-    assert (job.n_tasks_done, str(job).endswith(", 2 tasks done")) == (2, True)
-    assert job.to_dict()["n_tasks_done"] == 2
 
 
 def test_running_and_dead(tmp_path, monkeypatch):

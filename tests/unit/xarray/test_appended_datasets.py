@@ -1,8 +1,5 @@
 """Append along a dimension: values, documents, interruptions."""
 
-import pickle
-
-import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -248,18 +245,6 @@ def test_readers_see_no_longer_array_before_it_is_written(url):
     assert set(documents) == {"zarr.json", "v/zarr.json", "time/zarr.json"}
 
 
-@pytest.mark.parametrize("name", ["zarr2", "n5"])
-def test_an_append_that_fails_changes_nothing_that_readers_see(url, name):
-    encoding = {"v": {"chunks": (3, 4)}}
-    write_dataset(series(), url, format=name, encoding=encoding)
-    failing = FailingStore(url, every=3, methods=["set", "set_if"])
-    with dask.config.set(scheduler="sync"), pytest.raises(Exception, match="injected"):
-        write_dataset(series(9, "2000-01-06").chunk(time=1), failing, append_dim="time")
-    xr.testing.assert_identical(read(url).load(), series())
-    write_dataset(series(9, "2000-01-06"), url, append_dim="time")
-    xr.testing.assert_identical(read(url).load(), series(14))
-
-
 def test_what_an_append_left_behind_is_no_data_later(url):
     """Chunks past the end, of an append that failed, must not show when a later one leaves chunks absent."""
     write_dataset(series(), url, encoding={"v": {"chunks": (1, 4)}})
@@ -280,13 +265,3 @@ def test_a_write_that_failed_leaves_nothing_to_the_next(url):
     ds["v"][:] = np.nan
     write_dataset(ds, url)
     assert np.isnan(read(url).v).all()
-
-
-def test_delayed_append(tmp_path):
-    url = str(tmp_path / "x")
-    write_dataset(series(), url)
-    later = write_dataset(series(3, "2000-01-06").chunk(time=1), url, append_dim="time", compute=False)
-    xr.testing.assert_identical(read(url).load(), series())
-    later = pickle.loads(pickle.dumps(later))
-    assert later.compute(scheduler="sync").variables["v"].n_keys > 0
-    xr.testing.assert_identical(read_by_xarray(url, consolidated=True).load(), series(8))

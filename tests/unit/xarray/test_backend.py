@@ -1,7 +1,6 @@
 """Variables of xarray in chunks, over stores with latency: many requests under way, each made once."""
 
 import pickle
-from pathlib import Path
 
 import dask
 import dask.array as da
@@ -14,7 +13,6 @@ from support.servers import WARNINGS, serve_files
 
 import chunkmill as cm
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.xarray.backend import ChunkmillBackendEntrypoint
 
 pytestmark = WARNINGS
 
@@ -33,19 +31,6 @@ def store():
 
 def plain(store):
     return xr.open_dataset(store.below, engine="chunkmill").load()
-
-
-@pytest.mark.parametrize("options", [{}, {"inline_array": True}, {"mask_and_scale": False}])
-def test_many_requests_are_under_way_and_each_is_made_once(store, options):
-    opened = xr.open_dataset(store, engine="chunkmill", chunks={}, **options).v
-    assert opened.chunks == ((4,) * 12, (4,) * 10)
-    want = xr.open_dataset(store.below, engine="chunkmill", **options).v.load()
-    store.clear()
-    store.seconds = 0.01
-    xr.testing.assert_identical(opened.compute(scheduler="threads", num_workers=2), want)
-    assert store.most_at_once >= 16
-    assert len(store.chunks("get")) == 120
-    assert set(store.chunks("get").values()) == {1}
 
 
 @pytest.mark.parametrize(
@@ -149,10 +134,3 @@ def test_wrong_metadata_are_a_group_like_any_other():
     cm.create_group(store, attributes={"multiscales": [{"datasets": [{"path": "missing"}]}]})
     cm.create_array(store, "a", shape=(3,), dtype="i4", chunks=(3,))
     assert list(xr.open_datatree(store, engine="chunkmill").data_vars) == ["a"]
-
-
-def test_a_reference_set_is_opened_unasked():
-    references = Path(__file__).parents[2] / "golden" / "references"
-    guess = ChunkmillBackendEntrypoint().guess_can_open
-    assert guess(references / "kerchunk.json")
-    assert not guess(references / "small.nc")

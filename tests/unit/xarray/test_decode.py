@@ -1,6 +1,5 @@
 """Variables that bypass CF decoding."""
 
-import numcodecs
 import numpy as np
 import pytest
 import xarray as xr
@@ -99,24 +98,9 @@ def array(fmt="zarr3", **kwargs):
     return cm.create_array(MemoryStore(), "a", format=fmt, **arguments)
 
 
-def test_blocks_of_shards_are_preferred():
-    encoding = array_encoding(array(shards=(4, 6)).stored, ["y", "x"], masked=False)
-    assert (encoding["chunks"], encoding["shards"]) == ((2, 3), (4, 6))
-    assert encoding["preferred_chunks"] == {"y": 4, "x": 6}
-    assert array_encoding(array().stored, ["y", "x"], masked=False)["shards"] is None
-
-
 def test_irregular_axes_list_their_lengths():
     encoding = array_encoding(array(chunks=((3, 1, 4), (3, 3))).stored, ["y", "x"], masked=False)
     assert encoding["chunks"] == ((3, 1, 4), 3)
-
-
-def test_codecs_by_the_keys_of_the_format():
-    two = array_encoding(array("zarr2", codecs=[{"name": "shuffle"}, "gzip"]).stored, ["y", "x"], masked=True)
-    assert [type(each) for each in (*two["filters"], *two["compressors"])] == [numcodecs.Shuffle, numcodecs.GZip]
-    three = array_encoding(array(codecs="gzip", shards=(4, 6)).stored, ["y", "x"], masked=False)
-    assert [each["name"] for each in three["compressors"]] == ["gzip"]
-    assert three["serializer"]["name"] == "bytes"
 
 
 @pytest.mark.parametrize(("fmt", "masked"), [("zarr2", True), ("zarr3", False)])

@@ -30,25 +30,11 @@ def store(request):
     return store
 
 
-def opened(store):
-    return xr.open_dataset(store, engine="chunkmill").load()
-
-
 def test_the_same_day_twice_is_an_error(store):
     before = {k: store.get(k) for k in store.list_prefix("")}
     with pytest.raises(DatasetError, match=r"2 of 3 labels are stored already: 2020-01-03T.*region='auto'"):
         cm.write_dataset(days("2020-01-03", 3), store, append_dim="time")
     assert {k: store.get(k) for k in store.list_prefix("")} == before
-
-
-def test_labels_that_are_stored_are_overwritten_by_their_region(store):
-    """As the hint says."""
-    later = days("2020-01-03", 3, 100)
-    stored = opened(store)
-    again = later.time.isin(stored.time)
-    cm.write_dataset(later.sel(time=again).drop_vars(["fixed", "x"]), store, region="auto")
-    cm.write_dataset(later.sel(time=~again), store, append_dim="time")
-    xr.testing.assert_equal(opened(store), xr.concat([days("2020-01-01", 2), later], "time", data_vars="minimal"))
 
 
 def test_labels_are_compared_as_they_are_stored(store):
@@ -61,15 +47,6 @@ def test_labels_are_compared_as_they_are_stored(store):
     cm.write_dataset(xr.Dataset({"v": ("run", [1, 2])}, {"run": ["a", "bé"]}), texts)
     with pytest.raises(DatasetError, match="1 of 2 labels are stored already: bé"):
         cm.write_dataset(xr.Dataset({"v": ("run", [3, 4])}, {"run": ["c", "bé"]}), texts, append_dim="run")
-
-
-def test_without_labels_nothing_is_compared(store):
-    bare = MemoryStore()
-    for _ in range(2):
-        cm.write_dataset(
-            xr.Dataset({"v": ("x", [1, 2])}), bare, **({"append_dim": "x"} if bare.get("zarr.json") else {})
-        )
-    assert opened(bare).sizes == {"x": 4}
 
 
 def test_trees(store):

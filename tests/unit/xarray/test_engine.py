@@ -12,13 +12,12 @@ from support.cases import cases
 from support.datasets import needs_xarray, read, read_by_xarray, temperatures, write_temperatures
 from support.recording import RecordingStore
 from support.servers import serve_files
-from xarray.backends import BackendArray
 
 import chunkmill as cm
 from chunkmill.errors import DatasetError, MetadataError, NodeNotFound
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
-from chunkmill.xarray.backend import ChunkmillBackendEntrypoint, open_variable
+from chunkmill.xarray.backend import ChunkmillBackendEntrypoint
 from chunkmill.xarray.write import write_dataset
 
 pytest.importorskip("zarr")
@@ -319,23 +318,6 @@ def test_an_array_opens_as_a_dataset_of_one():
     assert xr.open_dataarray(url, engine="chunkmill").sizes == {"x": 3}
 
 
-@cases("name", ["kerchunk.json", "kerchunk-4.parquet", "kerchunk-inlined.json"])
-def test_reference_sets(name):
-    with xr.open_dataset(GOLDEN / "references" / "small.nc", engine="h5netcdf") as expected:
-        ours = read(str(GOLDEN / "references" / name))  # its targets are beside it
-        for variable in expected.variables:
-            np.testing.assert_array_equal(ours[variable], expected[variable])
-
-
-@cases("store", ["zarr-python-2.18.7/multiscale.n5", "hand-1/axes.n5", "z5py-3.0.2/end_blocks.n5"])
-def test_golden_n5(store):
-    group = cm.open_group(str(GOLDEN / "n5" / store))
-    arrays = group.arrays()
-    tree = ChunkmillBackendEntrypoint().open_groups_as_dict(str(GOLDEN / "n5" / store), drop_variables=list(arrays)[1:])
-    for name, array in list(arrays.items())[:1]:
-        np.testing.assert_array_equal(tree["/"][name], array[...])
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # Opening
 
@@ -427,37 +409,6 @@ def test_guessing_without_an_engine_for_zarr(tmp_path, monkeypatch):
     assert guess(tmp_path / "x.zarr")
 
 
-def test_zarr_stays_with_xarrays_own_engine(tmp_path):
-    pytest.importorskip("zarr")
-    cm.create_array(
-        tmp_path / "x.zarr", "a", shape=(2,), dtype="i4", chunks=(2,), format="zarr3", dimension_names=["x"]
-    )
-    for setting, module in (("auto", "xarray.backends.zarr"), (True, "chunkmill.xarray.backend")):
-        with (
-            dask.config.set({"chunkmill.guess-zarr": setting}),
-            xr.open_dataset(tmp_path / "x.zarr", cache=False) as opened,
-        ):
-            array = opened["a"].variable._data
-            while hasattr(array, "array") and not isinstance(array, BackendArray):
-                array = array.array
-            assert type(array).__module__ == module
-
-
-def test_the_engine_describes_itself():
-    engine = xr.backends.list_engines()["chunkmill"]
-    assert isinstance(engine, ChunkmillBackendEntrypoint)
-    assert "N5" in repr(engine)
-
-
-def test_open_mfdataset(tmp_path):
-    ds = temperatures()[["temperature", "y"]]
-    for i in range(2):
-        part = ds.isel(time=slice(4 * i, 4 * i + 4))
-        part.to_zarr(tmp_path / f"{i}.zarr", zarr_format=3)
-    many = xr.open_mfdataset(str(tmp_path / "*.zarr"), engine="chunkmill", combine="by_coords")
-    xr.testing.assert_equal(many.load(), ds)
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # Trees
 
@@ -490,22 +441,8 @@ def test_trees_are_those_of_xarrays_engine(tree):
     xr.testing.assert_identical(chunked.load(), xr.open_datatree(tree, engine="zarr").load())
 
 
-def test_n5_groups_without_documents():
-    url = MemoryStore()
-    cm.create_array(url, "a/b/c", shape=(2,), dtype="i4", chunks=(2,), format="n5")
-    assert list(xr.open_groups(url, engine="chunkmill")) == ["/", "/a", "/a/b"]
-
-
 def test_an_array_is_no_tree():
     url = MemoryStore()
     cm.create_array(url, shape=(2,), dtype="i4", chunks=(2,))
     with pytest.raises(DatasetError, match="expected a group, got an array"):
         xr.open_datatree(url, engine="chunkmill")
-
-
-def test_variables_without_a_dataset():
-    url = MemoryStore()
-    array = cm.create_array(url, shape=(2,), dtype="i4", chunks=(2,), attributes={"scale_factor": 2.0})
-    variable = open_variable("v", array.stored)
-    assert variable.dims == ("v_dim_0",)
-    assert variable.attrs == {"scale_factor": 2.0}

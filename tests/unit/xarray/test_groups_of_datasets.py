@@ -59,21 +59,10 @@ def test_adding_to_a_group(url):
     assert back.v.attrs == {"units": "K"}
 
 
-def test_adding_coordinates_keeps_those_that_are(url):
-    write_dataset(xr.Dataset(coords={"p": ("i", [1, 2])}), url)
-    write_dataset(xr.Dataset(coords={"q": ("j", [1, 2])}), url, mode="a")
-    assert set(read(url).coords) == {"p", "q"}
-
-
 def test_what_no_dataset_could_have_is_not_added(url):
     write_dataset(series(), url)
     with pytest.raises(DatasetError, match=r"'w'.*'x' has length 4, got 3"):
         write_dataset(xr.Dataset({"w": ("x", [1, 2, 3])}), url, mode="a")
-    xr.testing.assert_identical(read(url).load(), series())
-
-
-def test_adding_makes_a_group_where_none_is(url):
-    write_dataset(series(), url, mode="a")
     xr.testing.assert_identical(read(url).load(), series())
 
 
@@ -111,11 +100,6 @@ def test_arguments_that_contradict_each_other():
     ):
         with pytest.raises(ValueError, match=r"mode=|region="):
             write_dataset(series(), MemoryStore(), **arguments)
-
-
-def test_what_is_no_dataset(url):
-    with pytest.raises(TypeError, match="ndarray"):
-        write_dataset(series().v.values, url)
 
 
 def test_a_store_is_not_replaced_by_what_is_to_be_read_from_it(url):
@@ -212,13 +196,6 @@ def test_trees(url, name):
     xr.testing.assert_identical(xr.open_datatree(url, engine="chunkmill").load(), tree())
     if name in {"zarr2", "zarr3"}:
         xr.testing.assert_identical(xr.open_datatree(url, engine="zarr", consolidated=True).load(), tree())
-
-
-def test_encoding_of_trees(url):
-    write_dataset(tree(), url, "below", encoding={"/a": {"v": {"chunks": (1,)}}})
-    assert cm.open_array(url, "below/a/v").chunks == (1,)
-    with pytest.raises(DatasetError, match=r"names unknown groups \['v'\].*by group"):
-        write_dataset(tree(), url, "more", encoding={"v": {"chunks": (1,)}})
 
 
 def test_adding_and_appending_to_trees(url):

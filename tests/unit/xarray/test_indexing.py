@@ -157,14 +157,6 @@ def test_only_the_chunks_that_hold_the_selection_are_read():
         assert keys.count("a/zarr.json") <= 1  # where chunks are absent: is the array still there?
 
 
-def test_out_of_bounds():
-    store = MemoryStore()
-    cm.create_array(store, "a", shape=(4,), dtype="i2", chunks=(2,), dimension_names=["x"])
-    for index in ({"x": 4}, {"x": [0, 7]}, {"x": xr.DataArray([-9], dims="p")}):
-        with pytest.raises(IndexError):
-            read(store).a.isel(index).load()
-
-
 def test_gathering_out_of_bounds_says_where():
     a = cm.create_array(MemoryStore(), shape=(4, 3), dtype="i2", chunks=(2, 2))
     for gather in (read_outer, read_points):
@@ -172,14 +164,6 @@ def test_gathering_out_of_bounds_says_where():
             gather(a, (np.array([0, 1]), np.array([0, 3])))
     a[...] = np.arange(12).reshape(4, 3)
     np.testing.assert_array_equal(read_outer(a.stored, (slice(None, None, -1), [2, 0])), a[...][::-1, [2, 0]])
-
-
-def test_strings_are_indexed_lazily(written_by_xarray):
-    ours, theirs = read(written_by_xarray), read_by_xarray(written_by_xarray)
-    for name in ("label", "text", "raw"):
-        dim = ours[name].dims[0]
-        xr.testing.assert_identical(ours[name].isel({dim: [2, 0]}).load(), theirs[name].isel({dim: [2, 0]}).load())
-        xr.testing.assert_identical(ours[name].isel({dim: 1}).load(), theirs[name].isel({dim: 1}).load())
 
 
 def test_lazy_variables_pickle_and_load_asynchronously(written_by_xarray):

@@ -1,6 +1,5 @@
 """Datasets written to new stores: round trips, encodings, and what a format cannot hold."""
 
-import json
 import re
 import warnings
 from pathlib import Path
@@ -194,16 +193,6 @@ def test_cftime(url):
         write_dataset(other, url, region={"time": slice(3, 6)})
 
 
-def test_dates_of_cftime_go_where_dates_of_numpy_came_from(url):
-    write_dataset(series(2), url)
-    later = series(2, "2000-01-03")
-    later = later.convert_calendar("proleptic_gregorian", use_cftime=True)
-    write_dataset(later, url, append_dim="time")
-    write_dataset(later[["v"]] + 1, url, region="auto")
-    np.testing.assert_array_equal(read(url).time, series(4).time)
-    np.testing.assert_array_equal(read(url).v[2:], later.v + 1)
-
-
 def test_objects(url):
     ds = xr.Dataset(
         {
@@ -283,13 +272,6 @@ def test_what_an_encoding_does_not_hold_is_refused(values, encoding, said):
     for given in (ds, ds.chunk(x=1)):
         with pytest.raises(DatasetError, match=rf"'v'.*{said}"):
             write_dataset(given, MemoryStore(), encoding={"v": encoding})
-
-
-def test_packed_values_are_rounded_to_the_step():
-    store = MemoryStore()
-    ds = xr.Dataset({"v": ("x", [1.234, np.nan, -327.68])})
-    write_dataset(ds, store, encoding={"v": {**PACKED, "_FillValue": -1}})
-    np.testing.assert_allclose(xr.open_dataset(store, engine="chunkmill").v, [1.23, np.nan, -327.68])
 
 
 @cases("sample", ["a", b"a", 1, 1.5])
@@ -435,25 +417,6 @@ def test_encoding_from_elsewhere_is_a_wish(tmp_path):
     xr.testing.assert_identical(read_by_xarray(tmp_path / "a.zarr").load(), ds)
 
 
-@cases(("source", "target"), [("zarr2", "n5"), ("zarr3", "zarr2"), ("n5", "zarr3")])
-def test_from_format_to_format(source, target):
-    ds, a, b = series(), MemoryStore(), MemoryStore()
-    write_dataset(ds, a, format=source, encoding={"v": {"chunks": (2, 3), "codecs": "gzip"}})
-    write_dataset(read(a, chunks={}), b, format=target)
-    xr.testing.assert_identical(read(b).load(), ds)
-    assert cm.open_array(b, "v").chunks == (2, 3)
-    assert any("gzip" in str(codec) for codec in cm.open_array(b, "v").codecs)
-
-
-def test_absent_chunks_of_floats_are_missing(url):
-    ds = xr.Dataset({"a": ("x", da.full(4, np.nan, chunks=2)), "b": ("x", da.zeros(4, chunks=2, dtype="i4"))})
-    assert write_dataset(ds, url).variables["a"].n_empty == 2
-    for back in (read(url), read_by_xarray(url)):
-        np.testing.assert_array_equal(back.a, [np.nan] * 4)
-        np.testing.assert_array_equal(back.b, [0] * 4)
-    assert cm.open_array(url, "a").fill_value != cm.open_array(url, "a").fill_value  # NaN
-
-
 def test_empty_chunks_on_demand(tmp_path):
     ds = xr.Dataset({"a": ("x", np.zeros(4, "i4")), "b": ("x", da.zeros(4, chunks=2, dtype="i4"))})
     write_dataset(ds, tmp_path / "1", write_empty_chunks=True)
@@ -462,13 +425,6 @@ def test_empty_chunks_on_demand(tmp_path):
     write_dataset(ds, tmp_path / "2", encoding={"b": {"write_empty_chunks": True}})
     assert not (tmp_path / "2/a/c/0").exists()
     assert (tmp_path / "2/b/c/1").exists()
-
-
-def test_a_missing_value_of_nan_needs_no_attribute(url):
-    ds = xr.Dataset({"a": ("x", np.array([1, np.nan], "f4"), {}, {"missing_value": np.nan})})
-    write_dataset(ds, url)
-    json.loads(Path(url, "a/zarr.json").read_text(), parse_constant=pytest.fail)
-    xr.testing.assert_identical(read(url).load(), ds)
 
 
 def test_names_and_types_that_arrays_cannot_have():

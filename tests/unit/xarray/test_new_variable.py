@@ -27,39 +27,11 @@ def test_missing_values_are_marked_as_in_the_format():
     assert isinstance(three.metadata.attributes["_FillValue"], str)
 
 
-def test_packing_and_times():
-    packed = described(np.array([1.0, np.nan]), dtype="i2", scale_factor=0.5, _FillValue=-1)
-    assert packed.is_encoded
-    assert packed.metadata.dtype == np.dtype("i2")
-    days = described(np.array(["2000-01-03"], "M8[ns]"), units="days since 2000-01-01")
-    assert days.is_encoded
-    assert days.metadata.dtype.kind == "i"
-    assert days.metadata.attributes["units"] == "days since 2000-01-01"
-
-
 def test_chunks_of_encoding_then_of_dask():
     x = da.ones((6, 4), chunks=((2, 3, 1), 4))
     assert described(x).metadata.chunk_grid.chunk_shape == (3, 4)
     assert described(x, chunks=(5, 2)).metadata.chunk_grid.chunk_shape == (5, 2)
     assert not described(x).is_encoded
-
-
-@pytest.mark.parametrize(
-    ("encoding", "message"),
-    [({"nosuch": 1}, "unknown encoding 'nosuch'"), ({"chunks": (2, 2)}, "2 chunk lengths for 1 axes")],
-    ids=str,
-)
-def test_strict_encoding(encoding, message):
-    with pytest.raises(DatasetError, match=message):
-        described(np.ones(4), strict=True, **encoding)
-    assert described(np.ones(4), **encoding).metadata.shape == (4,)
-
-
-def test_storage_from_another_format_is_dropped_unless_strict():
-    encoding = {"compressors": ({"name": "nosuch"},)}
-    assert described(np.ones(4), **encoding).metadata.codecs
-    with pytest.raises(Exception, match="nosuch"):
-        described(np.ones(4), strict=True, **encoding)
 
 
 PACKED = {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1, "chunks": (4,), "shards": (8,)}

@@ -9,7 +9,7 @@ from support.cases import cases
 import chunkmill as cm
 from chunkmill.errors import DatasetError
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.xarray.stored_variable import StoredVariable, find_region, match_dims, stored_sizes
+from chunkmill.xarray.stored_variable import StoredVariable, find_region, stored_sizes
 
 
 def stored(name="t", dtype="i4", values=(0, 1, 2), **attributes):
@@ -39,46 +39,12 @@ def test_values_are_encoded_as_the_array_stores_them(lazy):
     assert (one.decode(np.asarray(elements)) == values).all()
 
 
-@cases(
-    ("dtype", "attributes", "values", "message"),
-    [
-        ("i1", {}, [300], "1 values cannot be stored as int8"),
-        ("i2", {"scale_factor": 0.5}, [1e9], "cannot be stored as int16 scale_factor=0.5"),
-        ("U2", {}, ["abc"], "3 characters, as 'abc' has"),
-        ("i4", {"units": "days since 2000-01-01"}, np.array(["2000-01-01T12"], "M8[ns]"), "hours since"),
-    ],
-)
-def test_values_that_do_not_fit(dtype, attributes, values, message):
-    array = stored(dtype=dtype, values=("a", "b") if dtype == "U2" else (0, 1), **attributes)
-    values = np.asarray(values)
-    with pytest.raises(DatasetError, match=message):
-        variable(array, xr.Variable("t", values)).encode(values)
-
-
-def test_comparison_shows_the_first_differences():
-    array = stored(values=range(9))
-    one = variable(array)
-    one.compare(np.arange(2, 6), array, (slice(2, 6),))
-    one.compare(da.arange(2, 6, chunks=1), array, (slice(2, 6),))
-    with pytest.raises(DatasetError, match=r"4 of 4 .* at \[3\]: 3 is stored, got 2; at \[4\]"):
-        one.compare(np.arange(2, 6), array, (slice(3, 7),))
-
-
 def test_numbers_with_other_units_are_refused():
     array = stored(units="days since 2000-01-01")
     with pytest.raises(DatasetError, match="pass times, or numbers in these units"):
         variable(array, xr.Variable("t", [1, 2], {"units": "hours since 2000-01-01"}))
     same = variable(array, xr.Variable("t", [1, 2], {"units": "days since 2000-01-01"}))
     assert same.encode(np.array([5])).tolist() == [5]
-
-
-def test_axes_are_ordered_as_in_the_store():
-    array = cm.create_array(
-        MemoryStore(), "a", shape=(2, 3), dtype="i4", chunks=(2, 3), dimension_names=["y", "x"]
-    ).stored
-    assert match_dims("a", xr.Variable(("x", "y"), np.ones((3, 2))), variable(array)).dims == ("y", "x")
-    with pytest.raises(DatasetError, match="has dimensions"):
-        match_dims("a", xr.Variable(("x", "z"), np.ones((3, 2))), variable(array))
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import pytest
 from support.cases import cases
 
 import chunkmill as cm
-from chunkmill.errors import DatasetError
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.publication import ATTRIBUTE, UnfinishedAppend, without_attribute
 
@@ -41,15 +40,6 @@ def test_what_is_no_mark(value):
 def test_marks_of_groups_above_count_more():
     above, own = UnfinishedAppend("t", {"g/v": (5,), "w": (1,)}), UnfinishedAppend("t", {"v": (6,), "x": (2,)})
     assert above.below("g").joined(own).shapes == {"v": (5,), "x": (2,)}
-
-
-def test_another_append_must_wait():
-    append = UnfinishedAppend("t", {"v": (5, 2)})
-    append.check_repeated("t", ["v", "w"], "")
-    UnfinishedAppend("", {}).check_repeated("x", [], "")
-    for dim, paths in (("x", ["v"]), ("t", ["w"])):
-        with pytest.raises(DatasetError, match="along 't' to 'v' was interrupted; repeat it"):
-            append.check_repeated(dim, paths, "")
 
 
 @pytest.mark.parametrize("document", [{ATTRIBUTE: 1, "a": 2}, {"attributes": {ATTRIBUTE: 1}, "a": 2}], ids=["v2", "v3"])

@@ -7,7 +7,7 @@ from support.cases import cases
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.errors import DatasetError, UnsupportedFeature
+from chunkmill.errors import DatasetError
 from chunkmill.formats.registry import get_format
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.write_plan import DatasetPlan, labelled_groups, plan_write
@@ -46,12 +46,6 @@ def test_a_new_group_is_described_and_nothing_written():
     assert not store.keys("set", "set_if")
 
 
-def test_all_variables_that_do_not_fit_are_named():
-    ds = xr.Dataset({"a": ("x", np.ones(2, "c8")), "b": ("x", np.ones(2, "c16")), "c": ("x", [1, 2])})
-    with pytest.raises(UnsupportedFeature, match=r"'a': .*'b': .*nothing was written"):
-        plan_write(DatasetPlan(MemoryStore(), "", get_format("n5")), labelled_groups(ds, "", None, ""))
-
-
 @pytest.fixture
 def root():
     store = MemoryStore()
@@ -78,10 +72,3 @@ def test_a_region_plans_what_it_covers(root):
     assert {each.array.path: each.region for each in plan.variables} == {"v": (slice(1, 3), slice(0, 2))}
     assert sorted(plan.unchanged) == ["m", "t"]
     assert not plan.growth
-
-
-def test_new_variables_need_a_mode_that_adds(root):
-    ds = xr.Dataset({"w": ("x", [1, 2])})
-    with pytest.raises(DatasetError, match="mode='a' adds"):
-        planned(root, ds)
-    assert [each.array.path for each in planned(root, ds, adds=True).variables] == ["w"]

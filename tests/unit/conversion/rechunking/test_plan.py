@@ -85,21 +85,6 @@ def test_smallest_memory_that_works_is_named(strategy):
         plan(*arguments, smallest - 1, strategy=strategy)
 
 
-def test_memory_is_divided_among_threads():
-    arguments = (512, 1024, 1024), (1, 1024, 1024), (512, 32, 32)
-    for n_threads in (1, 2, 4, 8):
-        estimate = plan(*arguments, 256 * MIB, n_threads=n_threads).estimate
-        assert estimate.peak_bytes <= 256 * MIB
-    with pytest.raises(JobError, match="16 threads"):
-        plan(*arguments, 128 * MIB, n_threads=16)
-
-
-def test_overhead_counts():
-    ends = side((64, 64), (64, 1)), side((64, 64), (1, 64))
-    bare = choose_rechunk_strategy(*ends, 4, Limits(MIB, 2)).estimate.peak_bytes
-    assert choose_rechunk_strategy(*ends, 4, Limits(MIB, 2, overhead_bytes=1000)).estimate.peak_bytes == bare + 2000
-
-
 def test_part_of_a_shard_is_enough_where_a_shard_does_not_fit():
     shape, inner, shard = (1024, 1024, 256), (32, 32, 32), (512, 512, 256)  # shards of 256 MiB
     ends = side(shape, inner, shard, copies=0), side(shape, (1024, 16, 16))

@@ -41,13 +41,6 @@ def test_as_many_values_are_stored_at_once_as_memory_was_fetched_ahead():
     assert write_side(far(array), Worker(8 * 5 * one, 1, 1)).working_bytes == 5 * one
 
 
-def test_codecs_need_memory():
-    plain, _ = make(MemoryStore(), shape=(64, 64), chunks=(64, 64), codecs="raw")
-    packed, _ = make(MemoryStore(), shape=(64, 64), chunks=(64, 64), codecs="zstd")
-    assert read_side(packed.stored, WORKER).working_bytes > read_side(plain.stored, WORKER).working_bytes
-    assert write_side(packed.stored, WORKER).working_bytes > write_side(plain.stored, WORKER).working_bytes
-
-
 def test_requests_to_stores_with_latency_cost_more():
     array, _ = make(MemoryStore())
     local, remote = array.store, far(array).store

@@ -80,13 +80,6 @@ def test_arrays_keep_what_they_are(shards):
     assert "gzip" in repr(got.codecs)
 
 
-def test_zero_dimensions():
-    store = MemoryStore()
-    cm.create_array(store, "a", shape=(), dtype="f4", chunks=())[...] = 3
-    rechunk((store, "a"), (store, "b"), chunks=())
-    assert cm.open_array(store, "b")[()] == 3
-
-
 def test_temporary_files_elsewhere(tmp_path):
     array, values = make(str(tmp_path / "a.zarr"))
     temp = tmp_path / "scratch"
@@ -96,14 +89,6 @@ def test_temporary_files_elsewhere(tmp_path):
     assert any(".chunkmill-job-" in str(entry) for entry in seen.log)
     assert not list(temp.iterdir())
     check(str(tmp_path / "b.zarr"), values, "")
-
-
-def test_into_a_zip_file(tmp_path):
-    array, values = make(str(tmp_path / "a.zarr"))
-    rechunk(array, str(tmp_path / "b.zip"), chunks=(20, 7, 4), strategy="spill")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zarr", "b.zip"]
-    assert (tmp_path / "b.zip").stat().st_size < 2 * values.nbytes  # nothing spilled is left in it
-    check(str(tmp_path / "b.zip"), values, "")
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -132,16 +117,6 @@ def test_absent_chunks_are_an_error_where_the_source_says_so(strategy):
 
 
 @pytest.mark.parametrize("strategy", ["direct", "spill"])
-def test_a_wholly_absent_array_stays_so(strategy):
-    store = MemoryStore()
-    cm.create_array(store, "a", shape=(12, 12), dtype="f4", chunks=(2, 12), fill_value=np.nan)
-    rechunk((store, "a"), (store, "b"), chunks=(4, 4), strategy=strategy)
-    got = cm.open_array(store, "b")
-    assert keys(got) == set()
-    assert np.isnan(got[...]).all()
-
-
-@pytest.mark.parametrize("strategy", ["direct", "spill"])
 def test_present_stays_present_though_it_is_fill_value(strategy):
     store = MemoryStore()
     array = cm.create_array(store, "a", shape=(12, 12), dtype="i4", chunks=(2, 12))
@@ -151,17 +126,6 @@ def test_present_stays_present_though_it_is_fill_value(strategy):
         write_chunk(array.stored, (i, 0), np.zeros((2, 12), "i4"), write_empty=True)
     rechunk(array, (store, "b"), chunks=(3, 4), strategy=strategy)
     assert keys(check(store, np.zeros((12, 12), "i4"))) == {(i, j) for i in (0, 1) for j in range(3)}
-
-
-@pytest.mark.parametrize("strategy", ["direct", "spill"])
-def test_inner_chunks_of_shards_are_absent_one_by_one(strategy):
-    store = MemoryStore()
-    array = cm.create_array(store, "a", shape=(8, 8), dtype="i4", chunks=(2, 2), shards=(8, 8))
-    array[:2, :2] = 1
-    rechunk(array, (store, "b"), chunks=(4, 4), strategy=strategy)
-    expected = np.zeros((8, 8), "i4")
-    expected[:2, :2] = 1
-    assert keys(check(store, expected)) == {(0, 0)}
 
 
 # --------------------------------------------------------------------------------------------------------------------

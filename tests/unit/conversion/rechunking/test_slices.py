@@ -7,7 +7,7 @@ from support.rechunks import check, make
 from support.recording import FarStore, RecordingStore
 
 import chunkmill as cm
-from chunkmill.errors import ChunkError, JobError, NodeNotFound
+from chunkmill.errors import JobError, NodeNotFound
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -100,13 +100,3 @@ def test_a_chunk_that_is_replaced_between_two_slices_is_found_and_read_again(kin
     values[3] = -1
     check(target, values)
     assert report.n_tasks > 0
-
-
-def test_a_value_that_is_too_short_is_an_error():
-    array, _ = make(MemoryStore(), codecs="raw", shape=(8, 256, 1024), chunks=(1, 256, 1024))
-    key = array.write_layout.locator.key((5, 0, 0))
-    array.store.set(key, array.store.get(key)[:-8])
-    plan = planned(array, MemoryStore())
-    assert "slices of raw chunks" in plan.explain()
-    with pytest.raises(ChunkError, match=key):
-        plan.run()

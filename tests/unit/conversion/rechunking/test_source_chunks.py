@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 from support.cases import cases
 from support.rechunks import make
 from support.recording import RecordingStore
@@ -12,14 +11,9 @@ import chunkmill as cm
 from chunkmill.array.chunk_io import fill_values
 from chunkmill.conversion.rechunking.source_chunks import (
     SourceReads,
-    fetched,
     n_ahead,
-    shifted,
     source_values,
-    unshifted,
 )
-from chunkmill.errors import ChunkError
-from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -46,10 +40,6 @@ def test_values_of_a_region(shards, is_remote):
     assert reads.n_absent == (1 if shards is None else 4)
 
 
-def test_nothing_is_counted_where_nothing_is_read():
-    assert SourceReads().counts() == {}
-
-
 def test_chunks_are_fetched_when_they_are_asked_for():
     array, _ = make(MemoryStore(), shape=(8,), chunks=(2,))
     source = array.stored.with_store(store := RecordingStore(array.store))
@@ -60,34 +50,10 @@ def test_chunks_are_fetched_when_they_are_asked_for():
     assert store.keys("get") == ["a/c/0", "a/c/1"]
 
 
-def test_a_damaged_chunk_is_named():
-    array, _ = make(MemoryStore(), shape=(8,), chunks=(2,), codecs="gzip")
-    array.store.set("a/c/2", b"torn")
-    with pytest.raises(ChunkError) as caught:
-        list(source_values(rechunk_of(array), array.stored, (slice(0, 8),), SourceReads()))
-    assert caught.value.coords == (2,)
-
-
 def test_requests_under_way_are_bounded_by_bytes():
     assert n_ahead(rechunk_of(None, 1000), 300) == 3
     assert n_ahead(rechunk_of(None, 1000), 5000) == 1
     assert n_ahead(rechunk_of(None, 0), 300) == 1024
-
-
-@pytest.mark.parametrize("is_remote", [True, False])
-def test_spans_are_fetched_in_order(is_remote):
-    store = RecordingStore(MemoryStore())
-    store.is_remote = is_remote
-    store.set("x", b"0123")
-    assert list(fetched(store, [ByteSpan("x", ByteRange(1, 2)), None, ByteSpan("y"), ByteSpan("x")])) == [
-        b"12", None, None, b"0123",
-    ]  # fmt: skip
-
-
-def test_shifting_back_and_forth():
-    region, by = (slice(2, 5), slice(0, 1)), (slice(10, 20), slice(3, 4))
-    assert shifted(region, by) == (slice(12, 15), slice(3, 4))
-    assert unshifted(shifted(region, by), by) == region
 
 
 def test_fill_values_are_one_element():

@@ -42,19 +42,6 @@ def test_options_grow_from_one_chunk_to_all(strategy):
 
 
 @pytest.mark.parametrize("strategy", [direct, spill])
-def test_blocks_keep_to_the_budget_and_more_memory_costs_no_more(strategy):
-    candidate = strategy()
-    seconds = []
-    for budget in (600, 2_000, 8_000, 1 << 20):
-        state = best_blocks(candidate, budget)
-        if state is not None:
-            assert candidate.peak_bytes(state) <= budget
-            seconds.append(candidate.estimate(state).seconds)
-    assert len(seconds) >= 2
-    assert seconds == sorted(seconds, reverse=True)
-
-
-@pytest.mark.parametrize("strategy", [direct, spill])
 def test_no_blocks_fit_less_than_the_smallest(strategy):
     candidate = strategy()
     least = candidate.peak_bytes(smallest_blocks(candidate))

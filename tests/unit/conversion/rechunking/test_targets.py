@@ -65,33 +65,12 @@ def test_an_existing_array_must_fit():
         plan_rechunk(cm.open_group(store), target, chunks=None)
 
 
-def test_a_fill_value_that_differs_is_written_out():
-    store = MemoryStore()
-    array, values = make(store, absent=[(0, 0, 0)], fill_value=5)
-    cm.create_array(store, "b", shape=array.shape, dtype="i4", chunks=(20, 7, 4), fill_value=6)
-    for strategy in ("direct", "spill"):
-        rechunk(array, cm.open_array(store, "b", mode="r+"), chunks=None, strategy=strategy)
-        check(store, values)
-
-
 def test_absent_chunks_that_a_copy_writes_out_are_reported_as_encoded():
     array, values = make(store := MemoryStore(), absent=[(0, 0, 0)], fill_value=5)
     cm.create_array(store, "b", shape=array.shape, dtype="i4", chunks=array.chunks, fill_value=6)
     report = rechunk(array, cm.open_array(store, "b", mode="r+"), chunks=None)
     check(store, values)
     assert report.actions == {"copy": 6, "recode": 1}
-
-
-def test_a_node_is_in_the_way():
-    store = MemoryStore()
-    array, values = make(store)
-    make(store, "b")
-    with pytest.raises(NodeExists):
-        rechunk(array, (store, "b"), chunks=(5, 5, 5))
-    rechunk(array, (store, "b"), chunks=(5, 5, 5), overwrite=True)
-    assert check(store, values).chunks == (5, 5, 5)
-    with pytest.raises(JobError, match="same place"):
-        rechunk(array, (store, "a"), chunks=(5, 5, 5), overwrite=True)
 
 
 def test_nothing_is_seen_before_all_is_there(tmp_path):
@@ -204,12 +183,6 @@ def test_adding_to_a_group_resumes_and_takes_no_name_of_others(tmp_path, resume,
     assert cm.check(tmp_path / "b").ok
 
 
-def test_a_path_that_is_none_is_refused(group):
-    store, _ = group
-    with pytest.raises(ValueError, match="names \\['imgae'\\]"):
-        plan_rechunk((store, "g"), (store, "h"), chunks={"imgae": (1, 1)})
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # What is refused
 
@@ -284,24 +257,3 @@ def test_a_source_is_not_overwritten_by_whatever_name(tmp_path, monkeypatch, sou
         with pytest.raises(JobError, match=message):
             planner(source, target, overwrite=overwrite, **options)
         assert planner(("g.zarr", "a"), ("g.zarr", "ab"), **options)  # a name that only begins alike
-
-
-def test_too_little_memory_says_how_much_would_do():
-    store = MemoryStore()
-    array, values = make(store, shape=(64, 512), chunks=(64, 8))
-    with pytest.raises(JobError, match="smallest that works") as caught:
-        plan_rechunk(array, (store, "b"), chunks=(1, 512), max_mem="1 KiB")
-    needed = int(str(caught.value).partition("give max_mem=")[2].split()[0])
-    assert needed < 32 * (64 * 8 + 512) * 4  # of two threads, a few times their chunks; it was megabytes
-    rechunk(array, (store, "b"), chunks=(1, 512), max_mem=needed)
-    check(store, values)
-
-
-def test_max_mem_from_the_config():
-    store = MemoryStore()
-    array, _ = make(store)
-    with (
-        dask.config.set({"chunkmill.max-mem": "1 KiB"}),
-        pytest.raises(JobError, match=r"1024 bytes .* are too little.* give max_mem="),
-    ):
-        plan_rechunk(array, (store, "b"), chunks=(5, 5, 5))
