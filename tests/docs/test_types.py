@@ -47,33 +47,20 @@ new = cm.create_array("d.zarr", shape=(4,), dtype="i4", format="n5")
 cm.delete("d.zarr")
 """
 
-MISTAKES = [
-    'cm.open("a.zarr", format="zar2")',
-    'cm.open_array("a.zarr", moed="r")',
-    'cm.open_group("a.zarr", mode="w")',
-    'cm.from_store("a.zarr", chnks=(2, 2))',
+MISTAKES = ['cm.open("a.zarr", format="zar2")', 'cm.open_array("a.zarr", moed="r")',
+    'cm.open_group("a.zarr", mode="w")', 'cm.from_store("a.zarr", chnks=(2, 2))',
     'cm.create_array("a.zarr", shape=(4,), dtype="i4", format="zarr3-experimental")',
     'cm.create_array("a.zarr", shape=(4,), dtype="i4", chunk_key_encoding="-")',
-    'cm.create_group("a.zarr", format="zar2")',
-    'cm.to_store(x, "a.zarr", format="zar2")',
-    'cm.to_store(x, "a.zarr", chnks=(2, 2))',
-    'cm.to_store(x, "a.zarr", moed="r")',
-    'cm.to_store(x, "a.zarr", mode="x")',
-    'late: WriteReport = cm.to_store(x, "a.zarr", compute=False)',
-    "cm.store([x], [array], return_stored=True)[0].n_keys",
-    "cm.store([x], [5])",
+    'cm.create_group("a.zarr", format="zar2")', 'cm.to_store(x, "a.zarr", format="zar2")',
+    'cm.to_store(x, "a.zarr", chnks=(2, 2))', 'cm.to_store(x, "a.zarr", moed="r")',
+    'cm.to_store(x, "a.zarr", mode="x")', 'late: WriteReport = cm.to_store(x, "a.zarr", compute=False)',
+    "cm.store([x], [array], return_stored=True)[0].n_keys", "cm.store([x], [5])",
     'cm.plan_convert("a.zarr", "b.zarr", format="zar2")',
     'cm.convert("a.zarr", "b.zarr", format="n5", max_men="1 GiB")',
-    'cm.convert("a.zarr", "b.zarr", format="n5", region=3)',
-    'cm.plan_rechunk("a.zarr", "b.zarr", chnks=(2, 2))',
-    'cm.rechunk("a.zarr", "b.zarr", chunks=(2, 2), strategy="fast")',
-    "plan.run(resmue=False)",
-    "array.resize()",
-    "array.append(x, axsi=0)",
-    'array.attributes["units"] = "K"',
-    'group.create_array("x", shape=(4,), dtpye="i4")',
-    'group.array("x").groups()',
-]
+    'cm.convert("a.zarr", "b.zarr", format="n5", region=3)', 'cm.plan_rechunk("a.zarr", "b.zarr", chnks=(2, 2))',
+    'cm.rechunk("a.zarr", "b.zarr", chunks=(2, 2), strategy="fast")', "plan.run(resmue=False)", "array.resize()",
+    "array.append(x, axsi=0)", 'array.attributes["units"] = "K"', 'group.create_array("x", shape=(4,), dtpye="i4")',
+    'group.array("x").groups()']  # fmt: skip
 
 
 def errors(checker, script, folder):

@@ -224,23 +224,8 @@ def _ints(dtype: str) -> Callable[[], Array]:
 def _floats(dtype: str) -> Callable[[], Array]:
     def make() -> Array:
         info = np.finfo(dtype)
-        flat = [
-            0.0,
-            -0.0,
-            1.5,
-            np.nan,
-            np.inf,
-            -np.inf,
-            info.max,
-            info.tiny,
-            info.eps,
-            -2.25,
-            0.1,
-            1e-3,
-            3.0,
-            -7.0,
-            1000.5,
-        ]
+        flat = [0.0, -0.0, 1.5, np.nan, np.inf, -np.inf, info.max, info.tiny, info.eps, -2.25, 0.1, 1e-3, 3.0, -7.0,
+            1000.5]  # fmt: skip
         return np.array(flat, dtype=dtype).reshape(5, 3)
 
     return make
@@ -271,23 +256,8 @@ def _ticks(dtype: str) -> Callable[[], Array]:
     return make
 
 
-WORDS = (
-    "",
-    "a",
-    "Zürich",
-    "日本語",
-    "🙂",
-    "tab\tnewline\n",
-    "naïve",
-    "x" * 12,
-    "é",
-    "e\u0301",
-    'quote"',
-    "back\\slash",
-    "0",
-    " ",
-    "end",
-)
+WORDS = ("", "a", "Zürich", "日本語", "🙂", "tab\tnewline\n", "naïve", "x" * 12, "é", "e\u0301", 'quote"', "back\\slash",
+    "0", " ", "end")  # fmt: skip
 
 
 def _words() -> Array:
@@ -299,23 +269,8 @@ def _unicode4() -> Array:
 
 
 def _bytes6() -> Array:
-    flat = [
-        b"",
-        b"a",
-        b"ab\x00cd",
-        b"\xff\xfe",
-        b"123456",
-        b" ",
-        b"x",
-        b"yz",
-        b"\x01",
-        b"q",
-        b"\x80\x00\x80",
-        b"w",
-        b"er",
-        b"ty",
-        b"end",
-    ]
+    flat = [b"", b"a", b"ab\x00cd", b"\xff\xfe", b"123456", b" ", b"x", b"yz", b"\x01", b"q", b"\x80\x00\x80", b"w",
+        b"er", b"ty", b"end"]  # fmt: skip
     return np.array(flat, dtype="S6").reshape(5, 3)
 
 
@@ -324,23 +279,8 @@ def _void3() -> Array:
 
 
 def _blobs() -> Array:
-    flat = [
-        b"",
-        b"\x00",
-        b"a",
-        b"\x00\x00",
-        b"\xff\xfe\xfd",
-        b"123456789",
-        b" ",
-        b"x",
-        b"yz",
-        b"\x01",
-        b"q",
-        b"\x80\x00\x80",
-        b"w",
-        b"er",
-        b"end",
-    ]
+    flat = [b"", b"\x00", b"a", b"\x00\x00", b"\xff\xfe\xfd", b"123456789", b" ", b"x", b"yz", b"\x01", b"q",
+        b"\x80\x00\x80", b"w", b"er", b"end"]  # fmt: skip
     return np.array(flat, dtype=object).reshape(5, 3)
 
 
@@ -415,13 +355,8 @@ for _name, _type in {
     "timedelta-generic": "<m8",
 }.items():  # fmt: skip
     _add(_name, _ticks(_type), dtype=_type, fill_value=np.array(-(2**63), "i8").view(_type)[()], **_SMALL)
-_add(
-    "datetime-ns-big",
-    _ticks("<M8[ns]"),
-    dtype=">M8[ns]",
-    fill_value=np.array(12345, "i8").view("<M8[ns]")[()],
-    **_SMALL,
-)
+_add("datetime-ns-big", _ticks("<M8[ns]"), dtype=">M8[ns]", fill_value=np.array(12345, "i8").view("<M8[ns]")[()],
+    **_SMALL)  # fmt: skip
 _add("timedelta-s-big", _ticks("<m8[s]"), dtype=">m8[s]", fill_value=np.array(-3, "i8").view("<m8[s]")[()], **_SMALL)
 _add("unicode-4", _unicode4, dtype="<U4", fill_value="né", **_SMALL)
 _add("unicode-4-big", _unicode4, dtype=">U4", fill_value="né", **_SMALL)
@@ -459,23 +394,8 @@ def _ragged() -> Array:
 
 def _documents() -> Array:
     result = np.empty((5, 3), dtype=object)
-    flat = [
-        1,
-        "two",
-        [3, 4.5],
-        {"k": [1, {"z": None}]},
-        None,
-        True,
-        "",
-        "日本",
-        -2.5,
-        [],
-        {},
-        2**40,
-        False,
-        "x",
-        [["deep"]],
-    ]
+    flat = [1, "two", [3, 4.5], {"k": [1, {"z": None}]}, None, True, "", "日本", -2.5, [], {}, 2**40, False, "x",
+        [["deep"]]]  # fmt: skip
     for index, value in zip(np.ndindex(5, 3), flat):
         result[index] = value
     return result
@@ -493,12 +413,8 @@ _add("vlen-utf8-fill", _words, fill_value="né", **_SMALL)
 _add("vlen-bytes", _blobs, fill_value=b"", **_SMALL)
 _add("vlen-bytes-fill", _blobs, fill_value=b"\x00\xff", **_SMALL)
 _add("vlen-utf8-order-f", _words, fill_value="", chunks=(3, 2), note="elements lie in F order before the object codec")
-_add(
-    "vlen-utf8-compressed",
-    lambda: np.array([f"word {i}" * (i % 7) for i in range(120)], dtype=object),
-    fill_value="",
-    chunks=(50,),
-)
+_add("vlen-utf8-compressed", lambda: np.array([f"word {i}" * (i % 7) for i in range(120)], dtype=object), fill_value="",
+    chunks=(50,))  # fmt: skip
 _add("vlen-array", _ragged, chunks=(3, 2), optional="vlen-array")
 _add("json2", _documents, chunks=(3, 2), optional="json2")
 _add("msgpack2", _documents, chunks=(3, 2), optional="msgpack2")
@@ -591,20 +507,12 @@ for _name in (
 ):  # fmt: skip
     _add(f"codec-{_name}", codes((70, 50), "i4"), **_CODEC)
 _add("codec-blosc-f8", codes((70, 50), "f8"), **_CODEC)
-_add(
-    "codec-blosc-i2-auto",
-    codes((70, 50), "i2"),
-    **_CODEC,
-    note="shuffle -1 becomes bit shuffle only for one-byte items",
-)
+_add("codec-blosc-i2-auto", codes((70, 50), "i2"), **_CODEC,
+    note="shuffle -1 becomes bit shuffle only for one-byte items")  # fmt: skip
 _add("codec-blosc-u1-auto", lambda: (index_code((70, 50)) % 251).astype("u1"), **_CODEC)
 _add("codec-blosc-empty-config", codes((70, 50), "i4"), **_CODEC)
-_add(
-    "codec-delta-astype",
-    lambda: (index_code((70, 50)) % 100).astype("i4"),
-    **_CODEC,
-    note="differences stored as int16",
-)
+_add("codec-delta-astype", lambda: (index_code((70, 50)) % 100).astype("i4"), **_CODEC,
+    note="differences stored as int16")  # fmt: skip
 _add("codec-delta-float", codes((70, 50), "f4"), **_CODEC)
 _add("codec-delta-big", codes((70, 50), "i4"), dtype=">i4", **_CODEC)
 _add("codec-fixedscaleoffset", lambda: 1000 + (index_code((70, 50)) % 200) / 4, **_CODEC)
@@ -615,23 +523,14 @@ _add(
     "codec-bitround", lambda: (index_code((70, 50)) % 64).astype("f4") / 2, **_CODEC, note="at most 7 significant bits"
 )
 _add("codec-astype", lambda: (index_code((70, 50)) % 30000).astype("f8"), **_CODEC, note="stored as int16")
-_add(
-    "codec-packbits",
-    lambda: index_code((70, 50)) % 3 == 0,
-    chunks=(41, 61),
-    fill_value=False,
-    note="2501 bits: not a multiple of 8",
-)
+_add("codec-packbits", lambda: index_code((70, 50)) % 3 == 0, chunks=(41, 61), fill_value=False,
+    note="2501 bits: not a multiple of 8")  # fmt: skip
 _add("codec-pcodec", codes((70, 50), "i4"), **_CODEC, optional="pcodec")
 _add("codec-zfpy", codes((70, 50), "f8"), **_CODEC, optional="zfpy")
 _add("codec-scale-offset", lambda: 1000 + (index_code((70, 50)) % 200) / 4, **_CODEC, optional="scale_offset")
 _add("codec-cast-value", lambda: (index_code((70, 50)) % 30000).astype("f8"), **_CODEC, optional="cast_value")
-_add(
-    "zlib-in-filters",
-    codes((70, 50), "i4"),
-    **_CODEC,
-    note="as kerchunk writes it: filters shuffle and zlib, compressor null",
-)
+_add("zlib-in-filters", codes((70, 50), "i4"), **_CODEC,
+    note="as kerchunk writes it: filters shuffle and zlib, compressor null")  # fmt: skip
 _add("gzip-members", codes((70, 50), "i4"), **_CODEC, note="each chunk is three gzip members")
 _add("zstd-no-size", codes((70, 50), "i4"), **_CODEC, note="zstd frames without content size")
 _add("zstd-frames", codes((70, 50), "i4"), **_CODEC, note="each chunk is two zstd frames")
@@ -644,40 +543,17 @@ ATTRIBUTES: dict[str, Any] = {
     "list": [1, [2, {"three": 3.5}], []], "nested": {"a": {"b": {}}}, "": "empty key", "with space/and slash": 1,
 }  # fmt: skip
 _add("attributes", codes((5, 3), "i2"), chunks=(3, 2), fill_value=0, attributes=ATTRIBUTES)
-_add(
-    "attributes-nan",
-    codes((5, 3), "i2"),
-    chunks=(3, 2),
-    fill_value=0,
-    attributes={"_FillValue": np.nan, "range": [-np.inf, np.inf], "n": 1},
-)
-_add(
-    "dimension-names",
-    codes((5, 3), "i2"),
-    chunks=(3, 2),
-    fill_value=0,
-    dimension_names=("y", "x"),
-    attributes={"units": "m"},
-)
+_add("attributes-nan", codes((5, 3), "i2"), chunks=(3, 2), fill_value=0, attributes={"_FillValue": np.nan,
+    "range": [-np.inf, np.inf], "n": 1})  # fmt: skip
+_add("dimension-names", codes((5, 3), "i2"), chunks=(3, 2), fill_value=0, dimension_names=("y", "x"),
+    attributes={"units": "m"})  # fmt: skip
 _add("dimension-names-null", codes((5, 3), "i2"), chunks=(3, 2), fill_value=0, dimension_names=("y", None))
 _add("dimension-names-empty", codes((5, 3), "i2"), chunks=(3, 2), fill_value=0, dimension_names=("", "x"))
-_add(
-    "dimension-names-same",
-    codes((5, 3), "i2"),
-    chunks=(3, 2),
-    fill_value=0,
-    dimension_names=("x", "x"),
-    note="legal; tensorstore refuses it",
-)
+_add("dimension-names-same", codes((5, 3), "i2"), chunks=(3, 2), fill_value=0, dimension_names=("x", "x"),
+    note="legal; tensorstore refuses it")  # fmt: skip
 _add("dimension-names-scalar", lambda: np.array(42, "i4"), chunks=(), fill_value=0, dimension_names=())
-_add(
-    "dimension-names-legacy",
-    codes((5, 3), "i2"),
-    chunks=(3, 2),
-    fill_value=0,
-    dimension_names=("y", "x"),
-    note="_ARRAY_DIMENSIONS in v3 attributes",
-)
+_add("dimension-names-legacy", codes((5, 3), "i2"), chunks=(3, 2), fill_value=0, dimension_names=("y", "x"),
+    note="_ARRAY_DIMENSIONS in v3 attributes")  # fmt: skip
 _add("nczarr", codes((5, 3), "i2"), chunks=(3, 2), fill_value=0, dimension_names=("lat", "lon"), path="v",
      attributes={"units": "K", "_nczarr_array": {"dimensions": ["/lat", "/lon"], "dimension_references": ["/lat", "/lon"], "storage": "chunked"},
                  "_nczarr_attr": {"types": {"units": ">S1", "_nczarr_array": "|J0", "_nczarr_attr": "|J0"}}},
@@ -696,12 +572,8 @@ _add("group", **_GROUPS)
 _add("group-consolidated", **_GROUPS)
 _add("group-zip", **_GROUPS, note="zip store")
 _add("array-zip", codes((7, 5), "i4"), **_LAYOUT, note="zip store")
-_add(
-    "group-consolidated-null",
-    children={"a": "layout"},
-    groups={"": {"title": "root"}},
-    note="consolidated_metadata: null, as zarr-python 3.0 wrote it",
-)
+_add("group-consolidated-null", children={"a": "layout"}, groups={"": {"title": "root"}},
+    note="consolidated_metadata: null, as zarr-python 3.0 wrote it")  # fmt: skip
 _add("group-empty", groups={"": {}})
 _add("group-implicit", children={"g/h/a": "layout"}, groups={"": {}}, note="no document for g and g/h")
 _add("consolidated-only", **_GROUPS, note=".zmetadata but no .zarray, .zgroup, .zattrs")
@@ -709,40 +581,19 @@ _add("group-unicode", children={"Größe/日本": "layout"}, groups={"": {}, "Gr
 
 _add("xr-time", lambda: np.array([0, 24, 48], "i8"), chunks=(3,), dimension_names=("time",),
      attributes={"units": "hours since 2026-11-21", "calendar": "proleptic_gregorian"})  # fmt: skip
-_add(
-    "xr-x",
-    lambda: np.array([0.5, 1.5, 2.5, 3.5]),
-    chunks=(4,),
-    dimension_names=("x",),
-    fill_value=np.nan,
-    attributes={"units": "m"},
-)
+_add("xr-x", lambda: np.array([0.5, 1.5, 2.5, 3.5]), chunks=(4,), dimension_names=("x",), fill_value=np.nan,
+    attributes={"units": "m"})  # fmt: skip
 _add("xr-temperature", lambda: index_code((3, 4)).astype("f4") / 2, chunks=(2, 3), dimension_names=("time", "x"), fill_value=np.float32(np.nan),
      attributes={"units": "K", "long_name": "Temperature", "valid": np.nan, "coordinates": "height"})  # fmt: skip
 _add("xr-packed", lambda: index_code((3, 4)).astype("i2"), chunks=(3, 4), dimension_names=("time", "x"), fill_value=-999,
      attributes={"scale_factor": 0.5, "add_offset": 10.0, "coordinates": "height"})  # fmt: skip
-_add(
-    "xr-label",
-    lambda: np.array(["a", "né", "日本", ""], dtype=object),
-    chunks=(4,),
-    dimension_names=("x",),
-    attributes={"coordinates": "height"},
-)
+_add("xr-label", lambda: np.array(["a", "né", "日本", ""], dtype=object), chunks=(4,), dimension_names=("x",),
+    attributes={"coordinates": "height"})  # fmt: skip
 _add("xr-height", lambda: np.array(2.0), chunks=(), dimension_names=(), fill_value=np.nan, attributes={"units": "m"})
-_XARRAY = {
-    "time": "xr-time",
-    "x": "xr-x",
-    "temperature": "xr-temperature",
-    "packed": "xr-packed",
-    "label": "xr-label",
-    "height": "xr-height",
-}
-_add(
-    "xarray",
-    children=_XARRAY,
-    groups={"": {"title": "made by xarray", "history": "golden"}},
-    note="raw values, before CF decoding",
-)
+_XARRAY = {"time": "xr-time", "x": "xr-x", "temperature": "xr-temperature", "packed": "xr-packed", "label": "xr-label",
+    "height": "xr-height"}  # fmt: skip
+_add("xarray", children=_XARRAY, groups={"": {"title": "made by xarray", "history": "golden"}},
+    note="raw values, before CF decoding")  # fmt: skip
 
 _NAN_BASE64 = {"_FillValue": "AAAAAAAA+H8="}  # float64, also for float32 arrays
 _changes: dict[str, Any]
@@ -755,12 +606,8 @@ for _name, _changes in {
     "height": {"dimension_names": None, "attributes": {"units": "m", **_NAN_BASE64}},
 }.items():
     CASES[f"xr3-{_name}"] = replace(CASES[f"xr-{_name}"], name=f"xr3-{_name}", **_changes)
-_add(
-    "xarray-v3",
-    children={name: f"xr3-{name}" for name in _XARRAY},
-    groups=CASES["xarray"].groups,
-    note="raw values; _FillValue is an attribute of its own in v3",
-)
+_add("xarray-v3", children={name: f"xr3-{name}" for name in _XARRAY}, groups=CASES["xarray"].groups,
+    note="raw values; _FillValue is an attribute of its own in v3")  # fmt: skip
 
 # --------------------------------------------------------------------------------------------------------------------
 # Zarr v3: transpose, sharding, rectilinear grids
@@ -777,48 +624,20 @@ for _name in ("end", "start", "index-no-crc", "index-big", "index-start-no-crc",
               "inner-blosc", "outer-crc32c", "outer-gzip", "key-v2"):  # fmt: skip
     _add(f"shard-{_name}", codes((10, 7), "i4"), **_SHARD)
 _add("shard-missing-inner", codes((10, 7), "i4"), missing=((0, 1), (1, 0), (3, 3)), **_SHARD)
-_add(
-    "shard-missing",
-    codes((10, 7), "i4"),
-    missing=((0, 2), (0, 3), (1, 2), (1, 3), (2, 0)),
-    **_SHARD,
-    note="shard (0, 1) and a chunk of (1, 0)",
-)
-_add(
-    "shard-missing-start",
-    codes((10, 7), "i4"),
-    missing=((0, 2), (0, 3), (1, 2), (1, 3), (2, 0)),
-    **_SHARD,
-    note="index at the start",
-)
-_add(
-    "shard-single",
-    codes((5, 3), "i4"),
-    shards=(8, 4),
-    chunks=(4, 4),
-    fill_value=0,
-    note="one shard larger than the array",
-)
-_add(
-    "shard-one-inner",
-    codes((5, 3), "i4"),
-    shards=(3, 2),
-    chunks=(3, 2),
-    fill_value=0,
-    note="shard and inner chunk of one shape",
-)
+_add("shard-missing", codes((10, 7), "i4"), missing=((0, 2), (0, 3), (1, 2), (1, 3), (2, 0)), **_SHARD,
+    note="shard (0, 1) and a chunk of (1, 0)")  # fmt: skip
+_add("shard-missing-start", codes((10, 7), "i4"), missing=((0, 2), (0, 3), (1, 2), (1, 3), (2, 0)), **_SHARD,
+    note="index at the start")  # fmt: skip
+_add("shard-single", codes((5, 3), "i4"), shards=(8, 4), chunks=(4, 4), fill_value=0,
+    note="one shard larger than the array")  # fmt: skip
+_add("shard-one-inner", codes((5, 3), "i4"), shards=(3, 2), chunks=(3, 2), fill_value=0,
+    note="shard and inner chunk of one shape")  # fmt: skip
 _add("shard-3d", codes((4, 3, 5), "i2"), shards=(4, 2, 4), chunks=(2, 2, 1), fill_value=0, missing=((1, 0, 2),))
 _add("shard-scalar", lambda: np.array(42, "i4"), shards=(), chunks=(), fill_value=-1)
 _add("shard-vlen-utf8", _words, shards=(4, 4), chunks=(2, 2), fill_value="", missing=((1, 0),))
 _add("shard-string-fill", _words, shards=(4, 4), chunks=(2, 2), fill_value="né", missing=((1, 0),))
-_add(
-    "shard-float-nan",
-    codes((10, 7), "f4"),
-    shards=(6, 4),
-    chunks=(3, 2),
-    fill_value=np.float32(np.nan),
-    missing=((0, 1), (2, 2)),
-)
+_add("shard-float-nan", codes((10, 7), "f4"), shards=(6, 4), chunks=(3, 2), fill_value=np.float32(np.nan),
+    missing=((0, 1), (2, 2)))  # fmt: skip
 _add("shard-outer-transpose", codes((10, 7), "i4"), shards=(6, 4), chunks=(3, 2), fill_value=-1, missing=((1, 1),),
      note="chunks is the inner shape in array axes; the codec's own chunk_shape is (2, 3)")  # fmt: skip
 _add("shard-outer-transpose-3d", codes((4, 3, 5), "i4"), shards=(4, 3, 2), chunks=(2, 3, 1), fill_value=-1, missing=((1, 0, 1),),
@@ -828,49 +647,24 @@ _add("shard-nested", codes((13, 9), "i4"), shards=(12, 8), chunks=(3, 2), fill_v
 _add("shard-nested-start", codes((13, 9), "i4"), shards=(12, 8), chunks=(3, 2), fill_value=-1, missing=((0, 1), (4, 4)))
 _add("shard-shared-bytes", lambda: np.where(np.arange(12) // 3 % 2 == 0, np.arange(12) % 3, 7).astype("i4"), shards=(12,), chunks=(3,), fill_value=0,
      note="chunks 0 and 2 share one byte range, so do 1 and 3")  # fmt: skip
-_add(
-    "shard-gaps",
-    codes((10, 7), "i4"),
-    missing=((0, 1),),
-    **_SHARD,
-    note="chunks in reverse order with garbage between them",
-)
+_add("shard-gaps", codes((10, 7), "i4"), missing=((0, 1),), **_SHARD,
+    note="chunks in reverse order with garbage between them")  # fmt: skip
 _add("shard-subchunk-order", codes((10, 7), "i4"), **_SHARD, note="inner chunks in another than C order")
 
 _add("rectilinear", codes((7, 5), "i4"), edges=((3, 4), (2, 2, 1)), fill_value=-1, missing=((1, 1),))
 _add("rectilinear-runs", codes((10, 7), "i4"), edges=((2, 2, 2, 1, 3), (3, 3, 3)), fill_value=-1, missing=((1, 1),),
      note="[[2, 3], 1, 3] and a bare 3: the last column chunk reaches beyond the array")  # fmt: skip
-_add(
-    "rectilinear-extra",
-    codes((5,), "i4"),
-    edges=((2, 2, 3, 4),),
-    fill_value=-1,
-    note="edges sum to more than the shape; the last chunk lies outside",
-)
+_add("rectilinear-extra", codes((5,), "i4"), edges=((2, 2, 3, 4),), fill_value=-1,
+    note="edges sum to more than the shape; the last chunk lies outside")  # fmt: skip
 _add("rectilinear-huge-run", codes((5,), "i4"), edges=((2, 1, 1, 1),), fill_value=-1, optional="run of 10**12 chunks: may be refused, must not be expanded",
      note="the declared edges are [2, [1, 10**12]]")  # fmt: skip
-_add(
-    "rectilinear-sharded",
-    codes((12, 4), "i4"),
-    edges=((3, 6, 3), (2, 2)),
-    fill_value=-1,
-    note="shards of unequal length; inner chunks (3, 2)",
-)
-_add(
-    "bfloat16",
-    lambda: (index_code((5, 3)).astype("f4").view("u4") >> 16).astype("u2"),
-    chunks=(3, 2),
-    fill_value=0,
-    optional="bfloat16, here as uint16 bits",
-)
+_add("rectilinear-sharded", codes((12, 4), "i4"), edges=((3, 6, 3), (2, 2)), fill_value=-1,
+    note="shards of unequal length; inner chunks (3, 2)")  # fmt: skip
+_add("bfloat16", lambda: (index_code((5, 3)).astype("f4").view("u4") >> 16).astype("u2"), chunks=(3, 2), fill_value=0,
+    optional="bfloat16, here as uint16 bits")  # fmt: skip
 _add("int4", lambda: (index_code((5, 3)) % 8).astype("i1"), chunks=(3, 2), fill_value=0, optional="int4, here as int8")
-_add(
-    "float8-e4m3fn",
-    lambda: np.arange(0x30, 0x3F, dtype="u1").reshape(5, 3),
-    chunks=(3, 2),
-    fill_value=0,
-    optional="float8_e4m3fn, here as uint8 bits",
-)
+_add("float8-e4m3fn", lambda: np.arange(0x30, 0x3F, dtype="u1").reshape(5, 3), chunks=(3, 2), fill_value=0,
+    optional="float8_e4m3fn, here as uint8 bits")  # fmt: skip
 # what the registry has besides: bits of the first values and of the fill value, 1, which stands in the chunk that is missing
 _ONES = {
     "bfloat16": ("u2", 0x3F80), "float4_e2m1fn": ("u1", 2), "float6_e2m3fn": ("u1", 8), "float6_e3m2fn": ("u1", 12), "float8_e3m4": ("u1", 0x30),
@@ -897,22 +691,12 @@ for _name, (_dtype, _one) in _ONES.items():
         _add(f"type-{_name.replace('_', '-')}-{_codec}", _small_values(_name), chunks=(3, 2), fill_value=_one, missing=((1, 1),),
              optional=f"{_name}, here as bits")  # fmt: skip
 _add("codec-packbits-bool", lambda: index_code((5, 3)) % 2 == 0, chunks=(3, 2), fill_value=True)
-_add(
-    "codec-packbits-some",
-    lambda: (2 * index_code((5, 3)) % 64).astype("u2"),
-    chunks=(3, 2),
-    fill_value=0,
-    note="bits 1 to 5, the padding last",
-)
+_add("codec-packbits-some", lambda: (2 * index_code((5, 3)) % 64).astype("u2"), chunks=(3, 2), fill_value=0,
+    note="bits 1 to 5, the padding last")  # fmt: skip
 _add("codec-reshape", codes((6, 4), "i4"), chunks=(3, 2), fill_value=-1, note="axes joined, another added, then turned")
 _add("codec-squeeze", codes((4, 1, 6), "i4"), chunks=(2, 1, 3), fill_value=-1, note="zarrs.squeeze, then turned")
-_add(
-    "codec-n5-default",
-    codes((5, 3), "i2"),
-    chunks=(3, 2),
-    fill_value=0,
-    note="blocks of tensorstore's N5; the dataset is in the same folder",
-)
+_add("codec-n5-default", codes((5, 3), "i2"), chunks=(3, 2), fill_value=0,
+    note="blocks of tensorstore's N5; the dataset is in the same folder")  # fmt: skip
 _add("codec-zfp", codes((5, 7), "i4"), chunks=(4, 6), fill_value=-1, note="zfp, lossless, without a header")
 _add("r24", _void3, dtype="|V3", fill_value=np.void(b"\x01\x02\xff"), **_SMALL)
 
@@ -943,39 +727,17 @@ for _name, _note in {
     _add(_name, (lambda: (index_code((5, 3)) % 120).astype("i1")) if _dtype == "i1" else codes((5, 3), "i4"), chunks=(3, 2), fill_value=-1, note=_note,
          attributes={"who": "Grüße 日本"} if _name == "json-bom-free-unicode" else {}, path="a/b" if _name == "no-groups" else "",
          options={"dimension_separator": "/"} if _name == "slash-no-field" else {})  # fmt: skip
-_add(
-    "struct-legacy",
-    _flat,
-    dtype=FLAT,
-    fill_value=np.array((-7, 2.5, b"no"), FLAT)[()],
-    **_SMALL,
-    note="structured, as zarr-python 3.0 and 3.1 write it; bytes codec without endian",
-)
+_add("struct-legacy", _flat, dtype=FLAT, fill_value=np.array((-7, 2.5, b"no"), FLAT)[()], **_SMALL,
+    note="structured, as zarr-python 3.0 and 3.1 write it; bytes codec without endian")  # fmt: skip
 _add("struct-legacy-big", _nested, dtype=NESTED, fill_value=(0, (0.0, 0.0)), **_SMALL,
      note="structured with endian big, which no writer makes: the byte order of the fill value is unsettled, so it is zero here")  # fmt: skip
-_add(
-    "bytes-type",
-    _blobs,
-    fill_value=b"\x00\xff",
-    **_SMALL,
-    note="registered name bytes, fill value as a list of integers",
-)
+_add("bytes-type", _blobs, fill_value=b"\x00\xff", **_SMALL,
+    note="registered name bytes, fill value as a list of integers")  # fmt: skip
 _add("bytes-type-base64", _blobs, fill_value=b"\x00\xff", **_SMALL, note="name bytes, fill value in base64")
-_add(
-    "zero-chunk-length",
-    lambda: np.zeros((0, 5), "i4"),
-    chunks=(0, 2),
-    fill_value=-1,
-    note="old zarr-python stored chunk length 0 on an empty axis",
-)
-_add(
-    "fill-bare-nan",
-    codes((10,), "f4"),
-    fill_value=np.float32(np.nan),
-    **_FILL,
-    note="bare NaN token in .zarray and .zattrs",
-    attributes={"missing_value": np.nan},
-)
+_add("zero-chunk-length", lambda: np.zeros((0, 5), "i4"), chunks=(0, 2), fill_value=-1,
+    note="old zarr-python stored chunk length 0 on an empty axis")  # fmt: skip
+_add("fill-bare-nan", codes((10,), "f4"), fill_value=np.float32(np.nan), **_FILL,
+    note="bare NaN token in .zarray and .zattrs", attributes={"missing_value": np.nan})  # fmt: skip
 
 # --------------------------------------------------------------------------------------------------------------------
 # Hand-made, invalid: must be refused

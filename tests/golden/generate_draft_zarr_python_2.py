@@ -16,16 +16,9 @@ from zarr._storage.v3_storage_transformers import ShardingStorageTransformer
 
 gzip.time = types.SimpleNamespace(time=lambda: 0)  # the header's time of writing: same bytes every time
 warnings.simplefilter("ignore")
-COMPRESSORS = {
-    "none": None,
-    "gzip": numcodecs.GZip(5),
-    "zlib": numcodecs.Zlib(5),
-    "blosc": numcodecs.Blosc("lz4", 5, 1),
-    "bz2": numcodecs.BZ2(5),
-    "lz4": numcodecs.LZ4(),
-    "lzma": numcodecs.LZMA(preset=6),
-    "zstd": numcodecs.Zstd(3),
-}
+COMPRESSORS = {"none": None, "gzip": numcodecs.GZip(5), "zlib": numcodecs.Zlib(5),
+    "blosc": numcodecs.Blosc("lz4", 5, 1), "bz2": numcodecs.BZ2(5), "lz4": numcodecs.LZ4(),
+    "lzma": numcodecs.LZMA(preset=6), "zstd": numcodecs.Zstd(3)}  # fmt: skip
 SPELLINGS = {n5_cases.experimental_name(spelling): spelling for spelling in n5_cases.NATIVE_SPELLINGS}
 OPTIONS = {  # by case
     "experimental_order_f": {"order": "F"},
@@ -56,15 +49,8 @@ def write(store, case, node):
         target.attrs.put(dict(node.attributes))
         return
     data = node.expected()
-    target = zarr.create(
-        data.shape,
-        store=store,
-        path=node.path,
-        chunks=node.chunks,
-        zarr_version=3,
-        write_empty_chunks=True,
-        **{"dtype": data.dtype, **options(case, node)},
-    )
+    target = zarr.create(data.shape, store=store, path=node.path, chunks=node.chunks, zarr_version=3,
+        write_empty_chunks=True, **{"dtype": data.dtype, **options(case, node)})  # fmt: skip
     if node.chunks == ():
         target[()] = data
     else:

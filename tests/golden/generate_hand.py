@@ -469,22 +469,16 @@ def shared(chunks: dict[tuple[int, ...], bytes], counts: tuple[int, ...]) -> byt
 def nested(target: Path, case: Case, *, start: bool = False) -> None:
     """Shards (12, 8) of shards (6, 4) of chunks (3, 2)."""
     location = "start" if start else "end"
-    put(
-        target,
-        "zarr.json",
-        zarr_json(case, codecs=[sharding((6, 4), sharding((3, 2), location=location), location=location)]),
-    )
+    put(target, "zarr.json",
+        zarr_json(case, codecs=[sharding((6, 4), sharding((3, 2), location=location), location=location)]))  # fmt: skip
     found: dict[Any, dict[Any, dict[Any, bytes]]] = {}
     for i, j in case.indices():
         found.setdefault((i // 4, j // 4), {}).setdefault((i // 2 % 2, j // 2 % 2), {})[i % 2, j % 2] = little(
             block(case, (i, j))
         )
     for (i, j), middle in found.items():
-        put(
-            target,
-            f"c/{i}/{j}",
-            shard_bytes({k: shard_bytes(v, (2, 2), start=start) for k, v in middle.items()}, (2, 2), start=start),
-        )
+        put(target, f"c/{i}/{j}", shard_bytes({k: shard_bytes(v, (2, 2), start=start) for k, v in middle.items()},
+            (2, 2), start=start))  # fmt: skip
 
 
 def rectilinear(*axes: Any, **options: Any) -> Any:

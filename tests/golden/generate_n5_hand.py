@@ -27,22 +27,12 @@ def stream_zstd(data):
     return out
 
 
-ENCODERS = {
-    "raw": bytes,
-    "gzip": gz,
-    "bzip2": bz2.compress,
-    "xz": lzma.compress,
+ENCODERS = {"raw": bytes, "gzip": gz, "bzip2": bz2.compress, "xz": lzma.compress,
     "blosc": lambda data: bytes(numcodecs.Blosc("lz4", 5, 1).encode(np.frombuffer(data, "u2"))),
-    "zstd": lambda data: zstandard.ZstdCompressor(level=3).compress(data),
-}
-PARAMETERS = {
-    "raw": {},
-    "gzip": {"level": -1},
-    "bzip2": {"blockSize": 9},
-    "xz": {"preset": 6},
+    "zstd": lambda data: zstandard.ZstdCompressor(level=3).compress(data)}  # fmt: skip
+PARAMETERS = {"raw": {}, "gzip": {"level": -1}, "bzip2": {"blockSize": 9}, "xz": {"preset": 6},
     "blosc": {"cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0, "typesize": 2, "nthreads": 1},
-    "zstd": {"level": 3},
-}
+    "zstd": {"level": 3}}  # fmt: skip
 
 
 def header(size, mode=0):

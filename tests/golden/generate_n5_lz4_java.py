@@ -52,12 +52,8 @@ def main():
             block_size = BLOCK_SIZES.get(case.name, 65536)
             (store / case.path).mkdir(parents=True)
             (store / "attributes.json").write_text('{"n5":"4.0.0"}')
-            document = {
-                "dimensions": data.shape[::-1],
-                "blockSize": case.chunks[::-1],
-                "dataType": data.dtype.name,
-                "compression": {"type": "lz4", "blockSize": block_size},
-            }
+            document = {"dimensions": data.shape[::-1], "blockSize": case.chunks[::-1], "dataType": data.dtype.name,
+                "compression": {"type": "lz4", "blockSize": block_size}}  # fmt: skip
             (store / case.path / "attributes.json").write_text(json.dumps(document))
             for coords in n5_cases.chunk_coords(case):
                 block = data[n5_cases.region(case, coords)]  # truncated at the end, as in Java

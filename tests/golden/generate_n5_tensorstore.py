@@ -9,14 +9,8 @@ import json
 import n5_cases
 import tensorstore as ts
 
-PARAMETERS = {
-    "raw": {},
-    "gzip": {"level": 5},
-    "bzip2": {"blockSize": 9},
-    "xz": {"preset": 6},
-    "blosc": {"cname": "lz4", "clevel": 5, "shuffle": 1},
-    "zstd": {"level": 3},
-}
+PARAMETERS = {"raw": {}, "gzip": {"level": 5}, "bzip2": {"blockSize": 9}, "xz": {"preset": 6},
+    "blosc": {"cname": "lz4", "clevel": 5, "shuffle": 1}, "zstd": {"level": 3}}  # fmt: skip
 
 
 def spec(store, case, **more):
@@ -25,13 +19,8 @@ def spec(store, case, **more):
 
 def write(store, case):
     data = case.expected()
-    metadata = {
-        "dimensions": data.shape[::-1],
-        "blockSize": case.chunks[::-1],
-        "dataType": data.dtype.name,
-        "compression": {"type": case.compression, **PARAMETERS[case.compression]},
-        **case.attributes,
-    }
+    metadata = {"dimensions": data.shape[::-1], "blockSize": case.chunks[::-1], "dataType": data.dtype.name,
+        "compression": {"type": case.compression, **PARAMETERS[case.compression]}, **case.attributes}  # fmt: skip
     array = ts.open(spec(store, case, metadata=metadata), create=True).result()
     for part in n5_cases.present(case):
         array[part[::-1]].write(data[part].T).result()

@@ -11,17 +11,10 @@ import zarr
 
 gzip.time = types.SimpleNamespace(time=lambda: 0)  # the header's time of writing: same bytes every time
 warnings.simplefilter("ignore", FutureWarning)
-COMPRESSORS = {
-    "raw": None,
-    "gzip": numcodecs.GZip(5),
-    "bzip2": numcodecs.BZ2(9),
-    "xz": numcodecs.LZMA(preset=6),
-    "blosc": numcodecs.Blosc("lz4", 5, 1),
-    "zstd": numcodecs.Zstd(3),
-    "lz4": numcodecs.LZ4(),
-    "gzip_zlib_zarr_python": numcodecs.Zlib(5),
-    "compression_lzma_alone": numcodecs.LZMA(format=2, preset=6),
-}
+COMPRESSORS = {"raw": None, "gzip": numcodecs.GZip(5), "bzip2": numcodecs.BZ2(9), "xz": numcodecs.LZMA(preset=6),
+    "blosc": numcodecs.Blosc("lz4", 5, 1), "zstd": numcodecs.Zstd(3), "lz4": numcodecs.LZ4(),
+    "gzip_zlib_zarr_python": numcodecs.Zlib(5), "compression_lzma_alone": numcodecs.LZMA(format=2,
+    preset=6)}  # fmt: skip
 STORES = {"zarr_python": zarr.N5Store, "zarr_python_fs": lambda path: zarr.N5FSStore(path, auto_mkdir=True)}
 
 
@@ -31,16 +24,8 @@ def write(store, case):
     else:
         data = case.expected()
         compressor = COMPRESSORS.get(case.name, COMPRESSORS.get(case.compression))
-        node = zarr.create(
-            data.shape,
-            chunks=case.chunks,
-            dtype=data.dtype,
-            compressor=compressor,
-            fill_value=case.fill_value,
-            store=store,
-            path=case.path,
-            write_empty_chunks=True,
-        )
+        node = zarr.create(data.shape, chunks=case.chunks, dtype=data.dtype, compressor=compressor,
+            fill_value=case.fill_value, store=store, path=case.path, write_empty_chunks=True)  # fmt: skip
         if case.chunks == ():
             node[()] = data
         else:

@@ -19,11 +19,8 @@ def spatialdata(out):
     affine = Affine([[1, 0.2, 3], [0, 1, 4], [0, 0, 1]], input_axes=("x", "y"), output_axes=("x", "y"))
     moved = Sequence([Scale([0.5, 0.25], yx), Translation([10, 20], yx)])
     values = np.arange(64, dtype="u1").reshape(1, 8, 8)
-    images = {
-        "two": {"global": Scale([0.17, 0.17], yx), "other": Scale([0.05, 0.05], yx)},
-        "affine": {"aligned": affine, "global": moved},
-        "only": {"aligned": affine},
-    }
+    images = {"two": {"global": Scale([0.17, 0.17], yx), "other": Scale([0.05, 0.05], yx)},
+        "affine": {"aligned": affine, "global": moved}, "only": {"aligned": affine}}  # fmt: skip
     models = {
         name: Image2DModel.parse(values, dims=("c", "y", "x"), scale_factors=[2], transformations=each)
         for name, each in images.items()

@@ -83,12 +83,8 @@ def n5_default(target: Path, case: Case) -> None:
     import tensorstore
 
     values = case.expected()
-    metadata = {
-        "dimensions": list(values.shape),
-        "blockSize": list(case.chunks),
-        "dataType": "int16",
-        "compression": {"type": "gzip", "level": 6, "useZlib": False},
-    }
+    metadata = {"dimensions": list(values.shape), "blockSize": list(case.chunks), "dataType": "int16",
+        "compression": {"type": "gzip", "level": 6, "useZlib": False}}  # fmt: skip
     kvstore = {"driver": "file", "path": f"{target}/"}
     tensorstore.open({"driver": "n5", "kvstore": kvstore, "metadata": metadata, "create": True}).result().write(
         values

@@ -48,22 +48,8 @@ def codecs(*chain: Any) -> dict[str, Any]:
     return {"codecs": chain}
 
 
-NUMBERS = [
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-    "complex64",
-    "complex128",
-]
+NUMBERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
+    "float64", "complex64", "complex128"]  # fmt: skip
 COMMON = [*NUMBERS, "layout", "rank-5", "chunk-larger", "scalar", "scalar-missing", "empty-axis", "all-missing", "fill-nan", "fill-neg-inf", "fill-neg-zero",
           "fill-float-exact", "fill-complex", "fill-uint64-odd", "fill-int64-odd", "fill-nan-payload-f4"]  # fmt: skip
 

@@ -96,14 +96,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def create(store: Any, case: Case, path: str = "", **options: Any) -> None:
     """Write one array, chunk by chunk, leaving out what is missing."""
     values = case.expected()
-    array = zarr.create(
-        shape=values.shape,
-        chunks=case.chunks,
-        dtype=case.dtype,
-        store=store,
-        path=path,
-        **{"compressor": None, "fill_value": case.fill_value, **options},
-    )
+    array = zarr.create(shape=values.shape, chunks=case.chunks, dtype=case.dtype, store=store, path=path,
+        **{"compressor": None, "fill_value": case.fill_value, **options})  # fmt: skip
     if case.attributes:
         array.attrs.put(dict(case.attributes))
     for region in case.regions():
@@ -181,34 +175,18 @@ def dataset(target: Path, case: Case) -> None:
         path: {k: v for k, v in child.attributes.items() if k not in hidden or (k == "units" and path != "time")}
         for path, child in data.items()
     }
-    made = xr.Dataset(
-        {
-            "temperature": (("time", "x"), values["temperature"], attributes["temperature"]),
-            "packed": (("time", "x"), values["packed"] * 0.5 + 10.0, attributes["packed"]),
-            "label": ("x", values["label"], attributes["label"]),
-        },
-        coords={
-            "time": np.datetime64("2026-11-21", "ns") + values["time"].astype("m8[h]"),
-            "x": ("x", values["x"], attributes["x"]),
-            "height": ((), values["height"], attributes["height"]),
-        },
-        attrs=dict(case.groups[""]),
-    )
+    made = xr.Dataset({"temperature": (("time", "x"), values["temperature"], attributes["temperature"]),
+        "packed": (("time", "x"), values["packed"] * 0.5 + 10.0, attributes["packed"]),
+        "label": ("x", values["label"], attributes["label"])},
+        coords={"time": np.datetime64("2026-11-21", "ns") + values["time"].astype("m8[h]"),
+        "x": ("x", values["x"], attributes["x"]), "height": ((), values["height"], attributes["height"])},
+        attrs=dict(case.groups[""]))  # fmt: skip
     none: dict[str, Any] = {"compressor": None}
-    made.to_zarr(
-        target,
-        mode="w",
-        consolidated=True,
-        zarr_format=2,
-        encoding={
-            "temperature": {**none, "chunks": data["temperature"].chunks},
-            "packed": {**none, "dtype": "i2", "scale_factor": 0.5, "add_offset": 10.0, "_FillValue": -999},
-            "time": {**none, "dtype": "i8", "units": data["time"].attributes["units"]},
-            "label": none,
-            "x": none,
-            "height": none,
-        },
-    )
+    made.to_zarr(target, mode="w", consolidated=True, zarr_format=2,
+        encoding={"temperature": {**none, "chunks": data["temperature"].chunks},
+        "packed": {**none, "dtype": "i2", "scale_factor": 0.5, "add_offset": 10.0, "_FillValue": -999},
+        "time": {**none, "dtype": "i8", "units": data["time"].attributes["units"]}, "label": none, "x": none,
+        "height": none})  # fmt: skip
 
 
 def main(output: Path) -> int:

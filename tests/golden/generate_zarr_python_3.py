@@ -180,17 +180,8 @@ V2: dict[str, dict[str, Any]] = {
     "codec-fletcher32": {"filters": numcodecs.Fletcher32(), "compressors": numcodecs.Zlib(1)},
     "codec-delta-astype": {"filters": numcodecs.Delta("<i4", astype="<i2"), "compressors": numcodecs.Zlib(1)},
 }  # fmt: skip
-V2_NEW = (
-    "layout",
-    "struct",
-    "bytes-6",
-    "vlen-utf8",
-    "vlen-bytes-fill",
-    "codec-default",
-    "codec-delta-astype",
-    "order-f-3d",
-    "attributes",
-)
+V2_NEW = ("layout", "struct", "bytes-6", "vlen-utf8", "vlen-bytes-fill", "codec-default", "codec-delta-astype",
+    "order-f-3d", "attributes")  # fmt: skip
 
 
 def data_type(case: Case, zarr_format: int) -> Any:
@@ -220,17 +211,9 @@ def create(store: Any, case: Case, options: dict[str, Any], name: str | None = N
         options["shards"] = {**options["shards"], "shape": case.shards}
     if zarr_format == 3:
         options["dimension_names"] = case.dimension_names
-    array = zarr.create_array(
-        store,
-        name=name,
-        shape=values.shape,
-        dtype=data_type(case, zarr_format),
-        fill_value=case.fill_value,
-        attributes=dict(case.attributes),
-        zarr_format=zarr_format,
-        config={"write_empty_chunks": True},
-        **options,
-    )
+    array = zarr.create_array(store, name=name, shape=values.shape, dtype=data_type(case, zarr_format),
+        fill_value=case.fill_value, attributes=dict(case.attributes), zarr_format=zarr_format,
+        config={"write_empty_chunks": True}, **options)  # fmt: skip
     for region in case.regions():
         array[region] = np.array(values[region], order="C")
 
@@ -296,20 +279,11 @@ def dataset(target: Path, case: Case) -> None:
     for variable in made.variables.values():
         variable.encoding = {}
     none: dict[str, Any] = {"compressors": None}
-    made.to_zarr(
-        target,
-        mode="w",
-        consolidated=True,
-        zarr_format=3,
-        encoding={
-            "temperature": {**none, "chunks": CASES["xr3-temperature"].chunks},
-            "packed": {**none, "dtype": "i2", "scale_factor": 0.5, "add_offset": 10.0, "_FillValue": -999},
-            "time": {**none, "dtype": "i8", "units": CASES["xr3-time"].attributes["units"]},
-            "label": none,
-            "x": none,
-            "height": none,
-        },
-    )
+    made.to_zarr(target, mode="w", consolidated=True, zarr_format=3,
+        encoding={"temperature": {**none, "chunks": CASES["xr3-temperature"].chunks},
+        "packed": {**none, "dtype": "i2", "scale_factor": 0.5, "add_offset": 10.0, "_FillValue": -999},
+        "time": {**none, "dtype": "i8", "units": CASES["xr3-time"].attributes["units"]}, "label": none, "x": none,
+        "height": none})  # fmt: skip
 
 
 def main(output: Path) -> int:

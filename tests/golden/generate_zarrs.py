@@ -26,16 +26,8 @@ V3_NAMES = [
     "shard-inner-transpose", "shard-inner-blosc", "shard-inner-big", "shard-index-no-crc", "shard-index-big", "shard-outer-crc32c", "shard-outer-gzip", "shard-nested",
     "shard-nested-start", "shard-float-nan",
 ]  # fmt: skip
-V2_NAMES = [
-    "layout",
-    "float64-big",
-    "separator-slash",
-    "codec-default",
-    "codec-blosc-zstd-bitshuffle",
-    "codec-gzip",
-    "codec-shuffle",
-    "order-f-3d",
-]
+V2_NAMES = ["layout", "float64-big", "separator-slash", "codec-default", "codec-blosc-zstd-bitshuffle", "codec-gzip",
+    "codec-shuffle", "order-f-3d"]  # fmt: skip
 
 
 def main(output: Path) -> int:

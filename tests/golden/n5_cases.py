@@ -24,15 +24,9 @@ import numpy as np
 SUFFIX = {"n5": ".n5", "zarr_v3_draft": ".zarr3"}
 
 # writer -> directory below the format's directory
-N5_WRITERS = {
-    "z5py": "z5py-3.0.2",
-    "tensorstore": "tensorstore-0.1.86",
-    "zarr_python": "zarr-python-2.18.7",
-    "zarr_python_fs": "zarr-python-n5fsstore-2.18.7",
-    "pyn5": "pyn5-1.1.1",
-    "lz4_java": "lz4-java-1.8.0",
-    "hand": "hand-1",
-}
+N5_WRITERS = {"z5py": "z5py-3.0.2", "tensorstore": "tensorstore-0.1.86", "zarr_python": "zarr-python-2.18.7",
+    "zarr_python_fs": "zarr-python-n5fsstore-2.18.7", "pyn5": "pyn5-1.1.1", "lz4_java": "lz4-java-1.8.0",
+    "hand": "hand-1"}  # fmt: skip
 DRAFT_WRITERS = {"zarr_python": "zarr-python-2.18.7", "hand": "hand-1"}
 WRITERS = {"n5": N5_WRITERS, "zarr_v3_draft": DRAFT_WRITERS}
 
@@ -174,12 +168,8 @@ def _scale(level: int) -> np.ndarray:
 
 
 def _n5_peer_cases() -> Iterator[Case]:
-    yield _group(
-        "dtypes",
-        _nodes(*[_child(d, d, (3, 5), (2, 5), compression="gzip") for d in N5_DTYPES]),
-        writers=PEERS,
-        note="blocks: one full, one at the end",
-    )
+    yield _group("dtypes", _nodes(*[_child(d, d, (3, 5), (2, 5), compression="gzip") for d in N5_DTYPES]),
+        writers=PEERS, note="blocks: one full, one at the end")  # fmt: skip
     compressions = {
         "raw": ("z5py", "tensorstore", "zarr_python", "pyn5", "hand"),
         "gzip": ("z5py", "tensorstore", "zarr_python", "pyn5", "hand"),
@@ -200,48 +190,17 @@ def _n5_peer_cases() -> Iterator[Case]:
             writers=writers,
             note="three framings under one name: z5py, zarr-python and Java" if compression == "lz4" else "",
         )
-    yield _array(
-        "end_blocks",
-        "int32",
-        (4, 7, 5),
-        (3, 4, 2),
-        path="volume/data",
-        compression="gzip",
+    yield _array("end_blocks", "int32", (4, 7, 5), (3, 4, 2), path="volume/data", compression="gzip",
         writers=(*PEERS, "zarr_python_fs"),
-        note="N5 dimensions [5, 7, 4], blockSize [2, 4, 3]; padded or truncated, by writer",
-    )
-    yield _array(
-        "missing_blocks",
-        "int16",
-        (5, 7),
-        (2, 3),
-        path="data",
-        compression="raw",
-        absent=((0, 1), (1, 0), (2, 2)),
-        writers=(*PEERS, "hand"),
-    )
+        note="N5 dimensions [5, 7, 4], blockSize [2, 4, 3]; padded or truncated, by writer")  # fmt: skip
+    yield _array("missing_blocks", "int16", (5, 7), (2, 3), path="data", compression="raw",
+        absent=((0, 1), (1, 0), (2, 2)), writers=(*PEERS, "hand"))  # fmt: skip
     yield _array("one_d", "float32", (11,), (4,), path="data", compression="raw", writers=PEERS)
     yield _array("five_d", "uint8", (2, 3, 1, 5, 4), (1, 2, 1, 3, 4), path="data", compression="raw", writers=PEERS)
-    yield _array(
-        "attributes",
-        "uint8",
-        (2, 3),
-        (2, 3),
-        path="group/data",
-        compression="raw",
-        attributes=NESTED_ATTRIBUTES,
-        writers=(*PEERS, "hand"),
-    )
-    yield _array(
-        "root_dataset",
-        "float64",
-        (3, 5),
-        (2, 5),
-        compression="gzip",
-        attributes={"name": "root"},
-        writers=("tensorstore", "zarr_python", "hand"),
-        note="tensorstore writes no `n5`",
-    )
+    yield _array("attributes", "uint8", (2, 3), (2, 3), path="group/data", compression="raw",
+        attributes=NESTED_ATTRIBUTES, writers=(*PEERS, "hand"))  # fmt: skip
+    yield _array("root_dataset", "float64", (3, 5), (2, 5), compression="gzip", attributes={"name": "root"},
+        writers=("tensorstore", "zarr_python", "hand"), note="tensorstore writes no `n5`")  # fmt: skip
     yield _group(
         "multiscale",
         _nodes(
@@ -274,119 +233,35 @@ def _n5_peer_cases() -> Iterator[Case]:
         attributes={"title": "golden"},
         writers=("z5py", "zarr_python", "zarr_python_fs", "pyn5"),
     )
-    yield _array(
-        "block_larger_than_array",
-        "int16",
-        (2, 3),
-        (5, 4),
-        path="data",
-        compression="raw",
-        writers=("tensorstore", "zarr_python", "pyn5", "hand"),
-    )
+    yield _array("block_larger_than_array", "int16", (2, 3), (5, 4), path="data", compression="raw",
+        writers=("tensorstore", "zarr_python", "pyn5", "hand"))  # fmt: skip
     # what one writer alone does
-    yield _array(
-        "axes_tensorstore",
-        "uint8",
-        (2, 3, 5),
-        (2, 2, 5),
-        path="data",
-        compression="gzip",
+    yield _array("axes_tensorstore", "uint8", (2, 3, 5), (2, 2, 5), path="data", compression="gzip",
         attributes={"axes": ["x", "y", "z"], "units": ["nm", "nm", "s"], "resolution": [4.0, 5.5, 30.0]},
-        dimension_names=("z", "y", "x"),
-        writers=("tensorstore",),
-        note="axes are in N5's order",
-    )
-    yield _array(
-        "gzip_zlib_zarr_python",
-        "uint16",
-        (3, 5, 7),
-        (3, 3, 4),
-        path="volume/data",
+        dimension_names=("z", "y", "x"), writers=("tensorstore",), note="axes are in N5's order")  # fmt: skip
+    yield _array("gzip_zlib_zarr_python", "uint16", (3, 5, 7), (3, 3, 4), path="volume/data", writers=("zarr_python",),
+        note="numcodecs.Zlib: gzip with useZlib true, a zlib container")  # fmt: skip
+    yield _array("compression_lzma_alone", "uint16", (3, 5, 7), (3, 3, 4), path="volume/data", may_refuse=True,
         writers=("zarr_python",),
-        note="numcodecs.Zlib: gzip with useZlib true, a zlib container",
-    )
-    yield _array(
-        "compression_lzma_alone",
-        "uint16",
-        (3, 5, 7),
-        (3, 3, 4),
-        path="volume/data",
-        may_refuse=True,
-        writers=("zarr_python",),
-        note="`type` lzma: a private compression of zarr-python, here format 2 (LZMA alone)",
-    )
-    yield Case(
-        "dtype_bool",
-        path="data",
-        expected=lambda: values("bool", (3, 5)),
-        chunks=(2, 5),
-        fill_value=False,
-        may_refuse=True,
-        writers=("zarr_python",),
-        note="dataType bool is in no specification; zarr-python writes it all the same",
-    )
-    yield Case(
-        "zero_d",
-        path="data",
-        expected=lambda: np.array(-7, "int32"),
-        chunks=(),
-        may_refuse=True,
-        writers=("zarr_python",),
-        note="dimensions []; block header of 4 bytes under the key `0`",
-    )
+        note="`type` lzma: a private compression of zarr-python, here format 2 (LZMA alone)")  # fmt: skip
+    yield Case("dtype_bool", path="data", expected=lambda: values("bool", (3, 5)), chunks=(2, 5), fill_value=False,
+        may_refuse=True, writers=("zarr_python",),
+        note="dataType bool is in no specification; zarr-python writes it all the same")  # fmt: skip
+    yield Case("zero_d", path="data", expected=lambda: np.array(-7, "int32"), chunks=(), may_refuse=True,
+        writers=("zarr_python",), note="dimensions []; block header of 4 bytes under the key `0`")  # fmt: skip
     # Java's lz4
-    yield _array(
-        "lz4_small_blocks",
-        "uint16",
-        (3, 40, 70),
-        (3, 40, 40),
-        path="data",
-        writers=("lz4_java",),
-        note="blockSize 1024: several LZ4Blocks in each of 2 blocks",
-    )
-    yield Case(
-        "lz4_incompressible",
-        path="data",
-        expected=lambda: noise(3 * 1000).reshape(3, 1000),
-        chunks=(2, 1000),
-        writers=("lz4_java",),
-        note="raw tokens (0x10)",
-    )
-    yield Case(
-        "lz4_large",
-        path="data",
-        expected=_large,
-        chunks=(70, 1000),
-        writers=("lz4_java",),
-        note="int16: 140000 raw bytes a block are 3 LZ4Blocks of 65536, truncated end block",
-    )
-    yield Case(
-        "lz4_mixed_tokens",
-        path="data",
-        expected=_half_noise,
-        chunks=(1, 4096),
-        writers=("lz4_java",),
-        note="compressed and raw LZ4Blocks in one block, blockSize 1024",
-    )
-    yield _array(
-        "lz4_flushed",
-        "int32",
-        (2, 50),
-        (2, 50),
-        path="data",
-        writers=("lz4_java",),
-        note="flushed after every 100 bytes: LZ4Blocks shorter than blockSize",
-    )
-    yield _array(
-        "lz4_no_end_mark",
-        "int32",
-        (2, 50),
-        (2, 50),
-        path="data",
-        writers=("lz4_java",),
-        may_refuse=True,
-        note="Java's stream cut before the empty LZ4Block that closes it; all values are there",
-    )
+    yield _array("lz4_small_blocks", "uint16", (3, 40, 70), (3, 40, 40), path="data", writers=("lz4_java",),
+        note="blockSize 1024: several LZ4Blocks in each of 2 blocks")  # fmt: skip
+    yield Case("lz4_incompressible", path="data", expected=lambda: noise(3 * 1000).reshape(3, 1000), chunks=(2, 1000),
+        writers=("lz4_java",), note="raw tokens (0x10)")  # fmt: skip
+    yield Case("lz4_large", path="data", expected=_large, chunks=(70, 1000), writers=("lz4_java",),
+        note="int16: 140000 raw bytes a block are 3 LZ4Blocks of 65536, truncated end block")  # fmt: skip
+    yield Case("lz4_mixed_tokens", path="data", expected=_half_noise, chunks=(1, 4096), writers=("lz4_java",),
+        note="compressed and raw LZ4Blocks in one block, blockSize 1024")  # fmt: skip
+    yield _array("lz4_flushed", "int32", (2, 50), (2, 50), path="data", writers=("lz4_java",),
+        note="flushed after every 100 bytes: LZ4Blocks shorter than blockSize")  # fmt: skip
+    yield _array("lz4_no_end_mark", "int32", (2, 50), (2, 50), path="data", writers=("lz4_java",), may_refuse=True,
+        note="Java's stream cut before the empty LZ4Block that closes it; all values are there")  # fmt: skip
     for name, why in {
         "lz4_bad_checksum": "one bit of the checksum changed",
         "lz4_bad_payload": "one bit of a raw LZ4Block changed: only the checksum tells",
@@ -429,13 +304,8 @@ def _n5_hand_cases() -> Iterator[Case]:
         return _array(name, "int16", (4, 6), (4, 3), **{**hand, **more})
 
     for compression in ("raw", "bzip2", "gzip", "xz"):
-        yield Case(
-            "spec_" + compression,
-            expected=_specification,
-            chunks=(3, 2, 1),
-            **hand,
-            note="the bytes printed in the specification",
-        )
+        yield Case("spec_" + compression, expected=_specification, chunks=(3, 2, 1), **hand,
+            note="the bytes printed in the specification")  # fmt: skip
     # header
     yield plain("mode1", note="varlength with the right number of elements")
     yield plain("mode1_gzip", note="varlength with the right number of elements, gzip after the count")
@@ -457,30 +327,12 @@ def _n5_hand_cases() -> Iterator[Case]:
     yield plain("gzip_corrupt", error="gzip stream with a wrong checksum")
     yield plain("gzip_truncated", error="gzip stream cut off")
     yield plain("gzip_bomb", error="decompressed payload of 16 MB for a block of 24 bytes")
-    yield _array(
-        "padded_and_truncated",
-        "int32",
-        (4, 7, 5),
-        (3, 4, 2),
-        **hand,
-        note="end blocks padded to blockSize (with 77) and truncated ones in one dataset",
-    )
-    yield _array(
-        "padded_in_part",
-        "int16",
-        (5, 7),
-        (3, 4),
-        **hand,
-        note="end blocks longer than the dataset but shorter than blockSize",
-    )
-    yield Case(
-        "short_inner_block",
-        expected=_short_inner,
-        chunks=(2, 3),
-        may_refuse=True,
-        **hand,
-        note="an inner block truncated as only end blocks may be: the rest is 0, or refused",
-    )
+    yield _array("padded_and_truncated", "int32", (4, 7, 5), (3, 4, 2), **hand,
+        note="end blocks padded to blockSize (with 77) and truncated ones in one dataset")  # fmt: skip
+    yield _array("padded_in_part", "int16", (5, 7), (3, 4), **hand,
+        note="end blocks longer than the dataset but shorter than blockSize")  # fmt: skip
+    yield Case("short_inner_block", expected=_short_inner, chunks=(2, 3), may_refuse=True, **hand,
+        note="an inner block truncated as only end blocks may be: the rest is 0, or refused")  # fmt: skip
     # compression metadata
     yield plain("gzip_use_zlib", note="useZlib true: zlib container")
     yield plain("gzip_use_zlib_false")
@@ -490,12 +342,9 @@ def _n5_hand_cases() -> Iterator[Case]:
     yield plain("old_compression_type_gzip", note="compressionType of N5 before 2.0")
     yield plain("old_compression_type_raw", note="compressionType of N5 before 2.0")
     yield plain("unknown_parameters", note="unknown member of compression")
-    yield _group(
-        "absent_parameters",
+    yield _group("absent_parameters",
         _nodes(*[_child(c, "int16", (4, 6), (4, 3)) for c in ("gzip", "bzip2", "xz", "blosc", "zstd")]),
-        writers=("hand",),
-        note="compression is only {type}, and cname for blosc",
-    )
+        writers=("hand",), note="compression is only {type}, and cname for blosc")  # fmt: skip
     yield plain("blosc_java", note="as n5-blosc writes: typesize 1, shuffle as an integer, nthreads")
     yield plain("zstd_no_content_size", note="as zstd-jni's stream writes: frame without content size")
     yield plain("compression_jpeg", error="jpeg")
@@ -517,11 +366,8 @@ def _n5_hand_cases() -> Iterator[Case]:
     yield plain(
         "attributes_infinity", attributes={"high": float("inf"), "low": float("-inf")}, note="bare Infinity tokens"
     )
-    yield plain(
-        "foreign_members",
-        attributes={"zarr_format": 2, "shape": [1], "fill_value": 5, "chunks": None},
-        note="user attributes named like Zarr's",
-    )
+    yield plain("foreign_members", attributes={"zarr_format": 2, "shape": [1], "fill_value": 5, "chunks": None},
+        note="user attributes named like Zarr's")  # fmt: skip
     # container
     yield plain("version_absent", note="no attributes.json at the root")
     yield plain("version_absent_attributes", note="root attributes without n5")
@@ -532,53 +378,18 @@ def _n5_hand_cases() -> Iterator[Case]:
     yield _array("all_missing", "float32", (4, 6), (2, 3), absent=((0, 0), (0, 1), (1, 0), (1, 1)), **hand)
     yield plain("beyond_dataset", note="blocks at 2/0, 0/2 and 7/7, outside the grid: ignored")
     yield Case("zero_length_axis", expected=lambda: np.zeros((3, 0), "int16"), chunks=(2, 3), **hand)
-    yield _group(
-        "groups",
-        _nodes(
-            _sub("a"),
-            _sub("a/b"),
-            _sub("a/b/c", attributes={"deep": 1}),
-            _sub("0"),
-            _child("0/1", "int16", (4, 6), (4, 3)),
-            _child("a/b/data", "int16", (4, 6), (4, 3)),
-        ),
-        writers=("hand",),
-        note="directories without attributes.json are groups, numbers are legal names",
-    )
+    yield _group("groups", _nodes(_sub("a"), _sub("a/b"), _sub("a/b/c", attributes={"deep": 1}), _sub("0"),
+        _child("0/1", "int16", (4, 6), (4, 3)), _child("a/b/data", "int16", (4, 6), (4, 3))), writers=("hand",),
+        note="directories without attributes.json are groups, numbers are legal names")  # fmt: skip
 
 
 # --------------------------------------------------------------------------------------------------------------
 # Zarr v3 draft
 
-DRAFT_DTYPES = (
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-    "complex64",
-    "complex128",
-)
-NUMPY_SPELLINGS = {
-    "f8_little": "<f8",
-    "f4_big": ">f4",
-    "u1": "|u1",
-    "u1_bare": "u1",
-    "i1": "|i1",
-    "i2_little": "<i2",
-    "i8_big": ">i8",
-    "u4_big": ">u4",
-    "b1": "|b1",
-    "f2_big": ">f2",
-    "c8_big": ">c8",
-}
+DRAFT_DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
+    "float64", "complex64", "complex128")  # fmt: skip
+NUMPY_SPELLINGS = {"f8_little": "<f8", "f4_big": ">f4", "u1": "|u1", "u1_bare": "u1", "i1": "|i1", "i2_little": "<i2",
+    "i8_big": ">i8", "u4_big": ">u4", "b1": "|b1", "f2_big": ">f2", "c8_big": ">c8"}  # fmt: skip
 FILLS: Dict[str, Tuple[str, Any, Any]] = {  # name: (dtype, JSON, value)
     "nan": ("float64", "NaN", np.float64("nan")),
     "plus_infinity": ("float64", "+Infinity", np.float64("inf")),
@@ -616,27 +427,15 @@ def _draft_hand_cases() -> Iterator[Case]:
     def node(path: str, chunks: Tuple[int, ...] = (4, 3), **more: Any) -> Case:
         return _child(path, "int16", (4, 5), chunks, **more)
 
-    yield plain(
-        "basic",
-        attributes={"foo": 42, "bar": "apples", "baz": [1, 2, 3, 4]},
-        note="padding holds 99: no values of the array",
-    )
+    yield plain("basic", attributes={"foo": 42, "bar": "apples", "baz": [1, 2, 3, 4]},
+        note="padding holds 99: no values of the array")  # fmt: skip
     yield _group("dtypes", _nodes(*[_child(d, d, (3, 5), (2, 5), fill_value=0) for d in DRAFT_DTYPES]), **draft)
-    yield _group(
-        "dtypes_numpy",
+    yield _group("dtypes_numpy",
         _nodes(*[_child(n, np.dtype(s).newbyteorder("="), (3, 5), (2, 5)) for n, s in NUMPY_SPELLINGS.items()]),
-        note="as in the draft's examples; > stores big-endian without an endian codec",
-        **draft,
-    )
+        note="as in the draft's examples; > stores big-endian without an endian codec", **draft)  # fmt: skip
     for bits in (16, 24):
-        yield Case(
-            "raw_r%d" % bits,
-            path="r",
-            expected=lambda n=bits // 8: _raw(n),
-            chunks=(2, 5),
-            fill_value=np.zeros((), "V%d" % (bits // 8))[()],
-            **draft,
-        )
+        yield Case("raw_r%d" % bits, path="r", expected=lambda n=bits // 8: _raw(n), chunks=(2, 5),
+            fill_value=np.zeros((), "V%d" % (bits // 8))[()], **draft)  # fmt: skip
     yield _array(
         "extension_fallback", "int64", (3, 5), (2, 5), path="time", note="unknown extension, fallback int64", **draft
     )
@@ -707,73 +506,31 @@ def _draft_hand_cases() -> Iterator[Case]:
     yield plain("suffix_empty", note="metadata_key_suffix is empty: meta/foo/baz.array")
     yield plain("metadata_encoding_extension", error="unknown metadata encoding extension")
     yield plain("metadata_encoding_type", error="metadata_encoding type cbor")
-    yield _group(
-        "groups",
-        _nodes(
-            _sub("explicit", attributes={"spam": "ham", "eggs": 42}),
-            _sub("explicit/empty"),
-            node("explicit/data"),
-            _sub("implicit"),
-            _sub("implicit/deep"),
-            node("implicit/deep/data"),
-            node("top"),
-        ),
-        attributes={"title": "golden"},
-        **draft,
-    )
+    yield _group("groups", _nodes(_sub("explicit", attributes={"spam": "ham", "eggs": 42}), _sub("explicit/empty"),
+        node("explicit/data"), _sub("implicit"), _sub("implicit/deep"), node("implicit/deep/data"), node("top")),
+        attributes={"title": "golden"}, **draft)  # fmt: skip
     yield _group(
         "implicit_root", _nodes(_sub("a"), _sub("a/b"), node("a/b/data")), note="no group document at all", **draft
     )
-    yield _group(
-        "specification_listing",
-        _nodes(_sub("foo"), _sub("foo/bar"), _sub("foo/baz"), node("foo/baz/qux")),
-        note="the draft's listing example, with the keys as the storage keys section has them",
-        **draft,
-    )
-    yield _group(
-        "node_names",
-        _nodes(
-            *[node(n) for n in ("x.array", "v1.2_a-B", "c", "array", "foo.group.json")],
-            _sub("data"),
-            node("data/c0"),
-            _sub("meta"),
-            node("meta/root"),
-            _sub("y.group"),
-        ),
-        note="legal names that look like something else",
-        **draft,
-    )
-    yield _group(
-        "array_and_prefix",
-        _nodes(node("foo")),
-        note="meta/foo.array.json beside meta/foo/bar.array.json: foo is the array",
-        **draft,
-    )
+    yield _group("specification_listing", _nodes(_sub("foo"), _sub("foo/bar"), _sub("foo/baz"), node("foo/baz/qux")),
+        note="the draft's listing example, with the keys as the storage keys section has them", **draft)  # fmt: skip
+    yield _group("node_names", _nodes(*[node(n) for n in ("x.array", "v1.2_a-B", "c", "array", "foo.group.json")],
+        _sub("data"), node("data/c0"), _sub("meta"), node("meta/root"), _sub("y.group")),
+        note="legal names that look like something else", **draft)  # fmt: skip
+    yield _group("array_and_prefix", _nodes(node("foo")),
+        note="meta/foo.array.json beside meta/foo/bar.array.json: foo is the array", **draft)  # fmt: skip
     yield _array("root_array", "int16", (7, 5), (3, 2), attributes={"name": "root"}, **draft)
     yield Case(
         "zero_d", path="scalar", expected=lambda: np.array(2.5, "float64"), chunks=(), **draft, note="data/scalar/c"
     )
-    yield Case(
-        "zero_d_missing",
-        path="scalar",
-        expected=lambda: np.array(9, "int32"),
-        chunks=(),
-        fill_value=9,
-        absent=((),),
-        **draft,
-    )
+    yield Case("zero_d_missing", path="scalar", expected=lambda: np.array(9, "int32"), chunks=(), fill_value=9,
+        absent=((),), **draft)  # fmt: skip
     yield Case("zero_d_root", expected=lambda: np.array(-3, "int8"), chunks=(), **draft, note="data/c")
     yield plain("missing_chunks", fill_value=-9, absent=((0, 0), (1, 1)))
     yield plain("all_missing", fill_value=-9, absent=tuple(np.ndindex(2, 2)), note="no data/ at all")
     yield Case("zero_length_axis", path="foo/baz", expected=lambda: np.zeros((0, 5), "int16"), chunks=(3, 2), **draft)
-    yield Case(
-        "zero_length_chunk",
-        path="foo/baz",
-        expected=lambda: np.zeros((0, 5), "int16"),
-        chunks=(0, 2),
-        **draft,
-        note="chunk length 0 on the empty axis; a reader may report another length",
-    )
+    yield Case("zero_length_chunk", path="foo/baz", expected=lambda: np.zeros((0, 5), "int16"), chunks=(0, 2), **draft,
+        note="chunk length 0 on the empty axis; a reader may report another length")  # fmt: skip
     yield plain("attributes", attributes=NESTED_ATTRIBUTES)
     yield plain("extension_entry_ignored", note="must_understand false at the entry point")
     yield plain("extension_array_ignored", note="must_understand false at the array")
@@ -794,11 +551,8 @@ def _draft_hand_cases() -> Iterator[Case]:
     yield plain("rank_mismatch", error="chunk_shape and shape differ in length")
     yield plain("chunk_zero", error="chunk length 0 on an axis that is not empty")
     yield plain("version_3_1")
-    yield plain(
-        "version_3_1_member",
-        may_refuse=True,
-        note="3.1 entry point with an unknown member: the draft says both ignore and fail",
-    )
+    yield plain("version_3_1_member", may_refuse=True,
+        note="3.1 entry point with an unknown member: the draft says both ignore and fail")  # fmt: skip
     yield plain("version_4", error="core/4.0")
     yield plain("version_foreign", error="zarr_format is another URI")
     yield plain("chunk_short", error="chunk one value short")
@@ -844,41 +598,14 @@ def _filtered() -> np.ndarray:
     return (np.arange(35, dtype="int32").reshape(7, 5) ** 2) * 3
 
 
-EXTENSION_DTYPES: Dict[str, Callable[[], np.ndarray]] = {
-    "complex64": lambda: values("complex64", (3, 5)),
-    "complex128": lambda: values("complex128", (3, 5)),
-    "datetime64": _times,
-    "timedelta64": _spans,
-    "bytes": _bytes,
-    "text": _text,
-}
-NATIVE_SPELLINGS = (
-    "|b1",
-    "|i1",
-    "<i2",
-    "<i4",
-    "<i8",
-    "|u1",
-    "<u2",
-    "<u4",
-    "<u8",
-    "<f2",
-    "<f4",
-    "<f8",
-    ">i2",
-    ">i4",
-    ">u8",
-    ">f4",
-    ">f8",
-)
+EXTENSION_DTYPES: Dict[str, Callable[[], np.ndarray]] = {"complex64": lambda: values("complex64", (3, 5)),
+    "complex128": lambda: values("complex128", (3, 5)), "datetime64": _times, "timedelta64": _spans, "bytes": _bytes,
+    "text": _text}  # fmt: skip
+NATIVE_SPELLINGS = ("|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8", ">i2", ">i4",
+    ">u8", ">f4", ">f8")  # fmt: skip
 EXPERIMENTAL_COMPRESSORS = ("none", "gzip", "zlib", "blosc", "bz2", "lz4", "lzma", "zstd")
-EXPERIMENTAL_FILLS: Dict[str, Tuple[str, Any]] = {
-    "nan": ("float64", np.nan),
-    "infinity": ("float64", np.inf),
-    "minus_infinity": ("float32", -np.inf),
-    "number": ("int32", -5),
-    "true": ("bool", True),
-}
+EXPERIMENTAL_FILLS: Dict[str, Tuple[str, Any]] = {"nan": ("float64", np.nan), "infinity": ("float64", np.inf),
+    "minus_infinity": ("float32", -np.inf), "number": ("int32", -5), "true": ("bool", True)}  # fmt: skip
 
 
 def experimental_name(spelling: str) -> str:
@@ -910,34 +637,13 @@ def _experimental_cases() -> Iterator[Case]:
         note="data_type {extension, type, fallback: null}: the type is numpy's",
         **draft,
     )
-    yield Case(
-        "experimental_structured",
-        path="data",
-        expected=_records,
-        chunks=(2, 5),
-        fill_value=np.zeros((), _records().dtype)[()],
-        may_refuse=True,
-        **draft,
-    )
-    yield Case(
-        "experimental_object",
-        path="data",
-        expected=_objects,
-        chunks=(2, 5),
-        fill_value="",
-        may_refuse=True,
-        **draft,
-        note="vlen-utf8 in attributes.filters",
-    )
+    yield Case("experimental_structured", path="data", expected=_records, chunks=(2, 5),
+        fill_value=np.zeros((), _records().dtype)[()], may_refuse=True, **draft)  # fmt: skip
+    yield Case("experimental_object", path="data", expected=_objects, chunks=(2, 5), fill_value="", may_refuse=True,
+        **draft, note="vlen-utf8 in attributes.filters")  # fmt: skip
     yield _group("experimental_compressors", _nodes(*[node(n) for n in EXPERIMENTAL_COMPRESSORS]), **draft)
-    yield Case(
-        "experimental_filters",
-        path="data",
-        expected=_filtered,
-        chunks=(3, 2),
-        **draft,
-        note="delta in attributes.filters, v2 style, then zlib",
-    )
+    yield Case("experimental_filters", path="data", expected=_filtered, chunks=(3, 2), **draft,
+        note="delta in attributes.filters, v2 style, then zlib")  # fmt: skip
     yield _group("experimental_separators", _nodes(node("slash"), node("dot")), **draft)
     yield _array("experimental_order_f", "int32", (4, 7, 5), (3, 3, 2), path="f", **draft)
     yield _group(
@@ -951,75 +657,23 @@ def _experimental_cases() -> Iterator[Case]:
         note='bare "Infinity" strings, no plus sign',
         **draft,
     )
-    yield _array(
-        "experimental_fill_null",
-        "int16",
-        (4, 5),
-        (3, 3),
-        path="data",
-        absent=((0, 1),),
-        may_refuse=True,
-        **draft,
-        note="fill_value null: illegal in the draft, zeros in zarr-python",
-    )
-    yield Case(
-        "experimental_zero_d",
-        path="scalar",
-        expected=lambda: np.array(2.5, "float64"),
-        chunks=(),
-        **draft,
-        note="data/root/scalar/c0",
-    )
-    yield _array(
-        "experimental_root_array",
-        "int16",
-        (7, 5),
-        (3, 2),
-        attributes={"name": "root"},
-        **draft,
-        note="meta/root.array.json",
-    )
-    yield _group(
-        "experimental_groups",
-        _nodes(
-            _sub("explicit", attributes={"spam": "ham", "eggs": 42}),
-            _sub("explicit/empty"),
-            node("explicit/data", attributes=NESTED_ATTRIBUTES),
-            _sub("implicit"),
-            _sub("implicit/deep"),
-            node("implicit/deep/data"),
-        ),
-        attributes={"title": "golden"},
-        **draft,
-    )
-    yield _group(
-        "experimental_consolidated",
-        _nodes(
-            _sub("g", attributes={"unit": "m"}), node("g/data", attributes={"a": 1}), node("top"), _sub("consolidated")
-        ),
+    yield _array("experimental_fill_null", "int16", (4, 5), (3, 3), path="data", absent=((0, 1),), may_refuse=True,
+        **draft, note="fill_value null: illegal in the draft, zeros in zarr-python")  # fmt: skip
+    yield Case("experimental_zero_d", path="scalar", expected=lambda: np.array(2.5, "float64"), chunks=(), **draft,
+        note="data/root/scalar/c0")  # fmt: skip
+    yield _array("experimental_root_array", "int16", (7, 5), (3, 2), attributes={"name": "root"}, **draft,
+        note="meta/root.array.json")  # fmt: skip
+    yield _group("experimental_groups", _nodes(_sub("explicit", attributes={"spam": "ham", "eggs": 42}),
+        _sub("explicit/empty"), node("explicit/data", attributes=NESTED_ATTRIBUTES), _sub("implicit"),
+        _sub("implicit/deep"), node("implicit/deep/data")), attributes={"title": "golden"}, **draft)  # fmt: skip
+    yield _group("experimental_consolidated", _nodes(_sub("g", attributes={"unit": "m"}),
+        node("g/data", attributes={"a": 1}), node("top"), _sub("consolidated")),
         note="meta/root/consolidated/.zmetadata; zarr-python leaves an explicit group `consolidated` behind",
-        **draft,
-    )
-    yield _array(
-        "experimental_dimensions",
-        "float32",
-        (4, 5),
-        (3, 3),
-        path="temperature",
-        dimension_names=("y", "x"),
-        attributes={"units": "K"},
-        **draft,
-        note="_ARRAY_DIMENSIONS, as xarray writes",
-    )
-    yield _array(
-        "experimental_sharding",
-        "int16",
-        (7, 5),
-        (3, 2),
-        path="data",
-        **draft,
-        note="storage transformer `indexed` of zarr-python, 2x2 chunks a shard",
-    )
+        **draft)  # fmt: skip
+    yield _array("experimental_dimensions", "float32", (4, 5), (3, 3), path="temperature", dimension_names=("y", "x"),
+        attributes={"units": "K"}, **draft, note="_ARRAY_DIMENSIONS, as xarray writes")  # fmt: skip
+    yield _array("experimental_sharding", "int16", (7, 5), (3, 2), path="data", **draft,
+        note="storage transformer `indexed` of zarr-python, 2x2 chunks a shard")  # fmt: skip
 
 
 CASES: Dict[str, Case] = {}  # key: "<format>/<case name>"

@@ -9,17 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 import pytest
 
-__all__ = [
-    "READERS",
-    "WARNINGS",
-    "Read",
-    "Reader",
-    "read_tensorstore",
-    "read_z5py",
-    "read_zarr_python",
-    "read_zarrs",
-    "unmoved",
-]
+__all__ = ["READERS", "WARNINGS", "Read", "Reader", "read_tensorstore", "read_z5py", "read_zarr_python", "read_zarrs",
+    "unmoved"]  # fmt: skip
 
 
 # zarr-python's notes on data types and codecs without a specification, and on consolidated metadata in v3

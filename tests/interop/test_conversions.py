@@ -15,17 +15,9 @@ pytestmark = WARNINGS
 
 VALUES = np.linspace(-1, 3, 7 * 5).reshape(7, 5).round(3)
 
-CF = {
-    "units": "K",
-    "resolution": "0.25 degrees",
-    "axes": "T",
-    "standard_name": "air_temperature",
-    "scale_factor": 0.01,
-    "valid_range": [0, 400],
-    "flag_meanings": "good bad",
-    "cell_methods": "time: mean",
-    "history": "2026-11-22: made — été",
-}
+CF = {"units": "K", "resolution": "0.25 degrees", "axes": "T", "standard_name": "air_temperature", "scale_factor": 0.01,
+    "valid_range": [0, 400], "flag_meanings": "good bad", "cell_methods": "time: mean",
+    "history": "2026-11-22: made — été"}  # fmt: skip
 OME = {
     "ome": {"version": "0.5"},
     "multiscales": [

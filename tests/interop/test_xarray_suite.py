@@ -82,16 +82,8 @@ OTHER_WORDS = {  # errors of the same type are raised, with other messages: any 
     "test_zarr_encoding",
 }
 ELSEWHERE = {"test_dataset_to_zarr_align_chunks_true"}  # a fixture of xarray's own test run
-_KNOWN = (
-    "mode",
-    "consolidated",
-    "append_dim",
-    "region",
-    "encoding",
-    "compute",
-    "storage_options",
-    "write_empty_chunks",
-)
+_KNOWN = ("mode", "consolidated", "append_dim", "region", "encoding", "compute", "storage_options",
+    "write_empty_chunks")  # fmt: skip
 
 
 def url_of(target):

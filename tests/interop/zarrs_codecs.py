@@ -54,15 +54,8 @@ def _pipeline(folder: str, shape: tuple[int, ...], data_type: Any, codecs: list[
     from zarr.storage import LocalStore
     from zarrs._internal import CodecPipelineImpl
 
-    document = {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": list(shape),
-        "data_type": data_type,
+    document = {"zarr_format": 3, "node_type": "array", "shape": list(shape), "data_type": data_type,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(shape)}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": fill_value,
-        "codecs": codecs,
-        "attributes": {},
-    }
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}}, "fill_value": fill_value,
+        "codecs": codecs, "attributes": {}}  # fmt: skip
     return CodecPipelineImpl(json.dumps(document), LocalStore(folder))

@@ -42,16 +42,8 @@ def js(document: Any) -> bytes:
 
 
 def v2(chunk: bytes | None = None, **members: Any) -> Files:
-    document = {
-        "zarr_format": 2,
-        "shape": [64],
-        "chunks": [64],
-        "dtype": "<i4",
-        "fill_value": 0,
-        "order": "C",
-        "filters": None,
-        "compressor": None,
-    }
+    document = {"zarr_format": 2, "shape": [64], "chunks": [64], "dtype": "<i4", "fill_value": 0, "order": "C",
+        "filters": None, "compressor": None}  # fmt: skip
     files = {".zarray": js(document | members)}
     return files if chunk is None else {**files, "0": chunk}
 

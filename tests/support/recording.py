@@ -20,17 +20,8 @@ from chunkmill.stores.base import ByteRange, ByteSpan, RecordVersion, Store
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.wrapper import StoreWrapper
 
-__all__ = [
-    "DeletingStore",
-    "FailingStore",
-    "FarStore",
-    "HungryStore",
-    "LoggedStore",
-    "RecordingStore",
-    "SlowStore",
-    "SuspendingStore",
-    "UnfencedStore",
-]
+__all__ = ["DeletingStore", "FailingStore", "FarStore", "HungryStore", "LoggedStore", "RecordingStore", "SlowStore",
+    "SuspendingStore", "UnfencedStore"]  # fmt: skip
 
 
 class DeletingStore(MemoryStore):

@@ -26,20 +26,8 @@ from uuid import uuid4
 
 import pytest
 
-__all__ = [
-    "FORK_WARNING",
-    "WARNINGS",
-    "FlakyProxy",
-    "HttpServer",
-    "S3Server",
-    "http_server",
-    "s3_server",
-    "serve_files",
-    "serve_flaky",
-    "serve_s3",
-    "serve_without_conditions",
-    "serving",
-]
+__all__ = ["FORK_WARNING", "WARNINGS", "FlakyProxy", "HttpServer", "S3Server", "http_server", "s3_server",
+    "serve_files", "serve_flaky", "serve_s3", "serve_without_conditions", "serving"]  # fmt: skip
 
 # Python 3.12 and later warn of forks while threads run, which is what these tests are about
 FORK_WARNING = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")

@@ -92,16 +92,8 @@ def test_an_option_that_cannot_be_used_is_an_error_and_nothing_is_stored(job, op
         assert not list(store.list_prefix("")), (option, value)
 
 
-OTHERS = {
-    "attributes": {"a": 1},
-    "chunk_key_encoding": ".",
-    "chunks": (2, 2),
-    "codecs": "gzip",
-    "dimension_names": ("a", "b"),
-    "fill_value": 3,
-    "format": "n5",
-    "shards": (8, 6),
-}
+OTHERS = {"attributes": {"a": 1}, "chunk_key_encoding": ".", "chunks": (2, 2), "codecs": "gzip",
+    "dimension_names": ("a", "b"), "fill_value": 3, "format": "n5", "shards": (8, 6)}  # fmt: skip
 """Options of a new array that an array which is there has otherwise."""
 
 

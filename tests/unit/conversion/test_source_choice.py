@@ -93,18 +93,11 @@ def test_another_choice_is_another_plan():
     assert len(marks) == 5
 
 
-KEYS = [
-    ("zarr2", "/", "0/1"),
-    ("zarr2", ".", "0.1"),
-    ("zarr2", {"name": "v2", "separator": "/"}, "0/1"),
-    ("zarr3", "/", "c/0/1"),
-    ("zarr3", ".", "c.0.1"),
-    ("zarr3", {"name": "v2"}, "0.1"),
+KEYS = [("zarr2", "/", "0/1"), ("zarr2", ".", "0.1"), ("zarr2", {"name": "v2", "separator": "/"}, "0/1"),
+    ("zarr3", "/", "c/0/1"), ("zarr3", ".", "c.0.1"), ("zarr3", {"name": "v2"}, "0.1"),
     ("zarr3", {"name": "v2", "configuration": {"separator": "/"}}, "0/1"),
-    ("zarr3", {"name": "default", "configuration": {"separator": "."}}, "c.0.1"),
-    ("zarr3-draft", ".", "c0.1"),
-    ("n5", "/", "1/0"),
-]
+    ("zarr3", {"name": "default", "configuration": {"separator": "."}}, "c.0.1"), ("zarr3-draft", ".", "c0.1"),
+    ("n5", "/", "1/0")]  # fmt: skip
 
 
 @cases(

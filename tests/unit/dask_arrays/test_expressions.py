@@ -29,20 +29,8 @@ def test_a_stored_array_is_given_as_each_kind(array, xp, kind):
     assert cm.from_store(array, chunked_array_type=kind, name="own").name == "own"
 
 
-INDEXES = [
-    np.s_[3:17, 4:9],
-    np.s_[5],
-    np.s_[5, 6],
-    np.s_[:, -1],
-    np.s_[1:23:7, ::2],
-    np.s_[::-1],
-    np.s_[20:2:-3, 3],
-    np.s_[8:17:5, 7],
-    np.s_[..., 4:4],
-    np.s_[None, 3:9],
-    np.s_[[5, 1, 20]],
-    np.s_[2:20:3, 1],
-]
+INDEXES = [np.s_[3:17, 4:9], np.s_[5], np.s_[5, 6], np.s_[:, -1], np.s_[1:23:7, ::2], np.s_[::-1], np.s_[20:2:-3, 3],
+    np.s_[8:17:5, 7], np.s_[..., 4:4], np.s_[None, 3:9], np.s_[[5, 1, 20]], np.s_[2:20:3, 1]]  # fmt: skip
 
 
 @cases("index", INDEXES)

@@ -113,18 +113,8 @@ def append_twice(x, where):
     a.append(x[10:])
 
 
-WRITERS = [
-    write_new,
-    write_misaligned,
-    write_later,
-    write_and_read,
-    read_what_is_written_later,
-    write_to_resume,
-    write_a_region,
-    write_regions,
-    write_over,
-    append_twice,
-]
+WRITERS = [write_new, write_misaligned, write_later, write_and_read, read_what_is_written_later, write_to_resume,
+    write_a_region, write_regions, write_over, append_twice]  # fmt: skip
 
 
 @pytest.mark.parametrize("write", WRITERS)

@@ -10,25 +10,8 @@ from chunkmill.pyramids.downsample import METHODS, _comparisons, check_method, d
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
-DTYPES = [
-    "?",
-    "u1",
-    "i1",
-    "u2",
-    "i2",
-    "u4",
-    "i4",
-    "u8",
-    "i8",
-    "f2",
-    "f4",
-    "f8",
-    "c8",
-    "c16",
-    ml_dtypes.bfloat16,
-    ml_dtypes.int4,
-    ml_dtypes.int2,
-]
+DTYPES = ["?", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", "c8", "c16", ml_dtypes.bfloat16,
+    ml_dtypes.int4, ml_dtypes.int2]  # fmt: skip
 
 
 def make_values(rng, dtype, shape):

@@ -48,14 +48,10 @@ def save(name, refs):
 
 
 numbers = (np.arange(24 * 10) * 37 % 500).astype("i4").reshape(24, 10)
-FILTERS = {
-    "zlib_shuffle": {"compression": "gzip", "shuffle": True},
-    "fletcher32": {"fletcher32": True},
-    "zstd": hdf5plugin.Zstd(),
-    "blosc": hdf5plugin.Blosc(cname="lz4", shuffle=hdf5plugin.Blosc.SHUFFLE),
+FILTERS = {"zlib_shuffle": {"compression": "gzip", "shuffle": True}, "fletcher32": {"fletcher32": True},
+    "zstd": hdf5plugin.Zstd(), "blosc": hdf5plugin.Blosc(cname="lz4", shuffle=hdf5plugin.Blosc.SHUFFLE),
     "blosc_bits": hdf5plugin.Blosc(cname="zstd", shuffle=hdf5plugin.Blosc.BITSHUFFLE),
-    "big": {"compression": "gzip", "dtype": ">i4"},
-}
+    "big": {"compression": "gzip", "dtype": ">i4"}}  # fmt: skip
 with h5py.File("filters.h5", "w") as file:
     for name, options in FILTERS.items():
         file.create_dataset(name, data=numbers, chunks=(7, 10), **options)
@@ -75,13 +71,9 @@ for name in ("filters", "strings"):
 
 days = []
 for day in range(3):
-    dataset = xr.Dataset(
-        {"air": (("time", "lat"), np.arange(8, dtype="f4").reshape(2, 4) + 8 * day)},
-        {
-            "time": np.datetime64("2020-01-01", "ns") + np.arange(2 * day, 2 * day + 2) * np.timedelta64(1, "D"),
-            "lat": np.arange(4.0),
-        },
-    )
+    dataset = xr.Dataset({"air": (("time", "lat"), np.arange(8, dtype="f4").reshape(2, 4) + 8 * day)},
+        {"time": np.datetime64("2020-01-01", "ns") + np.arange(2 * day, 2 * day + 2) * np.timedelta64(1, "D"),
+        "lat": np.arange(4.0)})  # fmt: skip
     encoding = {"time": {"units": "days since 2020-01-01", "dtype": "i4"}}
     dataset.to_netcdf(f"day{day}.nc", engine="scipy", unlimited_dims=["time"], encoding=encoding)
     encoding["air"] = {"zlib": True, "chunksizes": (1, 4)}
