@@ -217,8 +217,9 @@ class _Search:
 
         ``None`` for one that takes others to be opened: those at the root may hold the documents of 10^5 nodes.
         """
-        known = [*takewhile(lambda each: not each.root_keys(), _candidates(self.format, self.path))]
+        known: Iterable[Format] = takewhile(lambda each: not each.root_keys(), _candidates(self.format, self.path))
         if self.store.is_remote:
+            known = [*known]
             self._fetch(key for each in known for key in node_keys(each, each.normalize_path(self.path)))
         for documents_format in known:
             at = documents_format.normalize_path(self.path)
