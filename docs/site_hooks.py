@@ -23,6 +23,8 @@ DIRECTIVE = re.compile(
 )
 GROUP = re.compile(r"^## (.+)$", flags=re.MULTILINE)
 
+HEAD = "| name | in one line |\n| --- | --- |\n"
+
 # the module of errors is one page; so are the methods of xarray's datasets
 TITLES = {"errors": "Errors", "DatasetAccessor": "Dataset.chunkmill"}
 
@@ -103,7 +105,7 @@ def on_page_markdown(
     rows = DIRECTIVE.sub(_row, markdown + "\n")
     # rows that follow each other are one table
     rows = re.sub(r"(^\| \[.*)\n\n(?=\| \[)", r"\1\n", rows, flags=re.MULTILINE)
-    return re.sub(r"(?<=\n\n)(?=\| \[)", "|  |  |\n| --- | --- |\n", rows)
+    return re.sub(r"(?<=\n\n)(?=\| \[)", HEAD, rows)
 
 
 def _row(match: re.Match[str]) -> str:
