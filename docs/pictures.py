@@ -16,6 +16,8 @@ import chunkmill as cm
 import dask
 import dask.array as da
 import numpy as np
+from dask.dot import to_graphviz
+from pygraphviz import AGraph
 
 FOLDER = Path(__file__).parent / "images"
 
@@ -268,6 +270,70 @@ def write_layout() -> str:
 
 
 # --------------------------------------------------------------------------------------------------------------------
+# The graphs of a read and a write, as x.visualize() draws them
+
+
+def graph(collection: Any, title: str) -> str:
+    """Draw the graph of a collection: tasks are circles, their results boxes, with the labels that Dask gives them."""
+    tasks = dict(sorted(collection.dask.items(), key=str))
+    nodes = AGraph(string=to_graphviz(tasks).source)
+    names = {node: f"{i:03}" for i, node in enumerate(nodes.nodes())}
+    placed = AGraph(directed=True, rankdir="BT", nodesep=0.15, ranksep=0.3)
+    size = {"fixedsize": True, "width": 0.95, "height": 0.4}
+    for name in names.values():  # without labels, which depend on fonts
+        placed.add_node(name, shape="box", label="", **size)
+    placed.add_edges_from(
+        sorted((names[a], names[b]) for a, b in nodes.edges())
+    )
+    plain = placed.draw(format="plain", prog="dot").decode().splitlines()
+    width, height = (72 * float(word) for word in plain[0].split()[2:])
+    places = {}
+    for words in map(str.split, plain):
+        if words[0] == "node":
+            x, y = (72 * float(word) for word in words[2:4])
+            places[words[1]] = round(x) + 4, round(height - y) + 4
+    shapes: list[str] = []
+    for node, name in names.items():
+        x, y = places[name]
+        outline = f'stroke="currentColor" fill="{BLUE}" fill-opacity="0.35"'
+        if node.attr["shape"] == "circle":
+            shapes.append(
+                f'<ellipse cx="{x}" cy="{y}" rx="34" ry="14" {outline}/>'
+            )
+        else:
+            shapes.append(rect(x - 34, y - 14, 68, 28, ORANGE, 1, 0.35))
+        shapes.append(text(x, y + 4, node.attr["label"] or "", size=12))
+    for a, b in sorted(
+        nodes.edges(), key=lambda edge: [names[each] for each in edge]
+    ):
+        (x1, y1), (x2, y2) = places[names[a]], places[names[b]]
+        shapes += arrow(x1, y1 - 14, x2, y2 + 14)
+    return svg(round(width) + 8, round(height) + 8, shapes, title)
+
+
+def read_graph() -> str:
+    """Draw the graph of a read."""
+    cm.to_store(da.ones((8, 8), chunks=4), "memory://pictures-read", mode="w")
+    return graph(
+        cm.from_store("memory://pictures-read"),
+        "Graph of a read: a task for each store key",
+    )
+
+
+def write_graph() -> str:
+    """Draw the graph of a write of blocks that are not store keys."""
+    later = cm.to_store(
+        da.ones((8, 12), chunks=(5, 6)),
+        "memory://pictures-graph",
+        "t2m",
+        chunks=(4, 4),
+        mode="w",
+        compute=False,
+    )
+    return graph(later, "Graph of a write: a task for each store key")
+
+
+# --------------------------------------------------------------------------------------------------------------------
 # Plan and journal
 
 
@@ -451,6 +517,8 @@ def archive_series() -> str:
 PICTURES = {
     "store_keys": store_keys,
     "write_layout": write_layout,
+    "read_graph": read_graph,
+    "write_graph": write_graph,
     "plan_and_journal": plan_and_journal,
     "image_levels": image_levels,
     "archive_series": archive_series,

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
@@ -254,9 +255,10 @@ class StoredArray(ArrayFacts):
         return other
 
     def keys(self, region: Region) -> list[str]:
-        """Return the store keys that hold elements of `region`."""
-        layout = self.write_layout
-        return [layout.locator.key(overlap.coords) for overlap in layout.grid.overlaps(region)]
+        """Return the store keys that hold elements of `region`, in C order."""
+        grid, key = self.write_layout.grid, self.write_layout.locator.key
+        along = zip(grid.first_touched(region), grid.within(region).grid_shape, strict=True)
+        return list(map(key, product(*(range(first, first + n) for first, n in along))))
 
     def stored_keys(self) -> Iterator[str]:
         """Yield the store keys of all stored chunks (shards) by listing, also those outside the current shape."""
@@ -279,8 +281,7 @@ class StoredArray(ArrayFacts):
 
     def first_key(self, region: Region) -> str:
         """Return the store key that holds the first element of `region`."""
-        layout = self.write_layout
-        return layout.locator.key(layout.grid.first_touched(region))
+        return self.keys(region)[0]
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         own = self.path, self.format, self.stored_metadata.identity, self.read_missing, self.store.snapshot, self.region
@@ -299,8 +300,7 @@ class StoredArray(ArrayFacts):
 def check_read_missing(read_missing: str) -> ReadMissing:
     """Return `read_missing`, or raise `ValueError`."""
     if read_missing not in {"fill", "error"}:
-        msg = f"read_missing={read_missing!r}: absent chunks are read as their fill value ('fill') or raise ('error')"
-        raise ValueError(msg)
+        raise ValueError(f"read_missing={read_missing!r}: 'fill' reads absent chunks as fill values, 'error' raises")
     return cast("ReadMissing", read_missing)
 
 

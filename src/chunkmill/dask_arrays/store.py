@@ -97,12 +97,12 @@ def store(
         for each in {id(array.store): array.store for array in arrays}.values():
             transactions.enter_context(each.transaction(f"write to {len(arrays)} arrays"))
         planned = [
-            write_graph(x, array, where, lock=factory, write_empty=write_empty_chunks, stored=array)
+            write_graph(x, array, where, lock=factory, write_empty=write_empty_chunks, stored=array, compute=compute)
             for x, array, where in zip(values, arrays, wheres, strict=True)
         ]
         check_writers(arrays if compute else [])
         finish = partial(_reports, n_regrouped=[n for _, n in planned], arrays=arrays)
-        result = run([counts for counts, _ in planned], finish, compute=compute, arrays=arrays)
+        result = run([counts for counts, _ in planned], finish, compute=compute, arrays=arrays, regions=wheres)
     if not return_stored:
         return result
     targeted = zip(arrays, wheres, listed, strict=True)

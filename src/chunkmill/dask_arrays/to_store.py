@@ -185,9 +185,9 @@ def to_store(
             with new.held(writes_to([array]), continues=not compute) as held:
                 return _write_new(x, array, held, lock=factory, compute=compute)
         check_no_job(target, array.path)
-        counts, n_regrouped = write_graph(x, array, where, lock=factory, stored=existing)
+        counts, n_regrouped = write_graph(x, array, where, lock=factory, stored=existing, compute=compute)
         finish = partial(_finish, n_regrouped=n_regrouped, array=array)
-        return run([counts], finish, compute=compute, arrays=[array])
+        return run([counts], finish, compute=compute, arrays=[array], regions=[where])
 
 
 def _write_new(
@@ -197,11 +197,11 @@ def _write_new(
     (own,), region = target.arrays, full_region(array.shape)
     is_later = not (compute or target.is_staged)
     absent = sorted(entry_keys(target.format, target.path)) if is_later else ()
-    counts, n_regrouped = write_graph(x, own, region, lock=lock, absent=absent)
+    counts, n_regrouped = write_graph(x, own, region, lock=lock, absent=absent, compute=compute)
     client = Scheduler().client if compute else None  # a task of its own cannot ask
     options: Any = {"n_regrouped": n_regrouped, "array": array, "client": client, "is_held": compute}
     finish = partial(_finish_new, target=target, **options)
-    return run([counts], finish, compute=compute, arrays=[own])
+    return run([counts], finish, compute=compute, arrays=[own if compute else array], regions=[region])
 
 
 def _finish_new(

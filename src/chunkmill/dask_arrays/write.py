@@ -9,14 +9,15 @@ partly: those are changed under a lock and a version check. Not here: what a tas
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 from uuid import uuid4
 
 import numpy as np
-from dask._task_spec import Task, TaskRef
+from dask._task_spec import Alias, Task, TaskRef
 from dask.array import core as da
 from dask.array.blockwise import blockwise
 from dask.base import compute as compute_all
@@ -29,7 +30,7 @@ from numpy.typing import NDArray
 
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.array.threads import LockFactory
+from chunkmill.array.threads import LockFactory, cut_evenly
 from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
 from chunkmill.dask_arrays.hazards import check_in_place
 from chunkmill.dask_arrays.regroup import regroup, write_chunks
@@ -142,18 +143,22 @@ def write_graph(
     write_empty: bool = False,
     stored: StoredArray | None = None,
     absent: Sequence[str] = (),
+    compute: bool = True,
 ) -> tuple[da.Array, int]:
     """Return a dask array that, computed, writes `x` to `region` of `array`, and the number of blocks regrouped.
 
-    The result is one block of `WriteCounts`. `stored` is the array as it must be in the store when tasks write: `array`
-    itself, or a shorter one that is appended to; ``None`` for an array that is not published yet. `absent`, as of
-    `WriteTask`.
+    The result is one block of `WriteCounts`. Without `compute`, each store key has a task of its own. `stored` is the
+    array as it must be in the store when tasks write: `array` itself, or a shorter one that is appended to; ``None``
+    for an array that is not published yet. `absent`, as of `WriteTask`.
     """
     check_source(x, region_shape(region))
     grid = array.write_layout.grid
     if not grid.aligned(region):
         check_guarded(array.store, array.path, lock)
     chunks = write_chunks(grid, region, x.chunks, array.dtype.itemsize)
+    n_regrouped = 0 if chunks == x.chunks else x.npartitions
+    if x.size and not compute:
+        chunks = grid.within(region).dask_chunks
     if stored is not array:
         declare_arrays([array])
     write = WriteTask(
@@ -169,10 +174,8 @@ def write_graph(
         needs=dumps(describe_needs(writes_to([array]), targets=[array])),
         absent=absent,
     )
-    n_regrouped = 0
     if chunks != x.chunks:
         counts = regroup(x, chunks, write, name=write.name, n_results=len(WriteCounts._fields), dtype=array.dtype)
-        n_regrouped = x.npartitions
     else:
         index = tuple(range(x.ndim))
         counts = blockwise(
@@ -194,21 +197,28 @@ def write_graph(
 
 
 def _sum_blocks(counts: da.Array) -> da.Array:
-    """Return the sum of the counts of all blocks as one block.
-
-    Not `da.sum`, which adds a step to every write, and few results at a time: these are numbers.
-    """
+    """Return the sum of the counts of all blocks as one block."""
+    if counts.npartitions == 1:
+        return counts
     name = f"written-{uuid4().hex}"
-    layer: dict[Any, Any] = {}
-    todo: list[Any] = [(counts.name, *index, 0) for index in np.ndindex(*counts.numblocks[:-1])]
-    while len(todo) > _SUMMED_AT_ONCE:
-        parts = [todo[i : i + _SUMMED_AT_ONCE] for i in range(0, len(todo), _SUMMED_AT_ONCE)]
-        todo = [(f"{name}-partial", len(layer) + i) for i in range(len(parts))]
-        layer |= {key: Task(key, _sum, *map(TaskRef, part)) for key, part in zip(todo, parts, strict=True)}
-    layer[name, 0] = Task((name, 0), _sum, *map(TaskRef, todo))
+    layer = _sums(name, [(counts.name, *index) for index in product(*map(range, counts.numblocks))])
     depended: Any = [counts]  # dask's own type of a collection does not fit its arrays
     graph = HighLevelGraph.from_collections(name, layer, dependencies=depended)
     return da.Array(graph, name, ((len(WriteCounts._fields),),), dtype=np.int64, meta=np.empty(0, np.int64))
+
+
+def _sums(name: str, todo: Sequence[Any]) -> dict[Any, Any]:
+    """Return tasks that sum the counts that have the keys `todo`, the last of them as ``(name, 0)``.
+
+    Not `da.sum`, which adds a step to every write, and few results at a time: these are numbers.
+    """
+    layer: dict[Any, Any] = {}
+    while len(todo) > _SUMMED_AT_ONCE:  # no part is a single one, with which dask would fuse its sum
+        parts = [todo[part] for part in cut_evenly(len(todo), -(-len(todo) // _SUMMED_AT_ONCE))]
+        todo = [(f"{name}-partial", len(layer) + i) for i in range(len(parts))]
+        layer |= {key: Task(key, _sum, *map(TaskRef, part)) for key, part in zip(todo, parts, strict=True)}
+    layer[name, 0] = Task((name, 0), _sum, *map(TaskRef, todo))
+    return layer
 
 
 _SUMMED_AT_ONCE = 64
@@ -216,16 +226,23 @@ _SUMMED_AT_ONCE = 64
 
 def _sum(*counts: Counts) -> NDArray[np.int64] | ChangedCounts:
     """Return the sum of counts; changes of a transaction are merged here, in a tree of tasks on the workers."""
-    total = WriteCounts.of(np.concatenate([finished(each).ravel() for each in counts])).as_block(0)
+    blocks = [finished(each).ravel() for each in counts]
+    total = WriteCounts.of(np.concatenate([*blocks, np.empty(0, np.int64)])).as_block(0)
     return with_changes(total, counts)
 
 
 def run(
-    counts: Sequence[da.Array], finish: Callable[..., T], *, compute: bool, arrays: Sequence[StoredArray] = ()
+    counts: Sequence[da.Array],
+    finish: Callable[..., T],
+    *,
+    compute: bool,
+    arrays: Sequence[StoredArray] = (),
+    regions: Sequence[Region] = (),
 ) -> T | Delayed:
     """Compute the results of `write_graph` for `arrays` and return ``finish(*computed)``, or a `Delayed` that does so.
 
-    Not by ``delayed(finish)(*counts)``, which would hide the arrays from dask's fusion and double their graph.
+    In the graph of the `Delayed`, the key of each task that writes holds the store key. Not by
+    ``delayed(finish)(*counts)``, which would hide the arrays from dask's fusion and double their graph.
     """
     if compute:
         with abandon_on_error(counts), remove_partial_files(arrays):
@@ -236,9 +253,29 @@ def run(
             raise ValueError(msg + "of the repository, and commit it when all is computed")
     name = f"written-{uuid4().hex}"
     arranged = optimize(*counts)
-    keys = [TaskRef((c.name, *(0 for _ in c.numblocks))) for c in arranged]
-    layer: dict[Any, Any] = {name: Task(name, partial(_finished, finish), *keys)}
-    return Delayed(name, HighLevelGraph.from_collections(name, layer, dependencies=arranged))
+    layer: dict[Any, Any] = dict(HighLevelGraph.merge(*(each.dask for each in arranged)))
+    totals = [f"{name}-{i}" for i in range(len(arranged))]
+    for total, each, array, region in zip(totals, arranged, arrays, regions, strict=True):
+        written = list(_pop_sums(layer, (each.name, *(0 for _ in each.numblocks))))
+        own = [(written[0][0], key) for key in array.keys(region)]  # none, of an empty region
+        for old, key in zip(written, own, strict=False):
+            task = layer.pop(old)
+            if type(task) is Alias:  # dask has fused it with what it writes
+                task = layer.pop(task.target)
+            task.key = key  # in place, since no other graph has it
+            layer[key] = task
+        layer |= _sums(total, own)
+    layer[name] = Task(name, partial(_finished, finish), *(TaskRef((total, 0)) for total in totals))
+    return Delayed(name, HighLevelGraph.from_collections(name, layer))
+
+
+def _pop_sums(graph: dict[Any, Any], key: Any) -> Iterator[Any]:
+    """Remove the sums that lead to `key`, and yield the keys of the tasks that write, in order."""
+    if getattr(graph[key], "func", None) is not _sum:
+        yield key
+        return
+    for ref in graph.pop(key).args:
+        yield from _pop_sums(graph, ref.key)
 
 
 def _finished(finish: Callable[..., T], *counts: NDArray[np.int64] | ChangedCounts) -> T:

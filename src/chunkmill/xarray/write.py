@@ -238,7 +238,7 @@ def write_dataset(
         if not compute:  # they are published when they are written to: compared, as those that exist are
             lazy = [replace(each, stored=each.stored or each.array) for each in lazy]
         reports = _write_in_memory(plan.variables, factory)
-        written = [_write_lazily(planned, factory) for planned in lazy]
+        written = [_write_lazily(planned, factory, compute=compute) for planned in lazy]
         if not compute:
             publish()
         stored = {each.array.path: each.stored for each in (*plan.variables, *lazy) if each.stored is not None}
@@ -256,7 +256,13 @@ def write_dataset(
             n_regrouped=[n for _, n in written],
             unchanged=tuple(plan.unchanged),
         )
-        return run([counts for counts, _ in written], finish, compute=compute, arrays=arrays)
+        return run(
+            [counts for counts, _ in written],
+            finish,
+            compute=compute,
+            arrays=arrays,
+            regions=[planned.region for planned in lazy],
+        )
 
 
 class Accessor:
@@ -369,10 +375,9 @@ def _is_lazy(planned: VariablePlan) -> bool:
     return isinstance(planned.data, da.Array)
 
 
-def _write_lazily(planned: VariablePlan, lock: LockFactory) -> tuple[da.Array, int]:
-    return write_graph(
-        planned.data, planned.array, planned.region, lock=lock, write_empty=planned.write_empty, stored=planned.stored
-    )
+def _write_lazily(planned: VariablePlan, lock: LockFactory, *, compute: bool) -> tuple[da.Array, int]:
+    options: Any = {"write_empty": planned.write_empty, "stored": planned.stored, "compute": compute}
+    return write_graph(planned.data, planned.array, planned.region, lock=lock, **options)
 
 
 def _write_in_memory(variables: Iterable[VariablePlan], lock: LockFactory) -> dict[str, WriteReport]:

@@ -8,6 +8,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.callbacks import Callback
+from dask.utils import key_split
 from support.cases import cases
 
 import chunkmill as cm
@@ -94,3 +95,39 @@ def test_many_small_writes(scheduler, kind):
         with pytest.raises(ChunkError, match=r"chunk \(7, 0\).*refused"):
             cm.store(x, array)
         assert not store.under_way
+
+
+# blocks that are store keys, several of them, and misaligned ones; in shards; one key; of dimensions that are empty
+SHAPES = [
+    ((12, 8), (4, 4), None, (4, 4)),
+    ((12, 8), (4, 4), None, (12, 8)),
+    ((12, 8), (4, 4), None, (5, 3)),
+    ((12, 8), (2, 2), (4, 4), (5, 8)),
+    ((7,), (7,), None, (3,)),
+    ((65,), (1,), None, (1,)),
+    ((), (), None, ()),
+    ((0, 8), (3, 3), None, (3, 3)),
+]
+
+
+@pytest.mark.parametrize("fuse", [None, False], ids=["fused", "unfused"])
+@pytest.mark.parametrize(("shape", "chunks", "shards", "blocks"), SHAPES, ids=str)
+def test_a_graph_to_compute_later_has_a_task_for_each_store_key(shape, chunks, shards, blocks, fuse):
+    store = MemoryStore()
+    values = 1 + np.arange(np.prod(shape, dtype=int), dtype="i4").reshape(shape)
+    x = da.from_array(values, chunks=blocks).map_blocks(np.negative)
+    with dask.config.set({"optimization.fuse.active": fuse}):
+        later = cm.to_store(x, store, "g/a", chunks=chunks, shards=shards, compute=False)
+    written = [key for key in later.dask if str(key[0]).startswith("write-a-") and isinstance(key[1], str)]
+    later.compute(scheduler="sync")
+    assert sorted(key for _, key in written) == sorted(key for key in store.list_prefix("g/a/") if "/c" in key)
+    assert all(key_split(key) == "write-a" for key in written)
+    np.testing.assert_array_equal(cm.open_array(store, "g/a")[...], -values)
+
+
+def test_writes_to_several_regions_name_the_keys_of_each(array):
+    regions = [(slice(2, 8), slice(0, 4)), (slice(8, 12), slice(3, 8))]
+    later = cm.store([da.ones((6, 4)), da.ones((4, 5), chunks=2)], [array, array], regions=regions, compute=False)
+    written = sorted(key[1] for key in later.dask if str(key[0]).startswith("write-a-"))
+    assert written == ["a/c/0/0", "a/c/1/0", "a/c/2/0", "a/c/2/1"]
+    assert [(each.n_keys, each.n_partial) for each in later.compute(scheduler="sync")] == [(2, 1), (2, 1)]
