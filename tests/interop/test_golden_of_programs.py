@@ -30,10 +30,6 @@ def same(found, wanted):
     return found.shape == wanted.shape and found.astype(object).tolist() == wanted.astype(object).tolist()
 
 
-def test_stores_are_there():
-    assert {name.split("-")[0] for name in STORES} == {"anndata", "gdal", "spatialdata", "xarray"}
-
-
 @pytest.mark.parametrize("name", STORES)
 def test_all_arrays_are_listed_and_read_as_by_zarr_python(name):
     wanted = arrays_of(FOLDER / name)

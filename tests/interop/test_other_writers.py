@@ -218,18 +218,6 @@ def test_reserved_names_are_read_listed_and_written_as_zarr_python_does(tmp_path
 # Indexes and values
 
 
-@pytest.mark.parametrize("dtype", np.typecodes["AllInteger"])
-def test_index_arrays_of_every_integer_type(dtype, tmp_path):
-    values = np.arange(1000, dtype="i4")
-    cm.to_store(values, tmp_path / "a", chunks=100)
-    array = cm.open_array(tmp_path / "a")
-    for index in ([5, 100], [120, 7, 7]) if np.dtype(dtype).kind == "u" else ([5, 100], [-1, 7, -128]):
-        positions = np.array(index, dtype)
-        np.testing.assert_array_equal(array[positions], values[positions])
-        if dtype not in "bLQNP":  # which zarr-python 3.1 does not take
-            np.testing.assert_array_equal(array[positions], zarr.open_array(str(tmp_path / "a"))[positions])
-
-
 @pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
 def test_byte_strings_from_read_only_memory(fmt, tmp_path):
     values = np.array([b"a", b"bb", b"", b"\0d"], dtype=object)

@@ -65,19 +65,6 @@ def test_tree_in_zarr_python(tmp_path, fmt, suffix, consolidated):
     opened.close()
 
 
-def test_tree_in_z5py(tmp_path):
-    import z5py
-
-    make_tree(tmp_path / "store.n5", "n5")
-    with z5py.File(str(tmp_path / "store.n5"), mode="r") as file:
-        assert set(file) == {"a", "sub", "none"}
-        assert set(file["sub"]) == {"b", "deeper"}
-        assert file.attrs["title"] == "root"
-        assert file["sub"].attrs["level"] == [1]
-        for n, path in enumerate(TREE):
-            np.testing.assert_array_equal(file[path][:], np.full((4, 3), n + 1))
-
-
 def test_consolidated_metadata_is_kept_up_to_date(tmp_path):
     """An array made after consolidation is seen by peers that look nowhere else."""
     import zarr

@@ -117,19 +117,6 @@ def test_parquet(tmp_path, subtests):
             np.testing.assert_array_equal(cm.open_array(folder / "refs", "g/a")[...], values)
 
 
-def test_parquet_of_peers(tmp_path, subtests):
-    """A full array of whole chunks: pandas 3 turns null paths into NaN, which fsspec takes for a url."""
-    pytest.importorskip("pyarrow")
-    for kind in SOURCES:
-        with subtests.test(kind):
-            folder = tmp_path / kind
-            make(folder / "source", kind, shape=(6, 8), fill_value=0)
-            values = np.arange(1, 49, dtype="int16").reshape(6, 8)
-            cm.open_array(folder / "source", "g/a", mode="r+")[...] = values
-            assert to_references(folder / "source", folder / "refs", record_size=8).node_format == "zarr2"
-            check_peer(folder / "refs", values)
-
-
 @pytest.mark.parametrize("as_what", ["v1", "parquet"])
 def test_kerchunk_s_xarray_engine(as_what, tmp_path, subtests):
     pytest.importorskip("kerchunk")
@@ -208,28 +195,6 @@ def test_as_zarr_3(kind, tmp_path):
     array = check_peer(tmp_path / "refs.json", values, 3)
     assert array.metadata.dimension_names == ("y", "x")
     assert cm.verify(tmp_path / "source", tmp_path / "refs.json").equal
-
-
-@pytest.mark.parametrize("dtype", [">f8", "bool", "S5", "complex64", "datetime64[s]", "uint8", str])
-def test_dtypes(dtype, tmp_path):
-    cm.create_group(tmp_path / "source")
-    a = cm.create_array(tmp_path / "source", "a", shape=(7,), chunks=(2,), shards=(4,), dtype=dtype)
-    a[:] = np.arange(7).astype(a.dtype)
-    to_references(tmp_path / "source", tmp_path / "refs.json")
-    assert cm.verify(tmp_path / "source", tmp_path / "refs.json").equal
-
-
-def test_0_d_and_empty_arrays(tmp_path):
-    for name in ("zarr2", "zarr3", "zarr3-draft"):
-        url = tmp_path / name
-        cm.create_group(url, format=name)
-        scalar = cm.create_array(url, "scalar", shape=(), dtype="f4", chunks=(), format=name)
-        scalar[...] = 3
-        cm.create_array(url, "empty", shape=(0, 3), dtype="f4", chunks=(2, 2), format=name)
-        report = to_references(url, f"{url}.json")
-        assert (report.n_references, report.n_absent) == (1, 0)
-        assert cm.verify(url, f"{url}.json").equal
-        assert peer_group(f"{url}.json")["scalar"][...] == 3
 
 
 def test_an_array_at_a_path(tmp_path):
@@ -313,59 +278,6 @@ def test_a_damaged_shard_index_is_named(tmp_path):
         to_references(tmp_path / "source", tmp_path / "refs.json")
 
 
-def test_a_set_over_a_set(tmp_path):
-    """JSON to parquet and back; inline data stays inline, and ranges of ranges are ranges of the target."""
-    pytest.importorskip("pyarrow")
-    for kind in ("n5 gzip", "sharded"):
-        url = tmp_path / kind.replace(" ", "-")
-        make(url, kind)
-        first = to_references(url, f"{url}.json")
-        again = to_references(f"{url}.json", f"{url}-set")
-        assert (again.n_references, again.n_inline, again.n_absent) == (
-            first.n_references,
-            first.n_inline,
-            first.n_absent,
-        )
-        to_references(f"{url}-set", f"{url}-again.json.zst")
-        assert cm.verify(url, f"{url}-again.json.zst").equal
-        assert cm.open(f"{url}-again.json.zst").store.references.fingerprint is not None
-
-
-@pytest.mark.parametrize("name", ["refs.json.gz", "refs.json.zst"])
-def test_compressed_by_name(name, tmp_path):
-    make(tmp_path / "source")
-    to_references(tmp_path / "source", tmp_path / name)
-    assert not (tmp_path / name).read_bytes().startswith(b"{")
-    assert cm.verify(tmp_path / "source", tmp_path / name).equal
-
-
-def test_what_is_there_is_not_replaced_unasked(tmp_path):
-    pytest.importorskip("pyarrow")
-    make(tmp_path / "source")
-    for target in (tmp_path / "refs.json", tmp_path / "refs"):
-        to_references(tmp_path / "source", target)
-        with pytest.raises(StoreError, match="overwrite=True"):
-            to_references(tmp_path / "source", target)
-        to_references(tmp_path / "source", target, overwrite=True)
-        assert cm.verify(tmp_path / "source", target).equal
-    with pytest.raises(StoreError, match="not a reference set"):
-        to_references(tmp_path / "source", tmp_path / "source", overwrite=True)
-    with pytest.raises(StoreError, match="the target is the source"):
-        to_references(tmp_path / "refs", tmp_path / "refs", overwrite=True)
-    assert cm.verify(tmp_path / "source", tmp_path / "refs").equal
-
-
-def test_stores_without_a_url_are_refused(tmp_path):
-    from chunkmill.stores.memory import MemoryStore
-
-    store = MemoryStore()
-    make(store)
-    with pytest.raises(UnsupportedFeature, match="this process's memory"):
-        to_references(store, tmp_path / "refs.json")
-    with pytest.raises(UnsupportedFeature, match="this process's memory"):
-        to_references(store, tmp_path / "refs")
-
-
 @pytest.mark.parametrize("kind", ["zarr2", "sharded", "n5 gzip"])
 def test_members_of_zip_files_are_ranges_of_the_file(kind, tmp_path):
     values = make(tmp_path / "folder", kind)
@@ -381,14 +293,6 @@ def test_members_of_zip_files_are_ranges_of_the_file(kind, tmp_path):
     assert {entry[0] for entry in document.values() if isinstance(entry, list)} == {f"file://{tmp_path}/x.zip"}
     check_peer(tmp_path / "refs.json", values)
     assert cm.verify(tmp_path / "folder", tmp_path / "refs.json").equal
-
-
-def test_compressed_members_of_zip_files_are_refused(tmp_path):
-    make(tmp_path / "folder")
-    shutil.make_archive(str(tmp_path / "x"), "zip", tmp_path / "folder")
-    with pytest.raises(StoreError, match=r"x\.zip.*member is compressed.*zip -0"):
-        to_references(tmp_path / "x.zip", tmp_path / "refs.json")
-    assert not (tmp_path / "refs.json").exists()
 
 
 def test_what_is_not_in_the_zip_file_yet_is_refused(tmp_path):
@@ -409,13 +313,6 @@ def test_remote_archives_are_refused(tmp_path):
     fsspec.filesystem("memory").pipe("/remote/x.zip", (tmp_path / "x.zip").read_bytes())
     with pytest.raises(UnsupportedFeature, match="remote archive"):
         to_references("zip://::memory://remote/x.zip", tmp_path / "refs.json")
-
-
-@pytest.mark.parametrize("options", [{"format": "csv"}, {"record_size": 0}, {"zarr_format": 4}], ids=str)
-def test_wrong_arguments(options, tmp_path):
-    make(tmp_path / "source")
-    with pytest.raises(ValueError, match="expected"):
-        to_references(tmp_path / "source", tmp_path / "refs.json", **options)
 
 
 class TestConcat:

@@ -20,7 +20,7 @@ from chunkmill.stores.base import ByteRange, ByteSpan, RecordVersion, Store
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.wrapper import StoreWrapper
 
-__all__ = ["DeletingStore", "FailingStore", "FarStore", "HungryStore", "LoggedStore", "RecordingStore", "SlowStore",
+__all__ = ["DeletingStore", "FailingStore", "FarStore", "LoggedStore", "RecordingStore", "SlowStore",
     "SuspendingStore", "UnfencedStore"]  # fmt: skip
 
 
@@ -263,23 +263,6 @@ class LoggedStore(_Wrapper):
     def counts(self) -> Counter[str]:
         """Return how often each key was written."""
         return Counter(self.log.read_text().split() if self.log.exists() else ())
-
-
-class HungryStore(LoggedStore):
-    """Takes so many bytes of memory, once, before it writes the keys named in `hunger`."""
-
-    def __init__(self, below: Store, log: Path, seconds: float, hunger: dict[str, int]) -> None:
-        super().__init__(below, log, seconds)
-        self.hunger = hunger
-
-    def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:
-        if method in {"set", "set_if"} and key in self.hunger:
-            with suppress(FileExistsError):
-                self.log.with_suffix(f".{self.hunger[key]}").touch(exist_ok=False)
-                held = b"x" * self.hunger[key]
-                time.sleep(2)
-                del held
-        super()._before(method, key, byte_range)
 
 
 class SuspendingStore(_Wrapper):

@@ -17,7 +17,6 @@ from support.servers import serve_files
 import chunkmill as cm
 from chunkmill.config import DEFAULTS
 from chunkmill.stores.base import max_requests
-from chunkmill.stores.local import LocalStore
 
 SOURCE = Path(__file__).parents[2] / "src" / "chunkmill"
 
@@ -26,11 +25,6 @@ def test_every_setting_that_is_read_has_a_default_and_the_other_way_round():
     text = "\n".join(path.read_text() for path in SOURCE.rglob("*.py"))
     read = set(re.findall(r"(?:config\.get\(\s*[\"']chunkmill\.|\bsetting\([\"'])([\w.-]+)[\"']", text))
     assert read == set(DEFAULTS["chunkmill"])
-
-
-@cases("name", sorted(DEFAULTS["chunkmill"]))
-def test_defaults_are_in_force(name):
-    assert dask.config.get(f"chunkmill.{name}") == DEFAULTS["chunkmill"][name]
 
 
 def test_what_users_set_wins():
@@ -70,37 +64,6 @@ def test_fsync(tmp_path, monkeypatch, fsync):
     synced.clear()
     a[...] = 1
     assert len(synced) == (5 if fsync else 0)
-
-
-def test_temporary_files_go_where_users_say(tmp_path, monkeypatch):
-    x = cm.to_store(np.ones((40, 40)), tmp_path / "a", chunks=(1, 40))
-    assert x.n_keys == 40
-    with dask.config.set({"chunkmill.temp": str(tmp_path / "scratch")}):
-        plan = cm.plan_rechunk(tmp_path / "a", tmp_path / "b", chunks=(40, 1), strategy="spill")
-        by_argument = cm.plan_rechunk(
-            tmp_path / "a", tmp_path / "c", chunks=(40, 1), strategy="spill", temp=tmp_path / "d"
-        )
-    written = []
-    for name in ("set", "set_if", "set_parts"):
-        monkeypatch.setattr(LocalStore, name, recording(getattr(LocalStore, name), written))
-    with dask.config.set(scheduler="sync"):
-        plan.run()
-        assert any(url.endswith("scratch") for url in written)
-        written.clear()
-        by_argument.run()
-        assert any(url.endswith("/d") for url in written)
-        assert not any(url.endswith("scratch") for url in written)
-    np.testing.assert_array_equal(cm.open_array(tmp_path / "b")[...], np.ones((40, 40)))
-
-
-def recording(method, urls):
-    """Return a method of stores that adds their urls to `urls`."""
-
-    def recorded(store, *arguments):
-        urls.append(store.url)
-        return method(store, *arguments)
-
-    return recorded
 
 
 @pytest.mark.parametrize("most", [1, 5])

@@ -1,7 +1,5 @@
 """Hints name arguments as Python keywords, and in another way where they are rendered again."""
 
-import pickle
-
 from support.cases import cases
 
 from chunkmill.errors import JobError
@@ -30,22 +28,9 @@ def test_python_keywords_stay_where_no_sentence_can_be_rendered():
     assert HINT.rendered(lambda name, value: None) == HINT
 
 
-def test_values_are_handed_to_the_renderer_as_they_are():
-    seen = []
-    HINT.rendered(lambda name, value: seen.append((name, value)) or name)
-    assert seen == [("max_mem", 3), ("mode", "w"), ("chunks", ...), ("shards", None)]
-
-
 def test_a_hint_without_arguments_keeps_its_braces():
     assert Hint("{a: 1}") == "{a: 1}"
     assert Hint("{a: 1}").rendered(as_option) == "{a: 1}"
-
-
-def test_a_hint_pickles_with_its_arguments():
-    again = pickle.loads(pickle.dumps(HINT))
-    assert type(again) is Hint
-    assert again == HINT
-    assert again.rendered(as_option) == HINT.rendered(as_option)
 
 
 @cases(

@@ -89,7 +89,3 @@ def test_a_write_that_is_tried_again_is_told(caplog):
     GuardedStore(store := Lossy(), lambda *, now=False: None).set("a", b"1")
     assert caplog.messages == [f"{store.url}/a is stored already: by a try whose response was lost"]
     assert store.get("a") == b"1"
-
-
-def test_nothing_is_shown_where_nobody_asks():
-    assert any(isinstance(each, logging.NullHandler) for each in LOG.handlers)

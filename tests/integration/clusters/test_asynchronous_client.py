@@ -1,10 +1,8 @@
 """Each kind of plan with an asynchronous Client, whose event loop only a cluster has."""
 
 import asyncio
-import pickle
 import time
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -24,16 +22,6 @@ def _source(url, shape=(40, 40)):
     array = cm.create_array(url, shape=shape, dtype="i4", chunks=(10, 10), dimension_names=("y", "x"))
     array[...] = np.arange(np.prod(shape)).reshape(shape)
     return array
-
-
-@pytest.mark.parametrize("kind", PLANS)
-def test_each_kind_of_plan_can_be_pickled(kind, tmp_path):
-    source = _source(str(tmp_path / "a"))
-    plan = pickle.loads(pickle.dumps(PLANS[kind](source, str(tmp_path / "b"))))
-    with dask.config.set(scheduler="threads"):
-        assert plan.run().operation == kind
-        with pytest.raises(cm.errors.NodeExists):
-            plan.run()
 
 
 @pytest.mark.slow

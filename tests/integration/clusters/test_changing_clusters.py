@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from distributed import Client
 from support.clusters import cluster_of, scheduler_of_its_own
-from support.recording import HungryStore, LoggedStore
+from support.recording import LoggedStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError
@@ -24,7 +24,6 @@ SHAPE = (64, 40)
 VALUES = np.random.default_rng(0).integers(1, 1000, SHAPE).astype("i4")
 N_KEYS = 64
 KEYS_OF_A_TASK = 2
-MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
@@ -106,20 +105,6 @@ def test_stolen_tasks_run_once(cluster, source, target):
     assert watch.numbers[0] == 1
     assert stealing.count > before
     check(target)
-
-
-def test_a_worker_that_is_short_of_memory_pauses_and_one_that_takes_too_much_is_restarted(
-    cluster, source, target, tmp_path
-):
-    cluster.scale(2)
-    cluster.get_client().wait_for_workers(2)
-    hunger = {"a/c/3/0": 500 * MIB, "a/c/10/0": 1500 * MIB}
-    hungry = HungryStore(target.below, target.log, 0.05, hunger)
-    with Watch(cluster) as watch:
-        cm.convert(source, hungry, format="zarr3")
-        wait_for(lambda: len(watch.addresses) == 3)  # one of two was restarted, on a busy machine after the job's end
-    assert "paused" in watch.states
-    check(target, n_repeated=1)
 
 
 def test_a_scheduler_that_dies_is_one_error_and_another_one_resumes(source, target, tmp_path):

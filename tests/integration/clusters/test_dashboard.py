@@ -61,36 +61,6 @@ def test_a_job_s_keys_name_the_stage_and_the_store_key(seen, store, tmp_path):
     assert {spans[key].pop() for key in keys} == {("chunkmill", f"convert to file://{tmp_path}/x.n5")}
 
 
-def test_both_stages_of_a_rechunking(seen, store, tmp_path):
-    target = tmp_path / "y.zarr"
-    plan = cm.plan_rechunk((store, "a/volume"), target, chunks=(40, 2), strategy="spill")
-    spans, executed = seen(plan.run)
-    keys = [key for key in spans if isinstance(key, tuple)]
-    assert {"rechunk-spill", "rechunk-write"} <= executed
-    assert {key_split(key) for key in keys} == {"rechunk-spill", "rechunk-write"}
-    assert {key[2] for key in keys if key[0].startswith("rechunk-spill")} <= {
-        f"a/volume/c/{i}/{j}" for i in range(4) for j in range(4)
-    }
-    assert {tag for key in keys for name in spans[key] for tag in name} == {"chunkmill", plan.job.name}
-
-
-@pytest.mark.parametrize(
-    ("operation", "stage"),
-    [
-        (lambda url: cm.verify(url, url), "verify"),
-        (cm.check, "check"),
-        (lambda url: cm.to_references(url, f"{url}.json"), "references"),
-    ],
-    ids=["verify", "check", "references"],
-)
-def test_what_only_reads(seen, store, operation, stage):
-    spans, executed = seen(lambda: operation(store))
-    keys = [key for key in spans if isinstance(key, tuple)]
-    assert stage in executed or not keys  # where the listing tells all, nobody is asked for references
-    assert all(key_split(key) == stage and key[2].startswith("a/volume/c/") for key in keys)
-    assert all("chunkmill" in name for key in keys for name in spans[key])
-
-
 def test_blocks_are_read_and_written_under_their_numbers(seen, store, tmp_path):
     x = cm.from_store(store, "a/volume")
     spans, executed = seen(lambda: x.compute(optimize_graph=False))
@@ -103,15 +73,3 @@ def test_blocks_are_read_and_written_under_their_numbers(seen, store, tmp_path):
     assert {key[1:3] for key in spans if key[0].startswith("write-b")} == set(np.ndindex(4, 4))
     shown = ("chunkmill", f"write to 'b' in file://{tmp_path}/y.zarr")
     assert {name for names in spans.values() for name in names} == {shown}
-
-
-def test_names_do_not_keep_dask_from_fusing(store):
-    """Layers with annotations of their own are not fused: reading and `+ 1` would be two tasks."""
-    x = cm.from_store(store, "a/volume")
-    (optimised,) = dask.optimize((x + 1).sum(axis=0))
-    assert not [key for key in dict(optimised.dask) if isinstance(key, tuple) and key[0].startswith("read-")]
-    (layer,) = x.dask.layers.values()
-    assert layer.annotations is None
-    assert layer.collection_annotations["url"] == f"file://{store}"
-    assert layer.collection_annotations["path"] == "a/volume"
-    assert "a/volume" in x.dask._repr_html_()

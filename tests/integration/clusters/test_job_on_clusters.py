@@ -10,7 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -125,12 +124,6 @@ def test_a_job_inside_a_task_ends_where_that_holds_the_only_thread(stored, one_t
     assert one_thread.gather(futures, direct=False) == [True, True]
 
 
-def test_a_job_inside_a_delayed_task(stored, one_thread, tmp_path):
-    targets = [tmp_path / f"{i}.zarr" for i in range(3)]
-    calls = [dask.delayed(lambda target: cm.convert(stored / "a.zarr", target).n_keys)(target) for target in targets]
-    assert one_thread.compute(dask.delayed(sum)(calls)).result(timeout=60) == 12
-
-
 def test_a_task_that_left_its_thread_runs_a_job_on_the_cluster(stored, one_thread, tmp_path):
     def spread(target):
         with worker_client():
@@ -153,24 +146,6 @@ def source_of(folder, n_rows=400):
     array = cm.create_array(folder / "source.zarr", shape=(n_rows, 8), dtype="i4", chunks=(8, 8))
     array[...] = np.arange(8 * n_rows).reshape(n_rows, 8)
     return array
-
-
-# dask-jobqueue leaves the pipes of the workers that it has started open
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_workers_of_a_batch_system(tmp_path, monkeypatch):
-    """Of dask-jobqueue, each started by a script of its own."""
-    jobqueue = pytest.importorskip("dask_jobqueue.local")
-    array = source_of(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    options = {"cores": 1, "memory": "1GiB", "python": sys.executable}
-    options |= {"scheduler_options": {"dashboard_address": "127.0.0.1:0", "host": "127.0.0.1"}}
-    with jobqueue.LocalCluster(**options) as cluster, Client(cluster) as client:
-        cluster.scale(jobs=2)
-        client.wait_for_workers(2, timeout=60)
-        report = cm.rechunk(array, tmp_path / "target.zarr", chunks=(400, 1))
-    assert report.n_keys == 8
-    np.testing.assert_array_equal(cm.open_array(tmp_path / "target.zarr")[...], array[...])
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "how_to" / "run_on.md"

@@ -1,9 +1,7 @@
 """Locks of partial writes across a cluster, and when their holders die (P3)."""
 
-import logging
 import os
 import signal
-import threading
 import time
 
 import dask
@@ -17,7 +15,6 @@ from support.recording import UnfencedStore
 import chunkmill as cm
 from chunkmill.array import chunk_io
 from chunkmill.array.threads import N_STRIPES
-from chunkmill.runtime import cluster_locks as locks
 from chunkmill.runtime.cluster_locks import ClusterLock, automatic_lock, no_lock
 from chunkmill.stores.local import LocalStore
 
@@ -87,43 +84,6 @@ class TestOnACluster:
         )
         assert 0 < len(names) <= N_STRIPES
         assert leases == 0
-
-    def test_threads_that_tasks_start_have_the_cluster_s_lock_too(self, client):
-        def nested():
-            found = []
-            thread = threading.Thread(target=lambda: found.append(type(automatic_lock(KEY, True))))
-            thread.start()
-            thread.join()
-            return found[0].__name__
-
-        assert client.submit(nested).result() == "ClusterLock"
-
-    def test_waiting_is_logged_with_the_key(self, client):
-        first, second = client.scheduler_info()["workers"]
-
-        def hold():
-            with ClusterLock(get_worker(), KEY):
-                time.sleep(2.5)
-
-        def wait():
-            records = []
-            handler = logging.Handler()
-            handler.emit = lambda record: records.append(record.getMessage())
-            logging.getLogger("chunkmill").addHandler(handler)
-            locks.PATIENCE, before = 1.0, locks.PATIENCE
-            try:
-                with ClusterLock(get_worker(), KEY):
-                    return records
-            finally:
-                locks.PATIENCE = before
-                logging.getLogger("chunkmill").removeHandler(handler)
-
-        holding = client.submit(hold, workers=[first], pure=False)
-        time.sleep(0.5)
-        lines = client.submit(wait, workers=[second], pure=False).result()
-        holding.result()
-        assert len(lines) in {1, 2}
-        assert KEY in lines[0]
 
 
 def die_holding(name):

@@ -14,9 +14,7 @@ import pytest
 from support.servers import WARNINGS
 
 import chunkmill as cm
-from chunkmill.array.threads import local_lock
 from chunkmill.errors import ChunkError, ChunkmillError, JobError
-from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
 pytestmark = [*WARNINGS, pytest.mark.slow]
@@ -145,16 +143,6 @@ def test_importing_and_opening_start_no_thread(tmp_path):
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=60)
 
 
-def test_local_locks_are_made_anew_in_children():
-    lock = local_lock("x")
-    with lock:
-        pid = os.fork()
-        if pid == 0:
-            with local_lock("x"):
-                os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # What other processes cannot reach: nothing is begun
 
@@ -193,12 +181,3 @@ def test_files_are_written_and_a_lock_that_cannot_travel_is_named(tmp_path):
     array = cm.open_array(tmp_path / "x", "a", mode="r+")
     with pytest.raises(TypeError, match=r"cannot be sent to workers .* give lock='auto'"):
         cm.store(da.ones((4, 2)), array, lock=threading.Lock())
-
-
-@pytest.mark.usefixtures("other_process")
-def test_errors_of_tasks_are_what_they_were(tmp_path):
-    cm.to_store(np.ones((4, 2)), tmp_path / "x", "a", chunks=(2, 2))
-    LocalStore(tmp_path / "x").set("a/c/1/0", b"rubbish")
-    with pytest.raises(ChunkError) as caught:
-        cm.convert(tmp_path / "x", tmp_path / "y", format="zarr3", codecs="gzip")
-    assert (type(caught.value), caught.value.key, caught.value.coords) == (ChunkError, "a/c/1/0", (1, 0))

@@ -10,7 +10,6 @@ import pytest
 from support.servers import WARNINGS
 
 import chunkmill as cm
-from chunkmill.errors import NodeNotFound
 from chunkmill.stores.local import LocalStore
 
 pytestmark = [pytest.mark.slow, *WARNINGS]
@@ -57,6 +56,14 @@ def test_any_blocks_and_any_chunk_size(client, tmp_path, layout, blocks, limit):
     np.testing.assert_array_equal(cm.open_array(store, "a")[...], values(SHAPE))
 
 
+def test_several_arrays_are_written_at_once(client, tmp_path):
+    arrays = [cm.create_array(tmp_path, name, shape=SHAPE, dtype="i4", **LAYOUTS["v3"]) for name in "ab"]
+    x = da.from_array(values(SHAPE), chunks=(17, 23))
+    assert [report.n_keys for report in cm.store([x, x + 1], arrays)] == [16, 16]
+    for i, array in enumerate(arrays):
+        np.testing.assert_array_equal(array[...], values(SHAPE) + i)
+
+
 def test_from_store(client, tmp_path):
     by_key(tmp_path / "store", "sharded")
     x = da.from_array(cm.open_array(tmp_path / "store", "a")).persist()
@@ -65,15 +72,6 @@ def test_from_store(client, tmp_path):
         x = cm.from_store(tmp_path / "store", "a", chunks=chunks)
         np.testing.assert_array_equal(x, values(SHAPE))
         assert int((x[10:50, ::3] + 1).sum().compute()) == int((values(SHAPE)[10:50, ::3] + 1).sum())
-
-
-def test_strings_and_times_travel(client, tmp_path):
-    words = np.array(["", "snow", "rain ☂", "z" * 99], np.dtypes.StringDType())
-    times = np.array(["2026-01-01", "NaT", "1969-12-31", "2500-06-01"], "M8[s]")
-    cm.to_store(da.from_array(words, chunks=2), tmp_path / "store", "words")
-    cm.to_store(da.from_array(times, chunks=3), tmp_path / "store", "times", format="zarr2")
-    assert list(cm.from_store(tmp_path / "store", "words").compute()) == list(words)
-    np.testing.assert_array_equal(cm.from_store(tmp_path / "store", "times"), times)
 
 
 @pytest.mark.parametrize(("layout", "lock"), [("v3", None), ("sharded", "auto")])
@@ -103,28 +101,3 @@ def test_s3(client, s3_server):
     ]
     client.gather(client.compute(jobs))
     np.testing.assert_array_equal(array[...], np.arange(32) + 1)
-
-
-def test_compute_later(client, tmp_path):
-    """The array appears when the job ran, on the cluster or off it, and once only."""
-    job = cm.to_store(
-        da.from_array(values(SHAPE), chunks=(17, 23)), tmp_path / "store", "a", chunks=(30, 20), compute=False
-    )
-    with pytest.raises(NodeNotFound):
-        cm.open(tmp_path / "store", "a")
-    report = client.compute(job).result()
-    assert report.n_keys == 16
-    np.testing.assert_array_equal(cm.open_array(tmp_path / "store", "a")[...], values(SHAPE))
-
-
-def test_a_failing_task_leaves_no_array(client, tmp_path):
-    def fail(block):
-        if (block == 7).any():
-            raise RuntimeError("no such luck")
-        return block
-
-    x = da.arange(12, chunks=2).map_blocks(fail, dtype=int, meta=np.empty(0, int))
-    with pytest.raises(RuntimeError, match="no such luck"):
-        cm.to_store(x, tmp_path / "store", "a")
-    with pytest.raises(NodeNotFound):
-        cm.open(tmp_path / "store", "a")

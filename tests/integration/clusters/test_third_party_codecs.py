@@ -105,12 +105,3 @@ def test_entry_points_of_an_installed_package(tmp_path, site):
     assert done.returncode == 0, done.stderr
     name = "numcodecs.acme-flip"
     assert done.stdout.splitlines() == [f"v2 {name} {{'pad': 3}}", f"v3 {name} {{'pad': 3}}", f"written {name} {{}}"]
-
-
-def test_without_the_package_the_codec_is_named(tmp_path):
-    import chunkmill as cm
-
-    store_with(tmp_path, {"name": "numcodecs.acme-flip"})
-    for path in ("v2", "v3"):
-        with pytest.raises(cm.errors.UnknownCodec, match=r"numcodecs\.acme-flip"):
-            cm.open_array(tmp_path / path)

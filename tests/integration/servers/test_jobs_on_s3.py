@@ -32,15 +32,6 @@ def make_source(length=20):
     return source
 
 
-def test_convert(store):
-    source = make_source()
-    cm.convert(source, store, format="zarr3")
-    assert cm.verify(source, store).equal
-    assert not [key for key in store.list_prefix("") if "chunkmill" in key]
-    cm.convert(store, back := MemoryStore(), format="n5")
-    assert cm.verify(source, back).equal
-
-
 def test_resume(store):
     source = make_source(200)  # 134 chunks an array, of which a task owns 32
     with pytest.raises((ChunkError, StoreError)):

@@ -2,7 +2,6 @@
 
 import multiprocessing
 
-import numpy as np
 import pytest
 from support.azure_server import azure_server  # noqa: F401
 from support.gcs_server import gcs_server  # noqa: F401
@@ -63,16 +62,3 @@ def test_a_chunk_that_becomes_empty_is_written(place):
     array[2:] = 0
     assert store.get("c/0") is not None
     assert list(array[...]) == [0] * 4
-
-
-def test_jobs_on_azure(azure_server, tmp_path):  # noqa: F811
-    url, options = azure_server.new_container() + "/deep/x", azure_server.storage_options
-    values = np.random.default_rng(0).integers(0, 99, (20, 6)).astype("i4")
-    cm.to_store(values, tmp_path / "near", "g/a", chunks=(3, 4))
-    target = open_store(url, options)
-    cm.convert(tmp_path / "near", target, format="zarr2")
-    assert cm.verify(tmp_path / "near", target).equal
-    cm.rechunk((target, "g/a"), (target, "g/b"), chunks=(20, 1))
-    np.testing.assert_array_equal(cm.from_store(url, "g/b", storage_options=options).compute(), values)
-    assert sorted(cm.open_group(url, "g", storage_options=options)) == ["a", "b"]
-    assert not [key for key in target.list_prefix("") if "chunkmill" in key]

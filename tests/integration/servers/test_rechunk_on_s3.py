@@ -14,24 +14,12 @@ from chunkmill.stores.open import open_store
 pytestmark = WARNINGS
 
 SHAPE = (24, 30, 8)
-S = (6, 10, 8)
 VALUES = np.arange(np.prod(SHAPE), dtype="i4").reshape(SHAPE) + 1
 
 
 @pytest.fixture
 def store(s3_server):
     return open_store(s3_server.new_bucket() + "/some/root", s3_server.storage_options)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("shards", "strategy"), [(None, "spill"), (S, "direct")])
-def test_values(store, shards, strategy):
-    cm.create_array(store, "a", shape=SHAPE, dtype="i4", chunks=(2, 5, 8), shards=shards)[...] = VALUES
-    with dask.config.set(scheduler="threads", num_workers=2):
-        report = cm.rechunk((store, "a"), (store, "b"), chunks=(24, 7, 3), shards=None, strategy=strategy)
-    np.testing.assert_array_equal(cm.open_array(store, "b")[...], VALUES)
-    assert report.actions == {"rechunk": 15}
-    assert not [key for key in store.list_prefix("") if "chunkmill" in key]
 
 
 def test_resumes(store):
@@ -63,12 +51,3 @@ def test_temporary_files_in_another_store(store, s3_server, tmp_path):
     assert not [
         path for path in tmp_path.rglob("*") if path.is_file() and "chunkmill" in str(path.relative_to(tmp_path))
     ]
-
-
-def test_conversion_to_other_chunks(store, s3_server):
-    apart = open_store(s3_server.new_bucket(), s3_server.storage_options)
-    cm.create_array(store, "a", shape=SHAPE, dtype="i4", chunks=(1, 30, 8), format="n5")[...] = VALUES
-    cm.convert((store, "a"), (store, "b"), format="zarr3", chunks=(24, 7, 3), temp=apart)
-    assert cm.verify((store, "a"), (store, "b")).equal
-    assert not list(apart.list_prefix(""))
-    assert not [key for key in store.list_prefix("") if "chunkmill" in key]

@@ -87,16 +87,6 @@ class TestS3:
         )
         np.testing.assert_array_equal(both["a"][...], np.concatenate([values, values]))
 
-    def test_plain_chunks_cost_a_listing(self, s3_server, tmp_path):
-        pytest.importorskip("s3fs")
-        bucket, options = s3_server.new_bucket(), s3_server.storage_options
-        make(f"{bucket}/x.zarr", "a", storage_options=options)
-        array = cm.open_array(f"{bucket}/x.zarr", "a", storage_options=options)
-        s3_server.log.clear()
-        report = to_references(array, tmp_path / "refs.json")
-        assert [method for method, _ in s3_server.log] == ["GET"]
-        assert report.n_requests == 0
-
 
 def test_a_set_is_not_written_into_where_a_file_and_a_folder_may_have_one_name(s3_server, tmp_path):
     pytest.importorskip("s3fs")

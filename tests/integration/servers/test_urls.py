@@ -51,16 +51,6 @@ class TestS3:
             np.testing.assert_array_equal(cm.open_array(url, path, **options)[...], values())
             np.testing.assert_array_equal(cm.from_store(url, path, **options)[2:5, 1:], values()[2:5, 1:])
 
-    def test_partial_writes_and_absent_chunks(self, where):
-        url, options = where
-        array = cm.create_array(url, "a", shape=(7, 5), dtype="i4", chunks=(3, 2), **options)
-        array[4, 3] = 8
-        cm.to_store(values()[:2, :], url, "a", region=np.s_[0:2, :], **options)
-        expected = np.zeros((7, 5), "i4")
-        expected[4, 3] = 8
-        expected[:2] = values()[:2]
-        np.testing.assert_array_equal(cm.open_array(url, "a", **options)[...], expected)
-
     def test_overwrite(self, where):
         (url, options), fmt = where, "zarr3"
         fill(url, fmt, **options)
@@ -70,21 +60,6 @@ class TestS3:
         np.testing.assert_array_equal(cm.open_array(url, "g", **options)[...], -values())
         assert not [key for key in cm.open(url, "g", **options).store.list_prefix("") if "/h/" in key]
         np.testing.assert_array_equal(cm.open_array(url, "top", **options)[...], values())
-
-
-def test_s3_sharded_reads_by_range(s3_server):
-    url = f"{s3_server.new_bucket()}/x"
-    options = {"storage_options": s3_server.storage_options}
-    cm.to_store(
-        da.from_array(values((512, 512)), chunks=256), url, chunks=(64, 64), shards=(512, 512), codecs="raw", **options
-    )
-    array = cm.open_array(url, **options)
-    s3_server.log.clear()
-    np.testing.assert_array_equal(array[0:128, 64:128], values((512, 512))[0:128, 64:128])
-    assert len([line for line in s3_server.log if line[0] == "GET"]) == 3
-    s3_server.log.clear()
-    np.testing.assert_array_equal(array[...], values((512, 512)))
-    assert len([line for line in s3_server.log if line[0] == "GET"]) == 1
 
 
 def test_s3_consolidated(s3_server):
@@ -199,15 +174,6 @@ def test_http_consolidated_without_listing(http_server):
         assert list(group["g"]) == ["a", "h"]
         np.testing.assert_array_equal(group["g/h/b"][...], values())
         http_server.listing = True
-
-
-def test_http_shards_by_range(http_server):
-    cm.to_store(values((512, 512)), http_server.folder / "x", chunks=(64, 64), shards=(512, 512), codecs="raw")
-    array = cm.open_array(f"{http_server.url}/x")
-    http_server.log.clear()
-    np.testing.assert_array_equal(array[0:128, 64:128], values((512, 512))[0:128, 64:128])
-    ranges = [header for _, path, header in http_server.log if path == "x/c/0/0"]
-    assert len([header for header in ranges if header]) == 3
 
 
 def test_http_without_ranges(http_server):

@@ -51,11 +51,6 @@ def test_stored_bytes_are_exact_where_codecs_tell_sizes(case):
     assert stored_bytes(array.stored, array.write_layout, 8, array.nbytes) == sum(array.store.size(key) for key in keys)
 
 
-def test_stored_bytes_of_what_compresses_are_those_of_the_values():
-    array = noise(codecs="gzip")
-    assert array.nbytes <= stored_bytes(array.stored, array.write_layout, 8, array.nbytes) < array.nbytes + 8 * 128
-
-
 def test_the_index_of_a_shard():
     array = noise(**CASES["shards"])
     assert index_size(array.write_layout) == 2 * 16 + 4  # two chunks, offset and size each, and a checksum

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from support.cases import cases
 from support.strategies import runs_axes
 
-from chunkmill.conversion.coarsen import MeasuredAxis, Meeting, coarsen, meet, most_met, multiples, segments
+from chunkmill.conversion.coarsen import MeasuredAxis, Meeting, coarsen, meet, multiples
 from chunkmill.model.grid import RegularAxis, RunsAxis
 
 
@@ -51,27 +51,12 @@ def test_meet_counts_as_walking_does(pair):
     assert meeting.covered == sum(stop - start for (start, stop), _ in touching)
 
 
-@given(axis_pairs())
-def test_most_met_is_never_too_small(pair):
-    chunks, blocks = pair
-    counts = [sum(max(a, c) < min(b, d) for c, d in borders(chunks)) for a, b in borders(blocks)]
-    assert max(counts, default=0) <= most_met(MeasuredAxis.of(chunks), MeasuredAxis.of(blocks).longest)
-
-
 @given(axis_pairs(), st.integers(1, 9))
 def test_coarsen_joins_chunks_in_order(pair, multiple):
     axis, _ = pair
     chunks = borders(axis)
     groups = [chunks[i : i + multiple] for i in range(0, len(chunks), multiple)]
     assert borders(coarsen(axis, multiple)) == [(group[0][0], group[-1][1]) for group in groups]
-
-
-@given(axis_pairs())
-def test_segments_are_the_cropped_chunks(pair):
-    axis, _ = pair
-    found = [(s.start + i * s.length, s.start + (i + 1) * s.length) for s in segments(axis) for i in range(s.count)]
-    assert found == borders(axis)
-    assert MeasuredAxis.of(axis).longest == max((b - a for a, b in found), default=0)
 
 
 @given(axis_pairs())

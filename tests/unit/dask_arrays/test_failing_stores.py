@@ -2,7 +2,6 @@
 
 import errno
 import os
-import random
 import threading
 
 import dask
@@ -77,24 +76,6 @@ def test_a_full_disk_for_partial_writes(tmp_path, monkeypatch):
     expected = np.full(SHAPE, 5, "i4")
     expected[1:-1, 1:-1] = VALUES[1:-1, 1:-1]
     check(tmp_path, expected)
-
-
-def test_a_store_that_fails_now_and_then():
-    store = MemoryStore()
-    x = da.from_array(VALUES, chunks=CHUNKS)
-    chance = random.Random(8)
-    n_failed, report = 0, None
-    while report is None:
-        failing = FailingStore(store, chance.randint(5, 200), times=1)
-        try:
-            with dask.config.set(scheduler="threads", num_workers=2):
-                report = cm.to_store(x, failing, "a", resume=True)
-        except (ChunkmillError, OSError):
-            n_failed += 1
-            assert n_failed < 100
-    assert n_failed > 1
-    assert report.n_resumed > 0
-    check(store)
 
 
 def test_partial_writes_to_a_store_that_fails():

@@ -22,16 +22,6 @@ def store():
     return MemoryStore()
 
 
-def test_a_record_says_what_was_written(store):
-    journal = Journal(store, Plan("a/b", "put it", "plan"))
-    journal.begin()
-    with journal.running():
-        stage_task.run_task(stage_task.LocalStage(put, store, journal, 1), 9, [3])
-    record = Record.unpack(store.get(f"{journal.prefix}1/9-{journal.plan.run}"))
-    assert record.written == {"data/3": 3}
-    assert record.counts["bytes_written"] == 3
-
-
 def test_tasks_of_a_job_that_was_discarded(store):
     """They may be at work on another machine when the next job begins: they speak for nobody."""
     old = Journal(store, Plan("a/b", "put it", "plan"))
@@ -68,15 +58,6 @@ def test_the_plan_of_another_run_stays(store):
     assert store.get(other.plan_key) == before
     other.finish()
     assert not list(store.list_prefix(""))
-
-
-def test_a_run_is_resumed_under_its_name(store):
-    journal = Journal(store, Plan("a/b", "put it", "plan"))
-    journal.begin()
-    journal.records.put(0, 3, Record({"n_keys": 1}, {}))
-    again = Journal(store, Plan("a/b", "put it", "plan"))
-    assert again.resume()
-    assert (again.plan.run, again.records.read(0, 3).counts) == (journal.plan.run, {"n_keys": 1})
 
 
 @pytest.mark.parametrize("seconds", [0, 2e-4], ids=["fast files", "slow files"])
@@ -242,12 +223,3 @@ def test_a_beat_that_follows_the_end_of_its_job_is_cleared_up(store, monkeypatch
     monkeypatch.setattr("chunkmill.journal.journal.time.sleep", lambda _: store.set(beat, dead_heartbeat(key=beat)))
     assert Journal(store, Plan("a/b", "put it", "plan")).discard()
     assert not list(store.list_prefix(""))
-
-
-def test_what_others_left_is_cleared_up_with_the_folder_of_a_journal(tmp_path):
-    store = LocalStore(tmp_path)
-    journal = Journal(store, Plan("a/b", "put it", "plan"))
-    journal.begin()
-    store.set(f"{journal.prefix}1/9-another", b"a record")
-    journal.release()
-    assert not list(store.list_prefix(journal.prefix))

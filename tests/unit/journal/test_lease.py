@@ -10,7 +10,6 @@ from chunkmill.errors import JobError
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.lease import check_no_job, discard_block_write, discard_jobs, leased
 from chunkmill.journal.plans import Plan
-from chunkmill.journal.records import Record
 from chunkmill.journal.unfinished import jobs_at, unfinished_jobs
 from chunkmill.stores import conflicts
 from chunkmill.stores.memory import MemoryStore
@@ -64,12 +63,6 @@ def test_overwriting_part_of_what_a_job_writes_discards_nothing(store):
     begin(store, "a")
     with pytest.raises(JobError, match="was interrupted"):
         check_no_job(store, "a/b", overwrite=True)
-
-
-def test_discarding(store):
-    begin(store, "a").records.put(0, 1, Record({}, {}))
-    discard_jobs(store, jobs_at(store, "a"))
-    assert list(store.list_prefix("")) == []
 
 
 def test_only_block_writes_that_nobody_runs_are_discarded_unasked(store):
@@ -181,14 +174,6 @@ def test_of_two_that_meet_one_waits_for_the_other_to_give_up(store, monkeypatch)
         assert not waited
         check_no_job(store, "a/b", own_run="!", waits=True)
         assert len(waited) == 1
-
-
-def test_waiting_for_a_writer_that_goes_on_ends(store, monkeypatch):
-    waited = []
-    monkeypatch.setattr(conflicts, "pause", waited.append)
-    with leased(store, "a", "write to 'a'"), pytest.raises(JobError, match="is running"):
-        check_no_job(store, "a/b", own_run="!", waits=True)
-    assert 1 < sum(waited) < 5
 
 
 def test_nobody_waits_for_tasks_that_do_not_ask(store, monkeypatch):

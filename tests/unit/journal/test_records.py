@@ -20,13 +20,6 @@ def test_damaged_bytes_are_no_record(value):
     assert Record.unpack(value) is None
 
 
-def test_many_keys_are_packed():
-    written = {f"group/array/c/{i}/{j}": 1000 + i * j for i in range(20) for j in range(500)}
-    packed = Record({"n_keys": len(written)}, written).pack()
-    assert len(packed) < 8 * len(written)
-    assert Record.unpack(packed).written == written
-
-
 @pytest.fixture
 def many():
     store, meter = MemoryStore(), Meter()

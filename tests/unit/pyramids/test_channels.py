@@ -6,7 +6,7 @@ from support.cases import cases
 import chunkmill as cm
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.model.multiscales import Axis, Multiscale
-from chunkmill.pyramids.labels import channel_axis, with_windows
+from chunkmill.pyramids.labels import with_windows
 from chunkmill.stores.memory import MemoryStore
 
 IMAGE = Multiscale((Axis("c", "channel"), Axis("y", "space"), Axis("x", "space")), (), "0.5")
@@ -38,11 +38,6 @@ def test_values_that_are_not_finite_have_no_window():
         GroupMetadata({"ome": {"omero": {"channels": [{}]}}}), IMAGE, level(np.full((1, 2, 2), np.nan)).stored
     )
     assert group.attributes["ome"]["omero"]["channels"] == [{}]
-
-
-def test_the_axis_of_channels():
-    assert channel_axis(IMAGE) == 0
-    assert channel_axis(Multiscale(IMAGE.axes[1:], (), "0.5")) is None
 
 
 def test_of_a_large_level_some_chunks_are_read(monkeypatch):

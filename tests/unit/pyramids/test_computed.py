@@ -1,7 +1,5 @@
 """Arrays that are computed as the source of a pyramid: chunks of the store are blocks."""
 
-import pickle
-
 import dask.array as da
 import numpy as np
 import pytest
@@ -34,10 +32,6 @@ def test_other_keys_are_absent(lazy, key):
     assert lazy.store.get(key) is None
     assert lazy.store.size(key) is None
     assert lazy.store.version(key) is None
-
-
-def test_it_is_read_in_other_processes(lazy):
-    np.testing.assert_array_equal(Array(pickle.loads(pickle.dumps(lazy)))[...], VALUES)
 
 
 def test_a_stack_follows_time():

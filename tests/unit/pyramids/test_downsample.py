@@ -74,14 +74,6 @@ def test_short_floats(name):
 
 
 @cases("method", METHODS)
-def test_large_cells(method):
-    ts = pytest.importorskip("tensorstore")
-    values = np.random.default_rng(1).integers(0, 4, (10, 9, 11), dtype="u1")
-    expected = ts.downsample(ts.array(values), (5, 9, 2), method).read().result()
-    np.testing.assert_array_equal(downsample(values, (5, 9, 2), method), expected)
-
-
-@cases("method", METHODS)
 def test_blocks_are_as_the_whole(method):
     """The result of a block that begins at a cell does not depend on the block."""
     values = np.random.default_rng(2).normal(size=(13,)).astype("f4")
@@ -115,12 +107,6 @@ def test_a_function():
 def test_methods_that_are_refused(method, dtype, error):
     with pytest.raises(error, match="method="):
         check_method(method, np.dtype(dtype))
-
-
-def test_strings_have_a_mode():
-    values = np.array(["b", "a", "b", "c", "c", "a"])
-    check_method("mode", values.dtype)
-    assert downsample(values, (3,), "mode").tolist() == ["b", "c"]
 
 
 def test_shapes():

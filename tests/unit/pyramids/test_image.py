@@ -34,11 +34,6 @@ def test_scale_and_units_by_dimension():
     assert base.is_scaled
 
 
-def test_an_array_at_the_root_has_no_group():
-    base = describe_base(make(path="").stored, None, None)
-    assert base.attributes == {}
-
-
 def test_an_array_beside_others_keeps_to_itself():
     """The attributes of a group that describes no image are not the image's."""
     array = make()
@@ -76,15 +71,3 @@ def test_the_first_element_of_a_cell_stays_where_it_is():
     assert transformations[0]["scale"] == [8, 8]
     assert transformations[1]["translation"] == [0, 0]
     assert image["type"] == "stride"
-
-
-def test_without_a_convention_nothing_is_said():
-    described = describe("zarr3", None)
-    assert described.group.attributes == {}
-    assert described.arrays[0].dimension_names is None
-
-
-def test_shards_of_every_level():
-    described = describe("zarr3", "0.5", shards=(32, 32))
-    assert {array.shards for array in described.arrays} == {(32, 32)}
-    assert {array.chunks for array in described.arrays} == {(16, 16)}

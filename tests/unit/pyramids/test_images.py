@@ -7,12 +7,10 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from click.testing import CliRunner
 from support.cases import cases
 
 import chunkmill as cm
-from chunkmill.cli.main import main
-from chunkmill.errors import RegionError, UnsupportedFeature
+from chunkmill.errors import ChunkmillError, JobError, RegionError, UnsupportedFeature
 
 VALUES = np.random.default_rng(4).integers(0, 4000, (2, 12, 20, 24)).astype("u2")
 DIMS = ("c", "z", "y", "x")
@@ -187,18 +185,6 @@ def test_a_dataset_of_n5_keeps_its_place(tmp_path, attributes, how):
     assert "offset" not in cm.open_array(tmp_path / "image", "0").attributes
 
 
-@cases(("name", "ome"), [("zarr2", True), ("zarr3", False), ("n5", False), ("n5", True)])
-def test_an_image_that_is_cropped_keeps_voxels_and_place(source, tmp_path, name, ome):
-    cm.pyramid(source, tmp_path / "image", format=name, scale={"z": 2, "y": 0.5}, levels=2)
-    first = "s0" if name == "n5" else "0"
-    options = {"ome": {"zarr2": "0.4"}.get(name, "0.5")} if ome else {}
-    kind = "zarr3" if ome and name == "n5" else name
-    cm.convert(tmp_path / "image", tmp_path / "part", format=kind, region={"y": (4, 16)}, include=[first], **options)
-    (level,) = cm.open_group(tmp_path / "part").multiscales[0]
-    assert (level.scale, level.translation) == ((1, 2, 0.5, 1), (0, 0, 2, 0))
-    np.testing.assert_array_equal(level.array[...], VALUES[:, :, 4:16])
-
-
 @cases(("name", "job"), [("n5", "convert"), ("zarr3", "rechunk")])
 def test_all_levels_of_an_image_are_cropped_alike(source, tmp_path, name, job):
     """By a region of the finest: the others are cut to what covers it."""
@@ -331,6 +317,8 @@ def test_a_list_of_channels_is_one_image(tmp_path):
         ("c", "channel", None), *((each, "space", "micrometer") for each in "zyx"),
     ]  # fmt: skip
     assert image[0].scale == (1, 2, 0.5, 0.5)
+    cm.pyramid([xr.DataArray(values, dims=("z", "y", "x")) for values in VALUES], tmp_path / "labelled")
+    np.testing.assert_array_equal(cm.open_array(tmp_path / "labelled", "0")[...], VALUES)
 
 
 def test_lists_that_are_no_image_are_refused(tmp_path):
@@ -360,17 +348,6 @@ def test_labels_are_written_below_their_image(source, tmp_path, name):
     np.testing.assert_array_equal(image[0].array[...], cells)
     assert len(image) == len(cm.open_group(tmp_path / "image").multiscales[0])
     assert ome_zarr_models.open_ome_zarr(zarr.open_group(tmp_path / "image", mode="r")).labels is not None
-
-
-def test_the_command_line_joins_channels(tmp_path):
-    for name in ("a", "b"):
-        cm.to_store(VALUES[0], tmp_path / "scan.n5", f"{name}/s0", format="n5", codecs="gzip", chunks=(4, 8, 8))
-    words = [tmp_path / "scan.n5", tmp_path / "image.zarr", "--path", "a/s0", "--join", "b/s0", "--channels", "x,y"]
-    result = CliRunner().invoke(main, ["pyramid", *map(str, words), "--ome", "0.6", "--quiet"])
-    assert result.exit_code == 0, result.output
-    group = cm.open_group(tmp_path / "image.zarr")
-    np.testing.assert_array_equal(group["0"][...], np.stack([VALUES[0]] * 2))
-    assert [each["label"] for each in group.attributes["ome"]["omero"]["channels"]] == ["x", "y"]
 
 
 def test_labels_without_an_image_or_its_shape_are_refused(source, tmp_path):
@@ -437,6 +414,10 @@ def test_an_ozx_holds_zarr_v3_alone(source, tmp_path):
     ({"chunks": {"q": 3}}, ValueError, "unknown|names"),
     ({"factors": (2, 2)}, ValueError, "2"),
     ({"scale": (2, 2)}, ValueError, "2"),
+    ({"scale": -1}, ValueError, "not a length above 0"),
+    ({"units": {"q": "m"}}, ValueError, "unknown dimensions"),
+    ({"chunks": (1, (5, 7), 8, 8)}, ChunkmillError, "chunks of one shape"),
+    ({"max_mem": 1 << 20}, JobError, r"the smallest that works is \d+.*max_mem="),
     ({"target": None, "region": np.s_[:1]}, ValueError, "need a target"),
     ({"ome": "0.7"}, ValueError, "expected one of '0.4', '0.5', '0.6'"),
     ({"name": "x", "format": "zarr3", "ome": "0.4"}, UnsupportedFeature, "0.4 is for Zarr v2"),

@@ -3,11 +3,10 @@
 import dask
 import numpy as np
 import pytest
-from support.cases import cases
-from support.recording import FailingStore, RecordingStore
+from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.errors import ChunkError, ChunkmillError, JobError, NodeExists, NodeNotFound
+from chunkmill.errors import ChunkError, JobError, NodeExists, NodeNotFound
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.pyramids import levels, tasks
 from chunkmill.stores.local import LocalStore
@@ -86,20 +85,6 @@ def test_shards(values, shards):
     assert cm.open_array(store, "plain/1").shards is None
 
 
-@pytest.mark.parametrize("method", ["mean", "median", "min", "max", "mode", "stride"])
-def test_methods(values, method):
-    array = make_source(values % 7)
-    store = MemoryStore()
-    cm.pyramid(array, store, method=method, factors=[(1, 2, 2), (3, 2, 1)])
-    check_levels(cm.open_group(store), expected_levels(values % 7, [(1, 2, 2), (3, 2, 1)], method))
-
-
-def test_a_function(values):
-    store = MemoryStore()
-    cm.pyramid(make_source(values), store, method=np.ptp, factors=(1, 1, 5), levels=2)
-    np.testing.assert_array_equal(cm.open_array(store, "1")[...], np.ptp(values.reshape(70, 50, 9, 5), axis=3))
-
-
 def test_each_key_is_read_once(values):
     recorded = RecordingStore(MemoryStore())
     array = make_source(values, store=recorded.below, shards=(32, 32, 32))
@@ -135,15 +120,6 @@ def test_fill_values_of_floats():
     np.testing.assert_array_equal(level[4:], [1, 4, 7, 10])
 
 
-def test_tiny_arrays():
-    for shape in ((), (0,), (0, 5), (1, 1)):
-        store = MemoryStore()
-        source = cm.create_array(store, "a", shape=shape, dtype="i4", chunks=tuple(max(n, 1) for n in shape))
-        source[...] = 5
-        cm.pyramid(source, (store, "p"), ome=None)
-        np.testing.assert_array_equal(cm.open_array(store, "p/0")[...], source[...])
-
-
 def test_the_text_of_a_plan_has_the_factors_of_all_levels(tmp_path):
     a = cm.create_array(tmp_path / "a", shape=(40, 512, 512), dtype="u1", chunks=32, dimension_names=tuple("zyx"))
     plan = cm.plan_pyramid(a, tmp_path / "p", factors="isotropic", scale={"z": 16, "y": 4, "x": 4})
@@ -172,21 +148,6 @@ def test_metadata_of_the_source_are_taken():
     cm.pyramid((out, "0"), again, format="n5")  # back: of the array, whose group describes it
     (image,) = cm.open_group(again).multiscales
     assert image[0].scale == (40, 4, 4)
-
-
-def test_two_versions_of_ome(values):
-    store = MemoryStore()
-    old, new = cm.plan_pyramid(make_source(values), (store, "old"), format="zarr2"), None
-    old.run()
-    group = cm.open_group(store, "old")
-    assert group.attributes["multiscales"][0]["version"] == "0.4"
-    assert (
-        any("/0/0/0" in key for key in group["0"].stored.stored_keys())
-        or group["0"].metadata.chunk_keys.separator == "/"
-    )
-    new = cm.open_group(store, "new") if cm.pyramid(make_source(values), (store, "new"), format="zarr3") else None
-    assert new.attributes["ome"]["version"] == "0.5"
-    assert new["1"].dimension_names == ("z", "y", "x")
 
 
 @pytest.mark.parametrize("name", ["zarr3", "n5", "zarr3-draft"])
@@ -225,26 +186,6 @@ def test_beside_only_a_first_level(values):
 
 # --------------------------------------------------------------------------------------------------------------------
 # Interruptions
-
-
-def test_nothing_is_visible_before_all_is_and_it_resumes(values, tmp_path, small_tasks):
-    array = make_source(values, store=LocalStore(str(tmp_path / "source")))
-    target = str(tmp_path / "target")
-    n_failed, report = 0, None
-    with dask.config.set(scheduler="synchronous"):
-        while report is None and n_failed < 60:
-            store = FailingStore(LocalStore(target), every=37, methods=["set", "set_if"], times=1)
-            try:
-                report = cm.pyramid(array, store, levels=4, max_mem="9 MB")
-            except ChunkmillError:
-                n_failed += 1
-                if unfinished_jobs(LocalStore(target)):
-                    with pytest.raises(NodeNotFound):
-                        cm.open_array(target, "0")
-    assert n_failed > 1
-    assert report.n_resumed > 0
-    check_levels(cm.open_group(target), expected_levels(values, [(2, 2, 2)] * 3))
-    assert cm.check(target).ok
 
 
 def test_it_resumes_between_levels(values, tmp_path, monkeypatch, small_tasks):
@@ -321,35 +262,6 @@ def test_each_value_is_stored_and_counted_once(values):
 
 # --------------------------------------------------------------------------------------------------------------------
 # Errors
-
-
-@cases(("options", "error", "match"), [
-    ({"method": "average"}, ValueError, "expected one of 'mean'"),
-    ({"factors": (2, 2)}, ValueError, "expected 3, one for each axis"),
-    ({"factors": {"q": 2}}, ValueError, r"unknown dimensions \['q'\]; the array has \['z', 'y', 'x'\]"),
-    ({"levels": 0}, ValueError, "levels=0"),
-    ({"scale": (1, 2)}, ValueError, "expected 3, one for each axis"),
-    ({"scale": -1}, ValueError, "not a length above 0"),
-    ({"units": {"q": "m"}}, ValueError, "unknown dimensions"),
-    ({"max_mem": 1 << 20}, JobError, r"the smallest that works is \d+.*max_mem="),
-    ({"chunks": ((30, 40), 16, 16)}, ChunkmillError, "chunks of one shape"),
-    ({"factors": "isotropic"}, ValueError, "give scale="),
-])  # fmt: skip
-def test_wrong_arguments(values, options, error, match):
-    store = MemoryStore()
-    with pytest.raises(error, match=match):
-        cm.pyramid(make_source(values), store, **options)
-    assert not list(store.list_prefix(""))
-
-
-def test_the_smallest_memory_of_the_error_works(values):
-    array = make_source(values)
-    with pytest.raises(JobError) as caught:
-        cm.plan_pyramid(array, MemoryStore(), max_mem=1 << 20)
-    needed = int(str(caught.value).split("max_mem=")[1].split()[0])
-    cm.plan_pyramid(array, MemoryStore(), max_mem=needed).run()
-    with pytest.raises(JobError):
-        cm.plan_pyramid(array, MemoryStore(), max_mem=needed - 16)
 
 
 def test_places(values):

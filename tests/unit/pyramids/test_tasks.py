@@ -45,10 +45,3 @@ def test_what_a_task_reads_and_shows(stage):
     assert list(read.keys) == ["base/c/4"]
     assert level_shows([stage], 1) == "l1/c/1"
     assert [list(each.keys) for each in level_inputs([stage], 0)] == [[f"base/c/{i}" for i in range(4)]]
-
-
-def test_a_task_does_the_same_twice(stage):
-    first = write_block([stage], 0)
-    before = {key: stage.source.store.get(key) for key in stage.source.store.list_prefix("")}
-    assert write_block([stage], 0).writes == first.writes
-    assert {key: stage.source.store.get(key) for key in before} == before

@@ -35,14 +35,6 @@ def test_a_task_writes_until_its_write_is_abandoned():
         guard()
 
 
-def test_a_further_question():
-    asked = []
-    with unless_cancelled("write-z", lambda *, now=False: asked.append(now)) as guard:
-        guard()
-        guard(now=True)
-    assert asked == [False, True]
-
-
 def test_abandoning_waits_for_what_is_writing():
     begun, ended, go = threading.Event(), [], threading.Event()
 

@@ -15,8 +15,6 @@ from chunkmill.runtime.preflight import (
     check_scheduler,
     check_writers,
     describe_needs,
-    worker_name,
-    writes_to,
 )
 from chunkmill.stores.conflicts import PROBE_PREFIX
 from chunkmill.stores.local import LocalStore
@@ -79,11 +77,6 @@ def test_what_is_lacking_is_named(array, tmp_path):
     assert "finds nothing under 'a/.zarray'" in lacks(needs)
 
 
-def test_needs_that_cannot_be_unpickled_name_the_process():
-    with pytest.raises(JobError, match=r"worker \d+ cannot run the tasks: UnpicklingError"):
-        check_process(b"nonsense")
-
-
 def test_a_store_of_one_process_is_found_out_from_here():
     """It takes the probe, which is not seen from where the client looks."""
     needs = describe_needs("put it", writes=[MemoryStore()])
@@ -102,12 +95,6 @@ def test_workers_that_lack_the_same_have_one_line():
     told = r"worker w0 lacks it \(so do 6 more\); worker x fails: y{293}…"
     with pytest.raises(JobError, match=told):
         preflight._raise_lacking(needs, found, "probe/")
-
-
-def test_many_kinds_of_workers_are_counted():
-    needs = describe_needs("put it")
-    with pytest.raises(JobError, match=r"worker w4 lacks 4; and 2 more kinds of workers"):
-        preflight._raise_lacking(needs, {f"w{i}": (f"w{i}", f"lacks {i}") for i in range(7)}, "probe/")
 
 
 @pytest.mark.parametrize("dies", [True, False])
@@ -143,15 +130,6 @@ def test_writes_in_this_process_are_not_checked(array, monkeypatch):
     monkeypatch.setattr(preflight, "describe_needs", None)
     with dask.config.set(scheduler="threads"):
         check_writers([array])
-
-
-def test_a_write_is_described(array, tmp_path):
-    assert writes_to([array]) == f"write to 'a' in file://{tmp_path}/x"
-    assert writes_to([array] * 3) == f"write to 'a' and 2 more in file://{tmp_path}/x"
-
-
-def test_outside_a_cluster_nobody_has_an_address():
-    assert worker_name() is None
 
 
 def test_what_a_worker_cannot_unpickle_is_named():

@@ -13,15 +13,6 @@ from chunkmill.runtime.worker_memory import peak_memory
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system may not tell")
-def test_it_grows_with_what_is_held():
-    before = peak_memory()
-    held = np.ones(64 << 20, np.uint8)
-    assert peak_memory() > (1 << 20)
-    assert peak_memory() >= before
-    del held
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system may not tell")
 def test_it_is_this_process_alone():
     """Not the parent's, which a process that is spawned is told by getrusage."""
     held = np.ones(256 << 20, np.uint8)

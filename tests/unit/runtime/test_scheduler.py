@@ -34,12 +34,6 @@ def store():
     return MemoryStore()
 
 
-def test_waves(store, monkeypatch):
-    monkeypatch.setattr(scheduling, "_WAVE", 3)
-    (result,) = run_stages([Stage("put", put, store, range(10))], JobMonitor("job"), Scheduler())
-    assert result.counts["n_keys"] == 10
-
-
 def test_two_jobs_that_begin_at_once_count_their_own_tasks(monkeypatch):
     """Both have registered for results before either computes."""
     together, compute = Barrier(2), scheduling.Scheduler.compute
@@ -79,17 +73,6 @@ class Submissions:
     def get(self, graph, keys, *, sync):
         self.graph.update(graph)
         return list(keys)
-
-
-def test_keys_are_readable_on_the_dashboard():
-    from dask.utils import key_split
-
-    client = Submissions()
-    calls = scheduling._Calls(client, "rechunk-spill", put, None, shown="a/{0[0]}".format)
-    calls.submit([(1,), (2,)])
-    calls.submit([(3,)])
-    assert [key_split(key) for key in client.keys] == ["rechunk-spill"] * 3
-    assert [key[1:] for key in client.keys] == [(0, "a/1"), (1, "a/2"), (2, "a/3")]
 
 
 def test_tasks_of_a_cluster_carry_what_they_share_where_that_is_small():

@@ -5,9 +5,7 @@ from support.cases import cases
 
 from chunkmill.array.present_keys import NO_BLOCKS
 from chunkmill.runtime import stage as stages
-from chunkmill.runtime.stage import Stage, TaskResult, TaskSpecs, count_tasks, grouped
-from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.wrapper import Meter, MeteredStore
+from chunkmill.runtime.stage import Stage, TaskSpecs, count_tasks, grouped
 
 
 @cases(
@@ -19,10 +17,6 @@ def test_neighbours_share_a_task_up_to_its_budget(shares, sizes):
     groups = grouped(stage)
     assert [len(group) for group in groups] == sizes
     assert [spec for group in groups for spec in group] == list(range(len(shares)))
-
-
-def test_each_spec_is_a_task_by_default():
-    assert [list(group) for group in grouped(Stage("x", print, None, range(3)))] == [[0], [1], [2]]
 
 
 @cases("n", [4, 5, 8, 9])
@@ -52,14 +46,6 @@ def test_what_is_shown_of_a_task_is_its_first_spec():
     stage = Stage("x", print, "a/", range(9), shows=lambda common, spec: f"{common}{spec}")
     assert stage.show((1, [3, 4], "references")) == "a/3"
     assert Stage("x", print, "a/", range(9)).show((1, [3, 4])) == ""
-
-
-def test_results_hold_what_a_meter_counted():
-    meter = Meter()
-    MeteredStore(MemoryStore(), meter).set("a", b"123456789")
-    result = TaskResult.of(meter, n_keys=1)
-    assert result.counts == {"n_requests": 1, "bytes_read": 0, "bytes_written": 9, "n_keys": 1}
-    assert result.writes == {"a": 9}
 
 
 @cases("n", [0, 1, 2, 7])

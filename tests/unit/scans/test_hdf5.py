@@ -136,12 +136,6 @@ def test_fill_values_that_no_element_equals_mask_nothing(file, value, kept):
     assert np.array_equal(read, [0, 1, np.nan if kept == 2 else 2], equal_nan=True)
 
 
-def test_several_fill_values_are_refused(file):
-    file.create_dataset("v", data=np.array([0, 1], "i2")).attrs["_FillValue"] = [0, 1]
-    with pytest.raises(ScanError, match=r"'v' cannot be referenced: its attribute '_FillValue' has 2 elements"):
-        scanned(file)
-
-
 @pytest.mark.parametrize("orders", ["<<", ">>", "><"])
 def test_compounds_of_any_byte_order(file, orders):
     values = np.array([(1, 2.5), (3, 4.5)], [("a", f"{orders[0]}i4"), ("b", f"{orders[1]}f8")])

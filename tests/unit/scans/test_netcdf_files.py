@@ -2,7 +2,6 @@
 
 import json
 import sys
-import warnings
 
 import dask
 import numpy as np
@@ -296,19 +295,6 @@ def test_months_in_days_since_their_own_first_day_keep_their_bounds(tmp_path, en
         assert np.array_equal(found.edges.values, expected.edges.values)
 
 
-def test_missing_times_of_netcdf3_stay_missing(tmp_path):
-    for number, start in enumerate(("2020-01-01", "2020-02-01")):
-        days = (np.datetime64(start) + np.arange(3)).astype("M8[ns]")
-        missing = days.copy()
-        missing[1] = np.datetime64("NaT")
-        own = {"units": f"days since {start}", "dtype": "i4"}
-        ds = xr.Dataset({"aux": ("time", missing)}, {"time": days})
-        ds.to_netcdf(tmp_path / f"{number}.nc", engine="scipy", encoding={"time": own, "aux": own | {"_FillValue": -9}})
-    cm.scan(str(tmp_path / "*.nc"), tmp_path / "all.json", concat_dim="time")
-    found = xr.load_dataset(tmp_path / "all.json", engine="chunkmill")
-    xr.testing.assert_equal(found, opened_by_xarray(sorted(tmp_path.glob("*.nc")), "scipy"))
-
-
 def test_other_calendars_are_refused_by_file_and_calendar(tmp_path):
     write_part(tmp_path / "0.nc", 0)
     write_part(tmp_path / "1.nc", 1, encoding={"time": {"units": "days since 2000-01-01", "calendar": "noleap"}})
@@ -324,14 +310,6 @@ def test_other_scale_factors_are_refused(tmp_path):
     write_part(tmp_path / "1.nc", 1, encoding=other)
     with pytest.raises(MetadataError, match=r"'packed' in '.*1.nc': attribute 'scale_factor' is 0.25, not 0.5"):
         cm.scan(str(tmp_path / "*.nc"), tmp_path / "all.json", concat_dim="time")
-
-
-def test_overlapping_times_are_named(tmp_path):
-    write_part(tmp_path / "0.nc", 0)
-    write_part(tmp_path / "1.nc", 0)
-    with pytest.raises(ScanError, match=r"1.nc: its values of 'time', 0 to 3, overlap those of .*0.nc"):
-        cm.scan(str(tmp_path / "*.nc"), tmp_path / "all.json", concat_dim="time")
-    assert cm.scan(str(tmp_path / "*.nc"), tmp_path / "all.json", concat_dim="time", order="names").n_files == 2
 
 
 def test_files_that_cannot_be_parsed_are_skipped_and_listed(tmp_path):
@@ -469,28 +447,3 @@ def test_files_are_converted_by_one_call_that_resumes(tmp_path, monkeypatch):
     done = CliRunner().invoke(main, ["convert", where, str(tmp_path / "cli.zarr"), "--concat", "time", "--no-progress"])
     assert done.exit_code == 0, done.output
     assert cm.verify(tmp_path / "all.zarr", tmp_path / "cli.zarr").equal
-
-
-def test_without_records_nothing_is_left(tmp_path):
-    write_part(tmp_path / "0.nc", 0)
-    report = cm.scan(tmp_path / "0.nc", tmp_path / "all.json", records=False)
-    assert report.records is None
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["0.nc", "all.json"]
-
-
-def test_a_list_of_files_in_a_text_file(tmp_path):
-    for number in range(2):
-        write_part(tmp_path / f"{number}.nc", number)
-    (tmp_path / "files.txt").write_text(f"{tmp_path}/1.nc\n\n{tmp_path}/0.nc\n")
-    assert cm.scan(tmp_path / "files.txt", tmp_path / "all.json", concat_dim="time").n_files == 2
-
-
-def test_a_parser_of_the_users_own(tmp_path):
-    write_part(tmp_path / "0.nc", 0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from kerchunk.hdf import SingleHdf5ToZarr
-
-        cm.scan(tmp_path / "0.nc", tmp_path / "all.json", parser=lambda url: SingleHdf5ToZarr(url).translate())
-    expected = xr.load_dataset(tmp_path / "0.nc", engine="h5netcdf")
-    assert np.array_equal(xr.open_dataset(tmp_path / "all.json", engine="chunkmill").v.values, expected.v.values)

@@ -69,8 +69,3 @@ def test_hdf5_on_any_filesystem():
     assert {
         key: each.length for key, each in parse_file(ScannedFile("memory://scan-kinds/z.h5")).items() if each.length
     } == {"v/c/0": 24}
-
-
-def test_a_reference_set_that_a_function_returns_is_taken_as_it_is():
-    made = parse_file(ScannedFile("a.nc"), lambda url: {"x/0": [url, 4, 8]})
-    assert parse_file(ScannedFile("a.nc"), lambda _: made) is made

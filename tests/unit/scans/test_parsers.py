@@ -5,11 +5,9 @@ import warnings
 import numpy as np
 import pytest
 import xarray as xr
-from click.testing import CliRunner
 from support.cases import cases
 
 import chunkmill as cm
-from chunkmill.cli.main import main
 from chunkmill.errors import ScanError
 
 pytestmark = [
@@ -64,16 +62,6 @@ def test_tiff(kind, tmp_path):
     found = scanned(tmp_path / "x.tif")["0"]
     values = np.moveaxis(found[...], 0, -1) if kind == "pixels" else found[...]
     np.testing.assert_array_equal(values, expected)
-
-
-def test_files_of_images_open_like_stores(tmp_path):
-    tifffile = pytest.importorskip("tifffile")
-    pytest.importorskip("virtual_tiff")
-    tifffile.imwrite(tmp_path / "x.tif", IMAGE, tile=(32, 32))
-    assert np.array_equal(cm.open_array(tmp_path / "x.tif", "0")[30:40, 5], IMAGE[30:40, 5])
-    done = CliRunner().invoke(main, ["convert", str(tmp_path / "x.tif"), str(tmp_path / "x.zarr"), "--no-progress"])
-    assert done.exit_code == 0, done.output
-    assert np.array_equal(cm.open_array(tmp_path / "x.zarr", "0")[...], IMAGE)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -170,18 +158,6 @@ def test_messages_that_kerchunk_would_drop_or_cut_wrongly_are_refused(tmp_path):
     write_grib(tmp_path / "old.grib", {}, sample="regular_ll_sfc_grib1")
     with pytest.raises(ScanError, match="it is GRIB of edition 1: kerchunk reads edition 2 alone"):
         scanned(tmp_path / "old.grib")
-
-
-def test_a_function_that_filters_messages_is_a_parser(tmp_path):
-    pytest.importorskip("cfgrib")
-    write_grib(tmp_path / "x.grib2", {"shortName": "t", "level": 850}, {"shortName": "t", "level": 500})
-
-    def level_500(url):
-        from kerchunk.grib2 import scan_grib
-
-        return scan_grib(url, filter={"level": 500})[0]
-
-    assert scanned(tmp_path / "x.grib2", parser=level_500)["isobaricInhPa"][...] == 500
 
 
 # --------------------------------------------------------------------------------------------------------------------

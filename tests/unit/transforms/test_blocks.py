@@ -5,7 +5,7 @@ import pytest
 from support.cases import cases
 
 from chunkmill.conversion.coarsen import block_grid
-from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
+from chunkmill.model.grid import ChunkGrid, RegularAxis
 from chunkmill.transforms.blocks import (
     ArrayAxes,
     Space,
@@ -50,13 +50,6 @@ def test_units_are_whole_store_keys_of_every_target():
     assert unit_axes(space, [axes((10,), (3,), (1,))]) == (RegularAxis(24, 24), RegularAxis(10, 3))
 
 
-def test_units_of_rectilinear_targets():
-    runs = RunsAxis(10, ((2, 1), (4, 2)))
-    one = ArrayAxes(ChunkGrid((runs,)), (0,))
-    assert unit_axes(Space(("x",), (10,)), [one, one]) == (runs,)
-    assert unit_axes(Space(("x",), (10,)), [one, axes((10,), (2,))]) == (RegularAxis(10, 10),)
-
-
 @cases("seed", range(20))
 def test_amplification_counts_what_is_decoded(seed):
     """Against a count of every chunk of every block."""
@@ -94,19 +87,3 @@ def test_blocks_end_where_chunks_of_the_source_do():
         [RegularAxis(60, 5)], [source], ((0, 0),), n_bytes=lambda s: s[0], budget=99, n_least=1, fine_bytes=0
     )
     assert grown.chunk_shape == (15,)
-
-
-def test_blocks_with_a_halo_grow_along_all_axes():
-    shape, halo = (384, 384, 384), ((4, 4),) * 3
-    source = axes(shape, (64, 64, 64))
-
-    def n_bytes(block):
-        return 16 * int(np.prod([n + 8 for n in block]))
-
-    grown = grow_blocks(
-        unit_axes(Space((0, 1, 2), shape), [source]),
-        [source], halo, n_bytes=n_bytes, budget=128 << 20, n_least=8, fine_bytes=16 << 20,
-    )  # fmt: skip
-    assert grown.chunk_shape == (192, 192, 192)
-    bar = ChunkGrid.regular(shape, (384, 128, 128))  # of nearly the same memory, with an axis whole
-    assert read_amplification(grown, [source], halo) < 0.9 * read_amplification(bar, [source], halo)

@@ -37,9 +37,3 @@ def test_values_that_the_dtype_does_not_hold_are_refused(values, dtype, said):
     with pytest.raises(ValueError, match=said + r".*: give a wider dtype="):
         checked_result(values, values.shape, np.dtype(dtype))
     assert checked_result(values[:0], (0,), np.dtype(dtype)).dtype == np.dtype(dtype)
-
-
-@cases("dtype", ["i1", "u1", "i8", "f2", "f4"])
-def test_values_that_the_dtype_holds_are_cast(dtype):
-    values = np.array([0, 1, 127], "f8" if dtype[0] == "f" else "i8" if dtype[0] == "i" else "u8")
-    np.testing.assert_array_equal(checked_result(values, (3,), np.dtype(dtype)), values)

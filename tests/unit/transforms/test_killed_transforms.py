@@ -58,44 +58,6 @@ def left_over(*stores):
     return [key for store in stores for key in store.list_prefix("") if "chunkmill" in key]
 
 
-def blurred(block):
-    return block[:-2] + block[1:-1] + block[2:]
-
-
-def expected(values):
-    wide = np.pad(values, ((1, 1), (0, 0)), mode="symmetric")
-    return wide[:-2] + wide[1:-1] + wide[2:]
-
-
-OPTIONS = {"halo": {0: 1}, "dtype": "i4", "block": (12, 10)}
-
-
-@pytest.mark.parametrize("overwrite", [False, True], ids=["new", "replaced"])
-def test_a_job_that_is_killed_at_every_change_of_the_store_is_resumed(source, overwrite):
-    array, values = source
-    n = 0
-    while True:
-        n += 1
-        store = MemoryStore()
-        if overwrite:
-            cm.to_store(-values, store, "b", chunks=(6, 5))
-        dying = Dying(store, n)
-        try:
-            cm.transform(blurred, array, (dying, "b"), overwrite=overwrite, **OPTIONS)
-        except Died:
-            with_old = overwrite and not np.array_equal(np.sort(read_if(store, "b")), np.sort(expected(values)))
-            if with_old:
-                np.testing.assert_array_equal(read_if(store, "b"), -values)
-            report = cm.transform(blurred, array, (store, "b"), overwrite=overwrite, **OPTIONS)
-            assert report.n_resumed <= report.n_tasks
-        else:
-            break
-        finally:
-            np.testing.assert_array_equal(read(store, "b"), expected(values))
-            assert not left_over(store)
-    assert n > 20
-
-
 def read_if(store, path):
     try:
         return read(store, path)

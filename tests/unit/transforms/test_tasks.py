@@ -110,15 +110,6 @@ def test_a_function_may_change_its_block_in_place():
     np.testing.assert_array_equal(read(store, "c"), np.full(8, 2.0))
 
 
-def test_a_halo_longer_than_the_array(source):
-    ndimage = pytest.importorskip("scipy.ndimage")
-    _, values = source
-    store = MemoryStore()
-    cm.to_store(values[:3, :4, :2], store, "a", chunks=(1, 2, 2))
-    cm.transform(ndimage.gaussian_filter, (store, "a"), (store, "b"), halo=12, params={"sigma": 3}, block=(1, 2, 2))
-    np.testing.assert_array_equal(read(store), ndimage.gaussian_filter(values[:3, :4, :2], 3))
-
-
 def test_halos_and_boundaries_by_dimension(source):
     store, values = source
 
@@ -130,19 +121,6 @@ def test_halos_and_boundaries_by_dimension(source):
         dtype="f4",
     )  # fmt: skip
     np.testing.assert_array_equal(read(store), np.concatenate([values[2:], np.zeros((2, 17, 12), "f4")]))
-
-
-def test_without_a_boundary_blocks_end_with_the_array(source):
-    store, values = source
-    shapes = []
-
-    def seen(block):
-        shapes.append(block.shape)
-        return block
-
-    cm.transform(seen, (store, "a"), (store, "b"), halo={"z": 3}, boundary="none", block=(5, 17, 12), dtype="f4")
-    assert sorted({shape[0] for shape in shapes}) == [6, 8, 11]
-    np.testing.assert_array_equal(read(store), values)
 
 
 def test_sources_are_broadcast_along_named_dimensions(source):
@@ -253,12 +231,6 @@ def test_regions_that_are_none_are_refused_when_planned(source, region, said):
         np.negative, (store, "a"), (store, "b"), source_region=lambda region: region, dtype="f4"
     )
     assert planned.n_keys == 15
-
-
-def test_one_region_for_several_sources_is_refused(source):
-    store, _ = source
-    with pytest.raises(ValueError, match="a list with a tuple for each source"):
-        cm.plan_transform(np.add, [(store, "a")] * 2, (store, "b"), source_region=lambda region: region, dtype="f4")
 
 
 def test_regions_beyond_the_ends_are_as_the_boundary_says(source):

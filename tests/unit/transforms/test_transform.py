@@ -22,14 +22,6 @@ def noise(shape):
     return np.random.default_rng(0).normal(size=shape).astype("f4")
 
 
-def test_a_reference_set_is_a_source(tmp_path):
-    values = noise((20, 12))
-    cm.to_store(values, str(tmp_path / "a.zarr"), "v", chunks=(5, 4), format="zarr2")
-    cm.to_references(str(tmp_path / "a.zarr"), str(tmp_path / "a.json"))
-    cm.transform(np.exp, (str(tmp_path / "a.json"), "v"), (str(tmp_path / "b.zarr"), "v"))
-    np.testing.assert_array_equal(cm.open_array(str(tmp_path / "b.zarr"), "v")[...], np.exp(values))
-
-
 def test_a_group_is_no_source(tmp_path):
     cm.create_group(str(tmp_path / "a.zarr"))
     with pytest.raises(NodeNotFound, match="a transform reads arrays"):

@@ -1,6 +1,5 @@
 """Plans of transforms: blocks within memory, figures, and the same job on other workers."""
 
-import pickle
 import tracemalloc
 
 import dask
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 
 import chunkmill as cm
-from chunkmill.errors import AlignmentError, JobError, TransformError
+from chunkmill.errors import AlignmentError, JobError
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -116,11 +115,6 @@ def test_an_unfinished_job_is_resumed_by_other_workers(source):
     np.testing.assert_array_equal(cm.open_array(store, "b")[...], -source[...])
 
 
-def test_plans_can_be_pickled(source):
-    plan = pickle.loads(pickle.dumps(planned(source)))
-    assert plan.run().n_keys == 216
-
-
 def test_a_plan_stores_its_arguments(source):
     choices = planned(source, boundary="nearest").job.journal().plan.choices
     said = choices["arguments"]
@@ -129,15 +123,3 @@ def test_a_plan_stores_its_arguments(source):
     assert "gaussian_filter" in said["function"]
     assert said["params"] == "{'sigma': 0.5}"
     assert "gaussian_filter" in choices["call"]["missing"]
-
-
-def test_an_unfinished_job_without_its_function_says_which_call_to_repeat(source):
-    store = MemoryStore()
-
-    def fails(block):
-        raise ValueError("no")
-
-    with pytest.raises(TransformError):
-        cm.transform(fails, source, (store, "b"), dtype="f4")
-    with pytest.raises(JobError, match=r"a plan cannot hold <function .*fails.*; repeat the call of `transform`"):
-        cm.resume(store)

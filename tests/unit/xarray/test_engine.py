@@ -207,47 +207,6 @@ def test_sharded(url):
     assert ours.a.encoding["preferred_chunks"] == {"y": 4, "x": 6}  # of shards; zarr's engine says 2 and 3
 
 
-CF = {
-    "nothing": {"a": ("x", [1.5, 2.5]), "b": ("x", [1, 2])},
-    "mask_of_nan": {"a": ("x", [1.5, np.nan])},
-    "mask_of_nan_and_units": {"a": ("x", [1.5, np.nan], {"units": "K"}), "b": ("x", [1.0, 2], {"units": "days"})},
-    "times_in_seconds": {"a": ("x", [1, 2], {"units": "seconds since 2000-01-01"}), "b": ("x", [1, 2], {"units": "m"})},
-    "packed": {"a": ("x", np.array([1, 2], "i2"), {"scale_factor": 0.5, "add_offset": 1.0}), "b": ("x", [1.0, 2])},
-    "coordinates": {"a": ("x", [1.5, 2.5], {"coordinates": "lat none"}), "lat": ("x", [1.0, 2]), "b": ("x", [1.0, 2])},
-    "bounds": {
-        "t": ("t", [1, 2], {"units": "days since 2000-01-01", "bounds": "t_bounds"}),
-        "t_bounds": (("t", "n"), [[1, 2], [2, 3]]),
-    },
-    "grid_mapping": {"a": ("x", [1.5, 2.5], {"grid_mapping": "crs: x y"}), "crs": ((), 0), "y": ("x", [1.0, 2])},
-    "ancillary": {"a": ("x", [1.5, 2.5], {"cell_measures": "area: area"}), "area": ("x", [1.0, 2])},
-    "characters": {"a": (("x", "n"), np.array([[b"a", b"b"], [b"c", b"d"]])), "b": (("x", "n"), [[1.0, 2], [3, 4]])},
-    "boolean_attribute": {"a": ("x", np.array([0, 1], "i1"), {"dtype": "bool"}), "b": ("x", [1.0, 2])},
-    "odd_units": {"a": ("x", [1.5, 2.5], {"units": 1}), "b": ("x", [1, 2], {"calendar": "noleap"})},
-}
-
-
-@cases("case", CF)
-@cases("version", [2, 3])
-def test_decoding_is_xarrays(url, case, version):
-    """Also of variables that pass by xarray's decoding because they have nothing to decode."""
-    group = cm.create_group(url, format=f"zarr{version}", attributes={"coordinates": "b"})
-    for name, (dims, values, *attributes) in CF[case].items():
-        array = cm.create_array(
-            url, name, shape=np.shape(values), dtype=np.asarray(values).dtype, chunks="auto", format=group.format,
-            fill_value=np.nan if np.asarray(values).dtype.kind == "f" else None,
-            dimension_names=[dims] if isinstance(dims, str) else dims, attributes=attributes[0] if attributes else {},
-        )  # fmt: skip
-        array[...] = values
-    for decode_coords in (True, "all", False):
-        options = {"decode_coords": decode_coords, "consolidated": False}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ours, theirs = read(url, **options), read_by_xarray(url, **options)
-        xr.testing.assert_identical(ours.load(), theirs.load())
-        for name in theirs.variables:
-            assert_same_encoding(ours[name].encoding, theirs[name].encoding, but=["compressors"])
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # Formats
 

@@ -198,6 +198,12 @@ def test_trees(url, name):
         xr.testing.assert_identical(xr.open_datatree(url, engine="zarr", consolidated=True).load(), tree())
 
 
+def test_a_dataset_is_replaced_by_a_tree(url):
+    write_dataset(series(), url)
+    write_dataset(tree(), url, mode="w")
+    xr.testing.assert_identical(xr.open_datatree(url, engine="chunkmill").load(), tree())
+
+
 def test_adding_and_appending_to_trees(url):
     write_dataset(tree(), url)
     more = xr.DataTree.from_dict({"/a": xr.Dataset({"v": ("x", [3.5, 4.5])}), "/c": xr.Dataset({"u": ("z", [1])})})

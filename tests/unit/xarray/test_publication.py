@@ -1,14 +1,11 @@
 """Order of documents, and consolidated metadata."""
 
-import dataclasses
-
 import pytest
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.errors import DatasetError, NodeExists, UnsupportedFeature
+from chunkmill.errors import NodeExists, UnsupportedFeature
 from chunkmill.formats.registry import get_format
-from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes.new_array import describe_array
 from chunkmill.nodes.opening import array_at
@@ -31,30 +28,12 @@ def publish(store, path, *arrays, consolidated=None):
     Publication(store, V3, path, consolidated).publish(target(*arrays, groups=[path], store=store), {})
 
 
-def test_a_new_group_follows_its_arrays():
-    store = RecordingStore(MemoryStore())
-    publish(store, "", "a", "b")
-    keys = [key for key in store.keys("set", "set_if") if not key.startswith(JOB_PREFIX)]
-    assert set(keys[:-1]) == {"a/zarr.json", "b/zarr.json"}
-    assert keys[-1] == "zarr.json"
-    assert set(cm.open_group(store, consolidated=True)) == {"a", "b"}
-
-
 def test_what_others_made_meanwhile_stays():
     store = MemoryStore()
     cm.create_group(store, attributes={"of": "others"})
     with pytest.raises(NodeExists):
         publish(store, "", "a")
     assert cm.open_group(store).attributes == {"of": "others"}
-
-
-def test_consolidated_metadata_above_follow():
-    store = MemoryStore()
-    publish(store, "", "a")
-    publish(store, "g", "g/b")
-    root = cm.open_group(store, consolidated=True)
-    assert set(root) == {"a", "g"}
-    assert set(root["g"]) == {"b"}
 
 
 def test_a_store_without_consolidated_metadata_gets_none_by_itself():
@@ -99,13 +78,3 @@ def test_an_append_is_marked_until_all_arrays_are_longer():
     assert ATTRIBUTE not in root.attributes
     assert root.attributes["title"] == ""
     assert [root[name].shape for name in "ab"] == [(5,), (5,)]
-
-
-def test_an_array_that_others_changed_is_not_made_longer():
-    store = MemoryStore()
-    publish(store, "", "a")
-    one = growth(store, "a", (5,))
-    Publication(store, V3, "", None).append("t", [dataclasses.replace(one, after=(3,))], {})
-    with pytest.raises(DatasetError, match="changed or replaced by others"):
-        Publication(store, V3, "", None).append("t", [one], {})
-    assert cm.open_array(store, "a").shape == (3,)

@@ -29,15 +29,6 @@ def test_region(url, cut):
         np.testing.assert_array_equal(read(url).v, expected.v)
 
 
-def test_region_of_two_dimensions(url):
-    write_dataset(series(), url, encoding={"v": {"chunks": (2, 3)}})
-    where = {"time": slice(1, 4), "x": slice(2, 4)}
-    write_dataset(series().isel(where)[["v"]] * 0 + 5, url, region=where)
-    expected = series().v.copy()
-    expected[where] = 5
-    np.testing.assert_array_equal(read(url).v, expected)
-
-
 @cases("region", ["auto", {"time": "auto"}, {"time": "auto", "x": slice(1, 3)}])
 def test_region_by_coordinates(url, region):
     write_dataset(series(), url)

@@ -78,11 +78,6 @@ def test_arrays_above_at_and_below_a_dataset_that_is_written_are_refused(store, 
     assert stored(store, "g") == [0, 1, 2, 3]
 
 
-def test_neighbours_are_not_refused(store):
-    cm.write_dataset(dataset(then=lambda: cm.write_dataset(dataset(4, 100), store, "h")), store, "g")
-    assert stored(store, "g"), stored(store, "h") == ([0, 1, 2, 3], [100, 101, 102, 103])
-
-
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_of_two_appends_the_second_is_refused_and_succeeds_afterwards(store, fmt):
     cm.write_dataset(dataset(), store, "g", format=fmt)
@@ -191,15 +186,6 @@ def test_nodes_of_others_below_a_folder_without_a_document_are_left_alone(store)
         cm.write_dataset(dataset(), store, "g")
     assert cm.open_array(store, "g/t")[...].tolist() == [7, 7, 7]
     assert unfinished_jobs(store) == []
-
-
-def test_a_write_that_fails_leaves_nothing(store):
-    def fail():
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        cm.write_dataset(dataset(then=fail), store, "g")
-    assert list(store.list_prefix("")) == []
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["fails", "dies"])

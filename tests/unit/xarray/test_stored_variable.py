@@ -59,22 +59,6 @@ def test_regions(arrays):
     assert find_region(part, {"t": slice(-3, -1)}, arrays, "") == {"t": slice(1, 3)}
 
 
-@pytest.mark.parametrize(
-    ("coordinates", "region", "message"),
-    [
-        ([10, 30], "auto", "not next to each other"),
-        ([10, 25], "auto", "1 values are not in the store"),
-        ([10, 20], {"t": slice(0, 3)}, "is 3 of 4 in the store, got 2"),
-        ([10, 20], {"t": slice(0, 4, 2)}, "expected a slice of step 1"),
-        ([10, 20], {"z": slice(0, 2)}, "not a dimension of the dataset"),
-    ],
-    ids=str,
-)
-def test_regions_that_cannot_be_found(arrays, coordinates, region, message):
-    with pytest.raises(DatasetError, match=message):
-        find_region(xr.Dataset(coords={"t": coordinates}), region, arrays, "")
-
-
 def dates(calendar, year=2000):
     cftime = pytest.importorskip("cftime")
     return np.array([cftime.datetime(year, 1, 1 + day, calendar=calendar) for day in range(2)], object)
