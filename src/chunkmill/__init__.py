@@ -141,9 +141,11 @@ if not TYPE_CHECKING:  # or type checkers would take any name for one of these
         return value
 
 
-def _open_files(*arguments: Any) -> Any:
-    """Open files, netCDF or another, like stores."""
-    return import_module("chunkmill.scans.scan").open_files(*arguments)
+def _register_openers(module: Any) -> None:
+    """Open files, netCDF or another, and reference sets in memory, like stores."""
+    module.FILE_OPENERS.append(lambda *arguments: import_module("chunkmill.scans.scan").open_files(*arguments))
+    sets = "chunkmill.nodes.reference_sets"
+    module.SET_OPENERS.append(lambda *arguments: import_module(sets).open_reference_store(*arguments))
 
 
 def _cluster_lock(name: str, contended: bool) -> Any:
@@ -159,5 +161,5 @@ globals().pop("jobs", None)
 
 # what stands above in the house, registered with the rooms that call it: they name nothing above them
 register_accessors()
-when_imported("chunkmill.stores.open", lambda module: module.FILE_OPENERS.append(_open_files))
+when_imported("chunkmill.stores.open", _register_openers)
 when_imported("distributed.worker", lambda _: import_module("chunkmill.array.threads").use_locks(_cluster_lock))

@@ -67,7 +67,7 @@ def parse_codecs(codecs: Any, dtype: np.dtype[Any], *, ndim: int | None = None) 
     ----------
     codecs
         ``"default"``, or the name of a compressor (``"zstd"``, ``"blosc"``, ``"gzip"``, ``"lz4"``, ``"raw"``, …);
-        or a list of dicts ``{"name": …, "configuration": {…}}``, names, numcodecs objects or their configurations:
+        or a list of dicts ``{"name": …, "configuration": {…}}``, names, codecs of numcodecs or of zarr-python:
         the whole chain, or what stands around the serializer. ``None`` and ``[]``: no compression.
     dtype
         Of the array. Variable-length strings are ``StringDType`` or ``object``. Big-endian: stored so.
@@ -82,11 +82,13 @@ def parse_codecs(codecs: Any, dtype: np.dtype[Any], *, ndim: int | None = None) 
     chain = [_named(item) for item in _items(codecs)]
     native = dtype if dtype.kind in "OT" else dtype.newbyteorder("=")
     spec = ChunkSpec((1,) * _rank(chain, ndim), native, None)
-    if not any(known_kind(codec) == "array-bytes" for codec in chain):
-        position = next((i for i, codec in enumerate(chain) if known_kind(codec) != "array-array"), len(chain))
+    position = next((i for i, codec in enumerate(chain) if known_kind(codec) != "array-array"), len(chain))
+    named = chain[position : position + 1] == [NamedConfig("bytes")]
+    if named or not any(known_kind(codec) == "array-bytes" for codec in chain):
         _, after = _build(chain[:position], position, spec, has_shape=False)
         serializer = default_serializer(dtype if position == 0 else after.dtype)
-        chain = [*chain[:position], serializer, *chain[position:]]
+        if not named or serializer.name == "bytes":
+            chain = [*chain[:position], serializer, *chain[position + named :]]
     position = _serializer_position(chain)
     chain[position] = _completed_inside(chain[position], dtype)
     built, _ = _build(chain, position, spec, has_shape=False)
@@ -298,13 +300,24 @@ def _items(codecs: Any) -> Sequence[Any]:
 
 def _named(item: Any) -> NamedConfig:
     """Return one item of ``codecs=`` as data."""
-    if hasattr(item, "get_config"):
-        item = item.get_config()
+    if not isinstance(item, type):
+        if hasattr(item, "get_config"):
+            item = item.get_config()
+        elif hasattr(item, "to_dict"):
+            item = _of_zarr_python(item)
     if isinstance(item, Mapping) and "id" in item:
         return parse_numcodecs(item)
     config = parse_named_config(item)
     short = config.name not in _CODECS and PREFIX + config.name in _CODECS
     return NamedConfig(PREFIX + config.name, config.configuration) if short else config
+
+
+def _of_zarr_python(codec: Any) -> Any:
+    """Return a codec of zarr-python as data; what it takes from the dtype of the array is taken from it here, too."""
+    found = dict(codec.to_dict())
+    chosen = {"typesize": None, "shuffle": "autoshuffle"}
+    tuned = {name: chosen[name] for name in getattr(codec, "_tunable_attrs", ()) if name in chosen}
+    return found | {"configuration": {**(found.get("configuration") or {}), **tuned}}
 
 
 def _rank(chain: Sequence[NamedConfig], ndim: int | None) -> int:

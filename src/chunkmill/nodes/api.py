@@ -68,8 +68,9 @@ def open(  # noqa: A001 - the contract's name, as in zarr
     url
         Anything fsspec opens, a plain path, or a url pipeline (``"s3://b/x.zip|zip:inner|zarr3:a/b"``). A plain path
         that ends in ``.zip`` is a zip store; a JSON file or a folder of parquet files may be a reference set. Also an
-        object: a store of ours, of zarr-python or of obstore, a mapper of fsspec, a dictionary of bytes, or an array or
-        a group of zarr-python, which `path` starts from.
+        object: a store of ours, of zarr-python (VirtualiZarr's among them), of obstore or with the methods of obspec, a
+        mapper of fsspec, a dictionary of bytes, a reference set as a dictionary or as fsspec's ``LazyReferenceMapper``,
+        or an array or a group of zarr-python, which `path` starts from.
     path
         Path of the node below the root of the store, without a leading slash; a url pipeline may name it instead.
     format

@@ -7,7 +7,6 @@ Not here: what a set says (`chunkmill.formats.references.json`, ``parquet``), ho
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import warnings
 from collections.abc import Mapping
@@ -19,32 +18,25 @@ from numcodecs.zstd import decompress
 
 from chunkmill.errors import MetadataError, NodeNotFound, StoreError
 from chunkmill.formats.references.chunk_numbers import ROOT_KEY, is_reference_root
-from chunkmill.formats.references.json import HEAD_BYTES, is_reference_json, parse_reference_json
+from chunkmill.formats.references.json import HEAD_BYTES, is_reference_json, parse_reference_dict, parse_reference_json
 from chunkmill.formats.references.parquet import ParquetReferences
 from chunkmill.model.references import ReferenceSet
 from chunkmill.stores.base import ByteRange, Store
-from chunkmill.stores.open import (
-    BARE_URLS,
-    REFERENCE_OPTIONS,
-    open_store,
-    without_reference_options,
-)
+from chunkmill.stores.open import BARE_URLS, REFERENCE_OPTIONS, is_set_in_memory, open_store, without_reference_options
 from chunkmill.stores.reference import ReferenceStore, Targets, split_url
 
 _LOOKED_AT = 1000  # targets: sets name one file or few, or all alike
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
-def open_reference_store(
-    url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
-) -> ReferenceStore:
+def open_reference_store(url: Any, storage_options: Mapping[str, Any] | None = None) -> ReferenceStore:
     r"""Open the reference set at `url`: a JSON file, perhaps compressed by gzip or zstd, or a parquet folder.
 
     Parameters
     ----------
     url
-        Of the file or folder; ``"reference://"`` with the url (or the set itself, a dict) as the option ``fo``, as
-        with fsspec.
+        Of the file or folder; or the set itself: a dict, or a ``LazyReferenceMapper`` of fsspec; or ``"reference://"``
+        with either as the option ``fo``, as with fsspec.
     storage_options
         ``remote_protocol``, ``remote_options``, ``base``, ``allowed_protocols`` and ``target`` say how targets are
         opened (see `Targets`), ``template_overrides`` replaces templates of the set; the rest is for the filesystem
@@ -66,15 +58,17 @@ def open_reference_store(
     options = dict(storage_options or {})
     own = {name: options.pop(name) for name in REFERENCE_OPTIONS if name in options}
     overrides = own.pop("template_overrides", None)
-    location = os.fspath(url)
-    if location in BARE_URLS:
+    if url in BARE_URLS:
         options |= options.pop("target_options", None) or {}
-        if isinstance(location_or_set := options.pop("fo", ""), Mapping):
-            references = parse_reference_json(json.dumps(location_or_set).encode(), template_overrides=overrides)
-            return _json_store(references, Targets("memory://references", **own))
-        location = os.fspath(location_or_set)
-    found = None if location.endswith("/") else _open_file(location, options, own, overrides)
-    if found is not None:
+        url = options.pop("fo", "")
+    if isinstance(url, dict):
+        return _json_store(parse_reference_dict(url, overrides), Targets("memory://references", **own))
+    is_lazy = is_set_in_memory(url)
+    if is_lazy and len(vars(url).get("_items", ())) > 1:  # more than the .zmetadata that it has read
+        reason = "the LazyReferenceMapper holds references that are not stored: call its flush() first"
+        raise StoreError(url=url.root, key="", reason=reason)
+    location = url.fs.get_mapper(url.root) if is_lazy else os.fspath(url)
+    if not (is_lazy or location.endswith("/")) and (found := _open_file(location, options, own, overrides)):
         return found
     folder = open_store(location, options)
     if folder.get(ROOT_KEY) is None:

@@ -20,7 +20,7 @@ from chunkmill.nodes.group import Group
 from chunkmill.nodes.reference_sets import open_reference_store
 from chunkmill.references.files import SetFile, in_memory, matching_urls
 from chunkmill.stores.base import Store
-from chunkmill.stores.open import without_reference_options
+from chunkmill.stores.open import open_store, takes_options, without_reference_options
 from chunkmill.stores.places import place_of
 from chunkmill.stores.reference import ReferenceStore
 
@@ -44,8 +44,8 @@ def concat_references(
     Parameters
     ----------
     sets : sequence of str, path, Array or Group
-        Urls of reference sets, or nodes opened from them; or one pattern, ``"archive/2026-*.json"``, whose matches are
-        joined in the order of their names.
+        Urls of reference sets, sets as dicts, or nodes opened from them; or one pattern, ``"archive/2026-*.json"``,
+        whose matches are joined in the order of their names.
     dim : str
         Name of the dimension.
     target : str or path, optional
@@ -112,8 +112,11 @@ def _reference_store(each: StoreLocation | Array | Group, storage_options: Mappi
         if place.path:
             raise ValueError(f"{each!r} names a node: give the url of the reference set")
         return open_reference_store(place.url, storage_options)
-    store = each.store.innermost if isinstance(each, (Array, Group)) else cast("Any", each)
-    if not isinstance(store, Store) or store.references is None:
+    if isinstance(each, (Array, Group)):
+        store = each.store.innermost
+    else:
+        store = open_store(each, storage_options if takes_options(each) else None)
+    if store.references is None:
         raise TypeError(f"expected the url of a reference set or a node opened from one, got {each!r:.100}")
     return store
 

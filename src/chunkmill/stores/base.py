@@ -9,6 +9,7 @@ its first use in a process (so that forks before and after use both work).
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -158,16 +159,24 @@ class Store(ABC):
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Store a value: whole, or nothing of it becomes visible, where the store `replaces_atomically`."""
 
-    @abstractmethod
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
         """Return a value and the version that `set_if` compares; both ``None`` when the key is absent."""
+        value = self.get(key)
+        return value, None if value is None else digest(value)
 
-    @abstractmethod
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store `value` (delete, when ``None``) if the key still has `version` (``None``: is absent).
 
-        Return whether it was stored.
+        Return whether it was stored. Unless the store `compares_versions`, the version is looked at before, under a
+        lock of the caller's.
         """
+        if self.get_versioned(key)[1] != version:
+            return False
+        if value is not None:
+            self.set(key, value)
+        elif version is not None:
+            self.delete(key)
+        return True
 
     @abstractmethod
     def size(self, key: str) -> int | None:
@@ -446,6 +455,18 @@ NOTHING_TAKEN: AbstractContextManager[TakeChanges] = nullcontext(lambda: None)  
 def digest(value: bytes) -> str:
     """Return the version of a value where the store has none: a digest of the content."""
     return "blake2b-" + blake2b(value, digest_size=16).hexdigest()
+
+
+def is_instance(value: Any, module: str, *names: str) -> bool:
+    """Return whether a value is of one of the classes of a module, which is not imported.
+
+    Examples
+    --------
+    >>> is_instance("x.zarr", "zarr", "Array", "Group")
+    False
+    """
+    classes = [getattr(sys.modules.get(module), name, None) for name in names]
+    return isinstance(value, tuple(each for each in classes if each is not None))
 
 
 class _Publications:

@@ -19,13 +19,13 @@ import random
 import re
 import time
 import warnings
-from abc import abstractmethod
 from collections.abc import Callable
+from typing import Any
 from uuid import uuid4
 
 from chunkmill.errors import StoreError
 from chunkmill.log import LOG
-from chunkmill.stores.base import PlacedStore, Store, fork_safe_lock
+from chunkmill.stores.base import Store, fork_safe_lock
 
 PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Seconds between looks whether another writer gives up or ends; one whose requests take longer is refused as well."""
@@ -138,19 +138,11 @@ PROBE_PREFIX = ".chunkmill-probe-"
 """Start of the names of keys that are written to find something out, and deleted again."""
 
 
-class WritesByCondition(PlacedStore):
-    """A store that can be asked to write by the service's conditions, whatever the answer of the probe."""
-
-    @abstractmethod
-    def set_by_condition(self, key: str, value: bytes, version: str | None) -> bool:
-        """Store `value` if the key still has `version`: in one request, of which no failure is repeated."""
-
-
 _answers: dict[tuple[int, str], bool] = {}
 _lock = fork_safe_lock()
 
 
-def compares_versions(store: WritesByCondition, root: str) -> bool:
+def compares_versions(store: Any, root: str) -> bool:
     """Return whether conditional writes do what they should, by a scratch key; asked once a process and root.
 
     They should be refused where the version differs, and accepted where it is the one that was read. Where the
@@ -158,6 +150,8 @@ def compares_versions(store: WritesByCondition, root: str) -> bool:
 
     Parameters
     ----------
+    store
+        With `set_by_condition`, which writes in one request, of which no failure is repeated.
     root
         What the answer holds for: the server and the bucket.
     """
@@ -169,7 +163,7 @@ def compares_versions(store: WritesByCondition, root: str) -> bool:
     return _answers[token]
 
 
-def _probed(store: WritesByCondition) -> bool:
+def _probed(store: Any) -> bool:
     key = f"{PROBE_PREFIX}{uuid4().hex}"
     try:
         fault = _fault(store, key)
@@ -217,7 +211,7 @@ _NO_CREDENTIALS = re.compile(
 )
 
 
-def _fault(store: WritesByCondition, key: str) -> str | None:
+def _fault(store: Any, key: str) -> str | None:
     """Return what is wrong with the conditions of a service; ``None`` where they hold."""
     try:
         try:
@@ -251,17 +245,6 @@ def is_unsupported(error: BaseException) -> bool:
     (True, False)
     """
     return any(words in str(error) for words in ("501 Not Implemented", "NotImplemented", "NotSupportedError"))
-
-
-def set_unguarded(store: Store, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
-    """Store (or delete) if the key has `version`, compared before: for services without conditions, under a lock."""
-    if store.get_versioned(key)[1] != version:
-        return False
-    if value is not None:
-        store.set(key, value)
-    elif version is not None:
-        store.delete(key)
-    return True
 
 
 def create_again(store: Store, key: str, create: Callable[[], bool], seconds: float) -> bool:

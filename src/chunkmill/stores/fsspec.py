@@ -34,11 +34,10 @@ from chunkmill.stores.base import (
     ByteRange,
     PlacedStore,
     check_key,
-    digest,
     fork_safe_lock,
     range_bounds,
 )
-from chunkmill.stores.conflicts import set_unguarded, warn_unguarded
+from chunkmill.stores.conflicts import warn_unguarded
 from chunkmill.stores.posix_file import PARTIAL_SUFFIX, partial_name
 from chunkmill.stores.read_ahead import ReadsAhead
 
@@ -164,12 +163,6 @@ class FsspecStore(ReadsAhead, PlacedStore):
             raise StoreError(url=self.url, key=key, reason=f"{reason}: the object or the response is truncated")
         return data
 
-    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
-        """Return a value and its version: a digest."""
-        check_key(key)
-        data = self._call(key, lambda opened: opened.fetch(opened.path(key)))
-        return data, None if data is None else digest(data)
-
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes, without fetching it."""
         check_key(key)
@@ -187,7 +180,7 @@ class FsspecStore(ReadsAhead, PlacedStore):
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store (or delete) if the key still has `version`, compared before: under a lock."""
         self._check_writable(key)
-        stored = set_unguarded(self, key, value, version)
+        stored = super().set_if(key, value, version)
         if stored and self.is_remote:
             warn_unguarded(self, "/".join(self.url.split("/")[:3]))
         return stored

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -18,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import Store
+from chunkmill.stores.base import Store, is_instance
 from chunkmill.stores.icechunk_session import Place
 from chunkmill.stores.icechunk_store import IcechunkStore
 from chunkmill.stores.places import UrlPipeline
@@ -42,8 +41,7 @@ def is_icechunk(place: Any) -> bool:
     >>> is_icechunk("s3://bucket/repository")
     False
     """
-    module = sys.modules.get("icechunk")
-    return module is not None and isinstance(place, (module.Repository, module.Session))
+    return is_instance(place, "icechunk", "Repository", "Session")
 
 
 def store_of_icechunk(

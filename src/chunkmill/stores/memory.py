@@ -64,9 +64,6 @@ class MemoryStore(Store):
         self.__dict__.update(state)
         self._lock = _lock_of(self._values)
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {len(self._values)} keys>"
-
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         versions = [] if self.has_versions else [self.get_versioned(key) for key in sorted(self._values)]
         return "chunkmill.MemoryStore", self.url, self._n_writes, versions
@@ -237,9 +234,6 @@ class OverlayStore(StoreWrapper):
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_children"}
-
-    def __repr__(self) -> str:
-        return f"OverlayStore({len(self._documents)} documents over {self.below!r})"
 
     @property
     def uncached(self) -> Store:

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import fsspec.utils
-import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError, PreconditionError
 
 from chunkmill.config import setting
@@ -24,13 +23,15 @@ from chunkmill.stores.base import (
     OTHER_MEMORY,
     READ_ONLY,
     ByteRange,
+    PlacedStore,
     RecordVersion,
+    Store,
     check_key,
     check_prefix,
     digest,
     range_bounds,
 )
-from chunkmill.stores.conflicts import WritesByCondition, compares_versions, create_again, is_unsupported, set_unguarded
+from chunkmill.stores.conflicts import compares_versions, create_again, is_unsupported
 from chunkmill.stores.obstore_clients import (
     FORKED,
     PIECE,
@@ -39,6 +40,7 @@ from chunkmill.stores.obstore_clients import (
     etag_from,
     is_container_missing,
     kind_and_url,
+    lacking,
     limit,
     may_be_outside,
     open_client,
@@ -66,11 +68,12 @@ def fetch(client: Any, kind: str, key: str, wanted: ByteRange | None, *, url: st
     if wanted is None:
         return _fetch_whole(client, kind, key)
     start, length = wanted.start, wanted.length
-    if length == 0 or (start < 0 and (length is not None or kind == "az")):  # Azure has no suffixes
+    # Azure has no suffixes, and objects of others may answer what is past the end by nothing
+    if length == 0 or (start < 0 and (length is not None or kind == "az")) or (length is None and kind == "obspec"):
         return _fetch_inside(client, kind, key, wanted, url)
     asked: Any = {"suffix": -start} if start < 0 else {"offset": start}
     if length is not None:
-        asked = (start, start + min(length, PIECE))
+        asked = (start, start + (length if kind == "obspec" else min(length, PIECE)))
     try:
         most = None if kind != "http" else -start if start < 0 else length
         data, meta = _get(client, key, asked, most=most)
@@ -90,7 +93,7 @@ def fetch(client: Any, kind: str, key: str, wanted: ByteRange | None, *, url: st
 
 
 def _fetch_whole(client: Any, kind: str, key: str) -> Fetched:
-    if kind in {"memory", "http"}:
+    if kind in {"memory", "http", "obspec"}:
         data, meta = _get(client, key, None)
         return data, version_of(meta, data)
     try:
@@ -107,22 +110,22 @@ def _fetch_whole(client: Any, kind: str, key: str) -> Fetched:
 def _meta(client: Any, kind: str, key: str) -> Any:
     """Return size and version of a value; of a web server by a GET, since not all answer a HEAD, or rightly."""
     if kind != "http":
-        return obstore.head(client, key)
+        return client.head(key) if hasattr(client, "head") else client.get(key).meta
     with limit():
         try:
-            return obstore.get(client, key, options={"range": (0, 1)}).meta
+            return client.get(key, options={"range": (0, 1)}).meta
         except BaseError:  # it is empty, or the server knows no ranges
-            return obstore.get(client, key).meta
+            return client.get(key).meta
 
 
 def _range_of_whole(client: Any, key: str, wanted: ByteRange, *, url: str, cause: BaseException) -> Fetched:
     """Cut a range out of the value, where a web server knows no ranges and the value is small."""
     with limit():
-        result = obstore.get(client, key)
+        result = client.get(key)
         if result.meta["size"] > _MAX_IGNORED:
             reason = "the server does not support range requests: serve the files with one that does, or copy them"
             raise StoreError(url=url, key=key, reason=reason) from cause
-        data, meta = result.bytes().to_bytes(), result.meta
+        data, meta = bytes(result.buffer()), result.meta
     start, stop = range_bounds(wanted, len(data), url=url, key=key)
     return data[start:stop], version_of(meta, data)
 
@@ -155,9 +158,9 @@ def _get(client: Any, key: str, byte_range: Any, match: Any = None, *, most: int
     """Return bytes and metadata; at most as many bytes as `most`, from servers that send what they like."""
     options: Any = {**(match or {}), **({} if byte_range is None else {"range": byte_range})}
     with limit():
-        result = obstore.get(client, key, options=options)
+        result = client.get(key, options=options)
         if most is None:
-            return result.bytes().to_bytes(), result.meta
+            return bytes(result.buffer()), result.meta
         received = bytearray()
         for part in result.stream(min_chunk_size=1 << 16):
             received += memoryview(part)
@@ -186,7 +189,7 @@ Letters alone: Azure takes no dashes.
 T = TypeVar("T")
 
 
-class ObstoreStore(ReadsAhead, WritesByCondition):
+class ObstoreStore(ReadsAhead, PlacedStore):
     """The keys below a prefix of a bucket, or below one of obstore's own store objects.
 
     Parameters
@@ -233,7 +236,7 @@ class ObstoreStore(ReadsAhead, WritesByCondition):
     @property
     def compares_versions(self) -> bool:
         """True when `set_if` is atomic against all others: found out once a process and bucket, by a scratch key."""
-        if self._kind in {"memory", "http"}:
+        if self._kind in {"memory", "http", "obspec"}:
             return self._kind == "memory"
         return compares_versions(self, f"{'/'.join(self.url.split('/')[:3])} {self._config().get('endpoint', '')}")
 
@@ -253,10 +256,10 @@ class ObstoreStore(ReadsAhead, WritesByCondition):
 
     def version(self, key: str) -> str | None:
         """Return the ETag of a value."""
-        found = self._call(check_key(key), lambda: obstore.head(self._open(), key))
+        found = self._call(check_key(key), lambda: self._open().head(key))
         return None if found is None else etag_from(version_of(found, b""))
 
-    def list_versions(self, prefix: str) -> Iterator[tuple[str, str]]:
+    def list_versions(self, prefix: str) -> Iterator[tuple[str, str]] | None:
         """Yield every key that starts with `prefix`, with its ETag."""
         return ((meta["path"], etag_from(version_of(meta, b""))) for page in self._listed(prefix) for meta in page)
 
@@ -285,7 +288,7 @@ class ObstoreStore(ReadsAhead, WritesByCondition):
         """Store a value in one request, or in parts of 8 MiB at once."""
         self._check_writable(key)
         data = self._sendable(value)
-        stored = self._call(key, lambda: bool(obstore.put(self._open(), key, data, chunk_size=PIECE)))
+        stored = self._call(key, lambda: bool(self._open().put(key, data, chunk_size=PIECE)))
         if stored is None:
             raise StoreError(url=self.url, key=key, reason="cannot write: the place does not exist")
 
@@ -297,14 +300,15 @@ class ObstoreStore(ReadsAhead, WritesByCondition):
     def _sendable(self, value: bytes | bytearray | memoryview) -> bytes | memoryview:
         """Return what obstore sends as it is: a copy takes a tenth of storing 256 KiB. Memory keeps what it gets."""
         whole = memoryview(value)
-        return whole.cast("B") if self.is_remote and whole.nbytes and whole.c_contiguous else bytes(value)
+        is_kept = self._kind in {"memory", "obspec"}
+        return bytes(value) if is_kept or not (whole.nbytes and whole.c_contiguous) else whole.cast("B")
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store (or delete, which has no condition) if the key still has `version`."""
         self._check_writable(key)
         # of servers other than Amazon's some know no conditions
         if value is None or (self._kind == "s3" and self._config().get("endpoint") and not self.compares_versions):
-            return set_unguarded(self, key, value, version)
+            return Store.set_if(self, key, value, version)
         write_id, data = uuid4().hex, self._sendable(value)
 
         def put() -> bool:
@@ -332,7 +336,7 @@ class ObstoreStore(ReadsAhead, WritesByCondition):
 
         def put() -> bool:
             try:
-                obstore.put(client, key, data, mode=mode, use_multipart=False, **own)
+                client.put(key, data, mode=mode, use_multipart=False, **own)
             except (AlreadyExistsError, PreconditionError):
                 return self._is_own(key, write_id)
             return True
@@ -342,7 +346,7 @@ class ObstoreStore(ReadsAhead, WritesByCondition):
     def _is_own(self, key: str, write_id: str) -> bool:
         """Return whether a refused write met its own first try, whose response was lost."""
         try:
-            found = obstore.get(self._open(), key).attributes
+            found = self._open().get(key).attributes
         except (FileNotFoundError, BaseError):
             return False
         return {str(name).lower(): value for name, value in found.items()}.get(_WRITE_ID) == write_id
@@ -350,7 +354,7 @@ class ObstoreStore(ReadsAhead, WritesByCondition):
     def delete(self, key: str) -> None:
         """Delete a key."""
         self._check_writable(key)
-        self._call(key, lambda: obstore.delete(self._open(), key))
+        self._call(key, lambda: self._open().delete(key))
 
     def delete_prefix(self, prefix: str) -> None:
         """Delete every key that starts with `prefix`, many at a time."""
@@ -366,10 +370,10 @@ class ObstoreStore(ReadsAhead, WritesByCondition):
 
     def _delete_all(self, keys: list[str]) -> None:
         try:
-            obstore.delete(self._open(), keys)
+            self._open().delete(keys)
         except FileNotFoundError:  # others delete too
             for key in keys:
-                self._call(key, functools.partial(obstore.delete, self._open(), key))
+                self._call(key, functools.partial(self._open().delete, key))
 
     # --- listing
 
@@ -383,14 +387,15 @@ class ObstoreStore(ReadsAhead, WritesByCondition):
 
     def _listed(self, prefix: str) -> Iterator[list[Any]]:
         self.check_listed(prefix)
-        pages = self._call(prefix, lambda: iter(obstore.list(self._open(), prefix or None, chunk_size=_PAGE)))
-        while page := self._call(prefix, lambda: next(pages, None)):  # type: ignore[arg-type]
+        options = {} if self._kind == "obspec" else {"chunk_size": _PAGE}
+        pages = self._call(prefix, lambda: iter(self._open().list(prefix or None, **options)))
+        while (page := self._call(prefix, lambda: next(pages, None))) is not None:  # type: ignore[arg-type]
             yield [meta for meta in page if meta["path"].startswith(prefix)]
 
     def list_dir(self, prefix: str) -> list[str]:
         """Return the sorted names directly below `prefix`; `StoreError` of web servers."""
         self.check_listed(prefix)
-        found = self._call(prefix, lambda: obstore.list_with_delimiter(self._open(), prefix or None))
+        found = self._call(prefix, lambda: self._open().list_with_delimiter(prefix or None))
         if found is None:
             return []
         names = {path.rstrip("/") + "/" for path in found["common_prefixes"]}
@@ -415,12 +420,38 @@ class ObstoreStore(ReadsAhead, WritesByCondition):
             return function()
         except StoreError:
             raise
-        except FileNotFoundError as error:
-            if is_container_missing(error):
-                raise self._failed(key, error) from error
-            return None
-        except (BaseError, OSError, ValueError) as error:
+        except Exception as error:
+            if isinstance(error, FileNotFoundError) and not is_container_missing(error):
+                return None
             raise self._failed(key, error) from error
 
     def _failed(self, key: str, error: BaseException) -> StoreError:
         return self.failed(key, reason_of(error), error)
+
+
+class ObspecStore(ObstoreStore):
+    """The keys of any object with the methods of obspec: ``get`` and ``list``; to write, ``put`` and ``delete``.
+
+    Nothing is known of how it compares versions: `set_if` compares before it writes, and is atomic against nobody but
+    callers that hold the same lock. It pickles as the object does, which must reach the same values from elsewhere.
+
+    Examples
+    --------
+    >>> from obstore.store import MemoryStore
+    >>> store = ObspecStore(MemoryStore())
+    >>> store.set("a/c/0", b"0123456789")
+    >>> store.get("a/c/0", ByteRange(-3)), store.get("a/c/1"), store.list_dir("a/")
+    (b'789', None, ['c/'])
+    """
+
+    get_noting, version, list_versions = Store.get_noting, Store.version, Store.list_versions
+    set_if = Store.set_if
+
+    def __init__(self, place: Any) -> None:
+        super().__init__(place)
+        self._kind, self.url = "obspec", f"obspec://{type(place).__name__}-{id(place):x}"
+        self.is_remote, self.has_versions = True, False
+
+    def list_dir(self, prefix: str) -> list[str]:
+        """Return the sorted names directly below `prefix`."""
+        return (Store if lacking(self._place, ["list_with_delimiter"]) else ObstoreStore).list_dir(self, prefix)

@@ -386,7 +386,7 @@ def kind_and_url(place: Location | Any) -> tuple[str, str]:
     """Return the kind of service, and the canonical url, of a place or of one of obstore's own store objects."""
     if isinstance(place, Location):
         return place.kind, place.url
-    kind = _KINDS[type(place).__name__]
+    kind = _KINDS.get(type(place).__name__, "memory")
     if kind == "memory":
         return kind, f"memory-store://{uuid4().hex}"
     bucket = place.config.get("bucket") or place.config.get("container_name")
@@ -446,3 +446,15 @@ def pieces() -> ThreadPoolExecutor:
 def limit() -> threading.Semaphore:
     """Return the limit of requests under way: tasks on many threads make them outside of our pools."""
     return threading.Semaphore(max_requests())
+
+
+def lacking(place: Any, methods: Iterable[str] = ("get", "list")) -> list[str]:
+    """Return what an object lacks to be a store by obspec's methods.
+
+    Examples
+    --------
+    >>> lacking({})
+    ['list']
+    """
+    needed = [] if find_spec("obstore") else ["obstore: pip install 'chunkmill[cloud]'"]
+    return [name for name in methods if not callable(getattr(place, name, None))] or needed

@@ -10,19 +10,17 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import Store
+from chunkmill.stores.base import Store, is_instance
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.obstore_clients import location_of
+from chunkmill.stores.obstore_clients import lacking, location_of
 from chunkmill.stores.places import UrlPipeline, parse_url_pipeline
 from chunkmill.stores.posix_file import path_of_url
-
-if TYPE_CHECKING:
-    from chunkmill.stores.fsspec import FsspecStore
 
 Url = str | os.PathLike[str] | Store
 
@@ -35,8 +33,10 @@ def open_store(
     Parameters
     ----------
     url
-        A path, a url of any protocol that fsspec knows (``::`` chains included), what ``fs.get_mapper(root)`` gives of
-        a filesystem (obstore's, for one), or a store, which is returned.
+        A path, a url of any protocol that fsspec knows (``::`` chains included), a store, which is returned, or an
+        object of another library that holds keys and bytes: what ``fs.get_mapper(root)`` gives of a filesystem, a dict
+        of bytes, a reference set as a dict or as fsspec's ``LazyReferenceMapper``, a store of zarr-python, of Icechunk,
+        of obstore, or any object with the methods of obspec.
         A path that ends with ``.zip`` is a zip store, unless there is a directory of that name.
     storage_options
         For fsspec; local files have none. Those that are for reference sets are left out.
@@ -57,9 +57,9 @@ def open_store(
     >>> open_store("zip://::/data/x.zip")
     ZipStore('/data/x.zip')
     """
-    storage_options = without_reference_options(storage_options)
     if not isinstance(url, (str, os.PathLike)):
         return _of_object(url, storage_options)
+    storage_options = without_reference_options(storage_options)
     url = os.fspath(url)
     if "|" in url and (pipeline := parse_url_pipeline(url)) is not None:
         return _of_pipeline(pipeline, storage_options, creates=creates)
@@ -107,34 +107,27 @@ def takes_options(place: Any) -> bool:
     """
     if isinstance(place, (list, tuple)):  # urls; or a url and a path
         return any(map(takes_options, place[:1] if isinstance(place, tuple) else place))
-    return isinstance(place, (str, os.PathLike)) or type(place).__module__.startswith("icechunk.")
+    is_url = isinstance(place, (str, os.PathLike)) or type(place).__module__.startswith("icechunk.")
+    return is_url or is_set_in_memory(place)
 
 
 def _of_object(place: Any, storage_options: Mapping[str, Any] | None) -> Store:
+    if is_set_in_memory(place):
+        return SET_OPENERS[0](place, storage_options)
+    storage_options = without_reference_options(storage_options)
     if storage_options and not takes_options(place):
         raise ValueError("storage_options= is for urls: a store object has its options already")
-    if isinstance(place, Store):
-        return place
-    if is_obstore(place):
-        return _of_obstore(place)
-    if _is_zarr_python(place):
-        return _of_zarr_python(place, storage_options)
-    if isinstance(place, dict):
-        return MemoryStore(place)
-    if _is_mapper(place):
-        from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415 - as fsspec
-
-        from chunkmill.stores.fsspec import without_dirs  # noqa: PLC0415 - as fsspec
-
-        fs, root = without_dirs(place.fs, place.root)
-        return LocalStore(root) if type(fs) is LocalFileSystem else _of_mapper(fs, root)
-    names = "a url, a path, a dict, a Store, a store of zarr-python, an obstore store or an fsspec mapper"
-    raise TypeError(f"a store is named by {names}, not by {type(place).__name__}")
+    for is_kind, opened in _KINDS:
+        if is_kind(place):
+            return opened(place, storage_options)
+    names = "a url, a path, a dict, a Store, a store of zarr-python or obstore, an fsspec mapper, a reference set"
+    lacks = f"{type(place).__name__}, which lacks {', '.join(lacking(place))}"
+    raise TypeError(f"a store is named by {names} or an object with the methods of obspec, not by {lacks}")
 
 
 def is_store(place: Any) -> bool:
     """Return whether `place` is a store, or an object that `open_store` makes one of; not a url."""
-    return isinstance(place, (Store, dict)) or any(of(place) for of in (_is_mapper, is_obstore, _is_zarr_python))
+    return is_set_in_memory(place) or any(is_kind(place) for is_kind, _ in _KINDS)
 
 
 def _is_zarr_python(place: Any) -> bool:
@@ -149,15 +142,13 @@ def _is_zarr_python(place: Any) -> bool:
 
 def _is_mapper(place: Any) -> bool:
     """Return whether `place` is a mapper of fsspec, without importing fsspec."""
-    module = sys.modules.get("fsspec.mapping")
-    return module is not None and isinstance(place, module.FSMap)
+    return is_instance(place, "fsspec.mapping", "FSMap")
 
 
 def is_obstore(place: Any) -> bool:
     """Return whether `place` is one of obstore's stores, without importing obstore."""
-    stores = sys.modules.get("obstore.store")
     kinds = ("S3Store", "GCSStore", "AzureStore", "HTTPStore", "LocalStore", "MemoryStore")
-    return stores is not None and isinstance(place, tuple(getattr(stores, kind) for kind in kinds))
+    return is_instance(place, "obstore.store", *kinds)
 
 
 def _of_zarr_python(below: Any, storage_options: Mapping[str, Any] | None) -> Store:
@@ -188,12 +179,31 @@ def _of_obstore(place: Any) -> Store:
     return ObstoreStore(place)
 
 
-def _of_mapper(fs: Any, root: str) -> FsspecStore:
-    from chunkmill.stores.fsspec import FsspecStore  # noqa: PLC0415 - as fsspec
+def _of_mapper(mapper: Any) -> Store:
+    from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415 - as fsspec
 
+    from chunkmill.stores.fsspec import FsspecStore, without_dirs  # noqa: PLC0415 - as fsspec
+
+    fs, root = without_dirs(mapper.fs, mapper.root)
+    if type(fs) is LocalFileSystem:
+        return LocalStore(root)
     names = list(inspect.signature(type(fs).__init__).parameters)[1:]
     options = dict(zip(names, fs.storage_args, strict=False)) | fs.storage_options
     return FsspecStore(fs.unstrip_protocol(root), options, type(fs))
+
+
+_KINDS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Any], Store]], ...] = (
+    (lambda place: isinstance(place, Store), lambda place, _: place),
+    (is_obstore, lambda place, _: _of_obstore(place)),
+    (_is_zarr_python, _of_zarr_python),
+    (lambda place: isinstance(place, dict), lambda place, _: MemoryStore(place)),
+    (_is_mapper, lambda place, _: _of_mapper(place)),
+    (
+        lambda place: not (isinstance(place, type) or lacking(place)),
+        lambda place, _: import_module("chunkmill.stores.obstore").ObspecStore(place),
+    ),
+)
+"""Objects that hold keys and bytes: how each kind is recognised, and what makes a store of one."""
 
 
 def _local_path(url: str) -> str | None:
@@ -206,6 +216,22 @@ def _local_path(url: str) -> str | None:
 # --------------------------------------------------------------------------------------------------------------------
 # Urls and options of reference sets
 
+
+def is_set_in_memory(place: Any) -> bool:
+    """Return whether `place` is a reference set in memory: kerchunk's dict, or a ``LazyReferenceMapper`` of fsspec.
+
+    Examples
+    --------
+    >>> is_set_in_memory({"version": 1, "refs": {}}), is_set_in_memory({"zarr.json": b"{}"})
+    (True, False)
+    """
+    if isinstance(place, dict):  # a store holds bytes, or buffers
+        return any(isinstance(value, (str, list, tuple, dict)) for value in tuple(place.values()))
+    return is_instance(place, "fsspec.implementations.reference", "LazyReferenceMapper")
+
+
+SET_OPENERS: list[Callable[[Any, Mapping[str, Any] | None], Store]] = []
+"""The function that opens such a set: what it says is parsed above this room."""
 
 REFERENCE_OPTIONS = ("remote_protocol", "remote_options", "base", "allowed_protocols", "target", "template_overrides")
 """Members of ``storage_options`` that are meant for the set; the others open the file or folder that it is in."""

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import check_text
+from chunkmill.stores.base import check_text, is_instance
 
 
 class Place(NamedTuple):
@@ -100,12 +99,8 @@ def is_zarr_python_node(place: Any) -> bool:
     >>> is_zarr_python_node("x.zarr")
     False
     """
-    if "zarr.abc.store" not in sys.modules:
-        return False
-    zarr, storage = sys.modules.get("zarr"), sys.modules.get("zarr.storage")
-    names = ("Array", "Group", "AsyncArray", "AsyncGroup")
-    kinds = [getattr(zarr, name, None) for name in names] + [getattr(storage, "StorePath", None)]
-    return isinstance(place, tuple(kind for kind in kinds if kind is not None))
+    nodes = ("Array", "Group", "AsyncArray", "AsyncGroup")
+    return is_instance(place, "zarr", *nodes) or is_instance(place, "zarr.storage", "StorePath")
 
 
 # --- Split url pipelines: a url of a store, and adapters after ``|`` that say what is inside it

@@ -26,9 +26,8 @@ from chunkmill.stores.base import (
     RecordVersion,
     check_key,
     check_prefix,
-    digest,
+    is_instance,
 )
-from chunkmill.stores.conflicts import set_unguarded
 from chunkmill.stores.local import JOURNAL
 from chunkmill.stores.read_ahead import ReadsAhead
 from chunkmill.stores.wrapper import StoreWrapper
@@ -44,8 +43,7 @@ def is_zarr_python_store(place: Any) -> bool:
     >>> is_zarr_python_store("x.zarr")
     False
     """
-    stores = sys.modules.get("zarr.abc.store")
-    return stores is not None and isinstance(place, stores.Store)
+    return is_instance(place, "zarr.abc.store", "Store")
 
 
 def place_of(below: Any) -> Any | None:
@@ -173,11 +171,6 @@ class ZarrPythonStore(ReadsAhead):
         value = await self._ask(key, None)
         return None if value is None else self.cut(key, value, wanted)
 
-    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
-        """Return a value and a digest of it."""
-        value = self.get(key)
-        return value, None if value is None else digest(value)
-
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes."""
         check_key(key)
@@ -201,10 +194,6 @@ class ZarrPythonStore(ReadsAhead):
     @staticmethod
     def _buffer(value: bytes | bytearray | memoryview) -> Any:
         return sys.modules["zarr.core.buffer"].default_buffer_prototype().buffer.from_bytes(bytes(value))
-
-    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
-        """Store `value`, or delete, if the value there has the digest `version`."""
-        return set_unguarded(self, key, value, version)
 
     def delete(self, key: str) -> None:
         """Delete a key."""

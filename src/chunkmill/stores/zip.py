@@ -142,10 +142,8 @@ class ZipStore(PlacedStore):
             archive = self._open()
             if (member := archive.members().get(name)) is None:
                 return None, None
-            if member.compress_type not in {
-                zipfile.ZIP_STORED,
-                zipfile.ZIP_DEFLATED,
-            }:  # whose size nothing bounds (P13)
+            if member.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+                # nothing bounds the size of others (P13)
                 reason = "the member is neither stored nor deflated, and not decompressed: unpack the file"
                 raise StoreError(url=self.url, key=key, reason=reason)
             unlimited = max(_MAX_UNLIMITED_BYTES, _MAX_RATIO * member.compress_size)

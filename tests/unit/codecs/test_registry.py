@@ -63,6 +63,14 @@ def blosc(cname="lz4", clevel=5, shuffle="shuffle", typesize=4, blocksize=0):
         pytest.param("gzip", "i4", [LITTLE, {"name": "gzip", "configuration": {"level": 1}}], id="gzip"),
         pytest.param("lz4", "i4", [LITTLE, {"name": "numcodecs.lz4", "configuration": {"acceleration": 1}}], id="lz4"),
         pytest.param(["blosc", "crc32c"], "f8", [LITTLE, blosc(typesize=8), {"name": "crc32c", "configuration": {}}], id="names"),
+        pytest.param("bytes", ">i4", [{"name": "bytes", "configuration": {"endian": "big"}}], id="serializer"),
+        pytest.param(["bytes", "crc32c"], "i4", [LITTLE, {"name": "crc32c", "configuration": {}}], id="whole chain of names"),
+        pytest.param(
+            [numcodecs.Delta("i4", "u1"), "bytes"],
+            "i4",
+            [{"name": "numcodecs.delta", "configuration": {"dtype": "<i4", "astype": "|u1"}}, {"name": "bytes", "configuration": {}}],
+            id="serializer of bytes",
+        ),
         pytest.param([{"name": "gzip", "configuration": {"level": 9}}], "i4", [LITTLE, {"name": "gzip", "configuration": {"level": 9}}], id="compressors"),
         pytest.param([{"name": "bytes", "configuration": {"endian": "big"}}], "i4", [{"name": "bytes", "configuration": {"endian": "big"}}], id="whole chain"),
         pytest.param(

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 import fsspec
+import numpy as np
 import pytest
 from contracts.store_contract import KEYS, ReadContract
 from support import servers
@@ -13,11 +14,14 @@ from support.cases import cases
 from support.servers import http_server, s3_server  # noqa: F401
 from support.systems import NEEDS_DESCRIPTORS
 
+import chunkmill as cm
 from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, StoreError
 from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.nodes.reference_sets import is_reference_set, open_reference_store
 from chunkmill.stores.base import ByteRange, ByteSpan
+from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.open import open_store
 from chunkmill.stores.reference import ReferenceStore, Targets, split_url
 
 pytestmark = servers.WARNINGS
@@ -616,3 +620,80 @@ def test_other_bases_make_other_tokens(tmp_path):
     stores = [open_reference_store("reference://", {**refs, "base": tmp_path / name}) for name in "aab"]
     first, again, other = map(tokenize, stores)
     assert first == again != other
+
+
+# --- sets in memory
+
+ARRAY = {
+    ".zgroup": '{"zarr_format": 2}',
+    "x/.zarray": json.dumps(
+        {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i2", "compressor": None, "fill_value": 0}
+        | {"filters": None, "order": "C"}
+    ),
+    "x/0": "base64:AQACAA==",
+}
+AS_DICTS = {
+    "version 0": ARRAY,
+    "version 1": {"version": 1, "refs": ARRAY},
+    "bytes inline": ARRAY | {"x/0": b"\x01\x00\x02\x00"},
+    "documents as objects": {key: json.loads(value) if ".z" in key else value for key, value in ARRAY.items()},
+    "numbers of numpy": ARRAY | {"x/1": ["{target}", np.int64(2), np.uint32(4)]},
+}
+
+
+@cases("name", AS_DICTS)
+def test_a_set_as_a_dict_is_opened_like_its_file(name, target):
+    refs = dict(AS_DICTS[name])
+    if "x/1" in refs:
+        refs["x/1"] = [str(target), *refs["x/1"][1:]]
+    before = dict(refs)
+    expected = [1, 2, 0x0302, 0x0504] if "x/1" in refs else [1, 2, 0, 0]
+    assert cm.open(refs)["x"][...].tolist() == expected
+    assert cm.from_store(refs, "x").compute(scheduler="processes").tolist() == expected
+    with pytest.raises(StoreError, match="read-only"):
+        cm.create_array(refs, "y", shape=4, dtype="i4")
+    with pytest.raises(StoreError, match="read-only"):
+        cm.to_store(np.zeros(4), refs, "y")
+    assert refs == before
+
+
+def test_a_dict_of_bytes_is_no_set():
+    for values in ({}, {"zarr.json": b"{}", "version": b"1"}, {"refs": bytearray(b"x")}):
+        assert type(open_store(values)) is MemoryStore
+
+
+def test_a_dict_that_is_no_set_is_named(subtests):
+    circle = {"version": 1}
+    circle["refs"] = circle
+    for name, refs in {
+        "circle": circle,
+        "object": ARRAY | {"x/1": [object()]},
+        "version": {"version": 7, "refs": {}},
+        "refs": {"version": 1, "refs": "x"},
+        "deep": ARRAY | {"x/1": json.loads("[" * 900 + "]" * 900)},
+    }.items():
+        with subtests.test(name), pytest.raises(MetadataError, match="references"):
+            cm.open(refs)
+
+
+def test_options_of_a_set_as_a_dict(target):
+    refs = ARRAY | {"x/0": [target.name, 2, 4]}
+    assert cm.open(refs, base=target.parent)["x"][:2].tolist() == [0x0302, 0x0504]
+
+
+def test_sets_as_dicts_are_joined():
+    refs = ARRAY | {"x/.zattrs": '{"_ARRAY_DIMENSIONS": ["t"]}', "x/1": "base64:AwAEAA=="}
+    joined = cm.concat_references([refs, {"version": 1, "refs": refs}], dim="t")
+    assert joined["x"][...].tolist() == [1, 2, 3, 4, 1, 2, 3, 4]
+
+
+def test_a_lazy_mapper_is_opened_where_it_is_stored(tmp_path):
+    reference = pytest.importorskip("fsspec.implementations.reference")
+    cm.to_references(ARRAY, tmp_path / "set", format="parquet")
+    lazy = reference.LazyReferenceMapper(str(tmp_path / "set"), engine="pyarrow")
+    assert "x/0" in lazy
+    assert cm.open(lazy)["x"][...].tolist() == [1, 2, 0, 0]
+    assert open_reference_store("reference://", {"fo": lazy}).get("x/0") == b"\x01\x00\x02\x00"
+    lazy["x/1"] = b"ab"
+    with pytest.raises(StoreError, match="flush"):
+        cm.open(lazy)

@@ -74,6 +74,26 @@ def _is_range(value: JSON) -> bool:
     return isinstance(value, list) and [type(item) for item in value] == [str, int, int]
 
 
+def parse_reference_dict(references: dict[str, Any], template_overrides: Mapping[str, str] | None) -> ReferenceSet:
+    """Parse a set in memory, in which bytes may stand as they are, and numbers of numpy.
+
+    Examples
+    --------
+    >>> parse_reference_dict({"x/0": b"ab"}, None).locate("x/0").data
+    b'ab'
+    """
+
+    def plain(value: Any) -> JSON:
+        return value.item() if isinstance(value, np.generic) else _BASE64 + base64.b64encode(value).decode()
+
+    try:
+        document = json.dumps(references, default=plain).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        expected = "texts, lists, dicts, numbers and bytes"
+        raise MetadataError(key="<references>", field="document", got=str(error), expected=expected) from None
+    return parse_reference_json(document, template_overrides=template_overrides)
+
+
 def parse_reference_json(
     document: bytes,
     *,
