@@ -13,11 +13,7 @@ from support.cases import cases
 from support.recording import FailingStore
 
 import chunkmill as cm
-from chunkmill.errors import (
-    ChunkError,
-    NodeNotFound,
-    StoreError,
-)
+from chunkmill.errors import ChunkError, NodeNotFound, StoreError
 from chunkmill.nodes.array import Array
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore

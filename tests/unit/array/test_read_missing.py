@@ -13,10 +13,7 @@ from chunkmill.errors import ChunkError
 from chunkmill.nodes.array import Array
 from chunkmill.stores.memory import MemoryStore
 
-LAYOUTS = {
-    "plain": {"chunks": (2,)},
-    "sharded": {"chunks": (2,), "shards": (4,)},
-}
+LAYOUTS = {"plain": {"chunks": (2,)}, "sharded": {"chunks": (2,), "shards": (4,)}}
 
 
 @pytest.fixture(params=LAYOUTS)

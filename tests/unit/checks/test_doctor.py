@@ -86,10 +86,7 @@ def test_reference_sets_and_zip_files_are_not_written(tmp_path):
 
 @pytest.mark.parametrize(
     ("packages", "kind", "said"),
-    [
-        ({"numcodecs": "0.1"}, "unsafe", "numcodecs 0.1 instead of"),
-        ({"obstore": None}, "error", "lacks obstore"),
-    ],
+    [({"numcodecs": "0.1"}, "unsafe", "numcodecs 0.1 instead of"), ({"obstore": None}, "error", "lacks obstore")],
     ids=["another version", "a package that is missing"],
 )
 def test_a_worker_that_differs_is_named(packages, kind, said):

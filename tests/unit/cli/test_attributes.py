@@ -38,10 +38,7 @@ def test_consolidated_metadata_follow(tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        (("--unset", "b"), r"--unset names ['b'], where the attributes are ['a']"),
-        (("--set", "a"), "is not KEY=VALUE"),
-    ],
+    [(("--unset", "b"), r"--unset names ['b'], where the attributes are ['a']"), (("--set", "a"), "is not KEY=VALUE")],
 )
 def test_wrong_usage_changes_nothing(tmp_path, options, message):
     cm.create_group(tmp_path / "a", attributes={"a": 0})

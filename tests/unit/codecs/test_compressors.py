@@ -138,10 +138,7 @@ def test_bytes_are_those_of_numcodecs(codec):
     assert bytes(pipeline.encode(SMOOTH, spec_of(SMOOTH))) == bytes(codec.encode(SMOOTH))
 
 
-@cases(
-    "codec",
-    [numcodecs.GZip(6), numcodecs.Zlib(1), numcodecs.BZ2(3), numcodecs.LZMA(), numcodecs.LZMA(format=2)],
-)
+@cases("codec", [numcodecs.GZip(6), numcodecs.Zlib(1), numcodecs.BZ2(3), numcodecs.LZMA(), numcodecs.LZMA(format=2)])
 def test_numcodecs_reads_and_writes_the_same_format(codec):
     spec = spec_of(SMOOTH)
     pipeline = pipeline_of([LITTLE, *parse_codecs([codec], SMOOTH.dtype)[1:]], spec)

@@ -78,10 +78,7 @@ def test_v3_keys_stay_below_the_group(path):
         parse_v3(inline({path: GROUP_3}), "g/zarr.json")
 
 
-@cases(
-    "value",
-    [v2([]), v2(None), v2({".zgroup": "x"}), v2({".zgroup": None}), b"[]", b"", b"\xff", b"[" * 10**5],
-)
+@cases("value", [v2([]), v2(None), v2({".zgroup": "x"}), v2({".zgroup": None}), b"[]", b"", b"\xff", b"[" * 10**5])
 def test_v2_malformed(value):
     with pytest.raises(MetadataError):
         consolidated.parse_v2(value, ".zmetadata")

@@ -84,10 +84,7 @@ COMPRESSIONS = {
     "zlib": ({"type": "gzip", "level": 1, "useZlib": True}, ("numcodecs.zlib", {"level": 1})),
     "bzip2": ({"type": "bzip2", "blockSize": 5}, ("numcodecs.bz2", {"level": 5})),
     "bzip2_default": ({"type": "bzip2"}, ("numcodecs.bz2", {"level": 9})),
-    "xz": (
-        {"type": "xz", "preset": 3},
-        ("numcodecs.lzma", {"format": 1, "check": -1, "preset": 3, "filters": None}),
-    ),
+    "xz": ({"type": "xz", "preset": 3}, ("numcodecs.lzma", {"format": 1, "check": -1, "preset": 3, "filters": None})),
     "lz4": ({"type": "lz4", "blockSize": 1024}, ("n5_lz4", {"blockSize": 1024})),
     "lz4_z5": ({"type": "lz4", "blockSize": 6}, ("n5_lz4", {"blockSize": 65536})),  # a level
     "lz4_zarr": ({"type": "lz4", "acceleration": 1, "id": "lz4"}, ("n5_lz4", {"blockSize": 65536})),

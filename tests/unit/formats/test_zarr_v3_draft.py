@@ -20,11 +20,7 @@ ENDIAN = "https://purl.org/zarr/spec/codecs/endian/1.0"
 KEY = "meta/foo/baz.array.json"
 DRAFT = ZarrV3Draft()
 
-ENTRY = {
-    "zarr_format": CORE,
-    "metadata_encoding": {"type": "json", "metadata_key_suffix": ".json"},
-    "extensions": [],
-}
+ENTRY = {"zarr_format": CORE, "metadata_encoding": {"type": "json", "metadata_key_suffix": ".json"}, "extensions": []}
 # the example of "Array metadata"
 EXAMPLE = {
     "shape": [10000, 1000],

@@ -15,12 +15,7 @@ from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, GroupMetad
 
 PROTOCOL = "https://purl.org/zarr/spec/protocol/core/3.0"
 # as zarr-python 2.18.7 writes them
-ENTRY = {
-    "zarr_format": PROTOCOL,
-    "metadata_encoding": PROTOCOL,
-    "metadata_key_suffix": ".json",
-    "extensions": [],
-}
+ENTRY = {"zarr_format": PROTOCOL, "metadata_encoding": PROTOCOL, "metadata_key_suffix": ".json", "extensions": []}
 ARRAY = {
     "attributes": {},
     "chunk_grid": {"chunk_shape": [3, 2], "separator": "/", "type": "regular"},

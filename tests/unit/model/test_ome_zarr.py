@@ -4,12 +4,7 @@ import pytest
 from support.cases import cases
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
-from chunkmill.model.multiscales import (
-    Axis,
-    Level,
-    Multiscale,
-    reduced_level,
-)
+from chunkmill.model.multiscales import Axis, Level, Multiscale, reduced_level
 from chunkmill.model.ome_zarr import emit_ome, parse_multiscales
 
 ZYX = (Axis("z", "space", "micrometer"), Axis("y", "space", "micrometer"), Axis("x", "space", "micrometer"))

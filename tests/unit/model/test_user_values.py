@@ -128,10 +128,7 @@ def test_lists_of_several_lengths_are_an_error_of_ours():
         as_dtype([[1], [1, 2]], np.dtype("i4"))
 
 
-@cases(
-    ("value", "dtype"),
-    [(300, "u1"), (0.5, "i4"), (1e300, "f4"), ("abcd", "U3"), (np.nan, "i2"), ([1, 2], "i4")],
-)
+@cases(("value", "dtype"), [(300, "u1"), (0.5, "i4"), (1e300, "f4"), ("abcd", "U3"), (np.nan, "i2"), ([1, 2], "i4")])
 def test_a_fill_value_is_no_other_than_asked_for(value, dtype):
     with pytest.raises(UnsupportedFeature, match="fill value"):
         scalar_of(value, np.dtype(dtype))

@@ -44,10 +44,7 @@ def reference(values, shape, fill=0):
 
 
 @cases("layout", LAYOUTS)
-@cases(
-    "shapes",
-    [[(0, 7), (5, 7)], [(3, 2), (8, 9)], [(4, 9), (6, 3), (5, 7)], [(5, 7)]],
-)
+@cases("shapes", [[(0, 7), (5, 7)], [(3, 2), (8, 9)], [(4, 9), (6, 3), (5, 7)], [(5, 7)]])
 def test_new_elements_hold_the_fill_value(layout, shapes):
     store = MemoryStore()
     array, values = make(store, layout)

@@ -4,15 +4,7 @@ import numpy as np
 import pytest
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.icechunk_session import (
-    Place,
-    SessionChanges,
-    TaskFork,
-    Transaction,
-    commit,
-    fork_of,
-    packed,
-)
+from chunkmill.stores.icechunk_session import Place, SessionChanges, TaskFork, Transaction, commit, fork_of, packed
 
 icechunk = pytest.importorskip("icechunk")
 zarr = pytest.importorskip("zarr")

@@ -13,11 +13,7 @@ from support.cases import cases
 import chunkmill.formats.references.json as module
 import chunkmill.formats.references.template as gen_module
 from chunkmill.errors import MetadataError
-from chunkmill.formats.references.json import (
-    emit_reference_json,
-    is_reference_json,
-    parse_reference_json,
-)
+from chunkmill.formats.references.json import emit_reference_json, is_reference_json, parse_reference_json
 from chunkmill.model.references import Reference
 
 # references.txt, "Version 1", letter by letter
