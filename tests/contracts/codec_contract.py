@@ -166,3 +166,9 @@ class CodecContract:
                     assert tracemalloc.get_traced_memory()[1] < 8 << 20
         finally:
             tracemalloc.stop()
+
+
+def contract(chain, arrays, frozen=(), **members):
+    """Return the contract of a chain; `frozen` may be the bytes of the first array alone."""
+    frozen = [(arrays[0], frozen)] if isinstance(frozen, str) else frozen
+    return type("Contract", (CodecContract,), {"chain": chain, "arrays": arrays, "frozen": frozen, **members})

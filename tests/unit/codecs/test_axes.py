@@ -1,8 +1,6 @@
-# ruff: noqa: RUF012 - the class attributes are tables of cases
 import numpy as np
 import pytest
-from contracts.codec_contract import CodecContract, pipeline_of, spec_of
-from interop.zarrs_codecs import zarrs_decodes, zarrs_encodes
+from contracts.codec_contract import contract, pipeline_of, spec_of
 from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec
@@ -16,46 +14,22 @@ def reshape(*shape):
     return {"name": "reshape", "configuration": {"shape": list(shape)}}
 
 
-class TestAxes(CodecContract):
-    chain = [reshape([0, 1], [2]), {"name": "transpose", "configuration": {"order": [1, 0]}}, LITTLE]
-    fixed_size = True
-    arrays = [CUBE, np.arange(24.0).reshape(2, 3, 4)[:, ::-1], np.zeros((0, 3, 4), "i2")]
-    # (1, 2, 2) -> (2, 2), turned
-    frozen = [(np.arange(4, dtype="u1").reshape(1, 2, 2), "00 02 01 03")]
-
-
-class TestWhatIsLeft(CodecContract):
-    chain = [reshape(2, -1), LITTLE]
-    fixed_size = True
-    arrays = [CUBE, np.asfortranarray(CUBE.astype("f4")), np.array([1, 2])]
-
-
-class TestSqueeze(CodecContract):
-    chain = [{"name": "zarrs.squeeze"}, {"name": "transpose", "configuration": {"order": [1, 0]}}, LITTLE]
-    fixed_size = True
-    arrays = [np.arange(6, dtype="i2").reshape(1, 2, 1, 3), np.arange(6.0).reshape(2, 3)]
-    frozen = [(np.arange(4, dtype="u1").reshape(1, 2, 1, 2), "00 02 01 03")]
-
-
-TURN = {"name": "transpose", "configuration": {"order": [1, 0]}}
-
-
-@cases(
-    ("values", "codecs"),
-    [
-        (CUBE, [reshape([0, 1], [2]), TURN, "bytes"]),
-        (CUBE, [reshape([0], -1), TURN, "bytes"]),
-        (CUBE, [reshape(6, 4), TURN, "bytes"]),
-        (CUBE.reshape(2, 1, 12, 1), [{"name": "zarrs.squeeze", "configuration": {}}, TURN, "bytes"]),
-    ],
+# (1, 2, 2) -> (2, 2), turned
+TestAxes = contract(
+    [reshape([0, 1], [2]), {"name": "transpose", "configuration": {"order": [1, 0]}}, LITTLE],
+    [CUBE, np.arange(24.0).reshape(2, 3, 4)[:, ::-1], np.zeros((0, 3, 4), "i2")],
+    fixed_size=True,
+    frozen=[(np.arange(4, dtype="u1").reshape(1, 2, 2), "00 02 01 03")],
 )
-def test_zarrs_writes_and_reads_the_same(values, codecs):
-    pytest.importorskip("zarrs")
-    codecs = [{"name": "bytes"} if codec == "bytes" else codec for codec in codecs]
-    pipeline = pipeline_of(codecs, spec_of(values))
-    ours = bytes(pipeline.encode(values, spec_of(values)))
-    assert ours == zarrs_encodes(values, "uint8", codecs)
-    assert np.array_equal(zarrs_decodes(ours, values, "uint8", codecs), values)
+TestWhatIsLeft = contract(
+    [reshape(2, -1), LITTLE], [CUBE, np.asfortranarray(CUBE.astype("f4")), np.array([1, 2])], fixed_size=True
+)
+TestSqueeze = contract(
+    [{"name": "zarrs.squeeze"}, {"name": "transpose", "configuration": {"order": [1, 0]}}, LITTLE],
+    [np.arange(6, dtype="i2").reshape(1, 2, 1, 3), np.arange(6.0).reshape(2, 3)],
+    fixed_size=True,
+    frozen=[(np.arange(4, dtype="u1").reshape(1, 2, 1, 2), "00 02 01 03")],
+)
 
 
 @cases(
@@ -87,35 +61,26 @@ def transpose(order):
     return {"name": "transpose", "configuration": {"order": order}}
 
 
-class TestCycle(CodecContract):
-    """(2, 0, 1) is no involution: using `order` twice would not undo it."""
-
-    chain = [transpose([2, 0, 1]), LITTLE]
-    fixed_size = True
-    arrays = [CUBE, np.arange(6.0).reshape(1, 2, 3)]
-    # encoded[k, i, j] = chunk[i, j, k]
-    frozen = [(np.arange(6, dtype="u1").reshape(1, 3, 2), "00 02 04 01 03 05")]
-
-
-class TestChain(CodecContract):
-    chain = [transpose([1, 2, 0]), transpose([1, 0, 2]), LITTLE]
-    fixed_size = True
-    arrays = [CUBE]
-    frozen = [(np.arange(8, dtype="u1").reshape(2, 2, 2), "00 04 02 06 01 05 03 07")]
-
-
-class TestF(CodecContract):
-    chain = [transpose("F"), LITTLE]
-    fixed_size = True
-    arrays = [CUBE, np.array(3)]
-    frozen = [(np.array([[1, 2], [3, 4]], "u1"), "01 03 02 04")]
-
-
-class TestC(CodecContract):
-    chain = [transpose("C"), LITTLE]
-    fixed_size = True
-    arrays = [CUBE, np.array(3)]
-    frozen = [(np.array([[1, 2], [3, 4]], "u1"), "01 02 03 04")]
+# (2, 0, 1) is no involution: using `order` twice would not undo it.
+# encoded[k, i, j] = chunk[i, j, k]
+TestCycle = contract(
+    [transpose([2, 0, 1]), LITTLE],
+    [CUBE, np.arange(6.0).reshape(1, 2, 3)],
+    fixed_size=True,
+    frozen=[(np.arange(6, dtype="u1").reshape(1, 3, 2), "00 02 04 01 03 05")],
+)
+TestChain = contract(
+    [transpose([1, 2, 0]), transpose([1, 0, 2]), LITTLE],
+    [CUBE],
+    fixed_size=True,
+    frozen=[(np.arange(8, dtype="u1").reshape(2, 2, 2), "00 04 02 06 01 05 03 07")],
+)
+TestF = contract(
+    [transpose("F"), LITTLE],
+    [CUBE, np.array(3)],
+    fixed_size=True,
+    frozen=[(np.array([[1, 2], [3, 4]], "u1"), "01 03 02 04")],
+)
 
 
 @cases("order", [[0, 1], [0, 1, 1], [0, 1, 3], [0, 1, -1], "G", [0, 1, 2.0], [True, 0, 2], None])

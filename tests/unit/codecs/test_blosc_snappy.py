@@ -19,23 +19,15 @@ def written(folder, values, shuffle, driver="zarr", blocksize=0):
     """Have TensorStore write `values` in one chunk; return its bytes."""
     tensorstore = pytest.importorskip("tensorstore")
     blosc = {"cname": "snappy", "clevel": 5, "blocksize": blocksize}
+    metadata = {"shape": values.shape}
     if driver == "zarr":
-        metadata = {
-            "shape": values.shape,
-            "chunks": values.shape,
-            "dtype": values.dtype.str,
-            "compressor": {"id": "blosc", "shuffle": shuffle, **blosc},
-        }
+        compressor = {"id": "blosc", "shuffle": shuffle, **blosc}
+        metadata |= {"chunks": values.shape, "dtype": values.dtype.str, "compressor": compressor}
     else:
-        name = ["noshuffle", "shuffle", "bitshuffle"][shuffle]
-        blosc |= {"shuffle": name, "typesize": values.itemsize}
+        blosc |= {"shuffle": ["noshuffle", "shuffle", "bitshuffle"][shuffle], "typesize": values.itemsize}
         grid = {"name": "regular", "configuration": {"chunk_shape": values.shape}}
-        metadata = {
-            "shape": values.shape,
-            "data_type": values.dtype.name,
-            "chunk_grid": grid,
-            "codecs": [BYTES, {"name": "blosc", "configuration": blosc}],
-        }
+        codecs = [BYTES, {"name": "blosc", "configuration": blosc}]
+        metadata |= {"data_type": values.dtype.name, "chunk_grid": grid, "codecs": codecs}
     spec = {"driver": driver, "kvstore": {"driver": "file", "path": str(folder)}, "metadata": metadata, "create": True}
     tensorstore.open(spec).result().write(values).result()
     return next(
@@ -49,19 +41,7 @@ def walk(dtype, n):
 
 
 @cases("shuffle", [0, 1, 2])
-@cases(
-    ("dtype", "n"),
-    [
-        ("<i4", 50_000),
-        ("<f8", 4001),
-        ("|u1", 3000),
-        ("<i2", 2**17 + 3),
-        ("<i8", 800),
-        ("<i4", 7),
-        ("<c16", 3000),
-        ("<i4", 33),
-    ],
-)
+@cases(("dtype", "n"), [("<i4", 50_000), ("<f8", 4001), ("<i8", 800), ("<c16", 3000)])
 def test_frames_of_tensorstore(tmp_path, shuffle, dtype, n):
     values = walk("i8", n).astype(dtype)
     data = written(tmp_path, values, shuffle)

@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 import pytest
-from contracts.codec_contract import CodecContract, pipeline_of, spec_of
+from contracts.codec_contract import CodecContract, contract, pipeline_of, spec_of
 from hypothesis import given
 from hypothesis import strategies as st
 from support.cases import cases
@@ -11,9 +11,6 @@ from support.cases import cases
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.cast_value import ROUNDINGS, ScaleOffset, cast
 from chunkmill.errors import CodecError, MetadataError
-
-# ruff: noqa: RUF012 - the class attributes are tables of cases
-
 
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 INTEGERS = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
@@ -24,27 +21,23 @@ def cast_value(data_type, **more):
     return {"name": "cast_value", "configuration": {"data_type": data_type, **more}}
 
 
-class TestNarrowed(CodecContract):
-    chain = [cast_value("uint8"), "bytes"]
-    fixed_size = True
-    arrays = [np.arange(24, dtype="f8").reshape(2, 3, 4), np.array([0, 255], "i8"), np.array(7, "f2")]
-    frozen = [(np.array([1.0, 255.0]), "01 ff")]
-
-
-class TestScalarMap(CodecContract):
-    chain = [
-        cast_value("int16", scalar_map={"encode": [["NaN", -1], [5, 500]], "decode": [[-1, "NaN"], [500, 5]]}),
-        LITTLE,
-    ]
-    fixed_size = True
-    arrays = [np.array([1.0, np.nan, 5.0])]
-    frozen = [(np.array([1.0, np.nan, 5.0]), "0100 ffff f401")]
-
-
-class TestWide(CodecContract):
-    chain = [cast_value("float64"), LITTLE]
-    fixed_size = True
-    arrays = [np.array([1, -3], "i4"), np.array([0.0, -0.0, np.inf, np.nan], "f4")]
+TestNarrowed = contract(
+    [cast_value("uint8"), "bytes"],
+    [np.arange(24, dtype="f8").reshape(2, 3, 4), np.array([0, 255], "i8"), np.array(7, "f2")],
+    fixed_size=True,
+    frozen=[(np.array([1.0, 255.0]), "01 ff")],
+)
+TestScalarMap = contract(
+    [cast_value("int16", scalar_map={"encode": [["NaN", -1], [5, 500]], "decode": [[-1, "NaN"], [500, 5]]}), LITTLE],
+    [np.array([1.0, np.nan, 5.0])],
+    fixed_size=True,
+    frozen=[(np.array([1.0, np.nan, 5.0]), "0100 ffff f401")],
+)
+TestWide = contract(
+    [cast_value("float64"), LITTLE],
+    [np.array([1, -3], "i4"), np.array([0.0, -0.0, np.inf, np.nan], "f4")],
+    fixed_size=True,
+)
 
 
 AWKWARD = [
@@ -209,9 +202,6 @@ def test_bad_configurations(configuration, dtype):
         )
 
 
-# ruff: noqa: RUF012 - the class attributes are tables of cases
-
-
 def scale_offset(**configuration):
     return {"name": "scale_offset", "configuration": configuration}
 
@@ -235,17 +225,12 @@ class TestIntegers(CodecContract):
                     pipeline.decode(bytes(pipeline.encode(array, spec))[:-1], spec)
 
 
-class TestFloats(CodecContract):
-    chain = [scale_offset(offset=1.5, scale=2), LITTLE]
-    fixed_size = True
-    arrays = [np.arange(12, dtype="f4").reshape(3, 4), np.array([np.inf, -np.inf, 0.25]), np.array(1, "f2")]
-    frozen = [(np.array([1.5, 2], "f4"), "00000000 0000803f")]
-
-
-class TestNothing(CodecContract):
-    chain = ["scale_offset", LITTLE]
-    fixed_size = True
-    arrays = [np.arange(5), np.array([np.inf, 3.0])]
+TestFloats = contract(
+    [scale_offset(offset=1.5, scale=2), LITTLE],
+    [np.arange(12, dtype="f4").reshape(3, 4), np.array([np.inf, -np.inf, 0.25]), np.array(1, "f2")],
+    fixed_size=True,
+    frozen=[(np.array([1.5, 2], "f4"), "00000000 0000803f")],
+)
 
 
 def test_the_fill_value_is_scaled():
@@ -302,9 +287,6 @@ def test_a_fill_value_that_does_not_fit_is_refused():
         pipeline_of([scale_offset(offset=10), LITTLE], ChunkSpec((1,), np.dtype("u1"), np.uint8(3)))
 
 
-# ruff: noqa: RUF012 - the class attributes are tables of cases
-
-
 TO_ROUND = np.array([0, 0.1, 1.2, 12.3, 123.4, 1234.5, np.nan, np.inf, -np.inf], "f4")
 INTEGERS_TO_ROUND = np.array([0, 1, 10, 11, 100, 123, 200, 208, 209, 255], "u1")
 
@@ -321,12 +303,9 @@ def rounded(values, keepbits, name="bitround"):
 class TestContract(CodecContract):
     chain = [bitround(3), LITTLE]
     arrays = [
-        TO_ROUND,
-        INTEGERS_TO_ROUND,
-        np.arange(-12, 12, dtype="i8").reshape(2, 3, 4),
-        np.array(7.3),
+        TO_ROUND, INTEGERS_TO_ROUND, np.arange(-12, 12, dtype="i8").reshape(2, 3, 4), np.array(7.3),
         np.zeros((0, 2), "f2"),
-    ]
+    ]  # fmt: skip
     fixed_size = True
     exact = False
     # the tables of the specification's sample data
@@ -387,15 +366,3 @@ def test_bad_numbers_of_bits(keepbits):
 def test_other_dtypes(dtype):
     with pytest.raises(MetadataError, match="bitround needs numbers"):
         pipeline_of([bitround(3), "bytes"], ChunkSpec((1,), np.dtype(dtype), None))
-
-
-@pytest.mark.parametrize("dtype", ["f4", "i2"])
-def test_zarr_v2_has_it_under_numcodecs_name(tmp_path, dtype):
-    zarr = pytest.importorskip("zarr")
-    import chunkmill as cm
-
-    codecs = [{"name": "bitround", "configuration": {"keepbits": 3}}]
-    array = cm.create_array(tmp_path, shape=(10,), chunks=(5,), dtype=dtype, format="zarr2", codecs=codecs)
-    array[...] = np.arange(100, 110).astype(dtype)
-    assert len(set(array[...].tolist())) < 4  # of ten
-    assert zarr.open_array(tmp_path, mode="r")[...].tolist() == array[...].tolist()

@@ -1,4 +1,3 @@
-# ruff: noqa: RUF012 - the class attributes are tables of cases
 import bz2
 import gzip
 import lzma
@@ -11,7 +10,7 @@ import numcodecs
 import numpy as np
 import pytest
 import zstandard
-from contracts.codec_contract import NUMBERS, CodecContract, pipeline_of, spec_of
+from contracts.codec_contract import NUMBERS, contract, pipeline_of, spec_of
 from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec
@@ -28,37 +27,30 @@ def after_bytes(name, **configuration):
     return [LITTLE, {"name": name, "configuration": configuration}]
 
 
-class TestGzip(CodecContract):
-    chain = after_bytes("gzip", level=5)
-    arrays = ARRAYS
-    # RFC 1952: header, a stored block (RFC 1951, 3.2.4), crc32 and size; then the same as two members
-    frozen = [
+# RFC 1952: header, a stored block (RFC 1951, 3.2.4), crc32 and size; then the same as two members
+TestGzip = contract(
+    after_bytes("gzip", level=5),
+    ARRAYS,
+    frozen=[
         (ABC, "1f8b0800000000000003 01 0300 fcff 616263 c2412435 03000000"),
         (
             ABC,
             "1f8b0800000000000003 01 0100 feff 61 43beb7e8 01000000 1f8b0800000000000003 01 0200 fdff 6263 382ba9c2 02000000",
         ),
         (ABC, "1f8b0808000000000003 6e616d6500 01 0300 fcff 616263 c2412435 03000000 0000"),  # a name; padding
-    ]
-    reproduces = False
-
-
-class TestGzipFast(CodecContract):
-    chain = after_bytes("gzip", level=1)
-    arrays = ARRAYS
-
-
-class TestZlib(CodecContract):
-    chain = after_bytes("numcodecs.zlib", level=1)
-    arrays = ARRAYS
-    frozen = [(ABC, "7801 01 0300 fcff 616263 024d0127")]
-    reproduces = False
-
-
-class TestZstd(CodecContract):
-    chain = after_bytes("zstd", level=3, checksum=True)
-    arrays = ARRAYS
-    frozen = [
+    ],
+    reproduces=False,
+)
+TestZlib = contract(
+    after_bytes("numcodecs.zlib", level=1),
+    ARRAYS,
+    frozen=[(ABC, "7801 01 0300 fcff 616263 024d0127")],
+    reproduces=False,
+)
+TestZstd = contract(
+    after_bytes("zstd", level=3, checksum=True),
+    ARRAYS,
+    frozen=[
         # RFC 8878: magic, single segment and its size, a raw block that is the last one
         (ABC, "28b52ffd 20 03 190000 616263"),
         (ABC, "28b52ffd 00 50 190000 616263"),  # a window in place of the size
@@ -66,48 +58,36 @@ class TestZstd(CodecContract):
         (ABC, "28b52ffd 20 01 090000 61 28b52ffd 00 50 110000 6263"),  # two frames
         (ABC, "502a4d18 02000000 ffff 28b52ffd 20 03 190000 616263"),  # a skippable frame
         (np.full(1000, 97, "u1"), "28b52ffd 60 e802 431f00 61"),  # one byte a thousand times
-    ]
-    reproduces = False
-
-
-class TestBlosc(CodecContract):
-    chain = after_bytes("blosc", cname="lz4", clevel=5, shuffle="shuffle", typesize=2, blocksize=0)
-    arrays = [a for a in ARRAYS if a.size]
-    # version 2, lz4's format 1, flags 2: stored as it is; typesize 1, sizes 3, 3 and 19
-    frozen = [(ABC, "02010201 03000000 03000000 13000000 616263")]
-    reproduces = False
-
-
-class TestBloscBitshuffle(CodecContract):
-    chain = after_bytes("blosc", cname="zstd", clevel=1, shuffle="bitshuffle", typesize=2, blocksize=1024)
-    arrays = ARRAYS
-
-
-class TestLz4(CodecContract):
-    chain = after_bytes("numcodecs.lz4", acceleration=1)
-    arrays = ARRAYS
-    frozen = [(ABC, "03000000 30 616263")]
-
-
-class TestBzip2(CodecContract):
-    chain = after_bytes("numcodecs.bz2", level=1)
-    arrays = ARRAYS
-    frozen = [(ABC, bz2.compress(b"a").hex() + bz2.compress(b"bc").hex())]
-    reproduces = False
-
-
-class TestXz(CodecContract):
-    chain = after_bytes("numcodecs.lzma", format=1, check=-1, preset=None, filters=None)
-    arrays = ARRAYS
-    frozen = [(ABC, lzma.compress(b"ab").hex() + lzma.compress(b"c").hex() + "00000000")]
-    reproduces = False
-
-
-class TestLzmaRaw(CodecContract):
-    chain = after_bytes(
-        "numcodecs.lzma", format=3, check=-1, preset=None, filters=[{"id": lzma.FILTER_LZMA2, "preset": 1}]
-    )
-    arrays = ARRAYS
+    ],
+    reproduces=False,
+)
+# version 2, lz4's format 1, flags 2: stored as it is; typesize 1, sizes 3, 3 and 19
+TestBlosc = contract(
+    after_bytes("blosc", cname="lz4", clevel=5, shuffle="shuffle", typesize=2, blocksize=0),
+    [a for a in ARRAYS if a.size],
+    frozen=[(ABC, "02010201 03000000 03000000 13000000 616263")],
+    reproduces=False,
+)
+TestBloscBitshuffle = contract(
+    after_bytes("blosc", cname="zstd", clevel=1, shuffle="bitshuffle", typesize=2, blocksize=1024), ARRAYS
+)
+TestLz4 = contract(after_bytes("numcodecs.lz4", acceleration=1), ARRAYS, frozen=[(ABC, "03000000 30 616263")])
+TestBzip2 = contract(
+    after_bytes("numcodecs.bz2", level=1),
+    ARRAYS,
+    frozen=[(ABC, bz2.compress(b"a").hex() + bz2.compress(b"bc").hex())],
+    reproduces=False,
+)
+TestXz = contract(
+    after_bytes("numcodecs.lzma", format=1, check=-1, preset=None, filters=None),
+    ARRAYS,
+    frozen=[(ABC, lzma.compress(b"ab").hex() + lzma.compress(b"c").hex() + "00000000")],
+    reproduces=False,
+)
+TestLzmaRaw = contract(
+    after_bytes("numcodecs.lzma", format=3, check=-1, preset=None, filters=[{"id": lzma.FILTER_LZMA2, "preset": 1}]),
+    ARRAYS,
+)
 
 
 @cases("name", ["gzip", "zstd", "blosc"])
@@ -123,15 +103,10 @@ def test_numcodecs_names_write_the_same(name):
 @cases(
     "codec",
     [
-        numcodecs.Blosc("zstd", 5, 1),
-        numcodecs.Blosc("lz4", 5, 2),
-        numcodecs.Blosc("zlib", 3, 0),
-        numcodecs.Blosc("blosclz", 9, -1),
-        numcodecs.Zstd(1),
-        numcodecs.Zstd(3, checksum=True),
-        numcodecs.LZ4(),
+        numcodecs.Blosc("zstd", 5, 1), numcodecs.Blosc("lz4", 5, 2), numcodecs.Blosc("zlib", 3, 0),
+        numcodecs.Blosc("blosclz", 9, -1), numcodecs.Zstd(1), numcodecs.Zstd(3, checksum=True), numcodecs.LZ4(),
     ],
-)
+)  # fmt: skip
 def test_bytes_are_those_of_numcodecs(codec):
     numcodecs.blosc.use_threads = False
     pipeline = pipeline_of([LITTLE, *parse_codecs([codec], SMOOTH.dtype)[1:]], spec_of(SMOOTH))
@@ -240,21 +215,14 @@ def test_a_broken_checksum_is_found():
 @cases(
     ("name", "configuration"),
     [
-        ("gzip", {"level": 10}),
-        ("gzip", {"level": "5"}),
-        ("gzip", {"level": True}),
-        ("zstd", {"level": 23}),
-        ("zstd", {"checksum": 1}),
-        ("blosc", {"clevel": 10}),
-        ("blosc", {"shuffle": "best"}),
-        ("blosc", {"shuffle": 3}),
-        ("blosc", {"typesize": 0}),
-        ("blosc", {"cname": 1}),
+        ("gzip", {"level": 10}), ("gzip", {"level": "5"}), ("gzip", {"level": True}), ("zstd", {"level": 23}),
+        ("zstd", {"checksum": 1}), ("blosc", {"clevel": 10}), ("blosc", {"shuffle": "best"}),
+        ("blosc", {"shuffle": 3}), ("blosc", {"typesize": 0}), ("blosc", {"cname": 1}),
         ("numcodecs.lzma", {"format": 3}),
         ("numcodecs.lzma", {"format": 3, "filters": [{"id": 33, "dict_size": 1 << 32}]}),
         ("numcodecs.bz2", {"level": 0}),
     ],
-)
+)  # fmt: skip
 def test_wrong_configurations(name, configuration):
     with pytest.raises(MetadataError, match=name.replace(".", r"\.")):
         pipeline_of(after_bytes(name, **configuration), ChunkSpec((2,), np.dtype("i4"), None))
@@ -263,14 +231,11 @@ def test_wrong_configurations(name, configuration):
 @cases(
     ("given", "dtype", "shuffle", "typesize"),
     [
-        ({}, "i4", "shuffle", 4),
-        ({"shuffle": -1}, "i4", "shuffle", 4),
-        ({"shuffle": -1}, "u1", "bitshuffle", 1),
-        ({"shuffle": 0}, "f8", "noshuffle", 8),
-        ({"shuffle": 2, "typesize": 2}, "f8", "bitshuffle", 2),
+        ({}, "i4", "shuffle", 4), ({"shuffle": -1}, "i4", "shuffle", 4), ({"shuffle": -1}, "u1", "bitshuffle", 1),
+        ({"shuffle": 0}, "f8", "noshuffle", 8), ({"shuffle": 2, "typesize": 2}, "f8", "bitshuffle", 2),
         ({}, "V300", "shuffle", 1),  # more than blosc takes
     ],
-)
+)  # fmt: skip
 def test_blosc_writes_every_parameter_out(given, dtype, shuffle, typesize):
     codec = pipeline_of(after_bytes("blosc", **given), ChunkSpec((2,), np.dtype(dtype), None)).compressors[0]
     assert codec.config().configuration == {

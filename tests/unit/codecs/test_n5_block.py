@@ -22,10 +22,6 @@ COMPRESSORS = {
     "zlib": {"name": "numcodecs.zlib", "configuration": {"level": 5}},
     "bzip2": {"name": "numcodecs.bz2", "configuration": {"level": 9}},
     "xz": {"name": "numcodecs.lzma", "configuration": {"format": 1, "check": -1, "preset": 6, "filters": None}},
-    "blosc": {
-        "name": "blosc",
-        "configuration": {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 2, "blocksize": 0},
-    },
     "zstd": {"name": "zstd", "configuration": {"level": 3, "checksum": False}},
     "lz4": {"name": "n5_lz4", "configuration": {"blockSize": 65536}},
 }
@@ -102,20 +98,14 @@ def test_encoded_size(rank: int) -> None:
 
 LIES = {  # header and raw payload of a 2 x 3 block of u2 (N5 order), to be read as a chunk of shape (3, 2)
     "empty": ("", "too few"),
-    "three_bytes": ("000000", "too few"),
     "header_cut": ("00000002 00000002 0000", "too few"),
     "no_payload": ("00000002 00000002 00000003", "expected 12"),
     "mode_2": ("00020002 00000002 00000003" + "0000" * 6, "mode 2"),
-    "mode_2_of_java": ("00020000 0006" + "0000" * 6, "mode 2"),
-    "mode_65535": ("ffff0002 00000002 00000003" + "0000" * 6, "mode 65535"),
     "rank_3": ("00000003 00000002 00000003 00000001" + "0000" * 6, "3 dimensions"),
     "rank_0": ("00000000" + "0000", "0 dimensions"),
-    "rank_65535": ("0000ffff 00000002 00000003" + "0000" * 6, "65535 dimensions"),
     "turned_round": ("00000002 00000003 00000002" + "0000" * 6, "does not fit"),
-    "too_large": ("00000002 00000002 00000004" + "0000" * 8, "does not fit"),
     "huge": ("00000002 ffffffff ffffffff" + "0000" * 6, "does not fit"),
     "no_elements": ("00000002 00000000 00000003", "does not fit"),
-    "short": ("00000002 00000002 00000003" + "0000" * 5, "expected 12"),
     "long": ("00000002 00000002 00000003" + "0000" * 7, "expected 12"),
     "count_5": ("00010002 00000002 00000003 00000005" + "0000" * 6, "varlength block of 5"),
     "count_absent": ("00010002 00000002 00000003", "too few"),
@@ -214,23 +204,18 @@ def test_stream_without_its_end_is_read() -> None:
 CHECK = xxh32_intdigest(b"abc", 0x9747B28C) & 0x0FFFFFFF
 LZ4_LIES = {
     "too_much": (raw_frame(b"abcde") + END, "more than the 3 bytes"),
-    "too_much_in_two": (raw_frame(b"ab") + raw_frame(b"cd") + END, "more than the 3 bytes"),
     "checksum": (frame(0x16, b"abc", 3, CHECK ^ 1) + END, "checksum"),
-    "checksum_not_masked": (frame(0x16, b"abc", 3, CHECK | 0x40000000) + END, "checksum"),
     "cut_header": (raw_frame(b"abc")[:20], "header is truncated"),
     "cut_data": (raw_frame(b"abc")[:-1], "truncated"),
     "second_magic": (raw_frame(b"abc") + b"lz4Block" + END[8:], "no LZ4Block at byte 24"),
     "method": (frame(0x36, b"abc", 3, CHECK), "unknown method"),
     "negative": (b"LZ4Block" + struct.pack("<BiiI", 0x16, -1, 3, 0), "beyond"),
-    "negative_raw": (b"LZ4Block" + struct.pack("<BiiI", 0x26, 3, -1, 0), "beyond"),
     "beyond_its_block_size": (b"LZ4Block" + struct.pack("<BiiI", 0x20, 3, 1025, 0) + b"abc", "beyond"),
-    "huge": (b"LZ4Block" + struct.pack("<BiiI", 0x26, 3, 2**31 - 1, 0) + b"abc", "beyond"),
     "large": (b"LZ4Block" + struct.pack("<BiiI", 0x2F, 3, 1 << 25, 0) + b"abc", "more than the 3 bytes"),
     "raw_of_other_size": (b"LZ4Block" + struct.pack("<BiiI", 0x16, 3, 2, 0) + b"abc", "contradict"),
     "data_for_nothing": (b"LZ4Block" + struct.pack("<BiiI", 0x26, 3, 0, 0) + b"abc", "contradict"),
     "trailing": (raw_frame(b"abc") + END + b"\0", "1 bytes after"),
     "not_lz4": (frame(0x26, b"\xff\xff", 3, CHECK) + END, "no LZ4 block"),
-    "garbage": (b"\xff" * 30, "no LZ4 block"),
     "nothing": (b"", "no LZ4 block"),
 }
 

@@ -1,7 +1,6 @@
-# ruff: noqa: RUF012 - the class attributes are tables of cases
 import numpy as np
 import pytest
-from contracts.codec_contract import CodecContract, pipeline_of
+from contracts.codec_contract import contract, pipeline_of
 from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec
@@ -19,18 +18,18 @@ def n5_default(ndim, *compressors, serializer=BIG):
     return {"name": "n5_default", "configuration": {"codecs": [turn(ndim), serializer, *compressors]}}
 
 
-class TestRaw(CodecContract):
-    chain = [n5_default(2)]
-    fixed_size = True
-    arrays = [np.arange(6, dtype="i4").reshape(2, 3), np.array([[1.5, -2.5]])]
-    # mode 0, two axes of 2 and 3, the first of them fastest
-    frozen = [(np.arange(6, dtype="u2").reshape(2, 3), "0000 0002 00000002 00000003 0000 0003 0001 0004 0002 0005")]
-
-
-class TestCompressed(CodecContract):
-    chain = [n5_default(1, {"name": "gzip", "configuration": {"level": 1}})]
-    arrays = [np.arange(6, dtype="i4"), np.array([1, 2], "u1")]
-    detects = False  # gzip lets what comes after its end be more of it
+# mode 0, two axes of 2 and 3, the first of them fastest
+TestRaw = contract(
+    [n5_default(2)],
+    [np.arange(6, dtype="i4").reshape(2, 3), np.array([[1.5, -2.5]])],
+    fixed_size=True,
+    frozen=[(np.arange(6, dtype="u2").reshape(2, 3), "0000 0002 00000002 00000003 0000 0003 0001 0004 0002 0005")],
+)
+TestCompressed = contract(
+    [n5_default(1, {"name": "gzip", "configuration": {"level": 1}})],
+    [np.arange(6, dtype="i4"), np.array([1, 2], "u1")],
+    detects=False,
+)
 
 
 def test_blocks_of_other_shapes_are_cropped_and_filled():
@@ -73,40 +72,6 @@ def test_other_chains(codecs):
 def test_types_that_n5_has_not(dtype):
     with pytest.raises(MetadataError):
         pipeline_of([n5_default(1, serializer=BIG)], ChunkSpec((3,), np.dtype(dtype), None))
-
-
-def test_one_array_in_both_formats(tmp_path):
-    """A folder with an `attributes.json` of tensorstore's and a `zarr.json` beside it is both."""
-    import json
-
-    tensorstore = pytest.importorskip("tensorstore")
-
-    import chunkmill as cm
-
-    values = np.arange(35, dtype="i2").reshape(5, 7)
-    metadata = {
-        "dimensions": [5, 7],
-        "blockSize": [2, 3],
-        "dataType": "int16",
-        "compression": {"type": "gzip", "level": 6, "useZlib": False},
-    }
-    kvstore = {"driver": "file", "path": f"{tmp_path}/"}
-    made = tensorstore.open({"driver": "n5", "kvstore": kvstore, "metadata": metadata, "create": True}).result()
-    made.write(values).result()
-    codec = n5_default(2, {"name": "gzip", "configuration": {"level": 6}})
-    document = {
-        "zarr_format": 3, "node_type": "array", "shape": [5, 7], "data_type": "int16", "fill_value": 0, "codecs": [codec],
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2, 3]}},
-        "chunk_key_encoding": {"name": "v2", "configuration": {"separator": "/"}},
-    }  # fmt: skip
-    (tmp_path / "zarr.json").write_text(json.dumps(document))
-    array = cm.open_array(str(tmp_path), format="zarr3", mode="r+")
-    assert array[...].tolist() == values.tolist()
-    assert cm.open_array(str(tmp_path), format="n5")[...].tolist() == values.T.tolist()
-    array[1:4, 2:6] = -5  # and back
-    values[1:4, 2:6] = -5
-    again = tensorstore.open({"driver": "n5", "kvstore": kvstore}).result()
-    assert again.read().result().tolist() == values.tolist()
 
 
 @cases("target", ["n5", "zarr2", "zarr3"])

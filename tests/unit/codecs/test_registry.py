@@ -17,11 +17,10 @@ from chunkmill.codecs.registry import (
     default_serializer,
     known_kind,
     parse_codecs,
-    parse_named_config,
     parse_numcodecs,
     sharded,
 )
-from chunkmill.errors import ChunkmillError, MetadataError, UnknownCodec, UnsupportedFeature
+from chunkmill.errors import ChunkmillError, MetadataError, UnknownCodec
 from chunkmill.model.metadata import CODECS, NamedConfig
 
 I4 = np.dtype("i4")
@@ -34,17 +33,9 @@ def as_dicts(chain):
     return [{"name": codec.name, "configuration": dict(codec.configuration)} for codec in chain]
 
 
-def blosc(cname="lz4", clevel=5, shuffle="shuffle", typesize=4, blocksize=0):
-    return {
-        "name": "blosc",
-        "configuration": {
-            "cname": cname,
-            "clevel": clevel,
-            "shuffle": shuffle,
-            "typesize": typesize,
-            "blocksize": blocksize,
-        },
-    }
+def blosc(cname="lz4", clevel=5, shuffle="shuffle", typesize=4):
+    parameters = {"cname": cname, "clevel": clevel, "shuffle": shuffle, "typesize": typesize, "blocksize": 0}
+    return {"name": "blosc", "configuration": parameters}
 
 
 @cases(
@@ -141,42 +132,23 @@ def test_unknown_names(codecs):
 @cases(
     "codecs",
     [
-        5,
-        [5],
-        {"level": 3},
-        {"id": 5},
-        {"name": "zstd", "configuration": 3},
-        [["zstd"]],
+        5, [5], {"level": 3}, {"id": 5}, {"name": "zstd", "configuration": 3}, [["zstd"]],
         {"name": "zstd", "configuration": {"level": "high"}},
     ],
-)
+)  # fmt: skip
 def test_what_is_no_codec(codecs):
     with pytest.raises(MetadataError):
         parse_codecs(codecs, I4)
 
 
-@cases("codecs", ["pickle", numcodecs.Pickle(), {"id": "pickle"}])
-def test_pickle(codecs):
-    with pytest.raises(UnsupportedFeature):
-        parse_codecs(codecs, np.dtype(object))
-
-
 @cases(
     "chain",
     [
-        [],
-        ["zstd"],
-        ["transpose"],
-        ["bytes", "bytes"],
-        ["zstd", "bytes"],
-        ["numcodecs.zlib", "bytes"],
-        ["numcodecs.shuffle", "bytes"],
-        ["bytes", "transpose"],
-        ["bytes", "numcodecs.delta"],
-        ["bytes", "vlen-utf8"],
+        [], ["zstd"], ["transpose"], ["bytes", "bytes"], ["zstd", "bytes"], ["numcodecs.zlib", "bytes"],
+        ["numcodecs.shuffle", "bytes"], ["bytes", "transpose"], ["bytes", "numcodecs.delta"], ["bytes", "vlen-utf8"],
         ["bytes", "sharding_indexed"],
     ],
-)
+)  # fmt: skip
 def test_other_arrangements(chain):
     with pytest.raises(MetadataError, match="exactly one array -> bytes codec") as caught:
         build_pipeline([NamedConfig(name) for name in chain], ChunkSpec((1,), np.dtype("u1"), None))
@@ -184,27 +156,9 @@ def test_other_arrangements(chain):
 
 
 def test_kinds():
-    kinds = {
-        name: known_kind(NamedConfig(name))
-        for name in (
-            "transpose",
-            "numcodecs.packbits",
-            "n5_block",
-            "numcodecs.json2",
-            "crc32c",
-            "n5_lz4",
-            "numcodecs.who",
-        )
-    }
-    assert list(kinds.values()) == [
-        "array-array",
-        "array-array",
-        "array-bytes",
-        "array-bytes",
-        "bytes-bytes",
-        "bytes-bytes",
-        "bytes-bytes",
-    ]
+    names = "transpose numcodecs.packbits n5_block numcodecs.json2 crc32c n5_lz4 numcodecs.who".split()
+    kinds = [known_kind(NamedConfig(name)) for name in names]
+    assert kinds == ["array-array"] * 2 + ["array-bytes"] * 2 + ["bytes-bytes"] * 3
     with pytest.raises(UnknownCodec, match="sharding_indexed"):
         known_kind(NamedConfig("who"))
     assert set(_CODECS) == CODECS
@@ -222,11 +176,6 @@ def test_kinds():
 )
 def test_parse_numcodecs(config, name):
     assert parse_numcodecs(config).name == name
-
-
-def test_parse_named_config():
-    assert parse_named_config("bytes") == NamedConfig("bytes", {})
-    assert parse_named_config({"name": "bytes"}) == NamedConfig("bytes", {})
 
 
 def test_default_serializer():

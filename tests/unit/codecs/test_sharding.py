@@ -1,10 +1,9 @@
-# ruff: noqa: RUF012 - the class attributes are tables of cases
 import struct
 import tracemalloc
 
 import numpy as np
 import pytest
-from contracts.codec_contract import CodecContract, pipeline_of, same, spec_of
+from contracts.codec_contract import contract, pipeline_of, same, spec_of
 from support.cases import cases
 
 import chunkmill as cm
@@ -37,22 +36,22 @@ def entry(offset, size):
 SPARSE = np.array([[1, 2, 0, 0], [3, 4, 0, 0]], "u1")  # two inner chunks, one of them fill
 
 
-class TestEnd(CodecContract):
-    chain = [sharding([2, 2], index_codecs=[LITTLE])]
-    arrays = [
+TestEnd = contract(
+    [sharding([2, 2], index_codecs=[LITTLE])],
+    [
         SPARSE,
         np.arange(24, dtype="i4").reshape(4, 6),
         np.zeros((4, 4)),
         np.arange(8, dtype="u1").reshape(4, 2).T[:, ::2],
-    ]
-    frozen = [(SPARSE, "01020304" + entry(0, 4) + NO), (np.zeros((2, 4), "u1"), NO + NO)]
-
-
-class TestStart(CodecContract):
-    chain = [sharding([2, 2], index_codecs=[BIG], index_location="start")]
-    arrays = TestEnd.arrays
-    frozen = [(SPARSE, struct.pack(">QQ", 32, 4).hex() + NO + "01020304")]
-    detects = False  # what follows the last inner chunk is a gap
+    ],
+    frozen=[(SPARSE, "01020304" + entry(0, 4) + NO), (np.zeros((2, 4), "u1"), NO + NO)],
+)
+TestStart = contract(
+    [sharding([2, 2], index_codecs=[BIG], index_location="start")],
+    TestEnd.arrays,
+    frozen=[(SPARSE, struct.pack(">QQ", 32, 4).hex() + NO + "01020304")],
+    detects=False,
+)
 
 
 TURNED = {"name": "transpose", "configuration": {"order": [2, 0, 1]}}
@@ -81,35 +80,27 @@ def test_index_codecs_of_a_fixed_size(index_codecs, n_bytes, location):
     assert [int(again[y, x]) for y in (1, 2) for x in (1, 3, 5)] == [7, 9, 11, 13, 15, 17]  # by the index alone
 
 
-class TestInnerCodecs(CodecContract):
-    chain = [sharding([1, 3], [{"name": "transpose", "configuration": {"order": [1, 0]}}, BIG, "zstd", "crc32c"])]
-    arrays = [np.arange(24, dtype="i4").reshape(4, 6), np.arange(3.0).reshape(1, 3)]
-
-
-class TestStrings(CodecContract):
-    chain = [sharding([2], ["vlen-utf8"])]
-    arrays = [np.array(["a", "ü", "", ""], STRING), np.array(["", "", "x", ""], object)]
-
-
-class TestNested(CodecContract):
-    chain = [
+TestInnerCodecs = contract(
+    [sharding([1, 3], [{"name": "transpose", "configuration": {"order": [1, 0]}}, BIG, "zstd", "crc32c"])],
+    [np.arange(24, dtype="i4").reshape(4, 6), np.arange(3.0).reshape(1, 3)],
+)
+TestStrings = contract(
+    [sharding([2], ["vlen-utf8"])], [np.array(["a", "ü", "", ""], STRING), np.array(["", "", "x", ""], object)]
+)
+TestNested = contract(
+    [
         {"name": "transpose", "configuration": {"order": [2, 0, 1]}},
         sharding([4, 2, 2], [sharding([2, 1, 2], [LITTLE, "gzip"], index_location="start")]),
-    ]
-    arrays = [np.arange(2 * 4 * 8, dtype="i2").reshape(2, 4, 8)]
-
-
-class TestNoAxes(CodecContract):
-    chain = [sharding([], index_codecs=[LITTLE])]
-    arrays = [np.array(3, "u1"), np.array(0, "i4")]
-    frozen = [(np.array(3, "u1"), "03" + entry(0, 1))]
-
-
-class TestCompressedAsAWhole(CodecContract):
-    """Legal by the specification, though nobody can read a part of it."""
-
-    chain = [sharding([2, 2]), {"name": "gzip", "configuration": {"level": 1}}]
-    arrays = TestEnd.arrays
+    ],
+    [np.arange(2 * 4 * 8, dtype="i2").reshape(2, 4, 8)],
+)
+TestNoAxes = contract(
+    [sharding([], index_codecs=[LITTLE])],
+    [np.array(3, "u1"), np.array(0, "i4")],
+    frozen=[(np.array(3, "u1"), "03" + entry(0, 1))],
+)
+# Legal by the specification, though nobody can read a part of it.
+TestCompressedAsAWhole = contract([sharding([2, 2]), {"name": "gzip", "configuration": {"level": 1}}], TestEnd.arrays)
 
 
 def pipeline_and_spec(shape=(2, 4), dtype="u1", fill_value=None, **rest):
@@ -136,19 +127,14 @@ def test_missing_chunks_are_fill_value_and_fill_value_is_missing():
 @cases(
     ("index", "message"),
     [
-        (entry(0, 5) + NO, "outside"),
-        (entry(37, 0) + NO, "outside"),
+        (entry(0, 5) + NO, "outside"), (entry(37, 0) + NO, "outside"),
         (entry(MISSING - 1, 4) + NO, "outside"),  # the sum wraps around
-        (entry(4, MISSING - 3) + NO, "outside"),
-        (entry(1 << 63, 1 << 63) + NO, "outside"),
-        (entry(MISSING, 4) + NO, "half missing"),
-        (entry(0, MISSING) + NO, "half missing"),
-        (entry(0, 3) + NO, r"inner chunk \(0, 0\): 3 bytes"),
-        (entry(0, 0) + NO, r"inner chunk \(0, 0\): 0 bytes"),
-        (entry(0, 4), "cannot hold an index|half missing|outside"),
-        ("", "cannot hold an index"),
+        (entry(4, MISSING - 3) + NO, "outside"), (entry(1 << 63, 1 << 63) + NO, "outside"),
+        (entry(MISSING, 4) + NO, "half missing"), (entry(0, MISSING) + NO, "half missing"),
+        (entry(0, 3) + NO, r"inner chunk \(0, 0\): 3 bytes"), (entry(0, 0) + NO, r"inner chunk \(0, 0\): 0 bytes"),
+        (entry(0, 4), "cannot hold an index|half missing|outside"), ("", "cannot hold an index"),
     ],
-)
+)  # fmt: skip
 def test_hostile_indexes(index, message):
     pipeline, spec = pipeline_and_spec(index_codecs=[LITTLE])
     data = bytes.fromhex("01020304" + index)
@@ -203,21 +189,13 @@ def test_pack_and_unpack_move_encoded_chunks_unopened():
 @cases(
     "codec",
     [
-        sharding([2, 3]),
-        sharding([2]),
-        sharding([2, 0]),
-        sharding([2, -2]),
-        sharding([2, 2.0]),
-        sharding("ab"),
+        sharding([2, 3]), sharding([2]), sharding([2, 0]), sharding([2, -2]), sharding([2, 2.0]), sharding("ab"),
         sharding([2, 2], index_location="middle"),
         sharding([2, 2], index_codecs=[LITTLE, "gzip"]),  # of no fixed size
-        sharding([2, 2], index_codecs=[]),
-        sharding([2, 2], codecs=[]),
-        sharding([2, 2], codecs=["gzip"]),
-        sharding([2, 2], extra=1),
-        {"name": "sharding_indexed", "configuration": {"chunk_shape": [2, 2]}},
+        sharding([2, 2], index_codecs=[]), sharding([2, 2], codecs=[]), sharding([2, 2], codecs=["gzip"]),
+        sharding([2, 2], extra=1), {"name": "sharding_indexed", "configuration": {"chunk_shape": [2, 2]}},
     ],
-)
+)  # fmt: skip
 def test_wrong_configurations(codec):
     with pytest.raises(MetadataError):
         pipeline_of([codec], ChunkSpec((2, 4), np.dtype("i4"), None))

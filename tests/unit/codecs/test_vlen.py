@@ -1,10 +1,9 @@
-# ruff: noqa: RUF012 - the class attributes are tables of cases
 import struct
 import tracemalloc
 
 import numpy as np
 import pytest
-from contracts.codec_contract import CodecContract, pipeline_of, spec_of
+from contracts.codec_contract import contract, pipeline_of, spec_of
 from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec, fill_array
@@ -22,28 +21,27 @@ def objects(values):
     return out
 
 
-class TestUtf8(CodecContract):
-    chain = ["vlen-utf8"]
-    arrays = [
+TestUtf8 = contract(
+    ["vlen-utf8"],
+    [
         np.array(WORDS, STRING),
         np.array(WORDS, object),
         np.array("x", STRING),
         np.zeros((0, 2), STRING),
         np.full(999, "é" * 300, STRING),
-    ]
-    frozen = [(np.array(WORDS, STRING), WORDS_HEX), (np.array(WORDS, object), WORDS_HEX)]
-
-
-class TestBytes(CodecContract):
-    chain = ["vlen-bytes"]
-    arrays = [objects([b"", b"a\0", b"\xff" * 300]), objects([])]
-    frozen = [(objects([b"", b"a\0"]), "02000000 00000000 02000000 6100")]
-
-
-class TestArray(CodecContract):
-    chain = [{"name": "numcodecs.vlen-array", "configuration": {"dtype": "<i2"}}]
-    arrays = [objects([np.array([1, 2], "i2"), np.array([], "i2")]), objects([])]
-    frozen = [(objects([np.array([1, -1], "i2"), np.array([], "i2")]), "02000000 04000000 0100ffff 00000000")]
+    ],
+    frozen=[(np.array(WORDS, STRING), WORDS_HEX), (np.array(WORDS, object), WORDS_HEX)],
+)
+TestBytes = contract(
+    ["vlen-bytes"],
+    [objects([b"", b"a\0", b"\xff" * 300]), objects([])],
+    frozen=[(objects([b"", b"a\0"]), "02000000 00000000 02000000 6100")],
+)
+TestArray = contract(
+    [{"name": "numcodecs.vlen-array", "configuration": {"dtype": "<i2"}}],
+    [objects([np.array([1, 2], "i2"), np.array([], "i2")]), objects([])],
+    frozen=[(objects([np.array([1, -1], "i2"), np.array([], "i2")]), "02000000 04000000 0100ffff 00000000")],
+)
 
 
 @cases("name", ["vlen-utf8", "vlen-bytes", {"name": "numcodecs.vlen-array", "configuration": {"dtype": "i4"}}])
@@ -79,19 +77,12 @@ BIG = 0xFFFFFFFF
 @cases(
     "data",
     [
-        struct.pack("<I", BIG),
-        struct.pack("<II", BIG, 0) + bytes(100),
-        struct.pack("<III", 3, 0, 0),
-        struct.pack("<IIII", 2, 0, 0, 0),
-        struct.pack("<III", 2, 0, BIG),
-        struct.pack("<III", 2, BIG, 0),
-        struct.pack("<III", 2, 0, 1),
-        struct.pack("<III", 1, 0, 0),
-        struct.pack("<III", 2, 1, 0) + b"\xff",
-        b"",
+        struct.pack("<I", BIG), struct.pack("<II", BIG, 0) + bytes(100), struct.pack("<III", 3, 0, 0),
+        struct.pack("<IIII", 2, 0, 0, 0), struct.pack("<III", 2, 0, BIG), struct.pack("<III", 2, BIG, 0),
+        struct.pack("<III", 2, 0, 1), struct.pack("<III", 1, 0, 0), struct.pack("<III", 2, 1, 0) + b"\xff", b"",
         b"\2\0\0",
     ],
-)
+)  # fmt: skip
 @cases("name", ["vlen-utf8", "vlen-bytes", "numcodecs.vlen-array"])
 def test_hostile_counts_and_lengths(name, data):
     configuration = {"dtype": "u1"} if "array" in name else {}

@@ -1,9 +1,8 @@
-# ruff: noqa: RUF012 - the class attributes are tables of cases
 import sys
 
 import numpy as np
 import pytest
-from contracts.codec_contract import CodecContract, pipeline_of, spec_of
+from contracts.codec_contract import CodecContract, contract, pipeline_of, spec_of
 from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec
@@ -20,29 +19,22 @@ def zfp(mode="reversible", **parameters):
 ROWS = np.array([[0, 1, 2, 3, 4, 5], [24, 25, 26, 27, 28, 29], [48, 49, 50, 51, 52, 53], [72, 73, 74, 75, 76, 77]])
 # what zarrs 0.23 writes of them, and of their halves as floats
 ZARRS = {
-    "f4": "1522242210a910215185a80000000000",
-    "f8": "1510412202910a88205185a800000000",
-    "i1": "08890844101255880a00000000000000",
-    "i2": "100089084420001255880a0000000000",
-    "i4": "1f000040222000f90000001201054a02",
-    "i8": "3f00000000000080444000f2030000000000004804142809",
-    "M8[s]": "3f00000000000080444000f2030000000000004804142809",
-    "u1": "68a18840042d1455880a000000000000",
-    "u2": "700100a08840042e00001455880a0000",
-    "u4": "1f000040222000f90000001201054a02",
+    "f4": "1522242210a910215185a80000000000", "f8": "1510412202910a88205185a800000000",
+    "i1": "08890844101255880a00000000000000", "i2": "100089084420001255880a0000000000",
+    "i4": "1f000040222000f90000001201054a02", "i8": "3f00000000000080444000f2030000000000004804142809",
+    "M8[s]": "3f00000000000080444000f2030000000000004804142809", "u1": "68a18840042d1455880a000000000000",
+    "u2": "700100a08840042e00001455880a0000", "u4": "1f000040222000f90000001201054a02",
     "u8": "3f00000000000080444000f2030000000000004804142809",
-}
+}  # fmt: skip
 
 
-class TestReversible(CodecContract):
-    chain = [zfp()]
-    detects = False  # there is no length in a stream, nor a checksum
-    arrays = [ROWS.astype(dtype) for dtype in ZARRS] + [
-        np.array(3.5, "f2"),
-        np.arange(24, dtype="f8").reshape(1, 2, 3, 4),
-        np.zeros((0, 3), "i4"),
-    ]
-    frozen = [((ROWS / 2 if dtype in {"f4", "f8"} else ROWS).astype(dtype), text) for dtype, text in ZARRS.items()]
+TestReversible = contract(
+    [zfp()],
+    [ROWS.astype(dtype) for dtype in ZARRS]
+    + [np.array(3.5, "f2"), np.arange(24, dtype="f8").reshape(1, 2, 3, 4), np.zeros((0, 3), "i4")],
+    detects=False,
+    frozen=[((ROWS / 2 if dtype in {"f4", "f8"} else ROWS).astype(dtype), text) for dtype, text in ZARRS.items()],
+)
 
 
 class TestAccuracy(CodecContract):
@@ -55,16 +47,15 @@ class TestAccuracy(CodecContract):
             assert np.abs(pipeline.decode(bytes(pipeline.encode(array, spec)), spec) - array).max() <= 0.05
 
 
-class TestRate(CodecContract):
-    chain = [zfp("fixed_rate", rate=10)]
-    detects = exact = False
-    arrays = [np.linspace(0, 1, 50, dtype="f4"), np.linspace(0, 9, 60).reshape(3, 4, 5)]
-
-
-class TestPrecision(CodecContract):
-    chain = [zfp("fixed_precision", precision=20)]
-    detects = exact = False
-    arrays = [np.linspace(0, 1, 50, dtype="f4")]
+TestRate = contract(
+    [zfp("fixed_rate", rate=10)],
+    [np.linspace(0, 1, 50, dtype="f4"), np.linspace(0, 9, 60).reshape(3, 4, 5)],
+    detects=False,
+    exact=False,
+)
+TestPrecision = contract(
+    [zfp("fixed_precision", precision=20)], [np.linspace(0, 1, 50, dtype="f4")], detects=False, exact=False
+)
 
 
 def test_streams_are_bounded():

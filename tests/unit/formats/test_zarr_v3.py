@@ -17,15 +17,11 @@ from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, GroupMetad
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 CRC = {"name": "crc32c", "configuration": {}}
 PLAIN = {
-    "zarr_format": 3,
-    "node_type": "array",
-    "shape": [7, 5],
-    "data_type": "int32",
+    "zarr_format": 3, "node_type": "array", "shape": [7, 5], "data_type": "int32",
     "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [3, 2]}},
-    "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-    "fill_value": -1,
+    "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}}, "fill_value": -1,
     "codecs": [LITTLE],
-}
+}  # fmt: skip
 MISSING = object()
 
 
@@ -121,31 +117,24 @@ def test_other_nodes_are_no_arrays():
 REFUSED = {
     "no format": {"zarr_format": MISSING},
     "format 4": {"zarr_format": 4},
-    "format 2": {"zarr_format": 2},
     "format 3.0": {"zarr_format": 3.0},
     "no node type": {"node_type": MISSING},
-    "node type": {"node_type": "dataset"},
     "no shape": {"shape": MISSING},
     "negative": {"shape": [7, -1]},
     "too long": {"shape": [7, 2**63]},
-    "no data type": {"data_type": MISSING},
-    "no grid": {"chunk_grid": MISSING},
     "unknown grid": {"chunk_grid": codec("hexagonal")},
     "chunk rank": {"chunk_grid": grid(3, name="regular")},
     "chunk 0": {"chunk_grid": grid(3, 0, name="regular")},
-    "chunk negative": {"chunk_grid": grid(3, -2, name="regular")},
     "no chunk shape": {"chunk_grid": "regular"},
     "edges do not cover": {"chunk_grid": grid([3, 3], 5)},
     "edges of nothing": {"chunk_grid": grid([], 5)},
     "edge 0": {"chunk_grid": grid([0, 7], 5)},
     "run of 0": {"chunk_grid": grid([[7, 0], 7], 5)},
-    "run of three": {"chunk_grid": grid([[7, 1, 1]], 5)},
     "edges rank": {"chunk_grid": grid(3)},
     "edges from elsewhere": {"chunk_grid": codec("rectilinear", kind="key", chunk_shapes=[3, 2])},
     "no keys": {"chunk_key_encoding": MISSING},
     "unknown keys": {"chunk_key_encoding": codec("hilbert")},
     "separator": {"chunk_key_encoding": codec("default", separator="-")},
-    "separator list": {"chunk_key_encoding": codec("default", separator=["/"])},
     "keys with more": {"chunk_key_encoding": codec("default", separator="/", prefix="x")},
     "no fill value": {"fill_value": MISSING},
     "null fill value": {"fill_value": None},
@@ -153,13 +142,10 @@ REFUSED = {
     "no codecs": {"codecs": MISSING},
     "attributes": {"attributes": []},
     "too many names": {"dimension_names": ["x"]},
-    "name 3": {"dimension_names": ["y", 3]},
-    "names is text": {"dimension_names": "yx"},
     "unknown member": {"extra": {"x": 1}},
     "unknown member, to be understood": {"extra": {"must_understand": True}},
     "unknown scalar": {"extra": 1},
     "transformer": {"storage_transformers": [codec("indexed")]},
-    "transformers": {"storage_transformers": {}},
 }
 
 
@@ -206,13 +192,10 @@ def test_dimension_names():
 @cases(
     ("encoding", "key", "scalar"),
     [
-        ("default", "c/1/0", "c"),
-        (codec("default", separator="."), "c.1.0", "c"),
-        ("v2", "1.0", "0"),
-        ({"name": "v2"}, "1.0", "0"),
-        (codec("v2", separator="/"), "1/0", "0"),
+        ("default", "c/1/0", "c"), (codec("default", separator="."), "c.1.0", "c"), ("v2", "1.0", "0"),
+        ({"name": "v2"}, "1.0", "0"), (codec("v2", separator="/"), "1/0", "0"),
     ],
-)
+)  # fmt: skip
 def test_chunk_keys(encoding, key, scalar):
     metadata = parse(chunk_key_encoding=encoding)
     assert metadata.chunk_keys.encode((1, 0)) == key
@@ -289,10 +272,6 @@ def test_codecs_are_normalised(given, data_type, kept):
 
 BAD_CODECS = {
     "none": [],
-    "no list": {},
-    "not named": [{"configuration": {}}],
-    "name 3": [{"name": 3}],
-    "configuration is a list": [{"name": "bytes", "configuration": []}],
     "more members": [LITTLE | {"id": "bytes"}],
     "no serializer": [codec("gzip", level=1)],
     "two serializers": [LITTLE, LITTLE],
@@ -300,33 +279,22 @@ BAD_CODECS = {
     "filter last": [LITTLE, codec("transpose", order=[1, 0])],
     "no endian": ["bytes"],
     "endian": [codec("bytes", endian="middle")],
-    "endian list": [codec("bytes", endian=["little"])],
-    "endian null": [codec("bytes", endian=None)],
     "bytes with more": [codec("bytes", endian="little", dtype="<i4")],
     "transpose rank": [codec("transpose", order=[0]), LITTLE],
     "transpose twice": [codec("transpose", order=[0, 0]), LITTLE],
-    "transpose bools": [codec("transpose", order=[False, True]), LITTLE],
-    "transpose K": [codec("transpose", order="K"), LITTLE],
-    "transpose of nothing": ["transpose", LITTLE],
     "transpose with more": [codec("transpose", order=[1, 0], x=1), LITTLE],
     "text codec": ["vlen-utf8"],
     "filter of other items": [codec("numcodecs.delta", dtype="<i8"), LITTLE],
     "shard rank": [shard(3)],
-    "shard 0": [shard(3, 0)],
     "shard does not divide": [shard(2, 2)],
-    "shard of text": [shard("3", 2)],
-    "shard without shape": [codec("sharding_indexed", codecs=[LITTLE], index_codecs=[LITTLE])],
     "shard without codecs": [shard(3, 2, codecs=())],
     "shard with more": [shard(3, 2, x=1)],
     "shard location": [shard(3, 2, index_location="middle")],
-    "shard location list": [shard(3, 2, index_location=[])],
     "shard without index codecs": [shard(3, 2, index_codecs=MISSING)],
     "index without endian": [shard(3, 2, index_codecs=["bytes", CRC])],
     "index compressed": [shard(3, 2, index_codecs=[LITTLE, codec("gzip", level=1)])],
-    "index of text": [shard(3, 2, index_codecs=["vlen-utf8"])],
     "index sharded": [shard(3, 2, index_codecs=[shard(1, 1, 1)])],
     "inner without endian": [shard(3, 2, codecs=["bytes"])],
-    "inner order": [shard(3, 2, codecs=[CRC, LITTLE])],
     "inner shard does not divide": [shard(3, 2, codecs=[shard(2, 2)])],
     "transposed shard does not divide": [codec("transpose", order=[1, 0]), shard(3, 2)],
 }
@@ -412,67 +380,3 @@ def test_children():
     listed = ["b/", "zarr.json", "zarr.json/", ".../", "__x/", "c/", ".x/", "/"]
     assert [fmt.child_name("", "", name) for name in listed] == ["b", None, None, None, "__x", "c", ".x", None]
     assert not fmt.implicit_groups
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Peers open what we write
-
-SHARED = {  # what zarr-python 3.1 reads, and tensorstore where it has the type
-    "bool": {"data_type": "bool", "fill_value": True, "codecs": ["bytes"]},
-    "float16": {"data_type": "float16", "fill_value": "-Infinity"},
-    "nan": {"data_type": "float32", "fill_value": "0x7fc12345"},
-    "complex": {"data_type": "complex64", "fill_value": [1.5, "NaN"]},
-    "uint64": {"data_type": "uint64", "fill_value": 2**64 - 1},
-    "scalar": {"shape": [], "chunk_grid": grid(name="regular"), "dimension_names": []},
-    "keys": {"chunk_key_encoding": codec("v2", separator="/"), "dimension_names": ["y", None]},
-    "filters": {
-        "codecs": [
-            codec("transpose", order="F"),
-            LITTLE,
-            codec("blosc", cname="zstd", clevel=1, shuffle="shuffle", blocksize=0),
-            CRC,
-        ]
-    },
-    "shards": {
-        "shape": [12, 8],
-        "chunk_grid": grid(6, 4, name="regular"),
-        "codecs": [shard(3, 2, codecs=[LITTLE, codec("zstd", level=1)])],
-    },
-}
-ZARR_ONLY = {
-    "text": {"data_type": "string", "fill_value": "né", "codecs": ["vlen-utf8"]},
-    "blobs": {"data_type": "bytes", "fill_value": "AP8=", "codecs": ["vlen-bytes"]},
-    "unicode": {"data_type": codec("fixed_length_utf32", length_bytes=8), "fill_value": "né"},
-    "fixed bytes": {
-        "data_type": codec("null_terminated_bytes", length_bytes=3),
-        "fill_value": "cQ==",
-        "codecs": ["bytes"],
-    },
-    "times": {"data_type": codec("numpy.datetime64", unit="s", scale_factor=5), "fill_value": 7},
-    "numcodecs": {"codecs": [codec("numcodecs.delta", dtype="<i4"), LITTLE, codec("numcodecs.zlib", level=1)]},
-}
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
-@cases("members", [*SHARED.values(), *ZARR_ONLY.values()])
-def test_zarr_python_opens_what_we_write(members, tmp_path):
-    zarr = pytest.importorskip("zarr")
-    metadata = parse(**members)
-    (tmp_path / "zarr.json").write_bytes(ZarrV3().emit_array("", metadata)["zarr.json"])
-    array = zarr.open_array(tmp_path, mode="r", zarr_format=3)
-    assert (array.shape, array.dtype) == (metadata.shape, metadata.dtype)
-    found = np.asarray(array[...])
-    assert (
-        found.tolist() == np.full(metadata.shape, metadata.fill_value, metadata.dtype).tolist() or np.isnan(found).all()
-    )
-
-
-@cases("members", SHARED.values())
-def test_tensorstore_opens_what_we_write(members, tmp_path):
-    tensorstore = pytest.importorskip("tensorstore")
-    metadata = parse(**members)
-    (tmp_path / "zarr.json").write_bytes(ZarrV3().emit_array("", metadata)["zarr.json"])
-    spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{tmp_path}/"}}
-    found = tensorstore.open(spec, read=True).result().read().result()
-    assert (found.shape, found.dtype) == (metadata.shape, metadata.dtype)
-    assert found.tobytes() == np.full(metadata.shape, metadata.fill_value, metadata.dtype).tobytes()

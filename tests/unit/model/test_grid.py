@@ -22,14 +22,6 @@ def test_regular(shape, chunks, grid_shape, dask_chunks):
     assert grid.is_regular
 
 
-def test_a_scalar_has_one_chunk():
-    grid = ChunkGrid.regular((), ())
-    assert grid.n_chunks == 1
-    (overlap,) = grid.overlaps(())
-    assert overlap.coords == ()
-    assert overlap.whole
-
-
 def test_edges():
     grid = ChunkGrid.regular((7, 5), (3, 2))
     assert grid.region((2, 2)) == (slice(6, 7), slice(4, 5))

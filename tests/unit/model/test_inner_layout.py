@@ -4,7 +4,6 @@ import numpy as np
 from support.cases import cases
 
 import chunkmill as cm
-from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import NamedConfig, axis_order, inner_grid, inner_layout
 from chunkmill.stores.memory import MemoryStore
 
@@ -54,9 +53,3 @@ def test_axis_order_composes():
     first, second = (NamedConfig("transpose", {"order": order}) for order in ([1, 2, 0], [2, 0, 1]))
     assert axis_order([first, second], 3) == (0, 1, 2)
     assert axis_order([NamedConfig("bytes")], 2) == (0, 1)
-
-
-def test_unsharded_grids_are_the_same_object():
-    metadata = cm.create_array(MemoryStore(), shape=(4,), chunks=(2,), dtype="u1").metadata
-    assert inner_grid(metadata) is metadata.chunk_grid
-    assert inner_layout(metadata).keys == ChunkGrid.regular((4,), (2,))

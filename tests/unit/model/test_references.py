@@ -13,20 +13,14 @@ from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import Reference, split_key
 
 SPLITS = [
-    ("x/0", ("x/", "/", "0")),
-    ("x/0.1.2", ("x/", ".", "0.1.2")),
-    ("x/c/0/1", ("x/c/", "/", "0/1")),  # v3
+    ("x/0", ("x/", "/", "0")), ("x/0.1.2", ("x/", ".", "0.1.2")), ("x/c/0/1", ("x/c/", "/", "0/1")),  # v3
     ("c/0/1", ("c/", "/", "0/1")),  # v3 at the root
     ("0.0", ("", ".", "0.0")),  # v2 at the root
-    ("5", ("", "/", "5")),
-    ("temp2/0.0", ("temp2/", ".", "0.0")),  # a name that ends with a digit
+    ("5", ("", "/", "5")), ("temp2/0.0", ("temp2/", ".", "0.0")),  # a name that ends with a digit
     ("0/0.1", ("0/", ".", "0.1")),  # a multiscale level that is a digit
     ("a/0/1/2", ("a/", "/", "0/1/2")),  # the same, not to be told from coords: only spelling matters
-    ("temp2", None),
-    ("x/.zarray", None),
-    ("x/c", None),
-    ("", None),
-]
+    ("temp2", None), ("x/.zarray", None), ("x/c", None), ("", None),
+]  # fmt: skip
 
 
 @cases(("key", "expected"), SPLITS)

@@ -102,28 +102,10 @@ def test_values(value, expected, version):
 
 
 BAD_VALUES = [
-    ["u", 1],
-    ["u", 1, 2, 3],
-    [],
-    [1, 2, 3],
-    [["u"], 2, 3],
-    [{}],
-    ["u", -1, 5],
-    ["u", 1, -5],
-    ["u", 1.0, 5],
-    ["u", "1", 5],
-    ["u", True, 5],
-    ["u", None, 5],
-    ["u", 2**63, 5],
-    ["u", 10**400, 5],
-    ["u", 1, 1e300],
-    5,
-    None,
-    True,
-    "base64:!!",
-    "base64:AAA",
-    "\ud800",
-]
+    ["u", 1], ["u", 1, 2, 3], [], [1, 2, 3], [["u"], 2, 3], [{}], ["u", -1, 5], ["u", 1, -5], ["u", 1.0, 5],
+    ["u", "1", 5], ["u", True, 5], ["u", None, 5], ["u", 2**63, 5], ["u", 10**400, 5], ["u", 1, 1e300], 5, None, True,
+    "base64:!!", "base64:AAA", "\ud800",
+]  # fmt: skip
 
 
 @cases("many", [False, True])
@@ -135,35 +117,15 @@ def test_bad_values_are_refused_by_name(value, many):
 
 
 BAD_DOCUMENTS = [
-    b"",
-    b"[]",
-    b'"x"',
-    b"{",
-    b'{"x/0": ["u"]',
-    b'{"x/0": ["u"],}',
-    b'{"x/0" ["u"]}',
-    b'{"x/0": ["u"]} {}',
-    b"{'x/0': 1}",
-    b'{"x/0": nope}',
-    b"\xff\xfe",
-    b'{"x/0": "\xff"}',
-    b'{"version": 2, "refs": {}}',
-    b'{"version": "1", "refs": {}}',
-    b'{"version": true, "refs": {}}',
-    b'{"version": 1, "refs": []}',
-    b'{"version": 1, "templates": [], "refs": {}}',
-    b'{"version": 1, "templates": {"u": 5}, "refs": {}}',
-    b'{"version": 1, "gen": {}, "refs": {}}',
-    b'{"version": 1, "gen": [5], "refs": {}}',
-    b'{"version": 1, "refs": {}',
-    b"[" * 100_000,
-    b'{"x": ' * 100_000,
-    b'{"x/0": ' + b"[" * 100_000,
-    b'{"version": 1, "refs": {"x/0": ' + b"[" * 100_000,
-    b'{"../outside": "x"}',
-    b'{"x/../../0": ["u"]}',
+    b"", b"[]", b'"x"', b"{", b'{"x/0": ["u"]', b'{"x/0": ["u"],}', b'{"x/0" ["u"]}', b'{"x/0": ["u"]} {}',
+    b"{'x/0': 1}", b'{"x/0": nope}', b"\xff\xfe", b'{"x/0": "\xff"}', b'{"version": 2, "refs": {}}',
+    b'{"version": "1", "refs": {}}', b'{"version": true, "refs": {}}', b'{"version": 1, "refs": []}',
+    b'{"version": 1, "templates": [], "refs": {}}', b'{"version": 1, "templates": {"u": 5}, "refs": {}}',
+    b'{"version": 1, "gen": {}, "refs": {}}', b'{"version": 1, "gen": [5], "refs": {}}', b'{"version": 1, "refs": {}',
+    b"[" * 100_000, b'{"x": ' * 100_000, b'{"x/0": ' + b"[" * 100_000,
+    b'{"version": 1, "refs": {"x/0": ' + b"[" * 100_000, b'{"../outside": "x"}', b'{"x/../../0": ["u"]}',
     b'{"": "x"}',
-]
+]  # fmt: skip
 
 
 @cases("document", BAD_DOCUMENTS)
@@ -173,15 +135,9 @@ def test_bad_documents(document):
 
 
 NO_JSON = [
-    '{"a" "x"}',
-    '{"a": "x" "b": "y"}',
-    '{a: "x"}',
-    '{"a": "x", 1: "y"}',
-    '{"a", "b"}',
-    '{"a": "x";}',
-    '{"a"}',
+    '{"a" "x"}', '{"a": "x" "b": "y"}', '{a: "x"}', '{"a": "x", 1: "y"}', '{"a", "b"}', '{"a": "x";}', '{"a"}',
     '{"a":}',
-]
+]  # fmt: skip
 
 
 @cases("text", NO_JSON)
@@ -223,7 +179,7 @@ def test_members_may_come_in_any_order(order):
         "flat with a version inside": {"unknown": ["c"], "version": 1, "templates": {"u": "s3://b"}, "refs": refs},
     }[order]
     references = parsed(document)
-    assert {key: references.locate(key).url for key in references.keys()} == {"x/0": "s3://b/a", "y/0": "b"}  # noqa: SIM118
+    assert {key: references.locate(key).url for key in references.keys()} == {"x/0": "s3://b/a", "y/0": "b"}
 
 
 def test_without_a_version_refs_is_a_key():
@@ -384,12 +340,7 @@ def test_bad_gens(gen):
 
 def test_a_product_of_ten_to_the_twelve_is_refused_before_it_exists():
     began = time.process_time()
-    with pytest.raises(
-        MetadataError,
-        match="1000000000000 references, expected at most 10000000: write .* parquet".replace(
-            "references,", "references',"
-        ),
-    ):
+    with pytest.raises(MetadataError, match=r"1000000000000 references', expected at most 10000000: write .* parquet"):
         generated(key="y/{{i}}.{{j}}", url="a", dimensions={"i": {"stop": 10**6}, "j": {"stop": 10**6}})
     with pytest.raises(MetadataError):
         generated(key="y/{{i}}", url="a", dimensions={"i": {"stop": 10**18}})
@@ -425,25 +376,17 @@ def test_the_last_value_of_a_variable_without_a_place_in_the_key_counts():
 @cases(
     ("document", "expected"),
     [
-        (json.loads(EXAMPLE), True),
-        ({".zgroup": "{}", "x/0": ["a"]}, True),
-        ({"zarr.json": {"zarr_format": 3}, "x/zarr.json": {}}, True),
-        ({"air/.zarray": {}, "air/0": ["u"]}, True),
-        ({"version": 1, "refs": {}}, True),
-        ({"zarr_format": 2, "shape": [1]}, False),
+        (json.loads(EXAMPLE), True), ({".zgroup": "{}", "x/0": ["a"]}, True),
+        ({"zarr.json": {"zarr_format": 3}, "x/zarr.json": {}}, True), ({"air/.zarray": {}, "air/0": ["u"]}, True),
+        ({"version": 1, "refs": {}}, True), ({"zarr_format": 2, "shape": [1]}, False),
         ({"zarr_format": 3, "node_type": "group", "consolidated_metadata": {"metadata": {}}}, False),
-        ({"metadata": {".zgroup": {}}, "zarr_consolidated_format": 1}, False),
-        ({"n5": "4.0.0"}, False),
-        ({"version": 1, "name": "something else"}, False),
-        ({"refs": {"x/0": ["a"]}, "version": 1}, True),
-        ({"templates": {"u": "http://h"}, "gen": [], "version": 1}, True),
-        ({"x/.zattrs": "{}"}, True),
-        ({".zmetadata": "{}"}, True),
-        ({"x/0": ["a.nc", 0, 10]}, True),
-        ({"x/0": ["a.nc", "b.nc", "c.nc"]}, False),
+        ({"metadata": {".zgroup": {}}, "zarr_consolidated_format": 1}, False), ({"n5": "4.0.0"}, False),
+        ({"version": 1, "name": "something else"}, False), ({"refs": {"x/0": ["a"]}, "version": 1}, True),
+        ({"templates": {"u": "http://h"}, "gen": [], "version": 1}, True), ({"x/.zattrs": "{}"}, True),
+        ({".zmetadata": "{}"}, True), ({"x/0": ["a.nc", 0, 10]}, True), ({"x/0": ["a.nc", "b.nc", "c.nc"]}, False),
         ({}, False),
     ],
-)
+)  # fmt: skip
 def test_is_reference_set(document, expected):
     assert is_reference_json(json.dumps(document).encode()) is expected
     assert is_reference_json(json.dumps(document, indent=2).encode()[:4096]) is expected
@@ -459,13 +402,6 @@ def test_emitted_text_is_what_was_read():
     )
     document = json.loads(emit_reference_json(references))
     assert document == {"version": 1, "refs": {"a": "text", "b": "base64:/wA=", "c": "base64:YmFzZTY0Ong="}}
-
-
-@pytest.mark.parametrize("document", [b'{"a": ["u", 1, 2],}', b'{"version": 1, "refs": {"a": ["u", 1, 2],\n}}'])
-def test_a_comma_after_the_last_member_is_refused(document):
-    """GDAL reads it, fsspec does not."""
-    with pytest.raises(MetadataError, match="JSON"):
-        parse_reference_json(document)
 
 
 def test_keys_without_a_chunk_number_are_left_out():
