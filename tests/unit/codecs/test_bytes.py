@@ -1,3 +1,4 @@
+# ruff: noqa: RUF012 - the class attributes are tables of cases
 import numpy as np
 import pytest
 from contracts.codec_contract import NUMBERS, CodecContract, contract, pipeline_of, same, spec_of

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF012 - the class attributes are tables of cases
 import itertools
 import math
 

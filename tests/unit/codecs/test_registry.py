@@ -156,7 +156,7 @@ def test_other_arrangements(chain):
 
 
 def test_kinds():
-    names = "transpose numcodecs.packbits n5_block numcodecs.json2 crc32c n5_lz4 numcodecs.who".split()
+    names = ["transpose", "numcodecs.packbits", "n5_block", "numcodecs.json2", "crc32c", "n5_lz4", "numcodecs.who"]
     kinds = [known_kind(NamedConfig(name)) for name in names]
     assert kinds == ["array-array"] * 2 + ["array-bytes"] * 2 + ["bytes-bytes"] * 3
     with pytest.raises(UnknownCodec, match="sharding_indexed"):

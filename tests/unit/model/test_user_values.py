@@ -17,7 +17,7 @@ HELD = [
     (1.0, "i4"), (np.inf, "f4"), (np.nan, "f2"), (2**53, "f8"), (2**64 - 1, "u8"), (-(2**63), "f4"), (1 + 0j, "f8"),
     (1, "?"), (True, "f4"), (256, ml_dtypes.bfloat16), (7, ml_dtypes.int4), (ml_dtypes.bfloat16(2), "i2"),
     (np.array(3, ml_dtypes.uint4), "i8"), (np.datetime64("2020-01-01", "ns"), "M8[s]"), ("2020-01-01", "M8[s]"),
-    (dt.datetime(2020, 1, 1), "M8[s]"),
+    (dt.datetime(2020, 1, 1), "M8[s]"),  # noqa: DTZ001 - as numpy has them
     (dt.timedelta(seconds=5), "m8[s]"), ("NaT", "M8[s]"), ("abc", "S3"), (np.array("abc", object), "U3"),
     (np.array("abc"), TEXT), (b"abc", "V3"), ((1, 2.5), PAIR), (np.array((1, 2.5), [("c", "i8"), ("d", "f8")]), PAIR),
     (np.array(1, ">i4"), "i4"), (np.array([2**70], object), "f8"),
@@ -43,7 +43,7 @@ def test_what_a_dtype_holds_is_kept(value, dtype):
     dtype = np.dtype(dtype)
     held = as_dtype(value, dtype)
     assert held.dtype == dtype
-    if isinstance(value, (int, float, complex)) and value == value:
+    if isinstance(value, (int, float, complex)) and value == value:  # noqa: PLR0124 - NaN
         assert held.item() == value
 
 

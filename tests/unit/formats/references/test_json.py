@@ -179,7 +179,7 @@ def test_members_may_come_in_any_order(order):
         "flat with a version inside": {"unknown": ["c"], "version": 1, "templates": {"u": "s3://b"}, "refs": refs},
     }[order]
     references = parsed(document)
-    assert {key: references.locate(key).url for key in references.keys()} == {"x/0": "s3://b/a", "y/0": "b"}
+    assert {key: references.locate(key).url for key in references.keys()} == {"x/0": "s3://b/a", "y/0": "b"}  # noqa: SIM118
 
 
 def test_without_a_version_refs_is_a_key():

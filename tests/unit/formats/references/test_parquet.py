@@ -17,7 +17,7 @@ from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import Reference
 
 pa = pytest.importorskip("pyarrow")
-import pyarrow.parquet as pq
+import pyarrow.parquet as pq  # noqa: E402
 
 
 def file(columns, **options):
@@ -182,7 +182,7 @@ def test_the_file_and_row_of_a_chunk(key, metadata):
     for other in (key + ".0", key + "/0", key.replace("1", "01"), prefix + "0", prefix + "c", prefix + "refs.0.parq"):
         assert references.locate(other) is None
     assert log == [f"{prefix}refs.1.parq"]
-    chunk_keys = [k for k in references.keys() if k not in metadata]
+    chunk_keys = [k for k in references.keys() if k not in metadata]  # noqa: SIM118
     assert len(chunk_keys) == 12
     assert chunk_keys[5] == key
     assert log == [f"{prefix}refs.{i}.parq" for i in (1, 0, 2)]
