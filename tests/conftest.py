@@ -21,6 +21,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 @pytest.fixture
+def store():
+    """A store in memory, in which is nothing: one for each row of a table of cases."""
+    return import_module("chunkmill.stores.memory").MemoryStore()
+
+
+@pytest.fixture
 def url(tmp_path):
     """A url of a local store that does not exist yet."""
     return str(tmp_path / "store")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from chunkmill.stores.memory import MemoryStore
+
 
 def cases(names, rows):
     """Run a test with each row in turn, as ``parametrize`` would with a test for each; a failure names its row.
@@ -56,6 +58,8 @@ def fresh(name, value, i, patch):
         return patch
     if name == "url":
         return f"{value}-{i}" if isinstance(value, str) else type(value)()
+    if name == "store" and type(value) is MemoryStore and not value.list_dir(""):
+        return MemoryStore()
     if name == "tmp_path":
         value = Path(value, str(i))
         value.mkdir()

@@ -124,13 +124,10 @@ PARTS = {
 @cases(
     ("place", "step"),
     [
-        ("memory", "get_versioned"),
-        ("memory", "set_if"),
-        ("remote", "set_if"),
-        ("root", "get_versioned"),
+        ("memory", "get_versioned"), ("memory", "set_if"), ("remote", "set_if"), ("root", "get_versioned"),
         ("root", "set_if"),
     ],
-)
+)  # fmt: skip
 def test_a_part_of_a_chunk_that_others_have_changed(place, step, tmp_path, monkeypatch):
     """A new array, whose elements have as many bytes, got this part."""
     path = "" if place == "root" else "a"

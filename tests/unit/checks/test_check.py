@@ -3,9 +3,6 @@
 import pytest
 
 import chunkmill as cm
-from chunkmill.checks.check import CheckReport
-from chunkmill.checks.inventory import Problem
-from chunkmill.checks.verify import Difference, VerifyReport
 from chunkmill.errors import NodeNotFound
 from chunkmill.stores.memory import MemoryStore
 
@@ -46,13 +43,3 @@ def test_verify_takes_a_path_beside_the_url(store):
         cm.verify((store, "g", 1), store)
     with pytest.raises(NodeNotFound):
         cm.verify((store, "x"), store)
-
-
-def test_public_types(store):
-    report = cm.check(store)
-    assert isinstance(report, CheckReport)
-    verified = cm.verify((store, "g"), (store, "c"))
-    assert isinstance(verified, VerifyReport)
-    assert all(isinstance(each, Difference) for each in verified.differences)
-    store.set("orphan", b"")
-    assert isinstance(cm.check(store).problems[0], Problem)

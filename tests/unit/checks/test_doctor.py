@@ -34,8 +34,7 @@ def test_a_safe_store_has_no_findings():
     assert report.store.read_seconds >= 0
 
 
-def test_nothing_stays():
-    store = MemoryStore()
+def test_nothing_stays(store):
     doctor(store)
     assert list(store.list_prefix("")) == []
 

@@ -28,14 +28,6 @@ def test_attributes_are_changed_in_the_store(tmp_path, kind):
     assert list(cm.open_group(url)) == ["v"]
 
 
-def test_consolidated_metadata_follow(tmp_path):
-    url = tmp_path / "a"
-    cm.create_array(url, "v", shape=(4,), dtype="i4")
-    cm.consolidate(url)
-    run(url, "--path", "v", "--set", "units=K")
-    assert dict(cm.open_group(url, consolidated=True)["v"].attributes) == {"units": "K"}
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [(("--unset", "b"), r"--unset names ['b'], where the attributes are ['a']"), (("--set", "a"), "is not KEY=VALUE")],

@@ -62,14 +62,10 @@ def test_what_is_stored_of_an_array(group):
 @cases(
     ("value", "expected"),
     [
-        (np.float32("inf"), "Infinity"),
-        (-np.inf, "-Infinity"),
-        (np.datetime64("2020-01-01"), "2020-01-01"),
-        (b"x", "b'x'"),
-        (np.bool_(True), True),
-        ({1: (None, [2.5])}, {"1": [None, [2.5]]}),
+        (np.float32("inf"), "Infinity"), (-np.inf, "-Infinity"), (np.datetime64("2020-01-01"), "2020-01-01"),
+        (b"x", "b'x'"), (np.bool_(True), True), ({1: (None, [2.5])}, {"1": [None, [2.5]]}),
     ],
-)
+)  # fmt: skip
 def test_plain_values(value, expected):
     assert plain(value) == expected
     json.dumps(plain(value), allow_nan=False)

@@ -179,13 +179,8 @@ def test_quiet_prints_nothing_and_verbose_the_whole_plan(flag, said, tmp_path):
     for number in range(6):
         cm.create_array(tmp_path / "g", f"data/variable_{number}", shape=(4, 4), dtype="f8", chunks=(1, 4))
     words = [
-        "rechunk",
-        str(tmp_path / "g"),
-        str(tmp_path / "h"),
-        "--chunks=4,4",
-        "--dry-run",
-        *([flag] if flag else []),
-    ]
+        "rechunk", str(tmp_path / "g"), str(tmp_path / "h"), "--chunks=4,4", "--dry-run", *([flag] if flag else []),
+    ]  # fmt: skip
     shown = CliRunner().invoke(main, words)
     assert shown.exit_code == 0, shown.output
     assert (said in shown.output) if said else shown.output == ""

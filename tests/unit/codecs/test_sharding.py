@@ -157,8 +157,7 @@ def test_a_broken_index_checksum_is_found():
 def test_parse_index():
     pipeline, spec = pipeline_and_spec(index_codecs=[LITTLE])
     codec = pipeline.serializer
-    assert codec.index_bytes(spec) == 32
-    assert codec.inner_grid_shape(spec) == (1, 2)
+    assert (codec.index_bytes(spec), codec.inner_grid_shape(spec)) == (32, (1, 2))
     assert codec.inner_spec(spec) == ChunkSpec((2, 2), np.dtype("u1"), None)
     index = codec.parse_index(bytes.fromhex(entry(0, 4) + NO), spec, 36)
     assert index.dtype == np.uint64

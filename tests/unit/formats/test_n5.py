@@ -47,13 +47,10 @@ def compressor(metadata: ArrayMetadata) -> dict[str, Any] | None:
 
 def test_axes_are_turned_round() -> None:
     metadata = dataset()
-    assert metadata.shape == (3, 5, 7)
-    assert metadata.chunk_grid.chunk_shape == (2, 3, 4)
-    assert metadata.chunk_keys.encode((0, 1, 2)) == "2/1/0"
-    assert metadata.edge_chunks == "truncated"
+    assert (metadata.shape, metadata.chunk_grid.chunk_shape) == ((3, 5, 7), (2, 3, 4))
+    assert (metadata.chunk_keys.encode((0, 1, 2)), metadata.edge_chunks) == ("2/1/0", "truncated")
     assert metadata.dtype == np.dtype("u2")
-    assert metadata.fill_value == 0
-    assert metadata.attributes == {}
+    assert (metadata.fill_value, metadata.attributes) == (0, {})
     assert N5().chunk_prefix("volume/s0") == "volume/s0/"
     assert emitted(metadata) == DATASET
 
@@ -254,8 +251,7 @@ def plain(**changes: Any) -> ArrayMetadata:
 def test_adapt() -> None:
     adapted = N5().adapt(plain(dimension_names=("y", "x")))
     assert adapted.chunk_keys == CHUNK_KEYS
-    assert adapted.edge_chunks == "truncated"
-    assert adapted.fill_value == 0
+    assert (adapted.edge_chunks, adapted.fill_value) == ("truncated", 0)
     assert emitted(adapted) == {
         "dimensions": [5, 3],
         "blockSize": [4, 2],

@@ -245,8 +245,7 @@ def test_separators():
 
 def test_dimension_names():
     metadata = parse({"_ARRAY_DIMENSIONS": ["y", "x"], "units": "m"})
-    assert metadata.dimension_names == ("y", "x")
-    assert metadata.attributes == {"units": "m"}
+    assert (metadata.dimension_names, metadata.attributes) == (("y", "x"), {"units": "m"})
     written = json.loads(ZarrV2().emit_array("a", metadata)["a/.zattrs"])
     assert written == {"units": "m", "_ARRAY_DIMENSIONS": ["y", "x"]}
     for names in (["y"], ["y", 3], "yx", None):  # no names for every axis: an attribute like others

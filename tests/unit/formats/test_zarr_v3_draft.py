@@ -112,16 +112,14 @@ def test_suffix(suffix: str) -> None:
 
 def test_keys_of_the_specification() -> None:
     """The tables of "Storage keys"."""
-    assert DRAFT.array_keys("") == ("meta/array.json",)
-    assert DRAFT.group_keys("") == ("meta/group.json",)
+    assert (DRAFT.array_keys(""), DRAFT.group_keys("")) == (("meta/array.json",), ("meta/group.json",))
     assert DRAFT.group_keys("foo/bar") == ("meta/foo/bar.group.json",)
     assert DRAFT.array_keys("foo/baz") == ("meta/foo/baz.array.json",)
     assert DRAFT.chunk_prefix("foo/baz") + chunk_keys("/").encode((1, 0)) == "data/foo/baz/c1/0"
     assert DRAFT.chunk_prefix("") + chunk_keys("/").encode((1, 23, 45)) == "data/c1/23/45"
     assert chunk_keys(".").encode((1, 23)) == "c1.23"
     assert chunk_keys("/").encode(()) == "c"
-    assert DRAFT.list_prefixes("foo") == ("meta/foo/",)
-    assert DRAFT.list_prefixes("") == ("meta/",)
+    assert (DRAFT.list_prefixes("foo"), DRAFT.list_prefixes("")) == (("meta/foo/",), ("meta/",))
 
 
 @cases(
@@ -155,8 +153,7 @@ def test_names_that_are_not() -> None:
 
 def test_example_of_the_specification() -> None:
     metadata = array()
-    assert metadata.shape == (10000, 1000)
-    assert metadata.chunk_grid.chunk_shape == (1000, 100)
+    assert (metadata.shape, metadata.chunk_grid.chunk_shape) == ((10000, 1000), (1000, 100))
     assert metadata.dtype == np.dtype("f8")
     assert metadata.codecs == (NamedConfig("bytes", {"endian": "little"}), NamedConfig("gzip", {"level": 1}))
     assert np.isnan(metadata.fill_value)
@@ -352,8 +349,7 @@ def test_later_minor_version_may_have_unknown_members() -> None:
 
 def test_dimension_names_are_xarrays_attribute() -> None:
     metadata = array(fill_value=0, attributes={"_ARRAY_DIMENSIONS": ["y", "x"], "units": "m"})
-    assert metadata.dimension_names == ("y", "x")
-    assert metadata.attributes == {"units": "m"}
+    assert (metadata.dimension_names, metadata.attributes) == (("y", "x"), {"units": "m"})
     assert emitted(metadata)["attributes"] == {"_ARRAY_DIMENSIONS": ["y", "x"], "units": "m"}
     assert parse(emitted(metadata)) == metadata
     assert array(attributes={"_ARRAY_DIMENSIONS": ["x"]}).attributes == {"_ARRAY_DIMENSIONS": ["x"]}

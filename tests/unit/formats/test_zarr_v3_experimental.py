@@ -89,8 +89,7 @@ def test_objects_are_text() -> None:
     )
     assert metadata.dtype == np.dtypes.StringDType()
     assert [codec.name for codec in metadata.codecs] == ["vlen-utf8"]
-    assert metadata.attributes == {"units": "m"}
-    assert metadata.fill_value == ""
+    assert (metadata.attributes, metadata.fill_value) == ({"units": "m"}, "")
 
 
 def test_filters_hide_among_the_attributes() -> None:

@@ -40,8 +40,7 @@ def test_runs():
 
 def test_runs_beyond_the_axis_hold_no_chunk():
     grid = ChunkGrid((RunsAxis(5, ((2, 2), (3, 1), (4, 10**12))),))
-    assert grid.grid_shape == (3,)
-    assert grid.dask_chunks == ((2, 2, 1),)
+    assert (grid.grid_shape, grid.dask_chunks) == ((3,), ((2, 2, 1),))
     assert ChunkGrid((RunsAxis(0, ()),)).dask_chunks == ((0,),)
 
 

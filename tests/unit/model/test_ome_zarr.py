@@ -144,5 +144,4 @@ def test_transformations_of_all_levels_are_no_alternatives_to_those_to_other_sys
         "coordinateTransformations": [scaled(2), {"type": "scale", "scale": [5, 5], "input": "own", "output": "stage"}],
     }
     (image,) = parse_multiscales({"ome": {"version": "0.5", "multiscales": [stored]}}, none)
-    assert image.own[0] == ((1, 1), (0, 0))
-    assert image.systems["stage"] == (((5, 5), (0, 0)),)
+    assert (image.own[0], image.systems["stage"]) == (((1, 1), (0, 0)), (((5, 5), (0, 0)),))

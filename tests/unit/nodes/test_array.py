@@ -22,28 +22,12 @@ MASK = np.random.default_rng(1).random(SHAPE) > 0.6
 ROWS = np.array([True, False, True, True, False, False, True])
 
 INDEXES = [
-    np.s_[::2],
-    np.s_[1:6:3, ::-1],
-    np.s_[::-2, 3, 4:0:-1],
-    np.s_[[5, 1, 1]],
-    np.s_[:, [8, -1, 0], :],
-    np.s_[..., [4, 0]],
-    np.s_[[1, 2], [3, 4]],
-    np.s_[[1, 2], :, [3, 4]],
-    np.s_[:, [1, 2], [3, 4]],
-    np.s_[2, :, [3, 4]],
-    np.s_[:, 2, [3, 4]],
-    np.s_[[[1], [2]], [3, 4]],
-    np.s_[[0], ..., [1]],
-    np.s_[ROWS],
-    np.s_[ROWS, 2],
-    np.s_[ROWS, ::2, -1],
-    np.s_[MASK],
-    np.s_[MASK[:, :, 0], 1:3],
-    np.s_[[], :],
-    np.s_[5:2, ::2],
+    np.s_[::2], np.s_[1:6:3, ::-1], np.s_[::-2, 3, 4:0:-1], np.s_[[5, 1, 1]], np.s_[:, [8, -1, 0], :],
+    np.s_[..., [4, 0]], np.s_[[1, 2], [3, 4]], np.s_[[1, 2], :, [3, 4]], np.s_[:, [1, 2], [3, 4]],
+    np.s_[2, :, [3, 4]], np.s_[:, 2, [3, 4]], np.s_[[[1], [2]], [3, 4]], np.s_[[0], ..., [1]], np.s_[ROWS],
+    np.s_[ROWS, 2], np.s_[ROWS, ::2, -1], np.s_[MASK], np.s_[MASK[:, :, 0], 1:3], np.s_[[], :], np.s_[5:2, ::2],
     np.s_[np.uint8(3), [1]],
-]
+]  # fmt: skip
 
 
 def new(layout="chunks", dtype="i4", store=None):
@@ -90,8 +74,7 @@ def test_values_that_do_not_fit_are_refused_before_anything_is_written():
         cm.open_array(array.store)[[1]] = 1
 
 
-def test_only_keys_that_hold_selected_elements_are_written():
-    store = MemoryStore()
+def test_only_keys_that_hold_selected_elements_are_written(store):
     array = new(store=store)
     array[[0, 6], 0, 0] = 1
     assert sorted(key for key in store.list_prefix("") if "c/" in key) == ["c/0/0/0", "c/2/0/0"]
@@ -115,12 +98,9 @@ def test_two_threads_that_write_elements_of_one_chunk_lose_none():
 
 
 OUTER = [
-    ([5, 1], [0, 8], [2]),
-    (ROWS, slice(None, None, 3)),
-    (slice(None, None, -2), [3, 3], 1),
-    (2, ..., [4, 0]),
+    ([5, 1], [0, 8], [2]), (ROWS, slice(None, None, 3)), (slice(None, None, -2), [3, 3], 1), (2, ..., [4, 0]),
     ([-1],),
-]
+]  # fmt: skip
 
 
 @cases("layout", LAYOUTS)
@@ -180,13 +160,10 @@ def test_blocks(layout):
 @cases(
     ("fields", "index", "assigned"),
     [
-        ("x", (...,), np.arange(4)),
-        ("y", (slice(1, 6, 3),), 7.5),
-        ("x", ([1, 5], slice(1, 3)), [[1, 2], [3, 4]]),
-        ("x", (2,), 9),
-        ("z", (np.arange(6) % 2 == 0,), 5),
+        ("x", (...,), np.arange(4)), ("y", (slice(1, 6, 3),), 7.5), ("x", ([1, 5], slice(1, 3)), [[1, 2], [3, 4]]),
+        ("x", (2,), 9), ("z", (np.arange(6) % 2 == 0,), 5),
     ],
-)
+)  # fmt: skip
 def test_assignment_to_fields(fields, index, assigned):
     dtype = np.dtype([("x", "i4"), ("y", "f8"), ("z", "i1")])
     array = cm.create_array(MemoryStore(), shape=(6, 4), dtype=dtype, chunks=(4, 3), format="zarr2")

@@ -45,8 +45,7 @@ def reference(values, shape, fill=0):
 
 @cases("layout", LAYOUTS)
 @cases("shapes", [[(0, 7), (5, 7)], [(3, 2), (8, 9)], [(4, 9), (6, 3), (5, 7)], [(5, 7)]])
-def test_new_elements_hold_the_fill_value(layout, shapes):
-    store = MemoryStore()
+def test_new_elements_hold_the_fill_value(store, layout, shapes):
     array, values = make(store, layout)
     for shape in shapes:
         assert array.resize(shape) is array
@@ -123,8 +122,7 @@ def test_strings_too():
 
 @cases("layout", LAYOUTS)
 @cases("lazy", [False, True])
-def test_append(layout, lazy):
-    store = MemoryStore()
+def test_append(store, layout, lazy):
     array, values = make(store, layout)
     for axis, n in [(0, 1), (0, 4), (-1, 3), (1, 0)]:
         shape = list(values.shape)
@@ -139,15 +137,13 @@ def test_append(layout, lazy):
 
 def test_append_of_lists_and_of_arrays_of_others():
     array = cm.create_array(MemoryStore(), shape=(0,), dtype="f4", chunks=(4,))
-    assert array.append([1, 2]) == (2,)
-    assert array.append(array) == (4,)
+    assert (array.append([1, 2]), array.append(array)) == ((2,), (4,))
     assert array.append(cm.create_array(MemoryStore(), shape=(1,), dtype="i2")) == (5,)
     assert array[...].tolist() == [1, 2, 1, 2, 0]
 
 
 @pytest.mark.parametrize("kind", ["zarr2", "zarr3"])
-def test_consolidated_metadata_and_attributes_follow(kind):
-    store = MemoryStore()
+def test_consolidated_metadata_and_attributes_follow(store, kind):
     array, _ = make(store, kind, attributes={"units": "K"})
     cm.consolidate(store)
     array.resize((9, 7))
@@ -157,8 +153,7 @@ def test_consolidated_metadata_and_attributes_follow(kind):
 
 
 @cases("layout", LAYOUTS)
-def test_what_an_interrupted_writer_left_outside_is_not_shown(layout):
-    store = MemoryStore()
+def test_what_an_interrupted_writer_left_outside_is_not_shown(store, layout):
     array, values = make(store, layout)
     longer = make(other := MemoryStore(), layout)[0].resize((9, 9))
     longer[...] = 5

@@ -35,8 +35,7 @@ def make(store, kind="zarr3"):
 def test_a_node_and_all_below_it_is_gone(kind, url, tmp_path):
     store = make(MemoryStore() if url == "memory" else str(tmp_path / url), kind)
     cm.delete(store, "g/a")
-    assert list(cm.open_group(store)) == ["g", "h"]
-    assert list(cm.open_group(store, "g")) == ["deep"]
+    assert (list(cm.open_group(store)), list(cm.open_group(store, "g"))) == (["g", "h"], ["deep"])
     with pytest.raises(NodeNotFound):
         cm.delete(store, "g/a")
     cm.delete(store, "/g/")

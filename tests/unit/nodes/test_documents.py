@@ -2,17 +2,14 @@
 
 import numpy as np
 import pytest
-from support.cases import cases
 from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.errors import NodeNotFound, StoreError
-from chunkmill.journal.plans import JOB_PREFIX
+from chunkmill.errors import NodeNotFound
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.opening import walk
 from chunkmill.nodes.stored_group import documents_of_zarr
-from chunkmill.stores import conflicts
 from chunkmill.stores.memory import MemoryStore
 
 ARRAYS = ("n5", "0", "g/0", "g/n5")
@@ -71,35 +68,8 @@ def test_documents_are_asked_for_at_once(mixed):
     assert len(store.log) == len(set(store.keys())) == 3 * 4
 
 
-def test_arrays_of_zarr_make_no_tree_of_n5():
-    store = MemoryStore()
+def test_arrays_of_zarr_make_no_tree_of_n5(store):
     cm.create_array(store, "a", shape=(4,), dtype="i4")
     store.delete("zarr.json")
     with pytest.raises(NodeNotFound):
         cm.open(store)
-
-
-@cases("change", ["attributes", "resize", "consolidate", "delete"])
-def test_a_store_that_accepts_no_version_is_one_error(change, monkeypatch):
-    """Behind a proxy that weakens ETags, each of these asked for ever."""
-
-    class Weakening(MemoryStore):
-        weakens = False
-
-        def set_if(self, key, value, version):
-            refuses = self.weakens and version is not None and not key.startswith(JOB_PREFIX)
-            return not refuses and super().set_if(key, value, version)
-
-    monkeypatch.setattr(conflicts, "pause", lambda _: None)
-    store = Weakening()
-    array = cm.create_array(store, "a", shape=(4,), dtype="i4", chunks=(2,), attributes={"a": 1})
-    changes = {
-        "attributes": lambda: array.update_attributes({"a": 2}),
-        "resize": lambda: array.resize((8,)),
-        "consolidate": lambda: cm.consolidate(store),
-        "delete": lambda: cm.delete(store, "a"),
-    }
-    store.weakens = True
-    with pytest.raises(StoreError, match="refused 10 times to replace the version that it gave out"):
-        changes[change]()
-    assert cm.open_array(store, "a").attributes == {"a": 1}

@@ -6,7 +6,6 @@ explores all the others.
 
 from __future__ import annotations
 
-import copy
 import threading
 from contextlib import suppress
 from functools import cache
@@ -20,7 +19,7 @@ from support.cases import cases
 from support.recording import _Wrapper
 
 import chunkmill as cm
-from chunkmill.errors import ChunkmillError, JobError, NodeExists
+from chunkmill.errors import JobError, NodeExists
 from chunkmill.journal import heartbeat, journal
 from chunkmill.stores.memory import MemoryStore
 
@@ -77,10 +76,6 @@ class Dying(_Here):
             raise Died
 
 
-def is_chunk(method, key):
-    return not key.endswith(DOCUMENTS) and not key.startswith(".chunkmill") and method in {"set", "set_if"}
-
-
 def write(store, path, values=VALUES, **more):
     return cm.to_store(da.from_array(values, chunks=4), store, path, **more)
 
@@ -101,7 +96,6 @@ WRITES = {
 
 # each write once, each format at least once: `tests/interleavings` explores every pair in every format
 EACH = list(zip(WRITES, ["zarr2", "n5", "zarr3", "zarr2", "n5"], strict=True))
-TO_ONE_ARRAY = [(name, kind) for name, kind in EACH if name != "write_dataset"]
 
 
 @cache
@@ -111,47 +105,8 @@ def source():
     return store
 
 
-# --------------------------------------------------------------------------------------------------------------------
-# Documents that others write in the meantime
-
-
-@cases(("write_to", "name"), EACH)
-def test_attributes_that_others_give_to_a_group_above_stay(name, write_to):
-    def act(below):
-        cm.create_group(below, format=name, attributes={"title": "kept"})
-
-    store = Meanwhile(MemoryStore(), is_chunk, act)
-    WRITES[write_to](store, name)
-    assert store.done
-    assert dict(cm.open_group(store).attributes) == {"title": "kept"}
-    assert "g" in cm.open_group(store, consolidated=False)
-
-
-@cases(("write_to", "name"), TO_ONE_ARRAY)
-def test_of_two_writes_to_one_path_one_is_refused_and_the_other_whole(name, write_to):
-    refused = []
-
-    def act(below):
-        try:
-            write(below, "g/a", VALUES + 100, format=name)
-        except (NodeExists, JobError) as error:
-            refused.append(error)
-
-    store = Meanwhile(MemoryStore(), is_chunk, act)
-    first_is_whole = True
-    try:
-        WRITES[write_to](store, name)
-    except (NodeExists, JobError) as error:
-        refused.append(error)
-        first_is_whole = False
-    assert len(refused) == 1
-    assert refused[0].hint
-    assert np.array_equal(cm.open_array(store, "g/a")[...], VALUES if first_is_whole else VALUES + 100)
-
-
 @cases("name", ["zarr2", "zarr3"])  # a document of its own, and a member
-def test_of_parallel_writes_below_a_consolidated_group_all_are_visible(name):
-    store = MemoryStore()
+def test_of_parallel_writes_below_a_consolidated_group_all_are_visible(store, name):
     cm.create_group(store, format=name)
     cm.consolidate(store)
     begin, errors = threading.Barrier(16), []
@@ -227,8 +182,7 @@ def _whole(write_to, name):
 
 @cases(("write_to", "name"), EACH)
 @pytest.mark.usefixtures("everybody_is_dead")
-def test_nothing_of_a_dead_write_shows_in_an_array_created_there(name, write_to):
-    store = MemoryStore()
+def test_nothing_of_a_dead_write_shows_in_an_array_created_there(store, name, write_to):
     path = "g/t" if write_to == "write_dataset" else "g/a"
     dying = Meanwhile(store, lambda _, key: key.endswith(DOCUMENTS) and not key.startswith(".chunkmill"), _die)
     with pytest.raises(Died):
@@ -239,20 +193,6 @@ def test_nothing_of_a_dead_write_shows_in_an_array_created_there(name, write_to)
 
 def _die(_):
     raise Died
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Replacing
-
-
-def test_replacing_by_a_conversion_keeps_the_old_when_the_source_fails():
-    name = "n5"
-    store, bad = MemoryStore(), copy.copy(source())
-    write(store, "g/a", VALUES + 100, format=name)
-    bad.set("c/0/1", b"torn")
-    with pytest.raises(ChunkmillError):
-        cm.convert(bad, (store, "g/a"), format=name, codecs="gzip", overwrite=True)
-    assert np.array_equal(cm.open_array(store, "g/a")[...], VALUES + 100)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -311,22 +251,3 @@ def test_a_lost_answer_to_the_document_of_a_group_above_is_not_another_writer(na
     WRITES[write_to](store, formats[name])
     assert store.lost
     assert cm.check(store).ok
-
-
-def test_a_lazy_read_of_an_array_that_was_made_again_with_other_chunks_is_an_error():
-    store = MemoryStore()
-    cm.to_store(VALUES, store, "a", chunks=(2, 4), codecs="raw")
-    lazy = cm.from_store(store, "a")
-    cm.to_store(VALUES, store, "a", chunks=(4, 2), codecs="raw", mode="w")
-    with pytest.raises(ChunkmillError):
-        lazy.compute()
-
-
-def test_a_lazy_write_to_an_array_that_was_made_again_with_other_chunks_is_an_error():
-    store = MemoryStore()
-    cm.to_store(VALUES, store, "a", chunks=(2, 4), codecs="raw")
-    lazy = cm.to_store(VALUES + 100, store, "a", mode="r+", compute=False)
-    cm.to_store(VALUES, store, "a", chunks=(4, 2), codecs="raw", mode="w")
-    with pytest.raises(ChunkmillError):
-        lazy.compute()
-    assert np.array_equal(cm.open_array(store, "a")[...], VALUES)

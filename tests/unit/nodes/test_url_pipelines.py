@@ -1,16 +1,13 @@
 """Url pipelines wherever a url is taken."""
 
-import json
 import zipfile
 
 import numpy as np
 import pytest
 import xarray as xr
-from click.testing import CliRunner
 from support.systems import NEEDS_POSIX_NAMES
 
 import chunkmill as cm
-from chunkmill.cli.main import main
 from chunkmill.errors import JobError, NodeNotFound, StoreError
 
 pytestmark = NEEDS_POSIX_NAMES
@@ -146,20 +143,3 @@ def test_a_job_is_resumed_in_the_format_that_its_url_named(tmp_path):
     cm.resume(f"{tmp_path}/y|n5:k")
     assert cm.open_array(tmp_path / "y", "k/a").format == "n5"
     assert cm.verify(tmp_path / "x", (tmp_path / "y", "k")).equal
-
-
-def test_the_command_line(tmp_path):
-    def run(*arguments):
-        result = CliRunner().invoke(main, [*map(str, arguments)])
-        assert result.exit_code == 0, result.output
-        return result.output
-
-    cm.to_store(X, tmp_path / "x", "g/a", chunks=(3, 4))
-    run("convert", f"{tmp_path}/x|zarr3:g", f"{tmp_path}/y|n5:k")
-    run("verify", f"{tmp_path}/x|zarr3:g", f"{tmp_path}/y|n5:k")
-    run("check", f"{tmp_path}/y|n5:k")
-    assert "a (7, 10)" in run("ls", f"{tmp_path}/y|n5:k")
-    assert json.loads(run("info", "--json", f"{tmp_path}/y|n5:k/a"))["path"] == "k/a"
-    wrong = CliRunner().invoke(main, ["info", f"{tmp_path}/x|ocdbt:g"])
-    assert wrong.exit_code == 3
-    assert "no adapter for 'ocdbt:'" in wrong.output

@@ -1,6 +1,5 @@
 """Virtual netCDF becomes real Zarr: convert and verify over reference sets, and back to them."""
 
-import json
 from itertools import pairwise
 from pathlib import Path
 
@@ -61,24 +60,6 @@ def test_without_shards_ranges_are_copied(tmp_path):
     # and back to references, over what was made
     to_references(tmp_path / "real.zarr", tmp_path / "again.json")
     assert cm.verify(GOLDEN / "kerchunk.json", tmp_path / "again.json", **NAMED).equal
-
-
-def test_kerchunk_s_sets_of_real_files(tmp_path):
-    """References to netCDF-4 files of iris-sample-data, converted, against the files themselves."""
-    kerchunk_hdf = pytest.importorskip("kerchunk.hdf")
-    iris = pytest.importorskip("iris_sample_data")
-    h5py = pytest.importorskip("h5py")
-    path = Path(iris.path) / "A1B_north_america.nc"
-    with path.open("rb") as file:
-        refs = kerchunk_hdf.SingleHdf5ToZarr(file, str(path), inline_threshold=50).translate()
-    (tmp_path / "refs.json").write_text(json.dumps(refs))
-    report = cm.convert(tmp_path / "refs.json", tmp_path / "real.zarr", format="zarr3", shards=twice)
-    assert "recode" not in report.actions
-    group = cm.open_group(tmp_path / "real.zarr")
-    with h5py.File(path) as file:
-        assert len(group.arrays()) > 3
-        for name, array in group.arrays().items():
-            np.testing.assert_array_equal(array[...], file[name][...])
 
 
 def test_shard_indexes_and_n5_headers_are_read_by_several_tasks(tmp_path):

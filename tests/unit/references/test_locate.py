@@ -58,8 +58,7 @@ def test_an_array_without_chunks():
 def test_in_shards(codecs):
     array = make(shards=(4, 4), codecs=codecs, region=np.s_[:3], fill_value=0)
     table, _ = locate(array)
-    assert table.keys.tolist() == [0, 0, 0, 0]
-    assert sorted(table.chunks.tolist()) == [0, 1, 2, 3]
+    assert (table.keys.tolist(), sorted(table.chunks.tolist())) == ([0, 0, 0, 0], [0, 1, 2, 3])
     if codecs == "raw":
         first = np.frombuffer(values(array, table)[0], "<i4").reshape(2, 2)
         np.testing.assert_array_equal(first, [[7, 8], [11, 12]])
@@ -130,8 +129,7 @@ def test_joined_in_order():
 def test_rows_by_a_mask_keep_inline_chunks():
     table = ChunkTable.of([0, 0, 1], [5, 6, 7], [0, 1, 2], [3, 3, 3], inline=[(4, b"z")])
     chosen = table.where(np.array([True, False, True]))
-    assert columns(chosen) == [[0, 1], [5, 7], [0, 2], [3, 3]]
-    assert chosen.inline == [(4, b"z")]
+    assert (columns(chosen), chosen.inline) == ([[0, 1], [5, 7], [0, 2], [3, 3]], [(4, b"z")])
 
 
 def test_store_keys_once_each():

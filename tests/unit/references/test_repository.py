@@ -33,13 +33,10 @@ def values(repository, path):
 @pytest.mark.parametrize(
     ("format", "options"),
     [
-        ("zarr3", {}),
-        ("zarr3", {"shards": (6, 8), "chunks": (3, 4)}),
-        ("zarr3", {"chunk_key_encoding": "."}),
-        ("zarr2", {}),
-        ("n5", {"codecs": "gzip"}),
+        ("zarr3", {}), ("zarr3", {"shards": (6, 8), "chunks": (3, 4)}), ("zarr3", {"chunk_key_encoding": "."}),
+        ("zarr2", {}), ("n5", {"codecs": "gzip"}),
     ],
-)
+)  # fmt: skip
 def test_chunks_are_read_where_they_are(repository, tmp_path, format, options):  # noqa: A002
     source = tmp_path / "data" / "x"
     cm.to_store(X, source, "g/a", **{"chunks": (3, 4), "format": format, "attributes": {"units": "K"}, **options})

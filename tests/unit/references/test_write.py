@@ -212,12 +212,10 @@ def test_of_chunks_of_unequal_length_parquet_recommends_json_alone(tmp_path):
     assert cm.open_array(tmp_path / "a.json", "a")[...].tolist() == [0, 1, 2, 3]
 
 
-def test_nodes_of_a_set():
-    store = MemoryStore()
+def test_nodes_of_a_set(store):
     cm.create_group(store, "g", attributes={"x": 1})
     cm.create_array(store, "g/a", shape=(5,), dtype="i4", chunks=(2,))
     groups, arrays = nodes_in_set(cm.open_group(store, "g").stored, "/top/in/")
-    assert list(groups) == ["", "top", "top/in"]
-    assert groups["top/in"].attributes == {"x": 1}
+    assert (list(groups), groups["top/in"].attributes) == (["", "top", "top/in"], {"x": 1})
     assert list(arrays) == ["top/in/a"]
     assert list(nodes_in_set(cm.open_array(store, "g/a").stored, "b")[1]) == ["b"]

@@ -66,8 +66,7 @@ def test_own_abilities(around):
     assert store.innermost is own
 
 
-def test_without_abilities():
-    store = MemoryStore()
+def test_without_abilities(store):
     store.set("a/b", b"value")
     store.flush()
     assert store.sweep() == []

@@ -115,8 +115,7 @@ def test_a_lost_response_is_a_write(value):
     assert not create(store, "n", b"3") or store.get("n") == b"3"
 
 
-def test_what_does_not_change_is_not_written(monkeypatch):
-    store = MemoryStore()
+def test_what_does_not_change_is_not_written(store, monkeypatch):
     store.set("n", b"1")
     version = store.get_versioned("n")[1]
     assert update(store, "n", lambda value: value) == b"1"
@@ -126,15 +125,13 @@ def test_what_does_not_change_is_not_written(monkeypatch):
     assert store.get_versioned("n")[1] != version
 
 
-def test_a_change_may_raise_and_nothing_is_written():
-    store = MemoryStore()
+def test_a_change_may_raise_and_nothing_is_written(store):
     with pytest.raises(ZeroDivisionError):
         update(store, "n", lambda _: 1 // 0)
     assert store.get("n") is None
 
 
-def test_one_try_tells_whether_it_was_stored():
-    store = MemoryStore()
+def test_one_try_tells_whether_it_was_stored(store):
     assert create(store, "n", b"1")
     assert not create(store, "n", b"2")
     _, version = store.get_versioned("n")

@@ -38,11 +38,6 @@ def test_a_version_is_opened(repository, version):
     assert zarr.open_array(store.below_zarr, path="a", mode="r")[0] == expected
 
 
-def test_file_urls(repository):
-    place, _ = repository
-    assert open_store(f"file://{place}|icechunk:").get("zarr.json") is not None
-
-
 @pytest.mark.parametrize(
     ("url", "reason"),
     [

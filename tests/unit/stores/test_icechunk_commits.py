@@ -128,39 +128,6 @@ def test_nothing_is_visible_before_the_commit(place, tmp_path):
     assert np.array_equal(place.values("a"), X)
 
 
-def test_what_fails_commits_nothing(place):
-    cm.to_store(X, place.url, "a", chunks=(3, 4))
-
-    def fails(block, block_id=None):
-        if block_id == (2, 1):
-            raise RuntimeError("no values")
-        return block
-
-    values = da.from_array(X + 1, chunks=(3, 5)).map_blocks(fails, dtype=X.dtype)
-    for options in ({"mode": "w"}, {"region": (slice(0, 7), slice(0, 10))}):
-        with pytest.raises(RuntimeError, match="no values"):
-            cm.to_store(values, place.url, "a", **options)
-        assert len(place.messages()) == 1
-        assert np.array_equal(place.values("a"), X)
-        assert np.array_equal(cm.open_array(place.url, "a")[...], X)
-
-
-def test_sessions_are_not_committed(place):
-    cm.create_group(place.url)
-    session = place.repository.writable_session("main")
-    cm.to_store(da.from_array(X, chunks=(2, 5)), session, "a", chunks=(3, 4))
-    cm.convert((session, "a"), (session, "b"), format="zarr3", codecs="gzip")
-    cm.open_array(session, "a", mode="r+")[0, 0] = 8
-    assert zarr.open_array(session.store, path="a", mode="r")[0, 0] == 8
-    assert np.array_equal(cm.from_store(session, "b").compute(), X)
-    assert not list(place.group())
-    assert session.has_uncommitted_changes
-    session.commit("both")
-    assert place.messages() == ["both", "create the group ''"]
-    assert np.array_equal(place.values("b"), X)
-    assert place.values("a")[0, 0] == 8
-
-
 def test_repositories_are_targets_too(place):
     repository = icechunk.Repository.create(place.storage)
     cm.to_store(X, repository, "a", storage_options={"commit_message": "the first"})
@@ -184,18 +151,6 @@ def test_snapshots_are_read_as_they_were(place):
     assert old.name != new.name  # else dask would take one for the other
     assert np.array_equal((old - new).compute(), X)
     assert np.array_equal(cm.open_array(f"{place.url}@{first}", "a")[...], X)
-
-
-@pytest.mark.parametrize("format", ["n5", "zarr3"])
-def test_snapshots_are_exported(place, tmp_path, format):  # noqa: A002
-    cm.to_store(X, place.url, "a", chunks=(3, 4))
-    first = place.repository.lookup_branch("main")
-    cm.open_array(place.url, "a", mode="r+")[...] = 0
-    report = cm.convert(f"{place.url}@{first}", tmp_path / "out", format=format)
-    assert np.array_equal(cm.open_array(tmp_path / "out", "a")[...], X)
-    assert cm.verify(f"{place.url}@{first}", tmp_path / "out").equal
-    assert not cm.verify(place.url, tmp_path / "out").equal
-    assert (format != "zarr3") or report.actions == {"copy": 9}
 
 
 def test_others_commit_at_the_same_time(place):
@@ -237,13 +192,3 @@ def test_later_computation(place):
     cm.to_store(da.ones(4, chunks=2), session, "a", compute=False).compute()
     session.commit("later")
     assert (place.values("a") == 1).all()
-
-
-@pytest.mark.parametrize(
-    "options", [{"format": "zarr2"}, {"format": "n5"}, {"chunk_key_encoding": "."}, {"chunks": ((3, 4), (5, 5))}]
-)
-def test_what_icechunk_does_not_hold_is_refused(place, options):
-    cm.create_group(place.url)
-    with pytest.raises((StoreError, cm.errors.UnsupportedFeature)):
-        cm.to_store(X, place.url, "a", **options)
-    assert len(place.messages()) == 1

@@ -13,7 +13,6 @@ from support.servers import WARNINGS, s3_server  # noqa: F401
 from chunkmill.errors import StoreError
 from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
-from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
 from chunkmill.stores.zip import ZipStore
 
@@ -67,8 +66,7 @@ def test_relative_and_home(tmp_path, monkeypatch):
     assert open_store("file://~/x").url == "file:///home/someone/x"
 
 
-def test_a_store_is_itself():
-    store = MemoryStore()
+def test_a_store_is_itself(store):
     assert open_store(store) is store
 
 

@@ -10,7 +10,6 @@ from support.servers import WARNINGS, s3_server, serve_flaky, serve_without_cond
 import chunkmill as cm
 from chunkmill.errors import StoreError
 from chunkmill.stores import conflicts
-from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
 
 pytestmark = WARNINGS
@@ -81,8 +80,7 @@ def test_a_conflict_of_conditions_is_tried_again(open_at, s3_server):  # noqa: F
         assert not store.set_if("k1", b"2", None)  # others' is there
 
 
-def test_a_create_that_is_refused_for_ever_ends():
-    store = MemoryStore()
+def test_a_create_that_is_refused_for_ever_ends(store):
     with pytest.raises(StoreError, match="refused for 0 s to create this key, and there is no such key"):
         conflicts.create_again(store, "k", lambda: False, 0.1)
 

@@ -59,8 +59,7 @@ def test_wrappers_pass_them_on():
         cm.to_store(np.zeros(4), cm.Array(array), region=(slice(0, 4),), compute=False)
 
 
-def test_other_stores_have_none():
-    store = MemoryStore()
+def test_other_stores_have_none(store):
     with store.transaction("a job"), store.changes_taken() as taken:
         store.declare({"a/zarr.json": b"{}"}, "a/c/0")
     assert taken() is None

@@ -42,30 +42,12 @@ def test_every_member_is_passed_on(name):
 def test_what_is_not_passed_on_is_made_of_what_is():
     names = {name for name in vars(Store) if not name.startswith("_")} - {*METHODS}
     made_up = {
-        "get_writable",
-        "set_parts",
-        "delete_many",
-        "is_empty",
-        "check_listed",
-        "remove_empty_folders",
-        "cut",
-        "failed",
-        "remembered",
-    }
+        "get_writable", "set_parts", "delete_many", "is_empty", "check_listed", "remove_empty_folders", "cut",
+        "failed", "remembered",
+    }  # fmt: skip
     of_its_own = {"has_versions", "get_noting", "get_many_noting", "version", "list_versions", "is_demanded"}
     views = {"uncached", "after_stored", "limited_to", "references", "targets", "locate", "locates_values"}
     assert names == made_up | of_its_own | views | {"writes_parts"}
-
-
-def test_a_call_that_returns_nothing_is_passed_on():
-    store = MemoryStore()
-    wrapper = StoreWrapper(store)
-    wrapper.set("a/b", b"1")
-    wrapper.set("a/c", b"2")
-    wrapper.delete("a/b")
-    assert list(store.list_prefix("")) == ["a/c"]
-    wrapper.delete_prefix("a/")
-    assert list(store.list_prefix("")) == []
 
 
 def test_only_listed_keys_are_asked_for():

@@ -6,7 +6,6 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
 import tracemalloc
 import warnings
 import zipfile
@@ -62,12 +61,10 @@ def test_the_file_changes_when_closed(path):
         store.delete("a/1")
         assert path.read_bytes() == before  # a crash now loses nothing of it
         assert store.get("a/0", ByteRange(1, 2)) == b"ne"
-    assert names(path) == ["a/0"]
-    assert ZipStore(path).get("a/0") == b"one"
+    assert (names(path), ZipStore(path).get("a/0")) == (["a/0"], b"one")
     with ZipStore(path) as store:
         store.delete_prefix("")
-    assert names(path) == []
-    assert path.stat().st_size == 22
+    assert (names(path), path.stat().st_size) == ([], 22)
 
 
 def test_the_end_of_the_process_closes(path):
@@ -123,8 +120,7 @@ def test_the_last_of_two_members_wins(path):
         archive.writestr("k", b"first")
         archive.writestr("k", b"last")
     store = ZipStore(path)
-    assert store.get("k") == b"last"
-    assert list(store.list_prefix("")) == ["k"]
+    assert (store.get("k"), list(store.list_prefix(""))) == (b"last", ["k"])
     store.set("k", b"new")
     store.close()
     assert names(path) == ["k"]
@@ -135,8 +131,7 @@ def test_hostile_names_are_no_keys(path):
         for name in ("../up", "/etc/passwd", "a/../../up", "a//b", "folder/", "fine"):
             archive.writestr(name, b"x")
     store = ZipStore(path)
-    assert list(store.list_prefix("")) == ["fine"]
-    assert store.list_dir("") == ["fine"]
+    assert (list(store.list_prefix("")), store.list_dir("")) == (["fine"], ["fine"])
 
 
 @pytest.mark.parametrize("kind", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
@@ -145,8 +140,7 @@ def test_compressed_members(path, kind):
         archive.writestr("k", bytes(100_000) + b"end")
     store = ZipStore(path)
     assert store.get("k") == bytes(100_000) + b"end"
-    assert store.get("k", ByteRange(-4)) == b"\0end"
-    assert store.size("k") == 100_003
+    assert (store.get("k", ByteRange(-4)), store.size("k")) == (b"\0end", 100_003)
 
 
 @pytest.mark.parametrize("kind", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
@@ -252,36 +246,13 @@ def test_what_is_no_zip_file(path, content):
             request(ZipStore(path))
 
 
-def test_threads_write_and_read(path):
-    errors = []
-    store = ZipStore(path)
-
-    def work(i):
-        try:
-            for j in range(20):
-                store.set(f"{i}/{j}", b"%d" % j)
-                assert store.get(f"{i}/{j}") == b"%d" % j
-        except Exception as error:  # noqa: BLE001
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    store.close()
-    assert errors == []
-    assert len(names(path)) == 120
-
-
 def test_a_chain_of_fsspec_reads_the_same(path):
     with ZipStore(path) as store:
         store.set("a/b/0", b"zero")
     chained = FsspecStore(f"zip://a::file://{path}")
     assert chained.get("b/0") == b"zero"
     assert chained.get("b/1") is None
-    assert chained.list_dir("") == ["b/"]
-    assert list(chained.list_prefix("")) == ["b/0"]
+    assert (chained.list_dir(""), list(chained.list_prefix(""))) == (["b/"], ["b/0"])
     assert ZipStore(path, "a").list_dir("b/") == ["0"]
 
 

@@ -7,7 +7,6 @@ import pytest
 
 import chunkmill as cm
 from chunkmill.stores.base import ByteRange
-from chunkmill.stores.memory import MemoryStore
 
 pytest.importorskip("zarr")
 from support.cases import cases
@@ -16,8 +15,7 @@ from chunkmill.zarr_python.view import ShownArray
 
 
 @cases(("format_", "passes"), [("n5", False), ("zarr2", True), ("zarr3", True)])
-def test_which_stored_bytes_are_passed_on(format_, passes):
-    store = MemoryStore()
+def test_which_stored_bytes_are_passed_on(store, format_, passes):
     cm.to_store(np.arange(8), store, "a", chunks=4, format=format_, codecs="gzip")
     shown = ShownArray(cm.open_array(store, "a").stored, "a")
     assert shown.is_passed_on == passes
@@ -37,8 +35,7 @@ def test_which_stored_bytes_are_passed_on(format_, passes):
         ({"name": "v2", "configuration": {"separator": "."}}, "1"),
     ],
 )
-def test_chunks_are_shown_by_the_keys_that_the_document_says(encoding, key, shards):
-    store = MemoryStore()
+def test_chunks_are_shown_by_the_keys_that_the_document_says(store, encoding, key, shards):
     cm.create_array(store, "a", shape=(8,), chunks=(2,), shards=shards, dtype="i4")
     document = json.loads(bytes(store.get("a/zarr.json")))
     store.set("a/zarr.json", json.dumps({**document, "chunk_key_encoding": encoding}).encode())

@@ -1,7 +1,5 @@
 """Nodes of every format, read by zarr-python and xarray through `zarr_store`."""
 
-import pickle
-
 import numpy as np
 import pytest
 import xarray as xr
@@ -64,13 +62,6 @@ def test_shards_are_passed_on(tmp_path):
     assert value(store, "g/a/c/0/0") == (tmp_path / "x/g/a/c/0/0").read_bytes()
 
 
-@pytest.mark.parametrize(("format_", "name"), [("zarr2", "g/a/1.0"), ("zarr3", "g/a/c/1/0")])
-def test_encoded_bytes_are_passed_on(tmp_path, format_, name):
-    store = stored(tmp_path / "x", format_, codecs="gzip")
-    encoded = (tmp_path / "x" / name).read_bytes()
-    assert value(store, "g/a/c/1/0") == encoded
-
-
 def test_blocks_of_n5_are_passed_on_without_their_header(tmp_path):
     store = stored(tmp_path / "x", "n5", codecs="gzip")
     encoded = (tmp_path / "x/g/a/0/1").read_bytes()  # N5's first axis is the last one here
@@ -102,15 +93,6 @@ def test_absent_chunks_are_absent(tmp_path):
     assert value(store, "c/0") is None
     assert zarr.open_array(store, mode="r")[:].tolist() == [0, 0, 5, 5, 0, 0, 0, 0]
     assert zarr.open_array(store, mode="r").nchunks_initialized == 1
-
-
-def test_listings(tmp_path):
-    store = stored(tmp_path / "x", "n5")
-    assert names(store, "") == ["g", "zarr.json"]
-    assert names(store, "g/a") == ["c", "zarr.json"]
-    assert names(store, "g/a/c") == ["0", "1", "2"]
-    assert names(store, "g/a/c/2") == ["0", "1", "2"]
-    assert names(store, "g/a/c/9") == names(store, "nothing") == []
 
 
 def test_scalars(tmp_path):
@@ -148,13 +130,6 @@ def test_it_refuses_to_write(tmp_path):
         zarr.open_array(store, path="g/a", mode="r+")[0, 0] = 1
     with pytest.raises(ValueError, match="read-only"):
         sync(store.delete("g/a/zarr.json"))
-
-
-def test_pickle(tmp_path):
-    store = stored(tmp_path / "x", "n5")
-    other = pickle.loads(pickle.dumps(store))
-    assert other == store
-    assert np.array_equal(zarr.open_array(other, path="g/a", mode="r")[:], X)
 
 
 def test_a_damaged_chunk_names_its_key(tmp_path):
