@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.servers import FORK_WARNING
@@ -37,11 +38,8 @@ def test_one_thread_at_a_time():
                 time.sleep(0)
                 n_inside -= 1
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        assert not any(pool.map(lambda _: work(), range(4)))
     assert most == 1
 
 

@@ -89,18 +89,14 @@ class TestNothingIsWrong:
 
 # layout -> what happens to the bytes of a chunk -> the kind
 DAMAGE = [
-    ("zarr2", lambda b: b[: len(b) // 2], "short"),
-    ("zarr3", lambda b: b[:-1], "short"),
-    ("zarr3", lambda b: b"", "short"),
-    ("zarr3-draft", lambda b: b[: len(b) // 2], "short"),
-    ("n5", lambda b: b[:6], "short"),
-    ("n5", lambda b: b[: len(b) // 2], "short"),
+    ("zarr2", lambda b: b[: len(b) // 2], "short"), ("zarr3", lambda b: b[:-1], "short"),
+    ("zarr3", lambda b: b"", "short"), ("zarr3-draft", lambda b: b[: len(b) // 2], "short"),
+    ("n5", lambda b: b[:6], "short"), ("n5", lambda b: b[: len(b) // 2], "short"),
     ("zarr3", lambda b: b[: len(b) // 2] + bytes(len(b) - len(b) // 2), "corrupt"),
-    ("zarr2", lambda b: b"nonsense" * 5, "corrupt"),
-    ("sharded", lambda b: b[: len(b) // 2], "torn"),
+    ("zarr2", lambda b: b"nonsense" * 5, "corrupt"), ("sharded", lambda b: b[: len(b) // 2], "torn"),
     ("sharded", lambda b: b[: len(b) // 2] + bytes(len(b) - len(b) // 2), "torn"),
     ("sharded", lambda b: b"", "short"),
-]
+]  # fmt: skip
 
 
 class TestChunks:

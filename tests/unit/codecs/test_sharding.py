@@ -1,10 +1,10 @@
 import struct
-import tracemalloc
 
 import numpy as np
 import pytest
 from contracts.codec_contract import contract, pipeline_of, same, spec_of
 from support.cases import cases
+from support.memory import peak_below
 
 import chunkmill as cm
 from chunkmill.codecs.base import ChunkSpec
@@ -228,12 +228,8 @@ def test_one_output_array():
     spec = spec_of(array)
     pipeline = build_pipeline([sharded(parse_codecs("lz4", array.dtype), (256, 256))], spec)
     data = pipeline.encode(array, spec)
-    tracemalloc.start()
-    try:
+    with peak_below(1.4 * array.nbytes):
         decoded = pipeline.decode(data, spec)
-        assert tracemalloc.get_traced_memory()[1] < 1.4 * array.nbytes
-    finally:
-        tracemalloc.stop()
     assert same(decoded, array)
 
 

@@ -141,23 +141,15 @@ def test_drafts_before_october_2020_are_named() -> None:
         {"storage_transformers": [{"extension": SHARDING, "type": "indexed", "configuration": {}}]},
         {"storage_transformers": transformer([2, 2], extension="…/sharding/1.0")},
         {"storage_transformers": transformer([2, 2], kind="padded")},
-        {"storage_transformers": transformer([2, 2]) * 2},
-        {"storage_transformers": transformer([0, 2])},
-        {"storage_transformers": transformer([2, 2, 2])},
-        {"storage_transformers": transformer([2**62, 2])},
+        {"storage_transformers": transformer([2, 2]) * 2}, {"storage_transformers": transformer([0, 2])},
+        {"storage_transformers": transformer([2, 2, 2])}, {"storage_transformers": transformer([2**62, 2])},
         {"extensions": [{"extension": "x", "must_understand": True}]},
         {"compressor": {"codec": "https://example.org/gzip", "configuration": {}}},
         {"compressor": {"codec": "https://purl.org/zarr/spec/codec/pickle/1.0", "configuration": {}}},
-        {"compressor": "gzip"},
-        {"chunk_memory_layout": "Z"},
-        {"chunk_memory_layout": ...},
-        {"data_type": "i4,i4"},
-        {"data_type": ...},
-        {"fill_value": ...},
-        {"fill_value": 2**40},
-        {"attributes": []},
+        {"compressor": "gzip"}, {"chunk_memory_layout": "Z"}, {"chunk_memory_layout": ...}, {"data_type": "i4,i4"},
+        {"data_type": ...}, {"fill_value": ...}, {"fill_value": 2**40}, {"attributes": []},
     ],
-)
+)  # fmt: skip
 def test_documents_that_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(MetadataError):
         array(**changes)

@@ -87,26 +87,18 @@ FIELDS = [
 ]
 STRUCT = np.dtype([("a", "i2"), ("b", [("c", "V2")])])
 V3 = [
-    ("bool", np.dtype("?")),
-    ("uint64", np.dtype("u8")),
-    ("float16", np.dtype("f2")),
-    ("complex64", np.dtype("c8")),
-    ({"name": "int32"}, np.dtype("i4")),
-    (of("int32"), np.dtype("i4")),
-    ("r24", np.dtype("V3")),
+    ("bool", np.dtype("?")), ("uint64", np.dtype("u8")), ("float16", np.dtype("f2")), ("complex64", np.dtype("c8")),
+    ({"name": "int32"}, np.dtype("i4")), (of("int32"), np.dtype("i4")), ("r24", np.dtype("V3")),
     (of("raw_bytes", length_bytes=3), np.dtype("V3")),
     (of("numpy.datetime64", unit="ns", scale_factor=1), np.dtype("M8[ns]")),
     (of("numpy.datetime64", unit="\u00b5s", scale_factor=25), np.dtype("M8[25us]")),
     (of("numpy.timedelta64", unit="\u03bcs", scale_factor=1), np.dtype("m8[us]")),
     (of("numpy.timedelta64", unit="generic", scale_factor=1), np.dtype("m8")),
     (of("fixed_length_utf32", length_bytes=16), np.dtype("U4")),
-    (of("null_terminated_bytes", length_bytes=6), np.dtype("S6")),
-    ("string", STRING),
-    ("bytes", np.dtype(object)),
-    ("variable_length_bytes", np.dtype(object)),
-    (of("struct", fields=FIELDS), STRUCT),
+    (of("null_terminated_bytes", length_bytes=6), np.dtype("S6")), ("string", STRING), ("bytes", np.dtype(object)),
+    ("variable_length_bytes", np.dtype(object)), (of("struct", fields=FIELDS), STRUCT),
     (of("structured", fields=[["a", "int16"], ["b", of("structured", fields=[["c", "r16"]])]]), STRUCT),
-]
+]  # fmt: skip
 
 
 @cases(("value", "dtype"), V3)

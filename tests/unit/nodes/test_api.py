@@ -35,18 +35,13 @@ def values(shape=(7, 5), dtype="i4"):
 # Urls
 
 URLS = {
-    "path": lambda folder: folder / "x.zarr",
-    "text": lambda folder: str(folder / "x.zarr"),
-    "file url": lambda folder: f"file://{folder}/x.zarr",
-    "trailing slash": lambda folder: f"{folder}/x.zarr/",
+    "path": lambda folder: folder / "x.zarr", "text": lambda folder: str(folder / "x.zarr"),
+    "file url": lambda folder: f"file://{folder}/x.zarr", "trailing slash": lambda folder: f"{folder}/x.zarr/",
     "a name with spaces": lambda folder: folder / "x y.zarr",
-    "folder that is not there": lambda folder: folder / "a" / "b" / "x",
-    "zip": lambda folder: folder / "x.zip",
-    "zip of capitals": lambda folder: folder / "X.ZIP",
-    "zip url": lambda folder: f"zip://::{folder}/x.zip",
-    "memory": lambda folder: f"memory://test-api{folder}",
-    "store": lambda folder: MemoryStore(),
-}
+    "folder that is not there": lambda folder: folder / "a" / "b" / "x", "zip": lambda folder: folder / "x.zip",
+    "zip of capitals": lambda folder: folder / "X.ZIP", "zip url": lambda folder: f"zip://::{folder}/x.zip",
+    "memory": lambda folder: f"memory://test-api{folder}", "store": lambda folder: MemoryStore(),
+}  # fmt: skip
 
 
 @cases(("kind", "fmt"), [*((kind, "zarr3") for kind in URLS), *(("store", fmt) for fmt in FORMATS)])

@@ -1,6 +1,6 @@
 """oindex, vindex, blocks, fields, and assignment by any index: numpy on a plain array is the judge."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -88,11 +88,8 @@ def test_two_threads_that_write_elements_of_one_chunk_lose_none():
         for _ in range(20):
             array[half == which] = which + 1
 
-    threads = [threading.Thread(target=write, args=(which,)) for which in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as pool:
+        assert not any(pool.map(write, (0, 1)))
     assert (array[half == 0] == 1).all()
     assert (array[half == 1] == 2).all()
 

@@ -2,7 +2,8 @@
 
 import json
 import pickle
-from threading import Barrier, Thread
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 from support.cases import cases
@@ -48,11 +49,8 @@ class TestChange:
             start.wait()
             node.update_attributes({f"k{i}": i})
 
-        threads = [Thread(target=change, args=(i,)) for i in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(8) as pool:
+            assert not any(pool.map(change, range(8)))
         assert {f"k{i}": i for i in range(8)}.items() <= cm.open(store, path).attributes.items()
 
     def test_not_in_memory_alone(self, fmt, path):

@@ -15,18 +15,13 @@ TRANSPOSED = [
     {"name": "bytes", "configuration": {"endian": "little"}},
 ]
 LAYOUTS = {
-    "zarr2": {"format": "zarr2"},
-    "zarr3": {"format": "zarr3"},
-    "sharded": {"format": "zarr3", "shards": (4, 6)},
-    "rectilinear": {"format": "zarr3", "chunks": ((2, 3), (3, 3, 1))},
-    "zarr3-draft": {"format": "zarr3-draft"},
-    "n5": {"format": "n5"},
-    "zarr2, raw": {"format": "zarr2", "codecs": "raw"},
+    "zarr2": {"format": "zarr2"}, "zarr3": {"format": "zarr3"}, "sharded": {"format": "zarr3", "shards": (4, 6)},
+    "rectilinear": {"format": "zarr3", "chunks": ((2, 3), (3, 3, 1))}, "zarr3-draft": {"format": "zarr3-draft"},
+    "n5": {"format": "n5"}, "zarr2, raw": {"format": "zarr2", "codecs": "raw"},
     "zarr3, raw": {"format": "zarr3", "codecs": "raw"},
     "sharded, raw": {"format": "zarr3", "shards": (4, 6), "codecs": "raw"},
-    "n5, raw": {"format": "n5", "codecs": "raw"},
-    "transposed": {"format": "zarr3", "codecs": TRANSPOSED},
-}
+    "n5, raw": {"format": "n5", "codecs": "raw"}, "transposed": {"format": "zarr3", "codecs": TRANSPOSED},
+}  # fmt: skip
 
 
 def make(store, layout="zarr3", **options):

@@ -7,6 +7,7 @@ explores all the others.
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 
@@ -109,23 +110,17 @@ def source():
 def test_of_parallel_writes_below_a_consolidated_group_all_are_visible(store, name):
     cm.create_group(store, format=name)
     cm.consolidate(store)
-    begin, errors = threading.Barrier(16), []
+    begin = threading.Barrier(16)
 
     def one(number):
         def together(_):
             begin.wait(30)
 
-        try:  # all are written before the first is published
-            write(Meanwhile(store, lambda _, key: key.endswith(DOCUMENTS), together), f"a{number}")
-        except Exception as error:  # noqa: BLE001 - shown below
-            errors.append(error)
+        # all are written before the first is published
+        write(Meanwhile(store, lambda _, key: key.endswith(DOCUMENTS), together), f"a{number}")
 
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(one, range(16)))
     assert sorted(cm.open_group(store, consolidated=True)) == sorted(f"a{number}" for number in range(16))
     assert cm.check(store).ok
 

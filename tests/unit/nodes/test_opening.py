@@ -377,13 +377,10 @@ def test_the_format_can_be_given(fmt):
         {"zarr.json": V3_GROUP | {"zarr_format": 4}},
         {"zarr.json": DRAFT_ENTRY | {"zarr_format": "https://purl.org/zarr/spec/core/4.0"}},
         {"zarr.json": DRAFT_ENTRY | {"zarr_format": "https://example.org/3.0"}},
-        {"zarr.json": {"node_type": "group"}},
-        {"zarr.json": V3_GROUP | {"node_type": "table"}},
-        {".zgroup": {"zarr_format": 3}},
-        {"attributes.json": {"n5": "5.0.0"}},
-        {"zarr.json": b"\xff"},
+        {"zarr.json": {"node_type": "group"}}, {"zarr.json": V3_GROUP | {"node_type": "table"}},
+        {".zgroup": {"zarr_format": 3}}, {"attributes.json": {"n5": "5.0.0"}}, {"zarr.json": b"\xff"},
     ],
-)
+)  # fmt: skip
 def test_what_is_of_no_known_version_is_no_absence(documents):
     with pytest.raises(MetadataError):
         cm.open(store_of(documents))

@@ -151,39 +151,25 @@ def test_equal_sets_have_equal_tokens(target):
 
 REMOTE = "https://host/refs.json"
 POLICY = [
-    ("/data/refs.json", None, "/etc/passwd", True),
-    ("file:///data/refs.json", None, "s3://b/x", True),
-    ("memory://refs.json", None, "/etc/passwd", True),
-    (REMOTE, None, "/etc/passwd", False),
-    (REMOTE, None, "file:///etc/passwd", False),
-    (REMOTE, None, "local:///etc/passwd", False),
-    (REMOTE, None, "FILE:///etc/passwd", False),
-    (REMOTE, None, "simplecache::file:///etc/passwd", False),
-    (REMOTE, None, "simplecache::/etc/passwd", False),
-    (REMOTE, None, "zip://x::/data/x.zip", False),
-    (REMOTE, None, "zip://x::file:///data/x.zip", False),
-    (REMOTE, None, "zip://x::simplecache::s3://b/x.zip", True),
-    (REMOTE, None, "memory://x", False),
-    (REMOTE, None, "sftp://host/x", False),
-    (REMOTE, None, "dask://x", False),
-    (REMOTE, None, "reference://x", False),
-    (REMOTE, None, "asynclocal:///etc/passwd", False),
-    (REMOTE, None, "dir::file:///etc/passwd", False),
-    (REMOTE, None, "http://other/x", True),
-    (REMOTE, None, "s3a://b/x", True),
-    ("sftp://host/refs.json", None, "sftp://host/x", True),  # its own protocol
+    ("/data/refs.json", None, "/etc/passwd", True), ("file:///data/refs.json", None, "s3://b/x", True),
+    ("memory://refs.json", None, "/etc/passwd", True), (REMOTE, None, "/etc/passwd", False),
+    (REMOTE, None, "file:///etc/passwd", False), (REMOTE, None, "local:///etc/passwd", False),
+    (REMOTE, None, "FILE:///etc/passwd", False), (REMOTE, None, "simplecache::file:///etc/passwd", False),
+    (REMOTE, None, "simplecache::/etc/passwd", False), (REMOTE, None, "zip://x::/data/x.zip", False),
+    (REMOTE, None, "zip://x::file:///data/x.zip", False), (REMOTE, None, "zip://x::simplecache::s3://b/x.zip", True),
+    (REMOTE, None, "memory://x", False), (REMOTE, None, "sftp://host/x", False), (REMOTE, None, "dask://x", False),
+    (REMOTE, None, "reference://x", False), (REMOTE, None, "asynclocal:///etc/passwd", False),
+    (REMOTE, None, "dir::file:///etc/passwd", False), (REMOTE, None, "http://other/x", True),
+    (REMOTE, None, "s3a://b/x", True), ("sftp://host/refs.json", None, "sftp://host/x", True),  # its own protocol
     ("sftp://host/refs.json", None, "/etc/passwd", False),
     ("zip://refs.json::s3://b/x.zip", None, "/etc/passwd", False),
     ("simplecache::https://host/refs.json", None, "file:///etc/passwd", False),
-    (REMOTE, ["file"], "/etc/passwd", True),
-    (REMOTE, ["local"], "file:///etc/passwd", True),
+    (REMOTE, ["file"], "/etc/passwd", True), (REMOTE, ["local"], "file:///etc/passwd", True),
     (REMOTE, ["file"], "s3://b/x", False),  # replaces the default
-    (REMOTE, "file", "/etc/passwd", True),
-    (REMOTE, "*", "/etc/passwd", True),
-    ("/data/refs.json", ["s3"], "/etc/passwd", False),
-    ("/data/refs.json", ["s3"], "s3a://b/x", True),
+    (REMOTE, "file", "/etc/passwd", True), (REMOTE, "*", "/etc/passwd", True),
+    ("/data/refs.json", ["s3"], "/etc/passwd", False), ("/data/refs.json", ["s3"], "s3a://b/x", True),
     ("/data/refs.json", [], "/data/x", False),
-]
+]  # fmt: skip
 
 
 @cases(("source", "allowed", "url", "expected"), POLICY)
@@ -209,28 +195,20 @@ def test_a_fetched_set_does_not_read_local_files(http_server, tmp_path):  # noqa
 
 
 SPLITS = [
-    ("s3://bucket/a/b.nc", ("s3://bucket", "a/b.nc")),
-    ("s3a://bucket/a/b.nc", ("s3://bucket", "a/b.nc")),
+    ("s3://bucket/a/b.nc", ("s3://bucket", "a/b.nc")), ("s3a://bucket/a/b.nc", ("s3://bucket", "a/b.nc")),
     ("s3://bucket/a//b/c.nc", ("s3://bucket/a//b", "c.nc")),  # an empty segment is part of the name there
-    ("s3://bucket/50%25/x?y.nc", ("s3://bucket", "50%25/x?y.nc")),
-    ("gs://bucket/a", ("gs://bucket", "a")),
+    ("s3://bucket/50%25/x?y.nc", ("s3://bucket", "50%25/x?y.nc")), ("gs://bucket/a", ("gs://bucket", "a")),
     ("https://host/a/b.nc", ("https://host", "a/b.nc")),
     ("https://host:80/a%20b.nc?t=1&u=2", ("https://host:80?t=1&u=2", "a b.nc")),
     ("https://host/a%2Fb/c.nc", ("https://host/a%2Fb", "c.nc")),  # no slash of ours
-    ("https://host/a//b.nc", None),
-    ("memory://x.nc", ("memory://", "x.nc")),
-    ("memory:///a/x.nc", ("memory://", "a/x.nc")),
-    ("memory://a/x.nc", ("memory://a", "x.nc")),
-    ("/data/../data/x.nc", ("file:///", "data/x.nc")),
-    ("local:///data/x.nc", ("file:///", "data/x.nc")),
+    ("https://host/a//b.nc", None), ("memory://x.nc", ("memory://", "x.nc")),
+    ("memory:///a/x.nc", ("memory://", "a/x.nc")), ("memory://a/x.nc", ("memory://a", "x.nc")),
+    ("/data/../data/x.nc", ("file:///", "data/x.nc")), ("local:///data/x.nc", ("file:///", "data/x.nc")),
     ("zip://a/b.nc::s3://bucket/x.zip", ("zip://::s3://bucket/x.zip", "a/b.nc")),
     ("simplecache::s3://bucket/a/b.nc", ("simplecache::s3://bucket", "a/b.nc")),
-    ("simplecache::zip://a.nc::/x.zip", ("simplecache::zip://::/x.zip", "a.nc")),
-    ("s3://bucket/", None),
-    ("s3://bucket/a/", None),
-    ("https://host/..", None),
-    ("zip://../x::/x.zip", None),
-]
+    ("simplecache::zip://a.nc::/x.zip", ("simplecache::zip://::/x.zip", "a.nc")), ("s3://bucket/", None),
+    ("s3://bucket/a/", None), ("https://host/..", None), ("zip://../x::/x.zip", None),
+]  # fmt: skip
 
 
 @cases(("url", "expected"), SPLITS)

@@ -1,18 +1,17 @@
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pickle
 import subprocess
 import sys
-import tracemalloc
 import warnings
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from support.memory import peak_below
 from support.servers import FORK_WARNING
 from support.systems import NEEDS_FORK
 
@@ -213,7 +212,7 @@ def test_a_chunk_that_decompresses_to_far_more(path, open_url):
         for key, value in documents.items():
             archive.writestr(key, bytes(64 * 2**20) if key == "a/1" else value)
     array = cm.open_array(open_url.format(path), "a")
-    with pytest.raises(ChunkError, match=r"chunk \(1,\).*decompresses to 67108864 bytes"), _peak_below(2**20):
+    with peak_below(2**20), pytest.raises(ChunkError, match=r"chunk \(1,\).*decompresses to 67108864 bytes"):
         array[...]
     np.testing.assert_array_equal(array[:4], np.arange(4))
 
@@ -225,17 +224,6 @@ def test_what_nothing_bounds_is_not_decompressed(path, kind):
         archive.writestr("k", b"value")
     with pytest.raises(StoreError, match=r"'k'.*neither stored nor deflated"):
         ZipStore(path).get("k")
-
-
-@contextlib.contextmanager
-def _peak_below(n_bytes):
-    tracemalloc.start()
-    try:
-        yield
-    finally:
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak < n_bytes
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip file", b"PK\x05\x06" + b"\xff" * 18])

@@ -45,16 +45,11 @@ EXAMPLE = b"""
 }
 """
 EXPANDED = {
-    "key0": "data",
-    "key1": ["http://target_url", 10000, 100],
-    "key2": ["http://server.domain/path", 10000, 100],
-    "key3": ["http://text", 10000, 100],
-    "gen_key0": ["http://server.domain/path_0", 1000, 1000],
-    "gen_key1": ["http://server.domain/path_1", 2000, 1000],
-    "gen_key2": ["http://server.domain/path_2", 3000, 1000],
-    "gen_key3": ["http://server.domain/path_3", 4000, 1000],
-    "gen_key4": ["http://server.domain/path_4", 5000, 1000],
-}
+    "key0": "data", "key1": ["http://target_url", 10000, 100], "key2": ["http://server.domain/path", 10000, 100],
+    "key3": ["http://text", 10000, 100], "gen_key0": ["http://server.domain/path_0", 1000, 1000],
+    "gen_key1": ["http://server.domain/path_1", 2000, 1000], "gen_key2": ["http://server.domain/path_2", 3000, 1000],
+    "gen_key3": ["http://server.domain/path_3", 4000, 1000], "gen_key4": ["http://server.domain/path_4", 5000, 1000],
+}  # fmt: skip
 
 
 def parsed(document):

@@ -3,6 +3,7 @@
 import json
 import pickle
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
 import numpy as np
@@ -255,11 +256,8 @@ def test_tasks_beside_each_other_read_a_file_once():
         barrier.wait()
         references.locate(f"x/{number}")
 
-    threads = [threading.Thread(target=task, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        assert not any(pool.map(task, range(4)))
     assert log == ["x/refs.0.parq"]
 
 
