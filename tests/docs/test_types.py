@@ -14,7 +14,10 @@ CHECKERS = {
 }
 
 START = """
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 import chunkmill as cm
 from chunkmill.dask_arrays.write import WriteReport
@@ -35,6 +38,9 @@ reports: list[WriteReport] = cm.store([x], [array, ("a.zarr", "b")])
 lazily = cm.from_store(array, name="x").ndim
 shape: tuple[int, ...] = array.append(x, axis=1)
 same: cm.Array = array.resize((3, 4)).update_attributes({"units": "K"})
+values: npt.NDArray[Any] = array[1:, 0]
+n_values: int = array[...].size + array[[0, 2]].size + array[array[:] > 0].size
+value: float = array[0, np.int64(1)] + array[3][0]
 child: cm.Array = group.array("x")
 below: cm.Group = group.create_group("y").group("z")
 names: list[str] = [*group.keys(), *(name for name, _ in group.items())]
@@ -58,7 +64,7 @@ MISTAKES = ['cm.open("a.zarr", format="zar2")', 'cm.open_array("a.zarr", moed="r
     'cm.plan_convert("a.zarr", "b.zarr", format="zar2")',
     'cm.convert("a.zarr", "b.zarr", format="n5", max_men="1 GiB")',
     'cm.convert("a.zarr", "b.zarr", format="n5", region=3)', 'cm.plan_rechunk("a.zarr", "b.zarr", chnks=(2, 2))',
-    'cm.rechunk("a.zarr", "b.zarr", chunks=(2, 2), strategy="fast")', "plan.run(resmue=False)", "array.resize()",
+    'cm.rechunk("a.zarr", "b.zarr", chunks=(2, 2), strategy="fast")', "plan.run(resmue=False)", "array.resize()", "array[1:].shpae",
     "array.append(x, axsi=0)", 'array.attributes["units"] = "K"', 'group.create_array("x", shape=(4,), dtpye="i4")',
     'group.array("x").groups()']  # fmt: skip
 

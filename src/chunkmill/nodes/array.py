@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -98,6 +98,10 @@ class Array(PublicNode, ArrayFacts):
             raise TypeError("len() of a 0-d array")
         return self.shape[0]
 
+    @overload
+    def __getitem__(self, index: SupportsIndex | tuple[SupportsIndex, ...]) -> Any: ...
+    @overload
+    def __getitem__(self, index: Any) -> NDArray[Any]: ...
     def __getitem__(self, index: Any) -> Any:
         """Read elements as numpy selects them, from their bounding region; ``a["field"]`` of a structured dtype."""
         fields, index = split_fields(index, self.dtype)

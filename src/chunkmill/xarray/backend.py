@@ -92,7 +92,7 @@ def _read_together(arrays: Sequence[StoredArray]) -> dict[str, NDArray[Any] | No
 
 def _values(array: StoredArray) -> NDArray[Any] | None:
     try:
-        return Array(array)[...]  # type: ignore[no-any-return]
+        return Array(array)[...]
     except (ChunkmillError, OSError):
         return None
 
