@@ -7,10 +7,11 @@ Not here: documents and paths (`chunkmill.nodes.opening`), dask (`chunkmill.dask
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from math import prod
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +41,8 @@ def read_region(
     whole = only.whole if only else layout.grid.aligned(region)
     # a whole shard does not tell which of its chunks are absent
     if only and not whole and array.store.is_remote:  # what is read in vain costs less than a request for the index
-        whole = (
-            prod(layout.spec(only.coords).shape) - prod(s.stop - s.start for s in region)
-        ) * array.dtype.itemsize <= _IN_VAIN
+        n_in_vain = prod(layout.spec(only.coords).shape) - prod(region_shape(region))
+        whole = n_in_vain * array.dtype.itemsize <= _IN_VAIN
     if layout is not array.read_layout and (not whole or array.read_missing == "error"):
         layout = array.read_layout
         only = layout.grid.only_overlap(region)
@@ -223,24 +223,22 @@ def write_region(
     *,
     lock: LockFactory | None = None,
     n_threads: int = 1,
-) -> int:
-    """Write `block` to `region` and return the bytes stored.
+) -> None:
+    """Write `block` to `region`.
 
     Store keys covered whole are written without reading; the others are changed by `update_chunk`. A task of a
     scheduler leaves `n_threads` 1.
     """
-    n_bytes = 0
     overlaps = array.write_layout.grid.overlaps(region)
     while batch := list(islice(overlaps, _BATCH)):
 
-        def write(part: slice, batch: list[Overlap] = batch) -> int:
-            # the dots keep a 0-d block an array
-            parts = ((overlap, cast("Any", (*overlap.in_region, ...))) for overlap in batch[part])
-            return sum(write_overlap(array, o, block[at], lock=lock, write_empty=False) for o, at in parts)
+        def write(part: slice, batch: list[Overlap] = batch) -> None:
+            for overlap in batch[part]:
+                at: Any = (*overlap.in_region, ...)  # the dots keep a 0-d block an array
+                write_overlap(array, overlap, block[at], lock=lock, write_empty=False)
 
         n = max(n_threads if block.nbytes > _WORTH_A_THREAD else 1, puts_at_once(array, batch))
-        n_bytes += sum(in_threads(write, cut_evenly(len(batch), _PARTS_A_THREAD * n), n))
-    return n_bytes
+        in_threads(write, cut_evenly(len(batch), _PARTS_A_THREAD * n), n)
 
 
 def puts_at_once(array: StoredArray, overlaps: Sequence[Overlap]) -> int:
@@ -251,10 +249,10 @@ def puts_at_once(array: StoredArray, overlaps: Sequence[Overlap]) -> int:
 
 def write_overlap(
     array: StoredArray, overlap: Overlap, part: NDArray[Any], *, lock: LockFactory | None, write_empty: bool
-) -> int:
-    """Write the overlap of a region with one store key, and return the bytes stored."""
+) -> tuple[int, int, int]:
+    """Write the overlap of a region with one store key, and return what `update_chunk` does."""
     if overlap.whole:
-        return write_chunk(array, overlap.coords, part, write_empty=write_empty)
+        return write_chunk(array, overlap.coords, part, write_empty=write_empty), 0, 0
     return update_chunk(array, overlap, part, lock=lock, write_empty=write_empty)
 
 
@@ -266,9 +264,10 @@ def update_chunk(
     lock: LockFactory | None = None,
     write_empty: bool = False,
     fields: Any = ...,
-) -> int:
-    """Read one store key's chunk, change its overlap with a region, write it back, and return the bytes stored.
+) -> tuple[int, int, int]:
+    """Read one store key's chunk, change its overlap with a region, and write it back.
 
+    Returned are the bytes stored, how often others had changed the chunk, and nanoseconds that locks were waited for.
     Of a structured dtype, only the field with the name `fields` changes, if it is given.
 
     The lock keeps writers from working in vain; that nothing is lost is the store's version check: what was changed
@@ -276,12 +275,13 @@ def update_chunk(
     """
     layout, coords = array.write_layout, overlap.coords
     key = layout.locator.key(coords)
-    deletes = array.store.deletes_conditionally
     contended = not array.store.compares_versions  # where versions cannot be checked, the lock is all there is
     seen: str | None = "nothing yet"
-    n_refused = 0
+    n_refused = n_retried = waited = 0
     while n_refused < _MAX_REFUSED:
+        waited -= time.monotonic_ns()
         with (lock or local_lock)(f"{array.url}/{key}", contended):
+            waited += time.monotonic_ns()
             with chunk_step(array, layout, coords, "get"):
                 data, version = array.store.get_versioned(key)
             n_refused = n_refused + 1 if version == seen else 0
@@ -289,13 +289,13 @@ def update_chunk(
             with chunk_step(array, layout, coords, "decode"):  # a chunk that does not fit into memory, too
                 chunk = _writable(decode_chunk(array, layout, coords, data)[extent])
             chunk[fields][overlap.in_chunk] = part
-            keep = write_empty or (version is not None and not deletes)
+            keep = write_empty or (version is not None and not array.store.deletes_conditionally)
             encoded = encode_chunk(array, layout, coords, chunk, write_empty=keep)
             with chunk_step(array, layout, coords, "set"):
                 if array.store.set_if(key, encoded, version):
-                    return 0 if encoded is None else memoryview(encoded).nbytes
+                    return 0 if encoded is None else memoryview(encoded).nbytes, n_retried, waited
         LOG.info("%s/%s was changed by another writer; it is read again", array.url, key)
-        seen, contended = version, True
+        seen, contended, n_retried = version, True, n_retried + 1
     reason = f"the store refused {n_refused} times to replace the version that it gave out"
     raise ChunkError(url=array.url, key=key, coords=coords, step="set", reason=reason)
 

@@ -24,7 +24,7 @@ from dask.base import compute as compute_all
 from dask.base import optimize
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
-from dask.utils import format_bytes
+from dask.utils import format_bytes, format_time
 from distributed.protocol.pickle import dumps
 from numpy.typing import NDArray
 
@@ -99,6 +99,10 @@ class WriteReport(ReportMixin):
         addition to the lock; ``"lock"``, the lock alone.
     n_resumed
         Blocks that an earlier run had written, which the other numbers do not include.
+    n_retried
+        How often another writer had changed a key between reading it and writing it back, so that it was changed again.
+    seconds_waited
+        Time that the tasks together waited for locks of partial writes.
     """
 
     n_keys: int
@@ -108,16 +112,19 @@ class WriteReport(ReportMixin):
     n_regrouped: int = 0
     guard: str = "version"
     n_resumed: int = 0
+    n_retried: int = 0
+    seconds_waited: float = 0.0
 
     def _title(self) -> str:
         return "write: done"
 
     def _facts(self) -> list[tuple[str, str]]:
+        price = f"; {self.n_retried:,} retried, {format_time(self.seconds_waited).strip()} waited for locks"
         return [
             ("store keys", f"{self.n_keys:,}: of these {self.n_partial:,} changed in part, {self.n_empty:,} empty"),
             ("written", format_bytes(self.bytes_written)),
             ("blocks regrouped", f"{self.n_regrouped:,}"),
-            ("guard of partial writes", self.guard),
+            ("guard of partial writes", self.guard + (price if self.n_partial else "")),
             *([("blocks of an earlier run", f"{self.n_resumed:,}")] if self.n_resumed else []),
         ]
 
@@ -338,4 +345,5 @@ def _shown(arrays: Sequence[StoredArray]) -> str:
 def report(array: StoredArray, counts: WriteCounts | NDArray[np.int64], n_regrouped: int) -> WriteReport:
     """Return the `WriteReport` of a write to `array`, of its counts or of the block that its graph computes."""
     own = WriteCounts.of(counts) if isinstance(counts, np.ndarray) else counts
-    return WriteReport(*own, n_regrouped, "version" if array.store.compares_versions else "lock")
+    guard = "version" if array.store.compares_versions else "lock"
+    return WriteReport(*own[:4], n_regrouped, guard, n_retried=own.n_retried, seconds_waited=own.waited / 1e9)

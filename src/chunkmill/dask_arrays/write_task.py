@@ -38,7 +38,7 @@ Block = NDArray[Any] | AssembledBlock
 
 
 class WriteCounts(NamedTuple):
-    """Counts of what was written, the first four of `WriteReport`.
+    """Counts of what was written: those of `WriteReport`, and nanoseconds that locks were waited for.
 
     Tasks return them as a block of a dask array, along its last axis: only arrays are fused with what they are made of.
 
@@ -46,15 +46,17 @@ class WriteCounts(NamedTuple):
     --------
     >>> total = WriteCounts.total([WriteCounts(1, 0, 0, 40), WriteCounts(1, 1, 1, 0)])
     >>> total
-    WriteCounts(n_keys=2, n_partial=1, n_empty=1, bytes_written=40)
+    WriteCounts(n_keys=2, n_partial=1, n_empty=1, bytes_written=40, n_retried=0, waited=0)
     >>> WriteCounts.of(total.as_block(2)) == total, total.as_block(2).shape
-    (True, (1, 1, 4))
+    (True, (1, 1, 6))
     """
 
     n_keys: int = 0
     n_partial: int = 0
     n_empty: int = 0
     bytes_written: int = 0
+    n_retried: int = 0
+    waited: int = 0
 
     @classmethod
     def total(cls, counts: Iterable[Iterable[int]]) -> Self:
@@ -242,8 +244,8 @@ def write_keys(
     def write_one(overlap: Overlap) -> WriteCounts:
         if guard is not None:
             guard()
-        n_bytes = write_overlap(array, overlap, _values(block, overlap), lock=lock, write_empty=write_empty)
-        return WriteCounts(1, not overlap.whole, n_bytes == 0, n_bytes)
+        written = write_overlap(array, overlap, _values(block, overlap), lock=lock, write_empty=write_empty)
+        return WriteCounts(1, not overlap.whole, written[0] == 0, *written)
 
     if (only := array.write_layout.grid.only_overlap(region)) is not None:
         return write_one(only)

@@ -1,5 +1,8 @@
 """The loop of partial writes: whoever is overtaken reads again, and `set_if` decides (P3)."""
 
+import time
+from contextlib import AbstractContextManager
+
 import numpy as np
 import pytest
 from support.cases import cases
@@ -33,6 +36,24 @@ def without_lock(array, region, values):
 
 def an_array(store, **kwargs):
     return cm.create_array(store, shape=(8,), dtype="i4", chunks=(8,), **kwargs)
+
+
+class SlowLock(AbstractContextManager):
+    def __enter__(self):
+        time.sleep(0.01)
+
+    def __exit__(self, *_): ...
+
+
+def test_a_report_says_how_often_others_were_met_and_how_long_locks_were_waited_for():
+    below = MemoryStore()
+    other = an_array(below)
+    store = Interfering(below, 2, lambda: without_lock(other, (slice(7, 8),), [len(store.log)]))
+    array = cm.open_array(store, mode="r+")
+    report = cm.to_store(np.ones(3, "i4"), array, region=slice(0, 3), lock=SlowLock())
+    assert (report.n_partial, report.n_retried) == (1, 2)
+    assert report.seconds_waited >= 3 * 0.01
+    assert "version; 2 retried, " in str(report)
 
 
 @cases("n", [1, 2, 150])

@@ -58,9 +58,9 @@ def test_many_counts_are_summed_in_steps(array):
 
 
 def test_the_report_says_what_guards_partial_writes(array):
-    assert report(array.stored, WriteCounts(1, 2, 3, 4), 5).to_dict() == {
+    assert report(array.stored, WriteCounts(1, 2, 3, 4, 6, 1_500_000_000), 5).to_dict() == {
         "n_keys": 1, "n_partial": 2, "n_empty": 3, "bytes_written": 4, "n_regrouped": 5, "guard": "version",
-        "n_resumed": 0,
+        "n_resumed": 0, "n_retried": 6, "seconds_waited": 1.5,
     }  # fmt: skip
 
 

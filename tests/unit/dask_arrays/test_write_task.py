@@ -31,7 +31,7 @@ def array():
 def test_a_block_is_written_where_it_belongs(array):
     block = np.arange(1, 13, dtype="i2").reshape(4, 3)
     counts = task_on(array, start=(2, 1))(block, (slice(0, 4), slice(2, 5)))
-    assert counts.shape == (1, 1, 4)
+    assert counts.shape == (1, 1, 6)
     assert WriteCounts.of(counts)[:3] == (2, 2, 0)
     np.testing.assert_array_equal(array[2:6, 3:6], block)
     assert np.count_nonzero(array[...]) == 12
@@ -109,4 +109,4 @@ def test_an_unfinished_write_is_finished_when_it_is_pickled():
     writes.begin(lambda: (time.sleep(0.05), done.append(1)), 1)
     sent = pickle.loads(pickle.dumps(UnfinishedWrite(WriteCounts(1, 0, 0, 9).as_block(1), writes)))
     assert done == [1]
-    assert WriteCounts.of(finished(sent)) == (1, 0, 0, 9)
+    assert WriteCounts.of(finished(sent)) == (1, 0, 0, 9, 0, 0)
