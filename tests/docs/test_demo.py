@@ -5,7 +5,6 @@ import re
 import tomllib
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -33,23 +32,6 @@ def test_make_demo_installs_the_extra_and_no_more():
     installed = re.findall(r"--editable \. (.*)", recipe)[0].split() + re.findall(r"--no-deps (.*)", recipe)
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["demo"]
     assert set(installed) == packages(extra) | {"nibabel"}  # which nilearn requires, installed there without the rest
-
-
-@pytest.mark.parametrize(("name", "times"), [(name, times) for _, name, times in demo._SOURCES])
-def test_a_finer_grid_has_the_values_of_the_file(name, times):
-    values, refined = demo._values(name), demo._refined(name, times)
-    assert refined.shape == tuple(n * t for n, t in zip(values.shape, times, strict=True))
-    assert refined.chunks[0] == (1,) * refined.shape[0]
-    first = refined[: times[0]].compute()
-    np.testing.assert_array_equal(first[-1, :: times[1], :: times[2]], values[0])
-    np.testing.assert_array_equal(first[0, times[1] - 1 :: times[1], times[2] - 1 :: times[2]], values[0])
-
-
-def test_maps_reach_half_a_cell_beyond_their_points():
-    np.testing.assert_allclose(demo._extent("air_temperature"), (224.0625, 315.9375, 14.375, 60.625))
-    west, east, south, north = demo._extent("surface_temperature")
-    assert east - west == pytest.approx(360, abs=1e-3)  # once around the world
-    assert (south, north) == (pytest.approx(-5.28, abs=0.01), pytest.approx(4.72, abs=0.01))
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 nbformat = pytest.importorskip("nbformat")
 
 pytest.importorskip("nbclient")
-from docs.run_notebooks import run, without_places  # noqa: E402 - needs both
+from docs.run_notebooks import run  # noqa: E402 - needs both
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 
@@ -77,20 +77,3 @@ def test_runs_and_shows_what_is_stored(path):
     complaints = [o.text for cell in now.cells for o in cell.get("outputs", ()) if o.get("name") == "stderr"]
     assert not complaints
     assert [shown(cell) for cell in now.cells] == [shown(cell) for cell in stored.cells], "make notebooks"
-
-
-def test_what_is_kept_names_no_machine():
-    output = nbformat.v4.new_output("stream", name="stdout", text="a <x at 0x7f00ab> in file:///tmp/abc/a.zarr\n")
-    more = nbformat.v4.new_output("stream", name="stdout", text="tcp://127.0.0.1:8786\n")
-    busy = "2026-11-22 11:31:48,875 - distributed.nanny - WARNING - Worker process still alive after 4.0 seconds, killing\n"
-    busy, worse = (nbformat.v4.new_output("stream", name="stderr", text=text) for text in (busy, f"{busy}worse\n"))
-    cell = nbformat.v4.new_code_cell("1", outputs=[output, busy, more, worse], metadata={"execution": {"iopub": "now"}})
-    metadata = {
-        "kernelspec": {"name": "python3", "display_name": "Python 3"},
-        "language_info": {"name": "python", "version": "3.11.7"},
-        "x": 1,
-    }
-    kept = without_places(nbformat.v4.new_notebook(cells=[cell], metadata=metadata), {"/tmp/abc": "/data"})
-    assert [o.text for o in kept.cells[0].outputs] == ["a <x> in file:///data/a.zarr\ntcp://127.0.0.1\n", "worse\n"]
-    assert kept.cells[0].metadata == {}
-    assert set(kept.metadata) == {"kernelspec", "language_info"}

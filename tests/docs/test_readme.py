@@ -20,7 +20,6 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 EXTENDING = (ROOT / "docs" / "how_to" / "extend.md").read_text("utf-8")
 FORMATS_PAGE = (ROOT / "docs" / "formats.md").read_text("utf-8")
-GLOSSARY = (ROOT / "docs" / "glossary.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
 
 
@@ -106,14 +105,6 @@ def test_the_picture_shows_the_layers_that_are_checked():
     assert [[name.removesuffix("/").removesuffix(".py") for name in names] for names in shown] == layers
     source = ROOT / "src" / "chunkmill"
     assert all((source / name).is_dir() == name.endswith("/") for names in shown for name in names)
-
-
-TERMS = {"store key", "chunk", "shard", "region", "block", "plan", "job", "stage, task", "journal"}
-
-
-def test_the_glossary_has_its_terms():
-    terms = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", GLOSSARY, flags=re.MULTILINE)
-    assert set(terms) >= TERMS | {"read layout, write layout"}
 
 
 def _table_rows():

@@ -39,13 +39,6 @@ def test_changelog_and_citation_are_of_this_version():
     assert (newest[2] == "unreleased") == ("date-released" not in CITATION)
 
 
-def test_the_citation_has_what_it_must():
-    assert {"cff-version", "message", "title", "authors"} <= set(CITATION)
-    assert CITATION["license"] == PROJECT["project"]["license"]
-    assert CITATION["repository-code"] == PROJECT["project"]["urls"]["Repository"]
-    assert CITATION["authors"] == PROJECT["project"]["authors"]
-
-
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory):
     """Return the source distribution, and the wheel that is built from it."""

@@ -1,28 +1,19 @@
-"""The built site: search finds names, each public object has a page, no section stands twice, and nothing is cut off."""
+"""The built site: search finds names, each public object has a page, and no section stands twice."""
 
-import functools
-import http.server
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
-from support.browser import find_chromium, open_tab
 
 import chunkmill as cm
 
 ROOT = Path(__file__).parents[2]
 SEARCHED = ("to_zarr", "from_zarr", "open_zarr", "oindex", "napari", "SLURM")
-WIDTHS = (1280, 390)
-# a page of each kind: one with figures, tables, code, a signature, notebooks' outputs, commands
-LOOKED_AT = ("", "comparison/", "concepts/", "guarantees/", "faq/", "formats/", "benchmarks/", "cli/", "api/",
-    "api/to_store/", "api/Array/", "how_to/partial_writes/", "how_to/from_other_libraries/",
-    "notebooks/n5_to_ome_zarr/")  # fmt: skip
 
 
 def find_mkdocs():
@@ -100,95 +91,6 @@ def test_no_section_stands_twice(index):
         if len(text) > 200 and not section["location"].startswith("api/"):
             texts.setdefault(text, []).append(section["location"])
     assert not [places for places in texts.values() if len(places) > 1]
-
-
-# --- in a browser
-
-
-@pytest.fixture(scope="module")
-def address(site):
-    quiet = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(quiet, directory=site))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-@pytest.fixture(scope="module")
-def tab(tmp_path_factory):
-    if find_chromium() is None:
-        pytest.skip("NO PAGE IS LOOKED AT: no Chromium is installed")
-    with open_tab(tmp_path_factory.mktemp("chromium")) as opened:
-        yield opened
-
-
-# Elements of the page that reach out of it, or out of an ancestor that hides what does; within boxes that scroll, and
-# below what is itself hidden, nothing is.
-CUT_OFF = """(() => {
-  const found = [];
-  const width = document.documentElement.clientWidth;
-  if (document.documentElement.scrollWidth > width + 1) found.push("the page scrolls sideways");
-  for (const element of document.querySelectorAll(".md-content *")) {
-    const box = element.getBoundingClientRect();
-    if (box.width < 2 || box.height < 2 || getComputedStyle(element).visibility == "hidden") continue;
-    if (element.closest(".md-clipboard, .headerlink, .md-annotation, .jp-OutputPrompt, .jp-InputPrompt")) continue;
-    let right = width, scrolls = false;
-    for (let above = element.parentElement; above && !scrolls; above = above.parentElement) {
-      const overflow = getComputedStyle(above).overflowX;
-      scrolls = overflow == "auto" || overflow == "scroll";
-      if (overflow == "hidden" || overflow == "clip") right = Math.min(right, above.getBoundingClientRect().right);
-    }
-    if (!scrolls && (box.right > right + 1 || box.left < -1))
-      found.push(element.tagName + "." + element.className + ": " + element.textContent.trim().slice(0, 60));
-  }
-  return found;
-})()"""
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("page", LOOKED_AT)
-def test_nothing_is_cut_off(page, width, tab, address, request):
-    tab.set_width(width)
-    tab.open(address + page)
-    folder = os.environ.get("CHUNKMILL_SCREENSHOTS")
-    if folder:
-        tab.screenshot(Path(folder) / f"{page.strip('/').replace('/', '-') or 'index'}-{width}.png")
-    assert tab.evaluate("document.querySelectorAll('.md-content *').length") > 10
-    assert tab.evaluate(CUT_OFF) == []
-
-
-def test_what_is_cut_off_is_found(tab, address):
-    tab.set_width(390)
-    tab.open(address)
-    tab.evaluate(
-        "document.querySelector('.md-content article').insertAdjacentHTML('beforeend', "
-        '\'<div style="width: 700px; overflow: hidden"><p style="width: 700px">wide</p></div>\')'
-    )
-    assert tab.evaluate(CUT_OFF)
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_figures_shrink(width, tab, address):
-    tab.set_width(width)
-    tab.open(address + "concepts/")
-    widths = tab.evaluate("[...document.querySelectorAll('figure .picture')].map(e => e.getBoundingClientRect().width)")
-    assert widths
-    assert max(widths) <= width
-
-
-FIRST_RESULTS = "[...document.querySelectorAll('.md-search-result__item a')].map(a => a.href + ' ' + a.textContent)"
-
-
-@pytest.mark.parametrize("query", SEARCHED)
-def test_search_in_the_page_finds(query, tab, address):
-    tab.set_width(1280)
-    tab.open(address + f"?q={query}")
-    tab.wait_for("document.querySelectorAll('.md-search-result__item').length")
-    found = tab.evaluate(FIRST_RESULTS)[:3]
-    assert any(query.lower() in each.lower() for each in found), found
 
 
 def test_docs_need_only_what_docs_need():

@@ -3,10 +3,8 @@
 They need a cluster, a process that is killed, or one that unpickles what another has sent.
 """
 
-import subprocess
 import sys
 import threading
-import time
 import traceback
 
 import dask
@@ -15,7 +13,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import chunkmill as cm
-from chunkmill.errors import NodeNotFound, TransformError
+from chunkmill.errors import TransformError
 
 ndimage = pytest.importorskip("scipy.ndimage")
 pytestmark = pytest.mark.slow
@@ -69,50 +67,6 @@ def test_what_a_function_raises_in_another_process_arrives_whatever_it_is(functi
         with pytest.raises(TransformError, match=rf"no convergence \(line \d+ of {function.__name__}\)") as caught:
             cm.transform(function, str(tmp_path / "a"), str(tmp_path / "b"), dtype="f4")
         assert function.__name__ in "".join(traceback.format_exception(caught.value.__cause__ or caught.value))
-
-
-KILLED = """
-import time
-import chunkmill as cm
-
-def slow(block, block_id):
-    time.sleep(0.05)
-    with open("called", "a") as file:
-        file.write(f"{block_id[0]} ")
-    return block + 1
-
-if __name__ == "__main__":
-    report = cm.plan_transform(slow, "a.zarr", "b.zarr", dtype="f4", block=(2, 8)).run(progress=False)
-    print(report.n_resumed)
-"""
-
-
-def test_a_killed_process_is_resumed_by_another_without_its_finished_blocks(tmp_path):
-    values = noise((160, 8))
-    cm.to_store(values, str(tmp_path / "a.zarr"), chunks=(2, 8))
-    (tmp_path / "job.py").write_text(KILLED)
-    called = tmp_path / "called"
-
-    def calls():
-        return called.read_text().split() if called.exists() else []
-
-    killed = subprocess.Popen([sys.executable, "job.py"], cwd=tmp_path)
-    try:
-        give_up = time.monotonic() + 60
-        while len(calls()) < 40 and killed.poll() is None and time.monotonic() < give_up:
-            time.sleep(0.02)
-    finally:
-        killed.kill()  # SIGKILL
-        killed.wait()
-    assert 40 <= len(calls()) < 80
-    with pytest.raises(NodeNotFound):
-        cm.open_array(str(tmp_path / "b.zarr"))
-    ended = subprocess.run([sys.executable, "job.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert int(ended.stdout) >= 25
-    assert set(calls()) == {str(i) for i in range(80)}
-    # under way, one a thread, and those whose records waited, which took 0.25 s
-    assert len(calls()) <= 80 + 15
-    np.testing.assert_array_equal(cm.open_array(str(tmp_path / "b.zarr"))[...], values + 1)
 
 
 def test_workers_of_a_cluster_run_a_function_of_a_script(tmp_path):

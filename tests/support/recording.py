@@ -20,8 +20,15 @@ from chunkmill.stores.base import ByteRange, ByteSpan, RecordVersion, Store
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.wrapper import StoreWrapper
 
-__all__ = ["DeletingStore", "FailingStore", "FarStore", "LoggedStore", "RecordingStore", "SlowStore",
+__all__ = ["CHANGES", "DeletingStore", "Died", "DyingStore", "FailingStore", "FarStore", "LoggedStore", "RecordingStore", "SlowStore",
     "SuspendingStore", "UnfencedStore"]  # fmt: skip
+
+
+CHANGES = ("set", "set_if", "delete", "delete_prefix")
+
+
+class Died(BaseException):
+    """The process is gone: nobody catches it."""
 
 
 class DeletingStore(MemoryStore):
@@ -218,17 +225,25 @@ class FailingStore(_Wrapper):
 
 
 class DyingStore(_Wrapper):
-    """Refuses every request whose method is in `methods` after the first `n`, as if the process had died then."""
+    """Refuses every request whose method is in `methods` after the first `n`, as if the process had died then.
 
-    def __init__(self, below: Store, n: int, methods: Iterable[str]) -> None:
+    By an error of a store, or by `error`, which nobody catches.
+    """
+
+    def __init__(
+        self, below: Store, n: int, methods: Iterable[str] = CHANGES, error: type[BaseException] | None = None
+    ) -> None:
         super().__init__(below)
         self.n = n
         self.methods = frozenset(methods)
+        self.error = error
 
     def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:
         if method in self.methods:
             self.n -= 1
             if self.n < 0:
+                if self.error is not None:
+                    raise self.error
                 raise StoreError(url=self.url, key=key, reason=f"injected death ({method})")
 
 

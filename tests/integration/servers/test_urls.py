@@ -8,7 +8,6 @@ from support.servers import WARNINGS
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, ChunkmillError, NodeExists, NodeNotFound, StoreError
-from chunkmill.nodes import opening
 
 pytestmark = WARNINGS
 
@@ -60,26 +59,6 @@ class TestS3:
         np.testing.assert_array_equal(cm.open_array(url, "g", **options)[...], -values())
         assert not [key for key in cm.open(url, "g", **options).store.list_prefix("") if "/h/" in key]
         np.testing.assert_array_equal(cm.open_array(url, "top", **options)[...], values())
-
-
-def test_s3_consolidated(s3_server):
-    options = {"storage_options": s3_server.storage_options}
-    for fmt in ("zarr2", "zarr3"):
-        url = f"{s3_server.new_bucket()}/x"
-        fill(url, fmt, **options)
-        cm.consolidate(url, **options)
-        group = cm.open_group(url, **options)
-        s3_server.log.clear()
-        assert sorted(node.path for node in opening.walk(group.stored)) == [
-            "",
-            "g",
-            "g/a",
-            "g/h",
-            "g/h/b",
-            "none",
-            "top",
-        ]
-        assert s3_server.log == []
 
 
 def test_s3_bucket_that_is_not_there(s3_server):

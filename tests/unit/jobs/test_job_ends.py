@@ -7,7 +7,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from support.cases import cases
-from support.recording import DeletingStore, RecordingStore
+from support.recording import DeletingStore, Died, RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeNotFound
@@ -17,10 +17,6 @@ from chunkmill.stores import conflicts
 from chunkmill.stores.memory import MemoryStore
 
 OLD, NEW = np.arange(20).reshape(4, 5), np.arange(20).reshape(4, 5) + 100
-
-
-class Died(BaseException):
-    """Nobody catches it: the process is gone."""
 
 
 class Meanwhile(RecordingStore):

@@ -9,7 +9,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from support.recording import DeletingStore, RecordingStore, _Wrapper
+from support.recording import DeletingStore, Died, RecordingStore, _Wrapper
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeNotFound, StoreError
@@ -23,10 +23,6 @@ OLD, NEW = np.arange(20).reshape(4, 5), np.arange(24).reshape(4, 6) + 100
 
 CLIENTS = [0]
 """All that have been, of which the last one is alive."""
-
-
-class Died(BaseException):
-    """Nobody catches it: the process is gone."""
 
 
 class Dying(_Wrapper):

@@ -437,12 +437,6 @@ def test_labels_are_as_their_image(source, tmp_path):
     assert cm.open_group(tmp_path / "image", "labels").attributes["ome"]["labels"] == ["cells"]
 
 
-def test_chunks_by_the_names_of_an_images_axes(tmp_path):
-    cm.to_store(VALUES[0], tmp_path / "a.n5", "s0", format="n5", codecs="gzip", chunks=(4, 8, 8))
-    plan = cm.plan_pyramid((tmp_path / "a.n5", "s0"), tmp_path / "image", chunks={"x": 4}, levels=1)
-    assert plan.arrays[0]["chunks"] == (4, 8, 4)
-
-
 def test_an_image_without_a_name_is_named_by_its_place(tmp_path):
     for level, factor in (("s0", 1), ("s1", 2)):
         cm.create_array(tmp_path / "brain.n5", level, shape=(8 // factor,) * 3, dtype="u1", chunks=(4,) * 3, format="n5",

@@ -8,7 +8,7 @@ from contextlib import suppress
 import dask
 import numpy as np
 import pytest
-from support.recording import RecordingStore
+from support.recording import Died, DyingStore, RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, UnsupportedFeature
@@ -33,24 +33,6 @@ def store(format_):
     return store
 
 
-class Died(BaseException):
-    """Nobody catches it: the process is gone."""
-
-
-class Mortal(RecordingStore):
-    """Dies instead of one of its conditional writes, by number."""
-
-    def __init__(self, below, dies_at):
-        super().__init__(below)
-        self.left = dies_at
-
-    def set_if(self, key, value, version):
-        if self.left == 0:
-            raise Died
-        self.left -= 1
-        return super().set_if(key, value, version)
-
-
 def seen(store):
     group = cm.open_group(store, "g", consolidated=False)
     return group.attributes, {name: (a.attributes, a[...].tolist()) for name, a in group.arrays().items()}
@@ -63,7 +45,7 @@ def test_a_job_that_died_at_any_conditional_write_is_resumed(format_, store, mon
     cm.pyramid((undisturbed, FIRST[format_]), levels=3)
     n_deaths = 0
     while True:
-        mortal = Mortal(copy.copy(store), n_deaths)
+        mortal = DyingStore(copy.copy(store), n_deaths, ["set_if"], Died)
         try:
             cm.pyramid((mortal, FIRST[format_]), levels=3)
             break
@@ -106,21 +88,6 @@ def test_attributes_that_others_set_meanwhile_stay(format_, store):
     assert len(list(cm.open_group(store, "g").arrays())) == 3
 
 
-class MortalAnywhere(RecordingStore):
-    """Dies instead of one of its changes, by number, and of all after it."""
-
-    def __init__(self, below, dies_at):
-        super().__init__(below)
-        self.left = dies_at
-
-    def _before(self, method, key, byte_range=None):
-        super()._before(method, key, byte_range)
-        if method in {"set", "set_if", "delete", "delete_prefix"}:
-            self.left -= 1
-        if self.left < 0:
-            raise Died
-
-
 @pytest.mark.parametrize("format_", ["zarr2"], indirect=True)
 def test_each_level_is_the_old_or_the_new_wherever_the_job_dies(format_, monkeypatch):
     """One that was in place was replaced by nothing, where the job had died between two of them."""
@@ -132,7 +99,7 @@ def test_each_level_is_the_old_or_the_new_wherever_the_job_dies(format_, monkeyp
     cm.pyramid((store, first), levels=3)
     paths = [f"{first[:-1]}{i}" for i in (1, 2)]
     for n in itertools.count():
-        mortal = MortalAnywhere(copy.copy(store), n)
+        mortal = DyingStore(copy.copy(store), n, error=Died)
         with suppress(Died):
             cm.pyramid((mortal, first), levels=3, chunks=(1, 1), overwrite=True)
             break

@@ -40,59 +40,6 @@ def parse(url):
     return json.loads(json.dumps(found))
 
 
-def parse_tile(url):
-    """Return references of one tile: v(time, x, lat) with gaps, w(lat, x), z(y, time), static(x)."""
-    n, m = map(int, Path(url).read_text().split())
-    first = sum(map(ord, Path(url).stem))
-
-    def array(shape, chunks, dims):
-        about = {"zarr_format": 2, "shape": shape, "chunks": chunks, "dtype": "<i4", "fill_value": 0, "filters": None}
-        return about | {"compressor": None, "order": "C"}, {"_ARRAY_DIMENSIONS": dims}
-
-    arrays = {
-        "v": array([n, WIDTH, m], [1, 2, 1], ["time", "x", "lat"]),
-        "w": array([m, WIDTH], [1, WIDTH], ["lat", "x"]),
-        "z": array([2, n], [1, 1], ["y", "time"]),
-        "static": array([WIDTH], [1], ["x"]),
-    }
-    found = {".zgroup": {"zarr_format": 2}}
-    for name, (document, attributes) in arrays.items():
-        found |= {f"{name}/.zarray": document, f"{name}/.zattrs": attributes}
-    found |= {f"static/{i}": [url, i, 4] for i in range(WIDTH)}
-    found |= {f"w/{i}.0": [url, 10 * i, 12] for i in range(m)}
-    found |= {f"z/{j}.{i}": [url, 11 * i + j, 4] for i in range(n) for j in range(2)}
-    cells = [(i, j, k) for i in range(n) for j in range(2) for k in range(m)]
-    found |= {f"v/{i}.{j}.{k}": [url, 100 * i + 10 * j + k, 4] for i, j, k in cells if (i + j + k + first) % 4}
-    return json.loads(json.dumps(found))
-
-
-@pytest.mark.parametrize("target", ["parquet", "json"])
-def test_sets_are_joined_along_several_dimensions_as_along_one_after_the_other(tmp_path, target):
-    pytest.importorskip("pyarrow")
-    names = [[f"{row}{column}" for column in "ab"] for row in "xyz"]
-    for row, n in zip(names, (3, 1, 4), strict=True):
-        for name, m in zip(row, (2, 5), strict=True):
-            (tmp_path / name).write_text(f"{n} {m}")
-    urls = [[str(tmp_path / name) for name in row] for row in names]
-    options = {"parser": parse_tile}
-    report = cm.scan(urls, tmp_path / f"ours.{target}", concat_dim=["time", "lat"], **options)
-    rows = []
-    for row, files in zip("xyz", urls, strict=True):
-        for file in files:
-            cm.scan(file, f"{file}.json", **options)
-        rows.append(str(tmp_path / f"{row}.json"))
-        cm.concat_references([f"{file}.json" for file in files], dim="lat", target=rows[-1])
-    cm.concat_references(rows, dim="time", target=tmp_path / f"theirs.{target}")
-    expected = items(str(tmp_path / f"theirs.{target}"))
-    found = items(str(tmp_path / f"ours.{target}"))
-    documents = {key for key in expected if key.endswith(("zarray", "zattrs", "zgroup"))}
-    assert {key: found[key] for key in expected.keys() - documents} == {
-        key: expected[key] for key in expected.keys() - documents
-    }
-    assert found.keys() == expected.keys()
-    assert report.n_references == len(expected) - len(documents)
-
-
 def items(target):
     return {
         key: (each.url, each.offset, each.length, each.data)

@@ -3,7 +3,7 @@
 import dask
 import numpy as np
 import pytest
-from support.recording import RecordingStore
+from support.recording import Died, DyingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, NodeNotFound
@@ -13,25 +13,6 @@ from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
 SHAPE = (24, 10)
-
-
-class Died(BaseException):
-    """The client was killed: nothing of it runs any more."""
-
-
-class Dying(RecordingStore):
-    """The client dies before its n-th request that changes the store."""
-
-    def __init__(self, below, n):
-        super().__init__(below)
-        self.left = n
-
-    def _before(self, method, key, byte_range=None):
-        if method in {"set", "set_if", "delete", "delete_prefix"}:
-            self.left -= 1
-            if self.left <= 0:
-                raise Died
-        super()._before(method, key, byte_range)
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +62,7 @@ def test_several_targets_are_resumed_together(source):
         n += 1
         store = MemoryStore()
         try:
-            make_both(array, Dying(store, n))
+            make_both(array, DyingStore(store, n, error=Died))
         except Died:
             make_both(array, store)
         else:
@@ -144,7 +125,7 @@ def test_targets_of_one_store_replace_what_is_there_each_whole(source):
     while True:
         n += 1
         try:
-            run(lambda block: (block + 1, -block - 1), target=Dying(store, n), overwrite=True)
+            run(lambda block: (block + 1, -block - 1), target=DyingStore(store, n, error=Died), overwrite=True)
         except Died:
             pass
         else:
@@ -193,7 +174,9 @@ def test_a_job_of_another_function_is_refused_by_its_name(source):
             lambda block, **_: block * n, array, (store, "b"), dtype="i4", block=(4, 10), **options
         )
 
-    interrupted = cm.plan_transform(lambda block: block * 2, array, (Dying(store, 12), "b"), dtype="i4", block=(4, 10))
+    interrupted = cm.plan_transform(
+        lambda block: block * 2, array, (DyingStore(store, 11, error=Died), "b"), dtype="i4", block=(4, 10)
+    )
     with pytest.raises(Died):
         interrupted.run()
     with pytest.raises(JobError, match=r"another plan.*with function .*lambda.* where this call has .*lambda"):
@@ -213,7 +196,7 @@ def test_a_name_takes_the_place_of_the_code(source):
     first, second = lambda block: block * 2, lambda block: block + block
     first.__dask_tokenize__ = second.__dask_tokenize__ = lambda: "doubled, version 1"
     with pytest.raises(Died):
-        cm.transform(first, array, (Dying(store, 12), "b"), **options)
+        cm.transform(first, array, (DyingStore(store, 11, error=Died), "b"), **options)
     report = cm.transform(second, array, (store, "b"), **options)
     assert report.n_resumed > 0
     np.testing.assert_array_equal(read(store, "b"), values * 2)
@@ -223,7 +206,7 @@ def test_a_source_that_was_written_since_is_read_again(source):
     array, values = source
     store = MemoryStore()
     with pytest.raises(Died):
-        cm.transform(np.negative, array, (Dying(store, 14), "b"), dtype="i4", block=(4, 10))
+        cm.transform(np.negative, array, (DyingStore(store, 13, error=Died), "b"), dtype="i4", block=(4, 10))
     cm.open_array(array.store, "a", mode="r+")[0:4] = 1000
     cm.transform(np.negative, array, (store, "b"), dtype="i4", block=(4, 10))
     values[0:4] = 1000
