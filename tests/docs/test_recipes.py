@@ -51,7 +51,7 @@ RECIPES = [
         {"codecs/xxh3.py": "xxh3.py"},
         {"tests/unit/codecs/test_xxh3.py": "contract_xxh3.py"},
         {
-            "codecs/registry.py": (('    "xxh3": _factory("xxh3", "Xxh3.from_config"),\n', '    "crc32c": _factory('),),
+            "codecs/registry.py": (('    "xxh3.Xxh3.from_config": "xxh3",\n', '    "crc32c.Crc32c.from_config"'),),
             "model/metadata.py": (('    "xxh3",\n', '    "blosc", "gzip", "zstd", '),),
         },
     ),

@@ -41,7 +41,7 @@ def test_a_contended_key_is_remembered_for_a_second(monkeypatch):
     asked = []
     monkeypatch.setattr(cluster_locks.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(cluster_locks, "_CONTENDED_UNTIL", [0.0] * len(cluster_locks._CONTENDED_UNTIL))
-    monkeypatch.setattr(cluster_locks, "_worker", lambda: asked.append(now[0]))
+    monkeypatch.setattr(cluster_locks, "worker_here", lambda: asked.append(now[0]))
     automatic_lock("a")
     assert asked == []
     automatic_lock("a", contended=True)
