@@ -209,8 +209,7 @@ def _sum_blocks(counts: da.Array) -> da.Array:
         return counts
     name = f"written-{uuid4().hex}"
     layer = _sums(name, [(counts.name, *index) for index in product(*map(range, counts.numblocks))])
-    depended: Any = [counts]  # dask's own type of a collection does not fit its arrays
-    graph = HighLevelGraph.from_collections(name, layer, dependencies=depended)
+    graph = HighLevelGraph({**counts.dask.layers, name: layer}, {**counts.dask.dependencies, name: {counts.name}})
     return da.Array(graph, name, ((len(WriteCounts._fields),),), dtype=np.int64, meta=np.empty(0, np.int64))
 
 

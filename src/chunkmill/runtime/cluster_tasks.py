@@ -247,14 +247,10 @@ _MOST_NAMED = 5
 def _memory_of(workers: Mapping[str, Mapping[str, Any]]) -> str:
     """Name some workers with the memory that they use, and their limit."""
     named = [
-        f"{address} {format_bytes(_used(worker))} of {format_bytes(worker['memory_limit'])}"
-        for address, worker in sorted(workers.items())[:_MOST_NAMED]
+        f"{address} {format_bytes(about.get('metrics', {}).get('memory', 0))} of {format_bytes(about['memory_limit'])}"
+        for address, about in sorted(workers.items())[:_MOST_NAMED]
     ]
     return ", ".join(named) + (f" and {len(workers) - _MOST_NAMED} more" if len(workers) > _MOST_NAMED else "")
-
-
-def _used(worker: Mapping[str, Any]) -> int:
-    return int(worker.get("metrics", {}).get("memory", 0))
 
 
 def is_connected(client: Client) -> bool:
