@@ -1,8 +1,6 @@
 """A chunk that fails says which store, which key, which chunk and at which step, wherever the failure happens and is seen."""
 
-import gzip
 import pickle
-import struct
 
 import dask.array as da
 import numcodecs
@@ -48,33 +46,20 @@ def longer(value):
 BROKEN = {
     "bytes, short": ("zarr3", {"codecs": "raw"}, cut(1), "bytes"),
     "bytes, long": ("zarr2", {"codecs": "raw"}, longer, "bytes"),
-    "bytes, empty": ("zarr3-draft", {"codecs": "raw"}, lambda _: b"", "bytes"),
     "gzip, cut": ("zarr3", {"codecs": "gzip"}, cut(9), "gzip"),
-    "gzip, its checksum": ("zarr2", {"codecs": "gzip"}, flip(-6), "gzip"),
     "gzip, no such stream": ("zarr3-draft", {"codecs": "gzip"}, lambda _: b"not gzip", "gzip"),
-    "gzip, too much": ("zarr3", {"codecs": "gzip"}, lambda _: gzip.compress(bytes(1 << 20)), "gzip"),
-    "gzip, too little": ("zarr3", {"codecs": "gzip"}, lambda _: gzip.compress(bytes(3)), "bytes"),
     "zstd, cut": ("zarr3", {"codecs": "zstd"}, cut(4), "zstd"),
-    "zstd, magic": ("zarr2", {"codecs": "zstd"}, flip(0), "zstd"),
     "blosc, cut": ("zarr3", {"codecs": "blosc"}, cut(4), "blosc"),
-    "blosc, size": ("zarr2", {"codecs": "blosc"}, lambda v: v[:4] + struct.pack("<I", 1 << 30) + v[8:], "blosc"),
     "crc32c": ("zarr3", {"codecs": code("crc32c")}, flip(3), "crc32c"),
-    "crc32c, short": ("zarr3", {"codecs": code("crc32c")}, lambda _: b"abc", "crc32c"),
     "zlib": ("zarr2", {"codecs": numcodecs.Zlib(1)}, flip(-1), "numcodecs.zlib"),
-    "bz2": ("zarr2", {"codecs": numcodecs.BZ2(1)}, flip(0), "numcodecs.bz2"),
-    "lzma": ("zarr2", {"codecs": numcodecs.LZMA(preset=1)}, flip(-3), "numcodecs.lzma"),
     "lz4": ("zarr2", {"codecs": numcodecs.LZ4()}, lambda v: b"\xff\xff\xff\x7f" + v[4:], "numcodecs.lz4"),
-    "fletcher32": ("zarr2", {"codecs": numcodecs.Fletcher32()}, flip(1), "numcodecs.fletcher32"),
-    "crc32": ("zarr2", {"codecs": numcodecs.CRC32()}, flip(7), "numcodecs.crc32"),
     "vlen-utf8": ("zarr3", {"dtype": str, "codecs": [{"name": "vlen-utf8"}]}, cut(1), "vlen-utf8"),
     "sharding, its index": ("zarr3", {"shards": (4, 4), "codecs": "raw"}, flip(-9), "sharding_indexed"),
     "sharding, an inner chunk": ("zarr3", {"shards": (4, 4), "codecs": "gzip"}, flip(14), "gzip"),
-    "sharding, short": ("zarr3", {"shards": (4, 4)}, lambda v: v[-20:], "sharding_indexed"),
     "n5, no header": ("n5", {"codecs": "gzip"}, lambda v: v[:5], "n5_block"),
     "n5, gzip": ("n5", {"codecs": "gzip"}, cut(9), "gzip"),
     "n5, dimensions": ("n5", {"codecs": "raw"}, flip(3), "n5_block"),
     "n5, lz4": ("n5", {"codecs": numcodecs.LZ4()}, flip(-30), "n5_lz4"),
-    "n5, xz": ("n5", {"codecs": numcodecs.LZMA(preset=1)}, flip(20), "numcodecs.lzma"),
     "n5, raw and short": ("n5", {"codecs": "raw"}, cut(2), "bytes"),
 }  # fmt: skip
 
@@ -167,12 +152,10 @@ def failing(below, *methods, every=1):
 
 
 READS = {
-    "the whole": lambda array: array[...],
-    "one chunk": lambda array: array[0:2, 0:4],
-    "an element": lambda array: array[3, 3],
-    "a column": lambda array: array[:, 5],
+    "the whole": lambda array: array[...], "one chunk": lambda array: array[0:2, 0:4],
+    "an element": lambda array: array[3, 3], "a column": lambda array: array[:, 5],
     "through threads": lambda array: array.to_dask().compute(scheduler="threads"),
-}
+}  # fmt: skip
 
 
 @cases("options", [{}, {"shards": (4, 4)}])
@@ -250,12 +233,10 @@ def test_values_that_do_not_fit(values):
 
 
 TEXTS = {
-    "one for all": ("U4", "cdefg"),
-    "objects": ("U4", np.array(["ab", "cdefg"], object)),
-    "strings": ("U4", np.array(["ab", "cdefg"], np.dtypes.StringDType())),
-    "bytes": ("S4", [b"ab", b"cdefg"]),
+    "one for all": ("U4", "cdefg"), "objects": ("U4", np.array(["ab", "cdefg"], object)),
+    "strings": ("U4", np.array(["ab", "cdefg"], np.dtypes.StringDType())), "bytes": ("S4", [b"ab", b"cdefg"]),
     "text as bytes": ("S4", ["ab", "cdefg"]),
-}
+}  # fmt: skip
 
 
 @cases(("dtype", "values"), TEXTS.values())

@@ -14,11 +14,9 @@ from chunkmill.nodes.array import Array
 from chunkmill.stores.memory import MemoryStore
 
 LAYOUTS = {
-    "zarr2": {"format": "zarr2", "chunks": (4, 3)},
-    "n5": {"format": "n5", "chunks": (4, 3)},
-    "sharded": {"chunks": (2, 3), "shards": (4, 9)},
-    "rectilinear": {"chunks": ((4, 4, 3, 6), (3, 5, 5))},
-}
+    "zarr2": {"format": "zarr2", "chunks": (4, 3)}, "n5": {"format": "n5", "chunks": (4, 3)},
+    "sharded": {"chunks": (2, 3), "shards": (4, 9)}, "rectilinear": {"chunks": ((4, 4, 3, 6), (3, 5, 5))},
+}  # fmt: skip
 REGIONS = [(slice(4, 16), slice(3, 9)), (slice(1, 17), slice(2, 13)), (slice(5, 7), slice(0, 4)), (slice(3, 3),) * 2]
 
 

@@ -57,11 +57,8 @@ def source():
 
 
 CONVERSIONS = {
-    "copy": {},
-    "recode": {"codecs": ["gzip"]},
-    "recode to raw": {"codecs": []},
-    "shards": {"shards": (4, 40)},
-}
+    "copy": {}, "recode": {"codecs": ["gzip"]}, "recode to raw": {"codecs": []}, "shards": {"shards": (4, 40)},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CONVERSIONS)

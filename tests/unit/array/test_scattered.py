@@ -22,12 +22,10 @@ def array():
     "index",
     [
         ([3, 0], slice(1, 4), slice(None, None, 2)),  # two slices
-        ([[3, 0], [1, 1]], slice(1, 4), slice(5)),
-        ([3, 0], [4, 4], slice(2, 6)),
-        ([3, 0], [4, 1], [5, 0]),
+        ([[3, 0], [1, 1]], slice(1, 4), slice(5)), ([3, 0], [4, 4], slice(2, 6)), ([3, 0], [4, 1], [5, 0]),
         ([], slice(2), slice(3)),
     ],
-)
+)  # fmt: skip
 def test_points_and_slices(array, index):
     """As numpy does where the arrays come first."""
     index = tuple(part if isinstance(part, slice) else np.array(part, "i8") for part in index)

@@ -153,14 +153,6 @@ class TestKeys:
         }
         assert not report.ok
 
-    def test_chunks_left_by_a_smaller_shape(self, store):
-        filled(store, path="a")
-        document = json.loads(store.get("a/zarr.json"))
-        document["shape"] = [10, 4]
-        store.set("a/zarr.json", json.dumps(document).encode())
-        report = cm.check(store)
-        assert {p.key for p in report.problems} == {f"a/c/{i}/{j}" for i in range(3) for j in (1, 2)}
-
     def test_nodes_that_only_their_documents_tell_of(self, store):
         """No group above: they are there for those who know the path."""
         filled(store, path="g/a")
@@ -379,14 +371,6 @@ class TestWithoutListing:
             cm.check(Unlisted(store))
 
 
-def test_documents_that_a_crash_has_left_empty_are_deleted(store):
-    filled(store)
-    store.set("g/b/zarr.json", bytes(10))
-    (problem,) = cm.check(store).problems
-    assert (problem.kind, problem.key) == ("metadata", "g/b/zarr.json")
-    assert cm.check(store, repair=True).problems[0].repaired
-    assert store.get("g/b/zarr.json") is None
-    assert cm.check(store).ok
 
 
 def test_proofs_of_commits_of_jobs_that_are_over_are_deleted(store):

@@ -51,14 +51,6 @@ def test_info_counts_what_is_stored(archive):
     assert "missing_chunks" not in run_json("info", archive, "--path", "stack")
 
 
-def test_info_of_a_group(archive):
-    facts = run_json("info", archive, "--missing")
-    assert facts["children"] == ["deep", "stack"]
-    assert (facts["n_arrays"], facts["missing_chunks"]) == (2, 3)
-    assert facts["attributes"] == {"title": "[bold]x[/]", "limit": "NaN"}
-    assert "[bold]x[/]" in run("info", archive).stdout  # nothing is taken for markup
-
-
 def test_what_steers_a_terminal_is_shown(tmp_path):
     """Names and attributes come from others: a store must not clear screens, set titles, or write backwards."""
     url = str(tmp_path / "x.zarr")
@@ -87,12 +79,6 @@ def test_ls_draws_the_tree(archive):
         "│   └── time (8,) datetime64[s]",
         "└── stack (8, 6, 6) int16",
     ]
-
-
-def test_ls_as_table_and_as_json(archive):
-    table = run("ls", "--long", archive).stdout
-    assert [line.split()[0] for line in table.splitlines()] == ["group", "path", "deep/time", "stack"]
-    assert [node["path"] for node in run_json("ls", archive)] == ["", "deep", "deep/time", "stack"]
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -228,15 +214,13 @@ def test_interrupted_exits_with_130(archive, tmp_path, monkeypatch):
         (["convert", "SOURCE", "new", "--chunks", "2"], "--chunks=2 .*1 lengths for 2 axes"),
         (["rechunk", "SOURCE", "new", "--chunks", "1,2,3"], r"3 lengths for 2 axes"),
         (["info", "SOURCE", "--path", "nope"], "is the url right, and the path\\? Without --path its root is opened"),
-        (
-            ["convert", "SOURCE", "new", "--shards", "3,3"],
-            "give --shards that are multiples of --chunks, or --shards=none",
-        ),
+        (["convert", "SOURCE", "new", "--shards", "3,3"],
+         "give --shards that are multiples of --chunks, or --shards=none"),
         (["convert", "ZERO", "new", "--format", "n5"], r"n5 does not support arrays of 0 dimensions \(in 'a/attrib"),
         (["rechunk", "SOURCE", "new", "--chunks", "4,1", "--max-mem", "8"], r"give --max-mem=\d+ or more"),
         (["convert", "FILLED", "new", "--format", "n5", "--codecs", "raw"], "; --allow fill_value converts without"),
     ],
-)
+)  # fmt: skip
 def test_messages_are_in_the_words_of_the_command_line(tmp_path, args, expected):
     source = str(tmp_path / "in.zarr")
     cm.create_array(source, "g/a", shape=(4, 4), dtype="i4", chunks=(2, 2))[...] = 1

@@ -22,29 +22,24 @@ TestLittle = contract(
     ],
     fixed_size=True,
     frozen=[
-        (np.array([1, -2], "i2"), "0100 feff"),
-        (np.array([[True], [False]]), "01 00"),
-        (np.array([1.5], "f4"), "0000c03f"),
-        (np.array([1 + 2j], "c8"), "0000803f 00000040"),
-        (np.array(["a"], "U2"), "61000000 00000000"),
-        (np.array([b"a"], "S2"), "6100"),
+        (np.array([1, -2], "i2"), "0100 feff"), (np.array([[True], [False]]), "01 00"),
+        (np.array([1.5], "f4"), "0000c03f"), (np.array([1 + 2j], "c8"), "0000803f 00000040"),
+        (np.array(["a"], "U2"), "61000000 00000000"), (np.array([b"a"], "S2"), "6100"),
         (np.array([(1, (1.5, (2, 3)), b"x")], NESTED), "0100 0000c03f 02000300 780000"),
     ],
-)
+)  # fmt: skip
 TestBig = contract(
     BIG,
     TestLittle.arrays,
     fixed_size=True,
     frozen=[
-        (np.array([1, -2], "i2"), "0001 fffe"),
-        (np.array([True, False]), "01 00"),
-        (np.array([1, -2], "i1"), "01 fe"),
-        (np.array([1 + 2j], "c8"), "3f800000 40000000"),
+        (np.array([1, -2], "i2"), "0001 fffe"), (np.array([True, False]), "01 00"),
+        (np.array([1, -2], "i1"), "01 fe"), (np.array([1 + 2j], "c8"), "3f800000 40000000"),
         (np.array(["a"], "U2"), "00000061 00000000"),
         (np.array([-1, 1], "m8[s]"), "ffffffffffffffff 0000000000000001"),
         (np.array([(1, (1.5, (2, 3)), b"x")], NESTED), "0001 3fc00000 00020003 780000"),
     ],
-)
+)  # fmt: skip
 
 
 class TestMixed(CodecContract):

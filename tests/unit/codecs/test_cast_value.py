@@ -130,12 +130,9 @@ def test_small_floats_are_the_neighbours_that_the_rule_names(name, rounding):
             else nearest
         )
         expected = {
-            "nearest-even": even,
-            "nearest-away": {max(nearest, key=abs)},
-            "towards-zero": {min((low, high), key=abs)},
-            "towards-positive": {high},
-            "towards-negative": {low},
-        }[rounding]
+            "nearest-even": even, "nearest-away": {max(nearest, key=abs)},
+            "towards-zero": {min((low, high), key=abs)}, "towards-positive": {high}, "towards-negative": {low},
+        }[rounding]  # fmt: skip
         assert float(cast(np.array([value]), dtype, rounding, None)[0]) in expected
 
 
@@ -212,11 +209,9 @@ class TestIntegers(CodecContract):
     fixed_size = True
     detects = False  # any multiple of the scale is a number
     arrays = [
-        np.arange(5, 60, dtype="u1").reshape(5, 11),
-        np.array([-(2**60), 2**60]),
-        np.array(2**62, "u8"),
+        np.arange(5, 60, dtype="u1").reshape(5, 11), np.array([-(2**60), 2**60]), np.array(2**62, "u8"),
         np.zeros((0, 2), "i4"),
-    ]
+    ]  # fmt: skip
     frozen = [(np.array([5, 6, 4], "i2"), "0000 0200 feff")]
 
     def test_truncated_data_raise(self):

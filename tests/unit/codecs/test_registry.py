@@ -167,13 +167,11 @@ def test_kinds():
 @cases(
     ("config", "name"),
     [
-        ({"id": "gzip", "level": 1}, "gzip"),
-        ({"id": "crc32c"}, "crc32c"),
-        ({"id": "crc32c", "location": "start"}, "numcodecs.crc32c"),
-        ({"id": "vlen-bytes"}, "vlen-bytes"),
+        ({"id": "gzip", "level": 1}, "gzip"), ({"id": "crc32c"}, "crc32c"),
+        ({"id": "crc32c", "location": "start"}, "numcodecs.crc32c"), ({"id": "vlen-bytes"}, "vlen-bytes"),
         ({"id": "bz2"}, "numcodecs.bz2"),
     ],
-)
+)  # fmt: skip
 def test_parse_numcodecs(config, name):
     assert parse_numcodecs(config).name == name
 

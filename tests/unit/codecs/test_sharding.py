@@ -21,11 +21,9 @@ MISSING = (1 << 64) - 1
 
 def sharding(chunk_shape, codecs=(LITTLE,), index_codecs=(LITTLE, "crc32c"), **rest):
     configuration = {
-        "chunk_shape": chunk_shape,
-        "codecs": list(codecs),
-        "index_codecs": list(index_codecs),
+        "chunk_shape": chunk_shape, "codecs": list(codecs), "index_codecs": list(index_codecs),
         "index_location": "end",
-    }
+    }  # fmt: skip
     return {"name": "sharding_indexed", "configuration": configuration | rest}
 
 
@@ -39,13 +37,11 @@ SPARSE = np.array([[1, 2, 0, 0], [3, 4, 0, 0]], "u1")  # two inner chunks, one o
 TestEnd = contract(
     [sharding([2, 2], index_codecs=[LITTLE])],
     [
-        SPARSE,
-        np.arange(24, dtype="i4").reshape(4, 6),
-        np.zeros((4, 4)),
+        SPARSE, np.arange(24, dtype="i4").reshape(4, 6), np.zeros((4, 4)),
         np.arange(8, dtype="u1").reshape(4, 2).T[:, ::2],
     ],
     frozen=[(SPARSE, "01020304" + entry(0, 4) + NO), (np.zeros((2, 4), "u1"), NO + NO)],
-)
+)  # fmt: skip
 TestStart = contract(
     [sharding([2, 2], index_codecs=[BIG], index_location="start")],
     TestEnd.arrays,

@@ -24,14 +24,11 @@ def objects(values):
 TestUtf8 = contract(
     ["vlen-utf8"],
     [
-        np.array(WORDS, STRING),
-        np.array(WORDS, object),
-        np.array("x", STRING),
-        np.zeros((0, 2), STRING),
+        np.array(WORDS, STRING), np.array(WORDS, object), np.array("x", STRING), np.zeros((0, 2), STRING),
         np.full(999, "é" * 300, STRING),
     ],
     frozen=[(np.array(WORDS, STRING), WORDS_HEX), (np.array(WORDS, object), WORDS_HEX)],
-)
+)  # fmt: skip
 TestBytes = contract(
     ["vlen-bytes"],
     [objects([b"", b"a\0", b"\xff" * 300]), objects([])],

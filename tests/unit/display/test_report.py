@@ -152,9 +152,6 @@ def test_columns_are_broken_between_words_where_that_will_do():
     assert narrow.count("a" * 28) == 1
 
 
-def test_urls_stay_whole():
-    url = "file:///" + "long/" * 30
-    assert f"from  {url}" in report_text("plan", [("from", url)], width=100)
 
 
 def test_what_stands_beside_each_other_wraps():

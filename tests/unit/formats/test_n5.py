@@ -15,11 +15,9 @@ from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, GroupMetad
 
 KEY = "volume/s0/attributes.json"
 DATASET = {
-    "dimensions": [7, 5, 3],
-    "blockSize": [4, 3, 2],
-    "dataType": "uint16",
+    "dimensions": [7, 5, 3], "blockSize": [4, 3, 2], "dataType": "uint16",
     "compression": {"type": "gzip", "level": 5, "useZlib": False},
-}
+}  # fmt: skip
 
 
 def parse(document: Any, path: str = "volume/s0") -> ArrayMetadata | None:
@@ -83,23 +81,17 @@ COMPRESSIONS = {
     "lz4_z5": ({"type": "lz4", "blockSize": 6}, ("n5_lz4", {"blockSize": 65536})),  # a level
     "lz4_zarr": ({"type": "lz4", "acceleration": 1, "id": "lz4"}, ("n5_lz4", {"blockSize": 65536})),
     "zstd": ({"type": "zstd", "level": 9}, ("zstd", {"level": 9, "checksum": False})),
-    "zstd_zarr": (
-        {"type": "zstd", "level": 1, "id": "zstd", "checksum": True},
-        ("zstd", {"level": 1, "checksum": False}),
-    ),
+    "zstd_zarr": ({"type": "zstd", "level": 1, "id": "zstd", "checksum": True},
+     ("zstd", {"level": 1, "checksum": False})),
     "blosc": (
         {"type": "blosc", "cname": "zstd", "clevel": 3, "shuffle": 2, "blocksize": 64, "typesize": 1, "nthreads": 8},
         ("blosc", {"cname": "zstd", "clevel": 3, "shuffle": "bitshuffle", "typesize": 2, "blocksize": 64}),
     ),
-    "blosc_default": (
-        {"type": "blosc", "cname": "lz4"},
-        ("blosc", {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 2, "blocksize": 0}),
-    ),
-    "blosc_auto": (
-        {"type": "blosc", "shuffle": -1},
-        ("blosc", {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 2, "blocksize": 0}),
-    ),
-}
+    "blosc_default": ({"type": "blosc", "cname": "lz4"},
+     ("blosc", {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 2, "blocksize": 0})),
+    "blosc_auto": ({"type": "blosc", "shuffle": -1},
+     ("blosc", {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 2, "blocksize": 0})),
+}  # fmt: skip
 
 
 @cases("name", COMPRESSIONS)

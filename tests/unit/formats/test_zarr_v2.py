@@ -18,7 +18,6 @@ PLAIN = {
     "zarr_format": 2, "shape": [7, 5], "chunks": [3, 2], "dtype": "<i4", "compressor": None, "fill_value": -1,
     "order": "C", "filters": None,
 }  # fmt: skip
-Codec = NamedConfig
 LITTLE = NamedConfig("bytes", {"endian": "little"})
 BLOSC = {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "blocksize": 0, "typesize": 4}
 MISSING = object()
@@ -70,40 +69,25 @@ def test_the_plain_case():
     )
 
 
+LE = ("bytes", {"endian": "little"})
 CHAINS = [  # members of .zarray, dtype, chain
-    ({"dtype": ">i4"}, "i4", [Codec("bytes", {"endian": "big"})]),
-    ({"dtype": "<i1"}, "i1", [Codec("bytes", {})]),
-    ({"order": "F"}, "i4", [Codec("transpose", {"order": [1, 0]}), LITTLE]),
-    ({"order": "F", "shape": [7], "chunks": [3]}, "i4", [LITTLE]),
-    ({"compressor": {"id": "blosc"}}, "i4", [LITTLE, Codec("blosc", BLOSC)]),
-    (
-        {"dtype": "|u1", "fill_value": 0, "compressor": {"id": "blosc", "shuffle": -1}},
-        "u1",
-        [Codec("bytes", {}), Codec("blosc", BLOSC | {"shuffle": "bitshuffle", "typesize": 1})],
-    ),
-    (
-        {"filters": [{"id": "adler32"}], "compressor": {"id": "blosc", "shuffle": -1}},
-        "i4",
-        [LITTLE, Codec("numcodecs.adler32", {}), Codec("blosc", BLOSC | {"shuffle": "bitshuffle", "typesize": 1})],
-    ),
-    ({"compressor": {"id": "zstd", "level": 3}}, "i4", [LITTLE, Codec("zstd", {"level": 3, "checksum": False})]),
-    ({"compressor": {"id": "zlib", "level": 9}}, "i4", [LITTLE, Codec("numcodecs.zlib", {"level": 9})]),
-    ({"filters": [{"id": "crc32c"}]}, "i4", [LITTLE, Codec("crc32c", {})]),
-    (
-        {"filters": [{"id": "crc32c", "location": "start"}]},
-        "i4",
-        [LITTLE, Codec("numcodecs.crc32c", {"location": "start"})],
-    ),
-    (
-        {"filters": [{"id": "shuffle", "elementsize": 4}, {"id": "zlib", "level": 1}]},
-        "i4",
-        [LITTLE, Codec("numcodecs.shuffle", {"elementsize": 4}), Codec("numcodecs.zlib", {"level": 1})],
-    ),
-    (
-        {"dtype": ">i4", "filters": [{"id": "delta", "dtype": ">i4", "astype": "<i2"}]},
-        "i4",
-        [Codec("numcodecs.delta", {"dtype": ">i4", "astype": "<i2"}), LITTLE],
-    ),
+    ({"dtype": ">i4"}, "i4", [("bytes", {"endian": "big"})]),
+    ({"dtype": "<i1"}, "i1", [("bytes", {})]),
+    ({"order": "F"}, "i4", [("transpose", {"order": [1, 0]}), LE]),
+    ({"order": "F", "shape": [7], "chunks": [3]}, "i4", [LE]),
+    ({"compressor": {"id": "blosc"}}, "i4", [LE, ("blosc", BLOSC)]),
+    ({"dtype": "|u1", "fill_value": 0, "compressor": {"id": "blosc", "shuffle": -1}}, "u1",
+     [("bytes", {}), ("blosc", BLOSC | {"shuffle": "bitshuffle", "typesize": 1})]),
+    ({"filters": [{"id": "adler32"}], "compressor": {"id": "blosc", "shuffle": -1}}, "i4",
+     [LE, ("numcodecs.adler32", {}), ("blosc", BLOSC | {"shuffle": "bitshuffle", "typesize": 1})]),
+    ({"compressor": {"id": "zstd", "level": 3}}, "i4", [LE, ("zstd", {"level": 3, "checksum": False})]),
+    ({"compressor": {"id": "zlib", "level": 9}}, "i4", [LE, ("numcodecs.zlib", {"level": 9})]),
+    ({"filters": [{"id": "crc32c"}]}, "i4", [LE, ("crc32c", {})]),
+    ({"filters": [{"id": "crc32c", "location": "start"}]}, "i4", [LE, ("numcodecs.crc32c", {"location": "start"})]),
+    ({"filters": [{"id": "shuffle", "elementsize": 4}, {"id": "zlib", "level": 1}]}, "i4",
+     [LE, ("numcodecs.shuffle", {"elementsize": 4}), ("numcodecs.zlib", {"level": 1})]),
+    ({"dtype": ">i4", "filters": [{"id": "delta", "dtype": ">i4", "astype": "<i2"}]}, "i4",
+     [("numcodecs.delta", {"dtype": ">i4", "astype": "<i2"}), LE]),
     (
         {
             "dtype": "<M8[s]",
@@ -112,7 +96,7 @@ CHAINS = [  # members of .zarray, dtype, chain
             "compressor": {"id": "blosc"},
         },
         "M8[s]",
-        [Codec("numcodecs.delta", {"dtype": "<i8"}), LITTLE, Codec("blosc", BLOSC | {"typesize": 8})],
+        [("numcodecs.delta", {"dtype": "<i8"}), LE, ("blosc", BLOSC | {"typesize": 8})],
     ),
     (
         {
@@ -121,38 +105,17 @@ CHAINS = [  # members of .zarray, dtype, chain
             "filters": [{"id": "fixedscaleoffset", "offset": 1, "scale": 4, "dtype": ">f8", "astype": "|u1"}],
         },
         "f8",
-        [
-            Codec("numcodecs.fixedscaleoffset", {"offset": 1, "scale": 4, "dtype": ">f8", "astype": "|u1"}),
-            Codec("bytes", {}),
-        ],
+        [("numcodecs.fixedscaleoffset", {"offset": 1, "scale": 4, "dtype": ">f8", "astype": "|u1"}), ("bytes", {})],
     ),
-    (
-        {"dtype": "<f8", "fill_value": 0, "filters": [{"id": "astype", "encode_dtype": ">i2", "decode_dtype": "<f8"}]},
-        "f8",
-        [Codec("numcodecs.astype", {"encode_dtype": ">i2", "decode_dtype": "<f8"}), Codec("bytes", {"endian": "big"})],
-    ),
-    (
-        {"dtype": "|b1", "fill_value": False, "filters": [{"id": "packbits"}]},
-        "?",
-        [Codec("numcodecs.packbits", {}), Codec("bytes", {})],
-    ),
-    (
-        {"dtype": ">f4", "filters": [{"id": "bitround", "keepbits": 8}]},
-        "f4",
-        [Codec("numcodecs.bitround", {"keepbits": 8}), Codec("bytes", {"endian": "big"})],
-    ),
-    ({"compressor": {"id": "pcodec", "level": 8}}, "i4", [Codec("numcodecs.pcodec", {"level": 8})]),
-    (
-        {
-            "dtype": "|O",
-            "fill_value": "",
-            "order": "F",
-            "filters": [{"id": "vlen-utf8"}],
-            "compressor": {"id": "blosc"},
-        },
-        STRING,
-        [Codec("transpose", {"order": [1, 0]}), Codec("vlen-utf8", {}), Codec("blosc", BLOSC | {"typesize": 1})],
-    ),
+    ({"dtype": "<f8", "fill_value": 0, "filters": [{"id": "astype", "encode_dtype": ">i2", "decode_dtype": "<f8"}]},
+     "f8", [("numcodecs.astype", {"encode_dtype": ">i2", "decode_dtype": "<f8"}), ("bytes", {"endian": "big"})]),
+    ({"dtype": "|b1", "fill_value": False, "filters": [{"id": "packbits"}]}, "?",
+     [("numcodecs.packbits", {}), ("bytes", {})]),
+    ({"dtype": ">f4", "filters": [{"id": "bitround", "keepbits": 8}]}, "f4",
+     [("numcodecs.bitround", {"keepbits": 8}), ("bytes", {"endian": "big"})]),
+    ({"compressor": {"id": "pcodec", "level": 8}}, "i4", [("numcodecs.pcodec", {"level": 8})]),
+    ({"dtype": "|O", "fill_value": "", "order": "F", "filters": [{"id": "vlen-utf8"}], "compressor": {"id": "blosc"}},
+     STRING, [("transpose", {"order": [1, 0]}), ("vlen-utf8", {}), ("blosc", BLOSC | {"typesize": 1})]),
     (
         {
             "dtype": "|O",
@@ -160,27 +123,21 @@ CHAINS = [  # members of .zarray, dtype, chain
             "filters": [{"id": "categorize", "labels": ["a"], "dtype": "|O", "astype": "|u1"}],
         },
         STRING,
-        [Codec("numcodecs.categorize", {"labels": ["a"], "dtype": "|O", "astype": "|u1"}), Codec("bytes", {})],
+        [("numcodecs.categorize", {"labels": ["a"], "dtype": "|O", "astype": "|u1"}), ("bytes", {})],
     ),
-    (
-        {"dtype": [["x", ">i2"], ["k", "|u1"]], "fill_value": None},
-        [("x", "i2"), ("k", "u1")],
-        [Codec("bytes", {"endian": "big"})],
-    ),
-    (
-        {"dtype": [["x", ">i2"], ["y", "<f4"]], "fill_value": None},
-        [("x", "i2"), ("y", "f4")],
-        [Codec("bytes", {"dtype": [["x", ">i2"], ["y", "<f4"]]})],
-    ),
-    ({"compressor": {"id": "mystery", "x": 1}}, "i4", [LITTLE, Codec("numcodecs.mystery", {"x": 1})]),
-]
+    ({"dtype": [["x", ">i2"], ["k", "|u1"]], "fill_value": None}, [("x", "i2"), ("k", "u1")],
+     [("bytes", {"endian": "big"})]),
+    ({"dtype": [["x", ">i2"], ["y", "<f4"]], "fill_value": None}, [("x", "i2"), ("y", "f4")],
+     [("bytes", {"dtype": [["x", ">i2"], ["y", "<f4"]]})]),
+    ({"compressor": {"id": "mystery", "x": 1}}, "i4", [LE, ("numcodecs.mystery", {"x": 1})]),
+]  # fmt: skip
 
 
 @cases(("members", "dtype", "chain"), CHAINS)
 def test_chains(members, dtype, chain):
     metadata = parse(**members)
     assert metadata.dtype == np.dtype(dtype)
-    assert list(metadata.codecs) == chain
+    assert [(codec.name, codec.configuration) for codec in metadata.codecs] == chain
     again = parse(**emit(metadata))
     assert (again.dtype, again.codecs) == (metadata.dtype, metadata.codecs)
     written = emit(metadata)["dtype"]

@@ -220,11 +220,8 @@ NORMAL = [  # as read, as kept
     ([codec("transpose", order="F"), LITTLE], "int32", [codec("transpose", order=[1, 0]), LITTLE]),
     ([codec("transpose", order="C"), LITTLE], "int32", [codec("transpose", order=[0, 1]), LITTLE]),
     ([LITTLE, codec("zstd", level=3)], "int32", [LITTLE, codec("zstd", level=3, checksum=False)]),
-    (
-        [LITTLE, codec("blosc", cname="lz4", clevel=5, shuffle="noshuffle", blocksize=0)],
-        "int32",
-        [LITTLE, codec("blosc", cname="lz4", clevel=5, shuffle="noshuffle", blocksize=0, typesize=4)],
-    ),
+    ([LITTLE, codec("blosc", cname="lz4", clevel=5, shuffle="noshuffle", blocksize=0)], "int32",
+     [LITTLE, codec("blosc", cname="lz4", clevel=5, shuffle="noshuffle", blocksize=0, typesize=4)]),
     (["bytes", {"name": "crc32c", "must_understand": True}], "int8", [codec("bytes"), CRC]),
     (
         [LITTLE, "mystery"],
@@ -232,19 +229,13 @@ NORMAL = [  # as read, as kept
         [LITTLE, codec("mystery")],
     ),  # opening the array fails, its registry knows what there is
     (["mystery"], "int32", [codec("mystery")]),
-    (
-        [codec("numcodecs.astype", encode_dtype="int8", decode_dtype="int32"), "bytes"],
-        "int32",
-        [codec("numcodecs.astype", encode_dtype="int8", decode_dtype="int32"), codec("bytes")],
-    ),
-    (
-        [codec("cast_value", data_type="int8"), "bytes"],
-        "int32",
-        [codec("cast_value", data_type="int8"), codec("bytes")],
-    ),
+    ([codec("numcodecs.astype", encode_dtype="int8", decode_dtype="int32"), "bytes"], "int32",
+     [codec("numcodecs.astype", encode_dtype="int8", decode_dtype="int32"), codec("bytes")]),
+    ([codec("cast_value", data_type="int8"), "bytes"], "int32",
+     [codec("cast_value", data_type="int8"), codec("bytes")]),
     (["vlen-utf8"], "string", [codec("vlen-utf8")]),
     (["numcodecs.pcodec"], "int32", [codec("numcodecs.pcodec")]),
-]
+]  # fmt: skip
 
 
 @cases(("given", "data_type", "kept"), NORMAL)

@@ -407,12 +407,10 @@ def test_adapt_an_n5_dataset() -> None:
         "filter": ({"codecs": (NamedConfig("numcodecs.delta", {}), NamedConfig("bytes"))}, "numcodecs.delta"),
         "names": ({"dimension_names": ("y", None)}, "some absent"),
         "names_twice": ({"dimension_names": ("y", "x"), "attributes": {"_ARRAY_DIMENSIONS": ["a", "b"]}}, "otherwise"),
-        "complex_payload": (
-            {"dtype": np.dtype("c16"), "fill_value": np.array([NAN_WITH_PAYLOAD, 0]).view("c16")[0]},
-            "fill value",
-        ),
+        "complex_payload": ({"dtype": np.dtype("c16"), "fill_value": np.array([NAN_WITH_PAYLOAD, 0]).view("c16")[0]},
+         "fill value"),
     }.values(),
-)
+)  # fmt: skip
 def test_what_would_be_lost(changes: dict[str, Any], lost: str) -> None:
     with pytest.raises(UnsupportedFeature, match=lost):
         DRAFT.adapt(plain(**changes))

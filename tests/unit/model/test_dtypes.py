@@ -19,26 +19,17 @@ from chunkmill.model.dtypes import (
 )
 
 V2 = [
-    ("|b1", np.dtype("?")),
-    ("<i1", np.dtype("i1")),  # byte order on single bytes occurs
-    (">i8", np.dtype(">i8")),
-    ("<f2", np.dtype("<f2")),
-    ("<c16", np.dtype("<c16")),
-    ("<M8[ns]", np.dtype("<M8[ns]")),
-    (">m8[25us]", np.dtype(">m8[25us]")),
-    ("<m8", np.dtype("<m8")),  # no unit
-    ("<M8[generic]", np.dtype("<M8")),
-    ("|S12", np.dtype("S12")),
-    (">U4", np.dtype(">U4")),
-    ("|V3", np.dtype("V3")),
-    ("|O", np.dtype(object)),
-    ([["r", "|u1"], ["g", "|u1"]], np.dtype([("r", "u1"), ("g", "u1")])),
+    ("|b1", np.dtype("?")), ("<i1", np.dtype("i1")),  # byte order on single bytes occurs
+    (">i8", np.dtype(">i8")), ("<f2", np.dtype("<f2")), ("<c16", np.dtype("<c16")), ("<M8[ns]", np.dtype("<M8[ns]")),
+    (">m8[25us]", np.dtype(">m8[25us]")), ("<m8", np.dtype("<m8")),  # no unit
+    ("<M8[generic]", np.dtype("<M8")), ("|S12", np.dtype("S12")), (">U4", np.dtype(">U4")), ("|V3", np.dtype("V3")),
+    ("|O", np.dtype(object)), ([["r", "|u1"], ["g", "|u1"]], np.dtype([("r", "u1"), ("g", "u1")])),
     ([["z", ">f4", [2, 2]]], np.dtype([("z", ">f4", (2, 2))])),
     (
         [["foo", "<f4"], ["bar", [["baz", ">f4"], ["qux", "<i4"]]]],
         np.dtype([("foo", "<f4"), ("bar", [("baz", ">f4"), ("qux", "<i4")])]),
     ),
-]
+]  # fmt: skip
 
 
 @cases(("value", "dtype"), V2)

@@ -4,14 +4,12 @@ from chunkmill.model.metadata import ChunkKeyEncoding
 
 CASES = [
     (ChunkKeyEncoding("", ".", "0"), (1, 0, 2), "1.0.2"),  # Zarr v2
-    (ChunkKeyEncoding("", "/", "0"), (10,), "10"),
-    (ChunkKeyEncoding("", "/", "0"), (), "0"),
+    (ChunkKeyEncoding("", "/", "0"), (10,), "10"), (ChunkKeyEncoding("", "/", "0"), (), "0"),
     (ChunkKeyEncoding("c/", "/", "c"), (1, 0), "c/1/0"),  # Zarr v3
-    (ChunkKeyEncoding("c.", ".", "c"), (1, 0), "c.1.0"),
-    (ChunkKeyEncoding("c/", "/", "c"), (), "c"),
+    (ChunkKeyEncoding("c.", ".", "c"), (1, 0), "c.1.0"), (ChunkKeyEncoding("c/", "/", "c"), (), "c"),
     (ChunkKeyEncoding("c", "/", "c"), (1, 0), "c1/0"),  # the draft of 2022
     (ChunkKeyEncoding("", "/", "0", reverse=True), (1, 0, 2), "2/0/1"),  # N5
-]
+]  # fmt: skip
 
 
 @cases(("encoding", "coords", "key"), CASES)

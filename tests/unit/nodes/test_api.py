@@ -260,14 +260,6 @@ def test_what_is_no_region(store, region):
     assert not cm.open_array(store)[...].any()
 
 
-def test_options_go_to_the_filesystem(tmp_path):
-    array = make(f"file://{tmp_path}/x", storage_options={"auto_mkdir": True})
-    array[...] = 1
-    assert [path.name for path in tmp_path.iterdir()] == ["x"]
-    with pytest.raises((ChunkmillError, TypeError)):
-        cm.open_array("memory://x", storage_options={"nonsense": object()}, format="nonsense")
-
-
 def test_metadata_errors_name_the_document(store):
     store.set(
         "a/.zarray",

@@ -228,15 +228,6 @@ def test_an_array_without_axes():
         array.append(1)
 
 
-@pytest.mark.parametrize("url", ["a.zarr", "a.zip"])
-def test_files(tmp_path, url):
-    array, values = make(str(tmp_path / url))
-    array.append(values)
-    array.resize((7, 3))
-    np.testing.assert_array_equal(array[...], np.concatenate([values, values])[:7, :3])
-    np.testing.assert_array_equal(cm.open_array(tmp_path / url, "g/a")[...], array[...])
-
-
 def test_a_change_is_seen_in_the_array_itself_and_its_token():
     from dask.base import tokenize
 

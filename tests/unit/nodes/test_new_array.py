@@ -39,15 +39,12 @@ def test_a_dask_array_keeps_its_blocks_along_the_other_axes():
 @cases(
     ("options", "error", "text"),
     [
-        (
-            {"chunks": {"tme": 3}},
-            ValueError,
-            "names dimensions ['tme'], where those of the array are ['time', 'lat', 'lon']",
-        ),
+        ({"chunks": {"tme": 3}}, ValueError,
+         "names dimensions ['tme'], where those of the array are ['time', 'lat', 'lon']"),
         ({"chunks": {"lat": 3}, "dimension_names": None}, ValueError, "have no names: give dimension_names="),
         ({"chunks": {"lat": 10}, "shards": {"lat": 25}}, AlignmentError, "multiples of chunks"),
     ],
-)
+)  # fmt: skip
 def test_unknown_names_and_shards_that_do_not_fit_are_refused(options, error, text):
     with pytest.raises(error) as raised:
         cm.create_array(MemoryStore(), **({"shape": (100, 64, 48), "dtype": "f4", "dimension_names": NAMES} | options))

@@ -32,17 +32,6 @@ def test_members_leave_out_what_is_named(group):
     assert list(group.members(without=["b"], on_error=lambda *_: pytest.fail("was opened"))) == ["a", "c"]
 
 
-def test_folders_without_a_document_are_members_and_no_children(group):
-    group.create_array("plate/A1", shape=(2,), dtype="i4")
-    group.store.delete("plate/zarr.json")
-    group.store.set("empty/readme", b"")
-    assert list(group) == ["a", "b", "c"]
-    members = group.members()
-    assert list(members) == ["a", "b", "c", "plate"]
-    assert not members["plate"].stored.is_documented
-    assert list(members["plate"]) == ["A1"]
-
-
 def test_a_path_that_is_no_node_is_an_error_that_lists_the_children(group):
     with pytest.raises(NodeNotFound, match="the group '' has 'a', 'b', 'c'"):
         group["x"]

@@ -78,13 +78,6 @@ def test_targets(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x"]  # none is named like a pipeline
 
 
-def test_an_archive_is_written(tmp_path):
-    cm.to_store(X, tmp_path / "x", "a", chunks=(3, 4))
-    cm.convert(tmp_path / "x", f"{tmp_path}/y.zip|zip:in|zarr2:")
-    found = zarr.open_group(zarr.storage.ZipStore(tmp_path / "y.zip"), path="in", mode="r", zarr_format=2)
-    assert np.array_equal(found["a"][:], X)
-
-
 def test_another_format_than_the_adapters_is_one_error(places, format_, tmp_path):
     for place in places:
         for other in {*FORMATS, "zarr"} - {format_} - ({"zarr"} if format_ != "n5" else set()):
@@ -100,25 +93,6 @@ def test_another_format_than_the_adapters_is_one_error(places, format_, tmp_path
         with pytest.raises((NodeNotFound, StoreError), match=f"of format '{format_}'"):
             cm.to_store(X, f"{tmp_path}/x|{other}:g/a", mode="r+")
     assert np.array_equal(cm.open_array(tmp_path / "x", "g/a")[...], X)
-
-
-def test_another_path_or_format_than_the_arguments_is_one_error(tmp_path):
-    for call in (
-        lambda url: cm.open(url, "b"),
-        lambda url: cm.open_array(url, format="n5"),
-        lambda url: cm.from_store(url, "b"),
-        lambda url: cm.to_store(X, url, "b"),
-        lambda url: cm.to_store(X, url, format="n5"),
-        lambda url: cm.convert({}, url, format="n5"),
-        lambda url: cm.create_group(url, "b"),
-        lambda url: cm.write_dataset(xr.Dataset({"v": ("y", [1])}), url, "b"),
-        lambda url: cm.check(url, "b"),
-        lambda url: cm.resume(url, "b"),
-        lambda url: xr.open_dataset(url, engine="chunkmill", group="b"),
-    ):
-        with pytest.raises((ValueError, NodeNotFound), match=r"leave one of them out|no array or group"):
-            call(f"{tmp_path}/x|zarr3:a")
-    assert not list(tmp_path.iterdir())
 
 
 def test_reference_sets(tmp_path):

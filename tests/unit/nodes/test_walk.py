@@ -212,8 +212,7 @@ def test_nodes_of_another_version_are_found(outer, inner):
     assert told == ["b"]
 
 
-def test_folders_of_chunks_without_a_document_are_no_groups_of_n5():
-    store = MemoryStore()
+def test_folders_of_chunks_without_a_document_are_no_groups_of_n5(store):
     cm.create_group(store, "g", format="n5")
     for key in ("0/0", "g/1/2/3", "g/4/s0/0/0"):
         store.set(key, b"chunk")

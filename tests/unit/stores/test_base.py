@@ -12,7 +12,6 @@ from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.stores.base import ByteRange, Store
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore, OverlayStore
-from chunkmill.stores.posix_file import PARTIAL_SUFFIX, _place
 from chunkmill.stores.reference import ReferenceStore
 from chunkmill.stores.wrapper import Meter, MeteredStore
 from chunkmill.stores.zip import ZipStore
@@ -101,17 +100,6 @@ def test_documents_from_memory_alone_ask_nothing_below():
     assert list(store.get_many([cm.stores.base.ByteSpan("a/.zarray"), None])) == [b"{}", None]
     assert below.log == []
     assert store.uncached is below
-
-
-def test_files_below_a_wrapper_are_swept(tmp_path):
-    store = LocalStore(tmp_path)
-    store.set("a/b", b"")
-    nobody = 2**22 + 1  # above the highest process id
-    left = f"a/.b.{_place()}-{nobody}.{'0' * 32}{PARTIAL_SUFFIX}"
-    (tmp_path / left).write_bytes(b"half")
-    assert wrapped(store).sweep(remove=False) == [left]
-    assert wrapped(store).sweep("a/") == [left]
-    assert not (tmp_path / left).exists()
 
 
 def test_a_zip_file_below_consolidated_metadata_is_flushed(tmp_path):

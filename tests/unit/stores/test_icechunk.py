@@ -41,13 +41,11 @@ def test_a_version_is_opened(repository, version):
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("{place}|icechunk:@tag.v9", "tag 'v9'"),
-        ("{place}/nothing|icechunk:", "cannot be opened"),
-        ("ftp://host/x|icechunk:", "no storage for ftp://"),
-        ("{place}|icechunk:a", "names the node 'a'"),
+        ("{place}|icechunk:@tag.v9", "tag 'v9'"), ("{place}/nothing|icechunk:", "cannot be opened"),
+        ("ftp://host/x|icechunk:", "no storage for ftp://"), ("{place}|icechunk:a", "names the node 'a'"),
         (__file__ + "|icechunk:", "there is a file"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_there_is_one_error(repository, url, reason):
     with pytest.raises(StoreError, match=reason):
         open_store(url.format(place=repository[0]))

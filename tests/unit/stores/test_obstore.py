@@ -77,33 +77,21 @@ def options_at(s3_server, endpoint_url):  # noqa: F811
 @cases(
     ("url", "options", "config"),
     [
-        (
-            "s3://b/x",
-            {"key": "k", "secret": "s", "token": "t", "client_kwargs": {"region_name": "eu-west-1"}},
-            {"access_key_id": "k", "secret_access_key": "s", "session_token": "t", "region": "eu-west-1"},
-        ),
-        (
-            "s3a://b/x/",
-            {"anon": True, "endpoint_url": "http://host:1", "use_listings_cache": False},
-            {"skip_signature": True, "endpoint": "http://host:1", "region": "us-east-1"},
-        ),
-        (
-            "s3://b/x",
-            {"anon": True, "requester_pays": True, "client_kwargs": {"region_name": "us-west-2"}},
-            {"skip_signature": True, "request_payer": True, "region": "us-west-2"},
-        ),
+        ("s3://b/x", {"key": "k", "secret": "s", "token": "t", "client_kwargs": {"region_name": "eu-west-1"}},
+         {"access_key_id": "k", "secret_access_key": "s", "session_token": "t", "region": "eu-west-1"}),
+        ("s3a://b/x/", {"anon": True, "endpoint_url": "http://host:1", "use_listings_cache": False},
+         {"skip_signature": True, "endpoint": "http://host:1", "region": "us-east-1"}),
+        ("s3://b/x", {"anon": True, "requester_pays": True, "client_kwargs": {"region_name": "us-west-2"}},
+         {"skip_signature": True, "request_payer": True, "region": "us-west-2"}),
         ("gs://b/x", {"token": "anon", "project": "p"}, {"skip_signature": True}),
         ("gcs://b/x", {"token": "/key.json"}, {"application_credentials": "/key.json"}),
         ("gs://b/x", {"token": {"type": "service_account"}}, {"service_account_key": '{"type": "service_account"}'}),
         ("az://b/x", {"account_name": "a", "account_key": "k"}, {"account_name": "a", "account_key": "k"}),
         ("abfs://b@a.dfs.core.windows.net/x", {"anon": True}, {"account_name": "a", "skip_signature": True}),
-        (
-            "abfs://b/x",
-            {"connection_string": "AccountName=a;AccountKey=k==;BlobEndpoint=http://127.0.0.1:1/a"},
-            {"account_name": "a", "account_key": "k==", "endpoint": "http://127.0.0.1:1/a"},
-        ),
+        ("abfs://b/x", {"connection_string": "AccountName=a;AccountKey=k==;BlobEndpoint=http://127.0.0.1:1/a"},
+         {"account_name": "a", "account_key": "k==", "endpoint": "http://127.0.0.1:1/a"}),
     ],
-)
+)  # fmt: skip
 def test_options_that_both_know(url, options, config, monkeypatch):
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name, raising=False)
@@ -115,11 +103,8 @@ def test_options_that_both_know(url, options, config, monkeypatch):
 @cases(
     ("url", "options", "words"),
     [
-        (
-            "s3://b/x",
-            {"anon": True, "endpoint_ulr": "http://h"},
-            "no option 'endpoint_ulr'; did you mean 'endpoint_url'",
-        ),
+        ("s3://b/x", {"anon": True, "endpoint_ulr": "http://h"},
+         "no option 'endpoint_ulr'; did you mean 'endpoint_url'"),
         ("s3://b/x", {"anon": True, "config_kwargs": {"max_pool_connections": 3}}, "no option 'config_kwargs'"),
         ("s3://b/x", {"anon": True, "client_kwargs": {"verify": False}}, "no option 'verify'"),
         ("gs://b/x", {"token": "browser"}, "token= of Google"),
@@ -127,7 +112,7 @@ def test_options_that_both_know(url, options, config, monkeypatch):
         ("az://b/x", {"connection_string": "Accountkex=1"}, "'Accountkex'"),
         ("https://host/x", {"header": {}}, "did you mean 'headers'"),
     ],
-)
+)  # fmt: skip
 def test_an_option_that_obstore_has_not_is_an_error(url, options, words):
     with pytest.raises(ValueError, match=words):
         open_store(url, options)

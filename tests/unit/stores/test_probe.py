@@ -88,12 +88,10 @@ def test_a_create_that_is_refused_for_ever_ends(store):
 @cases(
     ("text", "expected"),
     [
-        ("403 Forbidden <Code>AccessDenied</Code>", True),
-        ("The provided token has expired.", False),
-        ("403 <Code>InvalidAccessKeyId</Code>", False),
-        ("The request signature we calculated does not match", False),
+        ("403 Forbidden <Code>AccessDenied</Code>", True), ("The provided token has expired.", False),
+        ("403 <Code>InvalidAccessKeyId</Code>", False), ("The request signature we calculated does not match", False),
     ],
-)
+)  # fmt: skip
 def test_an_answer_of_expired_credentials_is_not_that_of_an_absent_key(text, expected):
     error = StoreError(url="s3://b", key="k", reason=text)
     error.__cause__ = PermissionError(text)

@@ -331,11 +331,9 @@ def test_http_failures(http_server, how):  # noqa: F811
     (http_server.folder / "a.nc").write_bytes(DATA)
     http_server.status["forbidden.nc"] = 403
     entries = {
-        "past/0": [f"{http_server.url}/a.nc", 1000, 100],
-        "beyond/0": [f"{http_server.url}/a.nc", 9000, 100],
-        "gone/0": [f"{http_server.url}/gone.nc", 1, 2],
-        "forbidden/0": [f"{http_server.url}/forbidden.nc", 1, 2],
-    }
+        "past/0": [f"{http_server.url}/a.nc", 1000, 100], "beyond/0": [f"{http_server.url}/a.nc", 9000, 100],
+        "gone/0": [f"{http_server.url}/gone.nc", 1, 2], "forbidden/0": [f"{http_server.url}/forbidden.nc", 1, 2],
+    }  # fmt: skip
     store = store_of(entries)
     for key, (url, offset, length) in entries.items():
         with pytest.raises(StoreError, match=rf"{length} bytes at offset {offset} of '{url}'"):

@@ -256,11 +256,9 @@ def obstore_memory(_):
 
 
 STORES = {
-    "memory": lambda _: MemoryStore(),
-    "files": LocalStore,
-    "zip": lambda path: ZipStore(path / "a.zip"),
+    "memory": lambda _: MemoryStore(), "files": LocalStore, "zip": lambda path: ZipStore(path / "a.zip"),
     "obstore": obstore_memory,
-}
+}  # fmt: skip
 
 
 @pytest.fixture(params=STORES)

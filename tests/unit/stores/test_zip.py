@@ -17,7 +17,6 @@ from support.systems import NEEDS_FORK
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, StoreError
-from chunkmill.stores import posix_file
 from chunkmill.stores import zip as zip_module
 from chunkmill.stores.base import ByteRange
 from chunkmill.stores.fsspec import FsspecStore
@@ -305,20 +304,3 @@ def test_through_a_symbolic_link_the_file_itself_is_written(tmp_path):
     assert link.is_symlink()
     with ZipStore(tmp_path / "a.zip") as store:
         assert (store.get("k"), store.get("other")) == (b"new", b"1")
-
-
-def test_a_file_that_others_have_open_is_replaced_later(tmp_path, monkeypatch):
-    """Windows refuses that while a virus scanner or a reader has the file open: what was written was lost."""
-    store = ZipStore(tmp_path / "x.zip")
-    store.set("k", b"1")
-    own, refused = os.replace, iter([True, True, False])
-
-    def replace(*paths):
-        if next(refused):
-            raise PermissionError(13, "used by another process")
-        own(*paths)
-
-    monkeypatch.setattr(posix_file, "_N_REFUSED", 3)
-    monkeypatch.setattr(os, "replace", replace)
-    store.close()
-    assert zipfile.ZipFile(tmp_path / "x.zip").namelist() == ["k"]

@@ -88,16 +88,6 @@ def test_icechunk_is_read(repository, tmp_path):
         cm.to_store(X, place, "b")
 
 
-def test_icechunk_tags_of_the_past(repository):
-    session = repository.writable_session("main")
-    repository.create_tag("v1", session.snapshot_id)
-    zarr.open_array(session.store, path="g/a")[0, 0] = -1
-    session.commit("second")
-    old = cm.open_array(repository.readonly_session(tag="v1").store, "g/a")
-    new = cm.open_array(repository.readonly_session("main").store, "g/a")
-    assert (old[0, 0], new[0, 0]) == (0, -1)
-
-
 @pytest.fixture(params=["local", "dict"])
 def group(request, tmp_path):
     """Return a group of zarr-python with an array; of a dictionary, which zarr-python opens by its own values."""

@@ -10,7 +10,7 @@ from chunkmill.errors import StoreError
 from chunkmill.zarr_python.zarr_store import zarr_store
 
 zarr = pytest.importorskip("zarr")
-from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest  # noqa: E402
+from zarr.abc.store import RangeByteRequest, SuffixByteRequest  # noqa: E402
 from zarr.core.buffer import default_buffer_prototype  # noqa: E402
 from zarr.core.sync import sync  # noqa: E402
 
@@ -68,17 +68,6 @@ def test_blocks_of_n5_are_passed_on_without_their_header(tmp_path):
     assert value(store, "g/a/c/1/0") == encoded[12:]
 
 
-@pytest.mark.parametrize("format_", ["n5", "zarr2"])
-def test_ranges_are_those_of_the_value(tmp_path, format_):
-    store = stored(tmp_path / "x", format_)
-    key = "g/a/c/0/0"
-    whole = value(store, key)
-    assert value(store, key, RangeByteRequest(2, 9)) == whole[2:9]
-    assert value(store, key, RangeByteRequest(2, len(whole) + 9)) == whole[2:]
-    assert value(store, key, OffsetByteRequest(5)) == whole[5:]
-    assert value(store, key, SuffixByteRequest(4)) == whole[-4:]
-
-
 @cases("key", ["", "zarr", "g/a/c", "g/a/c/0", "g/a/c/9/0", "g/a/c/0/0/0", "g/zarr", "c/0", "x/zarr.json"])
 def test_what_is_not_there_is_absent(tmp_path, key):
     store = stored(tmp_path / "x", "n5")
@@ -122,14 +111,6 @@ def test_xarray_reads_through_its_own_engine(tmp_path):
     found = xr.open_zarr(zarr_store(tmp_path / "x"), consolidated=False).load()
     xr.testing.assert_equal(found, ds)
     assert found.attrs == ds.attrs
-
-
-def test_it_refuses_to_write(tmp_path):
-    store = stored(tmp_path / "x", "n5")
-    with pytest.raises(ValueError, match="read-only"):
-        zarr.open_array(store, path="g/a", mode="r+")[0, 0] = 1
-    with pytest.raises(ValueError, match="read-only"):
-        sync(store.delete("g/a/zarr.json"))
 
 
 def test_a_damaged_chunk_names_its_key(tmp_path):

@@ -123,12 +123,10 @@ OFFENDERS = {
     "scale": (day("b", scale=0.25), "'air' in b.nc: attribute 'scale_factor' is 0.25, not 0.5"),
     "units of time": (day("b", units="days since 2000-01-05"), "'time' in b.nc: attribute 'units'"),
     "other lengths": (day("b", lat=4), "'air' in b.nc: shape is [4, 4], not [4, 3]"),
-    "missing": (
-        parse_reference_json(b'{"air/.zarray": {"shape": [4, 3], "chunks": [2, 2]}}'),
-        "'time' is missing in b.nc",
-    ),
+    "missing": (parse_reference_json(b'{"air/.zarray": {"shape": [4, 3], "chunks": [2, 2]}}'),
+     "'time' is missing in b.nc"),
     "another array": (day("b", extra={"new/.zarray": {"shape": [], "chunks": []}}), "'new' is only in b.nc"),
-}
+}  # fmt: skip
 
 
 @cases(("other", "words"), OFFENDERS.values())

@@ -71,11 +71,8 @@ VALUES = [
     ("text with a space, as kerchunk's strings", "hello ", Reference(None, data=b"hello ")),
     ("nothing", "", Reference(None, data=b"")),
     ("base64", "base64:AAH/", Reference(None, data=b"\x00\x01\xff")),
-    (
-        "object",
-        {"zarr_format": 2, "a": 2**60 + 1},
-        Reference(None, data=b'{"zarr_format": 2, "a": 1152921504606846977}'),
-    ),
+    ("object", {"zarr_format": 2, "a": 2**60 + 1},
+     Reference(None, data=b'{"zarr_format": 2, "a": 1152921504606846977}')),
     ("whole file", ["u"], Reference("u")),
     ("range", ["u", 10, 5], Reference("u", 10, 5)),
     ("empty range", ["u", 0, 0], Reference("u", 0, 0)),
@@ -83,7 +80,7 @@ VALUES = [
     ("all of the default target", [None], Reference(None)),
     ("braces without templates", ["http://x/{{u}}"], Reference("http://x/{{u}}")),
     ("large numbers", ["u", 2**63 - 1, 2**40], Reference("u", 2**63 - 1, 2**40)),
-]
+]  # fmt: skip
 
 
 @cases("version", [0, 1])
@@ -211,12 +208,10 @@ def test_keys_are_no_templates():
 
 
 NESTED = {
-    "a/.zattrs": '{"list": [1, 2], "text": "], \\"b\\": ["}',
-    "a/0": ["], ", 1, 2],
-    "b/.zattrs": {"deep": [[1], {"x": [2], "y": ["]"]}], "k": [3], "l": 4},
-    "], ": ['], "x": [', 1, 2],
+    "a/.zattrs": '{"list": [1, 2], "text": "], \\"b\\": ["}', "a/0": ["], ", 1, 2],
+    "b/.zattrs": {"deep": [[1], {"x": [2], "y": ["]"]}], "k": [3], "l": 4}, "], ": ['], "x": [', 1, 2],
     "c/0": '], "q": [',
-}
+}  # fmt: skip
 
 
 @cases("version", [0, 1])
@@ -273,10 +268,8 @@ def test_generated_references_replace_others():
 
 
 GENS = {
-    "start and step": (
-        {"key": "y/{{i}}", "url": "a{{i}}", "dimensions": {"i": {"start": 4, "stop": 0, "step": -2}}},
-        ["y/2", "y/4"],
-    ),
+    "start and step": ({"key": "y/{{i}}", "url": "a{{i}}", "dimensions": {"i": {"start": 4, "stop": 0, "step": -2}}},
+     ["y/2", "y/4"]),
     "empty": ({"key": "y/{{i}}", "url": "a", "dimensions": {"i": {"stop": 0}}}, []),
     "no chunk coords": ({"key": "{{f(c=i)}}", "url": "a", "dimensions": {"i": [3]}}, ["3.nc"]),
     "coords beside text": ({"key": "y/a{{i}}.0", "url": "a", "dimensions": {"i": [3]}}, ["y/a3.0"]),
@@ -284,7 +277,7 @@ GENS = {
     "mixed": ({"key": "y/{{i}}/{{i}}.0", "url": "a", "dimensions": {"i": [3]}}, ["y/3/3.0"]),
     "adjacent": ({"key": "y/{{i}}{{i}}", "url": "a", "dimensions": {"i": [3]}}, ["y/33"]),
     "a variable hides a template": ({"key": "y/{{u}}", "url": "a", "dimensions": {"u": [3]}}, ["y/3"]),
-}
+}  # fmt: skip
 
 
 @cases(("gen", "keys"), GENS.values())
@@ -295,12 +288,10 @@ def test_gen(gen, keys):
 @cases(
     ("offset", "length", "expected"),
     [
-        ("{{i}}{{i}}", "1{{i}}", [33, 13]),
-        (" 5 ", "{{i + 2}}", [5, 5]),
-        ("{{f(c=i)}}" if False else "{{i}}", "4", [3, 4]),
-        (7, 8, [7, 8]),
+        ("{{i}}{{i}}", "1{{i}}", [33, 13]), (" 5 ", "{{i + 2}}", [5, 5]),
+        ("{{f(c=i)}}" if False else "{{i}}", "4", [3, 4]), (7, 8, [7, 8]),
     ],
-)
+)  # fmt: skip
 def test_offsets_are_rendered_and_then_integers(offset, length, expected):
     references = generated(key="y/{{i}}", url="a", offset=offset, length=length, dimensions={"i": [3]})
     found = references.locate("y/3")

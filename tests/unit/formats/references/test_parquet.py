@@ -53,12 +53,10 @@ ROWS = [Reference("a.nc", 10, 5), None, Reference(None, data=b"raw"), Reference(
 INT = pa.int64()
 COLUMNS = {
     "plain": {
-        "path": pa.array(["a.nc", None, None, "b.nc"]),
-        "offset": pa.array([10, 0, 0, 0], INT),
-        "size": pa.array([5, 0, 0, 0], INT),
-        "raw": pa.array([None, None, b"raw", None], pa.binary()),
+        "path": pa.array(["a.nc", None, None, "b.nc"]), "offset": pa.array([10, 0, 0, 0], INT),
+        "size": pa.array([5, 0, 0, 0], INT), "raw": pa.array([None, None, b"raw", None], pa.binary()),
     }
-}
+}  # fmt: skip
 COLUMNS["dictionary"] = COLUMNS["plain"] | {"path": COLUMNS["plain"]["path"].dictionary_encode()}
 COLUMNS["large strings"] = COLUMNS["plain"] | {
     "path": COLUMNS["plain"]["path"].cast(pa.large_string()),
