@@ -4,13 +4,25 @@ import json
 import pickle
 from itertools import product
 
+import numpy as np
 import pytest
 from support.strategies import same_metadata
 
 from chunkmill.errors import MetadataError
-from chunkmill.model.metadata import GroupMetadata
+from chunkmill.model.grid import ChunkGrid
+from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
 
 PATHS = ["", "a", "a/b.c"]
+
+
+def array_of_others(**changes):
+    """Return the metadata of an array as it comes from another format."""
+    members = {
+        "dtype": np.dtype("i4"), "chunk_grid": ChunkGrid.regular((3, 5), (2, 4)), "fill_value": None,
+        "chunk_keys": ChunkKeyEncoding("c/", "/", "c"),
+        "codecs": (NamedConfig("bytes", {"endian": "little"}), NamedConfig("gzip", {"level": 5})),
+    }  # fmt: skip
+    return ArrayMetadata(**members | changes)
 
 
 class FormatContract:

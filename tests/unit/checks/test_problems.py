@@ -371,8 +371,6 @@ class TestWithoutListing:
             cm.check(Unlisted(store))
 
 
-
-
 def test_proofs_of_commits_of_jobs_that_are_over_are_deleted(store):
     filled(store)
     store.set(f"{TAG_PREFIX}abc", b"")

@@ -152,8 +152,6 @@ def test_columns_are_broken_between_words_where_that_will_do():
     assert narrow.count("a" * 28) == 1
 
 
-
-
 def test_what_stands_beside_each_other_wraps():
     html = side_by_side("<svg/>", "→", "", "<svg/>")
     assert "flex-wrap:wrap" in html

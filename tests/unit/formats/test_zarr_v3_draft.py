@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from contracts.format_contract import array_of_others
 from support.cases import cases
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
@@ -358,21 +359,8 @@ def test_dimension_names_are_xarrays_attribute() -> None:
 # Writing
 
 
-def plain(**changes: Any) -> ArrayMetadata:
-    """Return an array as it comes from elsewhere."""
-    members: dict[str, Any] = {
-        "dtype": np.dtype("i4"),
-        "chunk_grid": ChunkGrid.regular((3, 5), (2, 4)),
-        "chunk_keys": ChunkKeyEncoding("c/", "/", "c"),
-        "codecs": (NamedConfig("bytes", {"endian": "little"}), NamedConfig("gzip", {"level": 5})),
-        "fill_value": None,
-        **changes,
-    }
-    return ArrayMetadata(**members)
-
-
 def test_adapt() -> None:
-    adapted = DRAFT.adapt(plain(dimension_names=("y", "x")))
+    adapted = DRAFT.adapt(array_of_others(dimension_names=("y", "x")))
     assert adapted.chunk_keys == ChunkKeyEncoding("c", "/", "c")
     assert adapted.fill_value == 0
     assert DRAFT.adapt(adapted) == adapted
@@ -380,7 +368,7 @@ def test_adapt() -> None:
 
 
 def test_adapt_an_n5_dataset() -> None:
-    adapted = DRAFT.adapt(N5().adapt(plain()))
+    adapted = DRAFT.adapt(N5().adapt(array_of_others()))
     assert adapted.codecs == (NamedConfig("bytes", {"endian": "big"}), NamedConfig("gzip", {"level": 5}))
     assert adapted.edge_chunks == "padded"
     assert parse(emitted(adapted)) == adapted
@@ -413,16 +401,16 @@ def test_adapt_an_n5_dataset() -> None:
 )  # fmt: skip
 def test_what_would_be_lost(changes: dict[str, Any], lost: str) -> None:
     with pytest.raises(UnsupportedFeature, match=lost):
-        DRAFT.adapt(plain(**changes))
+        DRAFT.adapt(array_of_others(**changes))
 
 
 def test_emit_wants_the_drafts_own_layout() -> None:
     with pytest.raises(UnsupportedFeature, match="undefined fill value"):
-        DRAFT.emit_array("a", plain(chunk_keys=chunk_keys("/")))
+        DRAFT.emit_array("a", array_of_others(chunk_keys=chunk_keys("/")))
     with pytest.raises(UnsupportedFeature, match="chunk keys"):
-        DRAFT.emit_array("a", plain(fill_value=0))
+        DRAFT.emit_array("a", array_of_others(fill_value=0))
     with pytest.raises(UnsupportedFeature, match="cropped"):
-        DRAFT.emit_array("a", plain(fill_value=0, chunk_keys=chunk_keys("/"), edge_chunks="truncated"))
+        DRAFT.emit_array("a", array_of_others(fill_value=0, chunk_keys=chunk_keys("/"), edge_chunks="truncated"))
 
 
 def test_groups() -> None:

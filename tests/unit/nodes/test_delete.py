@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from support.cases import cases
-from support.recording import RecordingStore
+from support.recording import Died, DyingStore, RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, KeysLeft, NodeNotFound, StoreError
@@ -114,37 +114,6 @@ class Watching(RecordingStore):
         return done
 
 
-class Killed(BaseException):
-    """What ends a process."""
-
-
-class Mortal(RecordingStore):
-    """Dies at the n-th write."""
-
-    left = 1 << 30
-
-    def _live(self):
-        self.left -= 1
-        if self.left < 0:
-            raise Killed
-
-    def delete(self, key):
-        self._live()
-        super().delete(key)
-
-    def delete_prefix(self, prefix):
-        self._live()
-        super().delete_prefix(prefix)
-
-    def set(self, key, value):
-        self._live()
-        super().set(key, value)
-
-    def set_if(self, key, value, version):
-        self._live()
-        return super().set_if(key, value, version)
-
-
 @cases("kind", FORMATS)
 def test_the_same_call_deletes_the_rest_after_a_death(kind, monkeypatch):
     monkeypatch.setattr("chunkmill.journal.heartbeat.is_live", lambda _: False)
@@ -152,12 +121,10 @@ def test_the_same_call_deletes_the_rest_after_a_death(kind, monkeypatch):
     n, done = 0, False
     while not done:
         store = make(MemoryStore(), kind)
-        mortal = Mortal(store)
-        mortal.left = n
         try:
-            cm.delete(mortal, "g")
+            cm.delete(DyingStore(store, n, error=Died), "g")
             done = True
-        except Killed:
+        except Died:
             try:
                 cm.delete(store, "g")
             except NodeNotFound:  # only its record was left

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from support.cases import cases
-from support.recording import _Wrapper
+from support.recording import Died, DyingStore, _Wrapper
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists
@@ -40,10 +40,6 @@ def everybody_is_dead(monkeypatch):
     monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
 
 
-class Died(BaseException):
-    """The process was killed: nothing that it does afterwards reaches the store."""
-
-
 class _Here(_Wrapper):
     def __reduce__(self):
         return MemoryStore, ()  # for checks of other processes, of which there are none
@@ -61,20 +57,6 @@ class Meanwhile(_Here):
         if not self.done and method in {"set", "set_if", "delete", "delete_prefix"} and self.when(method, key):
             self.done = True
             self.act(self.below)
-
-
-class Dying(_Here):
-    """Dies before the n-th request that writes (and stays dead)."""
-
-    def __init__(self, below, n):
-        super().__init__(below)
-        self.n_left = n
-
-    def _before(self, method, key, byte_range=None):
-        if method in {"set", "set_if", "delete", "delete_prefix"}:
-            self.n_left -= 1
-        if self.n_left < 0:
-            raise Died
 
 
 def write(store, path, values=VALUES, **more):
@@ -144,7 +126,7 @@ def test_a_new_node_that_dies_anywhere_is_whole_or_can_be_written_again(name, wr
     while True:
         store = _tree(name)
         try:
-            TO_A_TREE[write_to](Dying(store, n), name)
+            TO_A_TREE[write_to](DyingStore(store, n, error=Died), name)
         except Died:
             n += 1
         else:

@@ -30,6 +30,12 @@ def path(tmp_path):
     return tmp_path / "x.zip"
 
 
+def zipped(path, value, kind=zipfile.ZIP_STORED):
+    """Have zipfile write an archive with the member ``k``."""
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        archive.writestr("k", value)
+
+
 def names(path):
     with zipfile.ZipFile(path) as archive:
         return archive.namelist()
@@ -75,16 +81,14 @@ def test_the_end_of_the_process_closes(path):
 def test_others_changes_are_seen(path):
     store = ZipStore(path)
     for value in (b"1", b"22"):
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("k", value)
+        zipped(path, value)
         assert store.get("k") == value
 
 
 def test_no_one_elses_file_is_overwritten(path):
     store = ZipStore(path)
     store.set("k", b"mine")
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("k", b"theirs")
+    zipped(path, b"theirs")
     with pytest.raises(StoreError, match="another process changed"):
         store.close()
     assert store.get("k") == b"theirs"
@@ -134,8 +138,7 @@ def test_hostile_names_are_no_keys(path):
 
 @pytest.mark.parametrize("kind", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_compressed_members(path, kind):
-    with zipfile.ZipFile(path, "w", kind) as archive:
-        archive.writestr("k", bytes(100_000) + b"end")
+    zipped(path, bytes(100_000) + b"end", kind)
     store = ZipStore(path)
     assert store.get("k") == bytes(100_000) + b"end"
     assert (store.get("k", ByteRange(-4)), store.size("k")) == (b"\0end", 100_003)
@@ -144,8 +147,7 @@ def test_compressed_members(path, kind):
 @pytest.mark.parametrize("kind", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 @pytest.mark.parametrize("at", [0.3, 0.6])
 def test_damage_raises(path, kind, at):
-    with zipfile.ZipFile(path, "w", kind) as archive:
-        archive.writestr("k", os.urandom(1000))
+    zipped(path, os.urandom(1000), kind)
     data = bytearray(path.read_bytes())
     data[int(1000 * at)] ^= 0xFF
     path.write_bytes(data)
@@ -156,8 +158,7 @@ def test_damage_raises(path, kind, at):
 @pytest.mark.parametrize("claimed", [10, 1_000_000_000, 2**32 - 2])
 def test_sizes_that_lie(path, claimed):
     """A directory that says other than the data is refused, without the memory that it wants."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("k", bytes(1000))
+    zipped(path, bytes(1000), zipfile.ZIP_DEFLATED)
     data = bytearray(path.read_bytes())
     directory = data.index(b"PK\x01\x02")
     data[directory + 24 : directory + 28] = claimed.to_bytes(4, "little")
@@ -168,8 +169,7 @@ def test_sizes_that_lie(path, claimed):
 
 def test_bombs_are_refused(path, monkeypatch):
     monkeypatch.setattr(zip_module, "_MAX_MEMBER_BYTES", 10_000)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("k", bytes(10_001))
+    zipped(path, bytes(10_001), zipfile.ZIP_DEFLATED)
     with pytest.raises(StoreError, match="decompresses to 10001 bytes"):
         ZipStore(path).get("k")
 
@@ -219,8 +219,7 @@ def test_a_chunk_that_decompresses_to_far_more(path, open_url):
 @pytest.mark.parametrize("kind", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_what_nothing_bounds_is_not_decompressed(path, kind):
     """4 KiB of it can hold 4 GiB, whatever the directory says."""
-    with zipfile.ZipFile(path, "w", kind) as archive:
-        archive.writestr("k", b"value")
+    zipped(path, b"value", kind)
     with pytest.raises(StoreError, match=r"'k'.*neither stored nor deflated"):
         ZipStore(path).get("k")
 

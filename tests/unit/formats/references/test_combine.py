@@ -57,17 +57,18 @@ def test_concat():
     assert len(joined) == len(day("a")) - 1 - 2 - 4 + 7 + 14
 
 
-def month(name, n, chunk=None):
+def month(name, n, chunk=None, separator="/"):
     """A set of Zarr v3 of one file: x(time), in one chunk, as contiguous storage is described."""
+    chunk = chunk or n
     document = {
-        "zarr_format": 3, "node_type": "array", "shape": [n, 2], "data_type": "int16",
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [chunk or n, 1]}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}], "fill_value": 0,
-        "dimension_names": ["time", "x"], "attributes": {},
+        "zarr_format": 3, "node_type": "array", "shape": [n, 2], "data_type": "int16", "fill_value": 0,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [chunk, 1]}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": separator}},
+        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}], "dimension_names": ["time", "x"],
     }  # fmt: skip
-    chunks = {f"x/c/{i}/{j}": [name, 100 * i + j, 8] for i in range(-(-n // (chunk or n))) for j in range(2)}
-    group = {"zarr_format": 3, "node_type": "group"}
+    group = {"zarr_format": 3, "node_type": "group", "consolidated_metadata": {"metadata": {"x": document}}}
+    coords = [(i, j) for i in range(-(-n // chunk)) for j in range(2)]
+    chunks = {separator.join(["x/c", str(i), str(j)]): [name, 100 * i + j, 8] for i, j in coords}
     return parse_reference_json(json.dumps({"zarr.json": group, "x/zarr.json": document, **chunks}).encode())
 
 
@@ -99,21 +100,10 @@ def test_gaps_stay_gaps():
 
 @pytest.mark.parametrize("separator", ["/", "."])
 def test_zarr_v3(separator):
-    def part(name):
-        node = {
-            "zarr_format": 3, "node_type": "array", "shape": [4, 2], "dimension_names": ["time", "lat"],
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2, 2]}},
-            "chunk_key_encoding": {"name": "default", "configuration": {"separator": separator}},
-            "attributes": {"units": "K"},
-        }  # fmt: skip
-        group = {"zarr_format": 3, "node_type": "group", "consolidated_metadata": {"metadata": {"x": node}}}
-        keys = {separator.join(["x/c", str(i), "0"]): [name, i, 1] for i in range(2)}
-        return parse_reference_json(json.dumps({"zarr.json": group, "x/zarr.json": node, **keys}).encode())
-
-    joined = concat_references([part("a"), part("b")], "time")
+    joined = concat_references([month(name, 4, 2, separator) for name in "ab"], "time")
     assert json.loads(joined.locate("x/zarr.json").data)["shape"] == [8, 2]
     assert "consolidated_metadata" not in json.loads(joined.locate("zarr.json").data)
-    assert joined.locate(separator.join(["x/c", "3", "0"])) == Reference("b", 1, 1)
+    assert joined.locate(separator.join(["x/c", "3", "0"])) == Reference("b", 100, 8)
 
 
 OFFENDERS = {
