@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-import z5py
 from interop.environments import PEERS, interpreter
 
 import chunkmill as cm
@@ -87,14 +86,6 @@ def test_gdal(codec, tmp_path):
         assert np.array_equal(found["values"], VALUES)
         assert found["unit"] == "K"
         assert [each["name"] for each in found["dimensions"]] == ["time", "lat", "lon"]
-
-
-@pytest.mark.parametrize("codec", ["raw", "zstd", "gzip", "blosc", "numcodecs.zlib", "numcodecs.bz2"])
-def test_z5py_reads_zarr_v2(codec, tmp_path):
-    store = write_dataset(tmp_path, "zarr2", codec)
-    with z5py.File(store, "r", use_zarr_format=True) as file:
-        np.testing.assert_array_equal(file["t2m"][...], VALUES)
-        assert file["t2m"].attrs["units"] == "K"
 
 
 def test_nczarr(tmp_path):

@@ -1,7 +1,5 @@
 """What is damaged is named in the same words on every store: the store, the key, the chunk and the step."""
 
-import zipfile
-
 import numpy as np
 import pytest
 from support.servers import WARNINGS, http_server  # noqa: F401
@@ -40,18 +38,6 @@ class Local(Memory):
         self.store = LocalStore(self.folder)
 
 
-class Zip(Local):
-    """A zip file made of the same files."""
-
-    def opened(self):
-        url = self.folder.with_suffix(".zip")
-        url.unlink(missing_ok=True)
-        with zipfile.ZipFile(url, "w") as archive:
-            for path in sorted(p for p in self.folder.rglob("*") if p.is_file()):
-                archive.write(path, path.relative_to(self.folder).as_posix())
-        return cm.open_array(str(url), "a/b")
-
-
 class Http(Local):
     def __init__(self, folder, server, _):
         super().__init__(server.folder)
@@ -70,20 +56,14 @@ class S3(Memory):
 class References(Local):
     """A reference set that points into the same files, made before they are damaged."""
 
-    name = "refs.json"
-
     def opened(self):
-        target = self.folder.with_name(self.name)
+        target = self.folder.with_name("refs.json")
         if not target.exists():
             cm.to_references((str(self.folder), "a/b"), str(target))
         return cm.open_array(str(target))
 
 
-class ParquetReferences(References):
-    name = "refs.parquet"
-
-
-PLACES = {each.__name__: each for each in (Memory, Zip, Http, S3, References, ParquetReferences)}
+PLACES = {each.__name__: each for each in (Memory, Http, S3, References)}
 
 
 @pytest.fixture(params=PLACES)

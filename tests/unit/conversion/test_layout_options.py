@@ -4,8 +4,8 @@ import pytest
 from support.cases import cases
 
 import chunkmill as cm
-from chunkmill.conversion.options import by_array, check_fit, check_rank, chosen, grids_of, is_keep, path_below
-from chunkmill.errors import AlignmentError, RegionError
+from chunkmill.conversion.options import by_array, check_fit, chosen, grids_of, is_keep, path_below
+from chunkmill.errors import AlignmentError
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import inner_layout
 from chunkmill.stores.memory import MemoryStore
@@ -71,12 +71,6 @@ def test_one_array_by_dimension(lengths, expected):
     assert grid(by_array(lengths, array.stored, "chunks"), array) == expected
 
 
-def test_auto_halves_only_the_axes_that_it_is_for():
-    array = array_of(dimension_names=("t", "x"), shape=(4096, 4096), chunks=(4096, 1))
-    assert grid(by_array({"x": "auto"}, array.stored, "chunks"), array)[1][0] == 256
-    assert grid(by_array({"x": "auto"}, array.stored, "chunks"), array)[0] == (4096,)
-
-
 @cases(
     ("lengths", "message"),
     [
@@ -101,13 +95,6 @@ def test_none_is_no_shards_by_path_and_as_it_is_by_dimension():
     group = group_of(t=("t",), v=("t", "x"))
     assert by_array({"t": None}, group.stored, "shards")(group["t"]) is None
     assert grid(by_array({"t": None}, group.stored, "chunks"), group["v"]) == ((8,), (6,))
-
-
-def test_ranks_are_checked_against_the_arrays():
-    check_rank(array_of().stored, (2, 2), "chunks")
-    check_rank(array_of().stored, "keep", "chunks")
-    with pytest.raises(RegionError, match="1 lengths for 2 axes"):
-        check_rank(array_of().stored, (2,), "chunks")
 
 
 def test_shards_that_are_kept_are_named():

@@ -51,24 +51,6 @@ def test_other_blocks_hold_the_same(array, kind, chunks):
     np.testing.assert_array_equal(y[3:21, 4:].rechunk(chunks).compute(), VALUES[3:21, 4:])
 
 
-TRANSPOSED = [
-    lambda y: y.T[3:17, 4:9],
-    lambda y: y[3:17, 4:9].T,
-    lambda y: y.transpose((1, 0))[5],
-    lambda y: y[None].transpose((2, 0, 1))[::-1, 0, 3:20:4],
-    lambda y: y.T.T[::5],
-    lambda y: y[2:20:3].T[:, 1],
-]
-
-
-@cases("part", range(len(TRANSPOSED)))
-def test_transposes_and_parts_of_them_are_those_of_numpy(array, kind, part):
-    take = TRANSPOSED[part]
-    y = array.to_dask(chunked_array_type=kind)
-    np.testing.assert_array_equal(take(y).compute(), take(VALUES))
-    np.testing.assert_array_equal((take(y) + 1).rechunk(2).compute(), take(VALUES) + 1)
-
-
 @pytest.mark.parametrize("axes", [(2, 1, 0), (1, 2, 0), (0, 2, 1)])
 def test_axes_in_another_order_are_those_that_are_left(kind, axes):
     far, values = far_array()

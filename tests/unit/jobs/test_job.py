@@ -8,7 +8,7 @@ from support.small_jobs import journal_keys, make_job, put
 from chunkmill.errors import JobError, StoreError
 from chunkmill.jobs.job import run_job
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.plans import JOB_PREFIX, Plan, journal_prefix
+from chunkmill.journal.plans import Plan, journal_prefix
 from chunkmill.journal.records import Records
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.runtime import stage as stages
@@ -44,13 +44,6 @@ def test_many_tasks_are_grouped(store, monkeypatch):
     result = run_job(make_job(store, n=10))
     assert result.n_tasks == 4  # of three specs each, and the rest
     assert result.counts["n_keys"] == 10
-
-
-def test_the_target_appears_last(store):
-    recording = RecordingStore(store)
-    run_job(make_job(recording))
-    written = [key for key in recording.keys("set") if not key.startswith(JOB_PREFIX)]
-    assert written[-1] == "zarr.json"
 
 
 def test_a_record_follows_its_data(store):

@@ -1,7 +1,7 @@
 """Rows of plans and reports: what people ask first comes first, and nothing is said of what is not there."""
 
 import chunkmill as cm
-from chunkmill.jobs.plan import array_rows, cost_rows
+from chunkmill.jobs.plan import cost_rows
 from chunkmill.jobs.work import JobCounts
 from chunkmill.stores.memory import MemoryStore
 
@@ -39,16 +39,6 @@ def test_reading_again_is_said():
         dict(cost_rows(JobCounts(**COUNTS, read_amplification=2.96), []))["read"] == "300.00 MiB; each element 3 times"
     )
     assert dict(cost_rows(JobCounts(**COUNTS, read_amplification=1.001), []))["read"] == "300.00 MiB"
-
-
-def test_columns_that_say_nothing_are_left_out():
-    row = {"array": "a", "shards": None, "action": "copy", "why": "the same"}
-    assert list(array_rows([row])) == [("array", "action"), ("a", "copy")]
-    both = [row, row | {"shards": (4,), "why": None}]
-    assert list(array_rows(both)) == [
-        ("array", "shards", "action", "why"), ("a", "", "copy", "the same"), ("a", "(4,)", "copy", ""),
-    ]  # fmt: skip
-    assert list(array_rows([])) == []
 
 
 def six_arrays(store):

@@ -435,15 +435,3 @@ def test_labels_are_as_their_image(source, tmp_path):
             cm.plan_pyramid((tmp_path / "cells.zarr", "0"), label_of=tmp_path / "image", **options)
     cm.pyramid((tmp_path / "cells.zarr", "0"), label_of=tmp_path / "image")  # named by what is no number
     assert cm.open_group(tmp_path / "image", "labels").attributes["ome"]["labels"] == ["cells"]
-
-
-def test_an_image_without_a_name_is_named_by_its_place(tmp_path):
-    for level, factor in (("s0", 1), ("s1", 2)):
-        cm.create_array(tmp_path / "brain.n5", level, shape=(8 // factor,) * 3, dtype="u1", chunks=(4,) * 3, format="n5",
-                        attributes={"pixelResolution": [1, 1, 1], "downsamplingFactors": [factor] * 3})  # fmt: skip
-    cm.convert(tmp_path / "brain.n5", tmp_path / "a.zarr", format="zarr3", ome="0.5")
-    image = cm.open_group(tmp_path / "a.zarr").multiscales[0]
-    assert image.name == "brain"
-    assert repr(image) == (
-        "<MultiscaleImage 'brain' (0.5), axes z, y, x: (8, 8, 8) of (1.0, 1.0, 1.0), (4, 4, 4) of (2.0, 2.0, 2.0)>"
-    )

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.cases import cases
 
 from chunkmill.pyramids.downsample import downsampled_shape
-from chunkmill.pyramids.levels import divide, peak_bytes, plan_levels, under
+from chunkmill.pyramids.levels import divide, plan_levels, under
 
 
 def shapes(*args, **options):
@@ -33,11 +33,6 @@ def test_by_dimension_and_by_level():
 def test_time_and_channels_stay():
     (_, second) = plan_levels((3, 2, 64, 64), 2, 2, chunk_shape=(1, 1, 8, 8), names=("t", "c", "y", "x"))
     assert second.shape == (3, 2, 32, 32)
-
-
-def test_axes_of_one_element_stay():
-    levels = plan_levels((1, 64), 2, None, chunk_shape=(1, 16))
-    assert [(level.shape, level.factors) for level in levels[1:]] == [((1, 32), (1, 2)), ((1, 16), (1, 2))]
 
 
 def test_isotropic():
@@ -125,17 +120,7 @@ def test_levels_share_a_stage_while_memory_and_tasks_allow():
     assert of(1 << 62, 1 << 20, itemsize=1) == [4]  # little is read: few tasks do
 
 
-def test_memory():
-    ((read, written),) = divide([(64,), (32,)], [(1,), (2,)], [(16,), (16,)], itemsize=2, budget=1, n_least=1)
-    assert peak_bytes((read, written), 2) == 4 * 16 * 2 + 2 * 16 * 2
-
-
 def test_levels_end_when_the_axes_that_are_reduced_fit():
     """Channels in chunks of one never fit, and are never reduced."""
     found = shapes((3, 120, 300, 401), 2, None, chunk_shape=(1, 64, 64, 64), names=("c", "z", "y", "x"))
     assert found == [(3, 120, 300, 401), (3, 60, 150, 201), (3, 30, 75, 101), (3, 15, 38, 51)]
-
-
-def test_isotropic_levels_end_when_all_of_space_fits():
-    found = shapes((64, 64, 64), "isotropic", None, spacing=(4.0, 1.0, 1.0), chunk_shape=(16, 16, 16))
-    assert found == [(64, 64, 64), (64, 32, 32), (64, 16, 16), (32, 8, 8), (16, 4, 4)]

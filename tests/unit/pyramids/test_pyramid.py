@@ -252,14 +252,6 @@ def test_a_chunk_that_appears_meanwhile_is_an_error(values, monkeypatch, target,
         cm.pyramid((store, "scan/s0"), target and (store, target), levels=2, codecs=codecs)
 
 
-def test_each_value_is_stored_and_counted_once(values):
-    store = RecordingStore(MemoryStore())
-    report = cm.pyramid(make_source(values), store, levels=2, shards=(32, 32, 32))
-    stored = [key for method, key, _ in store.log if method in {"set", "set_if"} and "/c/" in key]
-    assert len(stored) == len(set(stored))
-    assert report.bytes_written == sum(store.below.size(key) for key in stored)
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # Errors
 

@@ -6,7 +6,7 @@ import xarray as xr
 from support.systems import NEEDS_POSIX_NAMES
 
 import chunkmill as cm
-from chunkmill.errors import MetadataError, NodeExists, UnsupportedFeature
+from chunkmill.errors import MetadataError, NodeExists
 
 icechunk = pytest.importorskip("icechunk")
 pytest.importorskip("virtualizarr", reason="of the extra `scan`")
@@ -90,22 +90,3 @@ def test_the_attributes_of_a_file_come_to_an_empty_group(repository, files):
     whole.assign_attrs(title="a title").to_netcdf(urls[0], engine="h5netcdf")
     cm.scan(urls[0], repository)
     assert xr.open_dataset(repository, engine="chunkmill").attrs == {"title": "a title"}
-
-
-def test_months_of_unequal_length(repository, tmp_path):
-    (tmp_path / "data").mkdir()
-    times = np.arange("2026-01-01", "2026-04-01", dtype="M8[D]").astype("M8[ns]")
-    whole = xr.Dataset(
-        {"v": (("time", "x"), np.arange(270.0).reshape(90, 3)), "name": ("label", ["a", "bcd"])}, {"time": times}
-    )
-    for month, part in whole.groupby("time.month"):
-        encoding = {"time": {"units": "days since 2026-01-01"}, "v": {"chunksizes": part.v.shape}}
-        part.to_netcdf(tmp_path / "data" / f"{month}.nc", engine="h5netcdf", encoding=encoding)
-    if int(icechunk.__version__.partition(".")[0]) < 2:
-        with pytest.raises(UnsupportedFeature, match=r"rectilinear grid \(in 'v'\).*JSON"):
-            cm.scan(f"{tmp_path}/data/*.nc", repository, concat_dim="time")
-        assert len(list(repository.ancestry(branch="main"))) == 1
-        return
-    cm.scan(f"{tmp_path}/data/*.nc", repository, concat_dim="time")
-    assert cm.open_array(repository, "v").to_dask().chunks[0] == (31, 28, 31)
-    xr.testing.assert_equal(xr.load_dataset(repository, engine="chunkmill"), whole)

@@ -3,14 +3,6 @@
 import subprocess
 import sys
 
-from chunkmill.xarray import register_accessors
-
-
-def test_once():
-    n = len(sys.meta_path)
-    register_accessors()
-    assert len(sys.meta_path) == n
-
 
 def test_xarray_is_found_as_before():
     script = """

@@ -51,24 +51,6 @@ def test_what_was_selected_is_requested_and_nothing_else(store, select, n_keys):
     assert set(store.chunks("get").values()) == {1}
 
 
-@pytest.mark.parametrize(
-    "select",
-    [
-        lambda ds: ds.transpose().chunk(y=4, x=4),
-        lambda ds: ds.isel(y=slice(None, None, 2)).chunk(y=4, x=4),
-        lambda ds: ds.isel(y=[3, 1, 7]).chunk(x=4),
-        lambda ds: ds.isel(y=5).chunk(x=4),
-        lambda ds: ds.isel(y=slice(3, 40)).chunk(y=4, x=4),
-        lambda ds: ds.load().chunk(y=4, x=4),
-    ],
-    ids=["transposed", "steps", "positions", "line", "across keys", "loaded"],
-)
-def test_other_selections_are_read_as_by_xarray_alone(store, select):
-    opened = select(xr.open_dataset(store, engine="chunkmill"))
-    assert not any(name.startswith("begun-") for name in opened.v.data.dask.layers)
-    xr.testing.assert_identical(opened.compute(scheduler="threads"), select(plain(store)).compute())
-
-
 def test_joined_characters(store):
     """Their array has one axis more than the variable."""
     cm.to_store(

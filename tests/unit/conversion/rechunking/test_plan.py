@@ -121,17 +121,6 @@ def test_large_plans_take_seconds_and_few_tasks(shape, source, target):
     assert chosen.estimate.peak_bytes <= 2048 * MIB
 
 
-def test_rectilinear_axes_of_many_edges_stay_cheap():
-    lengths = tuple((1 + i % 7, 1) for i in range(1_000))
-    size = sum(n for n, _ in lengths)
-    source = ChunkGrid((RunsAxis(size, lengths),))
-    target = ChunkGrid.regular((size,), (100,))
-    begun = time.process_time()
-    chosen = choose_rechunk_strategy(Side(source, source, 64), Side(target, target, 800), 4, Limits(MIB))
-    assert time.process_time() - begun < 10
-    assert chosen.estimate.peak_bytes <= MIB
-
-
 @cases(
     ("file", "coords", "expected"),  # a file of 5 x 9 elements of 4 bytes, its sections with 16 bytes behind each
     [

@@ -80,17 +80,6 @@ def test_arrays_keep_what_they_are(shards):
     assert "gzip" in repr(got.codecs)
 
 
-def test_temporary_files_elsewhere(tmp_path):
-    array, values = make(str(tmp_path / "a.zarr"))
-    temp = tmp_path / "scratch"
-    seen = RecordingStore(LocalStore(temp))
-    plan = plan_rechunk(array, str(tmp_path / "b.zarr"), chunks=(20, 7, 4), temp=seen, strategy="spill")
-    plan.run()
-    assert any(".chunkmill-job-" in str(entry) for entry in seen.log)
-    assert not list(temp.iterdir())
-    check(str(tmp_path / "b.zarr"), values, "")
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # Presence
 

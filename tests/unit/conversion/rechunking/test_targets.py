@@ -187,19 +187,6 @@ def test_adding_to_a_group_resumes_and_takes_no_name_of_others(tmp_path, resume,
 # What is refused
 
 
-def test_arguments():
-    store = MemoryStore()
-    array, _ = make(store)
-    with pytest.raises(RegionError, match="2 lengths for 3 axes"):
-        plan_rechunk(array, (store, "b"), chunks=(5, 5))
-    with pytest.raises(ValueError, match="expected None, 'direct' or 'spill'"):
-        plan_rechunk(array, (store, "b"), chunks=(5, 5, 5), strategy="zip")
-    with pytest.raises(TypeError, match="where a url"):
-        plan_rechunk(array, 5, chunks=(5, 5, 5))
-    with pytest.raises(AlignmentError, match="multiples of chunks"):
-        plan_rechunk(array, (store, "b"), chunks=(5, 5, 5), shards=(7, 5, 5))
-
-
 @cases(
     ("options", "error", "message"),
     [
