@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import tracemalloc
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import numpy as np
@@ -168,7 +169,14 @@ class CodecContract:
             tracemalloc.stop()
 
 
-def contract(chain, arrays, frozen=(), **members):
+def contract(chain, arrays, frozen=(), *, package=None, **members):
     """Return the contract of a chain; `frozen` may be the bytes of the first array alone."""
     frozen = [(arrays[0], frozen)] if isinstance(frozen, str) else frozen
-    return type("Contract", (CodecContract,), {"chain": chain, "arrays": arrays, "frozen": frozen, **members})
+    marks = [pytest.mark.skipif(package is not None and find_spec(package) is None, reason=f"{package} is not there")]
+    members |= {"chain": chain, "arrays": arrays, "frozen": frozen, "pytestmark": marks}
+    return type("Contract", (CodecContract,), members)
+
+
+def fixed(chain, arrays, frozen=(), **members):
+    """Return the contract of a chain whose encoded size is known before."""
+    return contract(chain, arrays, frozen, fixed_size=True, **members)

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from contracts.codec_contract import contract, pipeline_of, spec_of
+from contracts.codec_contract import fixed, pipeline_of, spec_of
 from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec
@@ -15,20 +15,16 @@ def reshape(*shape):
 
 
 # (1, 2, 2) -> (2, 2), turned
-TestAxes = contract(
+TestAxes = fixed(
     [reshape([0, 1], [2]), {"name": "transpose", "configuration": {"order": [1, 0]}}, LITTLE],
     [CUBE, np.arange(24.0).reshape(2, 3, 4)[:, ::-1], np.zeros((0, 3, 4), "i2")],
-    fixed_size=True,
-    frozen=[(np.arange(4, dtype="u1").reshape(1, 2, 2), "00 02 01 03")],
+    [(np.arange(4, dtype="u1").reshape(1, 2, 2), "00 02 01 03")],
 )
-TestWhatIsLeft = contract(
-    [reshape(2, -1), LITTLE], [CUBE, np.asfortranarray(CUBE.astype("f4")), np.array([1, 2])], fixed_size=True
-)
-TestSqueeze = contract(
+TestWhatIsLeft = fixed([reshape(2, -1), LITTLE], [CUBE, np.asfortranarray(CUBE.astype("f4")), np.array([1, 2])])
+TestSqueeze = fixed(
     [{"name": "zarrs.squeeze"}, {"name": "transpose", "configuration": {"order": [1, 0]}}, LITTLE],
     [np.arange(6, dtype="i2").reshape(1, 2, 1, 3), np.arange(6.0).reshape(2, 3)],
-    fixed_size=True,
-    frozen=[(np.arange(4, dtype="u1").reshape(1, 2, 1, 2), "00 02 01 03")],
+    [(np.arange(4, dtype="u1").reshape(1, 2, 1, 2), "00 02 01 03")],
 )
 
 
@@ -63,24 +59,17 @@ def transpose(order):
 
 # (2, 0, 1) is no involution: using `order` twice would not undo it.
 # encoded[k, i, j] = chunk[i, j, k]
-TestCycle = contract(
+TestCycle = fixed(
     [transpose([2, 0, 1]), LITTLE],
     [CUBE, np.arange(6.0).reshape(1, 2, 3)],
-    fixed_size=True,
-    frozen=[(np.arange(6, dtype="u1").reshape(1, 3, 2), "00 02 04 01 03 05")],
+    [(np.arange(6, dtype="u1").reshape(1, 3, 2), "00 02 04 01 03 05")],
 )
-TestChain = contract(
+TestChain = fixed(
     [transpose([1, 2, 0]), transpose([1, 0, 2]), LITTLE],
     [CUBE],
-    fixed_size=True,
-    frozen=[(np.arange(8, dtype="u1").reshape(2, 2, 2), "00 04 02 06 01 05 03 07")],
+    [(np.arange(8, dtype="u1").reshape(2, 2, 2), "00 04 02 06 01 05 03 07")],
 )
-TestF = contract(
-    [transpose("F"), LITTLE],
-    [CUBE, np.array(3)],
-    fixed_size=True,
-    frozen=[(np.array([[1, 2], [3, 4]], "u1"), "01 03 02 04")],
-)
+TestF = fixed([transpose("F"), LITTLE], [CUBE, np.array(3)], [(np.array([[1, 2], [3, 4]], "u1"), "01 03 02 04")])
 
 
 @cases("order", [[0, 1], [0, 1, 1], [0, 1, 3], [0, 1, -1], "G", [0, 1, 2.0], [True, 0, 2], None])

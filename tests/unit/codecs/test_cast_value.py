@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from contracts.codec_contract import CodecContract, contract, pipeline_of, spec_of
+from contracts.codec_contract import CodecContract, fixed, pipeline_of, spec_of
 from hypothesis import given
 from hypothesis import strategies as st
 from support.cases import cases
@@ -22,22 +22,18 @@ def cast_value(data_type, **more):
     return {"name": "cast_value", "configuration": {"data_type": data_type, **more}}
 
 
-TestNarrowed = contract(
+TestNarrowed = fixed(
     [cast_value("uint8"), "bytes"],
     [np.arange(24, dtype="f8").reshape(2, 3, 4), np.array([0, 255], "i8"), np.array(7, "f2")],
-    fixed_size=True,
-    frozen=[(np.array([1.0, 255.0]), "01 ff")],
+    [(np.array([1.0, 255.0]), "01 ff")],
 )
-TestScalarMap = contract(
+TestScalarMap = fixed(
     [cast_value("int16", scalar_map={"encode": [["NaN", -1], [5, 500]], "decode": [[-1, "NaN"], [500, 5]]}), LITTLE],
     [np.array([1.0, np.nan, 5.0])],
-    fixed_size=True,
-    frozen=[(np.array([1.0, np.nan, 5.0]), "0100 ffff f401")],
+    [(np.array([1.0, np.nan, 5.0]), "0100 ffff f401")],
 )
-TestWide = contract(
-    [cast_value("float64"), LITTLE],
-    [np.array([1, -3], "i4"), np.array([0.0, -0.0, np.inf, np.nan], "f4")],
-    fixed_size=True,
+TestWide = fixed(
+    [cast_value("float64"), LITTLE], [np.array([1, -3], "i4"), np.array([0.0, -0.0, np.inf, np.nan], "f4")]
 )
 
 
@@ -221,11 +217,10 @@ class TestIntegers(CodecContract):
                     pipeline.decode(bytes(pipeline.encode(array, spec))[:-1], spec)
 
 
-TestFloats = contract(
+TestFloats = fixed(
     [scale_offset(offset=1.5, scale=2), LITTLE],
     [np.arange(12, dtype="f4").reshape(3, 4), np.array([np.inf, -np.inf, 0.25]), np.array(1, "f2")],
-    fixed_size=True,
-    frozen=[(np.array([1.5, 2], "f4"), "00000000 0000803f")],
+    [(np.array([1.5, 2], "f4"), "00000000 0000803f")],
 )
 
 

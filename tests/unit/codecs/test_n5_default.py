@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from contracts.codec_contract import contract, pipeline_of
+from contracts.codec_contract import contract, fixed, pipeline_of
 from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec
@@ -19,11 +19,10 @@ def n5_default(ndim, *compressors, serializer=BIG):
 
 
 # mode 0, two axes of 2 and 3, the first of them fastest
-TestRaw = contract(
+TestRaw = fixed(
     [n5_default(2)],
     [np.arange(6, dtype="i4").reshape(2, 3), np.array([[1.5, -2.5]])],
-    fixed_size=True,
-    frozen=[(np.arange(6, dtype="u2").reshape(2, 3), "0000 0002 00000002 00000003 0000 0003 0001 0004 0002 0005")],
+    [(np.arange(6, dtype="u2").reshape(2, 3), "0000 0002 00000002 00000003 0000 0003 0001 0004 0002 0005")],
 )
 TestCompressed = contract(
     [n5_default(1, {"name": "gzip", "configuration": {"level": 1}})],

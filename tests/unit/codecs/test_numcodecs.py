@@ -5,7 +5,7 @@ import numcodecs
 import numcodecs.registry
 import numpy as np
 import pytest
-from contracts.codec_contract import CodecContract, contract, pipeline_of, same, spec_of
+from contracts.codec_contract import CodecContract, contract, fixed, pipeline_of, same, spec_of
 from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec
@@ -21,53 +21,38 @@ def named(codec_id, **configuration):
     return {"name": f"numcodecs.{codec_id}", "configuration": configuration}
 
 
-TestDelta = contract(
+TestDelta = fixed(
     [named("delta", dtype="<i4", astype="<i2"), LITTLE],
     [np.array([[100, 102], [101, 50]], "i4"), np.array([[1, 2, 3], [4, 5, 6]], "i4").T],
-    fixed_size=True,
-    frozen="6400 0200 ffff cdff",
+    "6400 0200 ffff cdff",
 )
 # Zarr v2: the filter's dtypes are big-endian; the format gives the serializer their order.
-TestDeltaBig = contract(
-    [named("delta", dtype=">i4", astype=">i2"), BIG], TestDelta.arrays, fixed_size=True, frozen="0064 0002 ffff ffcd"
-)
+TestDeltaBig = fixed([named("delta", dtype=">i4", astype=">i2"), BIG], TestDelta.arrays, "0064 0002 ffff ffcd")
 # numcodecs views the buffer as the dtype of its configuration.
-TestDeltaOfDates = contract(
-    [named("delta", dtype="<i8"), LITTLE],
-    [np.array([5, 7], "M8[ns]")],
-    fixed_size=True,
-    frozen="0500000000000000 0200000000000000",
+TestDeltaOfDates = fixed(
+    [named("delta", dtype="<i8"), LITTLE], [np.array([5, 7], "M8[ns]")], "0500000000000000 0200000000000000"
 )
 # Zarr v2, order F: filters see the flat buffer in F order.
-TestDeltaTransposed = contract(
+TestDeltaTransposed = fixed(
     [{"name": "transpose", "configuration": {"order": [1, 0]}}, named("delta", dtype="|u1"), "bytes"],
     [np.array([[1, 3], [2, 4]], "u1")],
-    fixed_size=True,
-    frozen="01010101",
+    "01010101",
 )
-TestFixedScaleOffset = contract(
+TestFixedScaleOffset = fixed(
     [named("fixedscaleoffset", offset=10, scale=2, dtype="<f4", astype="|u1"), "bytes"],
     [np.array([10, 11.5, 20], "f4")],
-    fixed_size=True,
-    frozen="00 03 14",
+    "00 03 14",
 )
-TestQuantize = contract(
-    [named("quantize", digits=1, dtype="<f8", astype="<f4"), LITTLE],
-    [np.array([[0.5, 0.25]])],
-    fixed_size=True,
-    frozen="0000003f 0000803e",
+TestQuantize = fixed(
+    [named("quantize", digits=1, dtype="<f8", astype="<f4"), LITTLE], [np.array([[0.5, 0.25]])], "0000003f 0000803e"
 )
-TestBitround = contract(
+TestBitround = fixed(
     [named("bitround", keepbits=2), LITTLE],
     [np.array([1.0, 1.25, 1.5, -2.0], "f4")],
-    fixed_size=True,
-    frozen="0000803f 0000a03f 0000c03f 000000c0",
+    "0000803f 0000a03f 0000c03f 000000c0",
 )
-TestAstype = contract(
-    [named("astype", encode_dtype="|i1", decode_dtype=">i4"), "bytes"],
-    [np.array([[1, -1]], "i4")],
-    fixed_size=True,
-    frozen="01ff",
+TestAstype = fixed(
+    [named("astype", encode_dtype="|i1", decode_dtype=">i4"), "bytes"], [np.array([[1, -1]], "i4")], "01ff"
 )
 
 
@@ -78,82 +63,71 @@ class TestPackbits(CodecContract):
     frozen = [(arrays[0], "02 98"), (np.ones(8, bool), "00 ff")]
 
 
-TestCategorize = contract(
+TestCategorize = fixed(
     [named("categorize", labels=["b", "a"], dtype="|O", astype="|u1"), "bytes"],
     [np.array([["a", "b"], ["", "a"]], STRING), np.array(["b", ""], object), np.array(["a", "b"], "U3")],
-    fixed_size=True,
-    frozen="02 01 00 02",
+    "02 01 00 02",
 )
-TestShuffle = contract(
+TestShuffle = fixed(
     [LITTLE, named("shuffle", elementsize=4)],
     [np.arange(6, dtype="i4").reshape(2, 3), np.zeros(2)],
-    fixed_size=True,
-    frozen=[(np.array([0x04030201, 0x08070605], "i4"), "01 05 02 06 03 07 04 08")],
+    [(np.array([0x04030201, 0x08070605], "i4"), "01 05 02 06 03 07 04 08")],
 )
 # HDF5's filters, as kerchunk lists them.
 TestKerchunk = contract(
     [LITTLE, named("shuffle", elementsize=2), named("zlib", level=4), named("fletcher32")],
     [np.arange(1000, dtype="i2")],
 )
-TestBase64 = contract(
+TestBase64 = fixed(
     ["bytes", named("base64")],
     [np.arange(6, dtype="u1"), np.arange(5, dtype="u1")],
-    fixed_size=True,
-    frozen=[(np.frombuffer(b"Man", "u1"), b"TWFu".hex())],
+    [(np.frombuffer(b"Man", "u1"), b"TWFu".hex())],
 )
-TestCrc32 = contract(
+TestCrc32 = fixed(
     ["bytes", named("crc32")],
     [np.arange(6, dtype="u1"), np.zeros(0, "u1")],
-    fixed_size=True,
-    frozen=[(np.frombuffer(b"123456789", "u1"), "2639f4cb 313233343536373839")],
+    [(np.frombuffer(b"123456789", "u1"), "2639f4cb 313233343536373839")],
 )
-TestCrc32cAtTheStart = contract(
+TestCrc32cAtTheStart = fixed(
     ["bytes", named("crc32c", location="start")],
     TestCrc32.arrays,
-    fixed_size=True,
-    frozen=[(np.frombuffer(b"123456789", "u1"), "839206e3 313233343536373839")],
+    [(np.frombuffer(b"123456789", "u1"), "839206e3 313233343536373839")],
 )
-TestAdler32 = contract(
+TestAdler32 = fixed(
     ["bytes", named("adler32")],
     TestCrc32.arrays,
-    fixed_size=True,
-    frozen=[(np.frombuffer(b"Wikipedia", "u1"), "9803e611" + b"Wikipedia".hex())],
+    [(np.frombuffer(b"Wikipedia", "u1"), "9803e611" + b"Wikipedia".hex())],
 )
-TestFletcher32 = contract(
-    ["bytes", named("fletcher32")], [np.arange(6, dtype="u1"), np.arange(7, dtype="u1")], fixed_size=True
+TestFletcher32 = fixed(["bytes", named("fletcher32")], [np.arange(6, dtype="u1"), np.arange(7, dtype="u1")])
+TestJenkins = fixed(["bytes", named("jenkins_lookup3")], [np.arange(6, dtype="u1")])
+
+
+# it stops reading at its own end mark
+TestPcodec = contract(
+    [named("pcodec", level=8)],
+    [np.arange(24, dtype="i4").reshape(2, 3, 4), np.array([0.0, -0.0, np.nan]), np.array(5, "u2")],
+    detects=False,
+    package="pcodec",
 )
-TestJenkins = contract(["bytes", named("jenkins_lookup3")], [np.arange(6, dtype="u1")], fixed_size=True)
-
-
-class TestPcodec(CodecContract):
-    chain = [named("pcodec", level=8)]
-    arrays = [np.arange(24, dtype="i4").reshape(2, 3, 4), np.array([0.0, -0.0, np.nan]), np.array(5, "u2")]
-    detects = False  # it stops reading at its own end mark
-
-    @pytest.fixture(autouse=True)
-    def _package(self):
-        pytest.importorskip("pcodec")
 
 
 JSON_OBJECTS = np.array(["a", 1, None, {"k": 2.5}], object)
 TestJson = contract(
     [named("json2")],
     [JSON_OBJECTS, JSON_OBJECTS.reshape(2, 2), np.array([["ü"]], STRING), np.array("x", object)],
-    frozen=[
+    [
         (JSON_OBJECTS, b'["a",1,null,{"k":2.5},"|O",[4]]'.hex()),
         (JSON_OBJECTS[:2].reshape(1, 2), b'[["a",1],"|O",[1,2]]'.hex()),
     ],
 )
 
 
-class TestMsgpack(CodecContract):
-    chain = [named("msgpack2")]
-    arrays = [JSON_OBJECTS, JSON_OBJECTS.reshape(2, 2), np.array([["ü"]], STRING)]
-    frozen = [(JSON_OBJECTS[:2], "94 a161 01 a27c4f 9102")]
-
-    @pytest.fixture(autouse=True)
-    def _package(self):
-        pytest.importorskip("msgpack")
+TestMsgpack = contract(
+    [named("msgpack2")],
+    [JSON_OBJECTS, JSON_OBJECTS.reshape(2, 2), np.array([["ü"]], STRING)],
+    [(JSON_OBJECTS[:2], "94 a161 01 a27c4f 9102")],
+    package="msgpack",
+)
 
 
 def test_objects_that_are_lists_stay_elements():
@@ -305,15 +279,13 @@ def test_pcodec_of_another_length_raises():
         pipeline.decode(pipeline.encode(np.arange(6, dtype="i4"), longer), spec)
 
 
-class TestZfpy(CodecContract):
-    chain = [named("zfpy", mode=4, tolerance=0.001)]
-    arrays = [np.linspace(0, 1, 64).reshape(4, 4, 4), np.arange(10, dtype="f4")]
-    exact = False
-    detects = False
-
-    @pytest.fixture(autouse=True)
-    def _package(self):
-        pytest.importorskip("zfpy")
+TestZfpy = contract(
+    [named("zfpy", mode=4, tolerance=0.001)],
+    [np.linspace(0, 1, 64).reshape(4, 4, 4), np.arange(10, dtype="f4")],
+    exact=False,
+    detects=False,
+    package="zfpy",
+)
 
 
 def test_zfpy_of_another_shape_raises():

@@ -2,7 +2,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from contracts.codec_contract import contract, pipeline_of, same, spec_of
+from contracts.codec_contract import fixed, pipeline_of, same, spec_of
 from interop.zarrs_codecs import zarrs_decodes, zarrs_encodes
 from support.cases import cases
 
@@ -17,25 +17,18 @@ def packbits(**configuration):
     return {"name": "packbits", "configuration": configuration}
 
 
-TestNumbers = contract(
+TestNumbers = fixed(
     [packbits()],
     [BITS, np.arange(24, dtype="i4").reshape(2, 3, 4), np.array([-1.5, np.nan]), np.array(3, "u2"), np.zeros((0, 3))],
-    fixed_size=True,
-    frozen=[(BITS, "0d 03"), (np.array([-2, 258], "i2"), "fe ff 02 01")],
+    [(BITS, "0d 03"), (np.array([-2, 258], "i2"), "fe ff 02 01")],
 )
 # Bits 1 to 5: what lies outside is lost, and the sign comes back.
-TestSomeBits = contract(
+TestSomeBits = fixed(
     [packbits(first_bit=1, last_bit=5, padding_encoding="first_byte")],
     [np.arange(0, 32, 2, dtype="i4"), np.arange(-32, 32, 2, dtype="i1").reshape(4, 8), np.zeros((0,), "i2")],
-    fixed_size=True,
-    frozen=[(np.array([0, 2, -2], "i2"), "01 20 7c")],
+    [(np.array([0, 2, -2], "i2"), "01 20 7c")],
 )
-TestLastByte = contract(
-    [packbits(padding_encoding="last_byte")],
-    [BITS, np.zeros((3, 0), bool)],
-    fixed_size=True,
-    frozen=[(BITS, "0d 03 06")],
-)
+TestLastByte = fixed([packbits(padding_encoding="last_byte")], [BITS, np.zeros((3, 0), bool)], [(BITS, "0d 03 06")])
 
 
 def everything():

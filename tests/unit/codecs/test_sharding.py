@@ -45,7 +45,7 @@ TestEnd = contract(
 TestStart = contract(
     [sharding([2, 2], index_codecs=[BIG], index_location="start")],
     TestEnd.arrays,
-    frozen=[(SPARSE, struct.pack(">QQ", 32, 4).hex() + NO + "01020304")],
+    [(SPARSE, struct.pack(">QQ", 32, 4).hex() + NO + "01020304")],
     detects=False,
 )
 
@@ -93,7 +93,7 @@ TestNested = contract(
 TestNoAxes = contract(
     [sharding([], index_codecs=[LITTLE])],
     [np.array(3, "u1"), np.array(0, "i4")],
-    frozen=[(np.array(3, "u1"), "03" + entry(0, 1))],
+    [(np.array(3, "u1"), "03" + entry(0, 1))],
 )
 # Legal by the specification, though nobody can read a part of it.
 TestCompressedAsAWhole = contract([sharding([2, 2]), {"name": "gzip", "configuration": {"level": 1}}], TestEnd.arrays)

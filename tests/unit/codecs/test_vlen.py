@@ -32,12 +32,12 @@ TestUtf8 = contract(
 TestBytes = contract(
     ["vlen-bytes"],
     [objects([b"", b"a\0", b"\xff" * 300]), objects([])],
-    frozen=[(objects([b"", b"a\0"]), "02000000 00000000 02000000 6100")],
+    [(objects([b"", b"a\0"]), "02000000 00000000 02000000 6100")],
 )
 TestArray = contract(
     [{"name": "numcodecs.vlen-array", "configuration": {"dtype": "<i2"}}],
     [objects([np.array([1, 2], "i2"), np.array([], "i2")]), objects([])],
-    frozen=[(objects([np.array([1, -1], "i2"), np.array([], "i2")]), "02000000 04000000 0100ffff 00000000")],
+    [(objects([np.array([1, -1], "i2"), np.array([], "i2")]), "02000000 04000000 0100ffff 00000000")],
 )
 
 
