@@ -135,7 +135,7 @@ if not TYPE_CHECKING:  # or type checkers would take any name for one of these
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         with _IMPORTING:  # two threads that import modules of a circle at once each find one of them half made
             value = getattr(import_module(_MODULES[name]), name)
-            if isfunction(value):  # what is called otherwise in other libraries is met by "did you mean"
+            if isfunction(value):  # words of other libraries are taken, or explained
                 value = import_module("chunkmill.nodes.api").explained(value)
             globals()[name] = value
         return value

@@ -6,14 +6,11 @@ Not here: the functions that take them (`chunkmill.nodes.api`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
-
-Translated: TypeAlias = Callable[[Any], Any]
+from typing import Any
 
 _WORDS = {
     "path": "component group name",
     "url": "filename_or_obj",
-    "codecs": "compressors compressor compression compression_options filters serializer target_options",
     "chunks": "target_chunks",
     "target": "target_store",
     "temp": "temp_store",
@@ -25,7 +22,6 @@ _WORDS = {
     "dimension_names": "dims",
     "fill_value": "fillvalue",
     "chunk_key_encoding": "dimension_separator",
-    "storage_options": "backend_kwargs",
     "region": "region_slices",
     "dim": "concat_dims concat_dim",
     "write_empty_chunks": "write_empty",
@@ -34,24 +30,28 @@ _WORDS = {
     "function": "func",
 }
 
-THEIRS: Mapping[str, tuple[tuple[str, Translated | None], ...]] = {
+THEIRS: Mapping[str, tuple[tuple[str, Callable[[Any], Any] | None], ...]] = {
     **{word: ((ours, None),) for ours, words in _WORDS.items() for word in words.split()},
     "store": (("url", None), ("source", None)),
     **dict.fromkeys(
         ("zarr_" + word for word in ("format", "version")),
-        (("format", lambda n: f"zarr{n}" if n in {2, 3, "2", "3"} else n),),
+        (("format", lambda n: f"zarr{n}" if str(n) in {"2", "3"} else n),),
     ),
-    "overwrite": (("mode", lambda overwrite: "w" if overwrite else "w-"),),
-    "mode": (("overwrite", lambda mode: mode == "w"),),
-    "meta": (("dtype", lambda meta: str(getattr(meta, "dtype", meta))),),
+    "overwrite": (("mode", lambda overwrite: {"True": "w", "False": "w-"}.get(str(overwrite), ...)),),
+    "mode": (("overwrite", lambda mode: {"w": True, "w-": False, "x": False}.get(str(mode), ...)),),
+    "meta": (("dtype", lambda meta: getattr(meta, "dtype", meta)),),
+    "backend_kwargs": (("storage_options", lambda _: ...),),
+    **dict.fromkeys(("compression_options", "target_options"), (("codecs", lambda _: ...),)),
     **dict.fromkeys(("drop_axis", "new_axis"), (("dimension_names", lambda _: ...),)),
 }
-"""Keyword of zarr-python, dask, xarray, rechunker, z5py or kerchunk -> ours, the first that the function has, and how a
-value of theirs is written here (``None``: the same, or no value of theirs fits)."""
+"""Keyword of zarr-python, dask, xarray, rechunker, z5py or kerchunk -> ours, the first that the function has, and the
+function from a value of theirs to ours: ``None``: the same; ``...`` of it: none is certain, and it is not taken."""
+
+OF_CODECS = dict.fromkeys(("compressor", "compression"), "compressors")
+"""Keyword -> the argument of `chunkmill.codecs.registry.chain_of_stages` that it says."""
 
 NOT_NEEDED = {
     **dict.fromkeys(("safe_chunks", "align_chunks"), "blocks that do not fit the chunks are regrouped"),
-    "inline_array": "the graph is one symbolic layer",
     "executor": "jobs run on Dask's current scheduler or Client",
     "n_threads": "threads are Dask's: dask.config.set(num_workers=4)",
     "synchronizer": "parts of chunks are guarded by the store, or by locks (see lock=)",

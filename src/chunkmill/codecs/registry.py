@@ -95,6 +95,24 @@ def parse_codecs(codecs: Any, dtype: np.dtype[Any], *, ndim: int | None = None) 
     return tuple(map(_as_named, built, chain))
 
 
+def chain_of_stages(stages: Mapping[str, Any], default: str = "zstd") -> Any:
+    """Return ``codecs=`` for the three arguments of zarr-python that are a chain; `default` is the compressor.
+
+    Examples
+    --------
+    >>> chain_of_stages({"filters": [{"name": "delta"}]}), chain_of_stages({"compressors": None})
+    ([{'name': 'delta'}, 'zstd'], [])
+    """
+    asked = {stage: each for stage, each in stages.items() if not (isinstance(each, str) and each == "auto")}
+    if not asked:
+        return "default"
+    asked.setdefault("compressors", default)
+    return [codec for stage in STAGES for codec in _items(asked.get(stage))]
+
+
+STAGES = ("filters", "serializer", "compressors")
+
+
 def default_serializer(dtype: np.dtype[Any]) -> NamedConfig:
     """Return the array -> bytes codec for chunks of `dtype`, in its byte order.
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.errors import AlignmentError, ChunkmillError, RegionError
+from chunkmill.errors import ChunkmillError, RegionError
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import InnerLayout, parents_of
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.new_array import axis_names, check_shards, make_grids, unknown_dimensions
+from chunkmill.nodes.new_array import axis_names, make_grids, unknown_dimensions
 from chunkmill.nodes.opening import walk, walk_openable
 from chunkmill.nodes.stored_group import StoredNode
 
@@ -220,17 +220,6 @@ def grids_of(source: StoredArray, chunks: Any, shards: Any, layout: InnerLayout)
         asked = chunks if name == "chunks" else shards
         asked = dict(asked.lengths) if isinstance(asked, ByDimension) else asked
         raise RegionError(index=f"{where}{name}={asked!r}", shape=source.shape, reason=error.reason) from None
-
-
-def check_fit(source: StoredArray, chunks: ChunkGrid, shards: ChunkGrid, *, kept: bool) -> None:
-    """Raise `AlignmentError` where the shards of the target, those of the source if `kept`, hold no whole chunks."""
-    try:
-        check_shards(chunks, shards)
-    except AlignmentError as error:
-        if not kept:
-            raise
-        where = f" that {source.path!r} keeps" if source.path else " that are kept"
-        raise AlignmentError(expected=error.expected, got=f"{error.got}{where}", fix=error.fix) from None
 
 
 Patterns = str | Collection[str]

@@ -18,7 +18,7 @@ from chunkmill.array.layout import build_layouts
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.registry import default_serializer, parse_codecs, sharded
 from chunkmill.conversion.actions import choose_action, same_fill
-from chunkmill.conversion.options import ByDimension, check_fit, chosen, grids_of, is_keep, path_below, refuse_chosen
+from chunkmill.conversion.options import ByDimension, chosen, grids_of, is_keep, path_below, refuse_chosen
 from chunkmill.errors import ChunkmillError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.cf_fill_value import decode_fill_value, encode_fill_value
@@ -29,6 +29,7 @@ from chunkmill.jobs.sources import check_groups
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, InnerLayout, NamedConfig, inner_layout, same_json
 from chunkmill.model.user_values import zero
 from chunkmill.nodes import opening
+from chunkmill.nodes.new_array import check_shards
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 
 ALLOWABLE = ("fill_value", "codecs", "dimension_names", "attributes", "coordinate_systems")
@@ -120,7 +121,8 @@ def _described(
     if not can_shard:
         hint = Hint("give {}, or {}", ("shards", None), ("format", "zarr3"))
         raise UnsupportedFeature(format=documents_format.name, feature=f"shards for {source.path!r}", hint=hint)
-    check_fit(source, plain.chunk_grid, keys, kept=kept)
+    whose = f" that {source.path!r} keeps" if source.path else " that are kept"
+    check_shards(plain.chunk_grid, keys, whose if kept else "")
     packed = replace(fitted, chunk_grid=keys, codecs=(_packing(fitted, layout),))
     return fitted_to(packed, documents_format, path, near=False)
 

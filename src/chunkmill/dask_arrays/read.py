@@ -39,8 +39,9 @@ from chunkmill.dask_arrays.kinds import ArrayKind
 from chunkmill.errors import RegionError
 from chunkmill.formats.base import FormatName
 from chunkmill.model.grid import ChunkGrid, DaskChunks, Region
-from chunkmill.nodes.api import NodeLocation, open_array_at
+from chunkmill.nodes.api import NodeLocation, check_storage_options, check_url, no_array, open_array, url_and_path
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.documents import join_path
 from chunkmill.nodes.group import Group
 
 ReadValues = Callable[[StoredArray, Region], Any]
@@ -112,6 +113,30 @@ def from_store(
     options: dict[str, Any] = {"format": format, "storage_options": storage_options, "base": base}
     array = open_array_at(url, path, read_missing=read_missing, **options)
     return array.to_dask(chunks, region=region, name=name, chunked_array_type=chunked_array_type)
+
+
+def open_array_at(place: Any, path: str = "", *, read_missing: ReadMissing = "fill", **options: Any) -> Array:
+    """Return the array at a url or ``(url, path)``, below a Group, or the array itself.
+
+    Raises
+    ------
+    NodeNotFound
+        There is no array.
+    TypeError
+        `place` is something else.
+    """
+    check_storage_options(options.get("storage_options"), place)
+    if isinstance(place, Array):
+        if path:
+            raise TypeError(f"path={path!r}: the array {place.path!r} has no nodes below it")
+        return place if read_missing == "fill" else Array(place.stored.with_read_missing(read_missing))
+    if isinstance(place, Group):
+        if not path:
+            raise no_array(place)
+        return Group(place.stored.with_read_missing(read_missing)).array(path)
+    url, above = url_and_path(place, "url")
+    check_url(url)
+    return open_array(url, join_path(above, path), read_missing=read_missing, **options)
 
 
 def read_graph(

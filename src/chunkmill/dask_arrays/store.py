@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from dask.array import core as da
 from dask.delayed import Delayed
@@ -18,16 +18,21 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.as_dask import together_as_dask
 from chunkmill.dask_arrays.expressions import read_array
 from chunkmill.dask_arrays.kinds import ArrayKind, as_kind, check_kind, kind_of
-from chunkmill.dask_arrays.read import read_graph
+from chunkmill.dask_arrays.read import open_array_at, read_graph
 from chunkmill.dask_arrays.write import WriteReport, report, returning, run, write_graph
-from chunkmill.errors import RegionError
+from chunkmill.errors import NodeExists, NodeNotFound, RegionError
 from chunkmill.journal.lease import check_no_job
-from chunkmill.model.grid import Region
-from chunkmill.nodes.api import NodeLocation, open_array_at
+from chunkmill.model.grid import DaskChunks, Region
+from chunkmill.nodes.api import NodeLocation
 from chunkmill.nodes.group import Group
+from chunkmill.nodes.new_array import lengths_by_name
+from chunkmill.nodes.opening import check_adapter, open_stored
+from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.preflight import check_writers
 from chunkmill.stores.base import Store
+
+N = TypeVar("N", StoredArray, StoredGroup)
 
 
 @returning(list[WriteReport], list[da.Array])
@@ -149,6 +154,43 @@ def checked_values(x: Any) -> Any:
         hint = "; write_dataset writes datasets" if hasattr(x, "data_vars") else ""
         raise TypeError(msg + hint)
     return x
+
+
+def open_existing(store: Store, path: str, mode: str, kind: type[N], named: str | None = None) -> N | None:
+    """Return the array or group to write into; ``None`` where `mode` creates a new one.
+
+    `named` is the format that the place names, which it must have.
+
+    Raises
+    ------
+    NodeExists
+        There is a group where an array is to be written into, or the reverse.
+    NodeNotFound
+        There is no node, and `mode` is ``"r+"``; or it is of another format than `named`.
+    """
+    if mode in {"w", "w-"}:
+        return None
+    if mode not in {"a", "r+"}:
+        raise ValueError(f"mode={mode!r} does not write; the modes are 'w-', 'w', 'a' and 'r+'")
+    try:
+        node = open_stored(store, path, read_only=False, consolidated=False)
+    except NodeNotFound:
+        if mode == "a":
+            return None
+        raise
+    if not isinstance(node, kind):
+        found = "array" if isinstance(node, StoredArray) else "group"
+        raise NodeExists(url=node.url, path=node.path, found=found, hint="give mode='w' to replace it")
+    check_adapter(named, node)
+    return node
+
+
+def chunks_for_blocks(blocks: DaskChunks | None, chunks: Any, names: Sequence[str | None] | None = None) -> Any:
+    """Return the chunks of a new array: by default those of the largest block, where there are blocks that count."""
+    if blocks is None:
+        return "auto" if chunks is None else chunks
+    largest = tuple(max((*axis, 1)) for axis in blocks)
+    return largest if chunks is None else lengths_by_name(chunks, names, largest, "chunks")
 
 
 def write_region_of(array: StoredArray, region: Any) -> Region:

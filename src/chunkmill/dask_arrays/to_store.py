@@ -21,16 +21,16 @@ from chunkmill.array.threads import LockFactory
 from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.dask_arrays.hazards import check_not_read
 from chunkmill.dask_arrays.resumable_write import resumable_write
-from chunkmill.dask_arrays.store import checked_values, write_region_of
+from chunkmill.dask_arrays.store import checked_values, chunks_for_blocks, open_existing, write_region_of
 from chunkmill.dask_arrays.write import WriteReport, check_source, report, returning, run, write_graph
 from chunkmill.formats.base import WritableFormatName, check_attributes
 from chunkmill.formats.registry import get_format
 from chunkmill.journal.lease import check_no_job, discard_block_write
 from chunkmill.nodes import opening
-from chunkmill.nodes.api import NodeLocation, as_node, check_storage_options, open_existing, open_target
+from chunkmill.nodes.api import NodeLocation, as_node, check_storage_options, open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import entry_keys, format_of_store
-from chunkmill.nodes.new_array import check_options, describe_array, format_above, lengths_by_name
+from chunkmill.nodes.new_array import check_options, describe_array, format_above
 from chunkmill.nodes.target import Target
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.cluster_tasks import sync_other_machines
@@ -61,7 +61,7 @@ def to_store(
     resume: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> WriteReport | Delayed:
-    """Write a dask array (or a numpy array) to a store; like ``da.to_zarr``, for every format.
+    """Write a dask array (or a numpy array) to a store; like ``da.to_zarr``, whose keywords it takes, for every format.
 
     Every store key is written by exactly one task: blocks that cut through store keys are regrouped first. The array
     appears in the store when all its chunks are written. Chunks that are the fill value bit for bit are left absent.
@@ -130,7 +130,7 @@ def to_store(
     check_storage_options(storage_options, url)
     target, path, format = open_target(url, storage_options, format, path)  # noqa: A001
     with target.transaction(f"write {path!r}"):
-        has_blocks = getattr(checked_values(x), "chunks", None) is not None
+        has_blocks = getattr(checked_values(x), "chunks", None) is not None and shards is None
         x = as_dask(x)
         factory = lock_factory(lock)
         if isinstance(url, Array) and mode != "w":
@@ -145,11 +145,12 @@ def to_store(
             raise ValueError("mode='w' replaces an array, and region= writes into one: leave out one of them")
         if resume and (target.has_transactions or target.is_archive):
             raise ValueError("resume=True: Icechunk and zip files keep nothing of an interrupted write: write it again")
+        about: dict[str, Any] = {"chunks": chunks, "shards": shards, "codecs": codecs, "fill_value": fill_value}
+        about |= {"dimension_names": dimension_names, "attributes": attributes}
+        about |= {"chunk_key_encoding": chunk_key_encoding}
         if existing is not None:
             array, is_default = existing, isinstance(codecs, str) and codecs == "default"
-            about = {"chunks": chunks, "shards": shards, "codecs": None if is_default else codecs, "format": wanted}
-            about |= {"fill_value": fill_value, "dimension_names": dimension_names, "attributes": attributes}
-            about |= {"chunk_key_encoding": chunk_key_encoding}
+            about |= {"codecs": None if is_default else codecs, "format": wanted}
             stated = {name: value for name, value in about.items() if value is not None}
             check_options(Array(array), format_of_store(target, array.format), **stated)
             where = write_region_of(array, region)
@@ -158,19 +159,8 @@ def to_store(
             check_source(x, x.shape)
             check_attributes(path, attributes)
             name = format or format_above(target, path)
-            metadata = describe_array(
-                get_format(name),
-                path,
-                shape=x.shape,
-                dtype=x.dtype,
-                chunks=_chunks(x if has_blocks and shards is None else None, chunks, dimension_names),
-                shards=shards,
-                codecs=codecs,
-                fill_value=fill_value,
-                dimension_names=dimension_names,
-                attributes=attributes,
-                chunk_key_encoding=chunk_key_encoding,
-            )
+            about["chunks"] = chunks_for_blocks(x.chunks if has_blocks else None, chunks, dimension_names)
+            metadata = describe_array(get_format(name), path, shape=x.shape, dtype=x.dtype, **about)
             array = opening.array_at(target, path, metadata, name)
             where = full_region(array.shape)
         check_not_read([x] if mode == "w" else [], target, array.path)
@@ -222,11 +212,3 @@ def _finish(counts: Any, *, n_regrouped: int, array: StoredArray) -> WriteReport
     check_after_writing([array])
     array.store.flush()
     return report(array, counts, n_regrouped)
-
-
-def _chunks(x: da.Array | None, chunks: Any, names: Sequence[str | None] | None) -> Any:
-    """Return the chunks of a new array: by default each block of `x` is one, where it has blocks that count."""
-    if x is None:
-        return "auto" if chunks is None else chunks
-    blocks = tuple(max((*axis, 1)) for axis in x.chunks)
-    return blocks if chunks is None else lengths_by_name(chunks, names, blocks, "chunks")

@@ -15,7 +15,8 @@ from numbers import Integral, Real
 from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
 from chunkmill.array.stored_array import ReadMissing, StoredArray, check_read_missing
-from chunkmill.errors import MetadataError, NodeExists, NodeNotFound
+from chunkmill.codecs.registry import STAGES, chain_of_stages
+from chunkmill.errors import MetadataError, NodeNotFound
 from chunkmill.formats.base import FormatName, WritableFormatName, check_attributes
 from chunkmill.formats.consolidated import parsed_once
 from chunkmill.formats.registry import get_format
@@ -30,7 +31,7 @@ from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import Store
 from chunkmill.stores.open import Url, is_store, may_be_reference_file, open_scanned, open_store, takes_options
 from chunkmill.stores.places import is_zarr_python_node, place_of
-from chunkmill.synonyms import ELSEWHERE, NOT_NEEDED, THEIRS
+from chunkmill.synonyms import ELSEWHERE, NOT_NEEDED, OF_CODECS, THEIRS
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -182,11 +183,12 @@ def open_array(url: Url, path: str = "", **options: Any) -> Array:
     """
     node = open(url, path, **options)
     if isinstance(node, Group):
-        raise _no_array(node)
+        raise no_array(node)
     return node
 
 
-def _no_array(group: Group) -> NodeNotFound:
+def no_array(group: Group) -> NodeNotFound:
+    """Return the error for a group where an array is expected."""
     hint = f"its arrays are {', '.join(map(repr, list(group.arrays())[:10])) or 'none'}; give one as path"
     return NodeNotFound(url=group.url, path=group.path, found="group", wanted="array", hint=hint)
 
@@ -509,7 +511,6 @@ def consolidate(url: Url, path: str = "", *, storage_options: Mapping[str, Any] 
 
 StoreLocation: TypeAlias = str | os.PathLike[str] | Store  # and zarr-python's nodes: they are not imported
 NodeLocation: TypeAlias = StoreLocation | tuple[StoreLocation, str] | Array | Group
-N = TypeVar("N", StoredArray, StoredGroup)
 
 
 def open_source(source: NodeLocation, storage_options: Mapping[str, Any] | None = None) -> StoredNode:
@@ -543,7 +544,7 @@ def open_target(
         return target.store.uncached, join_path(target.path, path), format
     place, below = (target, path) if isinstance(target, tuple) else ((target, path), "")
     url, above, format, _ = place_of(*url_and_path(place, "target"), format)  # noqa: A001
-    _check_url(url)
+    check_url(url)
     store = open_target_store(url, storage_options if takes_options(url) else None)
     return store.uncached, join_path(above, below), format
 
@@ -553,63 +554,11 @@ def as_node(place: Any) -> Any:
     return open(place, mode="r+") if is_zarr_python_node(place) and hasattr(place, "metadata") else place
 
 
-def open_array_at(place: Any, path: str = "", *, read_missing: ReadMissing = "fill", **options: Any) -> Array:
-    """Return the array at a url or ``(url, path)``, below a Group, or the array itself.
-
-    Raises
-    ------
-    NodeNotFound
-        There is no array.
-    TypeError
-        `place` is something else.
-    """
-    check_storage_options(options.get("storage_options"), place)
-    if isinstance(place, Array):
-        if path:
-            raise TypeError(f"path={path!r}: the array {place.path!r} has no nodes below it")
-        return place if read_missing == "fill" else Array(place.stored.with_read_missing(read_missing))
-    if isinstance(place, Group):
-        if not path:
-            raise _no_array(place)
-        return Group(place.stored.with_read_missing(read_missing)).array(path)
-    url, above = url_and_path(place, "url")
-    _check_url(url)
-    return open_array(url, join_path(above, path), read_missing=read_missing, **options)
-
-
-def _check_url(url: Any) -> None:
+def check_url(url: Any) -> None:
+    """Raise `TypeError` for what names no store."""
     if not isinstance(url, (str, os.PathLike)) and not is_store(url) and not is_zarr_python_node(url):
         kind = f"{type(url).__module__.partition('.')[0]}.{type(url).__name__}"
         raise TypeError(f"got {kind}, where a url, (url, path), a store, an Array or a Group is expected")
-
-
-def open_existing(store: Store, path: str, mode: str, kind: type[N], named: str | None = None) -> N | None:
-    """Return the array or group to write into; ``None`` where `mode` creates a new one.
-
-    `named` is the format that the place names, which it must have.
-
-    Raises
-    ------
-    NodeExists
-        There is a group where an array is to be written into, or the reverse.
-    NodeNotFound
-        There is no node, and `mode` is ``"r+"``; or it is of another format than `named`.
-    """
-    if mode in {"w", "w-"}:
-        return None
-    if mode not in {"a", "r+"}:
-        raise ValueError(f"mode={mode!r} does not write; the modes are 'w-', 'w', 'a' and 'r+'")
-    try:
-        node = open_stored(store, path, read_only=False, consolidated=False)
-    except NodeNotFound:
-        if mode == "a":
-            return None
-        raise
-    if not isinstance(node, kind):
-        found = "array" if isinstance(node, StoredArray) else "group"
-        raise NodeExists(url=node.url, path=node.path, found=found, hint="give mode='w' to replace it")
-    check_adapter(named, node)
-    return node
 
 
 def url_and_path(place: Any, name: str) -> tuple[Any, str]:
@@ -622,22 +571,24 @@ def url_and_path(place: Any, name: str) -> tuple[Any, str]:
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# Wrong arguments of public functions: names of other libraries, modes given as paths, values of other types
+# Arguments of public functions: names of other libraries, modes given as paths, values of other types
 
 
 _MODES = frozenset({"w", "w-", "a-", "r+"})
 
 
 def explained(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that explains keywords that it does not have, values of other types, and a mode as the path.
+    """Return a function that takes keywords of other libraries, and explains wrong ones, types and a mode as the path.
 
     Examples
     --------
     >>> def to_store(x, url, path: str = "", *, mode="w-", codecs="default"):
-    ...     return path
-    >>> explained(to_store)(1, "x.zarr", compressors="zstd")
+    ...     return path, mode, codecs
+    >>> explained(to_store)(1, "x.zarr", component="a", overwrite=True, compressors="zstd")
+    ('a', 'w', ['zstd'])
+    >>> explained(to_store)(1, "x.zarr", mod="w")
     Traceback (most recent call last):
-    TypeError: to_store() has no argument 'compressors': did you mean codecs='zstd'?
+    TypeError: to_store() has no argument 'mod': did you mean mode='w'?
     >>> explained(to_store)(1, "x.zarr", 3)
     Traceback (most recent call last):
     TypeError: to_store(): path=3 is int, where str is expected
@@ -645,28 +596,25 @@ def explained(function: Callable[..., Any]) -> Callable[..., Any]:
     Traceback (most recent call last):
     ValueError: to_store(): 'w' is given as the path of a node: did you mean mode='w'? path='w' names a node
     """
-    signature = inspect.signature(function)
-    names = tuple(signature.parameters)
-    known = frozenset(names)
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
-    kinds = {each.name: found for each in signature.parameters.values() if (found := _kinds(str(each.annotation)))}
-    expected = {name: signature.parameters[name].annotation for name in kinds}
-    of_items = {name: found for name in kinds if (found := _kinds(_items(str(expected[name]))))}
-    at = names.index("path") if "path" in known else len(names)
+    parameters = inspect.signature(function).parameters
+    names = tuple(parameters)
+    kinds = {name: found for name, each in parameters.items() if (found := _kinds(str(each.annotation)))}
+    of_items = {name: found for name in kinds if (found := _kinds(_items(str(parameters[name].annotation))))}
+    at = names.index("path") if "path" in names else len(names)
     # what writes makes a node of the path: no later error would tell
     writes = function.__name__.startswith(("to_", "write_", "create_"))
 
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> Any:
-        if not takes_any and not known.issuperset(options):
-            unknown = next(name for name in options if name not in known)
-            raise TypeError(_unknown(function.__name__, unknown, options[unknown], names)) from None
+        if not parameters.keys() >= options.keys():
+            options = _in_our_words(function.__name__, names, names[: len(args)], options)
         for name, value in (*zip(names, args, strict=False), *options.items()):
-            is_checked = name in kinds and value is not signature.parameters[name].default
+            is_checked = name in kinds and value is not parameters[name].default
             if is_checked and (wrong := _mismatch(value, kinds[name], of_items.get(name, ()))) is not None:
-                raise TypeError(f"{function.__name__}(): {name}={wrong}, where {expected[name]} is expected")
+                expected = parameters[name].annotation
+                raise TypeError(f"{function.__name__}(): {name}={wrong}, where {expected} is expected")
         if writes and len(args) > at and isinstance(args[at], str) and args[at] in _MODES and "mode" not in options:
-            way = f"mode={args[at]!r}" if "mode" in known else "overwrite=True"
+            way = f"mode={args[at]!r}" if "mode" in names else "overwrite=True"
             where = f"{function.__name__}(): {args[at]!r} is given as the path of a node"
             raise ValueError(f"{where}: did you mean {way}? path={args[at]!r} names a node")
         return function(*args, **options)
@@ -731,15 +679,43 @@ def _kinds(annotation: str) -> tuple[type, ...]:
     return tuple(kind for part in found for kind in part) if all(found) else ()
 
 
+def _in_our_words(
+    function: str, names: tuple[str, ...], positional: tuple[str, ...], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return options under our names; those of other libraries are taken where they say one thing, else explained."""
+    found: dict[str, Any] = {}
+    for word in sorted(options, key=lambda word: word not in names):
+        if (function, word) == ("from_store", "inline_array"):  # its graph is one symbolic layer anyway
+            continue
+        ours, value = _ours(function, word, options[word], names)
+        if ours in (*positional, *found) or (ours not in names and "codecs" in found):
+            raise TypeError(f"{function}(): {word}= says what another argument says: leave one of them out")
+        found[ours] = value
+    stages = {stage: found.pop(stage) for stage in STAGES if stage in found and stage not in names}
+    return found | ({"codecs": chain_of_stages(stages)} if stages else {})
+
+
+def _ours(function: str, word: str, value: Any, names: tuple[str, ...]) -> tuple[str, Any]:
+    """Return our name of a keyword, or the part of ``codecs`` that it says, and the value that it has here."""
+    if word in names:
+        return word, value
+    if (stage := OF_CODECS.get(word, word)) in STAGES and "codecs" in names:
+        return stage, value
+    for ours, translated in THEIRS.get(word, ()):
+        own = value if translated is None else translated(value)
+        if ours in names and own is not ...:
+            return ours, own
+    raise TypeError(_unknown(function, word, value, names))
+
+
 def _unknown(function: str, keyword: str, value: Any, names: tuple[str, ...]) -> str:
     begin = f"{function}() has no argument {keyword!r}"
     if keyword in NOT_NEEDED:
         return f"{begin}: it is not needed, {NOT_NEEDED[keyword]}"
     if keyword in ELSEWHERE and function in {"convert", "rechunk", "pyramid", "transform"}:
         return f"{begin}: {ELSEWHERE[keyword].format(function, keyword)}"
-    for ours, translated in THEIRS.get(keyword, ()):
-        if ours in names:
-            return f"{begin}: did you mean {ours}={_shown(value if translated is None else translated(value))}?"
+    if theirs := [ours for ours, _ in THEIRS.get(keyword, ()) if ours in names]:
+        return f"{begin}: did you mean {theirs[0]}=?"
     if close := get_close_matches(keyword, names, n=1):
         return f"{begin}: did you mean {close[0]}={_shown(value)}?"
     return f"{begin}; it has {', '.join(names)}"

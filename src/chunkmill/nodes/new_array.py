@@ -449,15 +449,15 @@ def _smallest_factor(n: int) -> int:
     return next((factor for factor in range(2, min(isqrt(n), 10_000) + 1) if n % factor == 0), n)
 
 
-def check_shards(chunks: ChunkGrid, shards: ChunkGrid) -> None:
-    """Raise `AlignmentError` where shards are not made of whole chunks."""
+def check_shards(chunks: ChunkGrid, shards: ChunkGrid, whose: str = "") -> None:
+    """Raise `AlignmentError` where shards are not made of whole chunks; `whose` follows what they are."""
     fits = chunks.is_regular and all(
         all(length % n == 0 for length, _ in axis.runs) if isinstance(axis, RunsAxis) else axis.chunk % n == 0
         for axis, n in zip(shards.axes, chunks.chunk_shape, strict=True)
     )
     if not fits:
         fix = Hint("give {} that are multiples of {}, or {}", ("shards", ...), ("chunks", ...), ("shards", None))
-        got = f"shards {shards.chunk_shape}"
+        got = f"shards {shards.chunk_shape}{whose}"
         raise AlignmentError(expected=f"multiples of chunks {chunks.chunk_shape}", got=got, fix=fix)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,8 @@ from xarray import Variable, conventions
 from xarray.backends.common import ensure_dtype_not_object
 from xarray.coding import strings
 
+from chunkmill.codecs.registry import STAGES, chain_of_stages
+from chunkmill.dask_arrays.store import chunks_for_blocks
 from chunkmill.errors import ChunkmillError, DatasetError, RegionError, UnsupportedFeature
 from chunkmill.formats.base import Format, is_json
 from chunkmill.formats.cf_fill_value import encode_fill_value
@@ -28,7 +30,7 @@ from chunkmill.xarray.decode import applied
 
 _STRINGS = strings.EncodedStringCoder()  # type: ignore[no-untyped-call]
 _GRIDS = frozenset({"chunks", "shards", "preferred_chunks"})
-_CODECS = frozenset({"codecs", "compressors", "filters", "serializer"})
+_CODECS = frozenset({"codecs", *STAGES})
 _STORAGE = _CODECS | {"chunks", "shards", "fill_value", "chunk_key_encoding", "write_empty_chunks"}
 _IGNORED = frozenset({"source", "original_shape", "preferred_chunks", "coordinates"})  # as xarray does
 # of xarray
@@ -124,10 +126,8 @@ def _kept(own: Mapping[Any, Any], asked: Mapping[str, Any]) -> dict[Any, Any]:
 
 
 def _lengths(variable: Variable, key: str) -> dict[Any, Any]:
-    """Return the lengths of chunks or shards by dimension: those of the variable's own encoding, or of dask."""
+    """Return the lengths of chunks or shards by dimension of the variable's own encoding."""
     own: Any = variable.encoding.get(key)
-    if key == "chunks" and variable.chunks is not None and not isinstance(own, tuple):
-        own = [max((*axis, 1)) for axis in variable.chunks]
     is_known = isinstance(own, (tuple, list)) and len(own) == variable.ndim
     return dict(zip(variable.dims, own, strict=True)) if is_known else {}
 
@@ -258,18 +258,19 @@ def _describe(
         attributes["_FillValue"] = encode_fill_value(marker, dtype)
     if not masks and fill_value is None and dtype.kind == "f" and documents_format.has_fill_value:
         fill_value = math.nan  # as xarray does: what was never written is missing
-    shards = storage.get("shards")
+    shards, names = storage.get("shards"), [str(dim) for dim in variable.dims]
+    blocks = variable.chunks if shards is None else None
     try:
         metadata = describe_array(
             documents_format,
             name,
             shape=variable.shape,
             dtype=dtype,
-            chunks=_chunks(variable, storage.get("chunks"), shards),
+            chunks=chunks_for_blocks(blocks, storage.get("chunks"), names),
             shards=shards,
             codecs=_codecs(documents_format, storage, of_bytes=dtype.kind == "O"),
             fill_value=fill_value,
-            dimension_names=[str(dim) for dim in variable.dims],
+            dimension_names=names,
             attributes=json_attributes(attributes, name, url),
         )
     except (ValueError, TypeError, RegionError) as error:
@@ -279,15 +280,6 @@ def _describe(
     if fill_value is None and masks:  # zero would be read as missing
         metadata = documents_format.adapt(replace(metadata, fill_value=None), name)
     return with_chunk_keys(metadata, documents_format, name, storage.get("chunk_key_encoding"))
-
-
-def _chunks(variable: Variable, chunks: Any, shards: Any) -> Any:
-    """Return the chunk shape of the encoding, else of dask's largest block, else ``"auto"``."""
-    if chunks is not None:
-        return chunks
-    if variable.chunks is None or shards is not None:
-        return "auto"
-    return tuple(max((*axis, 1)) for axis in variable.chunks)
 
 
 def _fits(chunks: Any, ndim: int) -> bool:
@@ -301,24 +293,8 @@ def _codecs(documents_format: Format, storage: Mapping[str, Any], *, of_bytes: b
     """Return ``codecs=`` from the encoding: from ``codecs``, or from xarray's three keys."""
     if "codecs" in storage:
         return storage["codecs"]
-    stages = {stage: storage.get(stage, "auto") for stage in ("filters", "serializer", "compressors")}
-    if of_bytes and _is_auto(stages["serializer"]):
+    stages = {stage: storage[stage] for stage in STAGES if stage in storage}
+    if of_bytes and stages.get("serializer", "auto") == "auto":
         stages["serializer"] = "vlen-bytes"
-    if all(map(_is_auto, stages.values())):
-        return "default"
-    if _is_auto(stages["compressors"]):
-        name = documents_format.default_codecs
-        stages["compressors"] = "zstd" if name == "default" else name
-    return [codec for stage in stages.values() if not _is_auto(stage) for codec in _listed(stage)]
-
-
-def _is_auto(value: Any) -> bool:
-    return isinstance(value, str) and value == "auto"
-
-
-def _listed(value: Any) -> list[Any]:
-    """Return codecs as a list; codecs of zarr-python as their configurations."""
-    if value is None:
-        return []
-    one = isinstance(value, (str, Mapping)) or not isinstance(value, Iterable)
-    return [codec.to_dict() if hasattr(codec, "to_dict") else codec for codec in ([value] if one else value)]
+    name = documents_format.default_codecs
+    return chain_of_stages(stages, "zstd" if name == "default" else name)

@@ -20,13 +20,13 @@ from chunkmill.array.staleness import check_after_writing, written_to
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import LockFactory
 from chunkmill.dask_arrays.hazards import check_not_read
+from chunkmill.dask_arrays.store import open_existing
 from chunkmill.dask_arrays.write import WriteReport, report, run, write_graph
 from chunkmill.dask_arrays.write_task import write_keys
 from chunkmill.display.report import ReportMixin, format_bytes
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.journal.lease import check_no_job, leased
 from chunkmill.model.user_values import as_dtype
-from chunkmill.nodes.api import open_existing
 from chunkmill.nodes.documents import declare_arrays, format_of_store, refresh_consolidated
 from chunkmill.nodes.new_array import format_above
 from chunkmill.nodes.opening import open_target_store

@@ -4,9 +4,10 @@ import pytest
 from support.cases import cases
 
 import chunkmill as cm
-from chunkmill.conversion.options import by_array, check_fit, chosen, grids_of, is_keep, path_below
+from chunkmill.conversion.options import by_array, chosen, grids_of, is_keep, path_below
+from chunkmill.conversion.target_metadata import describe_target
 from chunkmill.errors import AlignmentError
-from chunkmill.model.grid import ChunkGrid
+from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import inner_layout
 from chunkmill.stores.memory import MemoryStore
 
@@ -98,11 +99,11 @@ def test_none_is_no_shards_by_path_and_as_it_is_by_dimension():
 
 
 def test_shards_that_are_kept_are_named():
-    chunks, shards = ChunkGrid.regular((8, 6), (3, 3)), ChunkGrid.regular((8, 6), (4, 6))
+    array, documents_format = array_of(chunks=(2, 3), shards=(4, 6)), get_format("zarr3")
     with pytest.raises(AlignmentError, match="'a' keeps"):
-        check_fit(array_of().stored, chunks, shards, kept=True)
+        describe_target(array.stored, documents_format, "b", chunks=(3, 3))
     with pytest.raises(AlignmentError) as caught:
-        check_fit(array_of().stored, chunks, shards, kept=False)
+        describe_target(array.stored, documents_format, "b", chunks=(3, 3), shards=(4, 6))
     assert "keeps" not in str(caught.value)
 
 

@@ -1,16 +1,18 @@
-"""Traps for users of other libraries: keywords of theirs, modes given as paths, texts given as lists."""
+"""Keywords of other libraries, and traps for their users: modes given as paths, texts given as lists."""
 
 import inspect
 import re
 from pathlib import Path
 
+import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
 from support.cases import cases
 
 import chunkmill as cm
-from chunkmill.nodes.api import _kinds
+from chunkmill.nodes.api import _in_our_words, _kinds
+from chunkmill.stores.memory import MemoryStore
 
 DS = xr.Dataset({"t": ("x", np.arange(4.0))})
 VALUES = np.arange(4.0)
@@ -20,44 +22,103 @@ PAGE = (Path(__file__).parents[3] / "docs" / "how_to" / "from_other_libraries.md
 @cases(
     ("function", "options", "said"),
     [
-        (cm.write_dataset, {"store": "k.zarr"}, "did you mean url='k.zarr'"),
-        (cm.write_dataset, {"group": "a"}, "did you mean path='a'"),
-        (cm.write_dataset, {"zarr_format": 2}, "did you mean format='zarr2'"),
         (cm.write_dataset, {"safe_chunks": False}, "not needed, blocks"),
-        (cm.to_store, {"component": "a"}, "did you mean path='a'"),
-        (cm.to_store, {"overwrite": True}, "did you mean mode='w'"),
-        (cm.to_store, {"overwrite": False}, "did you mean mode='w-'"),
-        (cm.create_array, {"compressors": "zstd"}, "did you mean codecs='zstd'"),
-        (cm.create_array, {"mode": "w"}, "did you mean overwrite=True"),
+        (cm.write_dataset, {"backend_kwargs": {"anon": True}}, "did you mean storage_options="),
+        (cm.to_store, {"overwrite": "a"}, "did you mean mode="),
+        (cm.create_array, {"mode": "a"}, "did you mean overwrite="),
+        (cm.create_array, {"compression_options": 3}, "did you mean codecs="),
         (cm.create_array, {"shap": (4,)}, r"did you mean shape=\(4,\)"),
-        (cm.rechunk, {"target_chunks": (2,)}, r"did you mean chunks=\(2,\)"),
         (cm.rechunk, {"executor": "dask"}, "not needed, jobs run on"),
-        (cm.transform, {"target": "c", "depth": 2}, "did you mean halo=2"),
-        (cm.plan_transform, {"target": "c", "kwargs": {"sigma": 1}}, "did you mean params={'sigma': 1}"),
         (cm.transform, {"target": "c", "drop_axis": 0}, "did you mean dimension_names="),
-        (cm.open, {"use_consolidated": True}, "did you mean consolidated=True"),
         (cm.open, {"colour": 1}, "it has url, path, format"),
+        (cm.open, {"inline_array": True}, "it has url, path, format"),
     ],
 )
-def test_a_keyword_of_another_library_is_explained(function, options, said):
+def test_a_keyword_that_says_nothing_certain_is_explained(function, options, said):
     with pytest.raises(TypeError, match=said):
         function("a", "b", **options)
 
 
-def test_every_keyword_of_the_page_is_explained_where_it_is_not_ours():
+def _taken(function, options, given=()):
+    return _in_our_words(function.__name__, tuple(inspect.signature(function).parameters), given, options)
+
+
+@cases(
+    ("function", "options", "ours"),
+    [
+        (cm.write_dataset, {"store": "k.zarr", "group": "a", "zarr_format": 2}, "url path format"),
+        (cm.rechunk, {"target_chunks": (2,), "target_store": "b"}, "chunks target"),
+        (cm.rechunk, {"zarr_format": None}, "format"),
+        (cm.transform, {"func": np.abs, "depth": 2}, "function halo"),
+        (cm.plan_transform, {"kwargs": {"sigma": 1}}, "params"),
+        (cm.open, {"use_consolidated": True}, "consolidated"),
+        (cm.convert, {"mode": "w"}, "overwrite"),
+        (cm.create_array, {"compressors": "auto", "fillvalue": 1}, "codecs fill_value"),
+    ],
+)
+def test_a_keyword_of_another_library_is_taken(function, options, ours):
+    assert sorted(_taken(function, options)) == sorted(ours.split())
+
+
+def test_calls_as_of_dask_and_zarr_python():
+    x, store = da.arange(8, chunks=4), MemoryStore()
+    cm.to_store(arr=x, url=store, component="a", zarr_format=2, compressors=None, fill_value=1)
+    cm.to_store(x + 1, store, component="a", overwrite=True, zarr_version=2, compressor="gzip")
+    made = cm.open_array(store, "a")
+    assert (made.format, [codec.name for codec in made.metadata.codecs][1:]) == ("zarr2", ["gzip"])
+    read = cm.from_store(store, component="a", chunks=4, name="b", inline_array=True)
+    np.testing.assert_array_equal(read, np.arange(1, 9))
+    about = {"shape": (8,), "dtype": "i4", "dimension_names": ["x"], "chunks": (4,)}
+    made = cm.create_array(
+        store=store,
+        name="b",
+        **about,
+        filters=[{"name": "numcodecs.delta", "configuration": {"dtype": "<i4"}}],
+        serializer={"name": "bytes", "configuration": {"endian": "big"}},
+        compressors=[{"name": "gzip", "configuration": {"level": 1}}, "crc32c"],
+        zarr_format=3,
+        attributes={"a": 1},
+    )
+    names = ["numcodecs.delta", "bytes", "gzip", "crc32c"]
+    assert [codec.name for codec in made.metadata.codecs] == names
+    replaced = cm.create_array(store, "b", **about, mode="w", filters=names[:1], zarr_format=3)
+    assert [codec.name for codec in replaced.metadata.codecs] == ["numcodecs.delta", "bytes", "zstd"]
+    with pytest.raises(cm.errors.NodeExists):
+        cm.to_store(x, store, component="a", overwrite=False)
+
+
+@cases(
+    ("function", "options", "given"),
+    [
+        (cm.to_store, {"component": "a", "path": "a"}, ()),
+        (cm.to_store, {"overwrite": True, "mode": "w"}, ()),
+        (cm.to_store, {"data": 1}, ("x",)),
+        (cm.open, {"path": "a", "component": "b", "group": "c"}, ()),
+        (cm.create_array, {"zarr_format": 2, "zarr_version": 2}, ()),
+        (cm.create_array, {"compressors": "gzip", "codecs": "zstd"}, ()),
+        (cm.create_array, {"compressors": "gzip", "compression": "gzip"}, ()),
+    ],
+)
+def test_what_is_said_twice_is_refused(function, options, given):
+    with pytest.raises(TypeError, match="says what another argument says: leave one of them out"):
+        _taken(function, options, given)
+
+
+def test_every_keyword_of_the_page_is_taken_or_explained():
     """Of each table of docs/how_to/from_other_libraries.md."""
     n_asked = 0
     for body in re.findall(r"^## .*?: `.*?`\n(.*?)(?=^## |\Z)", PAGE, flags=re.MULTILINE | re.DOTALL):
         for theirs, ours in re.findall(r"^\| (`\w+=`.*?) \|(.*?)\|.*\|$", body, flags=re.MULTILINE):
             called = re.findall(r"`(\w+)\((\w+)=\)`", ours)
             for keyword in re.findall(r"`(\w+)=`", theirs) if called else ():
-                function = getattr(cm, called[0][0])
-                if keyword not in inspect.signature(function).parameters:
-                    with pytest.raises(TypeError) as raised:
-                        function(**{keyword: "a"})
-                    n_asked += 1
-                    named = {argument for _, argument in called}
-                    assert any(f"{name}=" in str(raised.value) for name in named), raised.value
+                function, named = getattr(cm, called[0][0]), {argument for _, argument in called}
+                n_asked += keyword not in inspect.signature(function).parameters
+                try:
+                    found = set(_taken(function, {keyword: "auto"}))
+                except TypeError as error:
+                    found = {name for name in named if f"{name}=" in str(error)}
+                assert found, keyword
+                assert found <= named, keyword
     assert n_asked > 12
 
 
