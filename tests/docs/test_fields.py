@@ -46,26 +46,6 @@ def test_the_table_has_what_is_written_and_no_more(title):
     assert written == set(TABLES[title]) - never
 
 
-def test_unknown_members_of_zarr_v3():
-    store = MemoryStore()
-    cm.create_array(store, shape=(2,), dtype="i4", chunks=(2,))
-    document = json.loads(store.get("zarr.json"))
-    store.set("zarr.json", json.dumps(document | {"own": {"must_understand": False}}).encode())
-    assert cm.open_array(store).shape == (2,)
-    store.set("zarr.json", json.dumps(document | {"own": {}}).encode())
-    with pytest.raises(cm.ChunkmillError, match="'own', to be understood"):
-        cm.open_array(store)
-
-
-def test_members_that_zarr_v2_does_not_know_and_absent_filters():
-    store = MemoryStore()
-    cm.create_array(store, shape=(2,), dtype="i4", chunks=(2,), format="zarr2")
-    document = json.loads(store.get(".zarray"))
-    del document["filters"], document["dimension_separator"]
-    store.set(".zarray", json.dumps(document | {"own": 1}).encode())
-    assert cm.open_array(store).shape == (2,)
-
-
 def test_n5_from_before_version_2():
     store = MemoryStore()
     document = {"dimensions": [4, 3], "blockSize": [2, 2], "dataType": "uint8", "compressionType": "gzip"}

@@ -284,8 +284,6 @@ class FlakyProxy:
     conditions: tuple[int, str] | None = None
     """Status and S3's code that conditional requests are answered with, after `n_conditional` of which they pass."""
     n_conditional: int = 1 << 60
-    bytes_per_second: float = 0.0
-    """What one connection carries, each way; 0 for no limit."""
     log: list[tuple[str, str, str | None]] = field(default_factory=list)
     """(method, path with query, Range header)"""
     n_requests: int = 0
@@ -316,7 +314,6 @@ def serve_flaky(endpoint_url: str, **knobs) -> Iterator[FlakyProxy]:
         def do_GET(self):
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             proxy.log.append((self.command, self.path, self.headers.get("Range")))
-            self.wait_for(body)
             if proxy.conditions is not None and self.is_refused():
                 return
             failing = proxy.fails(self.command)
@@ -344,7 +341,6 @@ def serve_flaky(endpoint_url: str, **knobs) -> Iterator[FlakyProxy]:
             length = response.getheader("Content-Length") if self.command == "HEAD" else None
             self.send_header("Content-Length", length or str(len(data)))
             self.end_headers()
-            self.wait_for(data)
             self.wfile.write(data[: len(data) // 2] if failing else data)
             self.close_connection |= failing
 
@@ -355,10 +351,6 @@ def serve_flaky(endpoint_url: str, **knobs) -> Iterator[FlakyProxy]:
             status, code = proxy.conditions
             self.reply_error(status, code)
             return True
-
-        def wait_for(self, data):
-            if proxy.bytes_per_second:
-                time.sleep(len(data) / proxy.bytes_per_second)
 
         do_PUT = do_POST = do_DELETE = do_HEAD = do_GET  # noqa: N815, the names that http.server calls
 
