@@ -23,10 +23,22 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.machinery import ModuleSpec
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+
+def registered(group: str, name: str) -> EntryPoint | None:
+    """Return what an installed package has registered under a name: a format, or what opens urls of a protocol.
+
+    Examples
+    --------
+    >>> registered("formats", "none") is None
+    True
+    """
+    return next(iter(entry_points(group=f"chunkmill.{group}", name=name)), None)
 
 
 def setting(name: str, argument: Any = None) -> Any:

@@ -92,7 +92,7 @@ def parse_codecs(codecs: Any, dtype: np.dtype[Any], *, ndim: int | None = None) 
     position = _serializer_position(chain)
     chain[position] = _completed_inside(chain[position], dtype)
     built, _ = _build(chain, position, spec, has_shape=False)
-    return tuple(map(_as_named, built, chain))
+    return tuple(new.config() if hasattr(new, "config") else old for new, old in zip(built, chain, strict=True))
 
 
 def chain_of_stages(stages: Mapping[str, Any], default: str = "zstd") -> Any:
@@ -359,8 +359,3 @@ def _completed_inside(config: NamedConfig, dtype: np.dtype[Any]) -> NamedConfig:
     index = config.configuration.get("index_codecs", INDEX_CODECS)
     whole["index_codecs"] = [asdict(codec) for codec in parse_codecs(index, np.dtype(np.uint64), ndim=len(shape) + 1)]
     return NamedConfig(config.name, whole)
-
-
-def _as_named(codec: Any, config: NamedConfig) -> NamedConfig:
-    """Return a built codec as data, complete; `config` is what it was built from."""
-    return codec.config() if hasattr(codec, "config") else config

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from chunkmill.config import registered
 from chunkmill.errors import UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.n5 import N5
@@ -38,6 +39,11 @@ def get_format(name: Any) -> Format:
     wanted = _ALIASES.get(wanted, wanted)
     if (known := _BY_NAME.get(wanted)) is not None:
         return known
+    if (package := registered("formats", wanted)) is not None:
+        try:
+            return _BY_NAME.setdefault(wanted, package.load())
+        except Exception as error:
+            raise UnsupportedFeature(format=wanted, feature=f"{package.value}: {error}") from error
     names = ", ".join(repr(known.name) for known in FORMATS)
     raise UnsupportedFeature(format="chunkmill", feature=f"format {name!r}", hint=f"the formats are {names}")
 

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import Store, is_instance
+from chunkmill.stores.base import Store
 from chunkmill.stores.icechunk_session import Place
 from chunkmill.stores.icechunk_store import IcechunkStore
 from chunkmill.stores.places import UrlPipeline
@@ -31,17 +31,6 @@ _MESSAGE = "commit_message"
 
 OpensStore = Callable[..., Store]
 """`chunkmill.stores.open.open_store`, which stands above this module."""
-
-
-def is_icechunk(place: Any) -> bool:
-    """Return whether `place` is a repository or a session of Icechunk, which is not imported.
-
-    Examples
-    --------
-    >>> is_icechunk("s3://bucket/repository")
-    False
-    """
-    return is_instance(place, "icechunk", "Repository", "Session")
 
 
 def store_of_icechunk(

@@ -8,12 +8,12 @@ from __future__ import annotations
 import inspect
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from chunkmill.config import registered
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import Store, is_instance
 from chunkmill.stores.local import LocalStore
@@ -75,9 +75,22 @@ def open_store(
         from chunkmill.stores.obstore import ObstoreStore  # noqa: PLC0415 - an extra
 
         return ObstoreStore(location)
+    return _of_protocol(url, storage_options)
+
+
+def _of_protocol(url: str, storage_options: Mapping[str, Any]) -> Store:
     from chunkmill.stores.fsspec import FsspecStore  # noqa: PLC0415 - fsspec takes 50 ms to import
 
-    return FsspecStore(url, storage_options)
+    try:
+        return FsspecStore(url, storage_options)
+    except StoreError:
+        if (package := registered("stores", url.partition("://")[0])) is None:
+            raise
+    try:
+        return open_store(package.load()(url, storage_options))
+    except Exception as error:
+        reason = f"{package.value}, which is registered for the protocol, fails: {type(error).__name__}: {error}"
+        raise StoreError(url=url, key="", reason=reason) from error
 
 
 def _zip_store(path: Any, root: str = "") -> Store:
@@ -130,34 +143,16 @@ def is_store(place: Any) -> bool:
     return is_set_in_memory(place) or any(is_kind(place) for is_kind, _ in _KINDS)
 
 
-def _is_zarr_python(place: Any) -> bool:
-    """Return whether `place` is a store of zarr-python, or a repository of Icechunk; neither is imported."""
-    if "icechunk" not in sys.modules and "zarr.abc.store" not in sys.modules:
-        return False
-    from chunkmill.stores.icechunk import is_icechunk  # noqa: PLC0415 - imports fsspec
-    from chunkmill.stores.zarr_python import is_zarr_python_store  # noqa: PLC0415 - imports fsspec
+def _of_icechunk(place: Any, storage_options: Mapping[str, Any] | None) -> Store:
+    from chunkmill.stores.icechunk import store_of_icechunk  # noqa: PLC0415 - an extra
 
-    return is_zarr_python_store(place) or is_icechunk(place)
+    return store_of_icechunk(place, storage_options, opens=open_store)
 
 
-def _is_mapper(place: Any) -> bool:
-    """Return whether `place` is a mapper of fsspec, without importing fsspec."""
-    return is_instance(place, "fsspec.mapping", "FSMap")
-
-
-def is_obstore(place: Any) -> bool:
-    """Return whether `place` is one of obstore's stores, without importing obstore."""
-    kinds = ("S3Store", "GCSStore", "AzureStore", "HTTPStore", "LocalStore", "MemoryStore")
-    return is_instance(place, "obstore.store", *kinds)
-
-
-def _of_zarr_python(below: Any, storage_options: Mapping[str, Any] | None) -> Store:
+def _of_zarr_python(below: Any) -> Store:
     """Return our store of the same place, which has versions and locks, or one over zarr-python's."""
-    from chunkmill.stores.icechunk import is_icechunk, store_of_icechunk  # noqa: PLC0415 - imports fsspec
     from chunkmill.stores.zarr_python import ReadOnlyStore, ZarrPythonStore, place_of  # noqa: PLC0415 - imports fsspec
 
-    if is_icechunk(below):
-        return store_of_icechunk(below, storage_options, opens=open_store)
     if type(below).__module__.startswith("icechunk."):
         return open_store(below.session)
     if (place := place_of(below)) is None:
@@ -192,12 +187,14 @@ def _of_mapper(mapper: Any) -> Store:
     return FsspecStore(fs.unstrip_protocol(root), options, type(fs))
 
 
+_OBSTORE = ("S3Store", "GCSStore", "AzureStore", "HTTPStore", "LocalStore", "MemoryStore")
 _KINDS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Any], Store]], ...] = (
     (lambda place: isinstance(place, Store), lambda place, _: place),
-    (is_obstore, lambda place, _: _of_obstore(place)),
-    (_is_zarr_python, _of_zarr_python),
+    (lambda place: is_instance(place, "obstore.store", *_OBSTORE), lambda place, _: _of_obstore(place)),
+    (lambda place: is_instance(place, "icechunk", "Repository", "Session"), _of_icechunk),
+    (lambda place: is_instance(place, "zarr.abc.store", "Store"), lambda place, _: _of_zarr_python(place)),
     (lambda place: isinstance(place, dict), lambda place, _: MemoryStore(place)),
-    (_is_mapper, lambda place, _: _of_mapper(place)),
+    (lambda place: is_instance(place, "fsspec.mapping", "FSMap"), lambda place, _: _of_mapper(place)),
     (
         lambda place: not (isinstance(place, type) or lacking(place)),
         lambda place, _: import_module("chunkmill.stores.obstore").ObspecStore(place),

@@ -26,24 +26,12 @@ from chunkmill.stores.base import (
     RecordVersion,
     check_key,
     check_prefix,
-    is_instance,
 )
 from chunkmill.stores.local import JOURNAL
 from chunkmill.stores.read_ahead import ReadsAhead
 from chunkmill.stores.wrapper import StoreWrapper
 
 T = TypeVar("T")
-
-
-def is_zarr_python_store(place: Any) -> bool:
-    """Return whether `place` is a store of zarr-python, or of a class derived from one; zarr-python is not imported.
-
-    Examples
-    --------
-    >>> is_zarr_python_store("x.zarr")
-    False
-    """
-    return is_instance(place, "zarr.abc.store", "Store")
 
 
 def place_of(below: Any) -> Any | None:
