@@ -4,7 +4,6 @@ import zipfile
 
 import numpy as np
 import pytest
-from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
@@ -92,14 +91,6 @@ def test_parts():
 def test_absence_is_explained_to_users():
     with pytest.raises(cm.errors.NodeNotFound, match="the tape is not mounted"):
         cm.open(OwnStore())
-
-
-def test_documents_from_memory_alone_ask_nothing_below():
-    below = RecordingStore(MemoryStore())
-    store = OverlayStore({"a/.zarray": b"{}"}, below, frozenset({".zarray"}))
-    assert list(store.get_many([cm.stores.base.ByteSpan("a/.zarray"), None])) == [b"{}", None]
-    assert below.log == []
-    assert store.uncached is below
 
 
 def test_a_zip_file_below_consolidated_metadata_is_flushed(tmp_path):

@@ -2,12 +2,10 @@
 
 import warnings
 
-import numpy as np
 import pytest
 from support.cases import cases
 from support.servers import WARNINGS, s3_server, serve_flaky, serve_without_conditions  # noqa: F401
 
-import chunkmill as cm
 from chunkmill.errors import StoreError
 from chunkmill.stores import conflicts
 from chunkmill.stores.open import open_store
@@ -50,20 +48,6 @@ def test_a_strange_server_is_written_to_by_lock_alone(open_at, s3_server, kind):
             assert store.get("k") is None
         assert len([each for each in warned if "lock alone" in str(each.message)]) == 1
         assert proxy.n_requests < 60  # 101 for one, once
-
-
-def test_arrays_are_written_there(open_at, s3_server):  # noqa: F811
-    with serve_flaky(s3_server.endpoint_url, every=1 << 60, **STRANGE["501"]) as proxy, warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        store = open_at(proxy.url)
-        cm.to_store(np.arange(16).reshape(4, 4), store, "a", chunks=(2, 2))
-        array = cm.open_array(store, "a", mode="r+")
-        array[1:3, 1:3] = 7
-        array.update_attributes({"unit": "m"})
-        array.resize((6, 4))
-        assert cm.open_array(store, "a")[1:3, 1:3].tolist() == [[7, 7], [7, 7]]
-        cm.delete(store, "a")
-        assert list(store.list_prefix("")) == ["zarr.json"]
 
 
 def test_a_conflict_of_conditions_is_tried_again(open_at, s3_server):  # noqa: F811

@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 
 import chunkmill as cm
-from chunkmill.errors import NodeNotFound, StoreError
+from chunkmill.errors import StoreError
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.open import open_store
 
@@ -125,16 +125,6 @@ def test_nodes_of_zarr_python_are_targets(group):
     assert (found["h/a"].chunks, sorted(found["g"].array_keys())) == ((7, 1), ["a", "b"])
     assert sorted(found["all"].array_keys()) == ["a", "b"]
     assert found["g/levels"].attrs["ome"]["multiscales"]
-
-
-def test_what_a_node_of_zarr_python_is_not_is_one_error():
-    a = zarr.create_array(zarr.storage.MemoryStore(), name="a", data=X)
-    with pytest.raises(ValueError, match="is of format 'zarr3', and format='n5'"):
-        cm.open(a, format="n5")
-    with pytest.raises(TypeError, match="has no nodes below it"):
-        cm.open(a, "b")
-    with pytest.raises(NodeNotFound, match="use open_array"):
-        cm.open_group(a)
 
 
 def test_of_zarr_v2_a_group_stays_zarr_v2(tmp_path):
