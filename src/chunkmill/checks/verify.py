@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from chunkmill.array.chunk_io import read_region
 from chunkmill.array.present_keys import Numbers, list_chunks_if_sparse, touch
 from chunkmill.array.stored_array import StoredArray, metered
+from chunkmill.codecs.elements import differing
 from chunkmill.conversion.estimate import itemsize
 from chunkmill.conversion.ome import cropping_of_images
 from chunkmill.conversion.rechunking.job import read_side, store_costs
@@ -75,7 +76,7 @@ class Difference:
 
 def compare_values(path: str, a: NDArray[Any], b: NDArray[Any], region: Region) -> Difference | None:
     """Compare the values of a region of two arrays, bit for bit; ``None`` when they are equal."""
-    differs = _differing(a, b)
+    differs = differing(a, b)
     n_elements = int(np.count_nonzero(differs))
     if not n_elements:
         return None
@@ -89,28 +90,6 @@ def compare_values(path: str, a: NDArray[Any], b: NDArray[Any], region: Region) 
 
 def _bits(value: Any) -> str:
     return f"{value!r} (bits 0x{value.tobytes()[::-1].hex()})" if isinstance(value, np.generic) else repr(value)
-
-
-def _differing(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool]:
-    """Return which elements differ in any bit, in C order."""
-    dtype = a.dtype
-    if dtype.hasobject or dtype.kind == "T":
-        pairs = zip(a.ravel().tolist(), b.ravel().tolist(), strict=True)
-        return np.array([not _same_object(x, y) for x, y in pairs], bool)
-    size = next(size for size in (8, 4, 2, 1) if dtype.itemsize % size == 0)
-    words = [np.ascontiguousarray(each).reshape(-1).view(f"u{size}") for each in (a, b)]
-    differs: NDArray[np.bool] = words[0] != words[1]
-    n_words = dtype.itemsize // size
-    if n_words > 1:
-        differs = np.logical_or.reduce(differs.reshape(-1, n_words), axis=1)
-    return differs
-
-
-def _same_object(x: Any, y: Any) -> bool:
-    if isinstance(x, np.ndarray) or isinstance(y, np.ndarray):
-        x, y = np.asarray(x), np.asarray(y)
-        return bool(x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes())
-    return type(x) is type(y) and same_json(x, y)
 
 
 _MAX_BLOCK_BYTES = 256 << 20

@@ -1,4 +1,4 @@
-"""Copy the elements of chunks, and test whether all of them are the fill value, bit for bit.
+"""Copy the elements of chunks, and compare them, with each other or with the fill value, bit for bit.
 
 Numpy copies row by row, which costs it 5 ns a row; with one element a row it takes less than half: 64 KiB in rows of 64
 bytes take 2.0 µs instead of 5.7, in rows of 8 bytes 4 instead of 25. From 256 bytes a row there is nothing to gain.
@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from chunkmill.model.metadata import same_json
 
 _SHORT = 128  # bytes
 _WORTH_A_VIEW = 1 << 13  # bytes: two views cost a microsecond
@@ -112,3 +114,31 @@ def _is_fill_by_value(chunk: NDArray[Any], fill_value: Any) -> bool:
     if fill_value is None:  # what numpy puts into a new array; whether that is "" or b"" nobody knows here
         return all(value is None or (type(value) is int and value == 0) for value in values)
     return all(type(value) is type(fill_value) and value == fill_value for value in values)
+
+
+def differing(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool]:
+    """Return which elements of two arrays of one shape and dtype differ in any bit.
+
+    Examples
+    --------
+    >>> differing(np.array([0.0, np.nan]), np.array([-0.0, np.nan]))
+    array([ True, False])
+    """
+    dtype = a.dtype
+    if dtype.hasobject or dtype.kind == "T":
+        pairs = zip(a.ravel().tolist(), b.ravel().tolist(), strict=True)
+        return np.array([not _same_object(x, y) for x, y in pairs], bool).reshape(a.shape)
+    size = next(size for size in (8, 4, 2, 1) if dtype.itemsize % size == 0)
+    words = [in_c_order(each).reshape(-1).view(_UNSIGNED[size]) for each in (a, b)]
+    differs: NDArray[np.bool] = words[0] != words[1]
+    n_words = dtype.itemsize // size
+    if n_words > 1:
+        differs = np.logical_or.reduce(differs.reshape(-1, n_words), axis=1)
+    return differs.reshape(a.shape)
+
+
+def _same_object(x: Any, y: Any) -> bool:
+    if isinstance(x, np.ndarray) or isinstance(y, np.ndarray):
+        x, y = np.asarray(x), np.asarray(y)
+        return bool(x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes())
+    return type(x) is type(y) and same_json(x, y)

@@ -20,7 +20,7 @@ from dask.array import core as da
 from chunkmill.errors import StoreError
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.user_values import block_as_dtype, checked_block
-from chunkmill.stores.base import ByteRange, range_bounds
+from chunkmill.stores.base import ByteRange
 from chunkmill.stores.memory import MemoryStore
 
 BlockKey = tuple[Any, ...]
@@ -56,11 +56,7 @@ class ComputedStore(MemoryStore):
         coords = self._coords(key)
         if coords is None:
             return super().get(key, byte_range)
-        value = self._encoded(coords)
-        if byte_range is None:
-            return value
-        start, stop = range_bounds(byte_range, len(value), url=self.url, key=key)
-        return value[start:stop]
+        return self.cut(key, self._encoded(coords), byte_range)
 
     def get_noting(self, key: str, byte_range: ByteRange | None, record: Any) -> bytes | None:
         """Return a value, or a range of it; what is computed has one version."""

@@ -3,7 +3,8 @@
 import numpy as np
 from support.cases import cases
 
-from chunkmill.checks.verify import Difference, _differing, compare_values
+from chunkmill.checks.verify import Difference, compare_values
+from chunkmill.codecs.elements import differing
 from chunkmill.conversion.region_option import shown_regions
 
 
@@ -19,8 +20,8 @@ from chunkmill.conversion.region_option import shown_regions
 def test_elements_that_differ(dtype, values, other):
     dtype = np.dtypes.StringDType() if dtype == "T" else np.dtype(dtype)
     a, b = np.array(values, dtype), np.array(other, dtype)
-    assert _differing(a, b).tolist() == [False, True, False]
-    assert not _differing(a, a).any()
+    assert differing(a, b).tolist() == [False, True, False]
+    assert not differing(a, a).any()
 
 
 def test_the_first_that_differs_is_named():
