@@ -23,21 +23,22 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.machinery import ModuleSpec
-from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 
-def registered(group: str, name: str) -> EntryPoint | None:
-    """Return what an installed package has registered under a name: a format, or what opens urls of a protocol.
+def registered(group: str, name: str) -> Any:
+    """Return the entry point of a package under a name: a format, or what opens urls of a protocol; else ``None``.
 
     Examples
     --------
     >>> registered("formats", "none") is None
     True
     """
+    from importlib.metadata import entry_points  # noqa: PLC0415 - takes 20 ms, and few names are of others
+
     return next(iter(entry_points(group=f"chunkmill.{group}", name=name)), None)
 
 
