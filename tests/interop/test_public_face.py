@@ -77,21 +77,3 @@ def test_consolidated_metadata_is_kept_up_to_date(tmp_path):
         root = zarr.open_consolidated(store, mode="r", zarr_format=int(fmt[-1]))
         assert dict(root["new/late"].attrs) == {"late": True}
         assert set(root) == {"a", "sub", "none", "new"}
-
-
-def test_tree_read_by_xarray(tmp_path):
-    """xarray's own zarr engine finds dimensions and attributes where it looks for them."""
-    import xarray as xr
-
-    for fmt in ("zarr2", "zarr3"):
-        store = tmp_path / fmt
-        for name, names in {"t": ("y", "x"), "y": ("y",), "x": ("x",)}.items():
-            shape = tuple({"y": 4, "x": 3}[axis] for axis in names)
-            values = da.from_array(np.arange(1, np.prod(shape) + 1, dtype="f4").reshape(shape), chunks=2)
-            cm.to_store(values, store, name, format=fmt, dimension_names=names, attributes={"units": name})
-        cm.consolidate(store)
-        with xr.open_zarr(store, consolidated=True, zarr_format=int(fmt[-1]), chunks=None) as dataset:
-            assert dict(dataset.sizes) == {"y": 4, "x": 3}
-            assert dataset["t"].dims == ("y", "x")
-            assert dataset["t"].attrs == {"units": "t"}
-            np.testing.assert_array_equal(dataset["t"], np.arange(1, 13, dtype="f4").reshape(4, 3))

@@ -1,7 +1,5 @@
 """Errors of chunks that workers meet: they cross processes, with all that they say, which pickling alone does not show."""
 
-import dask
-import dask.array as da
 import numpy as np
 import pytest
 
@@ -28,11 +26,3 @@ def test_reading(array, tmp_path, request, scheduler):
         (array.to_dask() + 1).compute(**options)
     error = caught.value
     assert (error.url, error.key, error.coords, error.step) == (array.url, "a/c/3/1", (3, 1), "bytes")
-
-
-def test_writing(array, client, tmp_path):
-    (tmp_path / "a" / "c" / "3" / "1").unlink()
-    (tmp_path / "a" / "c" / "3" / "1").mkdir()
-    with dask.config.set(scheduler=client), pytest.raises(ChunkError) as caught:
-        cm.store(da.ones((8, 8), dtype="i4", chunks=(2, 4)), array)
-    assert (caught.value.key, caught.value.coords, caught.value.step) == ("a/c/3/1", (3, 1), "set")

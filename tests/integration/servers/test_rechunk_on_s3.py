@@ -1,14 +1,10 @@
-"""Rechunking in object stores, temporary files and journal included."""
+"""Rechunking between object stores and local files, temporary files included."""
 
-import dask
 import numpy as np
 import pytest
-from support.recording import FailingStore
 from support.servers import WARNINGS
 
 import chunkmill as cm
-from chunkmill.errors import ChunkError, StoreError
-from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
 
 pytestmark = WARNINGS
@@ -20,20 +16,6 @@ VALUES = np.arange(np.prod(SHAPE), dtype="i4").reshape(SHAPE) + 1
 @pytest.fixture
 def store(s3_server):
     return open_store(s3_server.new_bucket() + "/some/root", s3_server.storage_options)
-
-
-def test_resumes(store):
-    source = MemoryStore()
-    cm.create_array(source, "a", shape=SHAPE, dtype="i4", chunks=(2, 30, 8))[...] = VALUES
-    arguments = {"chunks": (24, 7, 3), "strategy": "spill", "max_mem": "8 MiB"}
-    failing = FailingStore(store, every=7, methods=["set", "set_if"], times=1)
-    with dask.config.set(scheduler="threads", num_workers=1):
-        with pytest.raises((ChunkError, StoreError)):
-            cm.rechunk((source, "a"), failing, **arguments)
-        report = cm.rechunk((source, "a"), store, **arguments)
-    assert report.n_resumed > 0
-    np.testing.assert_array_equal(cm.open_array(store)[...], VALUES)
-    assert not [key for key in store.list_prefix("") if "chunkmill" in key]
 
 
 @pytest.mark.slow

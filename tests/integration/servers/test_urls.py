@@ -1,4 +1,4 @@
-"""The public functions on S3 (moto) and over HTTP: whole hierarchies, and failures that are no absence."""
+"""The public functions over HTTP: whole hierarchies, caches, and failures that are no absence; S3 is told of a bucket."""
 
 import dask
 import dask.array as da
@@ -7,7 +7,7 @@ import pytest
 from support.servers import WARNINGS
 
 import chunkmill as cm
-from chunkmill.errors import ChunkError, ChunkmillError, NodeExists, NodeNotFound, StoreError
+from chunkmill.errors import ChunkError, ChunkmillError, NodeNotFound, StoreError
 
 pytestmark = WARNINGS
 
@@ -28,37 +28,6 @@ def fill(url, fmt, **options):
             **options,
         )
     cm.create_group(url, "none", format=fmt, **options)
-
-
-class TestS3:
-    @pytest.fixture
-    def where(self, s3_server):
-        return f"{s3_server.new_bucket()}/deep/x", {"storage_options": s3_server.storage_options}
-
-    @pytest.mark.parametrize("fmt", ["zarr2", "n5"])
-    def test_hierarchy(self, where, fmt):
-        url, options = where
-        with pytest.raises(NodeNotFound):
-            cm.open(url, **options)
-        fill(url, fmt, **options)
-        group = cm.open_group(url, **options)
-        assert group.format == fmt
-        assert list(group) == (["g", "none", "top"])
-        assert list(group["g"]) == ["a", "h"]
-        assert group["g/h/b"].attributes == {"path": "g/h/b"}
-        for path in ("top", "g/a", "g/h/b"):
-            np.testing.assert_array_equal(cm.open_array(url, path, **options)[...], values())
-            np.testing.assert_array_equal(cm.from_store(url, path, **options)[2:5, 1:], values()[2:5, 1:])
-
-    def test_overwrite(self, where):
-        (url, options), fmt = where, "zarr3"
-        fill(url, fmt, **options)
-        with pytest.raises(NodeExists):
-            cm.to_store(values(), url, "g", format=fmt, **options)
-        cm.to_store(-values(), url, "g", format=fmt, mode="w", **options)
-        np.testing.assert_array_equal(cm.open_array(url, "g", **options)[...], -values())
-        assert not [key for key in cm.open(url, "g", **options).store.list_prefix("") if "/h/" in key]
-        np.testing.assert_array_equal(cm.open_array(url, "top", **options)[...], values())
 
 
 def test_s3_bucket_that_is_not_there(s3_server):

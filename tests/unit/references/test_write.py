@@ -62,7 +62,9 @@ def test_members_of_a_zip_file(tmp_path):
         make(tmp_path / "x")
         for file in sorted((tmp_path / "x").rglob("*")):
             if file.is_file():
-                archive.write(file, file.relative_to(tmp_path / "x"))
+                info = zipfile.ZipInfo(str(file.relative_to(tmp_path / "x")))
+                info.extra = b"\x99\x99\x04\x00abcd"  # a member's header has more than its name
+                archive.writestr(info, file.read_bytes())
     cm.to_references(tmp_path / "x.zip", tmp_path / "set.json", progress=False)
     url, offset, length = refs(tmp_path / "set.json")["a/1"]
     assert url.endswith("x.zip")

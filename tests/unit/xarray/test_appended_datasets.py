@@ -105,17 +105,6 @@ def test_units_that_do_not_fit_are_an_error_that_names_those_that_do(url):
     assert before == {key: url.get(key) for key in url.list_prefix("")}
 
 
-def test_dask_times_that_do_not_fit_leave_nothing_visible(url):
-    ds = series().assign(
-        when=("time", np.array(["2000-01-01"] * 5, "M8[ns]"), {}, {"units": "days since 2000-01-01", "dtype": "int64"})
-    )
-    write_dataset(ds, url)
-    late = series(2, "2000-01-06").assign(when=("time", da.from_array(np.array(["2000-01-01T01"] * 2, "M8[ns]"))))
-    with pytest.raises(ValueError, match="hours since 2000-01-01"):
-        write_dataset(late, url, append_dim="time")
-    xr.testing.assert_identical(read(url).load(), ds)
-
-
 @cases(
     ("stored", "given", "message"),
     [

@@ -252,11 +252,7 @@ def test_axes_without_names():
     ds = read(url)
     assert ds.plain.dims == ("plain_dim_0", "plain_dim_1")
     assert ds.named.dims == ("x",)
-
-
-def test_some_axes_without_names():
-    url = MemoryStore()
-    cm.create_array(url, "a", shape=(4, 3), dtype="i4", chunks=(2, 2), dimension_names=[None, "x"])
+    cm.create_array(url := MemoryStore(), "a", shape=(4, 3), dtype="i4", chunks=(2, 2), dimension_names=[None, "x"])
     assert read(url).a.dims == ("a_dim_0", "x")
 
 
