@@ -26,17 +26,13 @@ class OnlyRead(MemoryStore):
         raise StoreError(url=self.url, key=key, reason="denied")
 
 
-def test_a_safe_store_has_no_findings():
-    report = doctor(MemoryStore())
+def test_a_safe_store_has_no_findings_and_nothing_stays(store):
+    report = doctor(store)
+    assert list(store.list_prefix("")) == []
     assert report.ok
     assert report.store.compares_versions
     assert report.store.writable
     assert report.store.read_seconds >= 0
-
-
-def test_nothing_stays(store):
-    doctor(store)
-    assert list(store.list_prefix("")) == []
 
 
 def test_a_store_that_compares_no_versions_is_unsafe():

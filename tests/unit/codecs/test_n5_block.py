@@ -179,13 +179,9 @@ def test_bytes_by_hand() -> None:
     assert bytes(N5Lz4().decode(expected, 3)) == b"abc"
 
 
-def test_reads_zarr_python_2() -> None:
+def test_reads_zarr_python_2_and_z5() -> None:
     data = bytes(range(200)) * 5
     assert bytes(N5Lz4().decode(numcodecs.lz4.compress(data), len(data))) == data
-
-
-def test_reads_z5() -> None:
-    data = bytes(range(200)) * 5
     assert bytes(N5Lz4().decode(numcodecs.lz4.compress(data)[4:], len(data))) == data
 
 
