@@ -59,15 +59,6 @@ def test_copies_are_equal_for_zarr_python(name, fmt, tmp_path):
     assert all(same(found[path][...], wanted[path][...]) for path in wanted)
 
 
-@pytest.mark.parametrize("dtype", ["c8", "c16"])
-def test_gdal_delta_over_complex_numbers(dtype):
-    (name,) = [each for each in STORES if each.endswith(f"{dtype}.zarr")]
-    expected = (np.arange(12) * (1 + 2j)).reshape(3, 4)
-    array = cm.open_array(FOLDER / name, "a")
-    assert [codec.name for codec in array.codecs] == ["numcodecs.delta", "bytes"]
-    np.testing.assert_array_equal(array[...], expected)
-
-
 def test_xarray_without_a_name(tmp_path):
     (name,) = [each for each in STORES if each.startswith("xarray")]
     with xr.open_dataset(FOLDER / name, engine="chunkmill") as found, xr.open_zarr(FOLDER / name) as wanted:
