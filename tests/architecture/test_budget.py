@@ -7,7 +7,7 @@ from support.code_lines import code_lines
 PACKAGE = Path(__file__).parents[2] / "src" / "chunkmill"
 
 MOST = {  # room: (code lines, files that hold code)
-    "array": (1428, 10),
+    "array": (1421, 10),
     "checks": (1002, 5),
     "cli": (800, 5),
     "codecs": (2600, 17),

@@ -211,8 +211,7 @@ class TouchedBlocks(Sequence[tuple[int, Numbers]]):
     def between(self, start: int, stop: int) -> TouchedBlocks:
         """Return those with a number from `start` to below `stop`."""
         first, last = np.searchsorted(self.numbers, (start, stop)).tolist()
-        found: TouchedBlocks = self[first:last]
-        return found
+        return self[first:last]  # type: ignore[no-any-return]
 
     def with_blocks(self, numbers: Numbers) -> TouchedBlocks:
         """Return these blocks and those with some more `numbers`, which no key touches unless they are here already."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 
@@ -62,15 +62,8 @@ class LastSeen:
 class ArrayFacts:
     """Facts that the metadata of an array say, in NumPy's words: of `StoredArray`, and of the public class."""
 
-    if TYPE_CHECKING:
-
-        @property
-        def store(self) -> Store:
-            """The store."""
-
-        @property
-        def metadata(self) -> ArrayMetadata:
-            """All that the format's document says."""
+    store: Store
+    metadata: ArrayMetadata
 
     @property
     def url(self) -> str:

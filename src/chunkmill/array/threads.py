@@ -17,7 +17,7 @@ import weakref
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from contextvars import copy_context
 from functools import partial
@@ -206,8 +206,7 @@ class PendingWrites:
 
     def wait(self) -> None:
         """Return when all calls have ended; raise the first error."""
-        for future in self._futures:
-            future.exception()
+        wait(self._futures)
         for future in self._futures:
             future.result()
 
@@ -288,11 +287,7 @@ class BegunReads:
         return object.__sizeof__(self) + self._n_bytes
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _without_values, ()
-
-
-def _without_values() -> BegunReads:
-    return BegunReads(cast("Store", None), (), value_bytes=0)
+        return partial(BegunReads, cast("Store", None), (), value_bytes=0), ()
 
 
 class TakingReads(StoreWrapper):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import dask.array
 
 
-class Array(PublicNode, ArrayFacts):
+class Array(PublicNode, ArrayFacts):  # type: ignore[override]  # properties
     """A chunked array in a store: lazy, picklable, safe to read and write from many threads.
 
     Made by `chunkmill.open_array` and `chunkmill.create_array`. It is mutable: `resize`, `append`, `update_attributes`
@@ -64,7 +64,7 @@ class Array(PublicNode, ArrayFacts):
         return self.stored.__dask_tokenize__()
 
     @property
-    def metadata(self) -> ArrayMetadata:
+    def metadata(self) -> ArrayMetadata:  # type: ignore[override]
         """Content of the stored document, in one form for all formats."""
         return self.stored.metadata
 
