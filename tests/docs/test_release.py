@@ -69,6 +69,9 @@ def test_what_is_built_has_what_it_needs(dist):
 
 FIRST = """
 import chunkmill as cm, numpy as np
+from chunkmill.testing.codecs import CodecContract
+from chunkmill.testing.formats import FormatContract
+from chunkmill.testing.stores import StoreContract
 cm.to_store(np.arange(12).reshape(3, 4), "first.zarr", chunks=(2, 2), shards=(4, 4))
 print(cm.__version__, int(cm.from_store("first.zarr").sum().compute()), "site-packages" in cm.__file__)
 """

@@ -5,14 +5,13 @@ import random
 from itertools import product
 
 import pytest
+from contracts.format_contract import same_fill, same_metadata
 from hypothesis import given
 from support.strategies import (
     attributes,
     dtypes,
     fills,
     fixed_dtypes,
-    same_fill,
-    same_metadata,
     v2_metadata,
     v3_metadata,
 )

@@ -234,20 +234,3 @@ def shards(draw, chain, lengths):
         "index_location": draw(st.sampled_from(["start", "end"])),
     }
     return (*chain[:n_transposes], NamedConfig("sharding_indexed", configuration))
-
-
-def same_fill(one, other, dtype):
-    """Whether two fill values agree in every bit."""
-    if one is None or other is None or dtype.kind in "OT":
-        return type(one) is type(other) and one == other
-    return np.array(one, dtype).tobytes() == np.array(other, dtype).tobytes()
-
-
-def same_metadata(one, other):
-    """Whether two descriptions agree, fill values bit for bit."""
-    return (
-        same_fill(one.fill_value, other.fill_value, one.dtype)
-        and (one.dtype, one.chunk_grid, one.chunk_keys) == (other.dtype, other.chunk_grid, other.chunk_keys)
-        and (one.codecs, one.dimension_names) == (other.codecs, other.dimension_names)
-        and (one.edge_chunks, one.attributes) == (other.edge_chunks, other.attributes)
-    )
