@@ -59,6 +59,7 @@ NOT_NEEDED = {
     "zarr_array_kwargs": "its entries are arguments here: chunks=, shards=, codecs=, fill_value=",
     "allow_rechunk": "a halo may be longer than a block",
     "align_arrays": "a block is the same region of all sources",
+    "data": "to_store(data, ...) creates an array and writes it",
     "engine": "the format is detected, or given as format=",
 }
 

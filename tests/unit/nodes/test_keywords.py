@@ -28,6 +28,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "how_to" / "from_other_libraries.md
         (cm.create_array, {"mode": "a"}, "did you mean overwrite="),
         (cm.create_array, {"compression_options": 3}, "did you mean codecs="),
         (cm.create_array, {"shap": (4,)}, r"did you mean shape=\(4,\)"),
+        (cm.create_array, {"data": VALUES}, r"not needed, to_store\(data"),
         (cm.rechunk, {"executor": "dask"}, "not needed, jobs run on"),
         (cm.transform, {"target": "c", "drop_axis": 0}, "did you mean dimension_names="),
         (cm.open, {"colour": 1}, "it has url, path, format"),
