@@ -138,7 +138,7 @@ class DoctorReport(ReportMixin):
         if (store := self.store) is not None:
             yield "store", f"{store.url} ({store.kind})"
             if store.writable:
-                yield "guard", "versions are compared" if store.compares_versions else "a lock only"
+                yield "partial writes", "versions are compared" if store.compares_versions else "guarded by a lock only"
             if store.read_seconds is not None:
                 yield "small request", format_seconds(store.read_seconds)
         if self.workers:

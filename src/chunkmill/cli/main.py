@@ -7,10 +7,8 @@ all that imports dask: help texts, completion and errors of usage do not wait fo
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import click
@@ -23,7 +21,6 @@ from chunkmill.cli.options import (
     job_options,
     kept,
     path_option,
-    plain,
     run_options,
     run_plan,
     say,
@@ -33,22 +30,17 @@ from chunkmill.cli.options import (
     viewed,
 )
 from chunkmill.cli.parameters import KEY_VALUE, PLACE, options_of
-from chunkmill.errors import JobError
+from chunkmill.display.report import plain
+from chunkmill.errors import JobError, NodeNotFound
 
 _EPILOG = """\b
 Exit codes:
   0    done
   1    verify found a difference; check or doctor found a problem
   2    wrong arguments
-  3    an error, shown on stderr
+  3    an error, shown on stderr; with --json as one object: kind, message, hint
   75   ended by SIGTERM, as at a walltime: the same command resumes the job
   130  interrupted: the same command resumes an unfinished job
-
-\b
-Shell completion, for bash, zsh or fish:
-  eval "$(_CHUNKMILL_COMPLETE=bash_source chunkmill)"
-
-Settings are in dask's config, under `chunkmill:`.
 """
 
 
@@ -99,12 +91,11 @@ def info(*, missing: bool, recursive: bool, **place: Any) -> None:
     from chunkmill.nodes.opening import walk_openable  # noqa: PLC0415
 
     node = cm.open(**place).stored
-    if recursive and kept("json"):
-        say_json([describe(below, count=missing) for below in walk_openable(node)])
-    elif recursive:
+    if recursive and not kept("json"):
         say(headers(node))
     else:
-        say_facts(describe(node, count=missing), facts_text)
+        nodes = walk_openable(node) if recursive else ()
+        say_facts([describe(below, count=missing) for below in nodes] or describe(node, count=missing), facts_text)
 
 
 @command(main, "Draw the tree of nodes below a group.")
@@ -156,31 +147,30 @@ def attrs(*, to_set: tuple[tuple[str, Any], ...], unset: tuple[str, ...], **plac
         node.del_attributes(*unset)
     if values:
         node.update_attributes(values)
-    say_facts(plain(dict(node.attributes)), lambda shown: "\n".join(f"{n} = {_in_json(v)}" for n, v in shown.items()))
+    from chunkmill.cli.node_facts import attribute_lines  # noqa: PLC0415 - slow to import
 
-
-_in_json = partial(json.dumps, ensure_ascii=False)
+    say_facts(plain(dict(node.attributes)), lambda shown: "\n".join(attribute_lines(shown)))
 
 
 @command(main, "Compare two arrays or groups.")
 @options_of("verify", "a", "b", target_storage_options="--option-b")
+@path_option("--path", "both")
 @path_option("--path-a", "A")
 @path_option("--path-b", "B")
 @CONSOLIDATED
 @run_options
-def verify(*, a: str, b: str, path_a: str, path_b: str, consolidated: bool | None, **options: Any) -> None:
+def verify(*, a: str, b: str, path: str, path_a: str, path_b: str, consolidated: bool | None, **options: Any) -> None:
     """Compare two arrays or groups bit for bit, whatever chunks and codecs hold them; exit code 1 when they differ.
 
     --consolidated is of A.
 
     Example commands:
-      chunkmill verify volume.n5 volume.zarr
+      chunkmill verify volume.n5 volume.zarr --path s0
       chunkmill verify a.zarr b.zarr --sample 0.01
     """
-    first = viewed((a, path_a), consolidated, options["storage_options"])
-    report = cm.verify(first, (b, path_b), **options)
-    show(report)
-    sys.exit(0 if report.equal else 1)
+    first = viewed((a, path_a or path), consolidated, options["storage_options"])
+    report = cm.verify(first, (b, path_b or path), **options)
+    _show_found(report, report.equal)
 
 
 @command(main, "Find damaged chunks and leftovers.")
@@ -196,8 +186,7 @@ def check(**options: Any) -> None:
       chunkmill check --repair --json s3://bucket/archive.zarr
     """
     report = cm.check(**options)
-    show(report)
-    sys.exit(0 if report.ok else 1)
+    _show_found(report, report.ok)
 
 
 @command(main, "Examine versions, a store, a cluster.")
@@ -217,8 +206,12 @@ def doctor(**options: Any) -> None:
     from chunkmill.checks.doctor import doctor as examine  # noqa: PLC0415 - slow to import
 
     report = examine(**options)
+    _show_found(report, report.ok)
+
+
+def _show_found(report: Any, is_well: bool) -> None:
     show(report)
-    sys.exit(0 if report.ok else 1)
+    sys.exit(0 if is_well else 1)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -296,10 +289,16 @@ def jobs(*, discard: bool, **place: Any) -> None:
     Example commands:
       chunkmill jobs s3://bucket/archive.zarr
     """
-    for job in cm.jobs(**place) if discard else ():
+    found = cm.jobs(**place)
+    if not (found or discard):
+        try:
+            cm.open(**place)
+        except NodeNotFound as error:
+            raise click.UsageError(str(error)) from error
+    for job in found if discard else ():
         with suppress(JobError):  # it is running, and is listed
             job.discard()
-    found = cm.jobs(**place)
+    found = cm.jobs(**place) if discard else found
     say_facts([job.to_dict() for job in found], lambda _: "\n".join(map(str, found)) or "no unfinished jobs")
 
 

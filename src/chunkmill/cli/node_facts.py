@@ -15,9 +15,8 @@ import numpy as np
 
 from chunkmill.array.present_keys import chunks_in_shards
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.cli.options import plain
 from chunkmill.display.nodes import codecs_text, shape_text
-from chunkmill.display.report import format_bytes, report_text
+from chunkmill.display.report import format_bytes, plain, report_text
 from chunkmill.errors import ChunkmillError
 from chunkmill.formats.references.chunk_numbers import split_by_array
 from chunkmill.model.references import INLINE
@@ -91,16 +90,17 @@ def _header_lines(arrays: Collection[StoredArray], attributes: Mapping[str, Any]
             known = size if name is None else sizes.setdefault(name, size)
             axes.append(str(size) if name is None else name if known == size else f"{name}={size}")
         shown.append(f"  {array.dtype} {array.path.rpartition('/')[2] or '/'}({', '.join(axes)})")
-        shown += _attribute_lines(array.attributes, "    ")
+        shown += attribute_lines(array.attributes, "    ")
     if sizes:
         yield from ("dimensions:", *(f"  {name} = {size}" for name, size in sizes.items()))
     if shown:
         yield from ("variables:", *shown)
     if attributes:
-        yield from ("attributes:", *_attribute_lines(attributes, "  "))
+        yield from ("attributes:", *attribute_lines(attributes, "  "))
 
 
-def _attribute_lines(attributes: Mapping[str, Any], indent: str) -> list[str]:
+def attribute_lines(attributes: Mapping[str, Any], indent: str = "") -> list[str]:
+    """Return name and value of each attribute, as JSON."""
     return [f"{indent}{name} = {json.dumps(plain(v), ensure_ascii=False)}" for name, v in attributes.items()]
 
 
@@ -281,15 +281,13 @@ def describe_set(store: Any) -> dict[str, Any]:
     used: set[int] = set()
     for path, array in arrays.items():
         own = rows.get(path)
-        n_rows = n_inline = 0
-        if own is not None:
-            is_inline = own.url_ids == INLINE
-            n_rows, n_inline = len(own.numbers), int(is_inline.sum())
-            bytes_inline += int(own.lengths[is_inline].sum(dtype=np.int64))
-            lengths = own.lengths[~is_inline]
-            bytes_referenced += int(lengths[lengths > 0].sum(dtype=np.int64))
-            used.update(np.unique(own.url_ids[~is_inline]).tolist())
-        counts = (array.n_chunks, n_rows - n_inline, n_inline, array.n_chunks - n_rows)
+        ids, lengths = (np.empty(0, np.int64),) * 2 if own is None else (own.url_ids, own.lengths)
+        is_inline = ids == INLINE
+        n_inline = int(is_inline.sum())
+        bytes_inline += int(lengths[is_inline].sum(dtype=np.int64))
+        bytes_referenced += int(lengths[~is_inline & (lengths > 0)].sum(dtype=np.int64))
+        used.update(np.unique(ids[~is_inline]).tolist())
+        counts = (array.n_chunks, len(ids) - n_inline, n_inline, array.n_chunks - len(ids))
         found.append({"path": path} | dict(zip(_COLUMNS, counts, strict=True)))
     return {
         "url": store.url,

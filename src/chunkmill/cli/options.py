@@ -12,18 +12,16 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import wraps
+from functools import reduce, wraps
 from inspect import cleandoc
-from math import isfinite
 from typing import Any
 from urllib.parse import urlsplit
 
 import click
-import numpy as np
 
 import chunkmill as cm
 from chunkmill.cli.parameters import Command, Text, options_of
-from chunkmill.display.report import printable
+from chunkmill.display.report import plain, printable
 from chunkmill.errors import ChunkmillError, JobError, NoWorkers
 from chunkmill.hints import Hint
 
@@ -46,12 +44,7 @@ def kept(name: str) -> Any:
 
 
 def _all(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    def decorate(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+    return lambda command: reduce(lambda decorated, option: option(decorated), reversed(options), command)
 
 
 def path_option(flag: str, of: str) -> Callable[[Command], Command]:
@@ -70,7 +63,6 @@ _SCHEDULER = Text(
     "scheduler",
     _scheduler,
     wrong=f"is neither one of {', '.join(_SCHEDULERS)} nor an address such as tcp://host:8786",
-    words=(*_SCHEDULERS, "tcp://"),
 )
 
 CONSOLIDATED = options_of("open", only=["consolidated"])
@@ -128,35 +120,14 @@ def say(text: str, **style: Any) -> None:
     click.secho("\n".join(map(printable, text.split("\n"))), **style)
 
 
-def say_json(value: Any) -> None:
+def say_json(value: Any, **style: Any) -> None:
     """Print a value as JSON."""
-    say(json.dumps(plain(value), indent=2, allow_nan=False))
+    say(json.dumps(plain(value), indent=2, allow_nan=False), **style)
 
 
 def say_facts(facts: Any, as_text: Callable[[Any], str]) -> None:
     """Print facts as JSON where that is asked for, else as text."""
     say_json(facts) if kept("json") else say(as_text(facts))
-
-
-def plain(value: Any) -> Any:
-    """Return `value` as JSON types: NaN, infinities, bytes and other values become text.
-
-    Examples
-    --------
-    >>> plain({"fill_value": np.float32("nan"), "shape": (2, 3)})
-    {'fill_value': 'NaN', 'shape': [2, 3]}
-    """
-    if isinstance(value, Mapping):
-        return {str(name): plain(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
-    if isinstance(value, (np.datetime64, np.timedelta64)):
-        return str(value)
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, float) and not isfinite(value):
-        return "NaN" if value != value else f"{'-' if value < 0 else ''}Infinity"  # noqa: PLR0124 - NaN
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def show(result: Any, **remarks: str) -> None:
@@ -192,7 +163,8 @@ def run_plan(
     where = None if target is None else (target, target_path)
     plan = planner(viewed(source, consolidated, options["storage_options"]), where, **options)
     if dry_run:
-        show(plan, at_target=with_options(plan.at_target(resume=resume)))
+        here = "" if "://" in kept("scheduler") else "this machine; --scheduler=tcp://host:8786 plans for a cluster"
+        show(plan, at_target=with_options(plan.at_target(resume=resume)), planned_for=here)
     else:
         show(plan.run(resume=resume))
 
@@ -234,18 +206,25 @@ def errors_shown() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", NoWorkers)
-            warnings.showwarning = _show_warning  # type: ignore[assignment]
+            warnings.showwarning = lambda text, kind, *_: click.secho(f"{kind.__name__}: {text}", fg="yellow", err=True)
             yield
     except KeyboardInterrupt:
         click.secho("interrupted; run the command again to resume an unfinished job", fg="yellow", err=True)
         sys.exit(INTERRUPTED)
     except Exception as error:
         of_cluster = type(error).__module__.startswith("distributed.")  # no workers, or killed ones
-        if isinstance(error, click.exceptions.Exit) or not (of_cluster or isinstance(error, _SHOWN)):
+        shown = (*_SHOWN, click.UsageError) if kept("json") else _SHOWN  # else click shows how the command is called
+        if isinstance(error, click.exceptions.Exit) or not (of_cluster or isinstance(error, shown)):
             raise
         message = error.rendered(_as_option) if isinstance(error, ChunkmillError) else str(error)
-        say("; ".join((f"{type(error).__name__}: {message}", *getattr(error, "__notes__", ()))), fg="red", err=True)
-        sys.exit(3)
+        kind, added = type(error).__name__, getattr(error, "__notes__", ())
+        if kept("json"):
+            hint = with_options(getattr(error, "hint", ""))
+            message = "; ".join((message.removesuffix(f"; {hint}"), *added))
+            say_json({"kind": kind, "message": message, "hint": hint}, err=True)
+        else:
+            say("; ".join((f"{kind}: {message}", *added)), fg="red", err=True)
+        sys.exit(getattr(error, "exit_code", 3))
 
 
 _SHOWN = (ChunkmillError, RuntimeError, ValueError, TypeError, OSError, ImportError)
@@ -263,10 +242,6 @@ def scheduled(scheduler: str | None, *, progress: bool | None) -> Iterator[None]
     bars = {} if progress is None else {"chunkmill.progress": progress}
     with dask.config.set(bars), _connected(scheduler) if "://" in scheduler else dask.config.set(scheduler=scheduler):
         yield
-
-
-def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
-    click.secho(f"{category.__name__}: {message}", fg="yellow", err=True)
 
 
 def _connected(address: str) -> Any:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
-from click.shell_completion import CompletionItem
 
 import chunkmill as cm
 from chunkmill.formats import registry as formats
@@ -44,15 +43,12 @@ class Text(ParamType):
         Examples of texts.
     wrong
         What a text that cannot be read is; empty: no text of this type, and how one is written.
-    words
-        Texts that shells complete.
     """
 
     name: str
     parse: Callable[[str], Any]
     written: str = ""
     wrong: str = ""
-    words: Collection[str] = ()
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the value that a text stands for."""
@@ -61,10 +57,6 @@ class Text(ParamType):
         except ValueError:
             wrong = self.wrong or f"is not a {self.name}: write it as {self.written}"
             self.fail(f"{value!r} {wrong}", param, ctx)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
-        """Return the words that begin like a text."""
-        return [CompletionItem(word) for word in self.words if word.startswith(incomplete)]
 
 
 class _Literal(click.Choice):  # type: ignore[type-arg] # generic from click 8.2 on only
@@ -143,14 +135,13 @@ def _key_value(text: str) -> tuple[str, Any]:
 
 _AXIS = "is not by axis: write it as 1,2,2, or as y=2,x=2"
 _SHAPE = Text("shape", _shape, "1,512,512, time=-1,lat=32 or 16MiB")
-_CODECS = ("keep", "portable", "default", "zstd", "blosc", "gzip", "raw")
 KEY_VALUE = Text("key=value", _key_value, "anon=true", "is not KEY=VALUE")
 PLACE = click.Path()  # or a url; shells complete paths
 
 TYPES: Mapping[str, ParamType] = {
     "chunks": _SHAPE,
     "shards": _SHAPE,
-    "codecs": Text("codecs", _codecs, "zstd or JSON", "is not JSON", _CODECS),
+    "codecs": Text("codecs", _codecs, "zstd or JSON", "is not JSON"),
     "region": Text("region", _listed(_slice), "0:10,20:30 (start:stop for each axis) or time=0:10,lat=5:"),
     "dimension_names": Text("names", _names, "time,lat,lon"),
     "channels": Text("names", _names, "dapi,gfp"),

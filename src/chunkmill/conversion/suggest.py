@@ -69,20 +69,20 @@ class ChunkSuggestion(ReportMixin):
     dims: tuple[str, ...]
 
     def _title(self) -> str:
-        return f"chunks={self.chunks}"
+        return f"suggested: chunks={self.chunks}"
 
     def _facts(self) -> Facts:
         return ()
 
     def _tables(self) -> Iterator[Table]:
         yield [
-            ("one read of", "chunks", "bytes", "x its own", "time", *(("time now",) if self.present else ())),
+            ("one read of", "fetches", "decodes", "that is", "in about", *(("now in about",) if self.present else ())),
             *(
                 (
-                    ", ".join(f"{name} {n}" for name, n in zip(self.dims, cost.region, strict=True)),
-                    f"{cost.n_chunks:.4g}",
+                    ", ".join(f"{name}: {n}" for name, n in zip(self.dims, cost.region, strict=True)),
+                    f"{cost.n_chunks:.4g} chunks",
                     format_bytes(int(cost.n_bytes)),
-                    f"{cost.amplification:.3g}",
+                    f"{cost.amplification:,.1f} times its size",
                     format_seconds(cost.seconds),
                     *((format_seconds(self.present[i].seconds),) if self.present else ()),
                 )
@@ -137,10 +137,10 @@ def suggest_chunks(
     >>> import numpy as np
     >>> daily = np.broadcast_to(np.float32(0), (3650, 720, 1440))
     >>> suggest_chunks(daily, access=[(1, -1, -1), (-1, 1, 1)], remote=True)
-    chunks=(58, 360, 45)
-      one read of                        chunks  bytes       x its own  time
-      axis 0 1, axis 1 720, axis 2 1440  64      229.39 MiB  58         2.73 s
-      axis 0 3650, axis 1 1, axis 2 1    63      225.56 MiB  1.62e+04   2.68 s
+    suggested: chunks=(58, 360, 45)
+      one read of                           fetches    decodes     that is                  in about
+      axis 0: 1, axis 1: 720, axis 2: 1440  64 chunks  229.39 MiB  58.0 times its size      2.73 s
+      axis 0: 3650, axis 1: 1, axis 2: 1    63 chunks  225.56 MiB  16,200.0 times its size  2.68 s
     """
     if not hasattr(array, "shape"):
         array = open_array(array, path, storage_options=storage_options)

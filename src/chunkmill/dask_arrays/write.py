@@ -120,11 +120,12 @@ class WriteReport(ReportMixin):
 
     def _facts(self) -> list[tuple[str, str]]:
         price = f"; {self.n_retried:,} retried, {format_time(self.seconds_waited).strip()} waited for locks"
+        how = f"under a lock{', versions compared' * (self.guard == 'version')}{price * bool(self.n_partial)}"
         return [
-            ("store keys", f"{self.n_keys:,}: of these {self.n_partial:,} changed in part, {self.n_empty:,} empty"),
+            ("store keys", f"{self.n_keys:,}, of which {self.n_empty:,} hold only the fill value and are not stored"),
+            ("changed in part", f"{self.n_partial:,} of them, read and written back {how}"),
             ("written", format_bytes(self.bytes_written)),
-            ("blocks regrouped", f"{self.n_regrouped:,}"),
-            ("guard of partial writes", self.guard + (price if self.n_partial else "")),
+            ("blocks regrouped", f"{self.n_regrouped:,}, to fit the store keys"),
             *([("blocks of an earlier run", f"{self.n_resumed:,}")] if self.n_resumed else []),
         ]
 

@@ -13,8 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from html import escape
 from itertools import zip_longest
+from math import isfinite
 from shutil import get_terminal_size
 from typing import Any, ClassVar, cast
+
+import numpy as np
 
 Facts = Iterable[tuple[str, str]]
 Table = Sequence[Sequence[str]]  # the first row is the head
@@ -107,44 +110,6 @@ class Text(str):
         return str(self)
 
 
-def short_text(title: str, facts: Facts, tables: Iterable[Table], *, more: str, max_lines: int) -> str:
-    """Return the text of a report in at most `max_lines`, of which the last says where the rest is.
-
-    Values take a line each, and single words in them, such as urls, are kept whole; tables lose rows.
-
-    Examples
-    --------
-    >>> rows = [("array", "why"), *(("abc"[i], "a reason " * 20) for i in range(3))]
-    >>> print(short_text("plan", [("tasks", "2")], [rows], more="explain() shows more", max_lines=5))
-    plan
-      tasks  2
-      array  why
-      a      a reason a reason a reason a reason a reason a reason a reason a reason a reason a reason…
-      … explain() shows more
-    """
-    facts, tables = list(facts), [table for table in tables if table]
-    width = text_width()
-    whole = report_text(title, facts, tables, width=width)
-    if whole.count("\n") < max_lines:
-        return whole
-    names = max((len(name) for name, _ in facts), default=0)
-    lines = report_text(title, [(name, _one_line(value, width - names - 4)) for name, value in facts]).split("\n")
-    for table in tables:
-        left = max_lines - len(lines) - 2  # its head, and the last line
-        if left > 0:
-            last = len(table[0]) - 1
-            others = sum(max(len(row[i]) for row in table) + 2 for i in range(last))
-            cut = [(*row[:last], _one_line(row[last], max(width - 2 - others, _NARROW))) for row in table[: left + 1]]
-            lines += report_text("", (), [cut]).split("\n")[1:]
-    return "\n".join([*lines[: max_lines - 1], f"  … {more}"])
-
-
-def _one_line(text: str, width: int) -> str:
-    if len(text) <= width or " " not in text:
-        return text
-    return text[: width - 1].rpartition(" ")[0] + "…"
-
-
 def format_seconds(seconds: float) -> str:
     """Return a time as text, with three digits and no zeros at the end.
 
@@ -184,6 +149,27 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(one) for one in value]
     return value
+
+
+def plain(value: Any) -> Any:
+    """Return `value` as JSON types: NaN, infinities, bytes and other values become text.
+
+    Examples
+    --------
+    >>> plain({"fill_value": np.float32("nan"), "shape": (2, 3)})
+    {'fill_value': 'NaN', 'shape': [2, 3]}
+    """
+    if isinstance(value, Mapping):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return str(value)
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float) and not isfinite(value):
+        return "NaN" if value != value else f"{'-' if value < 0 else ''}Infinity"  # noqa: PLR0124 - NaN
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def report_text(

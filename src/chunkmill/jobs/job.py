@@ -213,11 +213,6 @@ class JobResult:
         return total
 
     @property
-    def n_tasks(self) -> int:
-        """Tasks of all stages, those that an earlier run had done included."""
-        return sum(stage.n_tasks for stage in self.stages)
-
-    @property
     def n_resumed(self) -> int:
         """Tasks that an earlier run had done."""
         return sum(stage.n_resumed for stage in self.stages)
@@ -252,6 +247,7 @@ def run_job(
     try:
         with (
             ended_by_sigterm(job.name, monitor.cancel, f"`chunkmill resume {job.target.store.url}`"),
+            monitor.showing(),
             ExitStack() as transaction,
         ):
             transaction.enter_context(job.target.store.transaction(job.name))

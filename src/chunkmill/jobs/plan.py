@@ -6,7 +6,7 @@ Not here: running them (`chunkmill.jobs.job`), kinds of jobs (`chunkmill.jobs.wo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from dask.utils import format_bytes
@@ -19,7 +19,6 @@ from chunkmill.display.report import (
     counted,
     format_seconds,
     report_text,
-    short_text,
     side_by_side,
     text_width,
 )
@@ -45,12 +44,13 @@ def cost_rows(costs: JobCounts, memory: Rows) -> Rows:
 
     Bytes of intermediate files, which are written and read once, have a row of their own.
     """
-    kept, often = costs.bytes_temporary, costs.read_amplification
+    kept, read, often = costs.bytes_temporary, costs.bytes_temporary_read, costs.read_amplification
     again = f"; each element {often:.2g} times" if often > _ONCE else ""
-    files = [("temporary", f"{format_bytes(kept)} of intermediate files, written and read once")] if kept else []
-    actions = ", ".join(f"{name} {n:,}{_UNDECODED.get(name, '')}" for name, n in costs.actions.items())
+    how = "written and read once" if kept == read else f"written, and {format_bytes(read)} read"
+    files = [("temporary", f"{format_bytes(kept)} of intermediate files, {how}")] if kept or read else []
+    actions = ", ".join(f"{name} {n:,}{_SAID.get(name, '')}" for name, n in costs.actions.items())
     return [
-        ("read", f"{format_bytes(costs.bytes_read - kept)}{again}"),
+        ("read", f"{format_bytes(costs.bytes_read - read)}{again}"),
         ("written", f"{format_bytes(costs.bytes_written - kept)}, {counted(costs.n_keys, 'store key')}"),
         *files,
         *memory,
@@ -60,7 +60,8 @@ def cost_rows(costs: JobCounts, memory: Rows) -> Rows:
 
 
 _ONCE = 1.005  # shown as 1.0
-_UNDECODED = {"copy": " (copied without decoding)"} | dict.fromkeys(("reframe", "repack"), " (moved without decoding)")
+_SAID = {"copy": " (copied without decoding)", "recode": " (decoded and encoded again)"}
+_SAID |= {"reframe": " (copied without decoding, under other headers)", "repack": " (moved without decoding)"}
 _MAX_LINES = 15  # of a plan's text
 
 
@@ -100,6 +101,8 @@ class Report(ReportMixin, JobCounts):
         From beginning to end.
     n_resumed
         Tasks that an earlier run had done.
+    all_runs
+        The same counts of this run and of those that it resumed together; ``None`` where it resumed none.
     memory_of_tasks_bytes
         Memory of the tasks of one worker, as planned; `peak_memory_bytes` is measured, of the process.
     """
@@ -111,19 +114,21 @@ class Report(ReportMixin, JobCounts):
     stages: tuple[PlannedStage, ...]
     seconds: float
     n_resumed: int = 0
+    all_runs: JobCounts | None = None
     memory_of_tasks_bytes: int = 0
 
     def _title(self) -> str:
         return f"{self.operation}: done"
 
     def _facts(self) -> list[tuple[str, str]]:
-        resumed = [("resumed", f"{self.n_resumed:,} of the tasks, done by an earlier run")] if self.n_resumed else []
+        every = () if self.all_runs is None else cost_rows(self.all_runs, [])
+        said = f"{counted(self.n_resumed, 'task')} of earlier runs, not in these counts; all runs together: "
+        said += "; ".join(f"{name} {value}" for name, value in every)
+        resumed = [("resumed", said)] if every else []
         moved = self.bytes_read + self.bytes_written
         speed = f", {format_bytes(int(moved / self.seconds))}/s" if self.seconds else ""
-        memory = [
-            ("memory of tasks", f"{format_bytes(self.memory_of_tasks_bytes)} a worker, planned"),
-            ("memory of the process", f"{format_bytes(self.peak_memory_bytes)}, the largest of a worker"),
-        ]
+        most, planned = format_bytes(self.peak_memory_bytes), format_bytes(self.memory_of_tasks_bytes)
+        memory = [("memory", f"{most} at most in one process; of these {planned} were planned for its tasks")]
         return [
             ("time", f"{format_seconds(self.seconds)}{speed}"),
             *cost_rows(self, memory),
@@ -229,22 +234,8 @@ class Plan(ReportMixin, JobCounts):
 
     def report(self, result: JobResult) -> Report:
         """Return the counts that a run has measured, in the columns of the plan."""
-        counts = result.counts
-        n_owned = counts.get("n_elements_owned", 0)
-        names = ("bytes_read", "bytes_written", "n_requests")
-        stages = tuple(
-            PlannedStage(each.name, each.n_tasks, seconds=each.seconds, **{n: each.counts.get(n, 0) for n in names})
-            for each in result.stages
-        )
-        actions = {name[7:]: n for name, n in counts.items() if name.startswith("action_")}
-        costs = JobCounts.of(
-            stages,
-            bytes_temporary=counts.get("bytes_temporary", 0),
-            peak_memory_bytes=counts.get("peak_memory_bytes", 0),
-            read_amplification=counts["n_elements_read"] / n_owned if n_owned else 1.0,
-            n_keys=counts.get("n_keys", 0),
-            actions=actions,
-        )
+        stages, costs = _measured(result)
+        every = tuple(replace(stage, counts=stage.of_all_runs) for stage in result.stages)
         return Report(
             operation=self.operation,
             source=self.source,
@@ -253,6 +244,7 @@ class Plan(ReportMixin, JobCounts):
             stages=stages,
             seconds=result.seconds,
             n_resumed=result.n_resumed,
+            all_runs=_measured(replace(result, stages=every))[1] if result.n_resumed else None,
             memory_of_tasks_bytes=self.peak_memory_bytes,
             **asdict(costs),
         )
@@ -261,8 +253,11 @@ class Plan(ReportMixin, JobCounts):
         return f"{self.operation}: plan"
 
     def _facts(self) -> list[tuple[str, str]]:
+        worker = self.job.worker
+        workers = f"{counted(worker.n_workers, 'worker')} of {counted(worker.n_threads, 'thread')}"
         return [
-            *cost_rows(self, [("memory of tasks", f"{format_bytes(self.peak_memory_bytes)} a worker")]),
+            *cost_rows(self, [("memory", f"{format_bytes(self.peak_memory_bytes)} for all tasks at once on a worker")]),
+            ("planned for", f"{workers}, each with {format_bytes(worker.max_mem)} for its tasks"),
             ("from", self.source),
             ("to", self.target),
             ("strategy", f"{self.strategy}: {self.reason}" if self.reason else self.strategy),
@@ -273,8 +268,9 @@ class Plan(ReportMixin, JobCounts):
         return [list(stage_rows(self.stages)), list(array_rows(self.arrays))]
 
     def __repr__(self) -> str:
-        more = "plan.explain() shows every stage and array, and the reasons"
-        return short_text(self._title(), self._facts(), self._tables(), more=more, max_lines=_MAX_LINES)
+        lines = self.explain().split("\n")
+        more = "  … plan.explain() shows every stage and array, and the reasons"
+        return "\n".join(lines if len(lines) <= _MAX_LINES else [*lines[: _MAX_LINES - 1], more])
 
     def explain(self) -> str:
         """Return all that is known of the plan: every stage and array, and why it is done so.
@@ -293,6 +289,22 @@ class Plan(ReportMixin, JobCounts):
             return ""
         before, after = (grid_svg(each.chunk_grid) for each in self.drawn)
         return side_by_side(before, "→", after)
+
+
+def _measured(result: JobResult) -> tuple[tuple[PlannedStage, ...], JobCounts]:
+    counts = result.counts
+    n_owned = counts.get("n_elements_owned", 0)
+    names = ("bytes_read", "bytes_written", "n_requests")
+    stages = tuple(
+        PlannedStage(each.name, each.n_tasks, seconds=each.seconds, **{n: each.counts.get(n, 0) for n in names})
+        for each in result.stages
+    )
+    return stages, JobCounts.of(
+        stages,
+        **{n: counts.get(n, 0) for n in ("bytes_temporary", "bytes_temporary_read", "peak_memory_bytes", "n_keys")},
+        read_amplification=counts["n_elements_read"] / n_owned if n_owned else 1.0,
+        actions={name[7:]: n for name, n in counts.items() if name.startswith("action_")},
+    )
 
 
 def plan_work(work: Work, worker: Worker) -> Plan:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from chunkmill.display.report import printable, report_html
+from chunkmill.display.report import format_bytes, format_seconds, report_html, report_text
 from chunkmill.errors import JobError
 from chunkmill.journal.heartbeat import heartbeats_below, is_live
 from chunkmill.journal.lease import discard_jobs
@@ -41,11 +41,11 @@ class StoredJob:
     run
         Name of its run.
     n_tasks_done
-        Tasks that are recorded as done, which are not done again.
-    stage, n_stage_done, n_stage_tasks
-        Of a running job, as of its last heartbeat: the stage at work, and its tasks.
-    bytes_per_second, seconds_left
-        Read and written by this run; estimated.
+        Tasks of all stages that are recorded as done, which are not done again.
+    n_tasks, stage, n_stage_done, n_stage_tasks
+        Of a running job, as of its last heartbeat: the tasks of all stages; the stage at work, and its tasks.
+    bytes_per_second, seconds, seconds_left
+        Read and written by this run; since it began; estimated for all stages.
     client
         Host and process that run it.
     waits_for
@@ -60,32 +60,34 @@ class StoredJob:
     began: str
     run: str
     n_tasks_done: int
+    n_tasks: int = 0
     stage: str = ""
     n_stage_done: int = 0
     n_stage_tasks: int = 0
     bytes_per_second: float = 0.0
+    seconds: float | None = None
     seconds_left: float | None = None
     client: str = ""
     waits_for: str = ""
     silent_seconds: float | None = None
-    _found: tuple[Store, UnfinishedJob] | None = field(default=None, repr=False, compare=False)
+    _found: Any = field(default=None, repr=False, compare=False)  # the store, and what is known of the job there
 
     def __str__(self) -> str:
-        done = f", {self.n_tasks_done:,} tasks done" if self.n_tasks_done else ""
-        if self.stage:
-            done += f", {self.stage}: {self.n_stage_done:,} of {self.n_stage_tasks:,} tasks"
-        if self.bytes_per_second:
-            done += f", {self.bytes_per_second / 2**20:,.1f} MiB/s"
-        if self.seconds_left is not None:
-            done += f", about {self.seconds_left:,.0f} s left"
-        if self.client:
-            done += f", run by {self.client}"
-        if self.waits_for:
-            done += f"; waits: {self.waits_for}"
-        if self.silent_seconds is not None:
-            done += f", silent for {self.silent_seconds:,.0f} s"
-        name = self.job or "a job whose plan is damaged"
-        return printable(f"{self.state}: {name}, begun {self.began or 'at an unknown time'}{done}")
+        title = f"{self.state}: {self.job or 'a job whose plan is damaged'}, begun {self.began or 'at an unknown time'}"
+        return report_text(title, ((name, value) for name, value in self._columns().items() if value))
+
+    def _columns(self) -> dict[str, str]:
+        of_all = f" of {self.n_tasks:,} ({self.n_tasks_done / self.n_tasks:.0%})" if self.n_tasks else " done"
+        return {
+            "tasks": f"{self.n_tasks_done:,}{of_all}" if self.n_tasks_done or self.n_tasks else "",
+            "stage": self.stage and f"{self.stage}, {self.n_stage_done:,} of its {self.n_stage_tasks:,} tasks",
+            "rate": f"{format_bytes(self.bytes_per_second)}/s" if self.bytes_per_second else "",
+            "elapsed": "" if self.seconds is None else format_seconds(self.seconds),
+            "left": "" if self.seconds_left is None else f"about {format_seconds(self.seconds_left)}",
+            "run by": self.client,
+            "waits for": self.waits_for,
+            "silent for": "" if self.silent_seconds is None else format_seconds(self.silent_seconds),
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes."""
@@ -103,8 +105,6 @@ class StoredJob:
         JobError
             Its client is alive.
         """
-        if self._found is None:
-            raise JobError(job=self.job, reason="this is a copy without its store", hint="list the jobs again")
         store, job = self._found
         watch_client(store, job.key, job)
         job = with_state(store, job)
@@ -119,13 +119,9 @@ class StoredJobs(list[StoredJob]):
     """The unfinished jobs of a store; notebooks show them as a table."""
 
     def _repr_html_(self) -> str:
-        rows = [("state", "job", "stage", "tasks", "MiB/s", "seconds left", "run by", "waits for")]
-        for job in self:
-            tasks = f"{job.n_stage_done:,} of {job.n_stage_tasks:,}" if job.stage else f"{job.n_tasks_done:,} done"
-            left = "" if job.seconds_left is None else f"{job.seconds_left:,.0f}"
-            speed = f"{job.bytes_per_second / 2**20:,.1f}" if job.bytes_per_second else ""
-            rows.append((job.state, job.job, job.stage, tasks, speed, left, job.client, job.waits_for))
-        return report_html("unfinished jobs", [], [rows]) if self else "no unfinished jobs"
+        rows = [{"state": job.state, "job": job.job, **job._columns()} for job in self]  # noqa: SLF001
+        table = [tuple(row) for row in rows[:1]] + [tuple(row.values()) for row in rows]
+        return report_html("unfinished jobs", [], [table]) if self else "no unfinished jobs"
 
 
 def jobs(url: Url, *, storage_options: Mapping[str, Any] | None = None) -> StoredJobs:
@@ -162,26 +158,23 @@ def jobs(url: Url, *, storage_options: Mapping[str, Any] | None = None) -> Store
 
 
 def _described(store: Store, job: UnfinishedJob) -> StoredJob:
-    state: Literal["running", "interrupted", "dead"] = "dead" if job.is_lease else "interrupted"
-    n_done = len(Records(store, job.key.removesuffix(PLAN), job.run).names())
     beat = _last_heartbeat(store, job) if job.is_running else {}
     return StoredJob(
         job.job,
         job.path,
-        "running" if job.is_running else state,
+        "running" if job.is_running else "dead" if job.is_lease else "interrupted",
         job.began,
         job.run,
-        n_done,
-        stage=beat.get("stage", ""),
-        n_stage_done=beat.get("n_tasks_done", 0),
-        n_stage_tasks=beat.get("n_tasks", 0),
+        len(Records(store, job.key.removesuffix(PLAN), job.run).names()),
         bytes_per_second=beat.get("n_bytes", 0) / max(beat.get("seconds", 0.0), 1e-3),
-        seconds_left=beat.get("seconds_left"),
         client=f"process {beat['pid']} on {beat['host']}" if "pid" in beat else "",
-        waits_for=beat.get("waits_for", ""),
+        **{name: beat[name] for name in _OF_HEARTBEAT if name in beat},
         silent_seconds=job.silence,
         _found=(store, job),
     )
+
+
+_OF_HEARTBEAT = ("n_tasks", "stage", "n_stage_done", "n_stage_tasks", "seconds", "seconds_left", "waits_for")
 
 
 def _last_heartbeat(store: Store, job: UnfinishedJob) -> dict[str, Any]:

@@ -50,9 +50,11 @@ class JobCounts:
     ----------
     n_tasks
         Tasks that the scheduler sees.
-    bytes_read, bytes_written, bytes_temporary
-        Bytes that pass between workers and stores. Those of intermediate files (temporary) are written once and read
-        once, and are part of both others. A plan counts decoded bytes where the encoded sizes are not known before.
+    bytes_read, bytes_written
+        Bytes that pass between workers and stores. A plan counts decoded bytes where the encoded sizes are not known
+        before.
+    bytes_temporary, bytes_temporary_read
+        Those of intermediate files among the bytes written, and among the bytes read.
     n_requests
         Gets, sets and deletes.
     peak_memory_bytes
@@ -71,6 +73,7 @@ class JobCounts:
     bytes_read: int = 0
     bytes_written: int = 0
     bytes_temporary: int = 0
+    bytes_temporary_read: int = 0
     n_requests: int = 0
     peak_memory_bytes: int = 0
     read_amplification: float = 1.0
@@ -79,7 +82,11 @@ class JobCounts:
 
     @classmethod
     def of(cls, stages: Sequence[PlannedStage], **more: Any) -> JobCounts:
-        """Return the counts of some stages together; `more` are columns that a stage does not have."""
+        """Return the counts of some stages together; `more` are columns that a stage does not have.
+
+        Intermediate files are read as often as they are written where `more` does not say it.
+        """
+        more.setdefault("bytes_temporary_read", more.get("bytes_temporary", 0))
         names = ("n_tasks", "bytes_read", "bytes_written", "n_requests")
         return cls(**{name: sum(getattr(stage, name) for stage in stages) for name in names}, **more)
 

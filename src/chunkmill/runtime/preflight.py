@@ -209,7 +209,7 @@ def _raise_lacking(needs: Needs, found: Mapping[str, tuple[str, str | None]], pr
     if len(kinds) > _MAX_SHOWN:
         shown.append(f"and {len(kinds) - _MAX_SHOWN} more kinds of workers")
     hint = "give every worker the client's packages, and access to the stores from wherever it runs"
-    raise JobError(job=needs.job, reason="; ".join(shown), hint=hint)
+    raise JobError(job=needs.job, reason="\n  ".join(["", *shown] if shown[1:] else shown), hint=hint)
 
 
 def _failed(error: Exception) -> str:

@@ -206,9 +206,11 @@ def _narrowed(specs: Sequence[Any], touched: Mapping[int, Any]) -> Sequence[Any]
     return specs.narrowed(touched) if touched and isinstance(specs, TaskSpecs) else specs
 
 
-def count_tasks(stage: Stage) -> int:
-    """Return the number of tasks of a stage."""
-    return len(grouped(stage))
+def count_tasks(stage: Stage, *, on_record: Collection[int] | None = None) -> int:
+    """Return the number of tasks of a stage; with `on_record`, of these and those that have anything to do."""
+    if on_record is None or not stage.touched:
+        return len(grouped(stage))
+    return len(on_record) + sum(1 for _ in tasks_to_run(stage, on_record))
 
 
 _ROUNDING = 1e-9  # of shares that add up to 1

@@ -7,18 +7,19 @@ changed. Progress is shown as bars. Not here: begin and end of the journal (`chu
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any
 
 from dask.utils import format_bytes
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
-from rich.text import Text
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.config import setting
@@ -37,29 +38,32 @@ from chunkmill.runtime.worker_memory import peak_memory
 from chunkmill.stores.base import Changes
 
 
-def _resumed(journal: Journal, stage: Stage, number: int, on_record: Collection[int], *, redone: bool) -> set[int]:
-    """Return the tasks on record that are not done again: their values are there, and their inputs as they were.
+def _resumed(
+    journal: Journal, stage: Stage, number: int, on_record: Collection[int], *, redone: bool
+) -> tuple[set[int], dict[str, int]]:
+    """Return the tasks on record that are not done again, and their counts.
 
-    With `redone`, tasks of an earlier stage were done again: those that may depend on them, and cannot tell, are.
+    Their values are there, and their inputs as they were. With `redone`, tasks of an earlier stage were done again:
+    those that may depend on them, and cannot tell, are.
     """
     kept = journal.records.forget_false(number, on_record, stage.files)
-    inputs, listings, changed = stage.inputs, Listings(), list[int]()
-    if inputs is None or not kept:
-        return kept
+    inputs, listings, changed, counts = stage.inputs, Listings(), list[int](), dict[str, int]()
     for (task, specs), (_, record) in zip(
         tasks_to_run(stage, only=kept), journal.records.read_many(number, sorted(kept)), strict=True
     ):
         then = None if record is None else record.reads
-        now = None if then is None else digest_now(inputs, stage.common, specs, listings)
-        if redone if now is None else now != then:
+        now = None if inputs is None or then is None else digest_now(inputs, stage.common, specs, listings)
+        if inputs is not None and (redone if now is None else now != then):
             changed.append(task)
+        elif record is not None:
+            add_counts(counts, record.counts)
     journal.records.forget(number, changed)
-    return kept - set(changed)
+    return kept - set(changed), counts
 
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """Result of a stage in this run; tasks that an earlier client had done are counted in `n_resumed` only."""
+    """Result of a stage in this run; `n_resumed` tasks and counts `of_all_runs` are those of earlier clients, too."""
 
     name: str
     n_tasks: int
@@ -67,6 +71,7 @@ class StageResult:
     seconds: float
     counts: Mapping[str, int]
     details: Sequence[Any] = ()
+    of_all_runs: Mapping[str, int] = field(default_factory=dict)
 
 
 def run_once(
@@ -88,11 +93,12 @@ def run_once(
     """
     scheduler = Scheduler(of_job=True)
     scheduler.check_may_wait(name)
-    needs = None
-    if not scheduler.in_process and any(len(stage.tasks) for stage in stages):
-        needs = describe_needs(name, sources=list(arrays))
-        check_workers(scheduler, needs)
-    return run_stages(stages, JobMonitor(title or name, progress), scheduler, needs=needs)
+    needs, monitor = None, JobMonitor(title or name, progress)
+    with monitor.showing():
+        if not scheduler.in_process and any(len(stage.tasks) for stage in stages):
+            needs = describe_needs(name, sources=list(arrays))
+            check_workers(scheduler, needs)
+        return run_stages(stages, monitor, scheduler, needs=needs)
 
 
 def check_workers(scheduler: Scheduler, needs: Needs) -> None:
@@ -132,102 +138,84 @@ def run_stages(
     n_redone = 0
     ran: dict[str, set[str]] = {}
     needed = nullcontext() if scheduler.client is None else scheduler_needed(scheduler.client, monitor.job)
-    with needed, monitor.bars:
-        for number, stage in enumerate(stages):
+    on_record = [{task for of, task in done if of == number} for number in range(len(stages))]
+    n_of = [count_tasks(stage, on_record=own) for stage, own in zip(stages, on_record, strict=True)]
+    monitor.plan(n_of, map(len, on_record))
+    with needed:
+        for number, (stage, own, n_tasks) in enumerate(zip(stages, on_record, n_of, strict=True)):
             begun = time.perf_counter()
-            own = {task for of, task in done if of == number}
-            kept = own if journal is None else _resumed(journal, stage, number, own, redone=n_redone > 0)
-            n_tasks = count_tasks(stage)
-            if stage.touched:
-                n_tasks = len(own) + sum(1 for _ in tasks_to_run(stage, own))
-            monitor.begin_stage(stage.name, n_tasks, len(kept))
-            total = _Total(monitor, dict(stage.left_out))
+            monitor.say(f"preparing {stage.name}")
+            kept, of_all_runs = own, dict[str, int]()
+            if journal is not None and own:
+                kept, of_all_runs = _resumed(journal, stage, number, own, redone=n_redone > 0)
+            monitor.begin_stage(stage.name, len(kept))
             here = LocalStage(stage.function, stage.common, journal, number, stage.inputs, stage.files, at_once=at_once)
-            with _tasks_running(scheduler, stage, here, ran, needs=needs, monitor=monitor) as run:
-                run(tasks_to_run(stage, own), total.add)
-                run(tasks_to_run(stage, only=own - kept), total.add)
-            if total.n_run and scheduler.in_process:  # it never falls: the tasks need not ask
-                add_counts(total.counts, {"peak_memory_bytes": peak_memory()})
+            tasks = chain(tasks_to_run(stage, own), tasks_to_run(stage, only=own - kept))
+            counts, details = _run_tasks(scheduler, stage, here, tasks, ran=ran, needs=needs, monitor=monitor)
+            if n_tasks > len(kept) and scheduler.in_process:  # it never falls: the tasks need not ask
+                add_counts(counts, {"peak_memory_bytes": peak_memory()})
+            add_counts(of_all_runs, counts)
             seconds = time.perf_counter() - begun
             n_redone += len(own - kept)
             text = "%s: stage %s ends after %.1f s: %d of %d tasks were done by an earlier run"
             LOG.info(text, monitor.job, stage.name, seconds, len(kept), n_tasks)
-            results.append(StageResult(stage.name, n_tasks, len(kept), seconds, total.counts, total.details))
+            results.append(StageResult(stage.name, n_tasks, len(kept), seconds, counts, details, of_all_runs))
+        monitor.say("completing")
     if journal is not None and scheduler.client is not None:
         sync_other_machines([journal.store] if needs is None else needs.writes, scheduler.client, monitor.job, ran)
     return results
 
 
-@contextmanager
-def _tasks_running(
+def _run_tasks(
     scheduler: Scheduler,
     stage: Stage,
     here: LocalStage,
-    ran: dict[str, set[str]],
+    tasks: Iterable[Any],
     *,
+    ran: dict[str, set[str]],
     needs: Needs | None,
     monitor: JobMonitor,
-) -> Iterator[Callable[..., None]]:
-    """Yield what runs tasks of a stage: called with their arguments, and what takes their results."""
+) -> tuple[dict[str, int], list[Any]]:
+    """Run tasks of a stage, return their counts and details; `ran` gets the machines and workers."""
+    total, all_details = dict(stage.left_out), list[Any]()
     attempt = None if here.journal is None else here.journal.heartbeat
-    blocks = BlockInputs.of(stage.inputs, stage.common, stage.tasks)
-    more: dict[str, Any] = {"shown": stage.show, "check": monitor.check, "waiting": monitor.wait_for}
-    if attempt is not None:
-        more["before_cancel"] = attempt.end
-    packed = None if scheduler.in_process else PackedStage.of(here, needs)
+    options: dict[str, Any] = {
+        "blocks": BlockInputs.of(stage.inputs, stage.common, stage.tasks),
+        "shown": stage.show,
+        "check": monitor.check,
+        "waiting": monitor.wait_for,
+        "before_cancel": None if attempt is None else attempt.end,
+    }
 
-    def run(tasks: Iterable[Any], on_result: Callable[[Any], None]) -> None:
-        def take(result: tuple[Any, str, str | None]) -> None:
-            found, machine, worker = result
-            ran.setdefault(machine, set()).add(worker or "")
-            on_result(found)
+    def add(result: tuple[Mapping[str, int], Sequence[Any], Changes | None]) -> None:
+        counts, details, changes = result
+        if changes is not None:
+            changes.apply()
+        add_counts(total, counts)
+        all_details.extend(details)
+        monitor.advance(counts)
 
-        if packed is None:
-            scheduler.run(stage.name, run_task, replace(here, in_client=True), tasks, on_result, blocks=blocks)
-        else:
-            function = partial(run_and_say_where, run_task)
-            scheduler.run(stage.name, function, packed, tasks, take, blocks=blocks, **more)
+    def take(result: tuple[Any, str, str | None]) -> None:
+        found, machine, worker = result
+        ran.setdefault(machine, set()).add(worker or "")
+        add(found)
 
     try:
         with scheduler.span(monitor.job):
-            yield run
+            if scheduler.in_process:
+                scheduler.run(stage.name, run_task, replace(here, in_client=True), tasks, add, **options)
+            else:
+                run, packed = partial(run_and_say_where, run_task), PackedStage.of(here, needs)
+                scheduler.run(stage.name, run, packed, tasks, take, **options)
     except BaseException:
         if attempt is not None:
             abandon([attempt.key], scheduler.client)
         raise
-
-
-class _Total:
-    """Sums of the results of a stage's tasks, as they come."""
-
-    def __init__(self, monitor: JobMonitor, counts: dict[str, int]) -> None:
-        self.monitor = monitor
-        self.counts = counts
-        self.details: list[Any] = []
-        self.n_run = 0
-
-    def add(self, result: tuple[Mapping[str, int], Sequence[Any], Changes | None]) -> None:
-        counts, details, changes = result
-        if changes is not None:
-            changes.apply()
-        add_counts(self.counts, counts)
-        self.details.extend(details)
-        self.monitor.advance(counts)
-        self.n_run += 1
+    return total, all_details
 
 
 # --------------------------------------------------------------------------------------------------------------------
 # Progress: counted by the thread that runs a job, shown as bars, read by other threads
-
-
-class _Throughput(ProgressColumn):
-    """Bytes read and written, and bytes per second since the bar began."""
-
-    def render(self, task: Task) -> Text:
-        n_bytes = task.fields["n_bytes"]
-        seconds = task.finished_time if task.finished else task.elapsed
-        speed = f" {format_bytes(n_bytes / seconds)}/s" if seconds else ""
-        return Text(f"{format_bytes(n_bytes)}{speed}", style="progress.download")
 
 
 class JobMonitor:
@@ -245,8 +233,9 @@ class JobMonitor:
         self.job = job
         self.is_cancelled = False
         self._attempt: Heartbeat | None = None
-        self._begun = self._stage_begun = time.perf_counter()
-        self._stage, self._n_resumed, self._n_done, self._n_tasks = "", 0, 0, 0
+        self._begun = self._run_begun = self._stage_begun = time.perf_counter()
+        self._stage, self._at, self._n_before, self._n_run = "", 0, 0, 0
+        self._all, self._done = [0], [0]  # tasks of all stages, of which the first one stands for the time before
         self._n_bytes = self._n_stage_bytes = 0
         self._waits_for = ""
         show = setting("progress", show)
@@ -258,15 +247,29 @@ class JobMonitor:
         self.bars = Progress(
             TextColumn("{task.description}", table_column=whole),
             BarColumn(bar_width=12),
-            TextColumn("{task.completed:,.0f}/{task.total:,.0f} tasks", table_column=whole),
-            _Throughput(table_column=whole),
+            TextColumn("{task.fields[done]}", style="progress.download", table_column=whole),
+            TextColumn("elapsed", table_column=whole),
             TimeElapsedColumn(table_column=whole),
-            TextColumn("left", table_column=whole),
-            TimeRemainingColumn(table_column=whole),
+            TextColumn("{task.fields[left]}", table_column=whole),
             console=console,
             disable=not show,
         )
         self._bar: Any = None
+        self._bar_of_text: Any = None
+
+    @contextmanager
+    def showing(self) -> Iterator[None]:
+        """Show bars inside, also where no task is at work."""
+        with self.bars:
+            self.say("preparing")
+            yield
+            self.say("")
+
+    def say(self, text: str) -> None:
+        """Show what is done before and after the tasks of a stage by a bar without end; nothing for no text."""
+        if self._bar_of_text is not None:
+            self.bars.remove_task(self._bar_of_text)
+        self._bar_of_text = self.bars.add_task(text, total=None, done="", left="") if text else None
 
     def cancel(self) -> None:
         """Make the job stop: tasks at work before they write another key, the others do not begin."""
@@ -285,12 +288,18 @@ class JobMonitor:
         self.check()  # cancelled just before
         LOG.info("%s: %s", self.job, "resumes an interrupted run" if resumes else "begins")
 
-    def begin_stage(self, name: str, n_tasks: int, n_done: int) -> None:
-        """Begin a stage of `n_tasks`, of which `n_done` were done by an earlier run."""
+    def plan(self, n_tasks: Iterable[int], n_done: Iterable[int]) -> None:
+        """Take the tasks of each stage to come, and the number of those that an earlier run had done."""
+        self._all, self._done, self._run_begun = [0, *n_tasks], [0, *n_done], time.perf_counter()
+
+    def begin_stage(self, name: str, n_done: int) -> None:
+        """Begin the next stage, of which `n_done` tasks were done by an earlier run."""
         self.check()
-        self._stage, self._n_resumed, self._n_done, self._n_tasks = name, n_done, n_done, n_tasks
+        self._at += 1
+        self._stage, self._n_before, self._done[self._at], n_tasks = name, n_done, n_done, self._all[self._at]
         self._stage_begun, self._n_stage_bytes = time.perf_counter(), 0
-        self._bar = self.bars.add_task(name, total=n_tasks, completed=n_done, n_bytes=0)
+        self.say("")
+        self._bar = self.bars.add_task(name, total=n_tasks, completed=n_done, **self._numbers())
         LOG.info("%s: stage %s begins: %d tasks", self.job, name, n_tasks)
 
     def wait_for(self, text: str) -> None:
@@ -301,21 +310,43 @@ class JobMonitor:
         """Count a task that has ended."""
         self.check()
         n_bytes = counts.get("bytes_read", 0) + counts.get("bytes_written", 0)
-        self._n_done += 1
+        self._done[self._at] += 1
+        self._n_run += 1
         self._n_bytes += n_bytes
         self._n_stage_bytes += n_bytes
         if not self.bars.disable:  # 8 µs a task, also of bars that are not shown
-            self.bars.update(self._bar, advance=1, n_bytes=self._n_stage_bytes)
+            self.bars.update(self._bar, advance=1, **self._numbers())
+
+    def _numbers(self) -> dict[str, Any]:
+        n_tasks, n_done = self._all[self._at], self._done[self._at]
+        left, n_bytes = self.seconds_left(), self._n_stage_bytes
+        speed = (
+            f" {format_bytes(int(n_bytes / max(time.perf_counter() - self._stage_begun, 1e-3)))}/s" if n_bytes else ""
+        )
+        done = f"{n_done:,}/{n_tasks:,} tasks {n_done / max(n_tasks, 1):.0%}"
+        left_text = "" if left is None else f"left {timedelta(seconds=round(left))}"
+        return {"done": f"{done} {format_bytes(n_bytes)} {speed}/s", "left": left_text}
+
+    def seconds_left(self) -> float | None:
+        """Estimate the time that all stages still take: from this one's tasks so far, or else from all of this run."""
+        if not self._n_run:
+            return None
+        now, n_done = time.perf_counter(), self._done[self._at]
+        n_here, n_left = n_done - self._n_before, self._all[self._at] - n_done
+        of_any = (now - self._run_begun) / self._n_run
+        of_stage = (now - self._stage_begun) / n_here if n_here else of_any
+        return n_left * of_stage + (sum(self._all) - sum(self._done) - n_left) * of_any
 
     def shown(self) -> dict[str, Any]:
-        """Return what the heartbeats of the job tell other processes; the time left is that of the stage at work."""
-        now, n_here = time.perf_counter(), self._n_done - self._n_resumed
+        """Return what the heartbeats of the job tell other processes."""
         return {
             "stage": self._stage,
-            "n_tasks_done": self._n_done,
-            "n_tasks": self._n_tasks,
+            "n_stage_done": self._done[self._at],
+            "n_stage_tasks": self._all[self._at],
+            "n_tasks_done": sum(self._done),
+            "n_tasks": sum(self._all),
             "n_bytes": self._n_bytes,
-            "seconds": now - self._begun,
-            "seconds_left": (self._n_tasks - self._n_done) * (now - self._stage_begun) / n_here if n_here else None,
+            "seconds": time.perf_counter() - self._begun,
+            "seconds_left": self.seconds_left(),
             "waits_for": self._waits_for,
         }

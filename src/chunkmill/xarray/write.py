@@ -81,7 +81,7 @@ class DatasetReport(ReportMixin):
 
     def _facts(self) -> list[tuple[str, str]]:
         return [
-            ("store keys", f"{self.n_keys:,}: of these {self.n_partial:,} changed in part"),
+            ("store keys", f"{self.n_keys:,}, {self.n_partial:,} of them changed in part (read and written back)"),
             ("written", format_bytes(self.bytes_written)),
             ("unchanged", ", ".join(self.unchanged) or "none"),
         ]
@@ -91,7 +91,7 @@ class DatasetReport(ReportMixin):
             (path, f"{one.n_keys:,}", f"{one.n_partial:,}", format_bytes(one.bytes_written))
             for path, one in self.variables.items()
         ]
-        return [[("variable", "store keys", "in part", "written"), *rows]]
+        return [[("variable", "store keys", "changed in part", "written"), *rows]]
 
 
 def write_dataset(

@@ -44,7 +44,7 @@ def test_the_script_and_the_command_of_dask(archive):
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
-        ("convert --scheduler t", "plain,threads\nplain,tcp://\n"),
+        ("convert --schedul", "plain,--scheduler\n"),
         ("info x", "file,x\n"),  # by files: the shell itself completes them
         ("refs combine a.json x", "file,x\n"),
     ],

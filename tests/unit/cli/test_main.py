@@ -117,3 +117,26 @@ def test_warnings_are_one_line_of_ours(tmp_path, command):
     result = CliRunner().invoke(main, [command, url])
     assert result.exit_code == 0
     assert re.fullmatch(r"UserWarning: consolidated metadata name nodes [^\n]*\n", result.stderr)
+
+
+def test_errors_are_one_json_object_where_json_is_asked_for(tmp_path):
+    """A script need not take a sentence apart."""
+    found = CliRunner().invoke(main, ["info", "--json", str(tmp_path / "nowhere")])
+    assert found.exit_code == 3
+    error = json.loads(found.stderr)
+    assert (error["kind"], error["hint"]) == ("NodeNotFound", "the store has no keys there: is the url right?")
+    assert error["message"].endswith("there is none")
+    cm.create_array(tmp_path / "above" / "a", shape=(2,), dtype="i4")
+    for place in ("nowhere", "above"):
+        wrong = CliRunner().invoke(main, ["jobs", "--json", str(tmp_path / place)])
+        assert (wrong.exit_code, json.loads(wrong.stderr)["kind"]) == (2, "UsageError")
+        assert CliRunner().invoke(main, ["jobs", str(tmp_path / place)]).exit_code == 2
+    assert CliRunner().invoke(main, ["jobs", str(tmp_path / "above" / "a")]).exit_code == 0
+
+
+def test_verify_takes_one_path_for_both(tmp_path):
+    for name in ("a", "b"):
+        cm.create_array(tmp_path / name, "x/y", shape=(2,), dtype="i4")[...] = 1
+    assert (
+        CliRunner().invoke(main, ["verify", str(tmp_path / "a"), str(tmp_path / "b"), "--path", "x/y"]).exit_code == 0
+    )

@@ -9,7 +9,7 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.cli.node_facts import describe, facts_text, listing, stored
-from chunkmill.cli.options import plain
+from chunkmill.display.report import plain
 from chunkmill.stores.memory import MemoryStore
 
 

@@ -14,7 +14,6 @@ from chunkmill.display.report import (
     printable,
     report_html,
     report_text,
-    short_text,
     side_by_side,
     text_width,
 )
@@ -167,15 +166,6 @@ def test_the_width_is_that_of_the_terminal(monkeypatch):
     for columns, width in ((60, 60), (200, 100), (10, 40)):
         monkeypatch.setenv("COLUMNS", str(columns))
         assert text_width() == width
-
-
-def test_short_texts_keep_urls_whole():
-    url = "s3://bucket/" + "long/" * 30
-    text = short_text("t", [("from", url), ("why", "word " * 60)], [[("n",), *[("1",)] * 30]], more="more", max_lines=8)
-    lines = text.splitlines()
-    assert len(lines) == 8
-    assert any(url in line for line in lines)
-    assert lines[-1].strip() == "… more"
 
 
 @cases(

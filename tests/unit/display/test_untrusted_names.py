@@ -75,7 +75,9 @@ def test_plans_and_reports(tmp_path, group):
 
 def test_reports_of_writes(tmp_path):
     report = cm.to_store(np.ones((4, 4)), tmp_path / "a", chunks=(2, 2))
-    assert "4: of these 0 changed in part, 0 empty" in text_of(report._repr_html_())
+    assert "4, of which 0 hold only the fill value and are not stored changed in part 0 of them, read and" in text_of(
+        report._repr_html_()
+    )
     ds = xr.Dataset({"t<b>": ("x", [1.0, 2.0])})
     report = cm.write_dataset(ds, tmp_path / "ds")
     html = report._repr_html_()

@@ -42,7 +42,7 @@ def test_results_are_added_up(store):
 def test_many_tasks_are_grouped(store, monkeypatch):
     monkeypatch.setattr(stages, "MAX_TASKS", 4)
     result = run_job(make_job(store, n=10))
-    assert result.n_tasks == 4  # of three specs each, and the rest
+    assert result.stages[0].n_tasks == 4  # of three specs each, and the rest
     assert result.counts["n_keys"] == 10
 
 
@@ -106,7 +106,7 @@ def test_a_job_that_was_killed_while_it_tidied_up_is_done(store, n_deletes):
         assert n_deletes < 8
     values.clear()
     result = run_job(make_job(store))
-    assert result.n_tasks == 5
+    assert result.stages[0].n_tasks == 5
     assert result.n_resumed in {0, 5}
     assert not journal_keys(store)
     assert {key for key in store.list_prefix("") if key.startswith("data")} == {f"data/{n}" for n in range(5)}
@@ -150,7 +150,7 @@ def test_of_a_damaged_plan_the_records_of_the_job_are_used(store, is_own):
     n_recorded = len(Records(store, journal_prefix("a/b"), "").names())
     store.set(Journal(store, Plan("a/b", "", "")).plan_key, b"")
     result = run_job(make_job(store, mark="plan" if is_own else "other"))
-    assert (result.n_tasks, result.n_resumed) == (5, n_recorded if is_own else 0)
+    assert (result.stages[0].n_tasks, result.n_resumed) == (5, n_recorded if is_own else 0)
     assert [len(store.get(f"data/{i}")) for i in range(5)] == list(range(5))
     assert not journal_keys(store)
 
@@ -210,7 +210,7 @@ def test_what_is_not_as_on_record_is_written_again(store):
     store.set(f"data/{written[1]}", b"torn to pieces" * 9)
     with dask.config.set(scheduler="sync"):
         result = run_job(make_job(store, n=n))
-    assert (result.n_tasks, result.n_resumed) == (n, n_done - 2)
+    assert (result.stages[0].n_tasks, result.n_resumed) == (n, n_done - 2)
     assert result.counts["n_keys"] == n - n_done + 2
     assert [len(store.get(f"data/{i}")) for i in range(n)] == list(range(n))
     assert not journal_keys(store)

@@ -26,7 +26,8 @@ def test_a_report_holds_what_was_counted(plan):
     assert (report.peak_memory_bytes, report.n_keys, report.actions) == (5, 4, {"copy": 3, "absent": 1})
     assert report.stages == (PlannedStage("convert", 4, 8, 9, 7, 2.0),)
     assert (report.seconds, report.n_resumed) == (3.0, 1)
-    assert "1 of the tasks, done by an earlier run" in repr(report)
+    assert "1 task of earlier runs, not in these counts; all runs together: read " in repr(report)
+    assert plan.report(JobResult((), 1.0)).all_runs is None
 
 
 def test_read_amplification_is_that_of_the_elements_read(plan):

@@ -10,6 +10,7 @@ from support.small_jobs import make_job
 from chunkmill.jobs import plan as plan_module
 from chunkmill.jobs.plan import Plan
 from chunkmill.jobs.work import PlannedStage
+from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -34,7 +35,7 @@ def test_a_plan_shows_itself(store):
         "there",
         "copy: because",
         "1.00 MiB",
-        "copy 4 (copied without decoding), recode 1",
+        "copy 4 (copied without decoding), recode 1 (decoded and encoded again)",
         "put-0",
         "<a0>",
         "… plan.explain()",
@@ -65,3 +66,10 @@ def test_columns_are_attributes(store):
     assert as_dict["stages"][0]["name"] == "put-0"
     assert not {"job", "drawn", "costs"} & as_dict.keys()
     json.dumps(as_dict)
+
+
+def test_a_plan_says_for_which_workers_it_is(store):
+    plan = replace(make_plan(store), peak_memory_bytes=71 << 20)
+    plan = replace(plan, job=replace(plan.job, worker=Worker(1 << 30, 2, 3)))
+    assert "memory       71.00 MiB for all tasks at once on a worker" in repr(plan)
+    assert "planned for  3 workers of 2 threads, each with 1.00 GiB for its tasks" in repr(plan)

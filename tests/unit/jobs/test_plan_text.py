@@ -15,20 +15,18 @@ COUNTS = {
 
 
 def test_bytes_and_memory_come_first_and_in_this_order():
-    rows = cost_rows(
-        JobCounts(**COUNTS, n_keys=9, actions={"rechunk": 9}), [("memory of tasks", "128.00 MiB a worker")]
-    )
+    rows = cost_rows(JobCounts(**COUNTS, n_keys=9, actions={"rechunk": 9}), [("memory", "128.00 MiB")])
     assert rows == [
         ("read", "300.00 MiB"),
         ("written", "200.00 MiB, 9 store keys"),
-        ("memory of tasks", "128.00 MiB a worker"),
+        ("memory", "128.00 MiB"),
         ("tasks", "17, with 329 requests"),
         ("actions", "rechunk 9"),
     ]
 
 
 def test_intermediate_files_have_a_row_of_their_own():
-    rows = dict(cost_rows(JobCounts(**COUNTS, bytes_temporary=100 << 20), []))
+    rows = dict(cost_rows(JobCounts(**COUNTS, bytes_temporary=100 << 20, bytes_temporary_read=100 << 20), []))
     assert rows["temporary"] == "100.00 MiB of intermediate files, written and read once"
     assert (rows["read"], rows["written"]) == ("200.00 MiB", "100.00 MiB, 0 store keys")
     assert "actions" not in rows

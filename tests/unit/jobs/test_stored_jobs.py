@@ -49,6 +49,29 @@ def test_an_interrupted_job_is_listed_until_it_is_done(tmp_path):
     assert CliRunner().invoke(main, ["jobs", target]).stdout == "no unfinished jobs\n"
 
 
+def test_a_resumed_report_counts_this_run_and_all_runs_apart(tmp_path):
+    source, target = interrupted(tmp_path)
+    report = cm.rechunk(source, target, chunks=(8, 1), strategy="spill")
+    whole = cm.rechunk(source, tmp_path / "c", chunks=(8, 1), strategy="spill")
+    assert whole.all_runs is None
+    names = (
+        "n_tasks",
+        "bytes_read",
+        "bytes_written",
+        "bytes_temporary",
+        "bytes_temporary_read",
+        "n_requests",
+        "n_keys",
+    )
+    assert {n: getattr(report.all_runs, n) for n in names} == {n: getattr(whole, n) for n in names}
+    assert report.all_runs.actions == whole.actions == {"rechunk": 8}
+    # the source was read by the first run, and the bytes of our own files are none of it
+    assert report.bytes_temporary == 0
+    assert report.bytes_read == report.bytes_temporary_read > 0
+    assert "\n  read       0 B\n" in repr(report)
+    assert "1 task of earlier runs, not in these counts; all runs together: read " in repr(report)
+
+
 def test_running_and_dead(tmp_path, monkeypatch):
     store = LocalStore(tmp_path / "a")
     with leased(store, "g/a", "write 'g/a'"):
@@ -57,6 +80,21 @@ def test_running_and_dead(tmp_path, monkeypatch):
         monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
         (job,) = cm.jobs(tmp_path / "a")
         assert job.state == "dead"
+
+
+def test_a_running_job_says_how_far_it_is(tmp_path):
+    with leased(LocalStore(tmp_path / "a"), "g/a", "write 'g/a'"):
+        (job,) = cm.jobs(tmp_path / "a")
+    shown = {"stage": "rechunk-write", "n_stage_done": 8, "n_stage_tasks": 16, "n_tasks_done": 40, "n_tasks": 160}
+    times = {"bytes_per_second": float(3 << 20), "seconds": 75.0, "seconds_left": 200.0}
+    assert str(replace(job, client="process 7 on here", **shown, **times)).splitlines()[1:] == [
+        "  tasks    40 of 160 (25%)",
+        "  stage    rechunk-write, 8 of its 16 tasks",
+        "  rate     3.00 MiB/s",
+        "  elapsed  75 s",
+        "  left     about 3 min 20 s",
+        "  run by   process 7 on here",
+    ]
 
 
 def test_a_damaged_journal(tmp_path):
@@ -88,7 +126,7 @@ def test_silent_clients_are_listed_without_waiting_and_watched_before_a_job_is_d
     (job,) = cm.jobs(target)
     assert job.state == "running"
     assert job.silent_seconds > 1e8
-    assert ", silent for " in str(job)
+    assert "\n  silent for  " in str(job)
     (problem,) = (each for each in cm.check(target, repair=True).problems if each.kind == "running")
     assert "silent for" in problem.reason
     job.discard()

@@ -50,7 +50,7 @@ def test_a_job_resumes_as_it_was_fitted_when_it_began(store, worker, most):
     begun = job.unfinished()
     assert (begun.tasks.numbered, begun.worker, begun.at_once) == (8, Worker(800, 8, 1), most)
     result = run_job(job)
-    assert result.n_tasks == 8
+    assert result.stages[0].n_tasks == 8
     assert result.n_resumed > 0
 
 

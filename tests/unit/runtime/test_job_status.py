@@ -7,26 +7,32 @@ from chunkmill.runtime import stage_runner
 from chunkmill.runtime.stage_runner import JobMonitor
 
 
-def test_the_time_left_is_that_of_the_stage(monkeypatch):
+def test_the_time_left_is_that_of_the_whole_job(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(stage_runner.time, "perf_counter", lambda: now[0])
     monitor = JobMonitor("x")
     assert monitor.shown()["seconds_left"] is None
-    monitor.begin_stage("small", 10, 5)  # half of it was done before
+    monitor.plan([10, 9], [5, 2])
+    monitor.begin_stage("small", 5)  # half of it was done before
     now[0] = 5.0
     monitor.advance({"bytes_read": 3, "bytes_written": 2})
-    assert monitor.shown()["seconds_left"] == pytest.approx(20)  # a task took 5 s, and four are left
-    monitor.begin_stage("large", 9, 0)
+    assert monitor.shown()["seconds_left"] == pytest.approx(55)  # a task took 5 s; four are left, and seven after them
+    for _ in range(4):
+        monitor.advance({})
+    monitor.begin_stage("large", 2)
+    assert monitor.shown()["seconds_left"] == pytest.approx(7)  # five tasks took 5 s
     monitor.advance({"bytes_read": 1})
-    now[0] = 6.0
+    now[0] = 8.0
     monitor.wait_for("workers")
     assert monitor.shown() == {
         "stage": "large",
-        "n_tasks_done": 1,
-        "n_tasks": 9,
+        "n_stage_done": 3,
+        "n_stage_tasks": 9,
+        "n_tasks_done": 13,
+        "n_tasks": 19,
         "n_bytes": 6,
-        "seconds": 6.0,
-        "seconds_left": pytest.approx(8),
+        "seconds": 8.0,
+        "seconds_left": pytest.approx(18),
         "waits_for": "workers",
     }
 
@@ -35,6 +41,6 @@ def test_a_monitor_that_is_cancelled_raises():
     monitor = JobMonitor("x")
     monitor.check()
     monitor.cancel()
-    for call in (monitor.check, lambda: monitor.advance({}), lambda: monitor.begin_stage("a", 1, 0)):
+    for call in (monitor.check, lambda: monitor.advance({}), lambda: monitor.begin_stage("a", 0)):
         with pytest.raises(JobCancelled, match="x: it was cancelled"):
             call()

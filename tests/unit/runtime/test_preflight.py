@@ -92,7 +92,7 @@ def test_workers_that_lack_the_same_have_one_line():
     """Each worker had its own, of 900 characters where a codec was missing."""
     needs = describe_needs("put it")
     found = {f"w{i}": (f"w{i}", "lacks it") for i in range(7)} | {"x": ("x", "fails: " + 900 * "y")}
-    told = r"worker w0 lacks it \(so do 6 more\); worker x fails: y{293}…"
+    told = r"put it: \n  worker w0 lacks it \(so do 6 more\)\n  worker x fails: y{293}…; give"
     with pytest.raises(JobError, match=told):
         preflight._raise_lacking(needs, found, "probe/")
 

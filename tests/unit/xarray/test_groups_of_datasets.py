@@ -137,7 +137,12 @@ def test_report(url):
     assert json.loads(json.dumps(report.to_dict()))["variables"]["v"]["n_keys"] == 3
     text = str(report)
     assert all(
-        line in text for line in ("write_dataset: done", "6: of these 0 changed in part", "variable  store keys")
+        line in text
+        for line in (
+            "write_dataset: done",
+            "6, 0 of them changed in part (read and written back)",
+            "variable  store keys",
+        )
     )
 
 

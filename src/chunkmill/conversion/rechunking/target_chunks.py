@@ -143,13 +143,13 @@ def write_target_block(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, ...]) 
     parts = _touched_keys(rechunk, region) if rechunk.by_key else [region]
     for part in parts:
         if rechunk.by_key or rechunk.plan.reads is None:
-            source = metered_source(rechunk.source, meter)
-            found = source_values(rechunk, source, part, read)
+            found = source_values(rechunk, metered_source(rechunk.source, meter), part, read)
         else:
             found = intermediate_values(rechunk, meter, block)
         n_written += _write(rechunk, target, part, found)
         del found
-    actions = {"action_rechunk": n_written, "action_absent": n_keys - n_written}
+    n_temporary = 0 if rechunk.by_key or rechunk.plan.reads is None else meter.bytes_read
+    actions = {"action_rechunk": n_written, "action_absent": n_keys - n_written, "bytes_temporary_read": n_temporary}
     return TaskResult.of(meter, n_keys=n_keys, **read.counts(), **{name: n for name, n in actions.items() if n})
 
 
