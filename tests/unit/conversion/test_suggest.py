@@ -67,7 +67,7 @@ def test_dimensions_by_name_and_the_table():
     found = cm.suggest_chunks(store, access=[{"time": 1}, {"y": 1, "x": 1}], size="16KiB")
     assert [cost.region for cost in found.accesses] == [(1, 64, 48), (96, 1, 1)]
     assert "time: 96, y: 1, x: 1" in repr(found)
-    assert "time now" in repr(found)
+    assert "now in about" in repr(found)
     assert found.to_dict()["chunks"] == list(found.chunks)
 
 
