@@ -1,4 +1,4 @@
-"""`Array.lock` between processes: zarr-python's own writes to shared chunks lose nothing under it, and much without.
+"""zarr-python's writes to shared chunks lose nothing under `Array.lock` or by `zarr_store`, and much without.
 
 Needs processes and a cluster: the lock is what they have in common.
 """
@@ -21,24 +21,25 @@ from contextlib import nullcontext
 import zarr
 import chunkmill as cm
 
-place, first, locks = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "lock"
-ours, theirs = cm.open_array(place, mode="r+"), zarr.open_array(place, mode="r+")
+place, first, way = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+ours = cm.open_array(place, mode="r+")
+theirs = zarr.open_array(cm.zarr_store(place, mode="r+") if way == "store" else place, mode="r+")
 print("ready", flush=True)
 sys.stdin.readline()
 for i in range(first, ours.shape[0], 3):
-    with ours.lock(slice(i, i + 1), timeout=60) if locks else nullcontext():
+    with ours.lock(slice(i, i + 1), timeout=60) if way == "lock" else nullcontext():
         theirs[i] = i + 1
 """
 
 
-@pytest.mark.parametrize("locks", [True, False])
-def test_three_processes_that_write_by_zarr(tmp_path, locks):
+@pytest.mark.parametrize("way", ["lock", "store", "none"])
+def test_three_processes_that_write_by_zarr(tmp_path, way):
     pytest.importorskip("zarr")
     place = tmp_path / "a.zarr"
     cm.create_array(place, shape=(N,), dtype="i4", chunks=(N,))
     command = [sys.executable, "-c", WRITER, str(place)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    writers = [subprocess.Popen([*command, str(i), "lock" if locks else "none"], **pipes) for i in range(3)]
+    writers = [subprocess.Popen([*command, str(i), way], **pipes) for i in range(3)]
     assert [writer.stdout.readline() for writer in writers] == ["ready\n"] * 3
     for writer in writers:
         writer.stdin.write("go\n")
@@ -46,7 +47,7 @@ def test_three_processes_that_write_by_zarr(tmp_path, locks):
         writer.stdout.close()
     codes = [writer.wait(120) for writer in writers]
     lost = int((cm.open_array(place)[...] != np.arange(1, N + 1)).sum())
-    assert (codes, lost) == ([0, 0, 0], 0) if locks else lost > 0
+    assert (codes, lost) == ([0, 0, 0], 0) if way != "none" else lost > 0
     assert [path.name for path in place.iterdir() if "lock" in path.name] == []
 
 

@@ -513,13 +513,13 @@ StoreLocation: TypeAlias = str | os.PathLike[str] | Store  # and zarr-python's n
 NodeLocation: TypeAlias = StoreLocation | tuple[StoreLocation, str] | Array | Group
 
 
-def open_source(source: NodeLocation, storage_options: Mapping[str, Any] | None = None) -> StoredNode:
+def open_source(source: NodeLocation, storage_options: Mapping[str, Any] | None = None, mode: Any = "r") -> StoredNode:
     """Return the stored node at a url or ``(url, path)``, or of a node; by its documents, not consolidated metadata."""
     if isinstance(source, (Array, Group)):
         return as_stored(source.stored)
     url, path = url_and_path(source, "source")
     options = storage_options if takes_options(url) else None
-    return as_stored(open(url, path, storage_options=options).stored)
+    return as_stored(open(url, path, mode=mode, storage_options=options).stored)
 
 
 def check_storage_options(storage_options: Mapping[str, Any] | None, *places: Any) -> None:

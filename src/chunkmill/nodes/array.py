@@ -121,12 +121,12 @@ class Array(PublicNode, ArrayFacts):  # type: ignore[override]  # properties
         fields, index = split_fields(index, self.dtype)
         selection = select(index, self.shape)
         if fields is not None or not selection.is_region:
-            with _written(self.stored) as array:
+            with written(self.stored) as array:
                 write_index(array, index, values, lock=automatic_lock, fields=... if fields is None else fields)
             return
         shape = tuple(n for n, part in zip(region_shape(selection.region), selection.within, strict=True) if part != 0)
         block = spread(values, self.dtype, shape).reshape(region_shape(selection.region))
-        with _written(self.stored) as array:
+        with written(self.stored) as array:
             write_region(array, selection.region, block, lock=automatic_lock, n_threads=own_threads())
 
     @property
@@ -361,7 +361,7 @@ def _read_from_arrays_in_runs() -> None:
 
 
 @contextmanager
-def _written(stored: StoredArray) -> Iterator[StoredArray]:
+def written(stored: StoredArray) -> Iterator[StoredArray]:
     """Yield the array to write elements to: one commit, in a store that has commits."""
     with stored.store.transaction(f"write to {stored.path!r}"), written_to(stored, stored) as array:
         yield array
@@ -381,7 +381,7 @@ class _Index:
     def __setitem__(self, index: Any, values: ArrayLike) -> None:
         """Write the elements; of the same one, the last value stays."""
         self._array.stored.check_writable()
-        with _written(self._array.stored) as array:
+        with written(self._array.stored) as array:
             self._write(array, index, values, lock=automatic_lock)
 
 

@@ -1,23 +1,27 @@
-"""Read-only store of zarr-python over a node of any format.
+"""Store of zarr-python over a node of any format.
 
 Documents are made from the node's metadata when they are asked for. Bytes of chunks are passed on where Zarr v3 has
-their codecs; others are decoded, and sent as plain bytes. Not here: what Zarr v3 can hold
-(`chunkmill.conversion.target_metadata`), zarr-python's stores as sources (`chunkmill.stores.zarr_python`).
+their codecs; others are decoded, and sent as plain bytes. Values that are set are decoded, and written by the data path
+(`chunkmill.array.chunk_io`). Not here: what Zarr v3 can hold (`chunkmill.conversion.target_metadata`), zarr-python's
+stores as sources (`chunkmill.stores.zarr_python`).
 Spec: Zarr v3 core, "Stores"; checked against zarr-python 3.1.6 and 3.4.2, by their own tests of stores.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
+from numpy.typing import NDArray
 from zarr.abc.store import (
     ByteRequest,
     OffsetByteRequest,
@@ -26,17 +30,23 @@ from zarr.abc.store import (
     SuffixByteRequest,
 )
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
+from zarr.core.group import GroupMetadata
+from zarr.core.metadata import ArrayV3Metadata
 
-from chunkmill.array.chunk_io import encode_chunk
+from chunkmill.array.chunk_io import decode_chunk, encode_chunk, update_chunk
 from chunkmill.array.stored_array import StoredArray, chunk_step
+from chunkmill.array.threads import automatic_lock
+from chunkmill.codecs.elements import differing
 from chunkmill.conversion.actions import ChosenAction, choose_action
 from chunkmill.conversion.convert_tasks import reframed
 from chunkmill.conversion.target_metadata import describe_group_target, describe_target
 from chunkmill.errors import StoreError, UnsupportedFeature
 from chunkmill.formats.registry import get_format
+from chunkmill.model.grid import Overlap
 from chunkmill.model.metadata import ArrayMetadata
-from chunkmill.nodes.array import Array
+from chunkmill.nodes.array import Array, written
 from chunkmill.nodes.documents import join_path
+from chunkmill.nodes.group import Group
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteRange
 from chunkmill.stores.memory import MemoryStore
@@ -67,7 +77,8 @@ class ShownArray:
                 return replace(kept, chunk_keys=zarr3.default_chunk_keys), action
         except UnsupportedFeature:  # a codec that Zarr v3 has not
             pass
-        decoded = describe_target(self.array, zarr3, self.path, shards=None, codecs="raw")
+        keys = self.array.metadata.chunk_grid.axes
+        decoded = describe_target(self.array, zarr3, self.path, chunks=keys, shards=None, codecs="raw")
         return replace(decoded, chunk_keys=zarr3.default_chunk_keys), None
 
     @property
@@ -87,28 +98,20 @@ class ShownArray:
         (value,) = get_format("zarr3").emit_array(self.path, metadata).values()
         return value
 
-    @cached_property
-    def _has_own_keys(self) -> bool:
-        """True where each chunk that is shown has a store key: not where shards are decoded."""
-        metadata, action = self._shown
-        return action is not None or metadata.chunk_grid == self.array.write_layout.grid
-
-    def _is_inside(self, coords: tuple[int, ...]) -> bool:
+    def is_inside(self, coords: tuple[int, ...]) -> bool:
+        """Return whether a chunk has elements of the array."""
         shape = self._shown[0].chunk_grid.grid_shape
         return len(coords) == len(shape) and all(i < n for i, n in zip(coords, shape, strict=True))
 
     def size(self, coords: tuple[int, ...]) -> int | None:
         """Return the bytes of a chunk that is passed on, of another one as stored; ``None`` where it is absent."""
-        if not self._is_inside(coords):
+        if not self.is_inside(coords):
             return None
-        if not self._has_own_keys:
-            value = self.value(coords, None)
-            return None if value is None else len(value)
         return self.array.store.size(self.array.write_layout.locator.key(coords))
 
     def value(self, coords: tuple[int, ...], part: ByteRange | None) -> bytes | None:
         """Return the bytes of a chunk or shard; ``None`` where it is absent or outside the array."""
-        if not self._is_inside(coords):
+        if not self.is_inside(coords):
             return None
         metadata, action = self._shown
         layout = self.array.write_layout
@@ -120,59 +123,87 @@ class ShownArray:
                 payload = reframed(action, layout, coords, stored)
             if payload is not None:
                 return bytes(payload)
-        elif self._has_own_keys and self.size(coords) is None:
+        elif self.size(coords) is None:
             return None
         encoder = self._encoder
         block = Array(self.array)[metadata.chunk_grid.region(coords)]
-        encoded = encode_chunk(encoder, encoder.write_layout, coords, block, write_empty=self._has_own_keys)
-        return None if encoded is None else bytes(encoded)
+        return bytes(encode_chunk(encoder, encoder.write_layout, coords, block, write_empty=True))
+
+    def write(self, coords: tuple[int, ...], value: bytes | None) -> None:
+        """Write a chunk or shard that is shown, from its bytes; ``None``: fill it."""
+        Array(self.array)[self._shown[0].chunk_grid.region(coords)] = self._decoded(coords, value)
+
+    def change(self, coords: tuple[int, ...], before: bytes | None, value: bytes | None) -> None:
+        """Write the elements of a chunk or shard that differ, bit for bit, from those that were read `before`."""
+        old, new = self._decoded(coords, before), self._decoded(coords, value)
+        with written(self.array) as array:
+            for field in new.dtype.names or (...,):
+                changed = differing(new[field], old[field])
+                where: Any = (changed,)
+                if changed.any():
+                    masked = Overlap(coords, where, where, whole=False)
+                    update_chunk(array, masked, new[field][changed], lock=automatic_lock, fields=field)
+
+    def _decoded(self, coords: tuple[int, ...], value: bytes | None) -> NDArray[Any]:
+        """Return the elements, inside the array, of a chunk or shard that is shown."""
+        layout = self._encoder.write_layout
+        extent: Any = (*layout.grid.extent(coords), ...)
+        return decode_chunk(self._encoder, layout, coords, value)[extent]  # type: ignore[no-any-return]
 
     def chunk_keys(self) -> Iterator[str]:
         """Yield the keys, below the array, of the chunks that are stored."""
-        array = self.array
-        if self._has_own_keys:
-            found = (array.coords_of_key(key) for key in array.stored_keys())
-            stored: Iterator[tuple[int, ...]] = (each for each in found if each is not None and self._is_inside(each))
-        else:
-            every = self._shown[0].chunk_grid.all_coords()
-            stored = (coords for coords in every if self.size(coords) is not None)
+        found = map(self.array.coords_of_key, self.array.stored_keys())
+        stored = (coords for coords in found if coords is not None and self.is_inside(coords))
         return ("/".join(["c", *map(str, coords)]) for coords in stored)
 
 
+_REMEMBERED, _LEAST = 1 << 28, 1 << 12  # bytes: of all values, and counted for small and absent ones
+_FEW = 16  # values that are remembered whatever their size
+
+
 class NodeStore(Store):
-    """Read-only store of zarr-python over a node of any format (see `zarr_store`).
+    """Store of zarr-python over a node of any format (see `zarr_store`).
 
     Parameters
     ----------
     node
         The root: an Array or a Group.
     read_only
-        As zarr-python gives it: true.
+        False for a node that was opened with ``mode="r+"``, to write chunks and attributes.
     """
 
-    supports_writes = False
-    supports_deletes = False
+    supports_writes = True
+    supports_deletes = True
     supports_listing = True
 
     def __init__(self, node: StoredNode, *, read_only: bool = True) -> None:
-        if not read_only:
-            raise ValueError(f"{node.url} is shown as Zarr v3 for reading only: give read_only=True")
-        super().__init__(read_only=True)
+        if node.read_only and not read_only:
+            raise ValueError(f"{node.url} was opened for reading only: zarr_store(url, mode='r+') writes")
+        super().__init__(read_only=read_only)
         self._node = node
+        # what operations of zarr-python have read, by the string object that each makes to name its chunk, and that it
+        # sets the chunk by; the key is held, so that no other has its id
+        self._read: OrderedDict[int, tuple[str, bytes | None]] = OrderedDict()
+        self._forgotten: deque[str] = deque(maxlen=1 << 14)
         self._found: dict[str, ShownArray | StoredGroup] = {}  # threads that look up the same find the same
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"node": self._node}
+        return {"node": self._node, "read_only": self.read_only}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["node"])  # type: ignore[misc]
+        self.__init__(**state)  # type: ignore[misc]
+
+    def with_read_only(self, read_only: bool = False) -> Self:
+        """Return a store of the same node, for reading only or not."""
+        return type(self)(self._node, read_only=read_only)
 
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, NodeStore) and (other._node.url, other._node.path) == (self._node.url, self._node.path)
-        return same and type(other) is type(self)
+        if not isinstance(other, NodeStore) or type(other) is not type(self):
+            return False
+        return (str(other), other.read_only) == (str(self), self.read_only)
 
     def __hash__(self) -> int:
-        return hash((self._node.url, self._node.path))
+        return hash(str(self))
 
     def __str__(self) -> str:
         return join_path(self._node.url, self._node.path)
@@ -201,19 +232,25 @@ class NodeStore(Store):
         return await _in_thread(lambda: self._exists(key))
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Refuse."""
-        del key, value
+        """Write a chunk, or what the operation changed of it since it read it; or the attributes of a node."""
         self._check_writable()
+        if not isinstance(value, Buffer):
+            raise TypeError(f"expected a Buffer of zarr-python, got {type(value).__name__}")
+        await _in_thread(lambda: self._write(key, value.to_bytes()))
 
     async def delete(self, key: str) -> None:
-        """Refuse."""
-        del key
+        """Fill a chunk, as zarr-python wants it for one that became empty."""
         self._check_writable()
+        await _in_thread(lambda: self._write(key, None))
 
-    async def list(self) -> AsyncIterator[str]:
+    async def delete_dir(self, prefix: str) -> None:
+        """Refuse."""
+        self._check_writable()
+        raise self._refused(prefix)
+
+    def list(self) -> AsyncIterator[str]:
         """Yield the keys of all documents and chunks."""
-        async for key in self.list_prefix(""):
-            yield key
+        return self.list_prefix("")
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         """Yield the keys that start with `prefix`."""
@@ -260,13 +297,61 @@ class NodeStore(Store):
         if (chunk := self._chunk(key)) is None:
             return None
         found, coords = chunk
-        part = _our_range(byte_range)
-        if byte_range is None or part is None or not found.is_passed_on:
+        if byte_range is None and not self.read_only:
+            value = found.value(coords, None)
+            self._read[id(key)] = key, value
+            while len(self._read) > max(_FEW, _REMEMBERED // max(len(value or b""), _LEAST)):
+                self._forgotten.append(self._read.popitem(last=False)[1][0])
+            return value
+        if byte_range is None or not found.is_passed_on:
             return _cut(found.value(coords, None), byte_range)
+        part = _part(byte_range)
         try:
-            return found.value(coords, part)
+            return found.value(coords, ByteRange(part.start, None if part.stop is None else part.stop - part.start))
         except StoreError:  # zarr-python cuts a range that runs past the end
             return _cut(found.value(coords, None), byte_range)
+
+    def _write(self, key: str, value: bytes | None) -> None:
+        document, chunk = _DOCUMENT.fullmatch(key), self._chunk(key)
+        if chunk is not None and chunk[0].is_inside(chunk[1]):
+            found, coords = chunk
+            seen = self._read.pop(id(key), None)
+            if seen is None and any(key is each for each in list(self._forgotten)):
+                reason = f"more than {_REMEMBERED:,} bytes were read since this operation read the chunk: do it again"
+                raise StoreError(url=str(self), key=key, reason=reason)
+            if seen is None or not coords:  # without axes, the key is the same object in all operations
+                found.write(coords, value)
+            else:
+                found.change(coords, seen[1], value)
+        elif document is None or value is None or not self._change_document(document[1] or "", value):
+            raise self._refused(key)
+
+    def _refused(self, key: str) -> StoreError:
+        reason = (
+            "a zarr_store writes chunks and attributes; chunkmill's append, write_dataset, create_array and delete "
+        )
+        reason += "make arrays longer, and make, replace and delete nodes"
+        return StoreError(url=str(self), key=key, reason=reason)
+
+    def _change_document(self, path: str, value: bytes) -> bool:
+        """Change attributes of a node as a document does, or make it smaller; False where other things would change.
+
+        What is shown from then on, and compared with the next one, are the attributes that zarr-python knows.
+        """
+        found, shown = self._at(path), self._document(path)
+        if found is None or shown is None:
+            return False
+        (old, before, shape), (new, after, new_shape) = _split_document(shown), _split_document(value)
+        if old != new or any(n < wanted for n, wanted in zip(shape, new_shape, strict=True)):
+            return False
+        node = Array(found.array) if isinstance(found, ShownArray) else Group(found)
+        if isinstance(node, Array) and shape != new_shape:
+            node.resize(new_shape)  # zarr-python has deleted the chunks outside
+        node.update_attributes({name: each for name, each in after.items() if before.get(name, after) != each})
+        node.del_attributes(*(before.keys() - after.keys() & node.attributes.keys()))
+        known: Any = replace(node.stored.metadata, attributes=after)
+        self._found[path] = _shown(replace(node.stored, metadata=known), path)
+        return True
 
     def _exists(self, key: str) -> bool:
         if (match := _DOCUMENT.fullmatch(key)) is not None:
@@ -320,6 +405,14 @@ def _shown(node: StoredNode, path: str) -> ShownArray | StoredGroup:
     return ShownArray(node, path) if isinstance(node, StoredArray) else node
 
 
+def _split_document(document: bytes) -> tuple[dict[str, Any], dict[str, Any], tuple[int, ...]]:
+    """Return a document as zarr-python says it, and apart from it its attributes and its shape."""
+    found = json.loads(document)
+    kind: Any = ArrayV3Metadata if found.get("node_type") == "array" else GroupMetadata
+    described: dict[str, Any] = kind.from_dict(found).to_dict()
+    return described, described.pop("attributes", {}), described.pop("shape", ())
+
+
 _DOCUMENT = re.compile(r"(?:(.+)/)?zarr\.json")
 _CHUNK = re.compile(r"(?:(.+)/)?c(?:/(\d+(?:/\d+)*))?")
 
@@ -335,20 +428,14 @@ def _pool(pid: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(2 * REQUESTS_AT_ONCE, "chunkmill-shown")
 
 
-def _our_range(request: ByteRequest | None) -> ByteRange | None:
-    """Return a range that our stores take; ``None`` where that is all of a value, and where it is empty."""
+def _part(request: ByteRequest) -> slice:
+    """Return the bytes that are asked for; of a suffix, which may be empty, counted from the end."""
     if isinstance(request, RangeByteRequest):
-        return ByteRange(request.start, request.end - request.start)
+        return slice(request.start, request.end)
     if isinstance(request, OffsetByteRequest):
-        return ByteRange(request.offset)
-    return ByteRange(-request.suffix) if isinstance(request, SuffixByteRequest) and request.suffix else None
+        return slice(request.offset, None)
+    return slice(-request.suffix, None) if request.suffix else slice(0, 0)
 
 
 def _cut(value: bytes | None, request: ByteRequest | None) -> bytes | None:
-    if value is None or request is None:
-        return value
-    if isinstance(request, RangeByteRequest):
-        return value[request.start : request.end]
-    if isinstance(request, OffsetByteRequest):
-        return value[request.offset :]
-    return value[-request.suffix :] if request.suffix else b""
+    return value if value is None or request is None else value[_part(request)]

@@ -1,4 +1,8 @@
-"""Nodes of every format, read by zarr-python and xarray through `zarr_store`."""
+"""Nodes of every format, read and written by zarr-python and xarray through `zarr_store`."""
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -163,3 +167,192 @@ def test_an_empty_range_is_empty(tmp_path):
     store = stored(tmp_path / "x", "zarr3")
     for part in (SuffixByteRequest(0), RangeByteRequest(3, 3)):
         assert value(store, "g/a/c/0/0", part) == b""
+
+
+# --- mode="r+"
+
+
+def own(key):
+    """Return a key that is no other's object, as each operation of zarr-python has it."""
+    return "".join(list(key))
+
+
+WRITTEN = [
+    *[("n5", options) for options in ({}, {"codecs": "raw"}, {"codecs": "blosc"})],
+    *[("zarr3", options) for options in ({}, {"shards": (6, 8)})],
+    *[("zarr2", {"fill_value": 5}), ("zarr2", {"codecs": "gzip"}), ("zarr3-draft", {})],
+]
+
+
+@cases("format_, options", WRITTEN)
+def test_zarr_python_writes_to_the_format_of_the_node(tmp_path, format_, options):
+    stored(tmp_path / "x", format_, **options)
+    array = zarr.open_array(zarr_store(tmp_path / "x", mode="r+"), path="g/a", mode="r+")
+    wanted = X.copy()
+    for index, values in [
+        ((slice(2, 6), slice(3, 9)), 700),  # parts of chunks
+        ((slice(0, 3), slice(0, 8)), np.arange(24).reshape(3, 8)),  # whole ones
+        ((slice(3, 7), slice(4, 10)), 0),  # which become empty
+        ((slice(6, 7), slice(9, 10)), 3),
+    ]:
+        array[index] = wanted[index] = values
+        assert np.array_equal(cm.open_array(tmp_path / "x", "g/a")[...], wanted)
+        assert np.array_equal(array[...], wanted)
+    assert cm.check(tmp_path / "x").ok
+
+
+def test_shards_that_are_decoded_are_written_too(tmp_path, monkeypatch):
+    stored(tmp_path / "x", "zarr3", shards=(6, 8))
+    store = zarr_store(tmp_path / "x", mode="r+")
+    action = SimpleNamespace(name="recode", materialize=False)
+    monkeypatch.setattr("chunkmill.zarr_python.view.choose_action", lambda *_, **__: action)
+    array = zarr.open_array(store, path="g/a", mode="r+")
+    assert (array.shards, array.chunks) == (None, (6, 8))
+    array[2:7, 3:9] = 9
+    array[0:6, 0:8] = 0
+    wanted = X.copy()
+    wanted[2:7, 3:9] = 9
+    wanted[0:6, 0:8] = 0
+    assert np.array_equal(cm.open_array(tmp_path / "x", "g/a")[...], wanted)
+    assert np.array_equal(array[...], wanted)
+
+
+@cases(
+    "before, after",
+    [
+        ([0.0, 1.0, np.nan, -0.0], [0.0, np.nan, np.nan, 0.0]),
+        (np.array([(1, 2.0), (3, 4.0)], "i4,f8"), np.array([(1, 7.0), (8, 4.0)], "i4,f8")),
+        (np.array(["a", "b", ""], np.dtypes.StringDType()), np.array(["a", "cc", "d"], np.dtypes.StringDType())),
+    ],
+)
+def test_only_changed_elements_and_fields_are_written(before, after):
+    before, after, place = np.asarray(before), np.asarray(after), {}
+    array = cm.create_array(place, shape=before.shape, dtype=before.dtype, chunks=before.shape)
+    array[...] = before
+    store = zarr_store(place, mode="r+")
+    encoded = [value(zarr_store(place), "c/0")]
+    array[...] = after
+    encoded.append(value(zarr_store(place), "c/0"))
+    array[...] = before
+    key = own("c/0")
+    assert value(store, key) == encoded[0]
+    others = array[...]
+    for field in others.dtype.names or (...,):  # what did not change is another writer's
+        same = np.array([repr(a) == repr(b) for a, b in zip(before[field], after[field], strict=True)])
+        others[field][same] = others[field][~same][0]
+    array[...] = others
+    sync(store.set(key, PROTOTYPE.buffer.from_bytes(encoded[1])))
+    found = array[...]
+    for field in others.dtype.names or (...,):
+        same = np.array([repr(a) == repr(b) for a, b in zip(before[field], after[field], strict=True)])
+        assert [*map(repr, found[field][same])] == [*map(repr, others[field][same])]
+        assert [*map(repr, found[field][~same])] == [*map(repr, after[field][~same])]
+
+
+def test_the_operation_that_sets_a_chunk_is_compared_with_what_itself_has_read():
+    place = {}
+    ours = cm.create_array(place, shape=(4,), dtype="i4", chunks=(4,), codecs="raw")
+    store = zarr_store(place, mode="r+")
+    theirs = zarr.open_array(store, mode="r+")
+    assert not theirs[:].any()
+    ours[...] = 5
+    theirs[:] = 0  # whole, without reading it: equal to what was read long ago
+    assert not ours[...].any()
+    ours[1] = 1
+    theirs[1] = 0
+    assert not ours[...].any()
+    ours[3] = 7
+    first, second = (own("c/0") for _ in range(2))  # of two threads, between which another process writes
+    read = [np.frombuffer(value(store, first), "<i4").copy()]
+    ours[3] = 9
+    read.append(np.frombuffer(value(store, second), "<i4").copy())
+    read[0][0], read[1][1] = 1, 2
+    ours[3] = 8
+    for key, values in zip((first, second), read, strict=True):
+        sync(store.set(key, PROTOTYPE.buffer.from_bytes(values.tobytes())))
+    assert ours[...].tolist() == [1, 2, 0, 8]
+
+
+def test_a_chunk_whose_read_is_forgotten_is_not_written(monkeypatch):
+    monkeypatch.setattr("chunkmill.zarr_python.view._REMEMBERED", 1)
+    monkeypatch.setattr("chunkmill.zarr_python.view._FEW", 2)
+    place = {}
+    array = cm.create_array(place, shape=(40,), dtype="i4", chunks=(4,), codecs="raw")
+    array[...] = 1
+    store = zarr_store(place, mode="r+")
+    key = own("c/0")
+    before = value(store, key)
+    for i in range(1, 10):
+        value(store, f"c/{i}")
+    with pytest.raises(StoreError, match="do it again"):
+        sync(store.set(key, PROTOTYPE.buffer.from_bytes(before)))
+    zarr.open_array(store, mode="r+")[1:7] = 2
+    assert array[0:9].tolist() == [1, 2, 2, 2, 2, 2, 2, 1, 1]
+
+
+def test_threads_that_write_parts_of_shards_lose_nothing(tmp_path):
+    cm.create_array(tmp_path / "x", shape=(60,), dtype="i4", chunks=(5,), shards=(60,))
+    array = zarr.open_array(zarr_store(tmp_path / "x", mode="r+"), mode="r+")
+
+    def write(first):
+        for i in range(first, 60, 4):
+            array[i] = i + 1
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    assert array[:].tolist() == [*range(1, 61)]
+
+
+@cases("format_", ["n5", "zarr2", "zarr3"])
+def test_attributes_are_changed_and_other_documents_refused(tmp_path, format_):
+    stored(tmp_path / "x", format_)
+    store = zarr_store(tmp_path / "x", mode="r+")
+    array = zarr.open_array(store, path="g/a", mode="r+")
+    cm.open_array(tmp_path / "x", "g/a", mode="r+").update_attributes({"theirs": 1})
+    array.attrs["ours"] = {"a": [1]}
+    del array.attrs["units"]
+    zarr.open_group(store, mode="r+")["g"].attrs["title"] = "t"
+    assert cm.open(tmp_path / "x", "g/a").attributes == {"theirs": 1, "ours": {"a": [1]}}
+    assert cm.open(tmp_path / "x", "g").attributes == {"title": "t"}
+
+    array.resize((4, 10))
+    assert np.array_equal(cm.open_array(tmp_path / "x", "g/a")[...], X[:4])
+
+    refused = [
+        lambda: array.append(X[:2]),
+        lambda: array.resize((1, 11)),
+        lambda: zarr.create_array(store, name="b", shape=3, dtype="i4"),
+        lambda: zarr.create_array(store, name="g/a", shape=3, dtype="i4", overwrite=True),
+        lambda: zarr.open_group(store, mode="w"),
+        lambda: sync(store.delete("g/a/zarr.json")),
+        lambda: sync(store.set("g/a/zarr.json", PROTOTYPE.buffer.from_bytes(value(store, "g/zarr.json")))),
+        lambda: sync(store.set("g/a/c/9/9", PROTOTYPE.buffer.from_bytes(b""))),
+    ]
+    for each in refused:
+        with pytest.raises(StoreError, match="make, replace and delete"):
+            each()
+    assert cm.open_array(tmp_path / "x", "g/a").shape == (4, 10)
+
+
+def test_what_was_opened_for_reading_is_not_written_to(tmp_path):
+    stored(tmp_path / "x", "n5")
+    with pytest.raises(ValueError, match=r"mode='r\+'"):
+        zarr_store(cm.open(tmp_path / "x"), mode="r+")
+    with pytest.raises(ValueError, match="mode='w'"):
+        zarr_store(tmp_path / "x", mode="w")
+    store = pickle.loads(pickle.dumps(zarr_store(cm.open(tmp_path / "x", mode="r+"), mode="r+")))
+    assert not store.read_only
+    assert zarr.open_array(store, path="g/a", mode="r").read_only
+
+
+def test_xarray_writes_regions(tmp_path):
+    ds = xr.Dataset({"v": (("y", "x"), X), "y": np.arange(7.0)}, attrs={"title": "t"})
+    cm.write_dataset(ds.chunk({"y": 3}), tmp_path / "x", format="n5")
+    store = zarr_store(tmp_path / "x", mode="r+")
+    (ds[["v"]].isel(y=slice(2, 5)).drop_vars("y") * 2).to_zarr(store, region={"y": slice(2, 5)}, consolidated=False)
+    wanted = ds.copy(deep=True)
+    wanted.v[2:5] *= 2
+    xr.testing.assert_identical(xr.open_dataset(tmp_path / "x", engine="chunkmill"), wanted)
+    with pytest.raises(StoreError, match="write_dataset"):
+        ds.assign_coords(y=ds.y + 7).to_zarr(store, append_dim="y", consolidated=False)
+    xr.testing.assert_identical(xr.open_dataset(tmp_path / "x", engine="chunkmill"), wanted)
