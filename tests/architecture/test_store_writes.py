@@ -33,7 +33,7 @@ WRITERS = {
     "journal/records.py": {"Records.put"},
     "nodes/delete.py": {"delete_node", "_described", "announce_below"},
     "runtime/preflight.py": {"_lacks"},
-    "checks/doctor.py": {"_examine_store", "_examine_workers"},
+    "checks/doctor.py": {"_examine_store"},
     # files of a set, and chunks that a set holds itself
     "references/files.py": {"SetFile._write_files", "Repository._write_chunks"},
     # records of files, and files of a set that is not one yet
@@ -96,7 +96,7 @@ DELETERS = {
     "journal/journal.py": {"Journal._forget_commit", "Journal.release"},
     "journal/plans.py": {"end_plan", "forget_tag"},
     "runtime/preflight.py": {"_probing"},
-    "checks/doctor.py": {"_examine_store", "_examine_workers"},
+    "checks/doctor.py": {"_examine_store"},
     "journal/records.py": {"Records.delete", "Records.forget"},
     "scans/records.py": {"Records.keep"},
     "references/files.py": {"SetFile.write"},

@@ -170,22 +170,20 @@ def doctor(
     """
     found = environment()
     findings: list[Finding] = []
-    facts, store = (None, None) if url is None else _examine_store(url, storage_options, findings)
+    facts = None if url is None else _examine_store(url, storage_options, findings)
     with contextlib.suppress(ValueError):  # there is none
         client = client or default_client()
-    workers = {} if client is None else _examine_workers(client, store, found, findings)
+    workers = {} if client is None else _examine_workers(client, found, findings)
     return DoctorReport(found, facts, workers, tuple(findings))
 
 
-def _examine_store(
-    url: Any, storage_options: Mapping[str, Any] | None, findings: list[Finding]
-) -> tuple[StoreFacts, Store | None]:
+def _examine_store(url: Any, storage_options: Mapping[str, Any] | None, findings: list[Finding]) -> StoreFacts:
     if isinstance(url, (str, os.PathLike)) and is_reference_set(url, storage_options):
-        return StoreFacts(os.fspath(url), "reference set"), None
+        return StoreFacts(os.fspath(url), "reference set")
     store = probed = open_store(url, storage_options)
     facts = StoreFacts(store.url, type(store).__name__)
     if store.url.startswith("zip:"):  # a probe would be a member of the file
-        return facts, None
+        return facts
     if store.url.startswith(_LOCAL):  # a folder that does not exist is not made: the one above is like it
         root = Path(store.url.removeprefix(_LOCAL))
         probed = open_store(next(folder for folder in (root, *root.parents) if folder.exists()))
@@ -203,7 +201,7 @@ def _examine_store(
         findings.append(Finding("error", f"the store cannot be {cannot}: {error}"))
     with contextlib.suppress(ChunkmillError):
         probed.delete(key)
-    return facts, store
+    return facts
 
 
 def _store_findings(facts: StoreFacts, store: Store) -> Iterator[Finding]:
@@ -217,25 +215,13 @@ def _store_findings(facts: StoreFacts, store: Store) -> Iterator[Finding]:
         yield Finding("slow", f"{why}, or give larger shards")
 
 
-def _examine_workers(
-    client: Client, store: Store | None, here: Mapping[str, Any], findings: list[Finding]
-) -> dict[str, dict[str, Any]]:
-    """Ask every worker for its versions, and whether it sees what this process writes to the store."""
+def _examine_workers(client: Client, here: Mapping[str, Any], findings: list[Finding]) -> dict[str, Any]:
+    """Ask every worker for its versions."""
     if not client.scheduler_info(n_workers=1)["workers"]:
         findings.append(Finding("error", "the cluster has no workers: tasks wait for one"))
         return {}
-    key = f"{PROBE_PREFIX}{uuid4().hex}"
-    try:
-        if store is not None:
-            store.set(key, _BEGIN)
-    except ChunkmillError:  # a finding already
-        store = None
-    answers = client.run(_answer, store, key, on_error="return")
-    with contextlib.suppress(ChunkmillError):
-        if store is not None:
-            store.delete(key)
     workers = {}
-    for address, answer in answers.items():
+    for address, answer in client.run(environment, on_error="return").items():
         if isinstance(answer, Exception):
             findings.append(Finding("error", f"worker {address}: {type(answer).__name__}: {answer}"))
         else:
@@ -245,17 +231,10 @@ def _examine_workers(
 
 
 def _worker_findings(address: str, answer: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[Finding]:
-    theirs, ours = answer["environment"]["packages"], here["packages"]
+    theirs, ours = answer["packages"], here["packages"]
     different = [f"{n} {theirs.get(n)} instead of {ours.get(n)}" for n in _ALIKE if theirs.get(n) != ours.get(n)]
     missing = [name for name, found in ours.items() if found and name not in _ALIKE and theirs.get(name) is None]
     if different:
         yield Finding("unsafe", f"worker {address} has {', '.join(different)}")
     if missing:
         yield Finding("error", f"worker {address} lacks {', '.join(missing)}, which this process has")
-    if answer["sees_store"] is False:
-        yield Finding("unsafe", f"worker {address} has a store of its own: it does not see what is written here")
-
-
-def _answer(store: Store | None, key: str) -> dict[str, Any]:
-    """Return what one worker has, and whether it sees what the client has written."""
-    return {"environment": environment(), "sees_store": None if store is None else store.get(key) == _BEGIN}

@@ -72,9 +72,7 @@ _node = options_of("open", "url", only=["path", "storage_options"])
     is_flag=True,
     help="Count absent chunks and stored bytes; costs a listing, and a request for the size of each key.",
 )
-@click.option(
-    "-r", "--recursive", is_flag=True, help="Dimensions, variables and attributes of all below, like ncdump -h."
-)
+@click.option("-r", "--recursive", is_flag=True, help="Describe all nodes below, too.")
 @JSON
 def info(*, missing: bool, recursive: bool, **place: Any) -> None:
     """Describe the array or group at URL: metadata, codecs, chunk sizes, attributes.
@@ -87,15 +85,12 @@ def info(*, missing: bool, recursive: bool, **place: Any) -> None:
       chunkmill info -r weather.zarr
       chunkmill info --missing --json archive.zarr
     """
-    from chunkmill.cli.node_facts import describe, facts_text, headers  # noqa: PLC0415 - slow to import
+    from chunkmill.cli.node_facts import describe, facts_text  # noqa: PLC0415 - slow to import
     from chunkmill.nodes.opening import walk_openable  # noqa: PLC0415
 
     node = cm.open(**place).stored
-    if recursive and not kept("json"):
-        say(headers(node))
-    else:
-        nodes = walk_openable(node) if recursive else ()
-        say_facts([describe(below, count=missing) for below in nodes] or describe(node, count=missing), facts_text)
+    found = [describe(below, count=missing) for below in (walk_openable(node) if recursive else [node])]
+    say_facts(found if recursive else found[0], lambda _: "\n\n".join(map(facts_text, found)))
 
 
 @command(main, "Draw the tree of nodes below a group.")

@@ -6,7 +6,7 @@ Not here: commands (`chunkmill.cli.main`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from math import prod
 from typing import Any, cast
@@ -43,60 +43,6 @@ def describe(node: StoredNode, *, count: bool = False) -> dict[str, Any]:
     if count:
         facts |= stored(node)
     return facts | {"attributes": dict(node.attributes)}
-
-
-def headers(node: StoredNode) -> str:
-    """Return dimensions, variables and attributes of a node and of all below it, as ``ncdump -h`` shows them.
-
-    Examples
-    --------
-    >>> import chunkmill as cm
-    >>> g = cm.create_group("memory://doc-headers", attributes={"title": "all"})
-    >>> a = g.create_array("t", shape=(3, 4), dtype="f4", dimension_names=("y", "x"), attributes={"units": "K"})
-    >>> print(headers(g.stored))
-    dimensions:
-      y = 3
-      x = 4
-    variables:
-      float32 t(y, x)
-        units = "K"
-    attributes:
-      title = "all"
-    """
-    broken: list[str] = []
-    arrays: dict[str, list[StoredArray]] = {}
-    groups: dict[str, Mapping[str, Any]] = {}
-    for each in opening.walk(node, on_error=lambda path, error: broken.append(f"  {path}: {error}")):
-        if isinstance(each, StoredArray):
-            arrays.setdefault(each.path.rpartition("/")[0], []).append(each)
-        else:
-            groups[each.path] = each.attributes
-    if isinstance(node, StoredArray):
-        return "\n".join(_header_lines([node], {}))
-    parts: list[str] = []
-    for path, attributes in groups.items():
-        indent = "" if path == node.path else "  "
-        parts += [f"group: {path}"] if indent else []
-        parts += [indent + line for line in _header_lines(arrays.get(path, ()), attributes)]
-    return "\n".join([*parts, *(["cannot be opened:"] if broken else []), *broken])
-
-
-def _header_lines(arrays: Collection[StoredArray], attributes: Mapping[str, Any]) -> Iterator[str]:
-    sizes: dict[str, int] = {}
-    shown = []
-    for array in arrays:
-        axes = []
-        for name, size in zip(array.dimension_names or (None,) * array.ndim, array.shape, strict=True):
-            known = size if name is None else sizes.setdefault(name, size)
-            axes.append(str(size) if name is None else name if known == size else f"{name}={size}")
-        shown.append(f"  {array.dtype} {array.path.rpartition('/')[2] or '/'}({', '.join(axes)})")
-        shown += attribute_lines(array.attributes, "    ")
-    if sizes:
-        yield from ("dimensions:", *(f"  {name} = {size}" for name, size in sizes.items()))
-    if shown:
-        yield from ("variables:", *shown)
-    if attributes:
-        yield from ("attributes:", *attribute_lines(attributes, "  "))
 
 
 def attribute_lines(attributes: Mapping[str, Any], indent: str = "") -> list[str]:

@@ -327,10 +327,7 @@ class NodeStore(Store):
             raise self._refused(key)
 
     def _refused(self, key: str) -> StoreError:
-        reason = (
-            "a zarr_store writes chunks and attributes; chunkmill's append, write_dataset, create_array and delete "
-        )
-        reason += "make arrays longer, and make, replace and delete nodes"
+        reason = "a zarr_store writes chunks and attributes; all else: append, write_dataset, create_array, delete"
         return StoreError(url=str(self), key=key, reason=reason)
 
     def _change_document(self, path: str, value: bytes) -> bool:
