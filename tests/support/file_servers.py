@@ -128,6 +128,7 @@ def serve_ftp(folder: Path) -> Iterator[FileServer]:
         warnings.simplefilter("ignore", DeprecationWarning)
         from pyftpdlib.authorizers import DummyAuthorizer
         from pyftpdlib.handlers import FTPHandler
+        from pyftpdlib.ioloop import IOLoop
         from pyftpdlib.servers import ThreadedFTPServer
 
     connections: list[Any] = []
@@ -145,7 +146,8 @@ def serve_ftp(folder: Path) -> Iterator[FileServer]:
 
     logging.getLogger("pyftpdlib").setLevel(logging.ERROR)
     Handler.authorizer.add_user(USER, PASSWORD, str(folder), perm="elradfmwMT")
-    server = ThreadedFTPServer(("127.0.0.1", 0), Handler)
+    # with a loop of its own: the end of one server would close the sockets of all that share one
+    server = ThreadedFTPServer(("127.0.0.1", 0), Handler, ioloop=IOLoop())
     thread = threading.Thread(target=server.serve_forever, name="ftp-server", kwargs={"timeout": 0.1}, daemon=True)
     thread.start()
     try:

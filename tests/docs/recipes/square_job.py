@@ -80,7 +80,7 @@ def square(source: NodeLocation, target: NodeLocation, *, resume: bool = True) -
     )
     job = Job.fitted(work, current_worker())
     result = run_job(job, resume=resume)
-    return SquareReport(result.n_tasks, result.n_resumed, result.counts.get("n_keys", 0))
+    return SquareReport(sum(stage.n_tasks for stage in result.stages), result.n_resumed, result.counts.get("n_keys", 0))
 
 
 def square_chunks(arrays: tuple[StoredArray, StoredArray], task: tuple[int, int]) -> TaskResult:
