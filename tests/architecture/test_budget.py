@@ -8,8 +8,8 @@ PACKAGE = Path(__file__).parents[2] / "src" / "chunkmill"
 
 MOST = {  # room: (code lines, files that hold code)
     "array": (1421, 10),
-    "checks": (1002, 5),
-    "cli": (777, 4),
+    "checks": (1000, 5),
+    "cli": (739, 4),
     "codecs": (2600, 17),
     "conversion": (3326, 18),
     "dask_arrays": (2150, 14),
@@ -19,14 +19,14 @@ MOST = {  # room: (code lines, files that hold code)
     "jobs": (1100, 7),
     "journal": (1000, 6),
     "model": (2055, 10),
-    "nodes": (2812, 12),
+    "nodes": (2809, 11),
     "pyramids": (1500, 9),
     "references": (850, 4),
     "runtime": (1750, 11),
     "scans": (1500, 7),
-    "stores": (4399, 20),
-    "transforms": (1044, 5),
-    "xarray": (1667, 9),
+    "stores": (4396, 19),
+    "transforms": (1043, 5),
+    "xarray": (1665, 8),
     "zarr_python": (400, 2),
 }
 """Budgets, which are never raised: a room that stands over what it should have gets its smaller figures here."""
