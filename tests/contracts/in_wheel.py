@@ -1,0 +1,16 @@
+"""What the wheel has of this folder: `chunkmill.testing`. An editable install has the folder itself.
+
+Listed in ``pyproject.toml`` it would be copied for editable installs, too, as a second package of the same name.
+"""
+
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class ContractsInWheel(BuildHookInterface):
+    """Put the contracts of codecs, formats and stores into the wheel."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        for kind in ("codec", "format", "store") if version == "standard" else ():
+            build_data["force_include"][f"tests/contracts/{kind}_contract.py"] = f"chunkmill/testing/{kind}s.py"
