@@ -39,7 +39,7 @@ def zarr_store(
     With ``"r+"``, threads and processes that write parts of the same chunk or shard lose nothing: where zarr-python
     reads a chunk, changes some elements and sets all, only elements whose bits differ from those that this operation
     read are written, onto what is stored then, with the version check of every partial write. A chunk that zarr-python
-    sets without reading it is written whole. Both hold as far as the [store guards](guarantees.md) partial writes; not
+    sets without reading it is written whole. Both hold as far as the store guards partial writes; not
     through a cache of chunks, whose readers are not seen here.
 
     Raises
