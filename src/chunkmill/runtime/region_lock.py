@@ -8,14 +8,15 @@ that chunk between. A region is held by its box of store keys, in three steps th
 - all others, where it does, by a table at the root of the store, changed by compare-and-swap, and a heartbeat of each
   holder: what is held by a process that died is taken over.
 
-A box is taken as a whole or not at all, and the scheduler's locks in the order of their numbers, so that two who each
-want what the other one holds cannot wait for each other. Not here: what guards our own partial writes, which need none
+A box is taken as a whole or not at all, and the scheduler's locks in the order of their numbers, so that no two holders
+wait for each other. Not here: what guards our own partial writes, which need none
 of this (`chunkmill.array.chunk_io.update_chunk`).
 """
 
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +36,7 @@ from chunkmill.model.grid import Region
 from chunkmill.runtime.cluster_locks import worker_here
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores import conflicts
-from chunkmill.stores.base import Store
+from chunkmill.stores.base import Store, fork_safe_lock
 
 Box: TypeAlias = list[list[int]]
 """First and last chunk coordinate of each axis."""
@@ -63,7 +64,7 @@ def hold(array: StoredArray, region: Region, timeout: float | None) -> Iterator[
         return
     last = (slice(cut.stop - 1, cut.stop) for cut in region)
     box = [list(ends) for ends in zip(grid.first_touched(region), grid.first_touched(tuple(last)), strict=True)]
-    name = f"{array.url}/{array.path}"
+    name = f"{os.getpid()} {array.url}/{array.path}"  # a forked child holds nothing of its parent's
     own = [held for where, held in _OWN.get() if where == name]
     if any(_within(box, held) for held in own):
         yield
@@ -85,15 +86,16 @@ def hold(array: StoredArray, region: Region, timeout: float | None) -> Iterator[
 
 _OWN: ContextVar[tuple[tuple[str, Box], ...]] = ContextVar("_OWN", default=())
 _HELD: list[tuple[str, Box]] = []  # by threads of this process
-_CHANGED = threading.Condition()
+_CHANGED = threading.Condition(fork_safe_lock())
 
 
 def _meet(one: Box, other: Box) -> bool:
-    return all(a[0] <= b[1] and b[0] <= a[1] for a, b in zip(one, other, strict=True))
+    # the table may have boxes of an array of other rank that was there before
+    return all(a[0] <= b[1] and b[0] <= a[1] for a, b in zip(one, other, strict=False))
 
 
 def _within(one: Box, other: Box) -> bool:
-    return all(b[0] <= a[0] and a[1] <= b[1] for a, b in zip(one, other, strict=True))
+    return len(one) == len(other) and all(b[0] <= a[0] and a[1] <= b[1] for a, b in zip(one, other, strict=True))
 
 
 def _left(array: StoredArray, until: float | None, by: str) -> float | None:
@@ -127,8 +129,8 @@ def _on_cluster(stack: ExitStack, array: StoredArray, region: Region, until: flo
     keys = (layout.locator.key(overlap.coords) for overlap in layout.grid.overlaps(region))
     for number in sorted({stripe(f"{array.url}/{key}") for key in keys}):
         lock = Lock(f"chunkmill-region-{number}", **of)
-        while not lock.acquire(timeout=_left(array, until, "another worker of the cluster")):
-            pass
+        while not lock.acquire(timeout=None if until is None else max(0.0, until - time.monotonic())):
+            _left(array, until, "another worker of the cluster")
         stack.callback(_release, lock)
 
 
@@ -198,17 +200,14 @@ def _change(store: Store, prefix: str, change: Callable[[Mapping[str, Box]], Map
         # a deletion that cannot be conditional could take another's box with it
         return json.dumps(new).encode() if new or not store.deletes_conditionally else None
 
-    conflicts.update(store, prefix + _TABLE, changed)
-
-
-_TABLE = "held"
+    conflicts.update(store, f"{prefix}held", changed)
 
 
 def _parsed(store: Store, prefix: str, value: bytes | None) -> dict[str, Any]:
     try:
         held = json.loads(value or b"{}")
-        if all(name.isalnum() and all(first <= last for first, last in box) for name, box in held.items()):
+        if all(name.isalnum() and all(0 <= first <= last for first, last in box) for name, box in held.items()):
             return dict(held)
     except (ValueError, TypeError, AttributeError, RecursionError):
         pass
-    raise StoreError(url=store.url, key=prefix + _TABLE, reason="is not a table of locks: delete it if nobody writes")
+    raise StoreError(url=store.url, key=f"{prefix}held", reason="is not a table of locks: delete it if nobody writes")

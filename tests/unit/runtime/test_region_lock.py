@@ -9,6 +9,7 @@ import pytest
 import chunkmill as cm
 from chunkmill.errors import StoreError
 from chunkmill.journal.plans import LOCK_PREFIX
+from chunkmill.stores.memory import MemoryStore
 
 
 @pytest.fixture(params=["memory", "local", "no versions"])
@@ -99,7 +100,7 @@ def test_a_table_that_is_none_is_an_error_that_names_it(tmp_path):
     array = cm.create_array(tmp_path / "a", shape=(8,), dtype="i4", chunks=(2,))
     with array.lock():
         (table,) = [key for key in left(array) if key.endswith("-held")]
-    for bad in (b"[", b"[]", b'{"a": 3}', b'{"../x": [[0, 1]]}', b'{"a": [[0, 1, 2]]}'):
+    for bad in (b"[", b"[]", b'{"a": 3}', b'{"../x": [[0, 1]]}', b'{"a": [[0, 1, 2]]}', b'{"a": [["x", "y"]]}'):
         array.store.set(table, bad)
         with pytest.raises(StoreError, match="held"), array.lock(timeout=1):
             pass
@@ -108,3 +109,28 @@ def test_a_table_that_is_none_is_an_error_that_names_it(tmp_path):
     with array.lock(timeout=1):  # it has no heartbeat: its process died
         pass
     assert left(array) == []
+
+
+def test_a_box_of_an_array_of_other_rank_that_was_there_before_is_waited_for(tmp_path):
+    make = {"dtype": "i4", "overwrite": True}
+    cm.create_group(tmp_path / "g")
+    with cm.create_array(tmp_path / "g", "a", shape=(8,), chunks=(2,), **make).lock():
+        new = cm.create_array(tmp_path / "g", "a", shape=(8, 8), chunks=(2, 2), **make)
+        assert isinstance(in_thread(lambda: hold_and_leave(new, None)), TimeoutError)
+    hold_and_leave(new, None)
+
+
+def test_the_requests_are_as_many_as_the_documentation_says():
+    class Counting(MemoryStore):
+        is_remote, deletes_conditionally, n = True, False, 0
+
+        def __getattribute__(self, name):
+            if name in {"get", "get_versioned", "set", "set_if", "delete"}:
+                Counting.n += 1
+            return super().__getattribute__(name)
+
+    array = cm.create_array(Counting(), shape=(8,), dtype="i4", chunks=(2,))
+    Counting.n = 0
+    with array.lock():
+        pass
+    assert Counting.n == 6
