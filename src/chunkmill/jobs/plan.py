@@ -235,7 +235,7 @@ class Plan(ReportMixin, JobCounts):
     def report(self, result: JobResult) -> Report:
         """Return the counts that a run has measured, in the columns of the plan."""
         stages, costs = _measured(result)
-        every = tuple(replace(stage, counts=stage.of_all_runs) for stage in result.stages)
+        every = tuple(replace(stage, n_resumed=0, counts=stage.of_all_runs) for stage in result.stages)
         return Report(
             operation=self.operation,
             source=self.source,
@@ -296,8 +296,8 @@ def _measured(result: JobResult) -> tuple[tuple[PlannedStage, ...], JobCounts]:
     n_owned = counts.get("n_elements_owned", 0)
     names = ("bytes_read", "bytes_written", "n_requests")
     stages = tuple(
-        PlannedStage(each.name, each.n_tasks, seconds=each.seconds, **{n: each.counts.get(n, 0) for n in names})
-        for each in result.stages
+        PlannedStage(s.name, s.n_tasks - s.n_resumed, seconds=s.seconds, **{n: s.counts.get(n, 0) for n in names})
+        for s in result.stages
     )
     return stages, JobCounts.of(
         stages,

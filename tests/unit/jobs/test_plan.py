@@ -22,10 +22,11 @@ def result(**counts):
 def test_a_report_holds_what_was_counted(plan):
     counts = {"bytes_read": 8, "bytes_written": 9, "n_requests": 7, "n_keys": 4, "action_copy": 3, "action_absent": 1}
     report = plan.report(result(**counts, peak_memory_bytes=5))
-    assert (report.n_tasks, report.bytes_read, report.bytes_written, report.n_requests) == (4, 8, 9, 7)
+    assert (report.n_tasks, report.bytes_read, report.bytes_written, report.n_requests) == (3, 8, 9, 7)  # of 4
     assert (report.peak_memory_bytes, report.n_keys, report.actions) == (5, 4, {"copy": 3, "absent": 1})
-    assert report.stages == (PlannedStage("convert", 4, 8, 9, 7, 2.0),)
+    assert report.stages == (PlannedStage("convert", 3, 8, 9, 7, 2.0),)
     assert (report.seconds, report.n_resumed) == (3.0, 1)
+    assert report.all_runs.n_tasks == 4
     assert "1 task of earlier runs, not in these counts; all runs together: read " in repr(report)
     assert plan.report(JobResult((), 1.0)).all_runs is None
 

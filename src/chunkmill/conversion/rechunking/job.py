@@ -172,7 +172,8 @@ def explain_strategy(plan: RechunkPlan) -> str:
         file = prod(plan.reads.chunk_shape) * plan.itemsize
         text = f"{estimate.n_tasks[0]:,} files of up to {format_bytes(file)}, then {text}"
     for other in plan.others:
-        times = f"{other.seconds / estimate.seconds:.2g} times as long" if estimate.seconds else "as long"
+        ratio = f"{other.seconds / estimate.seconds:.2g}" if estimate.seconds else "1"
+        times = f"{ratio} times as long" if ratio != "1" else "as long"
         name = other.strategy if other.strategy != estimate.strategy else f"{other.strategy} with whole chunks"
         text += f"; {name} would take {times}, reading the source {_times(other.amplification)}"
     return text
