@@ -23,6 +23,9 @@ DIRECTIVE = re.compile(
 )
 GROUP = re.compile(r"^## (.+)$", flags=re.MULTILINE)
 
+# lines of the help of a command, which Markdown joins
+EXAMPLES = re.compile(r"<p>Example commands:\n(.*?)</p>", flags=re.DOTALL)
+
 HEAD = "| name | in one line |\n| --- | --- |\n"
 
 # the module of errors is one page; so are the methods of xarray's datasets
@@ -106,6 +109,20 @@ def on_page_markdown(
     # rows that follow each other are one table
     rows = re.sub(r"(^\| \[.*)\n\n(?=\| \[)", r"\1\n", rows, flags=re.MULTILINE)
     return re.sub(r"(?<=\n\n)(?=\| \[)", HEAD, rows)
+
+
+def on_page_content(
+    html: str, page: Page, config: MkDocsConfig, files: Files
+) -> str:
+    """Show the examples of commands as code, a line each."""
+    del page, config, files
+    return EXAMPLES.sub(_code, html)
+
+
+def _code(match: re.Match[str]) -> str:
+    lines = "\n".join(line.strip() for line in match[1].split("\n"))
+    code = f'<div class="highlight"><pre><code>{lines}</code></pre></div>'
+    return f"<p><strong>Examples:</strong></p>{code}"
 
 
 def _row(match: re.Match[str]) -> str:
