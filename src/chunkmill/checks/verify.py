@@ -27,7 +27,7 @@ from chunkmill.conversion.rechunking.strategies import Limits, Side
 from chunkmill.conversion.region_option import RegionOption, shown_regions
 from chunkmill.dask_arrays.as_dask import open_or_compute
 from chunkmill.display.report import ReportMixin, counted, format_seconds
-from chunkmill.errors import ChunkmillError, JobError
+from chunkmill.errors import ChunkmillError
 from chunkmill.formats.cf_fill_value import encode_fill_value
 from chunkmill.formats.registry import get_format
 from chunkmill.journal.records import StoreKeys
@@ -294,15 +294,13 @@ def _blocks(a: StoredArray, b: StoredArray, worker: Worker) -> ChunkGrid:
     """Return blocks of whole store keys of one array that read as little of the other twice as memory allows."""
     max_mem = worker.max_mem // _N_BLOCKS
     while True:
-        plans = []
+        limits, plans = Limits(max_mem, worker.n_threads, worker.n_workers), []
         for one, other in ((b, a), (a, b)):
             grid, costs = _grid(one), store_costs(other.store, other.store, one.store)
             read, owned = read_side(other, worker), Side(grid, grid, 0)
-            limits = Limits(max_mem, worker.n_threads, worker.n_workers)
-            with suppress(JobError):
-                plans.append(choose_rechunk_strategy(read, owned, itemsize(b), limits, costs=costs, strategy="direct"))
-        if plans:
-            return min(plans, key=lambda plan: plan.estimate.seconds).writes
+            plans.append(choose_rechunk_strategy(read, owned, itemsize(b), limits, costs=costs, strategy="direct"))
+        if fits := [plan for plan in plans if plan.estimate.peak_bytes <= max_mem]:
+            return min(fits, key=lambda plan: plan.estimate.seconds).writes
         max_mem = 2 * max_mem + 1  # chunks that exceed the limit are compared nevertheless
 
 

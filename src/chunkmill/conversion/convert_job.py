@@ -24,7 +24,6 @@ from chunkmill.conversion.estimate import (
     fit_memory,
 )
 from chunkmill.conversion.rechunking.job import estimate_rechunk, explain_strategy, plan_array_rechunk
-from chunkmill.conversion.rechunking.plan import too_little
 from chunkmill.conversion.rechunking.strategies import Strategy
 from chunkmill.conversion.region_option import RegionOption, shown_regions
 from chunkmill.conversion.stages import ArrayPlan, ConversionTasks, stages_of
@@ -135,11 +134,13 @@ class Conversion(Work):
         if apart is not None:  # a directory that jobs may share
             prefix = f"{JOB_PREFIX}{fingerprint(target.store.url, target.path)[:16]}-intermediate/"
         has_files = any(plan.n_intermediate_files for plan in plans)
+        largest = max(plans, key=lambda plan: plan.task_bytes(worker.n_threads), default=None)
         return ConversionTasks(
             numbered=[
                 (p.action, p.rechunk and (p.rechunk.reads, p.rechunk.writes, p.rechunk.trailer_bytes)) for p in plans
             ],
-            task_bytes=max((plan.task_bytes(worker.n_threads) for plan in plans), default=0),
+            task_bytes=0 if largest is None else largest.task_bytes(worker.n_threads),
+            since="" if largest is None else _since(largest, worker),
             writes=() if apart is None or not has_files else (apart,),
             job=self.name,
             store=target.store,
@@ -240,13 +241,20 @@ def _with_tasks(plan: ArrayPlan, settings: Settings, worker: Worker, *, max_byte
         return replace(plan, rechunk=plan_array_rechunk(source, target, worker, store, settings.strategy))
     budget = worker.max_mem // worker.n_threads if worker.is_asked else NO_BUDGET
     action, memory = fit_memory(source, target, plan.action, budget)
-    if memory.n_bytes > budget:
-        since = "each thread holds a whole chunk, and a shard where its store takes it in one piece"
-        needed = memory.n_bytes * worker.n_threads
-        raise too_little(f"convert {source.path!r}", worker.max_mem, worker.n_threads, needed, since)
     n_keys = prod(action.group)
     share = max(n_keys / max_keys, n_keys * chunk_bytes(target, target.write_layout) / max_bytes)
     return replace(plan, action=action, memory=memory, share=share)
+
+
+def _since(plan: ArrayPlan, worker: Worker) -> str:
+    """Return why no task of an array holds less; nothing where chunks stay, and nobody has asked for so little."""
+    if plan.rechunk is not None:
+        held = "a whole source chunk or target chunk (shard, when sharded), decoded and encoded"
+    elif worker.is_asked:
+        held = "a whole chunk, and a shard where its store takes it in one piece"
+    else:
+        return ""
+    return f"each thread holds {held}" + (f", of {plan.source.path!r}" if plan.source.path else "")
 
 
 # --------------------------------------------------------------------------------------------------------------------

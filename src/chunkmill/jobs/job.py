@@ -64,8 +64,20 @@ class Job:
 
     @classmethod
     def fitted(cls, work: Work, worker: Worker, choices: Mapping[str, Any] | None = None) -> Job:
-        """Return the job of some work on workers of that kind; `JobError` where their memory is too little."""
+        """Return the job of some work on workers of that kind.
+
+        Raises
+        ------
+        JobError
+            Their memory is too little for the smallest tasks (P12); says how much is needed.
+        """
         tasks, target = work.fit(worker, choices), work.target
+        needed = tasks.task_bytes * worker.n_threads
+        if tasks.since and needed > worker.max_mem:
+            reason = f"{worker.max_mem} bytes for a worker of {worker.n_threads} threads are too little: the smallest "
+            reason += f"that works is {needed} bytes ({needed / 2**20:.1f} MiB), since {tasks.since}"
+            hint = Hint("give {} or more, workers of fewer threads, or smaller chunks or shards", ("max_mem", needed))
+            raise JobError(job=work.name, reason=reason, hint=hint)
         sources = [(each.array.url, each.array.path, each.array.metadata, each.seen.versions) for each in work.sources]
         nodes = [(array.path, array.metadata) for array in target.arrays]
         known = (sources, target.format, target.groups, nodes, target.overwrite, work.identity(), tasks.numbered)

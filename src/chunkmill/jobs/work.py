@@ -120,6 +120,8 @@ class Tasks(ABC):
         What the numbers of tasks mean, for the fingerprint.
     task_bytes
         Bytes that a task holds, at most.
+    since
+        Why none can hold less, for the error where memory is too little; empty: tasks may hold more than `max_mem`.
     choices
         What `Work.fit` returns the same tasks from again, besides the workers, as plain JSON.
     writes
@@ -128,6 +130,7 @@ class Tasks(ABC):
 
     numbered: Any
     task_bytes: int = 0
+    since: str = ""
     choices: Mapping[str, Any] = field(default_factory=dict)
     writes: Sequence[Store] = ()
 
@@ -181,10 +184,7 @@ class Work(ABC):
     def fit(self, worker: Worker, choices: Mapping[str, Any] | None = None) -> Tasks:
         """Return the tasks for workers of that kind, the same for the same workers and `Tasks.choices`.
 
-        Raises
-        ------
-        JobError
-            The memory allowed is too little; says how much is needed.
+        Those that hold least, where no others fit into the memory of a worker.
         """
 
     def identity(self) -> tuple[Any, ...]:

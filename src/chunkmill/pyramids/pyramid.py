@@ -16,7 +16,6 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import ChosenAction, choose_action
 from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.options import by_array, is_keep
-from chunkmill.conversion.rechunking.plan import too_little
 from chunkmill.conversion.region_option import RegionOption
 from chunkmill.dask_arrays.hazards import check_apart
 from chunkmill.formats.base import WritableFormatName
@@ -284,8 +283,9 @@ class Pyramid(Work):
 
     def fit(self, worker: Worker, choices: Mapping[str, Any] | None = None) -> PyramidTasks:  # noqa: ARG002
         """Divide the levels into stages, and those into blocks."""
-        blocks, task_bytes = _blocks(self.name, self.sources[0].array, self.levels, worker)
-        return PyramidTasks(numbered=blocks, task_bytes=task_bytes, work=self, blocks=blocks)
+        blocks, task_bytes = _blocks(self.sources[0].array, self.levels, worker)
+        since = "each thread holds whole store keys of two levels"
+        return PyramidTasks(numbered=blocks, task_bytes=task_bytes, since=since, work=self, blocks=blocks)
 
     @property
     def action(self) -> ChosenAction:
@@ -388,7 +388,7 @@ def _shown(method: Method | Reduction) -> str:
 
 
 def _blocks(
-    job: str, base: StoredArray, described: DescribedLevels, worker: Worker
+    base: StoredArray, described: DescribedLevels, worker: Worker
 ) -> tuple[tuple[tuple[LevelBlocks, ...], ...], int]:
     """Divide the levels into stages; return them, and the memory of a task.
 
@@ -416,9 +416,6 @@ def _blocks(
         if found[-1][0] <= min(budget, _MOST_ALIGNED):
             break
     peak, stages = found[-1] if found[-1][0] <= budget else min(found, key=lambda each: each[0])
-    if peak > budget:
-        since, needed = "each thread holds whole store keys of two levels", (peak + THREAD_OVERHEAD) * worker.n_threads
-        raise too_little(job, worker.max_mem, worker.n_threads, needed, since)
     return tuple(map(tuple, stages)), peak + THREAD_OVERHEAD
 
 

@@ -25,7 +25,6 @@ from chunkmill.conversion.estimate import (
     sampled_bytes,
     stored_bytes,
 )
-from chunkmill.conversion.rechunking.plan import too_little
 from chunkmill.errors import AlignmentError
 from chunkmill.formats.peers import readers_text
 from chunkmill.hints import Hint
@@ -89,6 +88,7 @@ class Transform(Work):
         return BlockTasks(
             numbered=blocks,
             task_bytes=self.task_bytes(blocks.chunk_shape),
+            since=f"each thread holds a block of {blocks.chunk_shape}, of whole store keys of the targets",
             choices={"block": block},
             shared=replace(self.tasks, blocks=blocks),
         )
@@ -144,8 +144,6 @@ class Transform(Work):
         ------
         AlignmentError
             The blocks that were asked for cut through store keys of a target.
-        JobError
-            The memory allowed is too little; says how much is needed.
         """
         units = unit_axes(self.space, self.tasks.axes)
         check_n_tasks(f"write all of {self.target.arrays[0].url}", block_grid(units, [1] * len(units)).n_chunks)
@@ -164,10 +162,6 @@ class Transform(Work):
                 n_least=4 * worker.n_threads * worker.n_workers,
                 fine_bytes=_FINE_TASK_BYTES,
             )
-        held = self.task_bytes(blocks.chunk_shape)
-        if held > worker.max_mem // worker.n_threads:
-            since = f"each thread holds a block of {blocks.chunk_shape}, of whole store keys of the targets"
-            raise too_little(self.name, worker.max_mem, worker.n_threads, held * worker.n_threads, since)
         return blocks
 
     def task_bytes(self, shape: Sequence[int]) -> int:

@@ -40,8 +40,17 @@ def test_memory_is_that_of_all_threads():
     array = array_of(shape=(640,), chunks=(10,))
     one, four = (plan_of(array, n_threads=n).peak_memory_bytes for n in (1, 4))
     assert four == 4 * one
-    with pytest.raises(JobError, match="convert ''"):
+    with pytest.raises(JobError, match=r"convert to .*1 bytes for a worker of 2 threads are too little"):
         plan_of(array, max_mem=1)
+
+
+@pytest.mark.parametrize("chunks", ["keep", (7,)])
+def test_of_a_group_the_array_that_needs_most_memory_is_named(chunks):
+    group = cm.create_group(MemoryStore())
+    for name, n in (("small", 10), ("large", 1000)):
+        group.create_array(name, shape=(2000,), dtype="f8", chunks=(n,))
+    with pytest.raises(JobError, match=r"each thread holds a whole .*, of 'large'; give max_mem="):
+        cm.plan_convert(group, MemoryStore(), format="zarr2", chunks=chunks, max_mem=1)
 
 
 def test_the_fingerprint_is_that_of_the_plan():

@@ -105,29 +105,25 @@ def plan_array_rechunk(
     Raises
     ------
     JobError
-        Memory does not suffice; names the array, and the memory that would.
+        The array has no place in intermediate files, which `strategy` asks for.
     """
     if strategy == "spill" and source.dtype.kind in "OT":
         reason = "values of variable length have no place in intermediate files: leave strategy= out"
         raise JobError(job=f"rechunk {source.path!r}", reason=reason)
     ahead_bytes = worker.ahead_bytes if store.is_remote else 0
     for overhead in thread_overheads(source, target):
-        try:
-            plan = choose_rechunk_strategy(
-                read_side(source, worker),
-                write_side(target, worker),
-                itemsize(source),
-                Limits(worker.max_mem, worker.n_threads, worker.n_workers, overhead_bytes=overhead),
-                costs=store_costs(source.store, store, target.store),
-                strategy="direct" if source.dtype.kind in "OT" else strategy,
-                ahead_bytes=ahead_bytes,
-                slices=sliced_sides(source, worker),
-            )
+        plan = choose_rechunk_strategy(
+            read_side(source, worker),
+            write_side(target, worker),
+            itemsize(source),
+            Limits(worker.max_mem, worker.n_threads, worker.n_workers, overhead_bytes=overhead),
+            costs=store_costs(source.store, store, target.store),
+            strategy="direct" if source.dtype.kind in "OT" else strategy,
+            ahead_bytes=ahead_bytes,
+            slices=sliced_sides(source, worker),
+        )
+        if plan.estimate.peak_bytes <= worker.max_mem:
             break
-        except JobError as error:
-            refused = JobError(job=f"{error.job} {source.path!r}", reason=error.reason, hint=error.hint)
-    else:
-        raise refused
     if not source.read_layout.n_cut:
         return plan
     decoded = plan.estimate.n_chunk_reads * chunk_bytes(source, source.read_layout)  # whole, for a region of them

@@ -47,10 +47,7 @@ from chunkmill.conversion.rechunking.strategies import (
     Strategy,
     UnitCosts,
     best_blocks,
-    smallest_blocks,
 )
-from chunkmill.errors import JobError
-from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region
 
 
@@ -136,6 +133,8 @@ def choose_rechunk_strategy(
 ) -> RechunkPlan:
     """Plan a rechunk: the cheapest strategy, and the cheapest blocks for its tasks, within ``limits.max_mem``.
 
+    Where not even the smallest blocks fit, those that need least are planned: `Estimate.peak_bytes` is more then.
+
     Parameters
     ----------
     itemsize
@@ -147,11 +146,6 @@ def choose_rechunk_strategy(
         latency.
     slices
         The source as it can be read by slices of its chunks: only where no file is written.
-
-    Raises
-    ------
-    JobError
-        Not even the smallest blocks fit; says how much memory would do.
 
     Examples
     --------
@@ -173,27 +167,19 @@ def choose_rechunk_strategy(
         candidates += [Direct(side, target, itemsize, limits, costs) for side in (source, *slices)]
     if strategy != "direct":
         candidates.append(Spill(source, target, itemsize, limits, costs, ahead_bytes=ahead_bytes))
-    found = [
-        (candidate.estimate(state).seconds, i, candidate, state)
-        for i, candidate in enumerate(candidates)
-        if (state := best_blocks(candidate, budget)) is not None
-    ]
+    ways = [(each, best_blocks(each, budget)) for each in candidates]
+    fits = [(each, state) for each, state in ways if each.peak_bytes(state) <= budget]
     # where nothing else fits, short slices are better than none
-    found = [
-        each for each in found if each[2].source.sliced is None or _reads_enough(each[2].estimate(each[3]))
-    ] or found
-    if not found:
-        raise _too_small(candidates, limits)
-    _, _, chosen, state = min(found, key=lambda weighed: weighed[:2])
+    fits = [way for way in fits if way[0].source.sliced is None or _reads_enough(way[0].estimate(way[1]))] or fits
+    if fits:
+        chosen, state = min(fits, key=lambda way: way[0].estimate(way[1]).seconds)
+    else:
+        chosen, state = min(ways, key=lambda way: way[0].peak_bytes(way[1]))
     if isinstance(chosen, Direct):
         reads, writes, trailer_bytes = None, chosen.grid(state), 0
     else:
         (reads, writes), trailer_bytes = chosen.grids(state), chosen.trailer_bytes(state)
-    others = tuple(
-        candidate.estimate(way)
-        for _, _, candidate, way in found
-        if candidate is not chosen and candidate.source.sliced is None
-    )
+    others = tuple(each.estimate(way) for each, way in fits if each is not chosen and each.source.sliced is None)
     estimate = chosen.estimate(state)
     return RechunkPlan(chosen.source, target, itemsize, writes, reads, trailer_bytes, estimate, others)
 
@@ -201,18 +187,3 @@ def choose_rechunk_strategy(
 def _reads_enough(estimate: Estimate) -> bool:
     """Return whether slices of chunks are long enough to be read by themselves."""
     return estimate.decoded_bytes >= LEAST_SLICE * estimate.n_chunk_reads
-
-
-def _too_small(candidates: Sequence[Candidate], limits: Limits) -> JobError:
-    smallest = min(candidate.peak_bytes(smallest_blocks(candidate)) for candidate in candidates)
-    needed = limits.n_threads * (smallest + limits.overhead_bytes)
-    since = "each thread holds a whole source chunk or target chunk (shard, when sharded), decoded and encoded"
-    return too_little("rechunk", limits.max_mem, limits.n_threads, needed, since)
-
-
-def too_little(job: str, max_mem: int, n_threads: int, needed: int, since: str) -> JobError:
-    """Return the error of a job whose smallest tasks need more memory than there is (P12): `needed` bytes a worker."""
-    reason = f"{max_mem} bytes for a worker of {n_threads} threads are too little: the smallest that works is {needed} "
-    reason += f"bytes ({needed / 2**20:.1f} MiB), since {since}"
-    text = "give {} or more, workers of fewer threads, or smaller chunks or shards"
-    return JobError(job=job, reason=reason, hint=Hint(text, ("max_mem", needed)))

@@ -354,8 +354,8 @@ _WORTH_IT = 1e-3
 """A step must make a plan cheaper by this fraction, so that memory is not spent for nothing."""
 
 
-def best_blocks(candidate: Candidate, budget: int) -> State | None:
-    """Return the cheapest blocks found that keep one thread's memory within `budget`; ``None`` when none do.
+def best_blocks(candidate: Candidate, budget: int) -> State:
+    """Return the cheapest blocks found that keep one thread's memory within `budget`; the smallest when none do.
 
     Begins with the smallest blocks and takes, again and again, the step along one axis of one grid that saves most in
     relation to the growth of a block, until memory is used up or nothing is left to save.
@@ -363,8 +363,6 @@ def best_blocks(candidate: Candidate, budget: int) -> State | None:
     state: State = (0,) * len(candidate.options)
     if candidate.peak_bytes(state) > budget:
         state = smallest_blocks(candidate)
-    if candidate.peak_bytes(state) > budget:
-        return None
     seconds = candidate.estimate(state).seconds
     while True:
         best, chosen = 0.0, None
