@@ -21,6 +21,7 @@ import re
 import site
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import cache
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -206,13 +207,15 @@ class _Finder:
         sys.meta_path.remove(self)
         spec = find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
+            loader = copy(spec.loader)  # finders may have one for many modules, as those of zip files have
+            execute = loader.exec_module
 
             def execute_and_call(module: ModuleType) -> None:
                 execute(module)
                 self._then(module)
 
-            spec.loader.exec_module = execute_and_call  # type: ignore[method-assign]
+            loader.exec_module = execute_and_call  # type: ignore[method-assign]
+            spec.loader = loader
         return spec
 
 

@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 from functools import partial
+from importlib import import_module
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import dask
@@ -15,7 +17,7 @@ from support.cases import cases
 from support.servers import serve_files
 
 import chunkmill as cm
-from chunkmill.config import DEFAULTS
+from chunkmill.config import DEFAULTS, when_imported
 from chunkmill.stores.base import max_requests
 
 SOURCE = Path(__file__).parents[2] / "src" / "chunkmill"
@@ -79,3 +81,24 @@ def test_no_more_requests_than_users_say(tmp_path, most):
         )
         assert done.stdout.split() == [str(sum(range(60)))]
         assert server.most_at_once == most
+
+
+def test_a_module_is_waited_for_whose_finder_has_one_loader_for_all(monkeypatch):
+    """As finders of zip files do, and that of pytest."""
+
+    class Finder:
+        def find_spec(self, fullname, path=None, target=None):
+            return ModuleSpec(fullname, self) if fullname.startswith("made_up_") else None
+
+        def create_module(self, spec):
+            return None
+
+        def exec_module(self, module):
+            module.is_made = True
+
+    called = []
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder()])
+    when_imported("made_up_a", lambda module: called.append((module.__name__, module.is_made)))
+    for name in ("made_up_a", "made_up_b"):
+        monkeypatch.delitem(sys.modules, import_module(name).__name__)
+    assert called == [("made_up_a", True)]

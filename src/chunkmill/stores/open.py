@@ -125,12 +125,9 @@ def takes_options(place: Any) -> bool:
 
 
 def _of_object(place: Any, storage_options: Mapping[str, Any] | None) -> Store:
-    if is_set_in_memory(place):
-        return SET_OPENERS[0](place, storage_options)
-    storage_options = without_reference_options(storage_options)
-    if storage_options and not takes_options(place):
+    if without_reference_options(storage_options) and not takes_options(place):
         raise ValueError("storage_options= is for urls: a store object has its options already")
-    for is_kind, opened in _KINDS:
+    for is_kind, opened in KINDS:
         if is_kind(place):
             return opened(place, storage_options)
     names = "a url, a path, a dict, a Store, a store of zarr-python or obstore, an fsspec mapper, a reference set"
@@ -140,7 +137,7 @@ def _of_object(place: Any, storage_options: Mapping[str, Any] | None) -> Store:
 
 def is_store(place: Any) -> bool:
     """Return whether `place` is a store, or an object that `open_store` makes one of; not a url."""
-    return is_set_in_memory(place) or any(is_kind(place) for is_kind, _ in _KINDS)
+    return any(is_kind(place) for is_kind, _ in KINDS)
 
 
 def _of_icechunk(place: Any, storage_options: Mapping[str, Any] | None) -> Store:
@@ -188,7 +185,7 @@ def _of_mapper(mapper: Any) -> Store:
 
 
 _OBSTORE = ("S3Store", "GCSStore", "AzureStore", "HTTPStore", "LocalStore", "MemoryStore")
-_KINDS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Any], Store]], ...] = (
+KINDS: list[tuple[Callable[[Any], bool], Callable[[Any, Any], Store]]] = [
     (lambda place: isinstance(place, Store), lambda place, _: place),
     (lambda place: is_instance(place, "obstore.store", *_OBSTORE), lambda place, _: _of_obstore(place)),
     (lambda place: is_instance(place, "icechunk", "Repository", "Session"), _of_icechunk),
@@ -199,8 +196,11 @@ _KINDS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Any], Store]], ...] = 
         lambda place: not (isinstance(place, type) or lacking(place)),
         lambda place, _: import_module("chunkmill.stores.obstore").ObspecStore(place),
     ),
-)
-"""Objects that hold keys and bytes: how each kind is recognised, and what makes a store of one."""
+]
+"""Objects that hold keys and bytes: how each kind is recognised, and what makes a store of it.
+
+Reference sets in memory, which are parsed above this room, are registered as the first.
+"""
 
 
 def _local_path(url: str) -> str | None:
@@ -226,9 +226,6 @@ def is_set_in_memory(place: Any) -> bool:
         return any(isinstance(value, (str, list, tuple, dict)) for value in tuple(place.values()))
     return is_instance(place, "fsspec.implementations.reference", "LazyReferenceMapper")
 
-
-SET_OPENERS: list[Callable[[Any, Mapping[str, Any] | None], Store]] = []
-"""The function that opens such a set: what it says is parsed above this room."""
 
 REFERENCE_OPTIONS = ("remote_protocol", "remote_options", "base", "allowed_protocols", "target", "template_overrides")
 """Members of ``storage_options`` that are meant for the set; the others open the file or folder that it is in."""
