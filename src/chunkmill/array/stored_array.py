@@ -330,7 +330,7 @@ def metered(array: StoredArray, meter: Meter) -> StoredArray:
 
 def metered_source(array: StoredArray, meter: Meter) -> StoredArray:
     """Return the array over a store that counts requests and bytes, and records the versions of what is read."""
-    return _listed(array, MeteredStore(meter.read_from(array.store.uncached), meter))
+    return _listed(array, MeteredStore(array.store.uncached, meter, is_source=True))
 
 
 def _listed(array: StoredArray, store: Store) -> StoredArray:

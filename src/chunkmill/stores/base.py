@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +31,6 @@ if TYPE_CHECKING:
 
 REQUESTS_AT_ONCE = 16
 """Requests that one caller makes at the same time, in threads of its own, to a store where each request waits."""
-
-OTHER_MEMORY = (
-    "in the memory of another process, which does not see what is written here, nor this what was written there; use "
-    "files or a store that every process reaches"
-)
-"""Why a store in memory is refused where it came by pickle."""
 
 READ_ONLY = "web servers are read only: write to a folder or an object store"
 LISTS_NOTHING = "web servers are read only, and list nothing: open nodes by their path, or consolidate the metadata"
@@ -405,6 +400,24 @@ class PlacedStore(Store):
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return self.identity()
+
+
+PROCESS = uuid4().hex
+"""Name of this process and of those forked from it: others, in other containers, may have its number."""
+
+
+class HeldInMemory(Store):
+    """A store whose values may be in the memory of one process, where it came by pickle to another one."""
+
+    home: str | None = None
+    """The process that has the values in memory; ``None``: every process reaches them."""
+
+    def check_home(self, key: str = "") -> None:
+        """Raise `StoreError` where the values are in the memory of another process."""
+        if self.home not in {None, PROCESS}:
+            reason = "in the memory of another process, which does not see what is written here, nor this what was "
+            reason += "written there; use files or a store that every process reaches"
+            raise StoreError(url=self.url, key=key, reason=reason)
 
 
 class ReadOnly(Store):

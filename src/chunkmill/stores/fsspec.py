@@ -29,9 +29,10 @@ from fsspec.spec import AbstractFileSystem
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import (
-    OTHER_MEMORY,
+    PROCESS,
     READ_ONLY,
     ByteRange,
+    HeldInMemory,
     PlacedStore,
     check_key,
     fork_safe_lock,
@@ -67,7 +68,7 @@ def hidden_failure(error: BaseException) -> BaseException | None:
     return None
 
 
-class FsspecStore(ReadsAhead, PlacedStore):
+class FsspecStore(ReadsAhead, HeldInMemory, PlacedStore):
     """The keys below a url that fsspec opens.
 
     Parameters
@@ -108,17 +109,12 @@ class FsspecStore(ReadsAhead, PlacedStore):
         self.replaces_atomically = protocol in ATOMIC_PROTOCOLS
         self.can_list = protocol not in {"http", "https"}
         self._identity = url, options, filesystem or own_class(url)
-        self._is_elsewhere = False  # memory, of the process that pickled this
+        self.home = PROCESS if protocols_of(url)[-1] == "memory" else None
         self._opened: Service | None = None
         self._max_bytes: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_opened": None, "_home": os.getpid()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        moved = state.pop("_home") != os.getpid()
-        self.__dict__.update(state)
-        self._is_elsewhere |= moved and protocols_of(self._identity[0])[-1] == "memory"
+        return self.__dict__ | {"_opened": None}
 
     def asks_at_once(self) -> bool:
         """Return whether the filesystem has coroutines: others, and fsspec's caches, fail in many threads."""
@@ -238,8 +234,7 @@ class FsspecStore(ReadsAhead, PlacedStore):
     # --- filesystem
 
     def _open(self) -> Service:
-        if self._is_elsewhere:
-            raise StoreError(url=self.url, key="", reason=OTHER_MEMORY)
+        self.check_home()
         if self._opened is None or self._opened.pid != os.getpid():
             try:
                 self._opened = open_filesystem(*self._identity)

@@ -96,14 +96,11 @@ def store_of_repository(
     opening = {name: options.pop(name) for name in (_CONTAINERS, "config") if name in options}
     scratch = _scratch(opens, pipeline.url, options)
     place = Place(pipeline.store_url, kind=kind, name=name, message=message, scratch=scratch)
-    try:
+    with place.named_in_errors():
         storage = _storage(icechunk, pipeline.url, options)
         if creates and (kind, name) == ("branch", "main") and not icechunk.Repository.exists(storage):
             return IcechunkStore(replace(place, create=partial(icechunk.Repository.open_or_create, storage, **opening)))
         return IcechunkStore(replace(place, repository=icechunk.Repository.open(storage, **opening)))
-    except (icechunk.IcechunkError, ValueError, TypeError) as error:
-        reason = f"the {kind} {name!r} of the repository cannot be opened: {str(error).strip().splitlines()[0]}"
-        raise StoreError(url=pipeline.url, key="", reason=reason) from error
 
 
 def _scratch(opens: OpensStore, url: str, options: Mapping[str, Any]) -> Callable[[], Store]:

@@ -67,7 +67,7 @@ class Place:
     def read(self) -> Any:
         """Return a session for reading."""
         version = {"snapshot_id" if self.kind == "snapshot" else self.kind: self.name}
-        with self._named_in_errors():
+        with self.named_in_errors():
             return self.repository.readonly_session(**version)
 
     def write(self) -> Any:
@@ -75,20 +75,21 @@ class Place:
         if self.kind != "branch":
             reason = f"a {self.kind} of a repository of Icechunk never changes: name a branch to write to"
             raise StoreError(url=self.url, key="", reason=reason)
-        with self._named_in_errors():
+        with self.named_in_errors():
             return self.repository.writable_session(self.name)
 
     def make(self) -> Place:
         """Make the repository, and return where it is now."""
-        with self._named_in_errors():
+        with self.named_in_errors():
             return replace(self, repository=self.create(), create=None)  # type: ignore[misc]
 
     @contextmanager
-    def _named_in_errors(self) -> Iterator[None]:
+    def named_in_errors(self) -> Iterator[None]:
+        """Say which version of the repository could not be opened."""
         icechunk: Any = import_module("icechunk")
         try:
             yield
-        except icechunk.IcechunkError as error:
+        except (icechunk.IcechunkError, ValueError, TypeError) as error:
             cause = str(error).strip().splitlines()[0]
             reason = f"the {self.kind} {self.name!r} of the repository cannot be opened: {cause}"
             raise StoreError(url=self.url, key="", reason=reason) from error

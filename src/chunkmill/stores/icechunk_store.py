@@ -57,7 +57,7 @@ class IcechunkStore(ZarrPythonStore):
         self._shared = shared
         self.url = shared.url
         self.is_remote = self.can_list = True
-        self._is_memory = self._is_elsewhere = False
+        self._is_memory = False
 
     def __getstate__(self) -> dict[str, Any]:
         shared = self._shared

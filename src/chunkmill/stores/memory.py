@@ -7,7 +7,6 @@ to it raises `StoreError`. Use files to share values among processes, and ``memo
 from __future__ import annotations
 
 import functools
-import os
 import threading
 import uuid
 from collections import deque
@@ -16,11 +15,11 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import OTHER_MEMORY, ByteRange, ByteSpan, Store, check_key, check_prefix, digest
+from chunkmill.stores.base import PROCESS, ByteRange, ByteSpan, HeldInMemory, Store, check_key, check_prefix, digest
 from chunkmill.stores.wrapper import StoreWrapper
 
 
-class MemoryStore(Store):
+class MemoryStore(HeldInMemory):
     """Values in memory, safe among threads: private to this instance, or those of a dictionary of the caller's.
 
     Parameters
@@ -48,19 +47,18 @@ class MemoryStore(Store):
         self._values = {} if values is None else values
         self._numbers: dict[str, int] = {}
         self.url = f"memory-store://{uuid.uuid4().hex}" if values is None else f"dict://{id(values):x}"
-        self._is_copy = False
+        self.home = PROCESS
         self._n_writes = 0
         self._lock = _lock_of(self._values)
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
             values = {key: _bytes_of(entry) for key, entry in self._values.items()}
-            state = self.__dict__ | {"_values": values, "_numbers": dict(self._numbers), "_home": os.getpid()}
+            state = self.__dict__ | {"_values": values, "_numbers": dict(self._numbers)}
         del state["_lock"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        state["_is_copy"] |= state.pop("_home") != os.getpid()
         self.__dict__.update(state)
         self._lock = _lock_of(self._values)
 
@@ -89,14 +87,14 @@ class MemoryStore(Store):
 
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Store a copy of a value."""
-        self._check_home(key)
+        self.check_home(check_key(key))
         value = bytes(value)
         with self._lock:
             self._put(key, value)
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store `value`, or delete, if the key still has `version`."""
-        self._check_home(key)
+        self.check_home(check_key(key))
         value = None if value is None else bytes(value)
         with self._lock:
             entry = self._values.get(key)
@@ -107,7 +105,7 @@ class MemoryStore(Store):
 
     def delete(self, key: str) -> None:
         """Delete a key."""
-        self._check_home(key)
+        self.check_home(check_key(key))
         with self._lock:
             self._put(key, None)
 
@@ -115,7 +113,7 @@ class MemoryStore(Store):
         """Delete every key that starts with `prefix`."""
         with self._lock:
             for key in self._keys(prefix):
-                self._check_home(key)
+                self.check_home(check_key(key))
                 self._put(key, None)
 
     def list_prefix(self, prefix: str) -> Iterator[str]:
@@ -134,12 +132,6 @@ class MemoryStore(Store):
         kind = type(next(iter(self._values.values()), value))
         self._values[key] = kind.from_bytes(value) if hasattr(kind, "from_bytes") and kind is not int else value
 
-    def _check_home(self, key: str) -> None:
-        """Refuse to change what another process will never see."""
-        check_key(key)
-        if self._is_copy:
-            raise StoreError(url=self.url, key=key, reason=OTHER_MEMORY)
-
     def _keys(self, prefix: str) -> list[str]:
         check_prefix(prefix)
         return [key for key in self._values if key.startswith(prefix)]
@@ -150,7 +142,7 @@ class MemoryStore(Store):
 
     def replace_prefix(self, prefix: str, staged: str, proof: str) -> None:
         """Replace all below `prefix` by what is below `staged`, the key `proof` included; once."""
-        self._check_home(prefix + proof)
+        self.check_home(check_key(prefix + proof))
         with self._lock:
             new = {key[len(staged) :]: self._values[key] for key in self._keys(staged)}
             is_done = prefix + proof in self._values
@@ -343,23 +335,16 @@ class OverlayStore(StoreWrapper):
 
     @functools.cached_property
     def _children(self) -> dict[str, tuple[str, ...]]:
-        names: dict[str, tuple[str, ...]] = {}  # of documents, by folder; equal ones are the same object
-        same: dict[tuple[str, ...], tuple[str, ...]] = {}
+        names: dict[str, set[str]] = {}
         for key in self._documents:
-            folder, slash, name = key.rpartition("/")
-            among = tuple(sorted((*names.get(folder + slash, ()), name)))
-            names[folder + slash] = same.setdefault(among, among)
-        folders: dict[str, dict[str, None]] = {}
-        for folder in names:
-            below = folder
-            while below:
-                above, slash, name = below[:-1].rpartition("/")
-                known = folders.setdefault(above + slash, {})
-                if f"{name}/" in known:
-                    break
-                known[f"{name}/"] = None
-                below = above + slash
-        return names | {folder: tuple(sorted({*names.get(folder, ()), *below})) for folder, below in folders.items()}
+            above, slash, name = key.rpartition("/")
+            while name not in (known := names.setdefault(above + slash, set())):
+                known.add(name)
+                if above:
+                    above, slash, folder = above.rpartition("/")
+                    name = f"{folder}/"
+        same: dict[tuple[str, ...], tuple[str, ...]] = {}  # most folders have names that others have, too
+        return {f: same.setdefault(each, each) for f, known in names.items() for each in [tuple(sorted(known))]}
 
     def _forget(self, key: str) -> None:
         if key.rpartition("/")[2] in self._answers:

@@ -20,9 +20,9 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError,
 from chunkmill.config import setting
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import (
-    OTHER_MEMORY,
     READ_ONLY,
     ByteRange,
+    HeldInMemory,
     PlacedStore,
     RecordVersion,
     Store,
@@ -189,7 +189,7 @@ Letters alone: Azure takes no dashes.
 T = TypeVar("T")
 
 
-class ObstoreStore(ReadsAhead, PlacedStore):
+class ObstoreStore(ReadsAhead, HeldInMemory, PlacedStore):
     """The keys below a prefix of a bucket, or below one of obstore's own store objects.
 
     Parameters
@@ -219,12 +219,11 @@ class ObstoreStore(ReadsAhead, PlacedStore):
         self._kind, self.url = kind_and_url(place)
         self.is_remote = self._kind != "memory"
         self.can_list = self.has_versions = self._kind != "http"  # those of listings, and of each value
-        self._is_elsewhere = False  # memory, of the process that pickled this
         self._client: tuple[int, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        place = None if self._kind == "memory" else self._place
-        return self.__dict__ | {"_client": None, "_place": place, "_is_elsewhere": place is None}
+        elsewhere = {"_place": None, "home": "of the object"} if self._kind == "memory" else {}
+        return self.__dict__ | {"_client": None} | elsewhere
 
     def identity(self) -> tuple[str, str, str]:
         """Return the url, and a digest of the options, which hold secrets."""
@@ -405,8 +404,7 @@ class ObstoreStore(ReadsAhead, PlacedStore):
     # --- obstore
 
     def _open(self) -> Any:
-        if self._is_elsewhere:
-            raise StoreError(url=self.url, key="", reason=OTHER_MEMORY)
+        self.check_home()
         if self._client is None or self._client[0] != os.getpid():
             if process_of_threads() != os.getpid():
                 raise StoreError(url=self.url, key="", reason=FORKED)

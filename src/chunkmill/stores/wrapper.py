@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Protocol, TypeVar, cast
 
-from chunkmill.stores.base import ByteRange, ByteSpan, ReadOnly, RecordVersion, Store
+from chunkmill.stores.base import ByteRange, ByteSpan, ReadOnly, Store
 from chunkmill.stores.conflicts import update
 
 
@@ -207,22 +207,6 @@ def digest_of(versions: Mapping[str, str]) -> int:
     return sum(int.from_bytes(blake2b(text, digest_size=8).digest(), "big") for text in texts) % 2**64
 
 
-class _Noting(StoreWrapper):
-    """Wrap `below`, which has versions, and call `record` with that of each value that is read."""
-
-    def __init__(self, below: Store, record: RecordVersion) -> None:
-        super().__init__(below)
-        self._record = record
-
-    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        """Return a value, or a range of it."""
-        return self.below.get_noting(key, byte_range, self._record)
-
-    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
-        """Yield the bytes of each span in order."""
-        return self.below.get_many_noting(spans, self._record)
-
-
 Written = int | None
 
 
@@ -244,13 +228,6 @@ class Meter:
     writes: dict[str, Written] = field(default_factory=dict)
     reads: ReadVersions | None = field(default_factory=ReadVersions)
 
-    def read_from(self, store: Store) -> Store:
-        """Return the store, such that the versions of what is read are noted."""
-        if self.reads is None or not store.has_versions:
-            self.reads = None
-            return store
-        return _Noting(store, self.reads.record)
-
     def digest(self) -> int | None:
         """Return the digest of the versions of what was read."""
         return None if self.reads is None else self.reads.digest()
@@ -265,6 +242,11 @@ class MeteredStore(StoreWrapper):
 
     For one task, and the threads that store values for it while it makes the next ones.
 
+    Parameters
+    ----------
+    is_source
+        Whether the versions of what is read are noted in `meter`.
+
     Examples
     --------
     >>> from chunkmill.stores.memory import MemoryStore
@@ -274,15 +256,19 @@ class MeteredStore(StoreWrapper):
     (1, 9, {'a': 9})
     """
 
-    def __init__(self, store: Store, meter: Meter) -> None:
+    def __init__(self, store: Store, meter: Meter, *, is_source: bool = False) -> None:
         super().__init__(store)
         self.meter = meter
         self._lock = threading.Lock()
+        if is_source and not store.has_versions:
+            meter.reads = None
+        self._note = meter.reads.record if is_source and meter.reads is not None else None
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it."""
         self._asked()
-        data = self.below.get(key, byte_range)
+        below, note = self.below, self._note
+        data = below.get(key, byte_range) if note is None else below.get_noting(key, byte_range, note)
         self.meter.bytes_read += 0 if data is None else len(data)
         return data
 
@@ -290,7 +276,8 @@ class MeteredStore(StoreWrapper):
         """Yield the bytes of each span in order."""
         asked = list(spans)
         self._asked(sum(span is not None for span in asked))
-        for data in self.below.get_many(asked):
+        below, note = self.below, self._note
+        for data in below.get_many(asked) if note is None else below.get_many_noting(asked, note):
             self.meter.bytes_read += 0 if data is None else len(data)
             yield data
             del data  # before the next one is fetched, so that it gets the same memory

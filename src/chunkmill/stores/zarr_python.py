@@ -19,9 +19,10 @@ import fsspec
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import (
-    OTHER_MEMORY,
+    PROCESS,
     ByteRange,
     ByteSpan,
+    HeldInMemory,
     ReadOnly,
     RecordVersion,
     check_key,
@@ -62,7 +63,7 @@ class ReadOnlyStore(ReadOnly, StoreWrapper):
 _NO_DELETES = "the store deletes nothing, and leases of writers would stay in it: close a ZipStore before it is given"
 
 
-class ZarrPythonStore(ReadsAhead):
+class ZarrPythonStore(ReadsAhead, HeldInMemory):
     """The keys of a store of zarr-python.
 
     Such a store tells no versions: `set_if` compares a digest of the value before it writes, and is atomic against
@@ -89,15 +90,7 @@ class ZarrPythonStore(ReadsAhead):
         self._is_memory = hasattr(below, "_store_dict")
         self.is_remote = not self._is_memory
         self.can_list = bool(below.supports_listing)
-        self._is_elsewhere = False
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_home": os.getpid()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        moved = state.pop("_home") != os.getpid()
-        self.__dict__.update(state)
-        self._is_elsewhere |= moved and self._is_memory
+        self.home = PROCESS if self._is_memory else None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ZarrPythonStore) and other.url == self.url and other.below_zarr == self.below_zarr
@@ -244,12 +237,9 @@ class ZarrPythonStore(ReadsAhead):
         return self._start(key, coroutine).result()
 
     def _start(self, key: str, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        if self._is_elsewhere:
-            coroutine.close()
-            raise StoreError(url=self.url, key="", reason=OTHER_MEMORY)
-
         async def opened() -> T:
             try:
+                self.check_home()
                 below = self.below_zarr
                 if below is not None and not below._is_open:  # noqa: SLF001 - as zarr-python does at the first use
                     await below._ensure_open()  # noqa: SLF001

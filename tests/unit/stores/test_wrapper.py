@@ -16,9 +16,9 @@ from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.wrapper import (
     GuardedStore,
     ListedStore,
-    ReadVersions,
+    Meter,
+    MeteredStore,
     StoreWrapper,
-    _Noting,
     _PassedOn,
     digest_of,
     guarded,
@@ -271,8 +271,8 @@ def store(request, tmp_path):
 
 def test_versions_of_whole_values_and_ranges(store):
     assert store.has_versions
-    read = ReadVersions()
-    noted = _Noting(store, read.record)
+    read = Meter()
+    noted = MeteredStore(store, read, is_source=True)
     assert (noted.get("a/0"), noted.get("a/2")) == (b"0123456789", None)
     spans = [ByteSpan("a/1", ByteRange(-3)), None, ByteSpan("a/1", ByteRange(1, 2))]
     assert list(noted.get_many(spans)) == [b"789", None, b"12"]
@@ -284,8 +284,8 @@ def test_versions_of_whole_values_and_ranges(store):
 
 
 def test_a_value_that_is_replaced_has_another_version(store):
-    read = ReadVersions()
-    noted = _Noting(store, read.record)
+    read = Meter()
+    noted = MeteredStore(store, read, is_source=True)
     noted.get("a/0")
     store.set("a/0", b"0123456789")
     assert read.digest() != digest_of({"a/0": store.version("a/0")})

@@ -202,7 +202,7 @@ def intermediate_values(rechunk: ArrayRechunk, meter: Meter, block: ChunkCoords)
 
     Whole sections; where some source chunks of a file are absent, chunk by chunk.
     """
-    plan, store = rechunk.plan, MeteredStore(meter.read_from(rechunk.intermediate), meter)
+    plan, store = rechunk.plan, MeteredStore(rechunk.intermediate, meter, is_source=True)
     region = plan.writes.region(block)
     overlaps = plan.files.overlaps(region)
     largest = plan.itemsize * prod(map(min, plan.writes.chunk_shape, plan.files.chunk_shape)) + plan.trailer_bytes
