@@ -1,4 +1,4 @@
-"""Layers of the package: imports in one direction, formats and stores known in one place, a list of public names."""
+"""Layers of the package: imports in one direction, formats and stores known in one place."""
 
 import ast
 import re
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import chunkmill
 from chunkmill.jobs.job import Job
 from chunkmill.jobs.work import Work
 from chunkmill.journal.journal import Journal
@@ -18,73 +17,10 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "chunkmill").rglob("*.py"))
 
 
-def test_there_are_sources():
-    assert len(SOURCES) > 30
-
-
 def test_imports_go_downwards_only():
     tool = Path(sys.executable).with_name("lint-imports")
     done = subprocess.run([tool], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
-
-
-UPWARDS = {  # what users hold draws itself, and becomes a dask array: imported inside the function
-    ("nodes/array.py", "dask_arrays"),
-    ("nodes/array.py", "display"),
-    ("nodes/array.py", "runtime"),
-    ("nodes/changes.py", "dask_arrays"),
-    ("nodes/group.py", "dask_arrays"),
-    ("nodes/group.py", "display"),
-}
-
-
-def _named_modules(path):
-    """Yield the modules of the package that a file names: imports anywhere in it, for types too, and in strings."""
-    tree = ast.parse(path.read_text())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("chunkmill."):
-            inside = [f"{node.module}.{each.name}" for each in node.names]
-            yield from (each for each in inside if each in MODULES)
-            yield node.module
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"import_module", "when_imported"}:
-            yield from (a.value for a in node.args if isinstance(a, ast.Constant) and a.value in MODULES)
-
-
-PACKAGE = ROOT / "src" / "chunkmill"
-MODULES = {"chunkmill." + ".".join(p.relative_to(PACKAGE).with_suffix("").parts): p for p in SOURCES}
-NAMED = {path: {MODULES[n] for n in _named_modules(path) if n in MODULES} - {path} for path in MODULES.values()}
-
-
-def _room(path):
-    return path.relative_to(PACKAGE).parts[0]
-
-
-def test_no_room_names_one_above_it_but_these():
-    order = re.findall(
-        r'^    "([a-z_ |]+)",$', (ROOT / "pyproject.toml").read_text().split("layers = [")[1], re.MULTILINE
-    )
-    floors = {room: i for i, floor in enumerate(order) for room in floor.split(" | ")}
-    assert floors["cli"] == 0
-    above = {
-        (path.relative_to(PACKAGE).as_posix(), _room(other))
-        for path, others in NAMED.items()
-        for other in others
-        if _room(path) in floors and _room(other) in floors and floors[_room(other)] < floors[_room(path)]
-    }
-    assert above == UPWARDS
-
-
-def test_no_circle_of_modules():
-    """Imports inside functions and for types included: who reads one module needs none that needs it."""
-    left = {
-        path: {o for o in others if (path.relative_to(PACKAGE).as_posix(), _room(o)) not in UPWARDS}
-        for path, others in NAMED.items()
-        if path.parent != PACKAGE
-    }
-    while free := [path for path, others in left.items() if not others & left.keys()]:
-        for path in free:
-            del left[path]
-    assert not sorted(str(path.relative_to(PACKAGE)) for path in left)
 
 
 @pytest.mark.parametrize("kind", [Journal, Job, Work])
@@ -107,50 +43,6 @@ def test_only_the_format_layer_knows_formats():
     package = ROOT / "src" / "chunkmill"
     asked = [p for p in SOURCES if p.relative_to(package).parts[0] not in own and question.search(p.read_text())]
     assert not asked
-
-
-def test_public_names():
-    assert sorted(chunkmill.__all__) == [
-        "Array",
-        "ChunkmillError",
-        "Group",
-        "Plan",
-        "Report",
-        "check",
-        "concat_references",
-        "consolidate",
-        "convert",
-        "create_array",
-        "create_arrays",
-        "create_group",
-        "delete",
-        "errors",
-        "from_store",
-        "jobs",
-        "open",
-        "open_array",
-        "open_group",
-        "plan_convert",
-        "plan_pyramid",
-        "plan_rechunk",
-        "plan_scan",
-        "plan_transform",
-        "pyramid",
-        "rechunk",
-        "resume",
-        "scan",
-        "show_versions",
-        "store",
-        "suggest_chunks",
-        "to_references",
-        "to_store",
-        "transform",
-        "verify",
-        "write_dataset",
-        "zarr_store",
-    ]
-    assert all(hasattr(chunkmill, name) for name in chunkmill.__all__)
-    assert dir(chunkmill) == sorted([*chunkmill.__all__, "__version__"])
 
 
 def _asked_classes(source):

@@ -9,39 +9,12 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "chunkmill"
 UNITS = ROOT / "tests" / "unit"
 
-# room -> modules whose tests have another name: figures that only shrink
-WITHOUT_TESTS_OF_THEIR_NAME = {
-    "array": 7,
-    "cli": 3,
-    "codecs": 5,
-    "conversion": 5,
-    "dask_arrays": 1,
-    "formats": 11,
-    "jobs": 2,
-    "model": 4,
-    "nodes": 6,
-    "pyramids": 1,
-    "runtime": 1,
-    "scans": 2,
-    "stores": 9,
-}
-
 
 def test_tests_stand_in_the_same_tree_as_the_code():
     """Each file of unit tests tests the module of that name, or a subject of its package."""
     folders = {str(path.parent.relative_to(UNITS)) for path in UNITS.rglob("test_*.py")}
     assert folders
     assert not {folder for folder in folders if not (PACKAGE / folder).is_dir()}
-
-
-def test_modules_have_unit_tests_of_their_name():
-    tested = {path.with_name(path.name.removeprefix("test_")).relative_to(UNITS) for path in UNITS.rglob("test_*.py")}
-    modules = {path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if path.name != "__init__.py"}
-    assert len(modules & tested) > 50
-    without = {}
-    for path in sorted(modules - tested):
-        without.setdefault(path.with_suffix("").parts[0], []).append(path.as_posix())
-    assert not {room: paths for room, paths in without.items() if len(paths) > WITHOUT_TESTS_OF_THEIR_NAME.get(room, 0)}
 
 
 def test_helpers_of_tests_are_in_packages():
@@ -73,14 +46,3 @@ def exists(name):
     if found is None:
         return False
     return hasattr(importlib.import_module(module), attribute) or importlib.util.find_spec(name) is not None
-
-
-def test_marks_stand_on_tests():
-    """On a helper in front of a class of tests, a mark was taken for the class's."""
-    wrong = []
-    for path in (ROOT / "tests").rglob("test_*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.FunctionDef) and not node.name.startswith("test_"):
-                marks = [ast.unparse(each) for each in node.decorator_list]
-                wrong += [f"{path.name}:{node.name}" for mark in marks if mark.startswith("pytest.mark.")]
-    assert not wrong

@@ -31,6 +31,7 @@ def test_type_checkers_see_what_is_imported():
     seen = {alias.name: node.module for node in block.body for alias in node.names}
     assert seen == cm._MODULES
     assert {*seen, "errors"} == set(cm.__all__)
+    assert dir(cm) == sorted([*cm.__all__, "__version__"])
 
 
 def test_every_name_can_be_the_first_one():
