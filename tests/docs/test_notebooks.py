@@ -20,17 +20,6 @@ def read(path):
     return nbformat.read(path, as_version=4)
 
 
-def test_there_are_notebooks():
-    assert {path.stem for path in NOTEBOOKS} == {
-        "n5_to_ome_zarr",
-        "partial_writes",
-        "read_any_format",
-        "rechunk_and_convert",
-        "virtual_netcdf_to_zarr",
-        "xarray_on_a_cluster",
-    }
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_is_valid_and_short(path):
     notebook = read(path)

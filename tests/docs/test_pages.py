@@ -38,12 +38,13 @@ def blocks(page):
 
 
 def run_shell(block):
-    """Run the lines that call chunkmill; pip and make are CI's business."""
-    for line in block.splitlines():
-        words = shlex.split(line, comments=True)
-        if words[:1] == ["chunkmill"]:
-            result = CliRunner().invoke(main, words[1:], catch_exceptions=False)
-            assert result.exit_code == 0, f"{line}: {result.output}"
+    """Run the lines that call chunkmill, and return how many there were; pip and make are CI's business."""
+    lines = [shlex.split(line, comments=True) for line in block.splitlines()]
+    commands = [words for words in lines if words[:1] == ["chunkmill"]]
+    for words in commands:
+        result = CliRunner().invoke(main, words[1:], catch_exceptions=False)
+        assert result.exit_code == 0, f"{shlex.join(words)}: {result.output}"
+    return len(commands)
 
 
 @pytest.fixture
@@ -68,11 +69,6 @@ def cases():
         if any(language in {"python", "shell"} for language, _ in blocks(page)):
             marks = [pytest.mark.slow] if page.name in CLUSTERS else []
             yield pytest.param(page, id=named(page), marks=marks)
-
-
-def test_there_are_pages():
-    assert len(list(cases())) >= 9
-    assert {"index.md", "concepts.md", "api.md", "cli.md", "formats.md", "glossary.md"} <= {path.name for path in PAGES}
 
 
 @pytest.mark.parametrize("page", list(cases()))

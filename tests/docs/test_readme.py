@@ -1,26 +1,22 @@
 """The README's examples run, in order, in an empty folder; its links and tables, and those of pages that it names, are right."""
 
 import re
-import shlex
 import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
-import yaml
-from click.testing import CliRunner
+from docs.test_pages import FENCE, run_shell
 
 import chunkmill as cm
-from chunkmill.cli.main import main
-from chunkmill.config import DEFAULTS
 from chunkmill.formats.registry import FORMATS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 EXTENDING = (ROOT / "docs" / "how_to" / "extend.md").read_text("utf-8")
 FORMATS_PAGE = (ROOT / "docs" / "formats.md").read_text("utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+BLOCKS = FENCE.findall(README)
 
 
 def test_every_example_runs_as_pasted(tmp_path, monkeypatch, capsys):
@@ -40,16 +36,6 @@ def test_every_example_runs_as_pasted(tmp_path, monkeypatch, capsys):
     assert "False" not in printed  # what is compared is equal
 
 
-def run_shell(block):
-    """Run the lines that call chunkmill, and return how many there were; pip and make are CI's business."""
-    lines = [shlex.split(line, comments=True) for line in block.splitlines()]
-    commands = [words for words in lines if words and words[0] == "chunkmill"]
-    for words in commands:
-        result = CliRunner().invoke(main, words[1:], catch_exceptions=False)
-        assert result.exit_code == 0, f"{shlex.join(words)}: {result.output}"
-    return len(commands)
-
-
 def test_make_targets_exist():
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
     named = re.findall(r"(?:^|`)make ([\w-]+)", README, flags=re.MULTILINE)
@@ -63,38 +49,16 @@ def test_extras_are_those_of_the_package():
     assert set(named.split(", ")) == set(extras)
 
 
-def test_settings_are_the_defaults():
-    page = (ROOT / "docs" / "settings.md").read_text("utf-8")
-    (included,) = re.findall(r'^```yaml\n--8<-- "(.*?)"\n```$', page, flags=re.MULTILINE)
-    assert yaml.safe_load((ROOT / included).read_text("utf-8")) == DEFAULTS
-
-
 def test_the_readme_is_short():
     assert len(README.split()) <= 900
     assert len(re.findall(r"(?<!!)\[[^]]+\]\(", README)) <= 12
     assert README.index("pip install") < README.index("```python") < README.index("![")
 
 
-def test_the_table_of_needs_has_a_column_for_each_tool():
-    (head,) = re.findall(r"^\| you need \| (.*) \|$", README, flags=re.MULTILINE)
-    assert head.split(" | ") == ["chunkmill", "zarr-python 3", "Dask + zarr", "Rechunker", "TensorStore", "Icechunk"]
-    table = README[README.index("| you need") :].partition("\n\n")[0].splitlines()[2:]
-    assert len(table) == 7
-    assert all(line.count(" | ") == 6 for line in table)
-
-
 def test_links_into_the_repository_lead_somewhere():
     links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
     assert links
     assert [link for link in links if not (ROOT / link).exists()] == []
-
-
-def test_files_named_in_prose_exist():
-    made = EXTENDING
-    named = {path for path in re.findall(r"`([\w<>/]+\.(?:py|toml|md))`", made) if "<name>" not in path}
-    roots = (ROOT, ROOT / "src" / "chunkmill")
-    assert len(named) > 10
-    assert not [path for path in named if not any((root / path).exists() for root in roots)]
 
 
 def test_the_picture_shows_the_layers_that_are_checked():

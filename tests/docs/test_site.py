@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -81,28 +80,3 @@ def test_each_public_object_has_a_page(site):
         html = (site / "api" / name / "index.html").read_text("utf-8")
         assert len(re.findall("<h1", html)) == 1
         assert f'id="chunkmill.{name}"' in html
-
-
-def test_no_section_stands_twice(index):
-    """No two sections of the pages have the same text; methods that arrays and groups share are on the page of each."""
-    texts = {}
-    for section in index["docs"]:
-        text = " ".join(words_of(section["text"], index))
-        if len(text) > 200 and not section["location"].startswith("api/"):
-            texts.setdefault(text, []).append(section["location"])
-    assert not [places for places in texts.values() if len(places) > 1]
-
-
-def test_docs_need_only_what_docs_need():
-    """`make docs` has an environment of its own, without the tests and their peers."""
-    makefile = (ROOT / "Makefile").read_text("utf-8")
-    (recipe,) = re.findall(r"^\$\(DOCS\)/\.made:.*\n((?:\t.*\n)+)", makefile, flags=re.MULTILINE)
-    assert "--group docs" in recipe
-    assert "--group test" not in recipe
-    assert (
-        shutil.which("make") is None
-        or "group test"
-        not in subprocess.run(
-            ["make", "--dry-run", "--always-make", "docs"], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout
-    )
