@@ -29,12 +29,6 @@ def test_registered_in_either_order(first):
     assert done.stdout.split() == ["Accessor", "Accessor"]
 
 
-def test_importing_chunkmill_imports_no_xarray():
-    script = "import sys, chunkmill\nprint(sorted({'xarray', 'dask', 'pandas'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 def test_xarray_is_found_as_before():
     script = """
 import sys, chunkmill
@@ -57,12 +51,6 @@ def test_write_and_append():
         later.chunkmill.append(store, "time")
     later.isel(time=slice(2, None)).chunkmill.append(store, "time")
     assert opened(store).sizes == {"time": 10, "x": 4}
-
-
-def test_a_tree():
-    store = MemoryStore()
-    xr.DataTree.from_dict({"/a": DATASET}).chunkmill.write(store)
-    xr.testing.assert_equal(opened(store, group="a").load(), DATASET)
 
 
 def test_arguments_are_those_of_write_dataset():

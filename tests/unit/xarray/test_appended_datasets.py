@@ -7,10 +7,9 @@ import pytest
 import xarray as xr
 from support.cases import cases
 from support.datasets import read, read_by_xarray, series
-from support.recording import FailingStore, RecordingStore
 
 import chunkmill as cm
-from chunkmill.errors import DatasetError, NodeNotFound, StoreError
+from chunkmill.errors import DatasetError
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.write import write_dataset
 
@@ -222,18 +221,6 @@ def test_an_append_must_be_complete(url):
     np.testing.assert_array_equal(read(url).fixed, [9, 8, 7, 6])
 
 
-def test_readers_see_no_longer_array_before_it_is_written(url):
-    """Chunks first, then the arrays' documents, the consolidated ones last."""
-    write_dataset(series(), url)
-    recording = RecordingStore(url)
-    write_dataset(series(3, "2000-01-06").chunk(time=1), recording, append_dim="time")
-    keys = recording.keys("set", "set_if")
-    documents = [key for key in keys if key.endswith("zarr.json")]
-    assert keys[-len(documents) :] == documents
-    assert documents[-1] == "zarr.json"
-    assert set(documents) == {"zarr.json", "v/zarr.json", "time/zarr.json"}
-
-
 def test_what_an_append_left_behind_is_no_data_later(url):
     """Chunks past the end, of an append that failed, must not show when a later one leaves chunks absent."""
     write_dataset(series(), url, encoding={"v": {"chunks": (1, 4)}})
@@ -242,15 +229,3 @@ def test_what_an_append_left_behind_is_no_data_later(url):
     later["v"][:] = np.nan
     write_dataset(later, url, append_dim="time")
     assert np.isnan(read(url).v[5:]).all()
-
-
-def test_a_write_that_failed_leaves_nothing_to_the_next(url):
-    ds = series()
-    failing = FailingStore(url, every=2, methods=["set"])
-    with pytest.raises((StoreError, RuntimeError), match="injected"):
-        write_dataset(ds, failing)
-    with pytest.raises(NodeNotFound):
-        read(url)
-    ds["v"][:] = np.nan
-    write_dataset(ds, url)
-    assert np.isnan(read(url).v).all()

@@ -1,15 +1,12 @@
 """Variables of xarray in chunks, over stores with latency: many requests under way, each made once."""
 
-import pickle
-
-import dask
 import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
 from support.cases import cases
 from support.recording import FarStore
-from support.servers import WARNINGS, serve_files
+from support.servers import WARNINGS
 
 import chunkmill as cm
 from chunkmill.stores.memory import MemoryStore
@@ -59,26 +56,6 @@ def test_joined_characters(store):
     opened = xr.open_dataset(store, engine="chunkmill", chunks={}).c
     assert opened.shape == (40,)
     assert set(opened.to_numpy()) == {b"xxx"}
-
-
-def test_of_a_reference_set_a_task_receives_its_own_references(tmp_path):
-    pytest.importorskip("obstore")
-    cm.write_dataset(xr.Dataset({"v": (("y", "x"), RAW)}), tmp_path / "s", encoding={"v": {"chunks": CHUNKS}})
-    cm.to_references(tmp_path / "s", tmp_path / "refs.json")
-    refs = (tmp_path / "refs.json").read_text()
-    with serve_files(tmp_path) as server:
-        (tmp_path / "refs.json").write_text(
-            refs.replace(f"file://{tmp_path}", server.url).replace(str(tmp_path), server.url)
-        )
-        x = xr.open_dataset(tmp_path / "refs.json", engine="chunkmill", chunks={}).v.data
-        assert x.sum().compute(scheduler="threads") == RAW.sum()
-        keys = [path for method, path, _ in server.log if "/c/" in path]
-        assert len(keys) == len(set(keys)) == 120
-        (optimised,) = dask.optimize(x)
-        reads = [task for key, task in dict(optimised.dask).items() if key[0] == x.name]
-        assert len(reads) == 120
-        assert max(len(pickle.dumps(task)) for task in reads) < 10_000
-        assert pickle.loads(pickle.dumps(x)).sum().compute(scheduler="threads") == RAW.sum()
 
 
 @cases("name", ["zarr2", "zarr3", "n5"])

@@ -10,7 +10,7 @@ from xarray.backends.store import StoreBackendEntrypoint
 import chunkmill as cm
 from chunkmill.errors import ChunkError, DatasetError
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.xarray.decode import _undecoded, array_encoding, decode, decoded_attributes
+from chunkmill.xarray.decode import _undecoded, array_encoding, decode
 
 PLAIN = {
     "number": xr.Variable("x", [1.0, 2.0], {"units": "K"}),
@@ -69,23 +69,9 @@ def test_structured_values_are_not_decoded(fmt, decode_coords):
     url = f"memory://structured-{fmt}-{decode_coords}"
     values = np.array([(1, 2.5), (3, 4.5), (0, 0)], dtype)
     attributes = {"scale_factor": 2.0, "long_name": "pairs"}
-    array = cm.create_array(
-        url, "s", shape=(3,), chunks=(2,), dtype=dtype, dimension_names=("x",), format=fmt, fill_value=values[2],
-        attributes=attributes, overwrite=True,
-    )  # fmt: skip
-    array[...] = values
-    scaled = cm.create_array(
-        url,
-        "t",
-        shape=(3,),
-        chunks=(2,),
-        dtype="i4",
-        dimension_names=("x",),
-        format=fmt,
-        attributes=attributes,
-        overwrite=True,
-    )
-    scaled[...] = np.array([1, 2, 3])
+    both = {"shape": (3,), "chunks": (2,), "dimension_names": ("x",), "attributes": attributes, "overwrite": True}
+    cm.create_array(url, "s", dtype=dtype, fill_value=values[2], format=fmt, **both)[...] = values
+    cm.create_array(url, "t", dtype="i4", format=fmt, **both)[...] = np.array([1, 2, 3])
     with pytest.warns(UserWarning, match=r"variable 's' of .* is not decoded: CF has no .*scale_factor"):
         dataset = xr.open_dataset(url, engine="chunkmill", decode_coords=decode_coords)
     assert dataset.s.values.tolist() == values.tolist()
@@ -93,32 +79,10 @@ def test_structured_values_are_not_decoded(fmt, decode_coords):
     np.testing.assert_array_equal(dataset.t, [2, 4, 6])  # the others are
 
 
-def array(fmt="zarr3", **kwargs):
-    arguments = {"shape": (8, 6), "dtype": "f4", "chunks": (2, 3), "dimension_names": ["y", "x"]} | kwargs
-    return cm.create_array(MemoryStore(), "a", format=fmt, **arguments)
-
-
 def test_irregular_axes_list_their_lengths():
-    encoding = array_encoding(array(chunks=((3, 1, 4), (3, 3))).stored, ["y", "x"], masked=False)
+    array = cm.create_array(MemoryStore(), "a", shape=(8, 6), dtype="f4", chunks=((3, 1, 4), (3, 3)))
+    encoding = array_encoding(array.stored, ["y", "x"], masked=False)
     assert encoding["chunks"] == ((3, 1, 4), 3)
-
-
-@pytest.mark.parametrize(("fmt", "masked"), [("zarr2", True), ("zarr3", False)])
-def test_the_marker_of_missing_elements(fmt, masked):
-    a = array(fmt, fill_value=-1.0)
-    assert ("fill_value" in array_encoding(a.stored, ["y", "x"], masked=masked)) is not masked
-    assert decoded_attributes(a.stored, masked=masked).get("_FillValue") == (-1.0 if masked else None)
-
-
-def test_an_encoded_marker_is_decoded():
-    a = array(attributes={"_FillValue": "AAAAAAAAJEA=", "units": "K"})
-    attributes = decoded_attributes(a.stored, masked=False)
-    assert attributes["_FillValue"] == 10.0
-    assert attributes["units"] == "K"
-
-
-def test_axes_of_n5_are_not_an_attribute():
-    assert "axes" not in decoded_attributes(array("n5").stored, masked=False)
 
 
 WRONG = {

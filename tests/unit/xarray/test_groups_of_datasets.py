@@ -82,12 +82,6 @@ def test_values_only(url):
         write_dataset(series(), url, "nowhere", mode="r+")
 
 
-def test_axes_in_another_order(url):
-    write_dataset(series(), url)
-    write_dataset((series()[["v"]] + 1).transpose("x", "time"), url, mode="r+")
-    np.testing.assert_array_equal(read(url).v, series().v + 1)
-
-
 def test_arguments_that_contradict_each_other():
     for arguments in (
         {"mode": "x"},
@@ -216,6 +210,8 @@ def test_adding_and_appending_to_trees(url):
     back = xr.open_datatree(url, engine="zarr", consolidated=True)
     assert back["a/v"].to_numpy().tolist() == [3.5, 4.5]
     assert back["c/u"].to_numpy().tolist() == [1]
+    with pytest.raises(DatasetError, match="unknown groups"):
+        write_dataset(more, MemoryStore(), encoding={"v": {}})
     part = xr.DataTree.from_dict({"/a/deep": xr.Dataset({"w": ("t", pd.date_range("2000-01-04", periods=2))})})
     write_dataset(part, url, append_dim="t")  # the groups above lack the dimension
     assert xr.open_datatree(url, engine="zarr", consolidated=True)["a/deep"].sizes["t"] == 5

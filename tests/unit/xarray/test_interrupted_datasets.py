@@ -5,7 +5,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import xarray as xr
-from support.datasets import LAYOUTS, read, series
+from support.datasets import read, series
 from support.recording import DyingStore, RecordingStore
 
 import chunkmill as cm
@@ -22,10 +22,6 @@ WRITES = ["set", "set_if", "delete", "delete_prefix"]
 LATER = series(3, "2000-01-06")
 
 
-def stored(store):
-    cm.write_dataset(series(), store, **LAYOUTS["zarr2"])
-
-
 def is_alive(store, *extents):
     """Every way to read must find one of the extents, whole."""
     for consolidated in (None, False):
@@ -34,57 +30,44 @@ def is_alive(store, *extents):
         xr.testing.assert_identical(found, series(found.sizes["time"]))
 
 
-def test_append():
-    """Dead at the n-th write of the append, for every n, and repeated without a repair."""
-    counting = RecordingStore(MemoryStore())
-    stored(counting)
-    counting.clear()
+FINE = {"v": {"chunks": (1, 2)}, "time": {"chunks": (1,)}}
+
+
+@pytest.mark.parametrize("name", ["zarr2", "zarr3", "n5"])
+def test_append(name):
+    """Dead at the n-th write of the append, for every n: repeated at once, or after a repair that leaves nothing of it."""
+
+    def stored():
+        store = MemoryStore()
+        cm.write_dataset(series(), store, format=name, encoding=FINE)
+        return store
+
+    counting = RecordingStore(stored())
+    n_before = len(list(counting.list_prefix("")))
     cm.write_dataset(LATER, counting, append_dim="time")
     keys = counting.keys(*WRITES)
     n_writes = max(n for n, key in enumerate(keys, 1) if not key.startswith(".chunkmill"))  # then it is only released
     assert n_writes >= 6
-    for n in range(1, n_writes + 1):
-        store = MemoryStore()
-        stored(store)
-        with pytest.raises(Exception, match="injected"):
-            cm.write_dataset(LATER, DyingStore(store, n - 1, WRITES), append_dim="time")
-        is_alive(store, 5, 8)
-        if (before := read(store, consolidated=False).sizes["time"]) == 5:
-            cm.write_dataset(LATER, store, append_dim="time")
-        else:
-            assert n == n_writes, before  # all was published
-        is_alive(store, 8)
-        assert ATTRIBUTE not in cm.open_group(store).metadata.attributes
-        cm.write_dataset(series(2, "2000-01-09"), store, append_dim="time")
-        is_alive(store, 10)
-
-
-@pytest.mark.parametrize("name", ["zarr3", "n5"])
-def test_a_dead_append_is_one_line_and_is_repaired(name):
-    """Dead at the n-th write: its elements are removed, or all are visible, and nothing of it is left."""
-    fine = {"v": {"chunks": (1, 2)}, "time": {"chunks": (1,)}}
-    counting = RecordingStore(MemoryStore())
-    cm.write_dataset(series(), counting, format=name, encoding=fine)
-    n_before = len(list(counting.list_prefix("")))
-    counting.clear()
-    cm.write_dataset(LATER, counting, append_dim="time")
     seen = set()
-    for n in range(len(counting.keys(*WRITES))):
-        store = MemoryStore()
-        cm.write_dataset(series(), store, format=name, encoding=fine)
-        with suppress(Exception):  # of the last writes, which only release the lease, some are not missed
-            cm.write_dataset(LATER, DyingStore(store, n, WRITES), append_dim="time")
-        problems = cm.check(store).problems
-        assert len(problems) <= 1, problems
-        seen.update((problem.kind, "past their ends" in problem.reason) for problem in problems)
-        report = cm.check(store, repair=True)
-        assert report.ok, report
-        assert cm.check(store).problems == ()
-        is_alive(store, 5, 8)
-        if read(store).sizes["time"] == 5:
-            assert len(list(store.list_prefix(""))) == n_before
-            cm.write_dataset(LATER, store, append_dim="time")
-        is_alive(store, 8)
+    for n in range(len(keys)):
+        for repairs in (True, False):
+            store = stored()
+            with suppress(Exception) if n >= n_writes else pytest.raises(Exception, match="injected"):
+                cm.write_dataset(LATER, DyingStore(store, n, WRITES), append_dim="time")
+            is_alive(store, 5, 8)
+            problems = cm.check(store, repair=repairs).problems
+            assert len(problems) <= 1, problems
+            seen.update((problem.kind, "past their ends" in problem.reason) for problem in problems)
+            is_old = read(store, consolidated=False).sizes["time"] == 5
+            if repairs:
+                assert cm.check(store).problems == ()
+                assert not is_old or len(list(store.list_prefix(""))) == n_before
+            if is_old:
+                cm.write_dataset(LATER, store, append_dim="time")
+            is_alive(store, 8)
+            assert ATTRIBUTE not in cm.open_group(store).metadata.attributes
+            cm.write_dataset(series(2, "2000-01-09"), store, append_dim="time")
+            is_alive(store, 10)
     assert seen >= {("leftover", True), ("unfinished", False)}
 
 

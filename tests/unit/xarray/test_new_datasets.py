@@ -252,8 +252,10 @@ NOT_HELD = {
     "marker NaN": ([1.0], {"dtype": "i2", "missing_value": np.nan}, "nan does not fit int16"),
     "two markers": ([1.0], {"dtype": "i2", "missing_value": -9, "_FillValue": -8}, "conflicting"),
     "no dtype": ([1.0], {"dtype": "nope"}, "not understood"),
-    "no number": ([1.0], {"dtype": "i2", "scale_factor": "a"}, "xarray cannot encode it"),
-    "no units": (np.array(["2200-01-01"], "M8[ns]"), {"units": "days since x", "dtype": "i4"}, "x"),
+    "no number": ([1.0], {"dtype": "i2", "scale_factor": "a"}, "xarray cannot encode it by .*scale_factor="),
+    "no units": (np.array(["2200-01-01"], "M8[ns]"), {"units": "days since x", "dtype": "i4"}, "by .*units="),
+    "no units of durations": (np.array([5], "m8[ns]"), {"units": "furlongs"}, "by .*units="),
+    "no characters": (np.array(["a"]), {"_Encoding": "nonsense", "dtype": "S1"}, "by .*_Encoding="),
 }
 
 

@@ -1,14 +1,12 @@
 """Encoding of new variables, and the metadata of their arrays."""
 
-import math
-
 import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
 from support.cases import cases
 
-from chunkmill.errors import DatasetError, UnsupportedFeature
+from chunkmill.errors import DatasetError
 from chunkmill.formats.registry import get_format
 from chunkmill.xarray.new_variable import describe_variable, json_attributes
 
@@ -16,15 +14,6 @@ from chunkmill.xarray.new_variable import describe_variable, json_attributes
 def described(values, fmt="zarr3", *, strict=False, attributes=None, **encoding):
     variable = xr.Variable([f"d{i}" for i in range(np.ndim(values))], values, attributes or {}, encoding)
     return describe_variable(get_format(fmt), "v", variable, asked=encoding if strict else None)
-
-
-def test_missing_values_are_marked_as_in_the_format():
-    values = np.array([1.5, np.nan])
-    two, three = described(values, "zarr2"), described(values, "zarr3")
-    assert math.isnan(two.metadata.fill_value)
-    assert "_FillValue" not in two.metadata.attributes
-    assert math.isnan(three.metadata.fill_value)
-    assert isinstance(three.metadata.attributes["_FillValue"], str)
 
 
 def test_chunks_of_encoding_then_of_dask():
@@ -72,26 +61,6 @@ def test_chunks_by_dimension(own, asked, chunks):
         describe_variable(get_format("zarr3"), "v", variable, asked={"chunks": {"y": 2}})
 
 
-def test_text():
-    assert described(np.array(["a", "bcd"]), dtype=str).metadata.dtype == np.dtype(np.dtypes.StringDType())
-    assert described(np.array(["abc", "d"]), "zarr2", dtype="U2").metadata.dtype == np.dtype("U3")
-    for objects in (np.array(["a", ""], object), da.from_array(np.array([None, "a"], object), chunks=1)):
-        assert described(objects).metadata.dtype == np.dtype(np.dtypes.StringDType())
-    assert described(np.array([b"a", b"bc"], object)).metadata.dtype == np.dtype("S2")
-    assert described(np.array([b"a\0"], object)).metadata.dtype == np.dtype("O")
-
-
-def test_booleans_where_the_format_has_none():
-    n5 = described(np.array([True, False]), "n5")
-    assert n5.metadata.dtype == np.dtype("i1")
-    assert n5.metadata.attributes["dtype"] == "bool"
-
-
-def test_what_a_format_cannot_hold():
-    with pytest.raises(UnsupportedFeature):
-        described(np.ones(2, "c8"), "n5")
-
-
 def test_attributes_as_json():
     given = {"a": np.float32(0.5), "b": np.arange(2), "c": {"d": [None, "e"]}, "missing_value": np.nan}
     assert json_attributes(given, "v", "") == {"a": 0.5, "b": [0, 1], "c": {"d": [None, "e"]}}
@@ -102,20 +71,3 @@ def test_attributes_as_json():
     for wrong in ({"a": np.inf}, {"a": object()}, {1: "a"}, {"a": {2: 3}}, {"a": around}, {"a": deep}):
         with pytest.raises(DatasetError, match="JSON"):
             json_attributes(wrong, "v", "")
-
-
-@cases(
-    ("values", "encoding"),
-    [
-        (np.array(["2000-01-03"], "M8[ns]"), {"units": "furlongs since 2000-01-01"}),
-        (np.array(["2000-01-03"], "M8[ns]"), {"units": "days since 2000-01-01", "calendar": 5}),
-        (np.array([5], "m8[s]").astype("m8[ns]"), {"units": 3}),
-        (np.array([5], "m8[s]").astype("m8[ns]"), {"units": "furlongs"}),
-        (np.array([1.5]), {"scale_factor": "two"}),
-        (np.array([1.5]), {"dtype": "nonsense"}),
-        (np.array(["a"]), {"_Encoding": "nonsense", "dtype": "S1"}),
-    ],
-)
-def test_encodings_that_xarray_cannot_apply_are_named(values, encoding):
-    with pytest.raises(DatasetError, match=f"variable 'v'.* by .*{next(iter(encoding))}="):
-        described(values, strict=True, **encoding)

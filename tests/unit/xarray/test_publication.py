@@ -1,10 +1,8 @@
 """Order of documents, and consolidated metadata."""
 
-import pytest
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.errors import NodeExists, UnsupportedFeature
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes.new_array import describe_array
@@ -26,28 +24,6 @@ def target(*arrays, groups=(), adds_to=None, store):
 def publish(store, path, *arrays, consolidated=None):
     """Publish a new group with arrays."""
     Publication(store, V3, path, consolidated).publish(target(*arrays, groups=[path], store=store), {})
-
-
-def test_what_others_made_meanwhile_stays():
-    store = MemoryStore()
-    cm.create_group(store, attributes={"of": "others"})
-    with pytest.raises(NodeExists):
-        publish(store, "", "a")
-    assert cm.open_group(store).attributes == {"of": "others"}
-
-
-def test_a_store_without_consolidated_metadata_gets_none_by_itself():
-    store = MemoryStore()
-    cm.create_group(store)
-    publish(store, "g", "g/b")
-    assert b"consolidated" not in store.get("zarr.json")
-    Publication(store, V3, "g", True).publish(None, {})
-    assert set(cm.open_group(store, consolidated=True)["g"]) == {"b"}
-
-
-def test_formats_without_consolidated_metadata():
-    with pytest.raises(UnsupportedFeature, match="consolidated"):
-        Publication(MemoryStore(), get_format("n5"), "", True)
 
 
 def test_attributes_of_others_are_kept():

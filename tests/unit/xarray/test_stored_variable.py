@@ -1,6 +1,5 @@
 """Variables against existing arrays."""
 
-import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
@@ -9,7 +8,7 @@ from support.cases import cases
 import chunkmill as cm
 from chunkmill.errors import DatasetError
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.xarray.stored_variable import StoredVariable, find_region, stored_sizes
+from chunkmill.xarray.stored_variable import StoredVariable, find_region
 
 
 def stored(name="t", dtype="i4", values=(0, 1, 2), **attributes):
@@ -30,33 +29,12 @@ def variable(array, like=None):
     return StoredVariable.of(array.path, array, like)
 
 
-@pytest.mark.parametrize("lazy", [False, True])
-def test_values_are_encoded_as_the_array_stores_them(lazy):
-    one = variable(stored(units="days since 2000-01-01"), xr.Variable("t", np.array(["2000-01-01"], "M8[ns]")))
-    values = np.array(["2000-01-03", "2000-01-05"], "M8[ns]")
-    elements = one.encoded(xr.Variable("t", da.from_array(values, chunks=1) if lazy else values))
-    assert np.asarray(elements).tolist() == [2, 4]
-    assert (one.decode(np.asarray(elements)) == values).all()
-
-
 def test_numbers_with_other_units_are_refused():
     array = stored(units="days since 2000-01-01")
     with pytest.raises(DatasetError, match="pass times, or numbers in these units"):
         variable(array, xr.Variable("t", [1, 2], {"units": "hours since 2000-01-01"}))
     same = variable(array, xr.Variable("t", [1, 2], {"units": "days since 2000-01-01"}))
     assert same.encode(np.array([5])).tolist() == [5]
-
-
-@pytest.fixture
-def arrays():
-    return {"t": stored(values=(0, 10, 20, 30)), "v": stored("v", values=range(4)).with_read_missing("fill")}
-
-
-def test_regions(arrays):
-    assert stored_sizes(arrays) == {"t": 4, "v": 4}
-    part = xr.Dataset(coords={"t": [10, 20]})
-    assert find_region(part, "auto", arrays, "") == {"t": slice(1, 3)}
-    assert find_region(part, {"t": slice(-3, -1)}, arrays, "") == {"t": slice(1, 3)}
 
 
 def dates(calendar, year=2000):

@@ -14,14 +14,6 @@ def array(shape=(8, 2)):
     return cm.create_array(MemoryStore(), "v", shape=shape, dtype="i4", chunks=(4, 2)[: len(shape)]).stored
 
 
-def test_arrays_are_as_long_as_before():
-    append = UnfinishedAppend("t", {"v": (5, 2)})
-    (found,) = append.arrays_before({"v": array()}).values()
-    assert (found.shape, found.chunks, found.path) == ((5, 2), (4, 2), "v")
-    other = array()
-    assert append.arrays_before({"w": other}) == {"w": other}
-
-
 @cases("shape", [(5,), (9, 2), (8, 3)])
 def test_marks_of_another_array_count_for_nothing(shape):
     one = array()
