@@ -29,13 +29,6 @@ def test_every_setting_that_is_read_has_a_default_and_the_other_way_round():
     assert read == set(DEFAULTS["chunkmill"])
 
 
-def test_what_users_set_wins():
-    code = "import dask, chunkmill; print(dask.config.get('chunkmill.max-mem'), dask.config.get('chunkmill.progress'))"
-    environment = {"DASK_CHUNKMILL__MAX_MEM": "1GiB"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["1GiB", "auto"]
-
-
 @cases(
     ("name", "value", "expected"),
     [

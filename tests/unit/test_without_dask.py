@@ -33,8 +33,10 @@ WAYS = {
     "delete": "cm.delete(place, 'a')",
     "consolidate": "cm.consolidate(place)",
     "jobs": "cm.jobs(place)",
-    "info": "from chunkmill.cli.main import main; main(['info', place], standalone_mode=False)",
-    "ls": "from chunkmill.cli.main import main; main(['ls', place], standalone_mode=False)",
+    **{
+        command: f"from chunkmill.cli.main import main; main([*{command.split()}, place], standalone_mode=False)"
+        for command in ("info --missing", "info --json", "ls", "ls --long", "attrs", "jobs")
+    },
 }
 
 

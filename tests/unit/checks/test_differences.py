@@ -3,7 +3,7 @@
 import numpy as np
 from support.cases import cases
 
-from chunkmill.checks.verify import Difference, compare_values
+from chunkmill.checks.verify import compare_values
 from chunkmill.codecs.elements import differing
 from chunkmill.conversion.region_option import shown_regions
 
@@ -32,7 +32,3 @@ def test_the_first_that_differs_is_named():
     assert str(difference) == "x: values differ: 3 of 3 elements in [10:13, 0:1], first at (10, 0): 1 and 2"
     assert difference.region == ((10, 13), (0, 1))
     assert shown_regions(region) == "[10:13, 0:1]"
-
-
-def test_the_root_is_shown():
-    assert str(Difference("", "missing", "nothing")) == "/: nothing"

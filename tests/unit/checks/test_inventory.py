@@ -2,16 +2,12 @@
 
 import numpy as np
 import pytest
-from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.checks.inventory import take_inventory
-from chunkmill.errors import NodeNotFound
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.plans import Plan
 from chunkmill.stores.memory import MemoryStore
-
-FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
 
 
 def make(store, path, fmt="zarr3", **more):
@@ -22,30 +18,6 @@ def make(store, path, fmt="zarr3", **more):
 
 def problems(store, path=""):
     return [(problem.kind, problem.path, problem.key) for problem in take_inventory(store, path).problems]
-
-
-@cases("fmt", FORMATS)
-class TestKeys:
-    def test_every_chunk_is_found_once(self, store, fmt):
-        make(store, "g/a", fmt)
-        found = take_inventory(store)
-        assert [array.path for array in found.arrays] == ["g/a"]
-        assert [group.path for group in found.groups] == ["", "g"]
-        assert [coords.tolist() for coords in found.chunks] == [[[0, 0], [0, 1], [1, 0], [1, 1]]]
-        assert found.problems == []
-
-    def test_only_what_is_below_the_path(self, store, fmt):
-        make(store, "g/a", fmt)
-        make(store, "h", fmt)
-        store.set("nobody's", b"")
-        found = take_inventory(store, "g")
-        assert [array.path for array in found.arrays] == ["g/a"]
-        assert found.problems == []
-
-
-def test_nothing_is_an_error():
-    with pytest.raises(NodeNotFound):
-        take_inventory(MemoryStore())
 
 
 def test_jobs_are_told_by_whether_they_run(store):

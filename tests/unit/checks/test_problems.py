@@ -109,6 +109,22 @@ class TestChunks:
         assert (problem.kind, problem.key, problem.coords, problem.path) == (kind, key, (1, 2), "g/a")
         assert problem.reason
 
+    @cases(
+        ("fmt", "codecs"),
+        [
+            ("zarr3", "raw"), ("zarr3", "zstd"), ("zarr3", "gzip"), ("zarr3", "blosc"),
+            ("zarr2", [{"name": "numcodecs.bz2", "configuration": {}}]), ("n5", "raw"), ("n5", "gzip"),
+            ("n5", [{"name": "n5_lz4", "configuration": {}}]),
+        ],
+    )  # fmt: skip
+    def test_a_value_that_ends_early_is_short_whatever_its_codec_says(self, store, fmt, codecs):
+        """Codecs tell it in messages of their own: one that is reworded must still be understood."""
+        array = cm.create_array(store, "a", shape=(400,), dtype="i4", chunks=(400,), codecs=codecs, format=fmt)
+        array[...] = np.random.default_rng(0).integers(0, 1000, 400)
+        key = array.write_layout.locator.key((0,))
+        store.set(key, store.get(key)[: 2 * store.size(key) // 3])
+        assert [(p.kind, p.key, p.coords) for p in cm.check(store).problems] == [("short", key, (0,))]
+
     def test_every_damaged_chunk_of_a_shard_is_named(self, store):
         array = filled(store, "sharded")
         key = array.write_layout.locator.key((1, 1))
@@ -206,6 +222,8 @@ class TestRepair:
         report = cm.check(tmp_path, repair=True)
         assert report.ok
         assert [p.repaired for p in report.problems] == [True]
+        assert "1 of them repaired" in str(report)
+        assert str(report.problems[0]).endswith(" (repaired)")
         assert contents(store) == before
         assert not [p for p in tmp_path.rglob("*") if p.name.endswith(PARTIAL_SUFFIX)]
         assert cm.check(tmp_path).problems == ()
@@ -247,6 +265,21 @@ class TestRepair:
         assert cm.check(store).problems == ()
         expected = {"other": ["a", "b"], "gone": ["b"], "new": ["a", "b", "c"], "broken": ["a", "b"]}[change]
         assert list(cm.open_group(store, "g", consolidated=True)) == expected
+
+    @cases("fmt", ["zarr2", "zarr3"])
+    def test_layout_of_json_is_not_stale_and_of_many_changes_few_are_named(self, store, fmt):
+        filled(store, fmt, "b")
+        cm.consolidate(store)
+        key = "b/zarr.json" if fmt == "zarr3" else "b/.zarray"
+        store.set(key, json.dumps(json.loads(store.get(key)), indent=9, sort_keys=True).encode())
+        assert cm.check(store).problems == ()
+        for n in range(20):
+            for k in list(store.list_prefix("b/")):
+                store.set(k.replace("b/", f"n{n:02}/", 1), store.get(k))
+        (problem,) = cm.check(store).problems
+        assert problem.reason.endswith(" more")
+        assert "'n00/" in problem.reason
+        assert len(problem.reason) < 200
 
     def test_stale_and_unreadable_stays_stale(self, store):
         """What cannot be read would be missing from the new metadata, for good."""

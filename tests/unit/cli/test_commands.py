@@ -178,12 +178,6 @@ def test_wrong_arguments_exit_with_2(args, message):
     assert message in run(*args, code=2).stderr
 
 
-def test_errors_exit_with_3_and_one_message(tmp_path):
-    result = run("info", tmp_path / "nothing.zarr", code=3)
-    assert result.stderr.startswith("NodeNotFound: ")
-    assert "Traceback" not in result.stderr
-
-
 def test_what_is_no_store_is_named(archive, tmp_path):
     (tmp_path / "x.nc").write_bytes(b"CDF")
     assert "that is a file, and neither a zip file" in run("info", tmp_path / "x.nc", code=3).stderr
@@ -197,14 +191,6 @@ def test_what_is_no_store_is_named(archive, tmp_path):
     chunk.write_bytes(whole)
     run(*again)
     assert cm.open_group(tmp_path / "new.zarr")
-
-
-def test_interrupted_exits_with_130(archive, tmp_path, monkeypatch):
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(cm, "plan_convert", interrupt)
-    assert "to resume" in run("convert", archive, tmp_path / "i.zarr", code=130).stderr
 
 
 @cases(

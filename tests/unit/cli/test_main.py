@@ -43,14 +43,6 @@ def commands(group=main, words=()):
             yield from commands(command, (*words, name))
 
 
-@cases("words", [(), ("convert",), ("refs", "info")])
-def test_help_imports_nothing_slow(words):
-    code, packages, output = started(*words, "--help")
-    assert code == 0
-    assert "Usage: chunkmill" in output
-    assert not packages & SLOW
-
-
 def test_help_of_every_command_is_there_without_dask():
     """In one process: each of them with the modules that the ones before it imported."""
     every = [[*words, "--help"] for words in commands()]
@@ -94,16 +86,6 @@ def test_completion_imports_nothing_slow():
 
 def test_version():
     assert CliRunner().invoke(main, ["--version"]).output == f"chunkmill, version {cm.__version__}\n"
-
-
-@pytest.mark.parametrize("words", [
-    ["info"], ["info", "--missing"], ["info", "--path", "a", "--json"], ["ls"], ["ls", "--long"], ["attrs"], ["jobs"],
-], ids=" ".join)  # fmt: skip
-def test_commands_that_look_at_documents_import_no_dask(tmp_path, words):
-    cm.create_array(tmp_path / "x.zarr", "a", shape=(4,), dtype="i4", chunks=(2,))
-    code, packages, output = started(words[0], str(tmp_path / "x.zarr"), *words[1:])
-    assert code == 0, output
-    assert not packages & {"dask", "distributed", "xarray", "pandas", "rich"}
 
 
 @pytest.mark.filterwarnings("default")

@@ -14,7 +14,6 @@ from chunkmill.display.report import (
     printable,
     report_html,
     report_text,
-    side_by_side,
     text_width,
 )
 
@@ -102,14 +101,6 @@ def test_reports_pickle_and_have_no_dict():
     assert not hasattr(make(2), "__dict__")
 
 
-def test_a_report_without_title_and_facts_cannot_be_made():
-    class Empty(ReportMixin):
-        pass
-
-    with pytest.raises(TypeError, match=r"_facts.*_title"):
-        Empty()
-
-
 def test_control_characters_are_spelled_out():
     assert printable("a\x1b[0m\u202e\ud800\nb é") == r"a\x1b[0m\u202e\ud800\nb é"
     assert "\x1b" not in report_text("\x1b", [("\x1b", "\x1b")], [[("\x1b",), ("\x1b",)]])
@@ -149,15 +140,6 @@ def test_columns_are_broken_between_words_where_that_will_do():
     narrow = report_text("plan", [], [[("array",), ("a" * 50,)]], width=30)
     assert max(map(len, narrow.splitlines())) <= 30
     assert narrow.count("a" * 28) == 1
-
-
-def test_what_stands_beside_each_other_wraps():
-    html = side_by_side("<svg/>", "→", "", "<svg/>")
-    assert "flex-wrap:wrap" in html
-    assert html.count("<div style=''>") == 3
-    assert "nowrap" not in report_html("t", [], drawing=html).replace(
-        "white-space:nowrap'>", ""
-    )  # names of facts alone
 
 
 def test_the_width_is_that_of_the_terminal(monkeypatch):

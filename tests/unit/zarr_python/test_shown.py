@@ -6,23 +6,11 @@ import numpy as np
 import pytest
 
 import chunkmill as cm
-from chunkmill.stores.base import ByteRange
 
 pytest.importorskip("zarr")
 from support.cases import cases
 
 from chunkmill.zarr_python.view import ShownArray
-
-
-@cases(("format_", "passes"), [("n5", False), ("zarr2", True), ("zarr3", True)])
-def test_which_stored_bytes_are_passed_on(store, format_, passes):
-    cm.to_store(np.arange(8), store, "a", chunks=4, format=format_, codecs="gzip")
-    shown = ShownArray(cm.open_array(store, "a").stored, "a")
-    assert shown.is_passed_on == passes
-    assert sorted(shown.chunk_keys()) == ["c/0", "c/1"]
-    assert shown.value((2,), None) is None
-    assert shown.value((0, 0), None) is None
-    assert shown.value((0,), ByteRange(0, 2))[:2] == b"\x1f\x8b"
 
 
 @cases("shards", [None, (4,)])
