@@ -145,8 +145,7 @@ def _register_openers(module: Any) -> None:
     """Open files, netCDF or another, and reference sets in memory, like stores."""
     module.FILE_OPENERS.append(lambda *arguments: import_module("chunkmill.scans.scan").open_files(*arguments))
     sets = "chunkmill.nodes.reference_sets"
-    row = module.is_set_in_memory, lambda *arguments: import_module(sets).open_reference_store(*arguments)
-    module.KINDS.insert(0, row)
+    module.KINDS.insert(0, (module.is_set_in_memory, lambda *place: import_module(sets).open_reference_store(*place)))
 
 
 def _cluster_lock(name: str, contended: bool) -> Any:

@@ -207,7 +207,7 @@ class _Finder:
         sys.meta_path.remove(self)
         spec = find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            loader = copy(spec.loader)  # finders may have one for many modules, as those of zip files have
+            spec.loader = loader = copy(spec.loader)  # one may be of many modules, as those of zip files are
             execute = loader.exec_module
 
             def execute_and_call(module: ModuleType) -> None:
@@ -215,7 +215,6 @@ class _Finder:
                 self._then(module)
 
             loader.exec_module = execute_and_call  # type: ignore[method-assign]
-            spec.loader = loader
         return spec
 
 

@@ -245,7 +245,7 @@ class MeteredStore(StoreWrapper):
     Parameters
     ----------
     is_source
-        Whether the versions of what is read are noted in `meter`.
+        Whether the versions of what is read are recorded in `meter`.
 
     Examples
     --------
@@ -262,13 +262,13 @@ class MeteredStore(StoreWrapper):
         self._lock = threading.Lock()
         if is_source and not store.has_versions:
             meter.reads = None
-        self._note = meter.reads.record if is_source and meter.reads is not None else None
+        self._record_read = meter.reads.record if is_source and meter.reads is not None else None
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it."""
         self._asked()
-        below, note = self.below, self._note
-        data = below.get(key, byte_range) if note is None else below.get_noting(key, byte_range, note)
+        below, record = self.below, self._record_read
+        data = below.get(key, byte_range) if record is None else below.get_noting(key, byte_range, record)
         self.meter.bytes_read += 0 if data is None else len(data)
         return data
 
@@ -276,8 +276,8 @@ class MeteredStore(StoreWrapper):
         """Yield the bytes of each span in order."""
         asked = list(spans)
         self._asked(sum(span is not None for span in asked))
-        below, note = self.below, self._note
-        for data in below.get_many(asked) if note is None else below.get_many_noting(asked, note):
+        below, record = self.below, self._record_read
+        for data in below.get_many(asked) if record is None else below.get_many_noting(asked, record):
             self.meter.bytes_read += 0 if data is None else len(data)
             yield data
             del data  # before the next one is fetched, so that it gets the same memory

@@ -7,7 +7,7 @@ from support.recording import RecordingStore
 
 from chunkmill.journal.records import Listings, StoreKeys, digest_now
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.wrapper import ReadVersions, _Noting
+from chunkmill.stores.wrapper import Meter, MeteredStore
 
 
 class Listing(RecordingStore):
@@ -33,9 +33,9 @@ def inputs(store, spec):
 def test_the_mark_is_that_of_what_is_read(store, specs):
     total = 0
     for spec in specs:
-        read = ReadVersions()
+        read = Meter()
         for i in (spec, spec + 1):
-            _Noting(store, read.record).get(f"a/{i}")
+            MeteredStore(store, read, is_source=True).get(f"a/{i}")
         total += read.digest()
     assert digest_now(inputs, store, specs) == total % 2**64
     store.clear()
