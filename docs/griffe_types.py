@@ -45,7 +45,7 @@ class OwnTypes(griffe.Extension):
                 if each.kind is griffe.ParameterKind.keyword_only
             ]
             func.parameters = griffe.Parameters(*model.parameters, *named)
-        described = {
+        texts = {
             each.name: each.description
             for each in (described(model) if model else ())
         }
@@ -56,7 +56,7 @@ class OwnTypes(griffe.Extension):
             if str(parameter.annotation) == "Any":
                 parameter.annotation = None
             if parameter.description.startswith("As in ["):
-                parameter.description = described.get(
+                parameter.description = texts.get(
                     parameter.name, parameter.description
                 )
             parameter.value = None
