@@ -1,71 +1,66 @@
-"""Intermediate files, written by one task and read by others."""
+"""Intermediate files: those of absent chunks, and those that are lost or damaged between two runs of a rechunk."""
 
-import numpy as np
+from functools import partial
+
+import dask
 import pytest
 from support.cases import cases
-from support.rechunks import make
-from support.small_jobs import stages_of
+from support.rechunks import check, make, planned_tightly
+from support.recording import FarStore, RecordingStore
 
-import chunkmill as cm
-from chunkmill.conversion.rechunking.intermediate_files import intermediate_values, write_intermediate_file
-from chunkmill.errors import StoreError
+from chunkmill.conversion.convert import plan_rechunk
+from chunkmill.errors import ChunkError, StoreError
+from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.wrapper import Meter
 
 
-def spilled(**options):
-    """Stages of a spill, with all files written; the source's values, and where the files are."""
-    array, values = make(MemoryStore(), **options)
-    temp = MemoryStore()
-    plan = cm.plan_rechunk(array, MemoryStore(), chunks=(12, 4), strategy="spill", temp=temp, max_mem="9 MiB")
-    spill, write = stages_of(plan, "run")
-    results = [write_intermediate_file(spill.common, spec) for spec in spill.tasks]
-    return spill, write, results, values, temp
+@pytest.fixture(autouse=True)
+def two_threads():
+    with dask.config.set(scheduler="threads", num_workers=2):
+        yield
 
 
-@cases(
-    "options",
-    [
-        {"shape": (12, 12), "chunks": (1, 12)},
-        {"shape": (12, 13), "chunks": (5, 13)},
-        {"shape": (12, 12), "chunks": (1, 12), "absent": [(0, 0), (7, 0)], "fill_value": -1},
-    ],
-)
-def test_blocks_read_back_what_was_spilled(options):
-    _, write, results, values, temp = spilled(**options)
-    rechunk = write.common[0]
-    out = np.full_like(values, values.flat[-1])
-    for block in rechunk.plan.writes.all_coords():
-        for at, found in intermediate_values(rechunk, Meter(), block):
-            out[at] = rechunk.source.fill_value if found is None else found
-    np.testing.assert_array_equal(out, values)
-    sizes = [temp.size(key) for key in temp.list_prefix("")]
-    assert sum(sizes) == sum(result.counts["bytes_temporary"] for result in results)
-    assert sum(result.counts["n_elements_read"] for result in results) == values.size
+def test_a_temporary_file_that_was_lost_is_not_taken_for_absent_chunks(tmp_path):
+    array, values = make(str(tmp_path / "a.zarr"), shape=(40, 40), chunks=(1, 40), absent=[(0, 0)])
+    store = LocalStore(tmp_path / "b.zarr")
+    arguments = {"chunks": (40, 1), "strategy": "spill"}
+
+    class Losing(RecordingStore):
+        def set_if(self, key, value, version):
+            if "/c/" in f"/{key}":
+                (lost, *_) = (k for k in store.list_prefix("") if "/intermediate/" in k and not k.endswith(".absent"))
+                store.delete(lost)
+            return super().set_if(key, value, version)
+
+    with pytest.raises(StoreError, match="intermediate file was written and is gone; run the job again"):
+        planned_tightly(array, Losing(store), **arguments).run()
+    planned_tightly(array, store, **arguments).run()
+    check(store, values, "")
 
 
-def test_files_are_named_after_run_and_array():
-    spill, _, _, _, temp = spilled(shape=(12, 12), chunks=(1, 12))
-    assert all(key.startswith(spill.common[0].prefix) for key in temp.list_prefix(""))
-    assert spill.common[0].prefix.endswith("-intermediate/run/0/")
+@cases("kind", ["separate", "memory", "far"])
+@cases("damage", [lambda _: b"", lambda value: value[: len(value) // 2]])
+def test_intermediate_files_that_are_not_as_on_record_are_written_again(tmp_path, kind, damage):
+    """Files of another size than is on record failed at every resume."""
+    array, values = make(str(tmp_path / "a.zarr"), shape=(40, 40), chunks=(1, 40), absent=[(0, 0)])
+    store = LocalStore(tmp_path / "b.zarr") if kind == "separate" else MemoryStore()
+    store = FarStore(store) if kind == "far" else store
+    arguments = {"chunks": (40, 1), "strategy": "spill"} | ({"temp": tmp_path / "temp"} if kind == "separate" else {})
+    planned = partial(plan_rechunk, max_mem="18 MiB") if kind == "far" else planned_tightly
+    files = LocalStore(tmp_path / "temp") if kind == "separate" else store
 
+    class Failing(RecordingStore):
+        def set_if(self, key, value, version):
+            if "/c/" in f"/{key}":
+                raise StoreError(url="x", key=key, reason="broken")
+            return super().set_if(key, value, version)
 
-def test_a_file_of_absent_chunks_is_a_marker():
-    absent = [(i, 0) for i in range(12)]
-    _, write, results, _, temp = spilled(shape=(12, 12), chunks=(1, 12), absent=absent)
-    assert all(key.endswith(".absent") for key in temp.list_prefix(""))
-    assert sum(result.counts["bytes_temporary"] for result in results) == 0
-    rechunk = write.common[0]
-    blocks = rechunk.plan.writes.all_coords()
-    found = [values for block in blocks for _, values in intermediate_values(rechunk, Meter(), block)]
-    assert found
-    assert all(values is None for values in found)
-
-
-def test_a_lost_file_is_an_error():
-    _, write, _, _, temp = spilled(shape=(12, 12), chunks=(1, 12))
-    temp.delete(next(iter(temp.list_prefix(""))))
-    rechunk = write.common[0]
-    blocks = rechunk.plan.writes.all_coords()
-    with pytest.raises(StoreError, match="was written and is gone"):
-        [list(intermediate_values(rechunk, Meter(), block)) for block in blocks]
+    with pytest.raises((StoreError, ChunkError), match="broken"):
+        planned(array, Failing(store), **arguments).run()
+    own = [key for key in files.list_prefix("") if "intermediate/" in key and files.get(key)]
+    assert own
+    for key in own:
+        files.set(key, damage(files.get(key)))
+    report = planned(array, store, **arguments).run()
+    assert report.n_resumed == (0 if kind == "far" else 1)  # the file of the absent chunk, which is an empty one
+    check(store, values, "")

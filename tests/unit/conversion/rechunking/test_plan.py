@@ -8,7 +8,7 @@ from support.cases import cases
 
 from chunkmill.conversion.rechunking.plan import choose_rechunk_strategy
 from chunkmill.conversion.rechunking.strategies import Limits, Side, UnitCosts
-from chunkmill.model.grid import ChunkGrid, RunsAxis
+from chunkmill.model.grid import ChunkGrid
 
 MIB = 2**20
 
@@ -91,15 +91,6 @@ def test_part_of_a_shard_is_enough_where_a_shard_does_not_fit():
     assert chosen.estimate.amplification == 1
 
 
-def test_shards_fetch_their_index_once_a_task():
-    grid, inner = ChunkGrid.regular((64,), (16,)), ChunkGrid.regular((64,), (4,))
-    chosen = choose_rechunk_strategy(
-        Side(grid, inner, 8, is_sharded=True), side((64,), (16,)), 4, Limits(400), strategy="direct"
-    )
-    n_boxes = chosen.writes.n_chunks
-    assert chosen.estimate.n_requests == max(4, n_boxes) + 16 + 4  # indexes, inner chunks, target chunks
-
-
 @cases(
     ("shape", "source", "target"),
     [
@@ -116,21 +107,3 @@ def test_large_plans_take_seconds_and_few_tasks(shape, source, target):
     assert time.process_time() - begun < 5
     assert sum(chosen.estimate.n_tasks) <= 100_000
     assert chosen.estimate.peak_bytes <= 2048 * MIB
-
-
-@cases(
-    ("file", "coords", "expected"),  # a file of 5 x 9 elements of 4 bytes, its sections with 16 bytes behind each
-    [
-        pytest.param((0, 0), (0, 0), (0, 2 * 4 * 4 + 16), id="first"),
-        pytest.param((0, 0), (0, 1), (2 * 4 * 4 + 16, 2 * 2 * 4 + 16), id="second of the row"),
-        pytest.param((0, 0), (1, 2), (36 * 4 + 5 * 16, 3 * 3 * 4 + 16), id="last"),
-    ],
-)
-def test_where_pieces_lie(file, coords, expected):
-    reads = ChunkGrid.regular((5, 9), (5, 9))
-    writes = ChunkGrid((RunsAxis(5, ((2, 1), (3, 1))), RunsAxis(9, ((4, 1), (2, 1), (3, 1)))))
-    chosen = choose_rechunk_strategy(Side(reads, reads, 0), Side(writes, writes, 0), 4, Limits(600), strategy="spill")
-    chosen = type(chosen)(
-        chosen.source, chosen.target, 4, writes, reads, 16, chosen.estimate
-    )  # the smallest blocks, whatever was chosen
-    assert chosen.section_span(reads.region(file), coords) == expected

@@ -1,67 +1,103 @@
-"""Source chunks that overlap a region, read one at a time."""
+"""Source chunks of a region: how many are fetched ahead; slices of raw ones: their values are those of whole chunks."""
 
 from types import SimpleNamespace
 
+import google_crc32c
 import numpy as np
+import pytest
 from support.cases import cases
 from support.rechunks import make
 from support.recording import RecordingStore
 
-import chunkmill as cm
-from chunkmill.array.chunk_io import fill_values
-from chunkmill.conversion.rechunking.source_chunks import (
-    SourceReads,
-    n_ahead,
-    source_values,
-)
+from chunkmill import create_array
+from chunkmill.conversion.rechunking import source_chunks
+from chunkmill.conversion.rechunking.source_chunks import Slices, n_ahead, sliced_axes
+from chunkmill.errors import ChunkError
 from chunkmill.stores.memory import MemoryStore
 
-
-def rechunk_of(source, ahead_bytes=0, sliced=None):
-    plan = SimpleNamespace(source=SimpleNamespace(sliced=sliced))
-    return SimpleNamespace(source=source, plan=plan, ahead_bytes=ahead_bytes, seen=None)
-
-
-@cases("shards", [None, (4, 6)])
-@cases("is_remote", [True, False])
-def test_values_of_a_region(shards, is_remote):
-    array, values = make(MemoryStore(), shape=(8, 9), chunks=(2, 3), shards=shards, absent=[(0, 0)], fill_value=-1)
-    store = RecordingStore(array.store)
-    store.is_remote = is_remote
-    source = array.stored.with_store(store)
-    region, reads = (slice(1, 7), slice(2, 9)), SourceReads()
-    out = np.full((8, 9), -2, "i4")
-    for at, found in source_values(rechunk_of(source, 1 << 20), source, region, reads):
-        out[at] = -1 if found is None else found
-    np.testing.assert_array_equal(out[region], values[region])
-    assert (out == -2).sum() == out.size - 42
-    assert (reads.n_elements, reads.n_owned) == (72, 42)  # every chunk is touched
-    assert reads.counts() == {"n_elements_read": 72, "n_elements_owned": 42}
-    assert reads.n_absent == (1 if shards is None else 4)
+LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
+RAW = {
+    "zarr3": {"codecs": "raw"},
+    "big endian": {"codecs": [{"name": "bytes", "configuration": {"endian": "big"}}]},
+    "zarr2": {"format": "zarr2", "codecs": "raw"},
+    "order F": {"codecs": [{"name": "transpose", "configuration": {"order": [2, 1, 0]}}, LITTLE]},
+    "another order": {"codecs": [{"name": "transpose", "configuration": {"order": [1, 2, 0]}}, LITTLE]},
+    "shards": {"codecs": "raw", "shards": (8, 9, 14)},
+}  # fmt: skip
+SHAPE, CHUNKS = (10, 11, 12), (4, 3, 7)
+REGION = (slice(1, 9), slice(2, 11), slice(3, 12))
 
 
-def test_chunks_are_fetched_when_they_are_asked_for():
-    array, _ = make(MemoryStore(), shape=(8,), chunks=(2,))
+@pytest.fixture(autouse=True)
+def of_any_length(monkeypatch):
+    monkeypatch.setattr(source_chunks, "LEAST_SLICE", 1)
+
+
+@cases("layout", RAW)
+def test_values_are_those_of_whole_chunks(layout):
+    array, values = make(MemoryStore(), shape=SHAPE, chunks=CHUNKS, dtype="i2", **RAW[layout])
     source = array.stored.with_store(store := RecordingStore(array.store))
-    values = source_values(rechunk_of(source), source, (slice(0, 8),), SourceReads())
-    next(values)
-    assert store.keys("get") == ["a/c/0"]
-    next(values)
-    assert store.keys("get") == ["a/c/0", "a/c/1"]
+    assert sorted(sliced_axes(array.stored)) == [0, 1, 2]
+    for axis in sliced_axes(array.stored):
+        slices, found = Slices(source, axis), np.zeros((8, 9, 9), "i2")
+        wanted = list(slices.overlaps(REGION))
+        for each, span in zip(wanted, slices.locate(source.store, wanted), strict=True):
+            assert each.n_bytes <= slices.largest
+            found[each.in_region] = slices.decode(each, store.get(span.key, span.byte_range))
+        np.testing.assert_array_equal(found, values[REGION])
+
+
+def test_an_array_of_many_store_keys_is_not_sliced():
+    """Each would be compared, twice a run: nine hours for 10^9 keys, of which few may be stored."""
+    n_rows = 10**9
+    array = create_array(MemoryStore(), "a", shape=(n_rows, 64), dtype="i2", chunks=(4, 64), codecs="raw")
+    assert not sliced_axes(array.stored)
+    assert sliced_axes(
+        create_array(MemoryStore(), "a", shape=(n_rows, 64), dtype="i2", chunks=(2**14, 64), codecs="raw").stored
+    )
+
+
+@cases(
+    "options",
+    [
+        {"codecs": "zstd"},
+        {"codecs": [LITTLE, {"name": "crc32c"}]},
+        {"format": "n5", "codecs": "raw"},
+        {"codecs": "raw", "chunks": ((4, 6), (11,), (12,))},
+    ],
+)
+def test_of_others_none(options):
+    array, _ = make(MemoryStore(), **{"shape": SHAPE, "chunks": CHUNKS, **options})
+    assert sliced_axes(array.stored) == ()
+
+
+@pytest.mark.parametrize("change", [lambda data: data[:-1], lambda data: data + b"0"], ids=["short", "long"])
+def test_a_value_of_another_size_is_an_error_of_its_last_slice(change):
+    array, _ = make(MemoryStore(), shape=(8,), chunks=(8,), codecs="raw")
+    array.store.set("a/c/0", change(array.store.get("a/c/0")))
+    slices = Slices(array.stored, 0)
+    (last,) = slices.overlaps((slice(4, 8),))
+    (span,) = slices.locate(array.store, [last])
+    with pytest.raises(ChunkError, match=r"chunk \(0,\)|a/c/0"):
+        slices.decode(last, array.store.get(span.key, span.byte_range))
+
+
+def test_a_shard_whose_index_names_another_size_is_an_error():
+    array, _ = make(MemoryStore(), shape=(8,), chunks=(4,), shards=(8,), codecs="raw")
+    shard = bytearray(array.store.get("a/c/0"))
+    index = np.frombuffer(shard, "<u8", 4, len(shard) - 36).copy()
+    index[1] -= 4
+    shard[-36:-4] = index.tobytes()
+    shard[-4:] = google_crc32c.value(index.tobytes()).to_bytes(4, "little")
+    array.store.set("a/c/0", bytes(shard))
+    slices = Slices(array.stored, 0)
+    with pytest.raises(ChunkError, match=r"12 bytes by the shard's index, expected 16"):
+        slices.locate(array.store, list(slices.overlaps((slice(0, 4),))))
 
 
 def test_requests_under_way_are_bounded_by_bytes():
-    assert n_ahead(rechunk_of(None, 1000), 300) == 3
-    assert n_ahead(rechunk_of(None, 1000), 5000) == 1
-    assert n_ahead(rechunk_of(None, 0), 300) == 1024
+    def ahead(ahead_bytes, largest):
+        plan = SimpleNamespace(source=SimpleNamespace(sliced=None))
+        return n_ahead(SimpleNamespace(plan=plan, ahead_bytes=ahead_bytes), largest)
 
-
-def test_fill_values_are_one_element():
-    array, _ = make(MemoryStore(), shape=(4,), chunks=(2,), fill_value=7)
-    values = fill_values(array.stored, (1000, 1000))
-    assert (values.shape, values.strides, values[3, 4]) == ((1000, 1000), (0, 0), 7)
-
-
-def test_an_undefined_fill_value_is_zero():
-    array = cm.create_array(MemoryStore(), shape=(4,), chunks=(4,), dtype="i4", format="n5")
-    assert fill_values(array.stored, (4,)).tolist() == [0] * 4
+    assert [ahead(1000, 300), ahead(1000, 5000), ahead(0, 300)] == [3, 1, 1024]

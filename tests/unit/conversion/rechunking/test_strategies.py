@@ -1,4 +1,4 @@
-"""The search for blocks, and what a strategy costs with them."""
+"""What a strategy costs where slices of chunks are read; blocks and costs of all others: properties/test_rechunk."""
 
 from dataclasses import replace
 
@@ -9,58 +9,9 @@ from chunkmill.conversion.rechunking.strategies import (
     Direct,
     Limits,
     Side,
-    Spill,
     UnitCosts,
-    best_blocks,
-    smallest_blocks,
 )
 from chunkmill.model.grid import ChunkGrid
-
-SHAPE = (64, 64)
-
-
-def side(chunks, working_bytes=0):
-    grid = ChunkGrid.regular(SHAPE, chunks)
-    return Side(grid, grid, working_bytes)
-
-
-def direct(source=(1, 64), target=(64, 1)):
-    return Direct(side(source), side(target), 4, Limits(1 << 20), UnitCosts())
-
-
-def spill(source=(1, 64), target=(64, 1)):
-    return Spill(side(source), side(target), 4, Limits(1 << 20), UnitCosts())
-
-
-@pytest.mark.parametrize("strategy", [direct, spill])
-def test_options_grow_from_one_chunk_to_all(strategy):
-    for ways in strategy().options:
-        lengths = [way.longest for way in ways]
-        assert lengths == sorted(set(lengths))
-        assert lengths[-1] == 64
-
-
-@pytest.mark.parametrize("strategy", [direct, spill])
-def test_no_blocks_fit_less_than_the_smallest(strategy):
-    candidate = strategy()
-    least = candidate.peak_bytes(smallest_blocks(candidate))
-    for budget in (least, least - 1):
-        assert candidate.peak_bytes(best_blocks(candidate, budget)) == least
-
-
-def test_direct_with_the_smallest_blocks_reads_all_for_each():
-    candidate = direct()
-    estimate = candidate.estimate((0, 0))
-    assert (estimate.n_tasks, estimate.amplification) == ((64,), 64.0)
-    whole = tuple(len(ways) - 1 for ways in candidate.options)
-    assert candidate.estimate(whole).amplification == 1.0
-
-
-def test_spilling_reads_once_and_counts_sections():
-    candidate = spill()
-    estimate = candidate.estimate((0,) * 4)
-    assert (estimate.amplification, estimate.n_tasks) == (1.0, (64, 64))
-    assert estimate.intermediate_bytes == 64 * 64 * 4 + 64 * 64 * candidate.trailer_bytes((0,) * 4)
 
 
 def sliced_images(n_columns):

@@ -1,42 +1,39 @@
-"""The tasks that write the target chunks of a block."""
+"""Target chunks: assembled in three kinds of buffers, and written out where fill values differ."""
+
+from itertools import product
 
 import numpy as np
 import pytest
+from support.cases import cases
 from support.rechunks import make
-from support.small_jobs import stages_of
 
 import chunkmill as cm
-from chunkmill.conversion.rechunking.target_chunks import write_target_block
+from chunkmill.conversion.rechunking.target_chunks import BlockBuffer, SeparateBuffer, TiledBuffer, target_buffer
+from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.stores.memory import MemoryStore
 
-
-def run(array, target, **options):
-    plan = cm.plan_rechunk(array, target, chunks=(4, 4), strategy="direct", **options)
-    (stage,) = stages_of(plan, "1")
-    return plan, [write_target_block(stage.common, spec) for spec in stage.tasks]
-
-
-def test_a_task_writes_its_chunks_and_counts_them():
-    array, values = make(MemoryStore(), shape=(12, 12), chunks=(2, 12), absent=[(0, 0), (1, 0)], fill_value=-1)
-    plan, results = run(array, target := MemoryStore())
-    assert sum(result.counts["n_keys"] for result in results) == 9
-    assert sum(result.counts["action_rechunk"] for result in results) == 6
-    assert sum(result.counts["action_absent"] for result in results) == 3
-    assert sum(result.counts["n_elements_owned"] for result in results) == values.size
-    plan.job.target.publish()
-    np.testing.assert_array_equal(cm.open_array(target)[...], values)
-    assert {key for result in results for key in result.writes} == {f"c/{i}/{j}" for i in (1, 2) for j in range(3)}
+GRIDS = {
+    "equal": (ChunkGrid.regular((12, 8), (3, 4)), TiledBuffer),
+    "cropped": (ChunkGrid.regular((11, 8), (3, 4)), SeparateBuffer),
+    "rectilinear": (ChunkGrid((RunsAxis(12, ((5, 1), (7, 1))), RegularAxis(8, 4))), SeparateBuffer),
+    "overhanging": (ChunkGrid.regular((12, 8), (20, 4)), SeparateBuffer),
+    "many axes": (ChunkGrid.regular((4, 2, *(1,) * 31), (2, 1, *(1,) * 31)), SeparateBuffer),
+}
 
 
-def test_what_is_there_is_deleted_where_the_source_is_absent():
-    array, _ = make(MemoryStore(), shape=(12, 12), chunks=(4, 12), absent=[(0, 0)])
-    target = cm.create_array(MemoryStore(), shape=(12, 12), dtype="i4", chunks=(4, 4))
-    target[...] = 9
-    plan = cm.plan_rechunk(array, target, chunks=None, strategy="direct")
-    (stage,) = stages_of(plan, "1")
-    for spec in stage.tasks:
-        write_target_block(stage.common, spec)
-    assert sorted(target.store.list_prefix("c/")) == [f"c/{i}/{j}" for i in (1, 2) for j in range(3)]
+@cases("through_block", [True, False])
+@cases("case", GRIDS)
+def test_chunks_hold_what_was_put(case, through_block):
+    grid, kind = GRIDS[case]
+    region = tuple(slice(0, n) for n in grid.shape)
+    buffer = target_buffer(np.dtype("i4"), grid, region, through_block=through_block)
+    assert type(buffer) is (BlockBuffer if through_block else kind)
+    values = np.arange(np.prod(grid.shape), dtype="i4").reshape(grid.shape)
+    halves = [(slice(0, n // 2), slice(n // 2, n)) if n > 1 else (slice(0, 1),) for n in grid.shape]
+    for at in product(*halves):
+        buffer.put(at, values[at])
+    for overlap in grid.overlaps(region):
+        np.testing.assert_array_equal(buffer.take(overlap), values[grid.region(overlap.coords)])
 
 
 @pytest.mark.parametrize("fill_value", [0, 5])
