@@ -3,7 +3,7 @@
 import numpy as np
 from support.cases import cases
 
-from chunkmill.conversion.actions import choose_action, group_keys, group_ranges, n_groups, same_fill
+from chunkmill.conversion.actions import choose_action, group_keys, same_fill
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, InnerLayout, NamedConfig
 
@@ -171,16 +171,3 @@ def test_shards_are_read_whole_though_tasks_be_small():
     layouts = InnerLayout(LARGE, LARGE, ()), InnerLayout(SMALL, SMALL, ())
     assert group_keys(*layouts, 1, max_bytes=1, max_keys=1, align_bytes=200) == (2, 2)
     assert group_keys(*layouts, 1, max_bytes=1, max_keys=1, align_bytes=100) == (1, 2)
-
-
-def test_group_ranges_partition_the_grid():
-    grid, group = ChunkGrid.regular((7, 5, 4), (2, 2, 4)), (3, 2, 1)
-    seen = [
-        (i, j, k)
-        for number in range(n_groups(grid, group))
-        for i in group_ranges(grid, group, number)[0]
-        for j in group_ranges(grid, group, number)[1]
-        for k in group_ranges(grid, group, number)[2]
-    ]
-    assert sorted(seen) == sorted(grid.all_coords())
-    assert len(seen) == len(set(seen))

@@ -1,9 +1,7 @@
 """The arithmetic of two cuts of one axis, against counting."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.cases import cases
 from support.strategies import runs_axes
 
 from chunkmill.conversion.coarsen import MeasuredAxis, Meeting, coarsen, meet, multiples
@@ -23,23 +21,6 @@ def axis_pairs(draw):
         return first, RegularAxis(first.size, draw(st.integers(1, 12)))
     lengths = draw(st.lists(st.integers(1, 7), min_size=first.size, max_size=first.size))
     return first, RunsAxis(first.size, tuple((n, 1) for n in lengths))
-
-
-@cases(
-    ("chunks", "blocks", "expected"),
-    [
-        pytest.param(RegularAxis(20, 5), RegularAxis(20, 7), Meeting(6, 30), id="no common border"),
-        pytest.param(RegularAxis(20, 5), RegularAxis(20, 10), Meeting(4, 20), id="nested"),
-        pytest.param(RegularAxis(20, 10), RegularAxis(20, 5), Meeting(4, 40), id="nested the other way round"),
-        pytest.param(RegularAxis(20, 6), RegularAxis(20, 4), Meeting(7, 3 * 12 + 2), id="borders meet at 12"),
-        pytest.param(RegularAxis(20, 20), RegularAxis(20, 20), Meeting(1, 20), id="one chunk"),
-        pytest.param(RegularAxis(0, 3), RegularAxis(0, 4), Meeting(0, 0), id="no elements"),
-        pytest.param(RunsAxis(9, ((4, 1), (2, 9))), RegularAxis(9, 4), Meeting(4, 9), id="rectilinear"),
-        pytest.param(RegularAxis(10**15, 10**3), RegularAxis(10**15, 10**5), Meeting(10**12, 10**15), id="huge"),
-    ],
-)
-def test_meet(chunks, blocks, expected):
-    assert meet(MeasuredAxis.of(chunks), MeasuredAxis.of(blocks)) == expected
 
 
 @given(axis_pairs())
@@ -68,5 +49,7 @@ def test_multiples_reach_from_one_chunk_to_all(pair):
     assert found[-1] == max(1, axis.n_chunks)
 
 
-def test_multiples_are_few():
+def test_long_axes_take_arithmetic_alone():
+    huge = MeasuredAxis.of(RegularAxis(10**15, 10**3)), MeasuredAxis.of(RegularAxis(10**15, 10**5))
+    assert meet(*huge) == Meeting(10**12, 10**15)
     assert len(multiples(RegularAxis(10**9, 7), RegularAxis(10**9, 1_000))) < 200

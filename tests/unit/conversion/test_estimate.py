@@ -1,4 +1,4 @@
-"""What a conversion is estimated to take, against small stores that are counted."""
+"""What a conversion is estimated to take: stores that are counted, and the buffers that codecs need for noise."""
 
 from dataclasses import replace
 
@@ -8,7 +8,16 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.conversion.actions import choose_action
-from chunkmill.conversion.estimate import TransferEstimate, estimate_transfers, fit_memory, task_memory
+from chunkmill.conversion.estimate import (
+    TransferEstimate,
+    chunk_bytes,
+    estimate_transfers,
+    fit_memory,
+    most_encoded,
+    n_decoding,
+    n_encoding,
+    task_memory,
+)
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -61,3 +70,40 @@ def test_stores_with_latency_fetch_ahead_as_far_as_the_budget_allows():
     assert task_memory(old.stored, new.stored, action).n_ahead == 0
     least = task_memory(far, new.stored, action, 1)
     assert (least.n_ahead, task_memory(far, new.stored, action, least.n_bytes + 3 * 64).n_ahead) == (1, 4)
+
+
+LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
+BIG = {"name": "bytes", "configuration": {"endian": "big"}}
+CASES = {
+    "raw": {"codecs": "raw"},
+    "gzip": {"codecs": "gzip"},
+    "zstd": {"codecs": "zstd"},
+    "blosc": {"codecs": "blosc"},
+    "checksum": {"codecs": [LITTLE, {"name": "crc32c"}]},
+    "shards": {"codecs": "zstd", "shards": (8, 8)},
+    "n5": {"format": "n5", "codecs": "gzip"},
+}
+
+
+def noise(**options):
+    array = cm.create_array(MemoryStore(), shape=(16, 16), dtype="f8", chunks=(4, 8), **options)
+    array[...] = np.random.default_rng(0).random((16, 16))
+    return array
+
+
+@cases("case", CASES)
+def test_no_chunk_is_larger_than_the_bound(case):
+    array = noise(**CASES[case])
+    layout = array.write_layout
+    sizes = [array.store.size(layout.locator.key(coords)) for coords in layout.grid.all_coords()]
+    assert max(sizes) <= most_encoded(array.stored, layout) <= 2 * max(sizes) + 1024
+    assert chunk_bytes(array.stored, array.read_layout) == 4 * 8 * 8
+
+
+@cases(
+    ("codecs", "decoding", "encoding"),
+    [([LITTLE], 0, 1), ([BIG], 1, 2), ([LITTLE, "gzip"], 1, 3), ([LITTLE, "gzip", {"name": "crc32c"}], 2, 4)],
+)
+def test_buffers_alive_at_once(codecs, decoding, encoding):
+    layout = noise(codecs=codecs).write_layout
+    assert (n_decoding(layout.codecs), n_encoding(layout.codecs)) == (decoding, encoding)

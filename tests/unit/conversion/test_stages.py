@@ -1,63 +1,160 @@
-"""The stages of a conversion, and what it publishes."""
+"""Stages by listings: mostly empty arrays cost what is stored, and sources that are read by slices may not change."""
 
-import pickle
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
-from support import small_jobs as jobs
+from support.cases import cases
 from support.rechunks import make
+from support.recording import FarStore, RecordingStore
 
 import chunkmill as cm
-from chunkmill.conversion.stages import stages_of
-from chunkmill.errors import NodeNotFound
+from chunkmill.array import present_keys
+from chunkmill.conversion import stages
+from chunkmill.errors import ChunkError, JobError, NodeNotFound
 from chunkmill.stores.memory import MemoryStore
 
+N = 10**7
 
-def writer_of(plan):
-    return plan.job.tasks
+
+def sparse(*, at=(5, 10**5, N - 1), **more):
+    """Return an array of 10**7 chunks of two elements, of which those `at` some numbers are stored."""
+    store = RecordingStore(MemoryStore())
+    array = cm.create_array(store, "a", shape=(2 * N,), dtype="u1", **{"chunks": (2,)} | more)
+    for i in at:
+        array[2 * i : 2 * i + 2] = 7
+    store.clear()
+    return array
+
+
+def convert(source, target, **more):
+    return cm.convert(source, target, format="zarr3", **more)
+
+
+def rechunk(source, target, **more):
+    return cm.rechunk(source, target, **more)
+
+
+JOBS = {
+    "copy": (convert, {}),
+    "shard": (convert, {"shards": (200,)}),
+    "recode": (convert, {"codecs": "raw"}),
+    "direct": (rechunk, {"chunks": (3,), "shards": None, "strategy": "direct"}),
+    "spill": (rechunk, {"chunks": (3,), "shards": None, "strategy": "spill", "max_mem": "64 MiB"}),
+}
+
+
+@cases("job", JOBS)
+@cases("shards", [None, (200,)])
+def test_only_what_is_stored_is_asked_for(job, shards):
+    source, target = sparse(shards=shards), MemoryStore()
+    run, more = JOBS[job]
+    if shards and job == "copy":
+        more = {"shards": None}
+    report = run(source, target, **more)
+    assert len(source.store.log) < 1300  # of which the plan samples 1,024 sizes
+    written = cm.open_array(target)
+    assert report.n_keys == written.write_layout.grid.n_chunks
+    counted = written.write_layout if "copy" in report.actions else written.read_layout
+    assert sum(report.actions.values()) == counted.grid.n_chunks
+    assert len(list(written.stored.stored_keys())) in {3, 4}
+    assert report.n_tasks <= 8
+    assert cm.verify(source, target, progress=False).equal
+
+
+def sparse_grid(seed, **more):
+    chance = np.random.default_rng(seed)
+    source = cm.create_array(MemoryStore(), "a", shape=(37, 41), dtype="u1", **{"chunks": (2, 3)} | more)
+    for i, j in chance.integers(0, 37, (6, 2)):
+        source[int(i), int(j)] = i + 1
+    return source
 
 
 @pytest.fixture
-def source():
-    cm.create_group(store := MemoryStore(), attributes={"title": "all"})
-    make(store, "x", shape=(12, 12), chunks=(1, 12))
-    make(store, "sub/line", shape=(12,), chunks=(5,))
-    return store
+def always_listed(monkeypatch):
+    monkeypatch.setattr(present_keys, "_FEW_KEYS", 0)
 
 
-def test_stages_of_a_mixture(source):
-    writer = writer_of(cm.plan_rechunk(source, MemoryStore(), chunks={"x": (12, 4)}, strategy="spill"))
-    convert, spill, write = stages_of(writer, "r", fresh=True)
-    assert [stage.name for stage in (convert, spill, write)] == ["convert", "rechunk-spill", "rechunk-write"]
-    names = [plan.source.path for plan in writer.plans]
-    x, line = names.index("x"), names.index("sub/line")
-    assert {which for which, _ in convert.tasks} == {line}
-    assert {which for which, _ in spill.tasks} == {which for which, _ in write.tasks} == {x}
-    assert spill.common[line] is None
-    assert spill.common[x].prefix.endswith(f"/r/{x}/")
+TARGETS = [
+    {},
+    {"shards": (8, 9)},
+    {"chunks": (4, 5), "shards": None},
+    {"chunks": (37, 1), "shards": None, "strategy": "spill"},
+    {"chunks": (5, 7), "shards": (15, 14)},
+    {"chunks": (5, 2), "shards": None, "format": "n5"},
+    {"format": "n5"},
+]
 
 
-def test_stages_of_no_arrays():
-    cm.create_group(store := MemoryStore())
-    plan = cm.plan_convert(store, MemoryStore(), format="n5")
-    assert [(stage.name, len(stage.tasks)) for stage in stages_of(writer_of(plan), "", fresh=True)] == [("convert", 0)]
+@pytest.mark.usefixtures("always_listed")
+class TestSame:
+    @cases("more", TARGETS)
+    @cases("shards", [None, (6, 12)])
+    @cases("most_reads", [8, 0])
+    def test_as_without_a_listing(self, monkeypatch, more, shards, most_reads):
+        monkeypatch.setattr(stages, "_MOST_READS", most_reads)
+        for seed in range(2):
+            source = sparse_grid(seed, shards=shards)
+            found = []
+            for few in (0, 1 << 62):
+                monkeypatch.setattr(present_keys, "_FEW_KEYS", few)
+                target = MemoryStore()
+                report = cm.rechunk(source, target, **{"chunks": "keep"} | more)
+                values = {key: target.get(key) for key in target.list_prefix("")}
+                found.append((values, report.n_keys, dict(report.actions)))
+            assert found[0] == found[1]
+            np.testing.assert_array_equal(cm.open_array(target)[...], source[...])
+
+    @cases("chunks", [(2, 3), (4, 5), (37, 1)])
+    @cases("shards", [None, 2])
+    @cases("most_reads", [8, 0])
+    def test_what_the_target_had_is_deleted(self, monkeypatch, chunks, shards, most_reads):
+        monkeypatch.setattr(stages, "_MOST_READS", most_reads)
+        source = sparse_grid(1)
+        sharded = shards and tuple(shards * n for n in chunks)
+        target = cm.create_array(MemoryStore(), "b", shape=(37, 41), dtype="u1", chunks=chunks, shards=sharded)
+        target[3:20, 5:9] = 9
+        rechunk(source, target, chunks=None)
+        np.testing.assert_array_equal(target[...], source[...])
 
 
-def test_absent_chunks_are_deleted_where_something_is_there(source):
-    target = MemoryStore()
-    plan = cm.plan_convert(source, target, format="zarr3")
-    assert jobs.stages_of(plan)[0].common[0].fresh
-    target.set("sub/line/c/0", b"of an older job")
-    assert not jobs.stages_of(plan)[0].common[0].fresh
+class Appears:
+    """Adds a chunk to the source when a task reads."""
+
+    def __init__(self, source, key):
+        self.source, self.key = source, key
+
+    def __call__(self, method, key, *_):
+        if method in {"get", "get_many"} and "/c/" in key:
+            self.source.store.below.set(self.key, b"\1\1")
 
 
-def test_documents_are_published_once_and_again(source):
-    target = MemoryStore()
-    job = pickle.loads(pickle.dumps(cm.plan_convert(source, target, format="zarr3"))).job
-    target = job.target.store
-    job.target.make_room()
+@cases("job", JOBS)
+@cases("shards", [None, (200,)])
+def test_a_chunk_that_appears_meanwhile_is_not_lost(monkeypatch, job, shards):
+    source, target = sparse(shards=shards), MemoryStore()
+    monkeypatch.setattr(source.store, "_before", Appears(source, "a/c/77"))
+    run, more = JOBS[job]
+    with pytest.raises(ChunkError, match=r"a/c/77.*absent when the run began, and is present now"):
+        run(source, target, **more)
     with pytest.raises(NodeNotFound):
-        cm.open_group(target)
-    written = job.tasks.publish(job.target)
-    assert sorted(set(written)) == ["sub/line/zarr.json", "sub/zarr.json", "x/zarr.json", "zarr.json"]
-    assert sorted(job.tasks.publish(job.target)) == sorted(written)
-    assert dict(cm.open_group(target, consolidated=True).attributes) == {"title": "all"}
+        cm.open_array(target)
+
+
+class Listing(FarStore):
+    """A store whose requests cost latency, and whose listings tell versions."""
+
+    def list_versions(self, prefix):
+        return ((key, self.below.version(key)) for key in self.below.list_prefix(prefix))
+
+
+@cases("kind", [MemoryStore, Listing])
+def test_a_chunk_that_is_written_again_while_slices_are_read_is_named(kind, monkeypatch):
+    monkeypatch.setattr(stages, "_BATCH", 2)
+    array, _ = make(kind(), shape=(10,), chunks=(2,), absent=[(3,)])
+    plans = [SimpleNamespace(source=array.stored, rechunk=SimpleNamespace(source=SimpleNamespace(sliced=0)))]
+    seen = stages.see_slices(plans)
+    stages.check_slices("rechunk", plans, seen)
+    array[9:] = 4
+    with pytest.raises(JobError, match=r"chunks of the source 'a' .* while tasks read slices of them"):
+        stages.check_slices("rechunk", plans, seen)

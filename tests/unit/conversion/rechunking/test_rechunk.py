@@ -68,6 +68,15 @@ def test_values(source, target):
         assert report.n_tasks == plan.n_tasks
 
 
+@pytest.mark.parametrize(("n_axes", "strategy"), [(33, "spill"), (64, "direct")])
+def test_as_many_axes_as_numpy_has(n_axes, strategy):
+    shape, chunks = (4, 8, *(1,) * (n_axes - 2)), (1, 8, *(1,) * (n_axes - 2))
+    array, values = make(store := MemoryStore(), shape=shape, chunks=chunks)
+    plan = planned_tightly(array, (store, "b"), chunks=(4, 4, *(1,) * (n_axes - 2)), strategy=strategy)
+    plan.run()
+    check(store, values)
+
+
 @pytest.mark.parametrize("shards", [None, (10, 15, 10)], ids=["chunks", "shards"])
 def test_arrays_keep_what_they_are(shards):
     store = MemoryStore()
