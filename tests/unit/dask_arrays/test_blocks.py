@@ -38,16 +38,6 @@ def test_a_carried_function_is_unpickled_once():
     assert pickle.loads(pickle.dumps(first)) is first  # as the scheduler sends it on
 
 
-def test_where_it_was_made_it_is_pickled_anew():
-    """What the function holds may have changed since."""
-    values = [1]
-    carried = SharedFunction(values.__getitem__)
-    before = pickle.dumps(carried)
-    values[0] = 2
-    assert pickle.loads(before)(0) == 1
-    assert pickle.loads(pickle.dumps(carried))(0) == 2
-
-
 def test_what_workers_can_import_is_pickled_without_cloudpickle(monkeypatch):
     """Cloudpickle took three times as long: most of the time of pickling a graph."""
     monkeypatch.delattr(cloudpickle, "dumps")

@@ -10,9 +10,7 @@ import xarray as xr
 from support.cases import cases
 
 import chunkmill as cm
-from chunkmill.array.threads import local_lock
-from chunkmill.dask_arrays.hazards import canonical_location, check_not_read, locations_read
-from chunkmill.dask_arrays.write import write_graph
+from chunkmill.dask_arrays.hazards import canonical_location, check_not_read
 from chunkmill.errors import JobError
 from chunkmill.stores.base import Store
 from chunkmill.stores.memory import MemoryStore
@@ -32,27 +30,6 @@ def test_locations_are_canonical(tmp_path):
     )
     assert plain.endswith("/s/a/b/")
     assert canonical_location("s3://b", "") == "s3://b/"
-
-
-@cases(
-    "graph",
-    [
-        lambda a: a.to_dask() + 1,
-        da.from_array,
-        lambda a: da.from_array(a, inline_array=True).sum(),
-        lambda a: da.concatenate([da.zeros((8, 8)), a.to_dask()[::2]]),
-    ],
-)
-def test_what_is_read(array, graph):
-    assert set(locations_read(graph(array), set())) == {canonical_location(array.url, "g/a")}
-
-
-@cases("path", ["g/a", "g", ""])
-def test_deleting_what_is_read_is_refused(array, path):
-    with pytest.raises(JobError, match=r"would delete .*g/a, .* load or persist"):
-        check_not_read([array.to_dask()], array.store, path)
-    check_not_read([array.to_dask()], array.store, "g/ab")
-    check_not_read([np.ones(3)], array.store, path)
 
 
 IN_TASKS = {
@@ -110,29 +87,3 @@ def test_where_the_old_node_is_deleted_first_no_writer_deletes_its_source(comput
     lazy = xr.open_dataset(store, engine="chunkmill", group="g")  # in memory before anything is deleted
     cm.write_dataset(lazy, store, "g", mode="w")
     np.testing.assert_array_equal(cm.open_array(store, "g/v"), values)
-
-
-def overwrite(array, x, region=(slice(0, 8), slice(0, 8))):
-    return write_graph(x, array.stored, region, lock=local_lock)
-
-
-def test_block_by_block_in_place(array):
-    overwrite(array, array.to_dask() * 2 + array.to_dask())
-    overwrite(array, array.to_dask()[:4], (slice(0, 4), slice(0, 8)))
-    overwrite(array, array.to_dask()[4:], (slice(0, 4), slice(0, 8)))  # read where nobody writes
-    other = slice(4, 8), slice(0, 8)
-    overwrite(array, array.to_dask(region=other), (slice(0, 4), slice(0, 8)))  # with no step between
-
-
-@cases(
-    "x",
-    [
-        lambda a: a.to_dask().T,
-        lambda a: a.to_dask()[::-1],
-        lambda a: a.to_dask() + a.to_dask().sum(),
-        lambda a: da.from_array(a, chunks=4).T,
-    ],
-)
-def test_reading_what_another_task_overwrites_is_refused(array, x):
-    with pytest.raises(JobError, match=r"\[0:4, .*which other tasks overwrite.*load or persist"):
-        overwrite(array, x(array))

@@ -138,8 +138,11 @@ def test_what_parts_and_reductions_read_is_found(kind, tmp_path):
     values = np.arange(24 * 24.0).reshape(24, 24)
     a[...] = values
     x = a.to_dask(chunked_array_type=kind)
-    for source in (x.T, x[8][None] + x * 0, x[:, 8][:, None] + x * 0, x - x.mean(), x.sum(axis=0) + x * 0):
-        with pytest.raises(JobError, match="of the same array, which other tasks overwrite"):
+    sources = [x.T, x[8][None] + x * 0, x[:, 8][:, None] + x * 0, x - x.mean(), x.sum(axis=0) + x * 0]
+    for source in (*sources, x.map_overlap(lambda block: block, depth=1)):
+        with pytest.raises(
+            JobError, match=r"is computed from \[.* of the same array, which other tasks overw.*persist\(\)"
+        ):
             cm.to_store(source, a)
     np.testing.assert_array_equal(a[...], values)
 

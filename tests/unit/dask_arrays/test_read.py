@@ -11,7 +11,7 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.array.selection import full_region
-from chunkmill.dask_arrays.read import begun_bytes, begun_reads, block_chunks, read_graph
+from chunkmill.dask_arrays.read import block_chunks, read_graph
 from chunkmill.errors import RegionError
 from chunkmill.stores.memory import MemoryStore
 
@@ -48,15 +48,6 @@ def test_the_graph_is_one_layer_whose_name_tells_the_metadata():
     (layer,) = x.dask.layers.values()
     assert {"url": array.url, "path": "a", "format": "zarr3"}.items() <= layer.collection_annotations.items()
     np.testing.assert_array_equal(x.compute(scheduler="sync"), array[...])
-
-
-def test_all_store_keys_of_the_regions_are_requested():
-    array = cm.create_array(MemoryStore(), shape=(10, 10), dtype="u2", chunks=(2, 2), shards=(4, 4))
-    array[...] = 1
-    reads = begun_reads(array.stored, [np.s_[0:4, 0:8], np.s_[8:10, 8:10]])
-    assert all(reads.take(f"c/{key}") not in {None, (None,)} for key in ("0/0", "0/1", "2/2"))
-    assert reads.take("c/1/1") is None
-    assert begun_bytes(array.stored) == 32
 
 
 def values(shape=(7, 5), dtype="i4"):

@@ -1,65 +1,215 @@
-"""Writes that resume: which blocks are computed again."""
+"""`to_store(resume=True)`: what a run has written is not computed again by the next."""
+
+import threading
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
+from support.cases import cases
 
 import chunkmill as cm
-from chunkmill.array.threads import local_lock
-from chunkmill.dask_arrays.resumable_write import resumable_write
-from chunkmill.formats.registry import get_format
-from chunkmill.nodes.target import Target
+from chunkmill.errors import JobError, NodeExists, NodeNotFound
+from chunkmill.journal.records import Record
+from chunkmill.journal.unfinished import unfinished_jobs
+from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
-
-@pytest.fixture
-def array():
-    return cm.create_array(MemoryStore(), "a", shape=(8,), dtype="i4", chunks=(2,))
+VALUES = np.random.default_rng(0).integers(1, 99, (12, 10)).astype("i4")
 
 
-def write(x, array, calls):
-    class Noted(Target):
-        def prepared(self, journal, check=lambda: None):
-            calls.append("prepare")
-            return super().prepared(journal, check)
-
-        def publish(self):
-            calls.append("publish")
-            return super().publish()
-
-    target = Noted(array.store, array.path, get_format(array.format), [array.stored], overwrite=None)
-    with dask.config.set(scheduler="sync"):
-        return resumable_write(x, target, lock=local_lock)
+@pytest.fixture(autouse=True)
+def small_tasks(monkeypatch):
+    """Blocks that are regrouped are written by many tasks, too."""
+    monkeypatch.setattr("chunkmill.dask_arrays.regroup._LEAST_BYTES", 1)
 
 
-def source(fails_at, computed):
-    def block(x):
-        computed.append(int(x[0]))
-        if x[0] == fails_at[0]:
-            raise RuntimeError("interrupted")
-        return x
+class Source:
+    """A dask array of 20 blocks that counts which of them are computed, and fails at some."""
 
-    return da.map_blocks(block, da.arange(8, chunks=2), dtype="i4", name="source", meta=np.empty(0, "i4"))
+    def __init__(self, fails=(), name="values", values=VALUES):
+        self.computed: list[tuple[int, int]] = []
+        self.fails = set(fails)
+        self.lock = threading.Lock()
+        self.values = values
+        self.x = da.map_blocks(
+            self._block, chunks=((3,) * 4, (2,) * 5), dtype="i4", meta=np.empty((0, 0), "i4"), name=name
+        )
+
+    def __dask_tokenize__(self):
+        return "a source"
+
+    def _block(self, block_info=None):
+        i, j = block_info[None]["chunk-location"]
+        with self.lock:
+            if (i, j) in self.fails:
+                raise RuntimeError("no such luck")
+            self.computed.append((i, j))
+        return self.values[3 * i : 3 * i + 3, 2 * j : 2 * j + 2]
 
 
-def test_blocks_on_record_are_not_computed_again(array):
-    fails_at, computed, calls = [4], [], []
-    with pytest.raises(RuntimeError, match="interrupted"):
-        write(source(fails_at, computed), array, calls)
-    done, fails_at[0] = set(computed) - {4}, None
-    assert calls == ["prepare"]
-    computed.clear()
-    report = write(source(fails_at, computed), array, calls)
-    assert set(computed) == {0, 2, 4, 6} - done
-    assert report.n_resumed == len(done)
-    assert report.n_keys == 4 - len(done)
-    assert calls == ["prepare", "publish"]
-    np.testing.assert_array_equal(array[...], np.arange(8))
+def write(source, store, **kwargs):
+    return cm.to_store(source.x, store, "a", **{"resume": True} | kwargs)
+
+
+def fail_half_way(store, n=1, **kwargs):
+    source = Source([(i, 4) for i in range(n)], **{k: kwargs.pop(k) for k in ("name", "values") if k in kwargs})
+    with dask.config.set(scheduler="threads", num_workers=2), pytest.raises(RuntimeError, match="no such luck"):
+        write(source, store, **kwargs)
+    return source
+
+
+def traces(store):
+    return [key for key in store.list_prefix("") if key.startswith(".chunkmill")]
+
+
+@cases("layout", [{}, {"shards": (6, 4), "chunks": (3, 2)}, {"chunks": (5, 4)}])
+def test_only_what_was_not_written_is_computed(tmp_path, layout):
+    store = LocalStore(tmp_path)
+    fail_half_way(store, **layout)
+    with pytest.raises(NodeNotFound):
+        cm.open_array(store, "a")
+    (job,) = unfinished_jobs(store)
+    assert job.path == "a"
+    n_done = len([key for key in traces(store) if not key.endswith("plan.json")])
+    second = Source()
+    report = write(second, store, **layout)
+    assert report.n_resumed == n_done > 0
+    if "chunks" not in layout:  # blocks are store keys
+        assert len(second.computed) == report.n_keys == 20 - n_done
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], VALUES)
+    assert traces(store) == []
+    assert cm.check(store).problems == ()
+
+
+@cases("lost", ["emptied", "deleted", "record"])
+def test_what_a_crash_of_the_machine_has_lost_is_written_again(tmp_path, lost):
+    """A file's name may outlive its bytes."""
+    store = LocalStore(tmp_path)
+    fail_half_way(store)
+    records = [key for key in traces(store) if not key.endswith("plan.json")]
+    if lost == "record":
+        store.set(records[0], b"")
+    else:
+        (key,) = Record.unpack(store.get(records[0])).written
+        (tmp_path / key).write_bytes(b"") if lost == "emptied" else store.delete(key)
+    report = write(Source(), store)
+    assert (report.n_resumed, report.n_keys) == (len(records) - 1, 21 - len(records))
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], VALUES)
+    assert traces(store) == []
+
+
+def test_blocks_of_fill_are_done_too():
+    """Nothing is stored for them, and they are not computed again: the record says so."""
+    store = MemoryStore()
+    zeros = np.zeros_like(VALUES)
+    fail_half_way(store, values=zeros)
+    last = Source(values=zeros)
+    report = write(last, store)
+    assert report.n_resumed > 0
+    assert len(last.computed) == 20 - report.n_resumed
+    assert list(store.list_prefix("a/c/")) == []
+
+
+def test_another_source_is_refused():
+    store = MemoryStore()
+    fail_half_way(store)
+    before = {key: store.get(key) for key in store.list_prefix("")}
+    with pytest.raises(JobError, match=r"another plan.*resume=False.*identified by its name.*'other'"):
+        write(Source(name="other"), store)
+    for other in ({"codecs": "gzip"}, {"chunks": (4, 2)}, {"format": "zarr2"}, {"fill_value": 3}):
+        with pytest.raises(JobError, match="another plan"):
+            write(Source(), store, **other)
+    assert {key: store.get(key) for key in store.list_prefix("")} == before
+
+
+def test_nothing_is_written_once_it_has_failed(tmp_path):
+    """Dask raises while others are at work: they are waited for, and none that computes longer may write."""
+    computing, failed = threading.Event(), threading.Event()
+
+    def block(block_info=None):
+        if block_info[None]["chunk-location"] == (0,):
+            computing.wait(5)
+            raise RuntimeError("no such luck")
+        computing.set()
+        failed.wait(5)
+        return np.ones(2)
+
+    x = da.map_blocks(block, chunks=((2, 2),), dtype="f8", meta=np.empty(0))
+    for resume in (False, True):
+        computing.clear()
+        failed.clear()
+        with dask.config.set(scheduler="threads", num_workers=2), pytest.raises(RuntimeError, match="no such luck"):
+            cm.to_store(x, tmp_path, "a", mode="w", resume=resume)
+        failed.set()
+        threading.Event().wait(0.3)
+        assert not list((tmp_path / "a").rglob("*") if (tmp_path / "a").exists() else [])
+        if resume:
+            cm.to_store(da.ones(4, chunks=2), tmp_path, "a", mode="w")
+            assert traces(LocalStore(tmp_path)) == []
+
+
+def test_replacing(tmp_path):
+    """What is replaced stays until all is written, however often the write is interrupted."""
+    store = LocalStore(tmp_path)
+    cm.to_store(da.zeros((2, 2)), store, "a")
+    with pytest.raises(NodeExists):
+        write(Source(), store)
+    assert traces(store) == []
+    fail_half_way(store, mode="w")
+    assert cm.open_array(store, "a").shape == (2, 2)
+    (problem,) = cm.check(store).problems
+    assert problem.kind == "unfinished"
+    assert "the array or group that it replaces is there until it is done" in problem.reason
+    report = write(Source(), store, mode="w")
+    assert report.n_resumed > 0
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], VALUES)
+    assert traces(store) == []
+    with pytest.raises(NodeExists):
+        write(Source(), store)
+
+
+@pytest.mark.parametrize("mode", ["a", "r+"])
+def test_onto_an_array_that_exists(mode):
+    store = MemoryStore()
+    cm.create_array(store, "a", shape=VALUES.shape, dtype="i4", chunks=(3, 2))
+    fail_half_way(store, mode=mode)
+    report = write(Source(), store, mode=mode)
+    assert report.n_resumed > 0
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], VALUES)
+    assert traces(store) == []
 
 
 def test_an_array_without_elements():
-    array = cm.create_array(MemoryStore(), "a", shape=(0,), dtype="i4", chunks=(2,))
-    calls = []
-    assert write(da.zeros(0, dtype="i4"), array, calls).n_keys == 0
-    assert calls == ["prepare", "publish"]
+    report = cm.to_store(da.zeros((0, 4), chunks=2), store := MemoryStore(), resume=True)
+    assert (report.n_keys, cm.open_array(store).shape) == (0, (0, 4))
+
+
+def test_only_whole_arrays_and_now(tmp_path):
+    cm.create_array(tmp_path, "a", shape=(4,), dtype="i4", chunks=(2,))
+    x = da.ones(2, dtype="i4")
+    with pytest.raises(ValueError, match="whole arrays and now"):
+        cm.to_store(x, tmp_path, "a", region=(slice(0, 2),), resume=True)
+    with pytest.raises(ValueError, match="whole arrays and now"):
+        cm.to_store(x, tmp_path, "b", compute=False, resume=True)
+
+
+def test_a_write_that_died_before_it_looked_again_leaves_an_array_of_others_alone(monkeypatch):
+    """Its repetition wrote its blocks into that array, and was refused when it was to be published."""
+    store, source = MemoryStore(), Source()
+
+    def dies(_, journal):
+        plan = store.get(journal.plan_key)
+        store.delete(journal.plan_key)  # who creates the array comes first
+        cm.create_array(store, "a", shape=(12, 10), dtype="i4", chunks=(3, 2), attributes={"of": "others"})
+        store.set(journal.plan_key, plan)
+        raise SystemExit
+
+    monkeypatch.setattr("chunkmill.nodes.target.Target.stays_free", dies)
+    with pytest.raises(SystemExit):
+        cm.to_store(source.x, store, "a", resume=True)
+    with pytest.raises(NodeExists, match="made by others"):
+        cm.to_store(source.x, store, "a", resume=True)
+    assert not source.computed
+    assert not cm.open_array(store, "a")[...].any()
+    assert unfinished_jobs(store) == []

@@ -6,12 +6,11 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask._task_spec import Alias, Task
+from dask._task_spec import Task
 from dask.graph_manipulation import bind, clone
 from support.recording import FarStore
 
 import chunkmill as cm
-from chunkmill.dask_arrays.read import run_length
 from chunkmill.errors import ChunkError
 
 VALUES = np.arange(48 * 40 * 4).reshape(48, 40, 4)  # in 12 x 10 x 2 chunks
@@ -48,20 +47,6 @@ def test_what_culling_left_is_requested_and_nothing_else(store, x, function, n_k
     np.testing.assert_array_equal(function(x).compute(scheduler="threads", num_workers=2), want)
     assert set(store.chunks("get").values()) <= {1}
     assert len(store.chunks("get")) == n_keys
-
-
-def test_a_block_is_one_task_and_a_run_is_one_more(x):
-    (summed,) = dask.optimize((x + 1).sum(axis=(0, 1)))
-    tasks = dict(summed.dask)
-    begun = [key for key in tasks if key[0].startswith("begin-")]
-    assert len(begun) == -(-240 // 32)
-    assert not any(isinstance(task, Alias) for task in tasks.values())
-    assert sum(any(d in begun for d in task.dependencies) for task in tasks.values()) == 240
-
-
-def test_sparse_runs_are_begun_by_one_task(x):
-    (line,) = dask.optimize(x[:, 0, 0])
-    assert sum(isinstance(task, Task) and task.data_producer for task in dict(line.dask).values()) == 1
 
 
 def test_a_culled_graph_is_computed_again_with_new_requests(store, x):
@@ -105,12 +90,3 @@ def test_shards_read_whole_are_requested_whole(store):
     assert set(far.chunks("get").values()) == {1}
     part = cm.from_store(far, region=np.s_[1:47])
     np.testing.assert_array_equal(part.compute(scheduler="threads"), VALUES[1:47])
-
-
-def test_a_store_without_latency_pays_nothing(store):
-    assert len(cm.from_store(store.below).dask.layers) == 1
-
-
-@pytest.mark.parametrize(("arguments", "length"), [((7, 1, 8, 1 << 20), 0), ((8, 1, 8, 1 << 20), 2)])
-def test_few_blocks_have_short_runs_or_none(arguments, length):
-    assert run_length(*arguments) == length

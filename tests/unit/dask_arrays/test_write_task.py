@@ -4,14 +4,13 @@ import os
 import pickle
 import time
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
 from support.recording import FarStore
 
 import chunkmill as cm
-from chunkmill.array.threads import MAX_PENDING, PendingWrites, local_lock
+from chunkmill.array.threads import PendingWrites, local_lock
 from chunkmill.dask_arrays.write_task import UnfinishedWrite, WriteCounts, WriteTask, finished
 from chunkmill.errors import ChunkError, JobError, StoreError
 from chunkmill.stores.memory import MemoryStore
@@ -26,15 +25,6 @@ def task_on(array, start=(0, 0), **changed):
 @pytest.fixture
 def array():
     return cm.create_array(MemoryStore(), "a", shape=(8, 6), dtype="i2", chunks=(4, 3))
-
-
-def test_a_block_is_written_where_it_belongs(array):
-    block = np.arange(1, 13, dtype="i2").reshape(4, 3)
-    counts = task_on(array, start=(2, 1))(block, (slice(0, 4), slice(2, 5)))
-    assert counts.shape == (1, 1, 6)
-    assert WriteCounts.of(counts)[:3] == (2, 2, 0)
-    np.testing.assert_array_equal(array[2:6, 3:6], block)
-    assert np.count_nonzero(array[...]) == 12
 
 
 def test_another_process_is_checked_once_per_block(array, monkeypatch):
@@ -69,16 +59,6 @@ def blocks():
     return da.from_array(VALUES, chunks=(4, 4))
 
 
-def test_many_values_are_stored_at_once_on_two_threads():
-    far = FarStore(seconds=0.01)
-    with dask.config.set(scheduler="threads", num_workers=2):
-        report = cm.to_store(blocks(), far)
-    assert 8 < far.most_at_once <= MAX_PENDING
-    assert report.n_keys == 150
-    assert far.chunks("set") == dict.fromkeys(far.chunks("set"), 1)
-    np.testing.assert_array_equal(cm.open_array(far.below)[...], VALUES)
-
-
 class Refusing(FarStore):
     def set(self, key, value):
         if key == "c/7/3":
@@ -94,14 +74,6 @@ def test_a_value_that_is_not_stored_fails_the_write_by_its_key():
     time.sleep(0.05)
     assert len(far.log) == n  # nothing is written after the error
     assert "zarr.json" not in list(far.below.list_prefix(""))
-
-
-def test_what_is_all_fill_is_deleted_and_counted():
-    far = FarStore(seconds=0.001)
-    cm.to_store(blocks(), far)
-    report = cm.to_store(da.where(blocks() > 1200, blocks(), 0), far, region=..., mode="r+")
-    assert (report.n_keys, report.n_empty) == (150, 70)
-    np.testing.assert_array_equal(cm.open_array(far.below)[...], np.where(VALUES > 1200, VALUES, 0))
 
 
 def test_an_unfinished_write_is_finished_when_it_is_pickled():

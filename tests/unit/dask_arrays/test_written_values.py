@@ -20,7 +20,6 @@ from chunkmill.errors import (
     JobError,
     NodeExists,
     NodeNotFound,
-    RegionError,
     UnsupportedFeature,
 )
 from chunkmill.stores.memory import MemoryStore
@@ -30,36 +29,12 @@ def values(shape, dtype="i4"):
     return (np.arange(np.prod(shape, dtype=int)) * 13 % 251 + 1).astype(dtype).reshape(shape)
 
 
-@cases("blocks", [(7, 5), (3, 2), (2, 3), (1, 1), ((1, 5, 1), (2, 2, 1))])
-def test_any_blocks_onto_any_chunks(blocks):
-    for chunks in ((3, 2), (7, 5), (10, 4), (1, 1)):
-        store = MemoryStore()
-        report = cm.to_store(da.from_array(values((7, 5)), chunks=blocks), store, "a", chunks=chunks)
-        array = cm.open_array(store, "a")
-        assert array.chunks == chunks
-        assert report.n_keys == array.nchunks
-        assert report.n_partial == report.n_empty == 0
-        np.testing.assert_array_equal(array[...], values((7, 5)))
-
-
 def test_a_small_chunk_size_setting_never_cuts_a_shard():
     store = MemoryStore()
     with dask.config.set({"array.chunk-size": "1KiB"}):
         cm.to_store(da.from_array(values((64, 64)), chunks=(5, 64)), store, chunks=(8, 8), shards=(32, 32))
     np.testing.assert_array_equal(cm.open_array(store)[...], values((64, 64)))
     assert sorted(store.list_prefix("c/")) == [f"c/{i}/{j}" for i in (0, 1) for j in (0, 1)]
-
-
-@pytest.mark.parametrize("layout", [{"chunks": (3, 2)}, {"chunks": (1, 2), "shards": (3, 2)}], ids=["chunks", "shards"])
-def test_regions(layout):
-    for region in (np.s_[2:6, 1:4], np.s_[0:3, 0:2], np.s_[3:7, :], np.s_[6:7, 4:5]):
-        store, before = MemoryStore(), values((7, 5))
-        cm.to_store(da.from_array(before), store, **layout)
-        part = -values(before[region].shape)
-        cm.to_store(da.from_array(part, chunks=(2, 2)), store, region=list(region))
-        expected = before.copy()
-        expected[region] = part
-        np.testing.assert_array_equal(cm.open_array(store)[...], expected)
 
 
 @pytest.mark.parametrize("lock", ["auto", None, False, SerializableLock()], ids=["auto", "none", "false", "given"])
@@ -86,64 +61,58 @@ def test_fill_is_not_stored_and_an_old_chunk_is_deleted():
     assert sorted(store.list_prefix("c/")) == ["c/0", "c/1"]
 
 
-class TestModes:
-    @pytest.fixture
-    def store(self):
-        store = MemoryStore()
-        cm.to_store(da.ones(4), store, "a")
-        return store
+@pytest.fixture
+def store():
+    store = MemoryStore()
+    cm.to_store(da.ones(4), store, "a")
+    return store
 
-    def test_new_only(self, store):
-        with pytest.raises(NodeExists, match="mode='w'"):
-            cm.to_store(da.zeros(4), store, "a")
 
-    def test_replace(self, store):
-        cm.to_store(da.full((2, 2), 7), store, "a", mode="w", format="zarr2")
-        assert cm.open_array(store, "a").format == "zarr2"
-        np.testing.assert_array_equal(cm.open_array(store, "a"), np.full((2, 2), 7))
+@pytest.mark.parametrize(
+    ("n", "path", "options", "refused"),
+    [
+        (4, "a", {}, pytest.raises(NodeExists, match="mode='w'")),
+        (4, "missing", {"mode": "r+"}, pytest.raises(NodeNotFound, match="missing")),
+        (4, "a", {"mode": "r"}, pytest.raises(ValueError, match="mode='r'")),
+        (5, "a", {"mode": "r+"}, pytest.raises(AlignmentError, match=r"shape \(5,\)")),
+        (5, "a", {"region": (slice(0, 5),)}, pytest.raises(AlignmentError, match=r"shape \(5,\)")),
+    ],
+    ids=["there", "not there", "read", "another shape", "outside"],
+)
+def test_where_nothing_can_be_written(store, n, path, options, refused):
+    with refused:
+        cm.to_store(da.zeros(n), store, path, **options)
+    np.testing.assert_array_equal(cm.open_array(store, "a"), np.ones(4))
 
-    @cases("read", ["to_dask", "from_zarr", "rechunked"])
-    def test_what_is_read_is_not_replaced(self, tmp_path, read):
-        url = tmp_path / "a.zarr"
-        (tmp_path / "link").symlink_to(url)
-        array = cm.to_store(da.arange(8, chunks=4), url, "g/a") and cm.open_array(tmp_path / "link", "g/a")
-        x = {
-            "to_dask": array.to_dask,
-            "from_zarr": lambda: da.from_zarr(str(url), "g/a"),
-            "rechunked": lambda: cm.from_store(url, "g/a").rechunk(3)[1:].sum() + da.ones(2),
-        }[read]()
-        for path in ("g/a", "g", ""):
-            with pytest.raises(JobError, match=r"mode='w' would delete .*a\.zarr/g/a, which"):
-                cm.to_store(x + 1, url, path, mode="w")
-        np.testing.assert_array_equal(array, np.arange(8))
-        cm.to_store(x + 1, url, "g/ab", mode="w")
-        cm.to_store(x.persist(), url, "g/a", mode="w")
 
-    @pytest.mark.parametrize("mode", ["a", "r+"])
-    def test_write_into(self, store, mode):
-        cm.to_store(da.full(4, 3.0), store, "a", mode=mode)
-        np.testing.assert_array_equal(cm.open_array(store, "a"), np.full(4, 3.0))
+def test_a_node_is_replaced(store):
+    cm.to_store(da.full((2, 2), 7), store, "a", mode="w", format="zarr2")
+    assert cm.open_array(store, "a").format == "zarr2"
+    np.testing.assert_array_equal(cm.open_array(store, "a"), np.full((2, 2), 7))
 
-    def test_append_mode_creates(self, store):
-        cm.to_store(da.full(4, 3.0), store, "b", mode="a")
-        assert "b" in cm.open_group(store)
 
-    def test_into_nothing(self, store):
-        with pytest.raises(NodeNotFound):
-            cm.to_store(da.ones(4), store, "missing", mode="r+")
+@pytest.mark.parametrize(("mode", "path"), [("a", "a"), ("r+", "a"), ("a", "b")])
+def test_into_what_is_there_or_not(store, mode, path):
+    cm.to_store(da.full(4, 3.0), store, path, mode=mode)
+    np.testing.assert_array_equal(cm.open_array(store, path), np.full(4, 3.0))
 
-    def test_read_mode(self, store):
-        with pytest.raises(ValueError, match="mode='r'"):
-            cm.to_store(da.ones(4), store, "a", mode="r")
 
-    def test_wrong_shape_changes_nothing(self, store):
-        with pytest.raises(AlignmentError, match=r"shape \(5,\)"):
-            cm.to_store(da.zeros(5), store, "a", mode="r+")
-        np.testing.assert_array_equal(cm.open_array(store, "a"), np.ones(4))
-
-    def test_region_outside(self, store):
-        with pytest.raises((RegionError, AlignmentError)):
-            cm.to_store(da.zeros(5), store, "a", region=(slice(0, 5),))
+@cases("read", ["to_dask", "from_zarr", "rechunked"])
+def test_what_is_read_is_not_replaced(tmp_path, read):
+    url = tmp_path / "a.zarr"
+    (tmp_path / "link").symlink_to(url)
+    array = cm.to_store(da.arange(8, chunks=4), url, "g/a") and cm.open_array(tmp_path / "link", "g/a")
+    x = {
+        "to_dask": array.to_dask,
+        "from_zarr": lambda: da.from_zarr(str(url), "g/a"),
+        "rechunked": lambda: cm.from_store(url, "g/a").rechunk(3)[1:].sum() + da.ones(2),
+    }[read]()
+    for path in ("g/a", "g", ""):
+        with pytest.raises(JobError, match=r"mode='w' would delete .*a\.zarr/g/a, which"):
+            cm.to_store(x + 1, url, path, mode="w")
+    np.testing.assert_array_equal(array, np.arange(8))
+    cm.to_store(x + 1, url, "g/ab", mode="w")
+    cm.to_store(x.persist(), url, "g/a", mode="w")
 
 
 def test_unknown_chunks_are_refused_before_anything_is_written():
@@ -169,16 +138,6 @@ def test_the_array_appears_when_it_is_whole():
         cm.to_store(da.arange(8, chunks=2).map_blocks(fail, dtype=int, meta=np.empty(0, int)), store)
     with pytest.raises(NodeNotFound):
         cm.open_array(store)
-
-
-def test_compute_later():
-    store = MemoryStore()
-    later = cm.to_store(da.arange(8, chunks=2), store, compute=False)
-    with pytest.raises(NodeNotFound):
-        cm.open_array(store)
-    report = later.compute()
-    assert report.n_keys == 4
-    np.testing.assert_array_equal(cm.open_array(store), np.arange(8))
 
 
 @pytest.mark.parametrize("store", [MemoryStore(), FarStore()], ids=["near", "far"])
@@ -245,15 +204,6 @@ def test_onto_what_is_read(case):
     np.testing.assert_array_equal(a[...], wanted)
 
 
-def test_onto_what_other_tasks_are_made_from(kind):
-    values = np.arange(400.0).reshape(20, 20)
-    a = stored(values, (5, 5))
-    for make in (lambda x: x[::-1], lambda x: x - x.mean(), lambda x: x.map_overlap(lambda b: b, depth=1)):
-        with pytest.raises(JobError, match=r"\[0:5, .* is computed from \[.* of the same array.*persist\(\)"):
-            cm.to_store(make(a.to_dask(chunked_array_type=kind)), a)
-    np.testing.assert_array_equal(a[...], values)
-
-
 def test_onto_what_is_read_shifted():
     values = np.arange(float(4 << 20)).reshape(64, -1)  # blocks of 8 MiB: of smaller ones a task would write several
     a = stored(values, (16, values.shape[1]))
@@ -302,6 +252,10 @@ def test_values_of_many_kinds(case):
 NO_VALUES = {
     "masked": (np.ma.masked_array([1, 2], [False, True]), "masked values; give x.filled"),
     "masked, of dask": (lambda: da.ma.masked_array(da.arange(4), da.arange(4) > 1), "masked values; give x.filled"),
+    "masked, of dask that does not tell": (
+        lambda: da.zeros(4, chunks=2).map_blocks(lambda b: np.ma.masked_array(b, [True, False]), meta=np.empty(0)),
+        "masked values",
+    ),
     "None among strings": (np.array(["a", None], dtype=object), "NoneType among strings; fill"),
     "numbers among strings": (np.array(["a", 1], dtype=object), "int among strings"),
     "missing strings": (np.array(["a", None], dtype=np.dtypes.StringDType(na_object=None)), "NoneType among strings"),
@@ -324,12 +278,6 @@ def test_what_no_store_can_hold(case):
         cm.to_store(values, store)
     with pytest.raises(NodeNotFound):
         cm.open(store)
-
-
-def test_masked_blocks_of_an_array_that_does_not_tell():
-    x = da.zeros(4, chunks=2).map_blocks(lambda b: np.ma.masked_array(b, [True, False]), meta=np.empty(0))
-    with pytest.raises(UnsupportedFeature, match="masked values"):
-        cm.to_store(x, MemoryStore())
 
 
 def strange(change, shape=(8, 8)):
