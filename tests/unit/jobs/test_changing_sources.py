@@ -54,7 +54,6 @@ JOBS = {
     "direct": lambda a, b: cm.plan_rechunk(a, b, chunks=(10, 10), strategy="direct"),
     "spill": lambda a, b: cm.plan_rechunk(a, b, chunks=(40, 1), strategy="spill"),
 }
-COPIES = ["copy", "repack", "direct"]  # of keys, into shards, of slices that several tasks read
 SOURCE = {"shape": (40, 10), "chunks": (1, 10)}
 
 
@@ -107,27 +106,6 @@ def test_a_file_system_that_misses_files_now_and_then(job, below):
     unpublished(target)
     JOBS[job](array, target).run()
     check(target, values, "")
-
-
-@pytest.mark.parametrize("job", COPIES)
-def test_a_plan_that_is_older_than_its_source(job, below):
-    make(below, **SOURCE)
-    plan = JOBS[job](cm.open_array(below, "a"), target := MemoryStore())
-    below.delete_prefix("a/")
-    with pytest.raises(JobError, match="was deleted after this job was planned"):
-        plan.run()
-    make(below, **SOURCE | {"dtype": "f8"})
-    with pytest.raises(JobError, match="was changed after this job was planned"):
-        plan.run()
-    unpublished(target)
-
-
-@pytest.mark.parametrize("job", COPIES)
-def test_attributes_and_absent_chunks_may_change_nothing(job, below):
-    _, values = make(below, **SOURCE, absent=[(3, 0), (4, 0)])
-    source = Watched(below, event=lambda: cm.open_array(below, "a", mode="r+").update_attributes({"units": "K"}))
-    JOBS[job](cm.open_array(source, "a"), target := MemoryStore()).run()
-    np.testing.assert_array_equal(cm.open_array(target)[...], values)
 
 
 class BeforeListing(RecordingStore):
@@ -222,14 +200,6 @@ def test_keys_that_are_listed_and_said_to_be_absent(job, below, is_remote):
     unpublished(target)
     JOBS[job](array, target).run(resume=False)
     check(target, values, "")
-
-
-def test_every_such_key_of_a_task_is_named(below):
-    make(below, **SOURCE)
-    plan = JOBS["copy"](cm.open_array(Forgetful(below, LOST, is_remote=True), "a"), MemoryStore())
-    with pytest.raises(ChunkError, match="the same holds for") as caught:
-        plan.run()
-    assert all(key in str(caught.value) for key in LOST)
 
 
 def test_a_store_that_may_not_be_listed_is_believed(below):

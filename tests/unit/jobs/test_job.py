@@ -11,7 +11,6 @@ from chunkmill.journal.journal import Journal
 from chunkmill.journal.plans import Plan, journal_prefix
 from chunkmill.journal.records import Records
 from chunkmill.journal.unfinished import unfinished_jobs
-from chunkmill.runtime import stage as stages
 from chunkmill.runtime import task as stage_task
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage
@@ -39,13 +38,6 @@ def test_results_are_added_up(store):
     assert result.counts["peak_memory_bytes"] > 1 << 20
 
 
-def test_many_tasks_are_grouped(store, monkeypatch):
-    monkeypatch.setattr(stages, "MAX_TASKS", 4)
-    result = run_job(make_job(store, n=10))
-    assert result.stages[0].n_tasks == 4  # of three specs each, and the rest
-    assert result.counts["n_keys"] == 10
-
-
 def test_a_record_follows_its_data(store):
     recording = RecordingStore(store)
     with dask.config.set(scheduler="sync"):
@@ -71,17 +63,6 @@ def test_resume_skips_what_is_on_record(store):
     assert not prepared
     assert len([key for key in recording.keys("set") if key.startswith("data/")]) == 5 - n_recorded
     assert store.get("zarr.json") == b"there"
-    assert not journal_keys(store)
-
-
-def test_resume_across_stages(store):
-    job = make_job(store, n_stages=2)
-    failing = FailingStore(store, every=13, methods=["set"], times=1)  # the plan, 5 tasks and records, some of the next
-    with pytest.raises(StoreError):
-        run_job(make_job(failing, n_stages=2))
-    result = run_job(job)
-    assert result.stages[0].n_resumed == 5
-    assert result.stages[1].n_resumed < 5
     assert not journal_keys(store)
 
 
@@ -190,27 +171,3 @@ def test_nothing_is_on_record_when_there_is_no_room(store):
     with pytest.raises(FileExistsError):
         run_job(make_job(store, room=room))
     assert not list(store.list_prefix(""))
-
-
-def test_what_is_not_as_on_record_is_written_again(store):
-    n, broken = 40, 20
-
-    def fails(common, spec):
-        if spec >= broken:
-            raise StoreError(url="x", key="y", reason="broken")
-        return put(common, spec)
-
-    with pytest.raises(StoreError), dask.config.set(scheduler="sync"):
-        run_job(make_job(store, n=n, function=fails))
-    prefix = Journal(store, Plan("a/b", "", "")).prefix
-    n_done = len(Records(store, prefix, "").names())
-    assert n_done > 5
-    written = sorted(int(key[5:]) for key in store.list_prefix("data/"))
-    store.delete(f"data/{written[0]}")
-    store.set(f"data/{written[1]}", b"torn to pieces" * 9)
-    with dask.config.set(scheduler="sync"):
-        result = run_job(make_job(store, n=n))
-    assert (result.stages[0].n_tasks, result.n_resumed) == (n, n_done - 2)
-    assert result.counts["n_keys"] == n - n_done + 2
-    assert [len(store.get(f"data/{i}")) for i in range(n)] == list(range(n))
-    assert not journal_keys(store)
