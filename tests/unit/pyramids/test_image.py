@@ -3,8 +3,7 @@
 from support.cases import cases
 
 import chunkmill as cm
-from chunkmill.nodes.documents import format_of_store
-from chunkmill.pyramids.image import LevelTarget, describe_base, describe_levels
+from chunkmill.pyramids.image import describe_base
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -27,47 +26,8 @@ def test_types_follow_names():
     assert [axis.type for axis in base.axes] == ["time", "channel", "space", "space"]
 
 
-def test_scale_and_units_by_dimension():
-    base = describe_base(make().stored, {"y": 3}, {"x": "nm"})
-    assert base.level.scale == (3.0, 1.0)
-    assert [axis.unit for axis in base.axes] == [None, "nanometer"]
-    assert base.is_scaled
-
-
-def test_an_array_beside_others_keeps_to_itself():
-    """The attributes of a group that describes no image are not the image's."""
-    array = make()
-    cm.open_group(array.store, "scan", mode="r+").update_attributes({"mine": 1})
-    base = describe_base(array.stored, None, None)
-    assert base.attributes == {}
-    assert base.name is None
-
-
-def describe(name, convention, source="zarr3", **options):
-    attributes = {"mine": 1, "pixelResolution": [1, 1]}
-    array = cm.create_array(MemoryStore(), "a", shape=(64, 64), dtype="u1", chunks=(16, 16), format=source,
-                            codecs="gzip", attributes=attributes, fill_value=0)  # fmt: skip
-    store = MemoryStore()
-    target = LevelTarget(store, "p", format_of_store(store, name), convention, "s")
-    layout = {"chunks": "keep", "shards": "keep", "codecs": "keep"} | options
-    return describe_levels(describe_base(array.stored, 2, "nm"), target, factors=2, levels=3, method="stride", **layout)
-
-
-@cases(("name", "convention"), [("zarr2", "0.4"), ("zarr3", "0.5"), ("n5", "n5-viewer"), ("zarr3", None)])
-def test_levels(name, convention):
-    described = describe(name, convention)
-    assert [array.path for array in described.arrays] == ["p/s0", "p/s1", "p/s2"]
-    assert [array.shape for array in described.arrays] == [(64, 64), (32, 32), (16, 16)]
-    first, second, _ = described.arrays
-    assert first.attributes["mine"] == 1
-    assert "mine" not in second.attributes
-    assert ("pixelResolution" in first.attributes) == (convention == "n5-viewer")
-    assert first.metadata.chunk_keys.separator == "/"  # as OME-Zarr 0.4 wants them, and the default elsewhere
-
-
 def test_the_first_element_of_a_cell_stays_where_it_is():
-    (image,) = describe("zarr3", "0.5").group.attributes["ome"]["multiscales"]
-    transformations = image["datasets"][2]["coordinateTransformations"]
-    assert transformations[0]["scale"] == [8, 8]
-    assert transformations[1]["translation"] == [0, 0]
-    assert image["type"] == "stride"
+    cm.pyramid(make((64, 64), attributes={"mine": 1}), store := MemoryStore(), levels=3, method="stride")
+    (image,) = cm.open_group(store).multiscales
+    assert (image.method, image[2].scale, image[2].translation) == ("stride", (4, 4), (0, 0))
+    assert [dict(each.array.attributes) for each in image] == [{"mine": 1}, {}, {}]

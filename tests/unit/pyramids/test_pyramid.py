@@ -1,6 +1,5 @@
 """Pyramids as users make them: every format, methods, absent chunks, interruptions, wrong arguments."""
 
-import dask
 import numpy as np
 import pytest
 from support.recording import RecordingStore
@@ -8,8 +7,7 @@ from support.recording import RecordingStore
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, NodeExists, NodeNotFound
 from chunkmill.journal.unfinished import unfinished_jobs
-from chunkmill.pyramids import levels, tasks
-from chunkmill.stores.local import LocalStore
+from chunkmill.pyramids import tasks
 from chunkmill.stores.memory import MemoryStore
 
 SHAPE = (70, 50, 45)
@@ -36,12 +34,6 @@ def expected_levels(values, factors, method="mean"):
     for each in factors:
         levels.append(ts.downsample(ts.array(levels[-1]), each, method).read().result())
     return levels
-
-
-@pytest.fixture
-def small_tasks(monkeypatch):
-    """Divide small arrays as large ones."""
-    monkeypatch.setattr(levels, "_FINE_TASK_BYTES", 1 << 14)
 
 
 def check_levels(group, expected):
@@ -107,6 +99,12 @@ def test_absent_stays_absent(values):
     assert "1/c/0/0/0" not in stored[1]
     assert "1/c/1/1/1" in stored[1]
     assert report.actions["absent"] > 0
+    for key in [key for key in store.list_prefix("") if key.endswith("zarr.json")]:
+        store.delete(key)
+    for key in ("0/c/0/0/0", "1/c/0/0/0"):  # of a job that has ended
+        store.set(key, b"rubbish")
+    cm.pyramid(source, store, levels=3, overwrite=True)
+    assert [set(each.stored.stored_keys()) for _, each in sorted(cm.open_group(store).arrays().items())] == stored
 
 
 def test_fill_values_of_floats():
@@ -186,30 +184,6 @@ def test_beside_only_a_first_level(values):
 
 # --------------------------------------------------------------------------------------------------------------------
 # Interruptions
-
-
-def test_it_resumes_between_levels(values, tmp_path, monkeypatch, small_tasks):
-    array = make_source(values, store=LocalStore(str(tmp_path / "source")))
-    target = str(tmp_path / "target")
-    plan = cm.plan_pyramid(array, target, levels=4, max_mem="9 MB")
-    assert len(plan.stages) > 1
-    real = tasks.write_region
-
-    def fails_at_the_last_level(stored, *args, **options):
-        if stored.path == "3":
-            raise OSError("no space left on device")
-        return real(stored, *args, **options)
-
-    monkeypatch.setattr(tasks, "write_region", fails_at_the_last_level)
-    with pytest.raises(OSError, match="no space"), dask.config.set(scheduler="synchronous"):
-        plan.run()
-    monkeypatch.setattr(tasks, "write_region", real)
-    with pytest.raises(JobError, match="was interrupted"):
-        cm.create_group(target)
-    report = plan.run()
-    assert report.n_resumed >= report.stages[0].n_tasks
-    assert report.stages[0].bytes_read == 0
-    check_levels(cm.open_group(target), expected_levels(values, [(2, 2, 2)] * 3))
 
 
 @pytest.mark.parametrize(("target", "change"), [(None, "deleted"), ("image", "replaced")])
