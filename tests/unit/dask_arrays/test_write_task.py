@@ -12,7 +12,7 @@ from support.recording import FarStore
 import chunkmill as cm
 from chunkmill.array.threads import PendingWrites, local_lock
 from chunkmill.dask_arrays.write_task import UnfinishedWrite, WriteCounts, WriteTask, finished
-from chunkmill.errors import ChunkError, JobError, StoreError
+from chunkmill.errors import ChunkError, StoreError
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -34,22 +34,6 @@ def test_another_process_is_checked_once_per_block(array, monkeypatch):
     task_on(array, needs=b"here")(block, region)
     task_on(array, needs=b"elsewhere", client_process=os.getpid() + 1)(block, region)
     assert checked == [b"elsewhere"]
-
-
-def test_a_write_that_was_given_up_writes_nothing(array):
-    from chunkmill.runtime import cancellation
-
-    class Graph:
-        layers = ("write-a-2",)
-
-    class Counts:
-        dask = Graph()
-
-    with pytest.raises(RuntimeError, match="failed"), cancellation.abandon_on_error([Counts()]):
-        raise RuntimeError("failed")
-    with pytest.raises(JobError):
-        task_on(array, name="write-a-2")(np.ones((4, 3), "i2"), (slice(0, 4), slice(0, 3)))
-    assert not np.any(array[...])
 
 
 VALUES = np.arange(1, 60 * 40 + 1).reshape(60, 40)

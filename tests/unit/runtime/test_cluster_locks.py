@@ -14,13 +14,6 @@ from chunkmill.runtime.cluster_locks import UserLock, automatic_lock, check_guar
 from chunkmill.stores.memory import MemoryStore
 
 
-@pytest.mark.parametrize("lock", [None, False])
-def test_no_lock(lock):
-    assert lock_factory(lock) is no_lock
-    with no_lock("a"), no_lock("a"):
-        pass
-
-
 def test_the_user_s_lock_is_that_of_every_key():
     lock = threading.Lock()
     with dask.config.set(scheduler="threads"):

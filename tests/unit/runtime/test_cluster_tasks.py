@@ -28,11 +28,6 @@ def square(shared, number):
     return shared * number**2
 
 
-def slow_square(shared, number):
-    time.sleep(0.02)
-    return square(shared, number)
-
-
 MAY_END, ENDED = threading.Event(), []
 
 
@@ -87,21 +82,6 @@ def test_a_task_that_ends_every_worker_names_the_bounds_to_lower():
     lower = pytest.raises(JobError, match=r"^ends: each worker that ran its task .* died.*resumes.*max_mem=.*block=")
     with allowed, LocalCluster(**options) as cluster, Client(cluster), lower:
         Scheduler().run("ends", end_worker, None, [(1,)], ENDED.append)
-
-
-def test_each_result_is_gathered_once_and_in_few_rounds(client, monkeypatch):
-    """A round for each task that ends made a third of the scheduler's work."""
-    client.cluster.scale(1)
-    sizes = []
-    gather = Client.gather
-    monkeypatch.setattr(Client, "gather", lambda self, futures: (sizes.append(len(futures)), gather(self, futures))[1])
-    running = RunningTasks(client, "squares", client.map(slow_square, [2] * 20, range(20)))
-    found = []
-    while running:
-        found += running.gather_ended()
-    assert sorted(found) == [2 * i**2 for i in range(20)]
-    assert sum(sizes) == 20
-    assert len(sizes) < 6
 
 
 def test_an_error_is_raised_at_once_and_the_others_are_cancelled(client, monkeypatch):

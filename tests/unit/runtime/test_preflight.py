@@ -49,15 +49,6 @@ def test_a_fit_process_leaves_no_probe(array, tmp_path):
     assert [key for key in LocalStore(tmp_path / "x").list_prefix("") if key.startswith(PROBE_PREFIX)] == []
 
 
-def test_a_process_is_checked_once(array, monkeypatch):
-    packed = pickle.dumps(describe_needs("put it", sources=[array]))
-    check_process(packed)
-    monkeypatch.setattr(preflight, "_check", None)
-    check_process(packed)
-    with pytest.raises(TypeError):
-        check_process(pickle.dumps(describe_needs("another", sources=[array])))
-
-
 def lacks(needs):
     with pytest.raises(JobError) as caught:
         check_process(pickle.dumps(needs))

@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
@@ -121,16 +122,10 @@ def test_a_box_of_an_array_of_other_rank_that_was_there_before_is_waited_for(tmp
 
 
 def test_the_requests_are_as_many_as_the_documentation_says():
-    class Counting(MemoryStore):
-        is_remote, deletes_conditionally, n = True, False, 0
-
-        def __getattribute__(self, name):
-            if name in {"get", "get_versioned", "set", "set_if", "delete"}:
-                Counting.n += 1
-            return super().__getattribute__(name)
-
-    array = cm.create_array(Counting(), shape=(8,), dtype="i4", chunks=(2,))
-    Counting.n = 0
+    store = RecordingStore(MemoryStore())
+    store.is_remote, store.deletes_conditionally = True, False
+    array = cm.create_array(store, shape=(8,), dtype="i4", chunks=(2,))
+    store.clear()
     with array.lock():
         pass
-    assert Counting.n == 6
+    assert len(store.keys("get", "get_versioned", "set", "set_if", "delete")) == 6

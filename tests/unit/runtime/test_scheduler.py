@@ -1,7 +1,6 @@
 """Running many tasks on the local schedulers."""
 
 import operator
-import pickle
 import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -10,7 +9,6 @@ import dask
 import dask.array as da
 import pytest
 from dask._task_spec import Alias, List, Task, TaskRef
-from dask.core import flatten
 from support.recording import FailingStore
 from support.small_jobs import make_job, put
 
@@ -59,42 +57,6 @@ def test_an_error_is_the_task_s_own(store):
     assert caught.value.key == "data/2" or dask.config.get("scheduler") == "threads"
 
 
-class Submissions:
-    """A Client that takes note of what is submitted."""
-
-    def __init__(self):
-        self.tasks, self.keys, self.graph = [], [], {}
-
-    def map(self, function, *arguments, key, **options):
-        self.tasks += [(function, *each) for each in zip(*arguments, strict=True)]
-        self.keys += key
-        return list(key)
-
-    def get(self, graph, keys, *, sync):
-        self.graph.update(graph)
-        return list(keys)
-
-
-def test_tasks_of_a_cluster_carry_what_they_share_where_that_is_small():
-    """A key that all tasks depend on costs the scheduler the names of all workers that have it, for each task."""
-    for n_bytes, n_keys in ((4_000, 0), (100_000, 1)):
-        client = Submissions()
-        calls = scheduling._Calls(client, "spill", len, bytes(n_bytes))
-        calls.submit([(), ()])
-        calls.submit([()])
-        assert len(client.graph) == n_keys
-        assert {type(packed) for _, packed, _ in client.tasks} == {TaskRef if n_keys else bytes}
-
-
-def test_tasks_of_a_cluster_and_their_results_are_bytes():
-    """The scheduler pickles each task again: an instance of a class costs it more than bytes, and so does a dict."""
-    client = Submissions()
-    scheduling._Calls(client, "add", operator.add, [1]).submit([([2],), ([3],)])
-    assert {type(argument) for _, *arguments in client.tasks for argument in arguments} == {bytes}
-    results = [function(*arguments) for function, *arguments in client.tasks]
-    assert [pickle.loads(result) for result in results] == [[1, 2], [1, 3]]
-
-
 def test_what_runs_beside_a_failure_is_waited_for(store):
     ended = []
 
@@ -124,13 +86,6 @@ def test_optimised_graphs_hold_no_aliases():
     graph = scheduling.optimised(x.dask, [key])
     assert not [task for task in graph.values() if isinstance(task, Alias)]
     assert scheduling.Scheduler().compute(graph, [key]) == [32]
-
-
-def test_tasks_that_dask_fused_run_without_being_sorted_again():
-    x = da.ones((4, 4), chunks=2).map_blocks(operator.neg) + 1
-    graph = scheduling.optimised(x.dask, list(flatten(x.__dask_keys__())))
-    assert not [task for task in graph.values() if task.has_subgraph()]
-    assert [graph[x.name, i, 0]()[0, 0] for i in (0, 1)] == [0, 0]
 
 
 def test_what_a_fused_task_uses_twice_is_computed_once():

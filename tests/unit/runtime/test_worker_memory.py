@@ -1,12 +1,16 @@
-"""Memory and threads of the workers that run tasks."""
+"""Memory and threads of the workers that run tasks, and the peak of a process."""
+
+import subprocess
+import sys
 
 import dask
+import numpy as np
 import pytest
 from dask.system import CPU_COUNT
 from distributed.system import MEMORY_LIMIT
 from support.cases import cases
 
-from chunkmill.runtime.worker_memory import Worker, current_worker, parse_memory
+from chunkmill.runtime.worker_memory import Worker, current_worker, parse_memory, peak_memory
 
 
 @cases(("max_mem", "n_bytes"), [(1000, 1000), ("2 MiB", 2 << 20), ("1e3", 1000), ("1.5kB", 1500)])
@@ -40,3 +44,15 @@ def test_memory_as_configured_or_given():
 def test_what_is_fetched_ahead_is_a_small_part_of_memory():
     assert Worker(8 << 30, 4, 1).ahead_bytes == 32 << 20
     assert Worker(64 << 20, 4, 1).ahead_bytes == 2 << 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system may not tell")
+def test_it_is_this_process_alone():
+    """Not the parent's, which a process that is spawned is told by getrusage."""
+    held = np.ones(256 << 20, np.uint8)
+    script = "from chunkmill.runtime.worker_memory import peak_memory as p; print(p())"
+    child = int(subprocess.run([sys.executable, "-c", script], check=True, capture_output=True).stdout)
+    assert child > 1 << 20
+    before = peak_memory()
+    assert before > held.nbytes
+    assert child < before

@@ -1,4 +1,4 @@
-"""Progress bars."""
+"""Progress of jobs, as bars and as numbers."""
 
 import io
 import time
@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 from support.small_jobs import make_job
 
+from chunkmill.errors import JobCancelled
 from chunkmill.jobs.job import run_job
 from chunkmill.runtime import stage_runner
 from chunkmill.runtime.stage_runner import JobMonitor
@@ -29,18 +30,6 @@ def test_progress_is_silent_unless_looked_at(store, capsys, configured, given, s
     assert ("put-0" in capsys.readouterr().err) is shown
 
 
-def test_progress_counts_what_was_done_before(capsys):
-    monitor = JobMonitor("job", True)
-    with monitor.showing():
-        monitor.plan([10], [4])
-        monitor.begin_stage("convert", 4)
-        monitor.advance({"bytes_read": 2048, "bytes_written": 2048})
-    shown = capsys.readouterr().err
-    assert "5/10 tasks 50%" in shown
-    assert "elapsed 0:00:00 left 0:00:00" in shown
-    assert "preparing" not in shown
-
-
 def test_bars_move_before_and_after_the_tasks(store, monkeypatch):
     """Where nothing is shown for more than 2 s, a job seems to hang."""
     terminal = io.StringIO()
@@ -58,3 +47,42 @@ def test_bars_move_before_and_after_the_tasks(store, monkeypatch):
     monkeypatch.setattr(type(job.tasks), "publish", lambda *o, **n: looked("completing") or publish(*o, **n))
     run_job(job, progress=True)
     assert set(seen) == {("preparing", True), ("completing", True)}
+
+
+def test_the_time_left_is_that_of_the_whole_job(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(stage_runner.time, "perf_counter", lambda: now[0])
+    monitor = JobMonitor("x")
+    assert monitor.shown()["seconds_left"] is None
+    monitor.plan([10, 9], [5, 2])
+    monitor.begin_stage("small", 5)  # half of it was done before
+    now[0] = 5.0
+    monitor.advance({"bytes_read": 3, "bytes_written": 2})
+    assert monitor.shown()["seconds_left"] == pytest.approx(55)  # a task took 5 s; four are left, and seven after them
+    for _ in range(4):
+        monitor.advance({})
+    monitor.begin_stage("large", 2)
+    assert monitor.shown()["seconds_left"] == pytest.approx(7)  # five tasks took 5 s
+    monitor.advance({"bytes_read": 1})
+    now[0] = 8.0
+    monitor.wait_for("workers")
+    assert monitor.shown() == {
+        "stage": "large",
+        "n_stage_done": 3,
+        "n_stage_tasks": 9,
+        "n_tasks_done": 13,
+        "n_tasks": 19,
+        "n_bytes": 6,
+        "seconds": 8.0,
+        "seconds_left": pytest.approx(18),
+        "waits_for": "workers",
+    }
+
+
+def test_a_monitor_that_is_cancelled_raises():
+    monitor = JobMonitor("x")
+    monitor.check()
+    monitor.cancel()
+    for call in (monitor.check, lambda: monitor.advance({}), lambda: monitor.begin_stage("a", 0)):
+        with pytest.raises(JobCancelled, match="x: it was cancelled"):
+            call()
