@@ -189,19 +189,6 @@ def test_a_job_of_another_function_is_refused_by_its_name(source):
     np.testing.assert_array_equal(read(store, "b"), values * 3)
 
 
-def test_a_name_takes_the_place_of_the_code(source):
-    array, values = source
-    store = MemoryStore()
-    options = {"dtype": "i4", "block": (4, 10)}
-    first, second = lambda block: block * 2, lambda block: block + block
-    first.__dask_tokenize__ = second.__dask_tokenize__ = lambda: "doubled, version 1"
-    with pytest.raises(Died):
-        cm.transform(first, array, (DyingStore(store, 11, error=Died), "b"), **options)
-    report = cm.transform(second, array, (store, "b"), **options)
-    assert report.n_resumed > 0
-    np.testing.assert_array_equal(read(store, "b"), values * 2)
-
-
 def test_a_source_that_was_written_since_is_read_again(source):
     array, values = source
     store = MemoryStore()

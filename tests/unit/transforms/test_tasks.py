@@ -72,13 +72,6 @@ def test_a_constant_boundary_is_the_zero_of_the_dtype(values, beyond):
     assert got[0].tolist() == [beyond[0], *values.tolist(), beyond[1]]
 
 
-@cases("value", [300, -1, 1.5, np.nan, np.inf, 1j])
-def test_a_boundary_that_the_dtype_does_not_hold_is_refused(value):
-    a = cm.create_array(MemoryStore(), "a", shape=(6,), dtype="u1", chunks=(2,))
-    with pytest.raises(ValueError, match="uint8, the dtype of a source, does not hold it"):
-        cm.plan_transform(np.negative, a, MemoryStore(), halo=1, boundary=value)
-
-
 @cases("format_", ["zarr3", "zarr2", "zarr3-draft"])
 @cases("options", [{}, {"halo": 2}, {"halo": 2, "boundary": "none"}, {"block": ()}])
 def test_arrays_of_no_dimensions(format_, options):

@@ -5,14 +5,12 @@ import sys
 import threading
 import traceback
 
-import dask
 import numpy as np
 import pytest
 from support.cases import cases
 
 import chunkmill as cm
-from chunkmill.errors import JobCancelled, NodeNotFound, TransformError
-from chunkmill.runtime.stage_runner import JobMonitor
+from chunkmill.errors import NodeNotFound, TransformError
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.transforms.blocks import Space
 from chunkmill.transforms.transform import halo_by_axis
@@ -48,22 +46,6 @@ def test_what_the_function_returns_for_the_small_block_is_named_without_that_hin
     assert not hasattr(caught.value, "__notes__")
 
 
-@cases(
-    ("function", "n_sources", "params", "said"),
-    [
-        (lambda block: block, 2, {}, r"cannot be called with 2 blocks, one of each source: too many positional"),
-        (lambda a, b: a + b, 1, {}, r"\(a, b\) cannot be called with 1 block, one of each source: missing a required"),
-        (lambda block: block, 1, {"sigma": 1}, r"and params \['sigma'\]: got an unexpected keyword argument 'sigma'"),
-        (lambda block, sigma: block, 1, {}, "missing a required argument: 'sigma'"),
-        (np.exp, 1, 3, "params=3 is int, where Mapping"),
-    ],
-)
-def test_a_function_that_does_not_take_these_arguments_is_refused_when_planned(function, n_sources, params, said):
-    a = cm.create_array(MemoryStore(), "a", shape=(8, 8), dtype="f4", chunks=(4, 4))
-    with pytest.raises(TypeError, match=said):
-        cm.plan_transform(function, [a] * n_sources, (MemoryStore(), "b"), params=params, dtype="f4")
-
-
 @cases("function", [
     lambda block, **more: block + len(more), lambda *blocks, block_id: blocks[0] + block_id[0],
     lambda block, block_info=None: block, functools.partial(np.add, 1.0), np.vectorize(abs), np.abs,
@@ -72,18 +54,6 @@ def test_functions_of_every_kind_are_called(function):
     store = MemoryStore()
     cm.to_store(noise((8, 8)), store, "a", chunks=(4, 4))
     assert cm.transform(function, (store, "a"), (store, "b")).n_keys == 4
-
-
-@cases(("arguments", "error", "said"), [
-    (([], "b"), ValueError, r"sources=\[\]: expected at least one place"),
-    (((("a", "x"), ("a", "y")), "b"), TypeError, "sources=.*or a list of them for several"),
-    (("a", (("b", "x"), ("b", "y"))), TypeError, "target=.*or a list of them for several"),
-])  # fmt: skip
-def test_several_places_are_a_list(arguments, error, said, tmp_path):
-    cm.create_array(str(tmp_path / "a"), shape=(8, 8), dtype="f4", chunks=(4, 4))
-    sources, target = arguments
-    with pytest.raises(error, match=said):
-        cm.plan_transform(np.exp, str(tmp_path / "a") if sources == "a" else sources, target)
 
 
 class Odd(Exception):
@@ -118,41 +88,6 @@ def test_what_a_function_raises_arrives_whatever_it_is(function):
     assert function.__name__ in "".join(traceback.format_exception(caught.value.__cause__ or caught.value))
 
 
-def test_a_job_is_cancelled_and_resumed(monkeypatch):
-    store, values = MemoryStore(), noise((64, 8))
-    cm.to_store(values, store, "a", chunks=(2, 8))
-    monitors, calls, begin = [], [], JobMonitor.begin
-    monkeypatch.setattr(JobMonitor, "begin", lambda self, *o, **n: (monitors.append(self), begin(self, *o, **n)))
-
-    def slow(block):
-        calls.append(1)
-        if len(calls) == 5:
-            monitors[0].cancel()
-        return block + 1
-
-    with dask.config.set(scheduler="threads", num_workers=1):
-        plan = cm.plan_transform(slow, (store, "a"), (store, "b"), dtype="f4", block=(2, 8))
-        with pytest.raises(JobCancelled):
-            plan.run()
-        report = plan.run()
-    assert report.n_resumed > 0
-    np.testing.assert_array_equal(cm.open_array(store, "b")[...], values + 1)
-
-
-@cases(
-    ("options", "said"),
-    [
-        ({"block": "auto"}, "block='auto': expected the length of a block"),
-        ({"block": (4.0, 4)}, "expected the length of a block"),
-        ({"source_region": (4, 4)}, r"source_region=\(4, 4\): expected a function"),
-    ],
-)
-def test_options_of_another_kind_are_refused(options, said):
-    a = cm.create_array(MemoryStore(), "a", shape=(8, 8), dtype="f4", chunks=(4, 4))
-    with pytest.raises(TypeError, match=said):
-        cm.plan_transform(np.exp, a, (MemoryStore(), "b"), dtype="f4", **options)
-
-
 @cases(
     ("halo", "expected"),
     [
@@ -165,9 +100,3 @@ def test_options_of_another_kind_are_refused(options, said):
 )
 def test_halos_are_by_axis_or_by_name(halo, expected):
     assert halo_by_axis(halo, Space(("t", "x"), (9, 9))) == expected
-
-
-@cases("halo", [-1, (1, 2, 3), {"z": 1}, 1.5, True, ((1, 2, 3), 0)])
-def test_other_halos_are_refused(halo):
-    with pytest.raises(ValueError, match="halo="):
-        halo_by_axis(halo, Space(("t", "x"), (9, 9)))

@@ -113,13 +113,3 @@ def test_an_unfinished_job_is_resumed_by_other_workers(source):
     assert set(calls) == {(16, 16, 16)}
     assert least
     np.testing.assert_array_equal(cm.open_array(store, "b")[...], -source[...])
-
-
-def test_a_plan_stores_its_arguments(source):
-    choices = planned(source, boundary="nearest").job.journal().plan.choices
-    said = choices["arguments"]
-    assert said["boundary"] == "('nearest', 'nearest', 'nearest')"
-    assert said["halo"] == "((2, 2), (2, 2), (2, 2))"
-    assert "gaussian_filter" in said["function"]
-    assert said["params"] == "{'sigma': 0.5}"
-    assert "gaussian_filter" in choices["call"]["missing"]

@@ -59,49 +59,67 @@ def test_the_format_is_that_of_the_group_above(source):
     assert target(planned(source, (group.store, "b"))).format == "n5"
 
 
-@cases(
-    ("options", "message"),
-    [
-        ({"shape": (10, 10)}, r"shape=\(10, 10\), where the blocks of the sources divide \(64, 48\)"),
-        ({"dimension_names": ("y", "z")}, r"the sources have no \['z'\]; give shape="),
-        ({"dtype": ["f4", "f8", "f2"], "target": [("m", "x"), ("m", "y")]}, "dtype= has 3 values for 2 targets"),
-        ({"target": [("m", "x"), ("m", "x/y")], "dtype": "f4"}, "one is in the other"),
-        ({"target": []}, "expected at least one place"),
-        ({"boundary": "wrap"}, "boundary='wrap'"),
-        ({"boundary": 1j}, "boundary=1j: float32, the dtype of a source, does not hold it"),
-        ({"boundary": {"z": "nearest"}}, r"boundary= names dimensions \['z'\]"),
-        ({"block": {"z": 1}}, r"block= names dimensions \['z'\]"),
-        ({"halo": 1, "source_region": lambda region: region}, "source_region= says all that is read"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(source, options, message):
-    store = MemoryStore()
-    places = options.pop("target", (store, "b"))
-    places = [(store, path) for _, path in places] if isinstance(places, list) else places
-    with pytest.raises(ValueError, match=message):
-        planned(source, places, lambda *blocks: blocks, **options)
+def same(*blocks):
+    return blocks
 
 
-def test_a_target_that_is_the_source_is_refused(source):
+OPTIONS = {
+    "another shape": ({"shape": (10, 10)}, ValueError, r"shape=\(10, 10\), where the blocks of the sources divide \(64, 48\)"),
+    "another dimension": ({"dimension_names": ("y", "z")}, ValueError, r"the sources have no \['z'\]; give shape="),
+    "fewer dimensions": ({"dimension_names": ("a",)}, ValueError, "give shape="),
+    "more dtypes": ({"dtype": ["f4", "f8", "f2"], "target": ["x", "y"]}, ValueError, "dtype= has 3 values for 2 targets"),
+    "one in the other": ({"target": ["x", "x/y"], "dtype": "f4"}, ValueError, "one is in the other"),
+    "no target": ({"target": []}, ValueError, "target=.*expected at least one place"),
+    "no source": ({"sources": []}, ValueError, r"sources=\[\]: expected at least one place"),
+    "a tuple of sources": ({"sources": (("a", "x"), ("a", "y"))}, TypeError, "sources=.*or a list of them for several"),
+    "a tuple of targets": ({"target": (("b", "x"), ("b", "y"))}, TypeError, "target=.*or a list of them for several"),
+    "boundary": ({"boundary": "wrap"}, ValueError, "boundary='wrap'"),
+    "boundary of a dimension": ({"boundary": {"z": "nearest"}}, ValueError, r"boundary= names dimensions \['z'\]"),
+    "boundary of no halo": ({"boundary": {"x": "nearest"}}, ValueError, "nothing beyond the ends is read"),
+    "block of a dimension": ({"block": {"z": 1}}, ValueError, r"block= names dimensions \['z'\]"),
+    "block of fewer axes": ({"block": (4,)}, ValueError, "1 values, where the blocks have 2 axes"),
+    "block of a text": ({"block": "auto"}, TypeError, "block='auto': expected the length of a block"),
+    "block of a fraction": ({"block": (4.0, 4)}, TypeError, "expected the length of a block"),
+    "region and halo": ({"halo": 1, "source_region": same}, ValueError, "source_region= says all that is read"),
+    "region": ({"source_region": (4, 4)}, TypeError, r"source_region=\(4, 4\): expected a function"),
+    "chunks of fewer axes": ({"chunks": (4,)}, RegionError, "1 chunk lengths for 2 axes"),
+    "shards of fewer axes": ({"shards": (8,)}, RegionError, "1 shard lengths for 2 axes"),
+    "attributes": ({"attributes": 3}, TypeError, "expected a dict"),
+    "params of another name": ({"params": {"q": 1}}, TypeError, r"and params \['q'\]: got an unexpected keyword argument"),
+    "params": ({"function": np.exp, "params": 3}, TypeError, "params=3 is int, where Mapping"),
+    "fewer sources": (
+        {"function": lambda a, b: a + b}, TypeError,
+        r"\(a, b\) cannot be called with 1 block, one of each source: missing a required",
+    ),
+    "more sources": (
+        {"function": lambda block: block, "sources": [np.ones(3)] * 2}, TypeError, "cannot be called with 2 blocks, one of each source: too many",
+    ),
+    "no params": ({"function": lambda block, sigma: block}, TypeError, "missing a required argument: 'sigma'"),
+    **{
+        f"halo {halo}": ({"halo": halo}, ValueError, "halo=")
+        for halo in (-1, (1, 2, 3), {"z": 1}, 1.5, True, ((1, 2, 3), 0))
+    },
+}  # fmt: skip
+
+
+@cases("case", OPTIONS)
+def test_what_cannot_be_used_is_refused_when_planned(source, case):
+    options, error, said = OPTIONS[case]
+    options = {"function": same, "sources": [source], "target": "b"} | options
+    places = options.pop("target")
+    if not isinstance(places, tuple):
+        store = MemoryStore()
+        places = [(store, path) for path in places] if isinstance(places, list) else (store, places)
+    with pytest.raises(error, match=said):
+        cm.plan_transform(options.pop("function"), options.pop("sources"), places, **options)
+
+
+def test_places_that_are_no_target(source):
     with pytest.raises(cm.errors.JobError, match="source and target are the same place"):
         planned(source, (source.store, "a"))
     with pytest.raises(TypeError, match="the target is an Array"):
         planned(source, source)
-
-
-@cases(("options", "error", "message"), [
-    ({"boundary": "nearest"}, ValueError, "nothing beyond the ends is read"),
-    ({"boundary": {"x": "nearest"}}, ValueError, "nothing beyond the ends is read"),
-    ({"halo": 1, "source_region": lambda region: region}, ValueError, "source_region= says all that is read"),
-    ({"chunks": (4,)}, RegionError, "1 chunk lengths for 2 axes"),
-    ({"shards": (8,)}, RegionError, "1 shard lengths for 2 axes"),
-    ({"block": (4,)}, ValueError, "1 values, where the blocks have 2 axes"),
-    ({"halo": {"q": 1}}, ValueError, r"names dimensions \['q'\]"),
-    ({"attributes": 3}, TypeError, "expected a dict"),
-    ({"dimension_names": ("a",)}, ValueError, "give shape="),
-    ({"params": {"q": 1}}, TypeError, "cannot be called"),
-])  # fmt: skip
-def test_an_option_that_cannot_be_used_is_an_error(options, error, message):
-    array = cm.create_array(MemoryStore(), "a", shape=(8, 8), dtype="f4", chunks=(4, 4), dimension_names=("y", "x"))
-    with pytest.raises(error, match=message):
-        cm.plan_transform(lambda block: block, array, (MemoryStore(), "b"), **options)
+    for value in (300, -1, 1.5, np.nan, np.inf, 1j):
+        a = cm.create_array(MemoryStore(), "a", shape=(6,), dtype="u1", chunks=(2,))
+        with pytest.raises(ValueError, match="uint8, the dtype of a source, does not hold it"):
+            planned(a, halo=1, boundary=value)
