@@ -20,7 +20,7 @@ from chunkmill.conversion.region_option import RegionOption
 from chunkmill.dask_arrays.hazards import check_apart
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import READ_ONLY
-from chunkmill.jobs.call import with_call
+from chunkmill.jobs.call import function_fingerprint, shown_function, with_call
 from chunkmill.jobs.plan import Plan, Report, plan_work
 from chunkmill.jobs.sources import see_sources
 from chunkmill.jobs.work import Described, JobCounts, PlannedStage, Tasks, Work, shown_node
@@ -300,7 +300,8 @@ class Pyramid(Work):
         Attributes of that are changed at the end: a repetition after that is the same job.
         """
         region = [(cut.start, cut.stop) for cut in self.sources[0].array.region or ()]
-        return _shown(self.method), region, replace(self.levels.image, name=None) if self.where.exists else None
+        method = self.method if isinstance(self.method, str) else function_fingerprint(self.method)
+        return method, region, replace(self.levels.image, name=None) if self.where.exists else None
 
     def arguments(self) -> Mapping[str, Any]:
         """Return the method, and the factors."""
@@ -382,9 +383,7 @@ def _shown_factors(described: DescribedLevels) -> str:
 
 
 def _shown(method: Method | Reduction) -> str:
-    if isinstance(method, str):
-        return method
-    return f"{getattr(method, '__module__', '')}.{getattr(method, '__qualname__', repr(method))}"
+    return method if isinstance(method, str) else shown_function(method)
 
 
 def _blocks(

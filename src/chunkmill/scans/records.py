@@ -18,6 +18,7 @@ from numcodecs.zstd import compress, decompress
 
 from chunkmill.errors import ChunkmillError
 from chunkmill.formats.references.json import emit_reference_json, parse_reference_json
+from chunkmill.jobs.call import function_fingerprint
 from chunkmill.nodes.api import create_group, open_group
 from chunkmill.runtime.preflight import package_version
 from chunkmill.scans.hdf5 import stored_whole
@@ -26,7 +27,6 @@ from chunkmill.scans.parse import ScannedFile
 from chunkmill.stores.base import Store
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.reference import ReferenceStore
-from chunkmill.transforms.function import function_fingerprint
 
 _LOADED = "loaded"  # group of the arrays that were read, next to the documents of the set
 _NAME = re.compile(r"[0-9a-f]{32}")

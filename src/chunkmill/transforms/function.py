@@ -1,176 +1,28 @@
-"""The function of a transform: its call for one block, the checks of what it returns, and its fingerprint.
+"""The function of a transform: its call for one block, and the checks of what it returns.
 
-A fingerprint tells a function from one that would compute other values, in every process (P7). It is made of the code,
-the constants and defaults, the values that it closes over, and the globals that the code names: of functions and
-classes among them, their code in turn; Dask's tokens stand for all other values. Of what is installed, the function's
-own code counts alone: what that calls changes with a release. Names of files and lines do not count, nor do comments,
-which they would in Dask's token of a function. Not here: blocks (`chunkmill.transforms.blocks`), reading and writing
-(`chunkmill.transforms.tasks`).
+Not here: blocks (`chunkmill.transforms.blocks`), reading and writing (`chunkmill.transforms.tasks`), what tells the
+function from others (`chunkmill.jobs.call`).
 """
 
 from __future__ import annotations
 
 import inspect
 import pickle
-import sys
-import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain
-from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import cloudpickle
 import numpy as np
-from dask.tokenize import TokenizationError, tokenize
 from dask.utils import has_keyword
 from numpy.typing import NDArray
 
 from chunkmill.errors import TransformError, UnsupportedFeature
+from chunkmill.jobs.call import shown_function
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.model.user_values import as_dtype
 from chunkmill.transforms.blocks import ArrayAxes
-
-
-def shown_function(function: Any) -> str:
-    """Return module and name of a function, for messages.
-
-    Examples
-    --------
-    >>> shown_function(np.linalg.norm), shown_function(partial(max, 3))
-    ('numpy.linalg.norm', 'partial of builtins.max')
-    """
-    if isinstance(function, partial):
-        return f"partial of {shown_function(function.func)}"
-    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or type(function).__qualname__
-    module = getattr(function, "__module__", None) or type(function).__module__
-    return str(name) if module == "__main__" else f"{module}.{name}"
-
-
-def function_fingerprint(function: Any, *values: Any) -> str:
-    """Return a hash of what a function computes, and of further values, which is the same in every process.
-
-    Raises
-    ------
-    ValueError
-        It uses an object that no other process can recognize, such as a lock or a generator.
-
-    Examples
-    --------
-    >>> def scaled(factor):
-    ...     return lambda block: factor * block
-    >>> a, b, c = (function_fingerprint(scaled(n)) for n in (2, 2, 3))
-    >>> a == b, a == c
-    (True, False)
-    """
-    try:
-        return tokenize(_facts((function, *values), {}), ensure_deterministic=True)
-    except (TokenizationError, RecursionError) as error:
-        msg = "the function uses an object of which another process cannot see whether it is the same "
-        raise ValueError(
-            f"{msg}({str(error)[:200]}): give it a `__dask_tokenize__`, which returns a name of what it computes"
-        ) from None
-
-
-def _facts(value: Any, met: dict[int, int]) -> Any:
-    """Return a value in which Dask knows all members; functions and classes that were met before by their number."""
-    if callable(value) and not isinstance(value, type) and hasattr(value, "__dask_tokenize__"):
-        return "token", value.__dask_tokenize__()
-    if isinstance(value, (FunctionType, type)):
-        if id(value) in met:
-            return "met", met[id(value)]
-        met[id(value)] = len(met)
-    members = _members(value)
-    return value if members is None else (type(value).__qualname__, [_facts(each, met) for each in members])
-
-
-def _members(value: Any) -> Iterable[Any] | None:
-    """Return what a value is made of, functions perhaps among it; ``None`` where Dask knows it."""
-    for kinds, members in _MEMBERS:
-        if isinstance(value, kinds):
-            return members(value)
-    if hasattr(value, "__wrapped__"):  # by a cache, or a compiler
-        return [shown_function(type(value)), value.__wrapped__]
-    return [type(value), vars(value)] if callable(value) and hasattr(value, "__dict__") else None
-
-
-def _of_code(code: CodeType) -> list[Any]:
-    """Return what code does; not its file, lines, name or documentation."""
-    is_documented = isinstance(next(iter(code.co_consts), None), str)
-    counts = code.co_argcount, code.co_kwonlyargcount, is_documented
-    python = sys.implementation.cache_tag  # other versions have other instructions
-    return [python, code.co_code, code.co_names, counts, code.co_consts[is_documented:]]
-
-
-def _of_class(value: type) -> Iterator[Any]:
-    yield f"{value.__module__}.{value.__qualname__}"
-    if not _is_installed(value.__module__):
-        for name, member in sorted(vars(value).items()):
-            if isinstance(member, (FunctionType, staticmethod, classmethod, property)):
-                yield getattr(member, "__func__", None) or getattr(member, "fget", None) or member
-            elif not name.startswith("__") and isinstance(member, _PLAIN):
-                yield member
-        yield from value.__bases__
-
-
-_PLAIN = (bool, int, float, complex, str, bytes, tuple, list, dict, np.ndarray)
-
-
-def _of_function(value: FunctionType) -> Iterator[Any]:
-    yield value.__code__
-    is_installed = _is_installed(value.__module__)
-    if not is_installed or "<locals>" in value.__qualname__:  # made by a call
-        for cell in value.__closure__ or ():
-            with suppress(ValueError):  # not assigned yet
-                yield cell.cell_contents
-    if is_installed:
-        yield shown_function(value)
-    else:
-        yield from (value.__defaults__, value.__kwdefaults__)
-        yield from _named(sorted(_names(value.__code__)), value.__globals__, set())
-
-
-_MEMBERS: Sequence[tuple[Any, Callable[[Any], Iterable[Any]]]] = (
-    ((tuple, list), iter),
-    ((set, frozenset), partial(sorted, key=repr)),
-    (Mapping, lambda mapping: chain.from_iterable(mapping.items())),
-    ((ModuleType, BuiltinFunctionType, np.ufunc), lambda named: [shown_function(named)]),
-    (type, _of_class),
-    (FunctionType, _of_function),
-    (CodeType, _of_code),
-    (partial, lambda function: [function.func, function.args, function.keywords]),
-    (MethodType, lambda method: [method.__func__, method.__self__]),
-    (np.vectorize, lambda function: [function.pyfunc, function.otypes, function.signature]),  # not what it keeps
-)
-
-
-def _is_installed(module: str | None) -> bool:
-    file = getattr(sys.modules.get(module or ""), "__file__", None)
-    if file is None or module == "__main__":
-        return module in sys.builtin_module_names
-    path = Path(file)
-    return not {"site-packages", "dist-packages"}.isdisjoint(path.parts) or path.is_relative_to(_STDLIB)
-
-
-_STDLIB = sysconfig.get_path("stdlib")
-
-
-def _named(names: Sequence[str], namespace: Mapping[str, Any], seen: set[str]) -> Iterator[Any]:
-    """Yield the values of names in a module, and of the same in modules among them that are not installed."""
-    for value in (namespace[name] for name in names if name in namespace):
-        yield value
-        if isinstance(value, ModuleType) and value.__name__ not in seen and not _is_installed(value.__name__):
-            seen.add(value.__name__)
-            yield from _named(names, vars(value), seen)
-
-
-def _names(code: CodeType) -> set[str]:
-    inner = (each for each in code.co_consts if isinstance(each, CodeType))
-    return set(code.co_names).union(*map(_names, inner))
 
 
 def block_facts(blocks: ChunkGrid, array: ArrayAxes, coords: Sequence[int], region: Region) -> dict[str, Any]:

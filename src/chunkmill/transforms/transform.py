@@ -20,7 +20,7 @@ from chunkmill.dask_arrays.as_dask import open_or_compute
 from chunkmill.dask_arrays.hazards import check_apart
 from chunkmill.errors import NodeNotFound, UnsupportedFeature
 from chunkmill.formats.base import Format, WritableFormatName
-from chunkmill.jobs.call import with_call
+from chunkmill.jobs.call import function_fingerprint, with_call
 from chunkmill.jobs.plan import Plan, Report, plan_work
 from chunkmill.jobs.sources import Source, see_sources
 from chunkmill.model.grid import ChunkGrid
@@ -42,7 +42,7 @@ from chunkmill.nodes.target import Target
 from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.worker_memory import current_worker
 from chunkmill.transforms.blocks import ArrayAxes, Halo, Space, joined_space
-from chunkmill.transforms.function import BlockFunction, function_fingerprint
+from chunkmill.transforms.function import BlockFunction
 from chunkmill.transforms.tasks import Block, Boundary, SourceRegion, TransformSource, TransformTasks
 from chunkmill.transforms.transform_job import Transform
 

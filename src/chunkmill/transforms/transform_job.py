@@ -28,6 +28,7 @@ from chunkmill.conversion.estimate import (
 from chunkmill.errors import AlignmentError
 from chunkmill.formats.peers import readers_text
 from chunkmill.hints import Hint
+from chunkmill.jobs.call import shown_function
 from chunkmill.jobs.work import Described, JobCounts, PlannedStage, Tasks, Work, shown_node
 from chunkmill.model.grid import ChunkGrid, RegularAxis
 from chunkmill.nodes.target import Target
@@ -35,7 +36,6 @@ from chunkmill.runtime.scheduler import check_n_tasks
 from chunkmill.runtime.stage import Stage, TaskSpecs, count_tasks
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD, Worker
 from chunkmill.transforms.blocks import ArrayAxes, Space, grow_blocks, read_amplification, unit_axes
-from chunkmill.transforms.function import shown_function
 from chunkmill.transforms.tasks import TransformTasks, block_inputs, block_share, block_shows, write_block
 
 

@@ -43,6 +43,16 @@ def check_levels(group, expected):
         np.testing.assert_array_equal(group[name][...], level)
 
 
+def plus(n):
+    return lambda block, axis: block.min(axis) + n
+
+
+def test_a_function_that_was_edited_is_another_job(values):
+    source, target = make_source(values), MemoryStore()
+    prints = [cm.plan_pyramid(source, target, method=plus(n)).job.fingerprint for n in (1, 1, 2)]
+    assert prints[0] == prints[1] != prints[2]
+
+
 @pytest.mark.parametrize(
     ("source", "target", "options"),
     [

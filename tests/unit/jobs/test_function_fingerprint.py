@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.cases import cases
 
-from chunkmill.transforms.function import function_fingerprint
+from chunkmill.jobs.call import function_fingerprint
 
 FACTOR = 2
 
@@ -76,7 +76,7 @@ def test_a_fingerprint_is_the_same_in_another_process_and_place(tmp_path):
     source = textwrap.dedent("""
         {}
         import numpy as np
-        from chunkmill.transforms.function import function_fingerprint
+        from chunkmill.jobs.call import function_fingerprint
         NAMES = {{"b", "a", "long name"}}
         def f(block, k=(1, 2)):
             "Documented."
@@ -132,7 +132,9 @@ def test_all_that_a_function_uses_of_what_is_not_installed_counts(monkeypatch, c
 @cases("made", [threading.Lock, lambda: (n for n in range(3)), threading.local])
 def test_what_no_other_process_recognizes_is_refused_with_the_way_out(made):
     thing = made()
-    with pytest.raises(ValueError, match=r"another process cannot see.*give it a `__dask_tokenize__`"):
+    with pytest.raises(
+        ValueError, match=r"<lambda> uses an object of which another process cannot see.*give it a `__dask_tokenize__`"
+    ):
         function_fingerprint(lambda block: block if thing else None)
 
 
