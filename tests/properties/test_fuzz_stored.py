@@ -17,7 +17,7 @@ import dask
 import numpy as np
 import pytest
 from support.mutations import mutate_bytes, mutate_json
-from support.recording import DeletingStore, RecordingStore
+from support.recording import DeletingStore, Died, DyingStore
 from support.small_jobs import journal_keys
 
 import chunkmill as cm
@@ -67,25 +67,6 @@ def result_of(action):
 # Journals: plans, heartbeats, records, intent records, intermediate files
 
 
-class Died(BaseException):
-    pass
-
-
-class Mortal(RecordingStore):
-    """Dies instead of one of its changes, by number, and of all after it."""
-
-    def __init__(self, below, dies_at):
-        super().__init__(below)
-        self.left = dies_at
-
-    def _before(self, method, key, byte_range=None):
-        super()._before(method, key, byte_range)
-        if method in {"set", "set_if", "copy", "delete", "delete_prefix", "replace_prefix"}:
-            self.left -= 1
-        if self.left < 0:
-            raise Died
-
-
 def convert(source, store):
     cm.convert((source, "a"), (store, "b"), format="zarr3", codecs="gzip")
 
@@ -116,7 +97,7 @@ def interrupted(job, kind):
     for n in range(1000):
         store = copy.copy(target)
         try:
-            job(source, Mortal(store, n))
+            job(source, DyingStore(store, n, error=Died))
         except Died:
             states.append(store)
         else:

@@ -7,14 +7,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from support.strategies import attributes, json_values
 
 from chunkmill.codecs.base import ChunkSpec
-from chunkmill.codecs.n5_block import N5Lz4
 from chunkmill.codecs.registry import build_pipeline
 from chunkmill.formats.n5 import CHUNK_KEYS, N5, n5_chain, zarr_chain
 from chunkmill.formats.zarr_v3_draft import ZarrV3Draft, chunk_keys
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
+from chunkmill.model.metadata import ArrayMetadata, NamedConfig
 
 N5_DTYPES = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"]
 DRAFT_DTYPES = [*N5_DTYPES, "?", "f2", "c8", "c16", "V3"]
@@ -47,12 +47,7 @@ def bloscs(itemsize: int) -> st.SearchStrategy[NamedConfig]:
     )
 
 
-json_values: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
-attribute_sets = st.dictionaries(st.text(max_size=8).filter(lambda name: name not in RESERVED), json_values, max_size=3)
+attribute_sets = attributes.map(lambda drawn: {name: value for name, value in drawn.items() if name not in RESERVED})
 
 
 @st.composite
@@ -94,13 +89,6 @@ def test_n5_documents(metadata: ArrayMetadata, path: str) -> None:
     assert n5.parse_array(path, n5.emit_array(path, metadata)) == metadata
     assert n5.parse_group(path, n5.emit_array(path, metadata)) is None
     assert n5.adapt(metadata) == metadata
-
-
-@given(attribute_sets, st.sampled_from(["", "a", "a/b"]))
-def test_n5_groups(attributes: dict[str, Any], path: str) -> None:
-    n5 = N5()
-    assert n5.parse_group(path, n5.emit_group(path, GroupMetadata(attributes))) == GroupMetadata(attributes)
-    assert n5.parse_array(path, n5.emit_group(path, GroupMetadata(attributes))) is None
 
 
 @given(st.dictionaries(st.sampled_from(sorted(RESERVED)), json_values), n5_arrays())
@@ -164,12 +152,6 @@ def test_draft_documents(metadata: ArrayMetadata, path: str, suffix: str) -> Non
     assert draft.configured(draft.emit_root()) == draft
 
 
-@given(attribute_sets)
-def test_draft_groups(attributes: dict[str, Any]) -> None:
-    draft = ZarrV3Draft()
-    assert draft.parse_group("a", draft.emit_group("a", GroupMetadata(attributes))) == GroupMetadata(attributes)
-
-
 @given(st.data())
 def test_blocks(data: st.DataObject) -> None:
     """Any block not larger than the chunk comes back at its corner, and zeros around it."""
@@ -186,12 +168,6 @@ def test_blocks(data: st.DataObject) -> None:
     assert chunk[corner].tobytes() == block.tobytes()
     chunk[corner] = 0
     assert not chunk.any()
-
-
-@given(st.binary(max_size=3000), st.integers(64, 4096))
-def test_lz4(data: bytes, block_size: int) -> None:
-    codec = N5Lz4(block_size)
-    assert bytes(codec.decode(codec.encode(data), len(data))) == data
 
 
 @given(json_values)

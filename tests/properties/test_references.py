@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import chunkmill as cm
-from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.nodes.reference_sets import open_reference_store
 from chunkmill.references.concat import concat_references
 from chunkmill.references.write import to_references
@@ -158,17 +157,3 @@ def test_joined_sets(tmp_path_factory, chunk, lengths, rest, data):
             sets, dim="yx"[axis], target=folder / data.draw(st.sampled_from(["all.json", "all"]))
         )
         np.testing.assert_array_equal(joined["a"][...], np.concatenate(parts, axis))
-
-
-@given(st.lists(st.tuples(st.lists(st.integers(0, 5), min_size=1, max_size=3), st.integers(0, 99)), max_size=60))
-@SETTINGS
-def test_equal_sets_have_equal_fingerprints_whatever_the_order(rows):
-    entries = {"/".join(map(str, coords)): number for coords, number in rows}
-    found = set()
-    for order in (sorted(entries), sorted(entries, reverse=True)):
-        builder = ReferenceBuilder()
-        builder.url_id("a.nc")
-        for key in order:
-            builder.add(f"x/{key}", "a.nc", entries[key], 1)
-        found.add(builder.build().fingerprint)
-    assert len(found) == 1

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chunkmill as cm
-from chunkmill.errors import UnsupportedFeature
 from chunkmill.stores.memory import MemoryStore
 
 FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
@@ -137,8 +136,3 @@ def test_arrays_without_axes_or_elements_pass_references(tmp_path_factory, shape
     cm.to_references(folder / "a.zarr", folder / f"b.{kind}")
     for url, path in ((folder / f"scanned.{kind}", "x"), (folder / "a.zarr", ""), (folder / f"b.{kind}", "")):
         equal(cm.open_array(url, path), values)
-
-
-def test_n5_refuses_arrays_of_0_dimensions_by_name():
-    with pytest.raises(UnsupportedFeature, match="n5 does not support arrays of 0 dimensions"):
-        cm.convert(written(np.ones((), "i4"), "zarr3"), MemoryStore(), format="n5")

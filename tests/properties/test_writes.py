@@ -146,12 +146,3 @@ def test_many_at_once(kind, data, tmp_path_factory):
     jobs = [cm.store(x, array, regions=cut, compute=False) for x, cut in zip(sources, cuts, strict=True)]
     dask.compute(*jobs, scheduler="threads", num_workers=4)
     np.testing.assert_array_equal(array[...], expected)
-
-
-def test_truncated_ends_of_n5():
-    """The last block is stored shorter; a part of it is written, then others, over its border too."""
-    array = cm.create_array(MemoryStore(), shape=(7, 5), dtype="i2", chunks=(4, 3), format="n5")
-    expected = np.zeros((7, 5), "i2")
-    for i, region in enumerate([np.s_[5:7, 4:5], np.s_[4:5, 3:5], np.s_[4:7, 3:5], np.s_[0:7, 4:5], np.s_[6:7, :]]):
-        expected[region] = array[region] = i + 1
-        np.testing.assert_array_equal(array[...], expected)

@@ -1,6 +1,11 @@
-from itertools import product
+"""Chunk coords and regions: every element belongs to exactly one chunk."""
 
+from math import prod
+
+import numpy as np
+from hypothesis import given
 from support.cases import cases
+from support.strategies import grids, grids_with_regions
 
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 
@@ -58,14 +63,6 @@ def test_overlaps_of_nothing_walk_nothing():
     assert list(grid.overlaps((slice(0, 0), slice(0, 10**15)))) == []
 
 
-def test_alignment():
-    grid = ChunkGrid.regular((10,), (4,))
-    assert grid.aligned((slice(4, 10),))  # the last chunk overhangs
-    assert not grid.aligned((slice(4, 9),))
-    assert not grid.aligned((slice(5, 10),))
-    assert grid.aligned((slice(5, 5),))
-
-
 def test_resized():
     def resized(axis, size):
         return ChunkGrid((axis,)).resized((size,)).axes[0]
@@ -75,12 +72,43 @@ def test_resized():
     assert resized(RunsAxis(5, ((2, 1), (5, 1))), 6).runs == ((2, 1), (5, 1))
 
 
-def test_the_only_overlap_is_that_of_a_region_within_one_chunk():
-    grid = ChunkGrid.regular((7, 5), (3, 2))
-    cuts = [[slice(i, j) for i in range(n) for j in range(i, n + 1)] for n in grid.shape]
-    counts = set()
-    for region in product(*cuts):
-        every = list(grid.overlaps(region))
-        assert grid.only_overlap(region) == (every[0] if len(every) == 1 else None)
-        counts.add(len(every))
-    assert counts >= {0, 1, 2, 9}
+@given(grids_with_regions())
+def test_overlaps_partition_a_region(case):
+    grid, region = case
+    array = np.arange(prod(grid.shape)).reshape(grid.shape)
+    wanted = array[region]
+    found = np.full(wanted.shape, -1)
+    for overlap in grid.overlaps(region):
+        assert (found[overlap.in_region] == -1).all()  # nobody was here
+        found[overlap.in_region] = array[grid.region(overlap.coords)][overlap.in_chunk]
+        covered = tuple(cut.stop - cut.start for cut in overlap.in_chunk)
+        assert 0 not in covered
+        assert overlap.whole == (covered == tuple(cut.stop - cut.start for cut in grid.region(overlap.coords)))
+    assert (found == wanted).all()
+    every = list(grid.overlaps(region))
+    assert grid.only_overlap(region) == (every[0] if len(every) == 1 else None)
+
+
+@given(grids_with_regions())
+def test_an_aligned_region_covers_every_chunk_that_it_touches(case):
+    grid, region = case
+    if prod(cut.stop - cut.start for cut in region):
+        overlaps = list(grid.overlaps(region))
+        assert grid.aligned(region) == all(overlap.whole for overlap in overlaps)
+        assert grid.first_touched(region) == overlaps[0].coords
+
+
+@given(grids())
+def test_chunks_cover_the_array_once(grid):
+    counts = np.zeros(grid.shape, int)
+    n = 0
+    for coords in grid.all_coords():
+        assert (grid.number_of(coords), grid.coords_of(n)) == (n, coords)
+        counts[grid.region(coords)] += 1
+        extent = grid.extent(coords)
+        assert tuple(cut.stop for cut in extent) == tuple(cut.stop - cut.start for cut in grid.region(coords))
+        assert all(cut.stop <= length for cut, length in zip(extent, grid.shape_of(coords), strict=True))
+        n += 1
+    assert (counts == 1).all()
+    assert n == grid.n_chunks
+    assert tuple(map(sum, grid.dask_chunks)) == grid.shape

@@ -1,3 +1,5 @@
+from hypothesis import given
+from hypothesis import strategies as st
 from support.cases import cases
 
 from chunkmill.model.metadata import ChunkKeyEncoding
@@ -32,3 +34,14 @@ def test_what_is_no_key(key):
 def test_prefix_and_scalar():
     assert ChunkKeyEncoding("c/", "/", "c").decode("1/2", 2) is None
     assert ChunkKeyEncoding("c/", "/", "c").decode("0", 0) is None
+
+
+@given(
+    st.sampled_from(["", "c", "c/", "c."]),
+    st.sampled_from("./"),
+    st.booleans(),
+    st.lists(st.integers(0, 10**20), max_size=4),
+)
+def test_keys_round_trip(prefix, separator, reverse, coords):
+    encoding = ChunkKeyEncoding(prefix, separator, "0", reverse=reverse)
+    assert encoding.decode(encoding.encode(tuple(coords)), len(coords)) == tuple(coords)

@@ -108,9 +108,11 @@ def test_the_last_of_equal_keys_counts(added, few):
         for key, offset in added:
             builder.add(key, "u", offset, 1)
         references = builder.build()
+        expected = dict(added)
+        rows = [(key, ("u", offset, 1)) for key, offset in expected.items()]
+        assert built(dict(rows)).fingerprint == built(dict(rows[::-1])).fingerprint
     finally:
         module._FEW, module._LOOSE = before
-    expected = dict(added)
     assert {key: references.locate(key).offset for key in expected} == expected
     assert len(references) == len(expected)
 
