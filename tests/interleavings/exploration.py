@@ -12,23 +12,23 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import TypeVar
 
 from interleavings.operations import OPERATIONS
 from interleavings.oracle import Oracle
 from interleavings.processes import one_actor_at_a_time
 from interleavings.scenarios import Scenario, scenarios
-from interleavings.scheduler import Access, Choose, Run, Step, following, pack, state_of_death, unpack, wandering
+from interleavings.scheduler import Access, Choose, Run, Step, following, pack, unpack, wandering
 
 from chunkmill.errors import NodeExists, NodeNotFound
+from chunkmill.journal.plans import JOB_PREFIX
 
 __all__ = ["Explored", "Found", "chosen", "differing", "explore", "explore_all", "explore_share", "replay"]
 
 T = TypeVar("T")
 
-Found = tuple[tuple[str, str], str, list[tuple[str, str]]]
-"""The pair of an interleaving, the state in which one of both died, and if it fails its complaint and all of them."""
+Found = tuple[tuple[str, str], list[tuple[str, str]]]
+"""The pair of an interleaving, and if it fails its complaint and all of them."""
 
 _MAX_SYSTEMATIC = 20_000  # of one scenario: what was seen is kept, some 5 kB a run
 
@@ -47,9 +47,7 @@ class Explored:
         return f"{self.scenario}:{pack(self.run.letters)}"
 
     def __str__(self) -> str:
-        state = state_of_death(self.run.trace)
-        lines = [f"one died in the state {state!r} of its commit"] * bool(state) + [*self.complaints]
-        return "\n    ".join([self.name, *lines])
+        return "\n    ".join([self.name, *self.complaints])
 
 
 def replay(name: str) -> Explored:
@@ -92,17 +90,14 @@ def _turned(items: list[T], n: int) -> list[T]:
     return items[n:] + items[:n]
 
 
-def explore_share(share: tuple[list[list[Scenario]], int, int | None, int, float]) -> list[Found]:
-    """Run as many interleavings of each list of scenarios, by a seed, until a time of day: in a process of their own.
-
-    Of the first `n_scenarios` of each that both operations can do.
-    """
-    lists, count, n_scenarios, seed, until = share
+def explore_share(share: tuple[list[Scenario], int, int, float]) -> list[Found]:
+    """Run as many interleavings of scenarios, by a seed, until a time of day: in a process of their own."""
+    todo, count, seed, until = share
     found: list[Found] = []
     with one_actor_at_a_time():
-        for explored in chain.from_iterable(explore_all(e, count, seed, n_scenarios=n_scenarios) for e in lists):
+        for explored in explore_all(todo, count, seed):
             failed = [(explored.complaints[0], str(explored))] if explored.complaints else []
-            found.append((explored.scenario.names, state_of_death(explored.run.trace), failed))
+            found.append((explored.scenario.names, failed))
             if time.time() > until:
                 break
     return found
@@ -126,9 +121,9 @@ def explore(scenario: Scenario, count: int, seed: int = 0) -> Iterator[Explored]
 
 
 def differing(play: Callable[[Choose], Run], count: int) -> Iterator[Run]:
-    """Yield at most `count` runs that differ, those with few changes of actor first, deaths in each state in turn."""
+    """Yield at most `count` runs that differ, those with few changes of actor first, deaths of each kind in turn."""
     order = itertools.count()
-    n_of_state: Counter[str] = Counter()
+    n_of_kind: Counter[str] = Counter()
     todo = [(0, 0, next(order), "a"), (0, 0, next(order), "b")]
     seen = {"a", "b"}
     while todo and count:
@@ -137,15 +132,15 @@ def differing(play: Callable[[Choose], Run], count: int) -> Iterator[Run]:
         count -= 1
         letters = run.letters
         seen.update(letters[: i + 1] for i in range(len(letters)))
-        for other, state in _others(run.trace, letters):
+        for other, kind in _others(run.trace, letters):
             if other not in seen:
                 seen.add(other)
-                n_of_state[state] += 1
-                heapq.heappush(todo, (_cost(other), n_of_state[state], next(order), other))
+                n_of_kind[kind] += 1
+                heapq.heappush(todo, (_cost(other), n_of_kind[kind], next(order), other))
 
 
 def _others(trace: Sequence[Step], letters: str) -> Iterator[tuple[str, str]]:
-    """Yield the beginnings of runs that follow from one: two operations the other way round, or a death, and its state."""
+    """Yield the beginnings of runs that follow from one: two operations the other way round, or a death, and its kind."""
     met = {"a": -1, "b": -1}  # the last operation of the other that came, for certain, before what the actor does now
     mortal = letters == letters.lower()
     made: dict[str, list[tuple[int, Access]]] = {"a": [], "b": []}  # by each, with the numbers
@@ -161,7 +156,7 @@ def _others(trace: Sequence[Step], letters: str) -> Iterator[tuple[str, str]]:
                     break
             made[actor].append((j, access))
         if mortal and access.writes:
-            yield letters[:j] + actor.upper(), state_of_death([*trace[:j], Step(actor.upper(), access)])
+            yield letters[:j] + actor.upper(), f"{access.method} {access.key.startswith(JOB_PREFIX)}"
 
 
 def _cost(letters: str) -> int:

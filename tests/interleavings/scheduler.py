@@ -23,12 +23,11 @@ from interleavings.processes import ENDED, PROCESS, PROCESSES
 from support.recording import _Wrapper
 
 from chunkmill.errors import ChunkmillError
-from chunkmill.journal.plans import JOB_PREFIX, PLAN, STAGED, TAG_PREFIX
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.memory import MemoryStore
 
-__all__ = ["STATES", "Access", "ActorStore", "Choose", "Crash", "Outcome", "Run", "Step", "pack", "play"]
-__all__ += ["attempt", "following", "state_of_death", "unpack", "wandering"]
+__all__ = ["Access", "ActorStore", "Choose", "Crash", "Outcome", "Run", "Step", "pack", "play"]
+__all__ += ["attempt", "following", "unpack", "wandering"]
 
 _PATIENCE = 5.0
 """Seconds after which an actor that does not come to its next store operation is taken to wait for the other."""
@@ -107,40 +106,6 @@ class Run:
     outcomes: Mapping[str, Outcome]
     store: MemoryStore
     letters: str
-
-
-STATES = ("free", "leased", "staged", "decided", "applied")
-"""Of a replacement by one rename, see `chunkmill.journal.plans`."""
-
-
-def state_of_death(trace: Iterable[Step]) -> str:
-    """Return the state of its commit in which an actor died; nothing where none did.
-
-    >>> state_of_death([Step("a", Access("set", ".chunkmill-job-1/plan.json")), Step("A", Access("set", "x/zarr.json"))])
-    'leased'
-    """
-    states = {"a": "free", "b": "free"}
-    for step in trace:
-        if step.dies:
-            return states[step.actor]
-        if step.access.writes:
-            states[step.actor] = _after(step.access, states[step.actor])
-    return ""
-
-
-def _after(access: Access, state: str) -> str:
-    """Return the state of an actor's commit after a write."""
-    journal, _, name = access.key.partition("/")
-    deletes = access.method.startswith("delete")
-    if not journal.startswith(JOB_PREFIX):
-        return "applied" if access.method == "replace_prefix" else state
-    if name == PLAN:
-        return "free" if deletes else state if state != "free" else "leased"
-    if name.startswith("intent-") and not deletes:
-        return "decided"
-    if name.startswith(STAGED) and deletes and state == "decided":
-        return "applied" if TAG_PREFIX in name else state
-    return "staged" if name.startswith(STAGED) and not deletes and state == "leased" else state
 
 
 Choose = Callable[[str, Mapping[str, Access]], str]
