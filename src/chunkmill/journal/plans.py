@@ -93,7 +93,7 @@ def check_own(path: str, keys: Iterable[str]) -> None:
     """
     own = (f"/{path}/", f"/{path}.")  # as in a/zarr.json, meta/a.array.json
     for key in keys:
-        if path and not any(each in f"/{key}" for each in own):
+        if not any(each in f"/{key}" for each in own):
             raise ValueError(key)
 
 

@@ -10,7 +10,7 @@ from chunkmill.stores.memory import MemoryStore
 
 @cases("old_prefix", [None, "", "a/"])
 def test_what_is_written_is_read(old_prefix):
-    plan = Plan("", "put it", "plan", "r1", "now", 2, LEASE, old_prefix=old_prefix)
+    plan = Plan("a" if old_prefix else "", "put it", "plan", "r1", "now", 2, LEASE, old_prefix=old_prefix)
     value = plan.packed()
     assert Plan.parsed(value) == plan
     assert is_of_run(value, "r1")
