@@ -194,37 +194,22 @@ class LosesAnswer(_Here):
         return stored
 
 
-@pytest.mark.parametrize("write_to", ["resumable to_store", "convert"])
-def test_a_lost_answer_to_the_beginning_of_a_job_is_not_another_job(write_to):
-    store = LosesAnswer(MemoryStore(), "plan.json")
-    WRITES[write_to](store, "zarr3")
-    assert store.lost
-    assert cm.check(store).ok
-
-
-@pytest.mark.parametrize(
-    ("write_to", "name"),
-    [("to_store", ".zarray"), ("write_dataset", "zarr.json"), ("convert", "attributes.json"), ("rechunk", "zarr.json")],
-)
-def test_a_lost_answer_to_the_document_of_a_new_node_is_not_another_writer(name, write_to):
-    formats = {"zarr.json": "zarr3", ".zarray": "zarr2", "attributes.json": "n5"}
-    store = LosesAnswer(MemoryStore(), f"{'t' if write_to == 'write_dataset' else 'a'}/{name}")
-    store.is_remote = True  # a client asks again for the answer that it lost
-    WRITES[write_to](store, formats[name])
-    assert store.lost
-    assert cm.check(store).ok
-    store = MemoryStore()
-    store.is_remote = True
-    WRITES[write_to](store, formats[name])
-    if write_to != "write_dataset":
-        with pytest.raises(NodeExists):
-            WRITES[write_to](store, formats[name])
-
-
-@cases(("write_to", "name"), [("to_store", ".zgroup"), ("write_dataset", "attributes.json"), ("convert", "zarr.json")])
-def test_a_lost_answer_to_the_document_of_a_group_above_is_not_another_writer(name, write_to):
-    formats = {"zarr.json": "zarr3", ".zgroup": "zarr2", "attributes.json": "n5"}
+@cases(
+    ("write_to", "name", "fmt"),
+    [
+        ("resumable to_store", "plan.json", "zarr3"), ("convert", "plan.json", "zarr3"),
+        ("to_store", "a/.zarray", "zarr2"), ("write_dataset", "t/zarr.json", "zarr3"),
+        ("convert", "a/attributes.json", "n5"), ("rechunk", "a/zarr.json", "zarr3"),
+        ("to_store", ".zgroup", "zarr2"), ("write_dataset", "attributes.json", "n5"), ("convert", "zarr.json", "zarr3"),
+    ],
+)  # fmt: skip
+def test_a_lost_answer_is_no_other_writer(write_to, name, fmt):
+    """To the beginning of a job, to the document of a new node, and to that of a group above."""
     store = LosesAnswer(MemoryStore(), name)
-    WRITES[write_to](store, formats[name])
+    store.is_remote = "/" in name  # a client asks again for the answer that it lost
+    WRITES[write_to](store, fmt)
     assert store.lost
     assert cm.check(store).ok
+    if write_to == "to_store":
+        with pytest.raises(NodeExists):
+            WRITES[write_to](store, fmt)

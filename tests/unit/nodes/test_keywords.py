@@ -44,23 +44,6 @@ def _taken(function, options, given=()):
     return _in_our_words(function.__name__, tuple(inspect.signature(function).parameters), given, options)
 
 
-@cases(
-    ("function", "options", "ours"),
-    [
-        (cm.write_dataset, {"store": "k.zarr", "group": "a", "zarr_format": 2}, "url path format"),
-        (cm.rechunk, {"target_chunks": (2,), "target_store": "b"}, "chunks target"),
-        (cm.rechunk, {"zarr_format": None}, "format"),
-        (cm.transform, {"func": np.abs, "depth": 2}, "function halo"),
-        (cm.plan_transform, {"kwargs": {"sigma": 1}}, "params"),
-        (cm.open, {"use_consolidated": True}, "consolidated"),
-        (cm.convert, {"mode": "w"}, "overwrite"),
-        (cm.create_array, {"compressors": "auto", "fillvalue": 1}, "codecs fill_value"),
-    ],
-)
-def test_a_keyword_of_another_library_is_taken(function, options, ours):
-    assert sorted(_taken(function, options)) == sorted(ours.split())
-
-
 def test_calls_as_of_dask_and_zarr_python():
     x, store = da.arange(8, chunks=4), MemoryStore()
     cm.to_store(arr=x, url=store, component="a", zarr_format=2, compressors=None, fill_value=1)
@@ -156,24 +139,6 @@ CHECKED = [
 def test_a_value_of_another_type_is_an_error_of_ours(function, name):
     with pytest.raises(TypeError, match=rf"{function.__name__}\(\): {name}= is object, where .* is expected"):
         function(**{name: object()})
-
-
-@cases(
-    ("options", "error"),
-    [
-        ({"dtype": "nope"}, r"dtype='nope': data type 'nope' not understood"),
-        ({"fill_value": "nope"}, r"fill value 'nope' is none of dtype int32"),
-        ({"fill_value": 2**70}, r"fill value 11805\d+ is none of dtype int32|fill value 11805"),
-        ({"chunks": 3.5}, r"chunks=3.5 is float"),
-        ({"shape": 3.5}, r"shape=3.5 is float"),
-        ({"attributes": "nope"}, r"attributes='nope' is str"),
-        ({"like": "nope"}, r"like= is str"),
-    ],
-)
-def test_values_that_describe_no_array(store, options, error):
-    with pytest.raises((TypeError, ValueError), match=error):
-        cm.create_array(store, **{"shape": (2,), "dtype": "i4"} | options)
-    assert list(store.list_prefix("")) == []
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,3 @@ def test_far_stores_are_asked_once():
     assert len(store.log) == n
     store.set("g/a/zarr.json", b"{}")
     assert seen.get("g/a/zarr.json") is None
-
-
-def test_near_stores_are_asked_as_need_be(store):
-    assert seen_at_once(store, "a", get_format("zarr3")) is store

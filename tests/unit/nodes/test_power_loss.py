@@ -12,7 +12,6 @@ import xarray as xr
 from support.crashes import recorded_crashes
 
 import chunkmill as cm
-from chunkmill.conversion.convert import plan_rechunk
 from chunkmill.errors import ChunkmillError, MetadataError, NodeExists
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the folders of open files are in /proc")
@@ -71,13 +70,35 @@ def check_nothing_lost(disk, fsync, *wanted):
             assert is_any_of(found, key, *wanted), (state, key, found)
 
 
-def test_a_partial_write(folder, tmp_path, fsync):
-    """Of 44 states 23 left the chunk unreadable, and yesterday's values with it."""
+def check_complete(disk, fsync):
+    """Where the document is, all chunks are."""
+    found = [(state, chunks) for state, chunks, error in after_crashes(disk, fsync) if error is None]
+    assert found
+    for state, chunks in found:
+        assert all(is_any_of(values, key, OLD) for key, values in chunks.items()), state
+
+
+def changed(region, values):
+    wanted = OLD.copy()
+    wanted[region] = values
+    return wanted
+
+
+PART, CHUNK = np.s_[2:6, 2:6], np.s_[0:4, 0:4]
+WRITES = {  # what is written to an array, and what it holds then
+    "a part": (lambda place: cm.open_array(place, mode="r+").__setitem__(PART, NEW[PART]), changed(PART, NEW[PART])),
+    "fill": (lambda place: cm.open_array(place, mode="r+").__setitem__(CHUNK, 0), changed(CHUNK, 0)),
+    "all": (lambda place: cm.to_store(NEW, place, chunks=(4, 4), codecs=[], mode="w"), NEW),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_what_is_written_is_the_old_or_the_new(folder, tmp_path, fsync, name):
+    """23 of 44 states of a part had no chunk to read; under fsync: true old values came back, where fill was written."""
+    write, wanted = WRITES[name]
     old_array(folder)
     with recorded_crashes(folder, tmp_path / "states") as disk:
-        cm.open_array(folder / "x.zarr", mode="r+")[2:6, 2:6] = NEW[2:6, 2:6]
-    wanted = OLD.copy()
-    wanted[2:6, 2:6] = NEW[2:6, 2:6]
+        write(folder / "x.zarr")
     check_nothing_lost(disk, fsync, OLD, wanted)
 
 
@@ -155,27 +176,17 @@ def test_a_new_array_is_whole_or_an_error(folder, tmp_path, fsync):
                 assert isinstance(found, ChunkmillError) or is_any_of(found, key, OLD), (state, key)
 
 
-def test_a_replaced_array_is_the_old_or_the_new_one(folder, tmp_path, fsync):
-    old_array(folder)
-    with recorded_crashes(folder, tmp_path / "states") as disk:
-        cm.to_store(NEW, folder / "x.zarr", chunks=(4, 4), codecs=[], mode="w")
-    check_nothing_lost(disk, fsync, OLD, NEW)
-
-
 @pytest.mark.parametrize("fsync", [False], indirect=True)
 def test_a_converted_array_is_complete_where_its_document_is(folder, tmp_path, fsync):
     cm.to_store(OLD, tmp_path / "source.zarr", chunks=(8, 4))
+
+    def run(at):
+        return cm.convert(tmp_path / "source.zarr", at / "x.zarr", format="zarr3", chunks=(4, 4))
+
     with recorded_crashes(folder, tmp_path / "states") as disk:
-        cm.convert(tmp_path / "source.zarr", folder / "x.zarr", format="zarr3", chunks=(4, 4))
-    n_whole = 0
-    for state, chunks, error in after_crashes(disk, fsync):
-        if error is None:
-            n_whole += 1
-            assert all(is_any_of(found, key, OLD) for key, found in chunks.items()), state
-    assert n_whole
-    check_resumed(
-        disk, lambda state: cm.convert(tmp_path / "source.zarr", state / "x.zarr", format="zarr3", chunks=(4, 4))
-    )
+        run(folder)
+    check_complete(disk, fsync)
+    check_resumed(disk, run)
 
 
 def check_resumed(disk, run, *paths):
@@ -190,6 +201,8 @@ def check_resumed(disk, run, *paths):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fsync")
+@pytest.mark.parametrize("fsync", [False], indirect=True)
 @pytest.mark.parametrize(("fmt", "options"), [("zarr3", {"overwrite": True}), ("n5", {})], ids=["overwriting", "new"])
 def test_documents_that_were_lost_are_written_by_the_run_that_resumes(folder, tmp_path, fmt, options):
     """Of groups above, groups and arrays: each was an error that named no way out, with all chunks stored."""
@@ -200,20 +213,20 @@ def test_documents_that_were_lost_are_written_by_the_run_that_resumes(folder, tm
         target = (at / "x.zarr", "above")
         return cm.convert((tmp_path / "source.zarr", "g"), target, format=fmt, codecs="raw", **options)
 
-    with dask.config.set({"chunkmill.fsync": False, "scheduler": "synchronous"}):
-        with recorded_crashes(folder, tmp_path / "states", with_zeros=True) as disk:
-            run(folder)
-        check_resumed(disk, run, "above/a", "above/b")
+    with recorded_crashes(folder, tmp_path / "states", with_zeros=True) as disk:
+        run(folder)
+    check_resumed(disk, run, "above/a", "above/b")
 
 
+@pytest.mark.usefixtures("fsync")
+@pytest.mark.parametrize("fsync", [False], indirect=True)
 def test_a_write_with_a_journal_resumes(folder, tmp_path):
     def run(at):
         return cm.to_store(da.from_array(OLD, chunks=(4, 8)), at / "x.zarr", chunks=(4, 8), mode="w", resume=True)
 
-    with dask.config.set({"chunkmill.fsync": False, "scheduler": "synchronous"}):
-        with recorded_crashes(folder, tmp_path / "states", with_zeros=True) as disk:
-            run(folder)
-        check_resumed(disk, run)
+    with recorded_crashes(folder, tmp_path / "states", with_zeros=True) as disk:
+        run(folder)
+    check_resumed(disk, run)
 
 
 @pytest.mark.parametrize("fsync", [False], indirect=True)
@@ -221,29 +234,14 @@ def test_a_rechunk_by_spill_is_complete_where_its_document_is_and_resumes(folder
     """Intermediate files of zeros, of the right length, were taken for values: 64 of 64 wrong, "done"."""
     cm.to_store(OLD, tmp_path / "source.zarr", chunks=(4, 8))
 
-    def plan(target):
-        return plan_rechunk(tmp_path / "source.zarr", target, chunks=(8, 4), strategy="spill")
+    def run(at):
+        return cm.rechunk(tmp_path / "source.zarr", at / "x.zarr", chunks=(8, 4), strategy="spill")
 
     with recorded_crashes(folder, tmp_path / "states", with_zeros=True) as disk:
-        plan(folder / "x.zarr").run()
+        run(folder)
     assert any("intermediate" in str(path) for path in disk.states.rglob("*"))
-    n_whole = 0
-    for state, chunks, error in after_crashes(disk, fsync):
-        if error is None:
-            n_whole += 1
-            assert all(is_any_of(found, key, OLD) for key, found in chunks.items()), state
-    assert n_whole
-    check_resumed(disk, lambda state: plan(state / "x.zarr").run())
-
-
-def test_a_chunk_that_becomes_fill(folder, tmp_path, fsync):
-    """Under fsync: true the deletion was not durable: old values came back in 26 of 79 states."""
-    old_array(folder)
-    with recorded_crashes(folder, tmp_path / "states") as disk:
-        cm.open_array(folder / "x.zarr", mode="r+")[0:4, 0:4] = 0
-    wanted = OLD.copy()
-    wanted[0:4, 0:4] = 0
-    check_nothing_lost(disk, fsync, OLD, wanted)
+    check_complete(disk, fsync)
+    check_resumed(disk, run)
 
 
 def test_a_zip_file_is_replaced_by_a_synced_one(folder, tmp_path, fsync):

@@ -38,12 +38,6 @@ def test_groups_above_are_made_with_the_arrays(store, format_):
     own.check_own()
 
 
-def test_an_array_may_be_the_root(store):
-    writer(store, "", format_="n5").publish()
-    assert cm.open_array(store).shape == (4,)
-    assert "n5" in cm.open_array(store).format
-
-
 def test_what_is_there_is_refused_and_nothing_is_written(store):
     cm.to_store(np.arange(3), store, "b", format="zarr2")
     before = sorted(store.list_prefix(""))
