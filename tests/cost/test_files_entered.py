@@ -42,47 +42,28 @@ def files_entered(call):
     return entered
 
 
-@pytest.fixture
-def place(tmp_path):
-    cm.create_array(tmp_path / "a", shape=(16, 16), dtype="f8", chunks=(8, 8))[...] = 1
-    return tmp_path / "a"
+VALUES = da.from_array(np.ones((16, 16)), chunks=(8, 8))
+CALLS = {
+    "open_array": lambda place, new: cm.open_array(place),
+    "to_store": lambda place, new: cm.to_store(VALUES, next(new)),
+    "replace": lambda place, new: cm.to_store(VALUES, place.parent, place.name, mode="w"),
+    "rechunk": lambda place, new: cm.rechunk(place, next(new), chunks=(16, 4)),
+    "convert": lambda place, new: cm.convert(place, next(new), format="n5"),
+    "transform": lambda place, new: cm.transform(np.sqrt, place, next(new)),
+}
 
 
-def test_read(place):
-    array = cm.open_array(place)
+def test_read(tmp_path):
+    array = cm.create_array(tmp_path / "a", shape=(16, 16), dtype="f8", chunks=(8, 8))
+    array[...] = 1
     assert len(files_entered(lambda: array[0:8, 0:8])) <= MOST["read"]
 
 
-def test_open(place):
-    assert len(files_entered(lambda: cm.open_array(place))) <= MOST["open_array"]
-
-
-def test_write(tmp_path):
-    """Of four new local chunks, each time to a new place."""
-    values = da.from_array(np.ones((16, 16)), chunks=(8, 8))
-    places = iter(tmp_path / f"{n}" for n in range(2))
+@pytest.mark.parametrize("name", CALLS)
+def test_files_entered(tmp_path, name):
+    """Of a local array of four chunks; what is new has a place of its own each time."""
+    cm.create_array(tmp_path / "a", shape=(16, 16), dtype="f8", chunks=(8, 8))[...] = 1
+    new = iter(tmp_path / f"{n}" for n in range(2))
     with dask.config.set(scheduler="sync"):
-        assert len(files_entered(lambda: cm.to_store(values, next(places)))) <= MOST["to_store"]
-
-
-def test_replace(tmp_path):
-    """By ``mode="w"``, below a group: the old node stays until the new one takes its name."""
-    values = da.from_array(np.ones((16, 16)), chunks=(8, 8))
-    with dask.config.set(scheduler="sync"):
-        entered = files_entered(lambda: cm.to_store(values, tmp_path, "a", mode="w"))
-    assert len(entered) <= MOST["replace"], sorted(entered)
-
-
-@pytest.mark.parametrize(("name", "options"), [("rechunk", {"chunks": (16, 4)}), ("convert", {"format": "n5"})])
-def test_a_job_of_one_task(place, tmp_path, name, options):
-    places = iter(tmp_path / f"{n}" for n in range(2))
-    with dask.config.set(scheduler="sync"):
-        entered = files_entered(lambda: getattr(cm, name)(place, next(places), **options))
+        entered = files_entered(lambda: CALLS[name](tmp_path / "a", new))
     assert len(entered) <= MOST[name], sorted(entered)
-
-
-def test_a_transform_of_one_task(place, tmp_path):
-    places = iter(tmp_path / f"{n}" for n in range(2))
-    with dask.config.set(scheduler="sync"):
-        entered = files_entered(lambda: cm.transform(np.sqrt, place, next(places)))
-    assert len(entered) <= MOST["transform"], sorted(entered)

@@ -3,30 +3,6 @@
 import subprocess
 import sys
 
-import dask
-import dask.array as da
-import pytest
-from support.recording import RecordingStore
-
-import chunkmill as cm
-from chunkmill.journal.plans import JOB_PREFIX, STAGED
-from chunkmill.stores.memory import MemoryStore
-
-
-@pytest.mark.parametrize(("mode", "most"), [("w-", 12), ("w", 10), ("r+", 6)])
-def test_requests_for_jobs(mode, most):
-    """Of these, those that look for jobs above are made at once."""
-    store = RecordingStore(MemoryStore())
-    x = da.ones(4, chunks=2)
-    cm.create_group(store, "g")
-    if mode != "w-":
-        cm.to_store(x, store, "g/a")
-    store.clear()
-    with dask.config.set(scheduler="sync"):
-        cm.to_store(x, store, "g/a", mode=mode)
-    of_jobs = [key for _, key, _ in store.log if key.startswith(JOB_PREFIX)]
-    assert sum(f"/{STAGED}" not in key for key in of_jobs) <= most  # those that are staged are the array's own
-
 
 def test_file_operations_of_a_lease(tmp_path):
     """Of a new array of 4 chunks; a lease of it took 10 more."""

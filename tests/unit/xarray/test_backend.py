@@ -1,61 +1,11 @@
-"""Variables of xarray in chunks, over stores with latency: many requests under way, each made once."""
+"""Trees of images: a node a level, with coordinates by their scales."""
 
-import dask.array as da
 import numpy as np
-import pytest
 import xarray as xr
 from support.cases import cases
-from support.recording import FarStore
-from support.servers import WARNINGS
 
 import chunkmill as cm
 from chunkmill.stores.memory import MemoryStore
-
-pytestmark = WARNINGS
-
-SHAPE, CHUNKS = (48, 40), (4, 4)  # 120 keys
-RAW = np.arange(48 * 40, dtype="i2").reshape(SHAPE)
-PACKED = {"scale_factor": 0.5, "add_offset": 10, "_FillValue": 7}
-
-
-@pytest.fixture
-def store():
-    far = FarStore()
-    raw = xr.Dataset({"v": (("y", "x"), RAW, PACKED), "y": np.arange(48)})
-    cm.write_dataset(raw, far.below, encoding={"v": {"chunks": CHUNKS}})
-    return far
-
-
-def plain(store):
-    return xr.open_dataset(store.below, engine="chunkmill").load()
-
-
-@pytest.mark.parametrize(
-    ("select", "n_keys"),
-    [
-        (lambda ds: ds.isel(y=slice(8, 44)).chunk(y=4, x=4), 90),
-        (lambda ds: ds.isel(y=slice(4, None)).isel(x=slice(8, None)).chunk(y=8, x=4).isel(y=slice(0, 8)), 16),
-        (lambda ds: ds.chunk(y=8, x=8).isel(x=3), 24),
-        (lambda ds: ds.chunk(y=4, x=4).isel(y=-1, x=slice(None, None, -3)), 10),
-    ],
-    ids=["sliced before", "sliced twice", "larger", "sliced after"],
-)
-def test_what_was_selected_is_requested_and_nothing_else(store, select, n_keys):
-    opened = select(xr.open_dataset(store, engine="chunkmill"))
-    store.clear()
-    xr.testing.assert_identical(opened.compute(scheduler="threads"), select(plain(store)).compute())
-    assert len(store.chunks("get")) == n_keys
-    assert set(store.chunks("get").values()) == {1}
-
-
-def test_joined_characters(store):
-    """Their array has one axis more than the variable."""
-    cm.to_store(
-        da.from_array(np.full((40, 3), b"x"), chunks=(4, 3)), store.below, "c", dimension_names=["n", "string3"]
-    )
-    opened = xr.open_dataset(store, engine="chunkmill", chunks={}).c
-    assert opened.shape == (40,)
-    assert set(opened.to_numpy()) == {b"xxx"}
 
 
 @cases("name", ["zarr2", "zarr3", "n5"])

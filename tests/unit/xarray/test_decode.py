@@ -131,3 +131,12 @@ def test_an_argument_that_xarray_does_not_have_is_no_error_of_a_variable():
     cm.create_array(store, "v", shape=(4,), dtype="i4", chunks=(2,), attributes={"scale_factor": 2.0})
     with pytest.raises(TypeError, match="gruop"):
         xr.open_dataset(store, engine="chunkmill", gruop="a")
+
+
+def test_joined_characters():
+    """Their array has one axis more than the variable."""
+    store = MemoryStore()
+    cm.to_store(np.full((40, 3), b"x"), store, "c", chunks=(4, 3), dimension_names=["n", "string3"])
+    opened = xr.open_dataset(store, engine="chunkmill", chunks={}).c
+    assert opened.shape == (40,)
+    assert set(opened.to_numpy()) == {b"xxx"}
