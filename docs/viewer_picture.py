@@ -17,6 +17,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support import viewer as viewer_of
+from support.servers import serve_files
 
 PICTURE = Path(__file__).parent / "images" / "neuroglancer.png"
 SHAPE, VOXEL = (48, 256, 256), (2.0, 0.5, 0.5)
@@ -54,14 +55,16 @@ def photograph(path: Path) -> None:
     """Write the image, show it, and write the picture."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        viewer_of.serving(folder) as url,
+        serve_files(
+            folder, listing=False, headers=viewer_of.PAGES_OF_ANY_ORIGIN
+        ) as server,
     ):
         cm.pyramid(
             cells(), f"{folder}/cells.ome.zarr", chunks=(1, 16, 64, 64), shards=(1, 48, 256, 256),
             scale=(1, *VOXEL), units="um", channels=list(COLOURS),
         )  # fmt: skip
         with viewer_of.showing(900, 600) as (viewer, driver):
-            show(viewer, f"zarr3://{url}/cells.ome.zarr/")
+            show(viewer, f"zarr3://{server.url}/cells.ome.zarr/")
             time.sleep(3)
             while not viewer.state.dimensions.names:
                 time.sleep(0.2)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.servers import serve_files
 
 import chunkmill as cm
 
@@ -28,8 +29,8 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("served")
-    with viewer_of.serving(folder) as url:
-        yield folder, url
+    with serve_files(folder, listing=False, headers=viewer_of.PAGES_OF_ANY_ORIGIN) as server:
+        yield folder, server.url
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,6 @@ from uuid import uuid4
 
 import pytest
 
-__all__ = ["AzureServer", "azure_server"]
-
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="  # known to all
 _SECONDS = 240

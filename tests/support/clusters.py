@@ -15,8 +15,6 @@ from typing import Any
 import dask
 from distributed import Client, LocalCluster
 
-__all__ = ["bare_worker", "cluster_of", "cluster_without_nannies", "kill_worker", "scheduler_of_its_own", "worker_pids"]
-
 
 @contextlib.contextmanager
 def cluster_of(

@@ -5,8 +5,6 @@ import io
 import tokenize
 from collections.abc import Iterator
 
-__all__ = ["code_lines"]
-
 _LAYOUT = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
 }  # fmt: skip

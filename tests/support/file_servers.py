@@ -19,8 +19,6 @@ from uuid import uuid4
 
 import pytest
 
-__all__ = ["FileServer", "ftp_server", "serve_ftp", "serve_sftp", "serve_webdav", "sftp_server", "webdav_server"]
-
 USER, PASSWORD = "tester", "testing"
 
 

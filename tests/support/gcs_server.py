@@ -22,8 +22,6 @@ from obstore.store import GCSStore
 
 from support.servers import serving
 
-__all__ = ["gcs_server"]
-
 _SECONDS = 30
 _BOUNDARY = "part-of-an-upload"
 _KEPT = {"content-range", "content-type", "etag", "last-modified", "x-goog-generation"}

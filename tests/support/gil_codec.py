@@ -12,8 +12,6 @@ import numcodecs
 import numpy as np
 from numcodecs.abc import Codec
 
-__all__ = ["HoldsTheGil", "make_fifos", "register"]
-
 
 class HoldsTheGil(Codec):
     """Stores chunks as they are; of two that encode one half of a chunk each, both wait until the other does so, too.

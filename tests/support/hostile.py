@@ -27,8 +27,6 @@ import numcodecs
 import chunkmill as cm
 from chunkmill.stores.memory import MemoryStore
 
-__all__ = ["CASES", "FINE", "run"]
-
 Files = dict[str, bytes]
 Action = Callable[[MemoryStore], Any]
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from chunkmill.stores.base import Store
 
-__all__ = ["script", "wait_for", "wait_for_keys"]
-
 TESTS = str(Path(__file__).parents[1])
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["on_other_machines"]
-
 _PRELOAD = """
 import os
 

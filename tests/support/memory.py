@@ -3,8 +3,6 @@
 import tracemalloc
 from contextlib import contextmanager
 
-__all__ = ["peak_below"]
-
 
 @contextmanager
 def peak_below(n_bytes):

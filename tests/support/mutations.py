@@ -7,8 +7,6 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["mutate_bytes", "mutate_json"]
-
 HOSTILE: list[Any] = [
     None, True, False, -1, 0, 1, 2, 7, 255, 256, 65536, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**64, 10**18, 10**30, -(10**18),
     0.5, -0.0, 1e308, float("nan"), float("inf"), "", ".", "..", "../../x", "/etc/passwd", "a" * 300, "\0", "\ud800", "NaN", "-Infinity", "0x", "0xff", "0b1",

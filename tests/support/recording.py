@@ -11,18 +11,15 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan, RecordVersion, Store
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.wrapper import StoreWrapper
-
-__all__ = ["CHANGES", "DeletingStore", "Died", "DyingStore", "FailingStore", "FarStore", "LoggedStore", "RecordingStore", "SlowStore",
-    "SuspendingStore", "UnfencedStore"]  # fmt: skip
-
 
 CHANGES = ("set", "set_if", "delete", "delete_prefix")
 
@@ -75,41 +72,17 @@ class _Wrapper(StoreWrapper):
                 note(span.key, versions[span] or "none")
             yield value
 
-    def version(self, key: str) -> str | None:
-        self._before("version", key)
-        return self.below.version(key)
 
-    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        self._before("set", key)
-        self.below.set(key, value)
+def _watched(method: str) -> Callable[..., Any]:
+    def call(self: _Wrapper, key: str, *values: Any, **options: Any) -> Any:
+        self._before(method, key)
+        return getattr(self.below, method)(key, *values, **options)
 
-    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
-        self._before("get_versioned", key)
-        return self.below.get_versioned(key)
+    return call
 
-    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
-        self._before("set_if", key)
-        return self.below.set_if(key, value, version)
 
-    def size(self, key: str) -> int | None:
-        self._before("size", key)
-        return self.below.size(key)
-
-    def delete(self, key: str) -> None:
-        self._before("delete", key)
-        self.below.delete(key)
-
-    def delete_prefix(self, prefix: str) -> None:
-        self._before("delete_prefix", prefix)
-        self.below.delete_prefix(prefix)
-
-    def list_prefix(self, prefix: str) -> Iterator[str]:
-        self._before("list_prefix", prefix)
-        return self.below.list_prefix(prefix)
-
-    def list_dir(self, prefix: str) -> list[str]:
-        self._before("list_dir", prefix)
-        return self.below.list_dir(prefix)
+for _method in (*CHANGES, "version", "get_versioned", "size", "list_prefix", "list_dir"):
+    setattr(_Wrapper, _method, _watched(_method))
 
 
 class RecordingStore(_Wrapper):
@@ -152,10 +125,6 @@ class FarStore(RecordingStore):
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         self._wait(1)
         return super().get(key, byte_range)
-
-    def get_noting(self, key: str, byte_range: ByteRange | None, note: RecordVersion) -> bytes | None:
-        self._wait(1)
-        return super().get_noting(key, byte_range, note)
 
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
         self._wait(1)

@@ -26,9 +26,6 @@ from uuid import uuid4
 
 import pytest
 
-__all__ = ["FORK_WARNING", "WARNINGS", "FlakyProxy", "HttpServer", "S3Server", "http_server", "s3_server",
-    "serve_files", "serve_flaky", "serve_s3", "serve_without_conditions", "serving"]  # fmt: skip
-
 # Python 3.12 and later warn of forks while threads run, which is what these tests are about
 FORK_WARNING = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
@@ -56,6 +53,8 @@ class HttpServer:
     ranges: bool = True
     suffix_ranges: bool = True
     listing: bool = True
+    headers: dict[str, str] = field(default_factory=dict)
+    """Sent with every answer."""
     absent: int = 404
     """Status of absent files; with 200 comes a page."""
     status: dict[str, int] = field(default_factory=dict)
@@ -91,6 +90,9 @@ def _handler(server: HttpServer) -> type[BaseHTTPRequestHandler]:
             self.answer()
 
         do_HEAD = do_GET  # noqa: N815, the name that http.server calls
+
+        def do_OPTIONS(self):
+            self.reply(200, b"")
 
         def answer(self):
             path = unquote(self.path.partition("?")[0]).lstrip("/")
@@ -130,7 +132,7 @@ def _handler(server: HttpServer) -> type[BaseHTTPRequestHandler]:
 
         def reply(self, status, body, headers=None):
             self.send_response(status)
-            for name, value in (headers or {}).items():
+            for name, value in {**server.headers, **(headers or {})}.items():
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -15,8 +15,6 @@ from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.posix_file import origin
 from chunkmill.stores.wrapper import Meter, MeteredStore
 
-__all__ = ["dead_heartbeat", "journal_keys", "make_job", "put", "stages_of"]
-
 
 def put(store, number):
     """A task: one key of `number` bytes."""

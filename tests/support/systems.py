@@ -6,9 +6,6 @@ import pytest
 
 from chunkmill.stores import directories, posix_file
 
-__all__ = ["NEEDS_DESCRIPTORS", "NEEDS_FLOCK", "NEEDS_FORK", "NEEDS_NEW_NAMES", "NEEDS_PIPES", "NEEDS_POSIX_NAMES",
-    "NEEDS_READS_INTO_ARRAYS"]  # fmt: skip
-
 NEEDS_FORK = pytest.mark.skipif(not hasattr(os, "fork"), reason="FORKS ARE NOT TESTED: this system has none")
 NEEDS_FLOCK = pytest.mark.skipif(not directories.CAN_LOCK, reason="FLOCK IS NOT TESTED: this system has none")
 NEEDS_PIPES = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="PIPES ARE NOT TESTED: this system names none")

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 from support.cases import cases
-from support.datasets import LAYOUTS, read, read_by_xarray, series, tree
+from support.datasets import read, read_by_xarray, series, tree
 from support.recording import RecordingStore
 
 import chunkmill as cm
@@ -189,7 +189,7 @@ def test_consolidated_metadata_of_groups_above_and_at_the_group(url, name):
 # Trees
 
 
-@cases("name", LAYOUTS)
+@cases("name", ["zarr2", "zarr3", "zarr3-draft", "n5"])
 def test_trees(url, name):
     write_dataset(tree().chunk() if name == "zarr2" else tree(), url, format=name)
     xr.testing.assert_identical(xr.open_datatree(url, engine="chunkmill").load(), tree())
