@@ -36,7 +36,7 @@ from benchmarks.harness import BARE, Row
 from chunkmill.array.chunk_io import update_chunk
 from chunkmill.array.threads import local_lock
 from chunkmill.dask_arrays.write_task import WriteCounts, WriteTask
-from chunkmill.runtime.cluster_locks import ClusterLock, no_lock
+from chunkmill.runtime.locks import ClusterLock, no_lock
 
 KIB, MIB = 2**10, 2**20
 ALIGNED, SHIFTED = "chunkmill, aligned", "chunkmill, unaligned"

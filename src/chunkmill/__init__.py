@@ -150,7 +150,7 @@ def _register_openers(module: Any) -> None:
 
 def _cluster_lock(name: str, contended: bool) -> Any:
     """Return the lock for a store key where a worker of a cluster may run."""
-    factory = import_module("chunkmill.runtime.cluster_locks").automatic_lock
+    factory = import_module("chunkmill.runtime.locks").automatic_lock
     import_module("chunkmill.array.threads").use_locks(factory)
     return factory(name, contended)
 

@@ -23,7 +23,7 @@ GUARDS = [  # rooms and modules that do nothing but keep a promise
             "nodes/documents",
             "nodes/target",
             "runtime/cancellation",
-            "runtime/cluster_locks",
+            "runtime/locks",
             "runtime/cluster_tasks",
             "runtime/preflight",
             "runtime/worker_memory",

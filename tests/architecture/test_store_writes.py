@@ -60,7 +60,7 @@ CHANGERS = {
     "checks/check.py": {"_repaired"},
     "checks/inventory.py": {"_delete_blank"},
     "references/files.py": {"SetFile._put", "SetFile.write"},
-    "runtime/region_lock.py": {"_change"},
+    "runtime/locks.py": {"_change"},
 }
 """Module -> functions that compare and swap, by `chunkmill.stores.conflicts`."""
 
@@ -100,7 +100,7 @@ DELETERS = {
     "journal/records.py": {"Records.delete", "Records.forget"},
     "scans/records.py": {"Records.keep"},
     "references/files.py": {"SetFile.write"},
-    "runtime/region_lock.py": {"_in_store"},
+    "runtime/locks.py": {"_in_store"},
 }
 MOVERS = {
     "journal/plans.py": {"put_in_place"},

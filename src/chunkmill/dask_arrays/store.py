@@ -28,7 +28,7 @@ from chunkmill.nodes.group import Group
 from chunkmill.nodes.new_array import lengths_by_name
 from chunkmill.nodes.opening import check_adapter, open_stored
 from chunkmill.nodes.stored_group import StoredGroup
-from chunkmill.runtime.cluster_locks import lock_factory
+from chunkmill.runtime.locks import lock_factory
 from chunkmill.runtime.preflight import check_writers
 from chunkmill.stores.base import Store
 

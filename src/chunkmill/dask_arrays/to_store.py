@@ -32,8 +32,8 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import entry_keys, format_of_store
 from chunkmill.nodes.new_array import check_options, describe_array, format_above
 from chunkmill.nodes.target import Target
-from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.cluster_tasks import sync_other_machines
+from chunkmill.runtime.locks import lock_factory
 from chunkmill.runtime.preflight import check_writers, writes_to
 from chunkmill.runtime.scheduler import Scheduler
 

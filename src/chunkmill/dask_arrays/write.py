@@ -48,8 +48,8 @@ from chunkmill.errors import AlignmentError
 from chunkmill.model.grid import MOST_AXES, Region
 from chunkmill.nodes.documents import declare_arrays
 from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files
-from chunkmill.runtime.cluster_locks import automatic_lock, check_guarded
 from chunkmill.runtime.cluster_tasks import scheduler_needed, sync_other_machines
+from chunkmill.runtime.locks import automatic_lock, check_guarded
 from chunkmill.runtime.preflight import check_writers, describe_needs, writes_to
 from chunkmill.runtime.scheduler import Scheduler, optimised
 

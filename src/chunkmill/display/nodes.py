@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.display.report import (
@@ -26,7 +26,9 @@ from chunkmill.display.report import (
 from chunkmill.errors import ChunkmillError, MetadataError
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import NamedConfig
-from chunkmill.nodes.stored_group import StoredGroup
+
+Group: TypeAlias = Any
+"""A `chunkmill.nodes.stored_group.StoredGroup`, of the room above, or what has its names."""
 
 _MAX_ATTRIBUTES = 200
 _MAX_TEXT = 200  # letters of an attribute, or of a data type: a structure may have any number of members
@@ -51,7 +53,7 @@ def array_info(array: StoredArray) -> Text:
     return Text(report_text("array", [*sized, *_array_facts(array)], width=text_width()))
 
 
-def _location(node: StoredArray | StoredGroup) -> str:
+def _location(node: StoredArray | Group) -> str:
     return f"{node.url}/{node.path}" if node.path else node.url
 
 
@@ -176,8 +178,8 @@ def _drawn_lengths(grid: ChunkGrid, axis: int) -> tuple[int, ...]:
 # Groups
 
 
-def _members(group: StoredGroup) -> Mapping[str, Any]:
-    """Return the children by name; the error of each that cannot be opened."""
+def _members(group: Group) -> Any:
+    """Return a mapping of the children by name; the error of each that cannot be opened."""
     try:
         return group.members()
     except MetadataError:
@@ -186,17 +188,17 @@ def _members(group: StoredGroup) -> Mapping[str, Any]:
         return dict(sorted({**found, **errors}.items()))
 
 
-def group_text(group: StoredGroup) -> str:
+def group_text(group: Group) -> str:
     """Return a description of the group in one line."""
     return printable(f"<chunkmill.Group {group.format} {_location(group)}>")
 
 
-def tree_text(group: StoredGroup) -> str:
+def tree_text(group: Group) -> str:
     """Draw everything below a group."""
     return "\n".join([printable(f"/{group.path}"), *_branches(group)])
 
 
-def _branches(group: StoredGroup) -> Iterator[str]:
+def _branches(group: Group) -> Iterator[str]:
     todo = [("", deque(_members(group).items()))]  # no recursion: a hierarchy may be deeper than Python's stack
     while todo:
         indent, children = todo[-1]
@@ -213,7 +215,7 @@ def _branches(group: StoredGroup) -> Iterator[str]:
             todo.append((indent + ("    " if last else "│   "), deque(_members(node).items())))
 
 
-def group_html(group: StoredGroup) -> str:
+def group_html(group: Group) -> str:
     """Return the group as a tree that folds: groups open, arrays closed.
 
     Of many nodes, the first 200; arrays among the first 20 unfold to what `array_html` shows of them.
@@ -222,14 +224,14 @@ def group_html(group: StoredGroup) -> str:
     return f"<div><b>{html_text(group_text(group))}</b>{_below_html(group, left)}</div>"
 
 
-def _below_html(group: StoredGroup, left: list[int]) -> str:
+def _below_html(group: Group, left: list[int]) -> str:
     """Return attributes and children of a group, both indented below its name."""
     attributes = attributes_html(group.attributes)
     indented = f"<div style='padding-left:1.2em'>{attributes}</div>" if attributes else ""
     return indented + _branch_html(group, left)
 
 
-def _branch_html(group: StoredGroup, left: list[int]) -> str:
+def _branch_html(group: Group, left: list[int]) -> str:
     """Return the children of a group as an HTML list; at most `left` nodes are shown in all."""
     try:
         children = _members(group)
@@ -245,7 +247,7 @@ def _branch_html(group: StoredGroup, left: list[int]) -> str:
     return f"<ul style='list-style:none;padding-left:1.2em;margin:0'>{''.join(items) or '<li><i>empty</i></li>'}</ul>"
 
 
-def _leaf_html(name: str, node: StoredArray | StoredGroup | ChunkmillError, left: list[int]) -> str:
+def _leaf_html(name: str, node: StoredArray | Group | ChunkmillError, left: list[int]) -> str:
     if isinstance(node, ChunkmillError):
         return f"<b>{html_text(name)}</b> <i>{html_text(f'{type(node).__name__}: {node}')}</i>"
     if not isinstance(node, StoredArray):

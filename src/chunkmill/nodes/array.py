@@ -235,7 +235,7 @@ class Array(PublicNode, ArrayFacts):  # type: ignore[override]  # properties
         >>> with a.lock((slice(0, 2), slice(0, 4)), timeout=60):
         ...     a[0:2] = a[0:2] + 1
         """
-        from chunkmill.runtime.region_lock import hold  # noqa: PLC0415
+        from chunkmill.runtime.locks import hold  # noqa: PLC0415
 
         with hold(self.stored, as_region(region, self.shape), timeout):
             yield

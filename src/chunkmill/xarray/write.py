@@ -31,8 +31,8 @@ from chunkmill.nodes.documents import declare_arrays, format_of_store, refresh_c
 from chunkmill.nodes.new_array import format_above
 from chunkmill.nodes.opening import open_target_store
 from chunkmill.nodes.stored_group import StoredGroup
-from chunkmill.runtime.cluster_locks import check_guarded, lock_factory
 from chunkmill.runtime.cluster_tasks import sync_other_machines
+from chunkmill.runtime.locks import check_guarded, lock_factory
 from chunkmill.runtime.preflight import check_writers
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import Store

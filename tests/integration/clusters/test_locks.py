@@ -15,7 +15,7 @@ from support.recording import UnfencedStore
 import chunkmill as cm
 from chunkmill.array import chunk_io
 from chunkmill.array.threads import N_STRIPES
-from chunkmill.runtime.cluster_locks import ClusterLock, automatic_lock, no_lock
+from chunkmill.runtime.locks import ClusterLock, automatic_lock, no_lock
 from chunkmill.stores.local import LocalStore
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ from support.recording import RecordingStore, UnfencedStore
 import chunkmill as cm
 from chunkmill.array import chunk_io, threads
 from chunkmill.errors import ChunkError
-from chunkmill.runtime.cluster_locks import no_lock
+from chunkmill.runtime.locks import no_lock
 from chunkmill.stores.memory import MemoryStore
 
 

@@ -10,7 +10,7 @@ import pytest
 from support.servers import FORK_WARNING
 
 from chunkmill.array.threads import N_STRIPES, local_lock, stripe
-from chunkmill.runtime.cluster_locks import automatic_lock, lock_factory
+from chunkmill.runtime.locks import automatic_lock, lock_factory
 
 KEY = "file:///data/x.zarr/a/c/0/0"
 

@@ -9,8 +9,8 @@ from support.cases import cases
 from support.recording import UnfencedStore
 
 from chunkmill.errors import StoreError
-from chunkmill.runtime import cluster_locks
-from chunkmill.runtime.cluster_locks import UserLock, automatic_lock, check_guarded, lock_factory, no_lock
+from chunkmill.runtime import locks
+from chunkmill.runtime.locks import UserLock, automatic_lock, check_guarded, lock_factory, no_lock
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -32,9 +32,9 @@ def test_a_contended_key_is_remembered_for_a_second(monkeypatch):
     """Whoever met another writer asks for the cluster's lock at once; then this process's will do again."""
     now = [100.0]
     asked = []
-    monkeypatch.setattr(cluster_locks.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(cluster_locks, "_CONTENDED_UNTIL", [0.0] * len(cluster_locks._CONTENDED_UNTIL))
-    monkeypatch.setattr(cluster_locks, "worker_here", lambda: asked.append(now[0]))
+    monkeypatch.setattr(locks.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(locks, "_CONTENDED_UNTIL", [0.0] * len(locks._CONTENDED_UNTIL))
+    monkeypatch.setattr(locks, "worker_here", lambda: asked.append(now[0]))
     automatic_lock("a")
     assert asked == []
     automatic_lock("a", contended=True)
