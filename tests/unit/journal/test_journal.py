@@ -86,24 +86,6 @@ def test_values_that_are_not_as_on_record_are_written_again(store, seconds):
     assert again.records.read(0, 3) is None
 
 
-class LosesResponses(MemoryStore):
-    """A store whose client repeats a conditional write that was stored, since its response was lost."""
-
-    def set_if(self, key, value, version):
-        super().set_if(key, value, version)
-        return super().set_if(key, value, version)
-
-
-def test_a_lost_response_to_the_beginning():
-    """It was taken for another job, with nobody there, so that nobody could begin."""
-    journal = Journal(LosesResponses(), Plan("a", "put it", "plan"))
-    journal.begin()
-    with journal.running():
-        journal.check(now=True)
-    with pytest.raises(JobError, match="another job has begun"):
-        Journal(journal.store, Plan("a", "put it", "plan")).begin()
-
-
 def test_a_job_that_ended_at_once_has_begun_all_the_same(store):
     class Vanishes(MemoryStore):
         def set_if(self, key, value, version):

@@ -36,14 +36,6 @@ def test_where_jobs_are_met(store):
     assert {job.path for job in jobs_at(store, "", below=True)} == {"a", "a/b/c", "ab"}
 
 
-def test_looking_costs_one_request_for_each_group(store):
-    check_no_job(store, "a/b/c")
-    assert [method for method, _, _ in store.log] == ["get"] * 4
-    store.clear()
-    check_no_job(store, "a/b/c", overwrite=True)
-    assert [method for method, _, _ in store.log] == ["list_dir"]
-
-
 def test_an_interrupted_job_is_refused_and_its_way_out_told(store):
     begin(store, "a")
     for overwrite, hint in ((None, False), (False, True)):

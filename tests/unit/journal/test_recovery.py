@@ -1,8 +1,5 @@
 """What a job that is over has left: deleted, but nothing of the job that has begun since."""
 
-import subprocess
-import sys
-
 import pytest
 from support.recording import RecordingStore
 from support.small_jobs import dead_heartbeat
@@ -51,16 +48,6 @@ def test_what_was_not_listed_stays(journal):
     journal.store.set(f"{journal.prefix}0/0-next", b"x")
     clear_listed(journal.store, journal.prefix, listed)
     assert list(journal.store.list_prefix("")) == [f"{journal.prefix}0/0-next"]
-
-
-def test_what_a_killed_client_left_half_written_is_removed_too(tmp_path):
-    store = LocalStore(tmp_path)
-    store.set("job/0/1-r", b"{}")
-    script = "from chunkmill.stores.posix_file import partial_name; print(partial_name('2-r'))"
-    name = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.strip()
-    (tmp_path / "job" / "0" / name).write_bytes(b"{")  # of a process that has ended
-    clear_journal(store, "job/")
-    assert not (tmp_path / "job").exists()
 
 
 @pytest.mark.parametrize("kind", ["files", "memory"])
