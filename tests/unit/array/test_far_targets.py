@@ -6,7 +6,7 @@ import time
 import dask.array as da
 import numpy as np
 import pytest
-from support.recording import RecordingStore
+from support.recording import FarStore
 
 import chunkmill as cm
 from chunkmill.array.threads import BackgroundCalls
@@ -17,36 +17,18 @@ from chunkmill.stores.memory import MemoryStore
 VALUES = np.random.default_rng(0).integers(0, 99, (64, 40)).astype("i4")
 
 
-class FarStore(RecordingStore):
-    """Counts the values that are being stored at the same time; fails to store `bad`."""
+class Refusing(FarStore):
+    """A remote store that is slow, and fails to store `bad`."""
 
-    def __init__(self, below, bad=None):
-        super().__init__(below)
-        self.is_remote = True
-        self.bad = bad
-        self.lock = threading.Lock()
-        self.n_at_once = self.most_at_once = 0
+    bad = None
 
-    def __reduce__(self):
-        return FarStore, (self.below, self.bad)
-
-    def set(self, key, value):
-        self.wait_for(key)
-        super().set(key, bytes(value))
-
-    def set_if(self, key, value, version):
-        self.wait_for(key)
-        return super().set_if(key, value, version)
-
-    def wait_for(self, key):
-        with self.lock:
-            self.n_at_once += 1
-            self.most_at_once = max(self.most_at_once, self.n_at_once)
-        time.sleep(0.003)
-        with self.lock:
-            self.n_at_once -= 1
-        if key == self.bad:
+    def _before(self, method, key, byte_range=None):
+        if key == self.bad and method in {"set", "set_if"}:
             raise StoreError(url=self.url, key=key, reason="refused")
+
+
+def far_store():
+    return Refusing(seconds=0.003)
 
 
 @pytest.fixture
@@ -64,7 +46,7 @@ CONVERSIONS = {
 @pytest.mark.parametrize("case", CONVERSIONS)
 def test_many_values_at_once(source, case):
     """Bytes and requests are those of a store without latency."""
-    near, far = MemoryStore(), FarStore(MemoryStore())
+    near, far = MemoryStore(), far_store()
     expected = cm.convert(source, near, format="zarr3", **CONVERSIONS[case])
     report = cm.convert(source, far, format="zarr3", **CONVERSIONS[case])
     assert report.actions == expected.actions
@@ -75,7 +57,7 @@ def test_many_values_at_once(source, case):
 
 def test_little_memory_is_kept_to(source):
     """One value of a shard in the memory of a thread, and none behind it."""
-    far = FarStore(MemoryStore())
+    far = far_store()
     with pytest.raises(cm.errors.JobError) as error:
         cm.plan_convert(source, far, format="zarr3", shards=(64, 40), max_mem=1)
     least = int(str(error.value).split("smallest that works is ")[1].split()[0])
@@ -85,10 +67,11 @@ def test_little_memory_is_kept_to(source):
 
 @pytest.mark.parametrize("case", ["copy", "shards"])
 def test_one_that_fails(source, case):
-    far = FarStore(MemoryStore(), bad="c/9/0")
+    far = far_store()
+    far.bad = "c/9/0"
     with pytest.raises(ChunkError, match=r"chunk \(9, 0\).*'set'.*refused"):
         cm.convert(source, far, format="zarr3", **CONVERSIONS[case])
-    assert far.n_at_once == 0  # nothing is written behind the caller's back
+    assert far.n_now == 0  # nothing is written behind the caller's back
     with pytest.raises(NodeNotFound):
         cm.open_array(far)
     far.bad = None
@@ -97,7 +80,7 @@ def test_one_that_fails(source, case):
 
 
 def test_blocks_of_many_keys():
-    far = FarStore(MemoryStore())
+    far = far_store()
     a = cm.create_array(far, shape=VALUES.shape, dtype="i4", chunks=(1, 40))
     a[...] = VALUES
     assert 1 < far.most_at_once <= 16

@@ -119,6 +119,13 @@ def test_oindex(layout, index):
     np.testing.assert_array_equal(array[...], expected)
 
 
+SOME = [
+    ([3, 0], slice(1, 4), slice(None, None, 2)),  # two slices
+    ([[3, 0], [1, 1]], slice(1, 4), slice(5)), ([3, 0], [4, 4], slice(2, 6)), ([3, 0], [4, 1], [4, 0]),
+    ([], slice(2), slice(3)),
+]  # fmt: skip
+
+
 def test_vindex():
     expected = np.arange(np.prod(SHAPE), dtype="i4").reshape(SHAPE)
     array = new()
@@ -126,6 +133,9 @@ def test_vindex():
     points = ([5, 1, 0], [0, 8, 8], [2, -1, 0])
     np.testing.assert_array_equal(array.vindex[points], expected[points])
     np.testing.assert_array_equal(array.vindex[MASK], expected[MASK])
+    for some in SOME:  # as numpy does where the arrays come first
+        index = tuple(part if isinstance(part, slice) else np.array(part, "i8") for part in some)
+        np.testing.assert_array_equal(array.vindex[index], expected[index])
     array.vindex[points] = [1, 2, 3]
     expected[points] = [1, 2, 3]
     array.vindex[MASK] = 0
@@ -135,6 +145,17 @@ def test_vindex():
         array.vindex[[1], [2]]
     with pytest.raises(RegionError, match="a mask of shape"):
         array.vindex[MASK[:2]]
+    for refused in (array.vindex.__getitem__, lambda index: array.vindex.__setitem__(index, 1)):
+        with pytest.raises(RegionError, match="do not broadcast"):
+            refused(([1, 2], [1, 2, 3], [0]))
+
+
+@cases("index", [MASK[:3, :3], np.ones((8, 9, 5), bool), (..., np.ones((9, 4), bool))])
+def test_masks_of_another_shape_are_refused(index):
+    """As numpy does; their elements are others than those that are meant."""
+    for refused in (new().__getitem__, lambda index: new().__setitem__(index, 1)):
+        with pytest.raises(RegionError, match="boolean array"):
+            refused(index)
 
 
 @cases("layout", LAYOUTS)
