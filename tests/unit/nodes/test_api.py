@@ -11,7 +11,6 @@ import chunkmill as cm
 from chunkmill.errors import (
     AlignmentError,
     ChunkmillError,
-    MetadataError,
     NodeExists,
     NodeNotFound,
     RegionError,
@@ -173,10 +172,6 @@ def test_chunks(chunks, expected):
     assert make(MemoryStore(), chunks=chunks).chunks == expected
 
 
-def test_a_length_is_a_shape():
-    assert make(MemoryStore(), shape=5, chunks=2).shape == (5,)
-
-
 @cases("dtype", ["<i4", ">i4", np.int32, "int32", np.dtype("=i4")])
 def test_dtypes_are_native(dtype):
     array = make(MemoryStore(), dtype=dtype)
@@ -215,16 +210,6 @@ def test_what_is_no_region(store, region):
     with pytest.raises((RegionError, AlignmentError)):
         cm.to_store(values()[:2], store, region=region)
     assert not cm.open_array(store)[...].any()
-
-
-def test_metadata_errors_name_the_document(store):
-    store.set(
-        "a/.zarray",
-        b'{"zarr_format": 2, "shape": [3], "chunks": [2], "dtype": "<i4", "fill_value": 0, "order": "C", "filters": null}',
-    )
-    with pytest.raises(MetadataError, match=r"'a/\.zarray', compressor: got 'nothing'") as caught:
-        cm.open(store, "a")
-    assert (caught.value.key, caught.value.field) == ("a/.zarray", "compressor")
 
 
 def test_what_a_format_cannot_hold_is_told_of_the_array_that_was_asked_for():

@@ -34,13 +34,6 @@ class TestChange:
         assert "old" not in cm.open(store, path).attributes
         assert node.attrs == node.attributes
 
-    def test_others_changes_are_kept(self, fmt, path):
-        store = make(fmt)
-        first, second = (cm.open(store, path, mode="r+") for _ in range(2))
-        first.update_attributes({"a": 1})
-        second.update_attributes({"b": 2})
-        assert {"a": 1, "b": 2}.items() <= cm.open(store, path).attributes.items()
-
     def test_many_at_once(self, fmt, path):
         store, start = make(fmt), Barrier(8)
 

@@ -83,10 +83,3 @@ def test_the_command_line_shows_the_others(tmp_path, options):
     if options == "ls -l":
         assert "cannot be opened" in done.output
         assert {line.split()[0] for line in done.output.splitlines() if "int64" in line} >= {"a", "z"}
-
-
-def test_the_command_line_names_the_way_out(tmp_path):
-    store = broken(tmp_path / "source")
-    done = CliRunner().invoke(main, ["convert", str(store), str(tmp_path / "whole"), "--format", "zarr3"])
-    assert done.exit_code == 3
-    assert "include= of the others leaves 'broken' out" in done.output

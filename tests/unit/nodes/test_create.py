@@ -39,18 +39,6 @@ def test_they_are_as_if_created_one_by_one(store, fmt):
 
 
 @pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
-def test_consolidated_metadata_are_changed_once(store, fmt):
-    cm.create_group(store, "g", format=fmt)
-    cm.consolidate(store)
-    key = ".zmetadata" if fmt == "zarr2" else "zarr.json"
-    store.clear()
-    cm.create_arrays(store, {f"g/{i}": ABOUT for i in range(50)})
-    assert store.keys("set_if").count(key) == 1
-    assert len(cm.open_group(store, "g", consolidated=None)) == 50
-    assert cm.check(store).ok
-
-
-@pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
 def test_one_of_many_is_opened_by_its_own_documents(store, fmt):
     """Those of the group, consolidated, may be 100 MB."""
     cm.create_group(store, "", format=fmt)
@@ -109,14 +97,6 @@ def test_one_that_the_format_cannot_hold(store):
     with pytest.raises(UnsupportedFeature):
         cm.create_arrays(store, {"a": ABOUT, "b": {"shape": (4,), "dtype": "c8"}}, format="n5")
     assert list(store.list_prefix("")) == []
-
-
-def test_after_a_creator_that_died_between_the_documents_of_a_node(store):
-    cm.create_group(store, "g", format="zarr2")
-    store.set("g/a/.zattrs", b'{"left": 1}')
-    made = cm.create_arrays(store, {"g/a": ABOUT, "g/b": ABOUT})
-    assert list(made) == ["g/a", "g/b"]
-    assert cm.open_array(store, "g/a").attributes == {}
 
 
 class Overtaken(MemoryStore):

@@ -1,13 +1,10 @@
 """What others make while an operation runs, and what was there before it, is not lost: documents, journals, old values.
 
-What happens in between happens at one store operation, chosen by its key: always the same. `tests/interleavings`
-explores all the others.
+A death, or a lost answer, comes at one store operation: `tests/interleavings` explores what others do in between.
 """
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 
@@ -17,15 +14,14 @@ import numpy as np
 import pytest
 import xarray as xr
 from support.cases import cases
-from support.recording import Died, DyingStore, _Wrapper
+from support.recording import Died, DyingStore
 
 import chunkmill as cm
-from chunkmill.errors import JobError, NodeExists
+from chunkmill.errors import NodeExists
 from chunkmill.journal import heartbeat, journal
 from chunkmill.stores.memory import MemoryStore
 
 VALUES = np.arange(64, dtype="i4").reshape(8, 8) + 1
-DOCUMENTS = (".json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 
 @pytest.fixture(autouse=True)
@@ -38,25 +34,6 @@ def _one_task_after_the_other():
 def everybody_is_dead(monkeypatch):
     """Whoever died in these tests was this process, which lives."""
     monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
-
-
-class _Here(_Wrapper):
-    def __reduce__(self):
-        return MemoryStore, ()  # for checks of other processes, of which there are none
-
-
-class Meanwhile(_Here):
-    """Calls `act` once, with the store below, before the first request to write a key that `when` says."""
-
-    def __init__(self, below, when, act):
-        super().__init__(below)
-        self.when, self.act = when, act
-        self.done = False
-
-    def _before(self, method, key, byte_range=None):
-        if not self.done and method in {"set", "set_if", "delete", "delete_prefix"} and self.when(method, key):
-            self.done = True
-            self.act(self.below)
 
 
 def write(store, path, values=VALUES, **more):
@@ -86,25 +63,6 @@ def source():
     store = MemoryStore()
     write(store, "")
     return store
-
-
-@cases("name", ["zarr2", "zarr3"])  # a document of its own, and a member
-def test_of_parallel_writes_below_a_consolidated_group_all_are_visible(store, name):
-    cm.create_group(store, format=name)
-    cm.consolidate(store)
-    begin = threading.Barrier(16)
-
-    def one(number):
-        def together(_):
-            begin.wait(30)
-
-        # all are written before the first is published
-        write(Meanwhile(store, lambda _, key: key.endswith(DOCUMENTS), together), f"a{number}")
-
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(one, range(16)))
-    assert sorted(cm.open_group(store, consolidated=True)) == sorted(f"a{number}" for number in range(16))
-    assert cm.check(store).ok
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -154,40 +112,18 @@ def _whole(write_to, name):
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# What an interrupted write left
-
-
-@cases(("write_to", "name"), EACH)
-@pytest.mark.usefixtures("everybody_is_dead")
-def test_nothing_of_a_dead_write_shows_in_an_array_created_there(store, name, write_to):
-    path = "g/t" if write_to == "write_dataset" else "g/a"
-    dying = Meanwhile(store, lambda _, key: key.endswith(DOCUMENTS) and not key.startswith(".chunkmill"), _die)
-    with pytest.raises(Died):
-        WRITES[write_to](dying, name)
-    with suppress(JobError):  # what died is unfinished: the error names it
-        assert not cm.create_array(store, path, shape=(8, 8), dtype="i4", chunks=(4, 4), format=name)[...].any()
-
-
-def _die(_):
-    raise Died
-
-
-# --------------------------------------------------------------------------------------------------------------------
 # Answers that are lost, and graphs that are old
 
 
-class LosesAnswer(_Here):
+class LosesAnswer(MemoryStore):
     """Stores what the first conditional write of a key that ends with `name` says, and then says that it did not."""
 
-    def __init__(self, below, name):
-        super().__init__(below)
+    def __init__(self, name):
+        super().__init__()
         self.name, self.lost = name, []
 
-    def _before(self, *_):
-        pass
-
     def set_if(self, key, value, version):
-        stored = self.below.set_if(key, value, version)
+        stored = super().set_if(key, value, version)
         if stored and not self.lost and key.endswith(self.name):
             self.lost.append(key)
             return False
@@ -205,7 +141,7 @@ class LosesAnswer(_Here):
 )  # fmt: skip
 def test_a_lost_answer_is_no_other_writer(write_to, name, fmt):
     """To the beginning of a job, to the document of a new node, and to that of a group above."""
-    store = LosesAnswer(MemoryStore(), name)
+    store = LosesAnswer(name)
     store.is_remote = "/" in name  # a client asks again for the answer that it lost
     WRITES[write_to](store, fmt)
     assert store.lost

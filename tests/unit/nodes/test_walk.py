@@ -77,15 +77,6 @@ class TestFoldersWithoutADocument:
             store.delete(f"dead/{name}")
         assert [node.path for node in walk(cm.open_group(store).stored)] == ALL
 
-    def test_only_they_are_listed(self, fmt):
-        store = RecordingStore(MemoryStore())
-        for path in ("a", "g/b", "g/h/c"):
-            make(store, path, fmt)
-        group = cm.open_group(store)
-        store.clear()
-        assert len(list(walk(group.stored))) == 6
-        assert sorted(store.keys("list_dir")) == ["", "g/", "g/h/"]
-
     def test_consolidated_metadata_leave_them_out(self, fmt):
         """zarr-python cannot open a root whose consolidated metadata name nodes without the groups above them."""
         store = plate(fmt)
