@@ -27,7 +27,7 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import join_path
 from chunkmill.nodes.group import Group
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, Stage, TaskResult
-from chunkmill.runtime.stage_runner import run_once
+from chunkmill.runtime.stage_runner import JobMonitor, run_once
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.open import open_store
@@ -272,10 +272,11 @@ def check(
             open_node(url, path, storage_options=storage_options)  # or it is not what the url says
         store = _store_of(place.url, storage_options)
     store = store.uncached
-    found = take_inventory(store, path)
-    specs = [(i, rows) for i, array in enumerate(found.arrays) for rows in _groups(array, found.chunks[i])]
-    stage = Stage("check", _check_keys, tuple(found.arrays), specs, _key_shows)
-    (result,) = run_once([stage], name="check", arrays=found.arrays, title=f"check {store.url}", progress=progress)
+    with JobMonitor(f"check {store.url}", progress).showing() as monitor:
+        found = take_inventory(store, path)
+        specs = [(i, rows) for i, array in enumerate(found.arrays) for rows in _groups(array, found.chunks[i])]
+        stage = Stage("check", _check_keys, tuple(found.arrays), specs, _key_shows)
+        (result,) = run_once([stage], monitor, found.arrays)
     chunks = sorted(result.details, key=lambda problem: (problem.path, problem.key, problem.coords or ()))
     problems = [*found.problems, *chunks]
     if repair:

@@ -40,7 +40,7 @@ from chunkmill.nodes.opening import open_stored, walk
 from chunkmill.nodes.stored_group import StoredNode
 from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.stage import Stage, TaskResult, TaskSpecs
-from chunkmill.runtime.stage_runner import run_once
+from chunkmill.runtime.stage_runner import JobMonitor, run_once
 from chunkmill.runtime.worker_memory import Worker, current_worker
 from chunkmill.stores.wrapper import Meter
 
@@ -400,36 +400,34 @@ def verify(
         raise ValueError(f"sample={sample}: expected a number above 0 and at most 1")
     one = open_or_compute(a, storage_options)
     other = open_or_compute(b, storage_options if target_storage_options is None else target_storage_options)
-    arrays = [] if region is None else [each for each in walk(one) if isinstance(each, StoredArray)]
-    crop = cropping_of_images(region, one, arrays)
-    differences: list[Difference] = []
-    pairs: list[_Pair] = []
-    stored: list[Sequence[int]] = []
-    worker = current_worker()
-    firsts, seconds = _by_path(one), _by_path(other)
-    for path in sorted(firsts.keys() | seconds.keys()):
-        first, second = firsts.get(path), seconds.get(path)
-        if crop is not None and isinstance(first, StoredArray):
-            first = crop(first)
-        differences.extend(_compare_documents(path, first, second))
-        if not isinstance(first, StoredArray) or not isinstance(second, StoredArray):
-            continue
-        if first.shape == second.shape and first.dtype == second.dtype:
-            most = _MAX_BLOCK_BYTES if sample is None else min(_MAX_BLOCK_BYTES, second.nbytes // _LEAST_TO_SAMPLE)
-            pair, found = _Pair.of(path, first, second, worker, most)
-            pairs.append(pair)
-            stored.append(found)
-            if (difference := pair.compare_fill(found)) is not None:
-                differences.append(difference)
     names = join_path(one.url, one.path), join_path(other.url, other.path)
-    if not pairs and not differences:
-        differences.append(Difference("", "no arrays", "there are no arrays on either side: no value was compared"))
-    specs = _specs(stored, sample, seed)
-    stage = Stage("verify", _compare_block, tuple(pairs), specs, _block_shows, inputs=_block_inputs)
-    compared = (array for pair in pairs for array in (pair.a, pair.b))
-    (result,) = run_once(
-        [stage], name="verify", arrays=compared, title=f"verify {' and '.join(names)}", progress=progress
-    )
+    with JobMonitor(f"verify {' and '.join(names)}", progress).showing() as monitor:
+        arrays = [] if region is None else [each for each in walk(one) if isinstance(each, StoredArray)]
+        crop = cropping_of_images(region, one, arrays)
+        differences: list[Difference] = []
+        pairs: list[_Pair] = []
+        stored: list[Sequence[int]] = []
+        worker = current_worker()
+        firsts, seconds = _by_path(one), _by_path(other)
+        for path in sorted(firsts.keys() | seconds.keys()):
+            first, second = firsts.get(path), seconds.get(path)
+            if crop is not None and isinstance(first, StoredArray):
+                first = crop(first)
+            differences.extend(_compare_documents(path, first, second))
+            if not isinstance(first, StoredArray) or not isinstance(second, StoredArray):
+                continue
+            if first.shape == second.shape and first.dtype == second.dtype:
+                most = _MAX_BLOCK_BYTES if sample is None else min(_MAX_BLOCK_BYTES, second.nbytes // _LEAST_TO_SAMPLE)
+                pair, found = _Pair.of(path, first, second, worker, most)
+                pairs.append(pair)
+                stored.append(found)
+                if (difference := pair.compare_fill(found)) is not None:
+                    differences.append(difference)
+        if not pairs and not differences:
+            differences.append(Difference("", "no arrays", "there are no arrays on either side: no value was compared"))
+        specs = _specs(stored, sample, seed)
+        stage = Stage("verify", _compare_block, tuple(pairs), specs, _block_shows, inputs=_block_inputs)
+        (result,) = run_once([stage], monitor, (array for pair in pairs for array in (pair.a, pair.b)))
     values = sorted(result.details, key=lambda difference: (difference.path, difference.region or ()))
     return VerifyReport(
         *names,

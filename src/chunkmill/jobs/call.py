@@ -29,6 +29,7 @@ from chunkmill.jobs.plan import Plan
 from chunkmill.nodes.api import as_node
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
+from chunkmill.runtime.stage_runner import JobMonitor
 from chunkmill.stores.open import is_store, open_store
 from chunkmill.stores.places import is_zarr_python_node, place_of
 
@@ -43,7 +44,8 @@ def with_call(planner: Callable[P, Plan]) -> Callable[P, Plan]:
 
     @wraps(planner)
     def planned(*args: P.args, **options: P.kwargs) -> Plan:
-        plan = planner(*args, **options)
+        with JobMonitor(planner.__name__).showing():  # of many arrays it takes a while
+            plan = planner(*args, **options)
         named = signature(planner).bind(*args, **options).arguments
         named = {name: value for name, value in named.items() if "storage_options" not in name}
         target = named.pop("target", None)

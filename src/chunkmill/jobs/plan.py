@@ -104,7 +104,7 @@ class Report(ReportMixin, JobCounts):
     all_runs
         The same counts of this run and of those that it resumed together; ``None`` where it resumed none.
     memory_of_tasks_bytes
-        Memory of the tasks of one worker, as planned; `peak_memory_bytes` is measured, of the process.
+        Bytes that the tasks of one worker hold at once, as planned; `peak_memory_bytes` is measured, of the process.
     """
 
     operation: str

@@ -25,7 +25,7 @@ from chunkmill.errors import ChunkError, JobError, StoreError
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_KEYS, Stage, TaskResult
-from chunkmill.runtime.stage_runner import StageResult, run_once
+from chunkmill.runtime.stage_runner import JobMonitor, StageResult, run_once
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.wrapper import Meter
 
@@ -68,11 +68,11 @@ def locate_references(
     ChunkError
         A shard's index or a block's header is damaged; names the store key.
     """
-    listed = [_list_keys(each.array) for each in referenced]
-    specs = [spec for which, each in enumerate(referenced) for spec in _specs(which, each, listed[which])]
-    stage = Stage("references", locate_chunks, tuple(referenced), specs, _task_shows)
-    arrays = (each.array for each in referenced)
-    (result,) = run_once([stage], name="to_references", arrays=arrays, progress=progress)
+    with JobMonitor("to_references", progress).showing() as monitor:
+        listed = [_list_keys(each.array) for each in referenced]
+        specs = [spec for which, each in enumerate(referenced) for spec in _specs(which, each, listed[which])]
+        stage = Stage("references", locate_chunks, tuple(referenced), specs, _task_shows)
+        (result,) = run_once([stage], monitor, (each.array for each in referenced))
     found: list[list[ChunkTable]] = [[] for _ in referenced]
     for which, _, table in sorted(result.details, key=lambda detail: detail[:2]):
         found[which].append(table)

@@ -14,7 +14,7 @@ from datetime import timedelta
 from functools import partial
 from importlib.util import find_spec
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 from dask.utils import format_bytes
 from rich.console import Console
@@ -74,31 +74,14 @@ class StageResult:
     of_all_runs: Mapping[str, int] = field(default_factory=dict)
 
 
-def run_once(
-    stages: Sequence[Stage],
-    *,
-    name: str,
-    arrays: Iterable[StoredArray],
-    title: str = "",
-    progress: bool | str | None = None,
-) -> list[StageResult]:
-    """Run stages that only read: without a journal, and checking first that the workers can read `arrays`.
-
-    Parameters
-    ----------
-    name
-        Of the job, in errors: ``"verify"``.
-    title
-        Of the job on the dashboard; `name` by default.
-    """
-    scheduler = Scheduler(of_job=True)
-    scheduler.check_may_wait(name)
-    needs, monitor = None, JobMonitor(title or name, progress)
-    with monitor.showing():
-        if not scheduler.in_process and any(len(stage.tasks) for stage in stages):
-            needs = describe_needs(name, sources=list(arrays))
-            check_workers(scheduler, needs)
-        return run_stages(stages, monitor, scheduler, needs=needs)
+def run_once(stages: Sequence[Stage], monitor: JobMonitor, arrays: Iterable[StoredArray]) -> list[StageResult]:
+    """Run stages that only read: without a journal, and checking first that the workers can read `arrays`."""
+    scheduler, needs = Scheduler(of_job=True), None
+    scheduler.check_may_wait(monitor.job)
+    if not scheduler.in_process and any(len(stage.tasks) for stage in stages):
+        needs = describe_needs(monitor.job, sources=list(arrays))
+        check_workers(scheduler, needs)
+    return run_stages(stages, monitor, scheduler, needs=needs)
 
 
 def check_workers(scheduler: Scheduler, needs: Needs) -> None:
@@ -258,12 +241,14 @@ class JobMonitor:
         self._bar_of_text: Any = None
 
     @contextmanager
-    def showing(self) -> Iterator[None]:
+    def showing(self) -> Iterator[Self]:
         """Show bars inside, also where no task is at work."""
         with self.bars:
             self.say("preparing")
-            yield
-            self.say("")
+            try:
+                yield self
+            finally:
+                self.say("")
 
     def say(self, text: str) -> None:
         """Show what is done before and after the tasks of a stage by a bar without end; nothing for no text."""
@@ -320,12 +305,10 @@ class JobMonitor:
     def _numbers(self) -> dict[str, Any]:
         n_tasks, n_done = self._all[self._at], self._done[self._at]
         left, n_bytes = self.seconds_left(), self._n_stage_bytes
-        speed = (
-            f" {format_bytes(int(n_bytes / max(time.perf_counter() - self._stage_begun, 1e-3)))}/s" if n_bytes else ""
-        )
+        speed = format_bytes(int(n_bytes / max(time.perf_counter() - self._stage_begun, 1e-3)))
         done = f"{n_done:,}/{n_tasks:,} tasks {n_done / max(n_tasks, 1):.0%}"
         left_text = "" if left is None else f"left {timedelta(seconds=round(left))}"
-        return {"done": f"{done} {format_bytes(n_bytes)} {speed}/s", "left": left_text}
+        return {"done": f"{done} {format_bytes(n_bytes)} {speed}/s" if n_bytes else done, "left": left_text}
 
     def seconds_left(self) -> float | None:
         """Estimate the time that all stages still take: from this one's tasks so far, or else from all of this run."""

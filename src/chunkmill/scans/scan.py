@@ -23,7 +23,7 @@ from chunkmill.nodes.api import open_source, with_options_of
 from chunkmill.references.files import Repository, SetFile, matching_urls, set_target
 from chunkmill.references.write import write_set
 from chunkmill.runtime.stage import Stage, TaskResult
-from chunkmill.runtime.stage_runner import run_once
+from chunkmill.runtime.stage_runner import JobMonitor, run_once
 from chunkmill.scans.join import ParsedFile, Place, joined, parsed_file
 from chunkmill.scans.parse import Parser, ScannedFile, open_file, parse_file, targets_of
 from chunkmill.scans.records import Records, fingerprint_of, is_record, version_of
@@ -368,7 +368,8 @@ def _scanned(parsing: _Parsing, progress: bool | str | None) -> list[_Found]:
     n_files = max(1, min(REQUESTS_AT_ONCE, len(urls) // _LEAST_TASKS))
     parts = [range(i, min(i + n_files, len(urls))) for i in range(0, len(urls), n_files)]
     stage = Stage("scan", _scan_files, parsing, parts, shows=_shown)
-    (result,) = run_once([stage], name="scan", arrays=(), progress=progress)
+    with JobMonitor("scan", progress).showing() as monitor:
+        (result,) = run_once([stage], monitor, ())
     found = sorted(result.details, key=lambda each: each.number)
     if all(each.file is None for each in found):
         raise ScanError(url=urls[0], reason=f"no file is left: {found[0].why}")

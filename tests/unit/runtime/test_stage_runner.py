@@ -8,6 +8,9 @@ import pytest
 from rich.console import Console
 from support.small_jobs import make_job
 
+import chunkmill as cm
+from chunkmill.checks import check
+from chunkmill.conversion import convert_job
 from chunkmill.errors import JobCancelled
 from chunkmill.jobs.job import run_job
 from chunkmill.runtime import stage_runner
@@ -47,6 +50,16 @@ def test_bars_move_before_and_after_the_tasks(store, monkeypatch):
     monkeypatch.setattr(type(job.tasks), "publish", lambda *o, **n: looked("completing") or publish(*o, **n))
     run_job(job, progress=True)
     assert set(seen) == {("preparing", True), ("completing", True)}
+    take_inventory, see_sources = check.take_inventory, convert_job.see_sources
+    monkeypatch.setattr(check, "take_inventory", lambda *o: looked("preparing") or take_inventory(*o))
+    monkeypatch.setattr(convert_job, "see_sources", lambda *o: looked("preparing") or see_sources(*o))
+    with dask.config.set({"chunkmill.progress": True}):
+        for call in (check.check, lambda url: cm.plan_convert(url, MemoryStore(), format="n5")):
+            terminal.seek(0)
+            terminal.truncate()
+            seen.clear()
+            call(cm.create_group(MemoryStore()))
+            assert seen == [("preparing", True)]
 
 
 def test_the_time_left_is_that_of_the_whole_job(monkeypatch):
