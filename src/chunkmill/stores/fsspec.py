@@ -39,6 +39,7 @@ from chunkmill.stores.base import (
     range_bounds,
 )
 from chunkmill.stores.conflicts import warn_unguarded
+from chunkmill.stores.places import protocols_of
 from chunkmill.stores.posix_file import PARTIAL_SUFFIX, partial_name
 from chunkmill.stores.read_ahead import ReadsAhead
 
@@ -78,7 +79,7 @@ class FsspecStore(ReadsAhead, HeldInMemory, PlacedStore):
     storage_options
         For the filesystem, as everywhere with fsspec.
     filesystem
-        Its class, where it is not the one that fsspec has for the url's protocol; one that users have registered.
+        Its class, where it is not the one that fsspec has for the url's protocol.
 
     Notes
     -----
@@ -108,7 +109,7 @@ class FsspecStore(ReadsAhead, HeldInMemory, PlacedStore):
         self.is_remote = protocol not in LOCAL_PROTOCOLS
         self.replaces_atomically = protocol in ATOMIC_PROTOCOLS
         self.can_list = protocol not in {"http", "https"}
-        self._identity = url, options, filesystem or own_class(url)
+        self._identity = url, options, filesystem, own_classes(url) if filesystem is None else {}
         self.home = PROCESS if protocols_of(url)[-1] == "memory" else None
         self._opened: Service | None = None
         self._max_bytes: int | None = None
@@ -483,11 +484,18 @@ _lock = fork_safe_lock()
 # after a fork the parent's stay referenced: their finalizers want the parent's loop
 
 
-def open_filesystem(url: str, options: Mapping[str, Any], made_by: type[Any] | None = None) -> Service:
-    """Return the filesystem of a url, one per process (fsspec's cache has one per thread, each with connections)."""
+def open_filesystem(
+    url: str, options: Mapping[str, Any], made_by: type[Any] | None, registered: Mapping[str, type[Any]]
+) -> Service:
+    """Return the filesystem of a url, one per process (fsspec's cache has one per thread, each with connections).
+
+    Classes that users have registered, in the process that made the store, are `registered` here.
+    """
     token = os.getpid(), fsspec.utils.tokenize(url, options, made_by)
     with _lock:
         if token not in _filesystems:
+            for protocol, kind in registered.items():
+                fsspec.register_implementation(protocol, kind, clobber=True)
             if made_by is None:
                 fs, root = fsspec.core.url_to_fs(url, **copied(options))
             else:
@@ -518,21 +526,6 @@ def copied(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: copied(value) if isinstance(value, dict) else value for name, value in options.items()}
 
 
-def protocols_of(url: str) -> list[str]:
-    """Return the protocols of a url or a chain of urls, the outermost first.
-
-    Examples
-    --------
-    >>> protocols_of("zip://a::s3://bucket/x.zip"), protocols_of("/data")
-    (['zip', 's3'], ['file'])
-    """
-    first, *others = url.split("::")
-    protocols = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)(?:://|$)", first)
-    if protocols is None or not ("://" in first or others):
-        return ["file"]
-    return [protocols[1], *(other.partition("://")[0] for other in others if "://" in other)]
-
-
 def canonical_url(url: str) -> str:
     """Return a url to show and to name locks from: one for each root, without secrets.
 
@@ -555,17 +548,18 @@ def canonical_url(url: str) -> str:
     return f"{_ALIASES.get(protocol, protocol)}://{path}"
 
 
-def own_class(url: str) -> type[Any] | None:
-    """Return the filesystem class of a protocol that users have registered: other processes may not know it.
+def own_classes(url: str) -> dict[str, type[Any]]:
+    """Return the filesystem classes of protocols that users have registered: other processes may not know them.
 
-    ``None`` of all other protocols, and of chains. `StoreError` where there is no class of a protocol.
+    `StoreError` where there is no class of a protocol.
     """
+    found = {}
     for protocol in protocols_of(url):
         try:
-            found = fsspec.get_filesystem_class(protocol)
+            found[protocol] = fsspec.get_filesystem_class(protocol)
         except (ImportError, ValueError) as error:
             raise StoreError(url=canonical_url(url), key="", reason=_how_to_install(protocol, error)) from error
-    return None if "::" in url or protocol in known_implementations else found
+    return {protocol: kind for protocol, kind in found.items() if protocol not in known_implementations}
 
 
 def _how_to_install(protocol: str, error: BaseException) -> str:

@@ -103,6 +103,23 @@ def is_zarr_python_node(place: Any) -> bool:
     return is_instance(place, "zarr", *nodes) or is_instance(place, "zarr.storage", "StorePath")
 
 
+def protocols_of(url: str) -> list[str]:
+    """Return the protocols of a url or a chain of urls, the outermost first; what names none is a local path.
+
+    Examples
+    --------
+    >>> protocols_of("zip://a::s3://bucket/x.zip"), protocols_of("simplecache::/data/x.nc"), protocols_of("x")
+    (['zip', 's3'], ['simplecache', 'file'], ['file'])
+    """
+    links = url.split("::")
+    if links == [url] and "://" not in url:
+        return ["file"]
+    return ["file" if match is None else match[1] or match[2] for match in map(_LINK.match, links)]
+
+
+_LINK = re.compile("([A-Za-z][A-Za-z0-9+.-]*)://|([a-z]+)$")  # a word alone is a protocol, as in fsspec's chains
+
+
 # --- Split url pipelines: a url of a store, and adapters after ``|`` that say what is inside it
 
 _STEP = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)

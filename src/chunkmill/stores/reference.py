@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import os
 import posixpath
-import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -32,6 +31,7 @@ from chunkmill.stores.base import (
     range_bounds,
 )
 from chunkmill.stores.open import open_store
+from chunkmill.stores.places import protocols_of
 
 _WINDOW = 512  # spans looked up before their bytes are asked for
 
@@ -218,7 +218,6 @@ _REMOTE = frozenset(
 _ALIASES = {"local": "file", "s3a": "s3", "s3n": "s3", "gcs": "gs", "az": "abfs", "abfss": "abfs", "wasbs": "wasb"}
 # their options may serve a set and its targets alike: credentials are not sent, or only to the one service
 _SHARED = frozenset({"s3", "gs", "abfs", "adl", "oci", "oss"})
-_LINK = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:://|$)")
 
 
 class Targets:
@@ -430,12 +429,7 @@ def _has_protocol(url: str) -> bool:
 
 
 def _protocols(url: str) -> list[str]:
-    """Return the protocol of every link of a chain; what names none is a local path."""
-    if not _has_protocol(url):
-        return ["file"]
-    links = url.split("::")
-    matches = [_LINK.match(link) for link in links]
-    return ["file" if match is None else _canonical(match[1]) for match in matches]
+    return [_canonical(protocol) for protocol in protocols_of(url)]
 
 
 def split_url(url: str) -> tuple[str, str]:

@@ -198,13 +198,16 @@ class MineFileSystem(MemoryFileSystem):
         return MemoryFileSystem._strip_protocol(path.replace("mine://", "memory://"))
 
 
-def test_protocols_of_the_user():
+@pytest.mark.parametrize("url", ["mine://x", "dir://x::mine://"])
+def test_protocols_of_the_user(url, monkeypatch):
+    """Other processes do not know them, in a chain of urls neither."""
     fsspec.register_implementation("mine", MineFileSystem, clobber=True)
-    store = FsspecStore("mine://x")
+    store = FsspecStore(url)
     store.set("a/k", b"1")
-    assert (store.get("a/k"), store.list_dir("a/"), store.url) == (b"1", ["k"], "mine://x")
+    assert (store.get("a/k"), store.list_dir("a/"), store.url) == (b"1", ["k"], url.rstrip("/"))
     state = pickle.dumps(store)
     sys.modules["fsspec.registry"]._registry.pop("mine")  # as in another process
+    monkeypatch.setattr("chunkmill.stores.fsspec._filesystems", {})
     assert pickle.loads(state).get("a/k") == b"1"
 
 
