@@ -13,7 +13,7 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
@@ -114,6 +114,16 @@ class Store(ABC):
         failed = StoreError(url=self.url, key=key, reason=reason)
         failed.errno = getattr(error, "errno", None)
         return failed
+
+    @contextmanager
+    def named_in_errors(self, key: str) -> Iterator[None]:
+        """Name store and key in errors of the library below."""
+        try:
+            yield
+        except StoreError:
+            raise
+        except Exception as error:
+            raise self.failed(key, f"{type(error).__name__}: {error}", error) from error
 
     url: str
     is_remote: bool
@@ -400,6 +410,15 @@ class PlacedStore(Store):
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return self.identity()
+
+
+class GetsMany(Store):
+    """A store that gets one value as it gets many."""
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return a value, or a range of it."""
+        (value,) = self.get_many([ByteSpan(key, byte_range)])
+        return value
 
 
 PROCESS = uuid4().hex

@@ -14,7 +14,6 @@ Not here: what `Store.set_if` promises (`chunkmill.stores.base`), chunks (`chunk
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import re
 import time
@@ -138,7 +137,7 @@ PROBE_PREFIX = ".chunkmill-probe-"
 """Start of the names of keys that are written to find something out, and deleted again."""
 
 
-_answers: dict[tuple[int, str], bool] = {}
+_answers: dict[str, bool] = {}
 _lock = fork_safe_lock()
 
 
@@ -155,12 +154,11 @@ def compares_versions(store: Any, root: str) -> bool:
     root
         What the answer holds for: the server and the bucket.
     """
-    token = os.getpid(), root
-    if token not in _answers:
+    if root not in _answers:
         with _lock:
-            if token not in _answers:
-                _answers[token] = _probed(store)
-    return _answers[token]
+            if root not in _answers:
+                _answers[root] = _probed(store)
+    return _answers[root]
 
 
 def _probed(store: Any) -> bool:
@@ -180,9 +178,8 @@ def _probed(store: Any) -> bool:
 
 def warn_unguarded(store: Store, root: str) -> None:
     """Warn, once a process and root, of the first write of documents or parts to a store that compares no versions."""
-    token = os.getpid(), root
-    if token not in _answers:
-        _answers[token] = False
+    if root not in _answers:
+        _answers[root] = False
         _warn(store, "compares no versions")
 
 

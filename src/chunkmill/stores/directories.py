@@ -35,9 +35,8 @@ _ATTEMPTS = 20
 
 
 def hidden_name(path: str) -> str:
-    """Return a new name next to `path`, hidden from listings; what ended writers of this machine left is removed."""
+    """Return a new name next to `path`, hidden from listings."""
     above, name = os.path.split(path)
-    sweep(above, of=name)
     return f"{above.rstrip(os.sep)}{os.sep}{partial_name(name)}"
 
 
@@ -130,8 +129,7 @@ def _has_proof(directory: str, proof: str) -> bool:
 
 def _aside(path: str) -> str:
     """Rename a directory, so that nobody finds it there any more, and return its new name."""
-    aside = f"{os.path.dirname(path)}{os.sep}{partial_name(os.path.basename(path))}"  # noqa: PTH119, PTH120
-    os.rename(path, aside)  # noqa: PTH104
+    os.rename(path, aside := hidden_name(path))  # noqa: PTH104
     return aside
 
 

@@ -219,7 +219,7 @@ class ObstoreStore(ReadsAhead, HeldInMemory, PlacedStore):
         self._kind, self.url = kind_and_url(place)
         self.is_remote = self._kind != "memory"
         self.can_list = self.has_versions = self._kind != "http"  # those of listings, and of each value
-        self._client: tuple[int, Any] | None = None
+        self._client: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
         elsewhere = {"_place": None, "home": "of the object"} if self._kind == "memory" else {}
@@ -405,12 +405,11 @@ class ObstoreStore(ReadsAhead, HeldInMemory, PlacedStore):
 
     def _open(self) -> Any:
         self.check_home()
-        if self._client is None or self._client[0] != os.getpid():
-            if process_of_threads() != os.getpid():
-                raise StoreError(url=self.url, key="", reason=FORKED)
-            client = open_client(self._place) if isinstance(self._place, Location) else self._place
-            self._client = os.getpid(), client
-        return self._client[1]
+        if process_of_threads() != os.getpid():
+            raise StoreError(url=self.url, key="", reason=FORKED)
+        if self._client is None:
+            self._client = open_client(self._place) if isinstance(self._place, Location) else self._place
+        return self._client
 
     def _call(self, key: str, function: Callable[[], T]) -> T | None:
         """Call obstore; return ``None`` where the key is absent."""

@@ -275,7 +275,7 @@ def reason_of(error: BaseException) -> str:
     return text if hint is None else f"{text}; {hint}"
 
 
-_clients: dict[tuple[int, str], Any] = {}  # by process, and what the client is made of
+_clients: dict[str, Any] = {}  # by what the client is made of
 _FOR_CLIENTS = re.compile("(?i).*_PROXY|(AWS|AZURE|GOOGLE|SSL)_.*")  # variables of the environment that they read
 
 
@@ -285,7 +285,7 @@ def open_client(place: Location, *, repeats: bool = True) -> Any:
     environment = {name: value for name, value in os.environ.items() if _FOR_CLIENTS.fullmatch(name)}
     import fsspec.utils  # noqa: PLC0415 - takes 50 ms
 
-    known = os.getpid(), fsspec.utils.tokenize(place.kind, place.url, dict(place.config), seconds, environment)
+    known = fsspec.utils.tokenize(place.kind, place.url, dict(place.config), seconds, environment)
     if known not in _clients:
         _clients[known] = _new_client(place, seconds)
     return _clients[known]
@@ -358,14 +358,14 @@ def _region_of(bucket: str) -> str:
 
 
 _CONNECT_SECONDS = 4.0
-_reached: set[tuple[int, str]] = set()
+_reached: set[str] = set()
 
 
 def _check_reachable(place: Location) -> None:
     """Connect to a server once a process: obstore repeats for `retry-seconds` where there is none."""
     split = urlsplit(place.server)
     host, port = split.hostname or "", split.port or (443 if split.scheme == "https" else 80)
-    token = os.getpid(), f"{host}:{port}"
+    token = f"{host}:{port}"
     if token in _reached or (split.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host)):
         return
     try:

@@ -23,6 +23,7 @@ from chunkmill.model.references import Reference, References, ReferenceSet
 from chunkmill.stores.base import (
     ByteRange,
     ByteSpan,
+    GetsMany,
     PlacedStore,
     ReadOnly,
     Store,
@@ -36,7 +37,7 @@ from chunkmill.stores.places import protocols_of
 _WINDOW = 512  # spans looked up before their bytes are asked for
 
 
-class ReferenceStore(ReadOnly, PlacedStore):
+class ReferenceStore(ReadOnly, GetsMany, PlacedStore):
     """The keys of a reference set.
 
     A key is absent only when the set does not have it. A target that is missing, too short, or that may not be opened
@@ -90,11 +91,6 @@ class ReferenceStore(ReadOnly, PlacedStore):
         return replace(reference, url=self.targets.resolve(reference.url))
 
     # --- reading
-
-    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        """Return a value, or a range of it."""
-        (value,) = self.get_many((ByteSpan(key, byte_range),))
-        return value
 
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         """Yield the bytes of each span in order.
@@ -327,7 +323,7 @@ class Targets:
             if self._protocol is not None:
                 return self._protocol
             url = url if url.startswith("/") else self._base or ("" if self._is_local else self.source)
-        return _canonical(url.partition("://")[0].partition("::")[0]) if _has_protocol(url) else "file"
+        return _protocols(url)[0]
 
     def is_relative(self, url: str | None) -> bool:
         """Return whether the place of a target depends on a base."""

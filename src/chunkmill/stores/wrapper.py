@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Protocol, TypeVar, cast
 
-from chunkmill.stores.base import ByteRange, ByteSpan, ReadOnly, Store
+from chunkmill.stores.base import ByteRange, ByteSpan, GetsMany, ReadOnly, Store
 from chunkmill.stores.conflicts import update
 
 
@@ -132,7 +132,7 @@ class ListedStore(StoreWrapper):
         return self.below.size(key) if key in self.listed else None
 
 
-class AbsencesNoted(StoreWrapper):
+class AbsencesNoted(GetsMany, StoreWrapper):
     """Wrap `below` for reading; keys that were asked for and do not exist are in `absent`.
 
     Examples
@@ -146,13 +146,6 @@ class AbsencesNoted(StoreWrapper):
     def __init__(self, below: Store) -> None:
         super().__init__(below)
         self.absent: set[str] = set()
-
-    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        """Return a value, or a range of it."""
-        value = self.below.get(key, byte_range)
-        if value is None:
-            self.absent.add(key)
-        return value
 
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         """Yield the bytes of each span in order."""
@@ -483,7 +476,7 @@ class AsksAboutChunks(StoreWrapper):
         return is_stored
 
 
-class RememberedReads(ReadOnly, StoreWrapper):
+class RememberedReads(ReadOnly, GetsMany, StoreWrapper):
     """Wrap `store` for reading: values, absences and listings are kept until `forget`.
 
     A range of a value that was returned whole is cut from it. For the reads of one thread.
@@ -525,11 +518,6 @@ class RememberedReads(ReadOnly, StoreWrapper):
         """Forget all values and listings."""
         self._values.clear()
         self._listed.clear()
-
-    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        """Return a value, or a range of it."""
-        (value,) = self.get_many([ByteSpan(key, byte_range)])
-        return value
 
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         """Yield the bytes of each span in order."""

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import closing
 from typing import Any, TypeVar
 
 import fsspec
@@ -238,18 +239,12 @@ class ZarrPythonStore(ReadsAhead, HeldInMemory):
 
     def _start(self, key: str, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         async def opened() -> T:
-            try:
+            with closing(coroutine), self.named_in_errors(key):
                 self.check_home()
                 below = self.below_zarr
                 if below is not None and not below._is_open:  # noqa: SLF001 - as zarr-python does at the first use
                     await below._ensure_open()  # noqa: SLF001
                 return await coroutine
-            except StoreError:
-                raise
-            except Exception as error:
-                raise StoreError(url=self.url, key=key, reason=f"{type(error).__name__}: {error}") from error
-            finally:
-                coroutine.close()
 
         return asyncio.run_coroutine_threadsafe(opened(), sys.modules["zarr.core.sync"]._get_loop())  # noqa: SLF001
 

@@ -96,7 +96,7 @@ class ZipStore(PlacedStore):
     def close(self) -> None:
         """Put what was written in place of the file. The store can be used again."""
         if self._pid == os.getpid():
-            with self._failing(""):
+            with self.named_in_errors(""):
                 self._open().publish()
 
     def scratch(self) -> LocalStore:
@@ -138,7 +138,7 @@ class ZipStore(PlacedStore):
 
     def _get(self, key: str, byte_range: ByteRange | None) -> tuple[bytes | None, str | None]:
         name = self._prefix + check_key(key)
-        with self._failing(key):
+        with self.named_in_errors(key):
             archive = self._open()
             if (member := archive.members().get(name)) is None:
                 return None, None
@@ -170,7 +170,7 @@ class ZipStore(PlacedStore):
 
     def _member(self, key: str) -> zipfile.ZipInfo | None:
         name = self._prefix + check_key(key)
-        with self._failing(key):
+        with self.named_in_errors(key):
             return self._open().members().get(name)
 
     def locate(self, key: str) -> Reference | None:
@@ -183,7 +183,7 @@ class ZipStore(PlacedStore):
         """
         if (member := self._member(key)) is None:
             return None
-        with self._failing(key):
+        with self.named_in_errors(key):
             if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
                 reason = "the member is compressed, so that no byte range of the zip file is its value: "
                 reason += "zip without compression (zip -0), or unpack the file"
@@ -234,7 +234,7 @@ class ZipStore(PlacedStore):
 
     def _keys(self, prefix: str) -> list[str]:
         full = self._prefix + check_prefix(prefix)
-        with self._failing(prefix):
+        with self.named_in_errors(prefix):
             members = list(self._open().members())
         return [name[len(self._prefix) :] for name in members if name.startswith(full)]
 
@@ -246,17 +246,8 @@ class ZipStore(PlacedStore):
             reason = "a zip file is written by one process: write a directory store, then zip it"
             raise StoreError(url=self.url, key=key, reason=reason)
         archive = self._open()
-        with archive.lock, self._failing(key):
+        with archive.lock, self.named_in_errors(key):
             yield archive
-
-    @contextlib.contextmanager
-    def _failing(self, key: str) -> Iterator[None]:
-        try:
-            yield
-        except StoreError:
-            raise
-        except Exception as error:  # of zipfile, and of every module that decompresses
-            raise StoreError(url=self.url, key=key, reason=f"{type(error).__name__}: {error}") from error
 
     def _open(self) -> _Archive:
         if self._archive is None or self._archive.pid != os.getpid():

@@ -88,7 +88,7 @@ def test_a_folder_that_cannot_be_listed_is_an_error():
     with pytest.raises(StoreError, match="busy"):
         list(store.list_sizes("c/"))
     assert list(store.list_prefix("c/0/")) == ["c/0/0"]
-    assert open_filesystem("memory://root", {}, Half).fs.find("/root/c") == ["/root/c/0/0"]  # its own
+    assert open_filesystem("memory://root", {}, Half, {}).fs.find("/root/c") == ["/root/c/0/0"]  # its own
 
 
 class Contended(MemoryFileSystem):
