@@ -421,8 +421,7 @@ class GetsMany(Store):
         return value
 
 
-PROCESS = uuid4().hex
-"""Name of this process and of those forked from it: others, in other containers, may have its number."""
+_STARTED = uuid4().hex  # in another container, a process may have the same number
 
 
 class HeldInMemory(Store):
@@ -431,9 +430,14 @@ class HeldInMemory(Store):
     home: str | None = None
     """The process that has the values in memory; ``None``: every process reaches them."""
 
+    @staticmethod
+    def here() -> str:
+        """Return the name of this process: no other has it, not one forked from it either."""
+        return f"{_STARTED}-{os.getpid()}"
+
     def check_home(self, key: str = "") -> None:
         """Raise `StoreError` where the values are in the memory of another process."""
-        if self.home not in {None, PROCESS}:
+        if self.home not in {None, self.here()}:
             reason = "in the memory of another process, which does not see what is written here, nor this what was "
             reason += "written there; use files or a store that every process reaches"
             raise StoreError(url=self.url, key=key, reason=reason)

@@ -29,7 +29,6 @@ from fsspec.spec import AbstractFileSystem
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import (
-    PROCESS,
     READ_ONLY,
     ByteRange,
     HeldInMemory,
@@ -110,7 +109,7 @@ class FsspecStore(ReadsAhead, HeldInMemory, PlacedStore):
         self.replaces_atomically = protocol in ATOMIC_PROTOCOLS
         self.can_list = protocol not in {"http", "https"}
         self._identity = url, options, filesystem, own_classes(url) if filesystem is None else {}
-        self.home = PROCESS if protocols_of(url)[-1] == "memory" else None
+        self.home = self.here() if protocols_of(url)[-1] == "memory" else None
         self._opened: Service | None = None
         self._max_bytes: int | None = None
 

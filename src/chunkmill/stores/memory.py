@@ -15,7 +15,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import PROCESS, ByteRange, ByteSpan, HeldInMemory, Store, check_key, check_prefix, digest
+from chunkmill.stores.base import ByteRange, ByteSpan, HeldInMemory, Store, check_key, check_prefix, digest
 from chunkmill.stores.wrapper import StoreWrapper
 
 
@@ -47,7 +47,7 @@ class MemoryStore(HeldInMemory):
         self._values = {} if values is None else values
         self._numbers: dict[str, int] = {}
         self.url = f"memory-store://{uuid.uuid4().hex}" if values is None else f"dict://{id(values):x}"
-        self.home = PROCESS
+        self.home = self.here()
         self._n_writes = 0
         self._lock = _lock_of(self._values)
 

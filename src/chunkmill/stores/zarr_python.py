@@ -19,16 +19,7 @@ from typing import Any, TypeVar
 import fsspec
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import (
-    PROCESS,
-    ByteRange,
-    ByteSpan,
-    HeldInMemory,
-    ReadOnly,
-    RecordVersion,
-    check_key,
-    check_prefix,
-)
+from chunkmill.stores.base import ByteRange, ByteSpan, HeldInMemory, ReadOnly, RecordVersion, check_key, check_prefix
 from chunkmill.stores.local import JOURNAL
 from chunkmill.stores.read_ahead import ReadsAhead
 from chunkmill.stores.wrapper import StoreWrapper
@@ -91,7 +82,7 @@ class ZarrPythonStore(ReadsAhead, HeldInMemory):
         self._is_memory = hasattr(below, "_store_dict")
         self.is_remote = not self._is_memory
         self.can_list = bool(below.supports_listing)
-        self.home = PROCESS if self._is_memory else None
+        self.home = self.here() if self._is_memory else None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ZarrPythonStore) and other.url == self.url and other.below_zarr == self.below_zarr
