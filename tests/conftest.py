@@ -32,6 +32,19 @@ def url(tmp_path):
     return str(tmp_path / "store")
 
 
+@pytest.fixture
+def one_thread():
+    """Tasks one after the other, in the thread of the test."""
+    with import_module("dask").config.set(scheduler="sync"):
+        yield
+
+
+@pytest.fixture
+def two_threads():
+    with import_module("dask").config.set(scheduler="threads", num_workers=2):
+        yield
+
+
 # --------------------------------------------------------------------------------------------------------------------
 # Each kind of Dask array as a parameter
 

@@ -3,7 +3,6 @@
 import tracemalloc
 import warnings
 
-import dask
 import numpy as np
 import pytest
 import xarray as xr
@@ -17,11 +16,7 @@ from chunkmill.errors import UnsupportedFeature
 from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.stores.memory import MemoryStore
 
-
-@pytest.fixture(autouse=True)
-def scheduler():
-    with dask.config.set(scheduler="sync"):
-        yield
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # --------------------------------------------------------------------------------------------------------------------

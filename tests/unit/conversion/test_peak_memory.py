@@ -2,7 +2,6 @@
 
 import tracemalloc
 
-import dask
 import numpy as np
 import pytest
 from support.recording import RecordingStore
@@ -11,6 +10,8 @@ import chunkmill as cm
 from chunkmill.errors import JobError
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
 from chunkmill.stores.local import LocalStore
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 SHAPE = (1200, 1600)
 
@@ -88,12 +89,6 @@ def noise(options, path):
     if array.fill_value:
         array.store.delete(array.write_layout.locator.key((0, 0)))
     return array
-
-
-@pytest.fixture(autouse=True)
-def scheduler():
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 @pytest.mark.parametrize(("old", "new", "stores"), CASES)

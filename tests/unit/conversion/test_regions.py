@@ -2,7 +2,6 @@
 
 from itertools import pairwise
 
-import dask
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -15,6 +14,8 @@ from chunkmill.cli.main import main
 from chunkmill.errors import JobError
 from chunkmill.stores.memory import MemoryStore
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 WHOLE = {  # of 24 x 20 elements in chunks of 5 x 4, shards of 10 x 8
     "at chunks": ((slice(10, 20), slice(8, 16)), {"zarr2": {"copy": 4}, "zarr3 sharded": {"copy": 1}}),
     "to the end": ((slice(10, 24), slice(8, 20)), {"zarr2": {"copy": 9}, "zarr3 sharded": {"copy": 4}}),
@@ -25,12 +26,6 @@ WHOLE = {  # of 24 x 20 elements in chunks of 5 x 4, shards of 10 x 8
     "begins inside a shard": ((slice(5, 20), slice(8, 16)), {"zarr2": {"copy": 6}, "zarr3 sharded": {"repack": 6}}),
     "begins inside a chunk": ((slice(3, 20), slice(8, 16)), {"zarr2": {"rechunk": 8}, "zarr3 sharded": {"rechunk": 2}}),
 }
-
-
-@pytest.fixture(autouse=True)
-def scheduler():
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 def _stored(kind, shape=(24, 20)):

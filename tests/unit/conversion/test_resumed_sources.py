@@ -1,6 +1,5 @@
 """Sources whose chunks are written in place between a run that dies and the one that resumes it."""
 
-import dask
 import pytest
 from support.rechunks import check, make, planned_tightly
 from support.recording import FailingStore, FarStore, RecordingStore
@@ -9,6 +8,8 @@ import chunkmill as cm
 from chunkmill.errors import ChunkError, StoreError
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 JOBS = {
     "copy": lambda a, b: cm.plan_convert(a, (b, "b"), format="zarr3"),
@@ -24,12 +25,6 @@ class Far(FarStore):
     def list_versions(self, prefix):
         self._before("list_versions", prefix)
         return ((key, self.below.version(key)) for key in self.below.list_prefix(prefix))
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    with dask.config.set({"scheduler": "sync"}):
-        yield
 
 
 def interrupted(plan, target, *, after):

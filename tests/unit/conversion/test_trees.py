@@ -3,7 +3,6 @@
 import zipfile
 from itertools import pairwise
 
-import dask
 import numpy as np
 import pytest
 import xarray as xr
@@ -16,11 +15,7 @@ from chunkmill.errors import NodeExists
 from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.stores.memory import MemoryStore
 
-
-@pytest.fixture(autouse=True)
-def scheduler():
-    with dask.config.set(scheduler="sync"):
-        yield
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """What reading and writing take, and what they return: urls, pairs, arrays, groups, stores; values written read again."""
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -11,14 +10,10 @@ import chunkmill as cm
 from chunkmill.errors import JobError, NodeNotFound, StoreError
 from chunkmill.stores.memory import MemoryStore
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
 VALUES = np.arange(12, dtype="i4").reshape(4, 3)
-
-
-@pytest.fixture(autouse=True)
-def scheduler():
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 def make(store, kind="zarr3", path="g/a"):

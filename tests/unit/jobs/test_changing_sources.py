@@ -1,6 +1,5 @@
 """Sources that are deleted, replaced or misread during a job (P9): an error that names them; nothing is published."""
 
-import dask
 import numpy as np
 import pytest
 from support.rechunks import check, make
@@ -10,11 +9,7 @@ import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, NodeNotFound
 from chunkmill.stores.memory import MemoryStore
 
-
-@pytest.fixture(autouse=True)
-def two_threads():
-    with dask.config.set(scheduler="threads", num_workers=2):
-        yield
+pytestmark = pytest.mark.usefixtures("two_threads")
 
 
 class Watched(RecordingStore):

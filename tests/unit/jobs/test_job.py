@@ -15,18 +15,12 @@ from chunkmill.runtime import task as stage_task
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage
 from chunkmill.runtime.stage_runner import JobMonitor, run_stages
-from chunkmill.stores.memory import MemoryStore
 
 
 @pytest.fixture(autouse=True, params=["sync", "threads"])
 def scheduler(request):
     with dask.config.set(scheduler=request.param):
         yield request.param
-
-
-@pytest.fixture
-def store():
-    return MemoryStore()
 
 
 def test_results_are_added_up(store):

@@ -1,6 +1,5 @@
 """Stores whose requests cost latency: jobs have many requests under way on two threads, and make each once."""
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -8,14 +7,10 @@ from support.recording import FarStore
 
 import chunkmill as cm
 
+pytestmark = pytest.mark.usefixtures("two_threads")
+
 VALUES = np.arange(60 * 40).reshape(60, 40)  # 15 x 10 chunks
 SECONDS = 0.01
-
-
-@pytest.fixture(autouse=True)
-def two_threads():
-    with dask.config.set(scheduler="threads", num_workers=2):
-        yield
 
 
 @pytest.fixture

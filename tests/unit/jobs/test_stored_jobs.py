@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -18,11 +17,7 @@ from chunkmill.journal.lease import leased
 from chunkmill.journal.plans import PLAN, journal_prefix
 from chunkmill.stores.local import LocalStore
 
-
-@pytest.fixture(autouse=True)
-def scheduler():
-    with dask.config.set(scheduler="sync"):
-        yield
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def interrupted(folder):

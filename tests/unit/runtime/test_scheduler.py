@@ -27,11 +27,6 @@ def scheduler(request):
         yield request.param
 
 
-@pytest.fixture
-def store():
-    return MemoryStore()
-
-
 def test_two_jobs_that_begin_at_once_count_their_own_tasks(monkeypatch):
     """Both have registered for results before either computes."""
     together, compute = Barrier(2), scheduling.Scheduler.compute

@@ -15,12 +15,6 @@ from chunkmill.errors import JobCancelled
 from chunkmill.jobs.job import run_job
 from chunkmill.runtime import stage_runner
 from chunkmill.runtime.stage_runner import JobMonitor
-from chunkmill.stores.memory import MemoryStore
-
-
-@pytest.fixture
-def store():
-    return MemoryStore()
 
 
 @pytest.mark.parametrize(

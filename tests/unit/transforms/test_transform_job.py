@@ -12,18 +12,14 @@ from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
+pytestmark = pytest.mark.usefixtures("two_threads")
+
 
 @pytest.fixture
 def source():
     store = MemoryStore()
     cm.to_store(np.random.default_rng(0).normal(size=(96, 96, 96)).astype("f4"), store, "a", chunks=(16, 16, 16))
     return cm.open_array(store, "a")
-
-
-@pytest.fixture(autouse=True)
-def two_threads():
-    with dask.config.set(scheduler="threads", num_workers=2):
-        yield
 
 
 def planned(source, **options):

@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import dask
 import pytest
 from support.cases import cases
 from support.rechunks import check, make, planned_tightly
@@ -13,11 +12,7 @@ from chunkmill.errors import ChunkError, StoreError
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
-
-@pytest.fixture(autouse=True)
-def two_threads():
-    with dask.config.set(scheduler="threads", num_workers=2):
-        yield
+pytestmark = pytest.mark.usefixtures("two_threads")
 
 
 def test_a_temporary_file_that_was_lost_is_not_taken_for_absent_chunks(tmp_path):

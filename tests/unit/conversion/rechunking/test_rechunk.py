@@ -2,7 +2,6 @@
 
 from itertools import product
 
-import dask
 import numpy as np
 import pytest
 from support.cases import cases
@@ -15,11 +14,7 @@ from chunkmill.errors import ChunkError, JobError
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
-
-@pytest.fixture(autouse=True)
-def two_threads():
-    with dask.config.set(scheduler="threads", num_workers=2):
-        yield
+pytestmark = pytest.mark.usefixtures("two_threads")
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """Rechunks whose tasks read slices of raw chunks: no intermediate files, equal values, and changes of the source."""
 
-import dask
 import pytest
 from support.cases import cases
 from support.rechunks import check, make
@@ -10,6 +9,8 @@ import chunkmill as cm
 from chunkmill.errors import JobError, NodeNotFound
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 BIG = {"name": "bytes", "configuration": {"endian": "big"}}
@@ -24,12 +25,6 @@ LAYOUTS = {
     "overhanging": {"codecs": "raw", "shape": (8, 250, 1000)},
     "F order": {"codecs": [F_ORDER, LITTLE]},
 }
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 def planned(array, target, **options):

@@ -27,11 +27,7 @@ from chunkmill.nodes.opening import walk
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
-
-@pytest.fixture(autouse=True)
-def two_threads():
-    with dask.config.set(scheduler="threads", num_workers=2):
-        yield
+pytestmark = pytest.mark.usefixtures("two_threads")
 
 
 # --------------------------------------------------------------------------------------------------------------------
