@@ -9,7 +9,7 @@ import pytest
 from support.cases import cases
 
 import chunkmill as cm
-from chunkmill.errors import JobError, NodeExists, NodeNotFound
+from chunkmill.errors import JobError, NodeNotFound
 from chunkmill.journal.records import Record
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.stores.local import LocalStore
@@ -149,37 +149,6 @@ def test_nothing_is_written_once_it_has_failed(tmp_path):
             assert traces(LocalStore(tmp_path)) == []
 
 
-def test_replacing(tmp_path):
-    """What is replaced stays until all is written, however often the write is interrupted."""
-    store = LocalStore(tmp_path)
-    cm.to_store(da.zeros((2, 2)), store, "a")
-    with pytest.raises(NodeExists):
-        write(Source(), store)
-    assert traces(store) == []
-    fail_half_way(store, mode="w")
-    assert cm.open_array(store, "a").shape == (2, 2)
-    (problem,) = cm.check(store).problems
-    assert problem.kind == "unfinished"
-    assert "the array or group that it replaces is there until it is done" in problem.reason
-    report = write(Source(), store, mode="w")
-    assert report.n_resumed > 0
-    np.testing.assert_array_equal(cm.open_array(store, "a")[...], VALUES)
-    assert traces(store) == []
-    with pytest.raises(NodeExists):
-        write(Source(), store)
-
-
-@pytest.mark.parametrize("mode", ["a", "r+"])
-def test_onto_an_array_that_exists(mode):
-    store = MemoryStore()
-    cm.create_array(store, "a", shape=VALUES.shape, dtype="i4", chunks=(3, 2))
-    fail_half_way(store, mode=mode)
-    report = write(Source(), store, mode=mode)
-    assert report.n_resumed > 0
-    np.testing.assert_array_equal(cm.open_array(store, "a")[...], VALUES)
-    assert traces(store) == []
-
-
 def test_an_array_without_elements():
     report = cm.to_store(da.zeros((0, 4), chunks=2), store := MemoryStore(), resume=True)
     assert (report.n_keys, cm.open_array(store).shape) == (0, (0, 4))
@@ -192,24 +161,3 @@ def test_only_whole_arrays_and_now(tmp_path):
         cm.to_store(x, tmp_path, "a", region=(slice(0, 2),), resume=True)
     with pytest.raises(ValueError, match="whole arrays and now"):
         cm.to_store(x, tmp_path, "b", compute=False, resume=True)
-
-
-def test_a_write_that_died_before_it_looked_again_leaves_an_array_of_others_alone(monkeypatch):
-    """Its repetition wrote its blocks into that array, and was refused when it was to be published."""
-    store, source = MemoryStore(), Source()
-
-    def dies(_, journal):
-        plan = store.get(journal.plan_key)
-        store.delete(journal.plan_key)  # who creates the array comes first
-        cm.create_array(store, "a", shape=(12, 10), dtype="i4", chunks=(3, 2), attributes={"of": "others"})
-        store.set(journal.plan_key, plan)
-        raise SystemExit
-
-    monkeypatch.setattr("chunkmill.nodes.target.Target.stays_free", dies)
-    with pytest.raises(SystemExit):
-        cm.to_store(source.x, store, "a", resume=True)
-    with pytest.raises(NodeExists, match="made by others"):
-        cm.to_store(source.x, store, "a", resume=True)
-    assert not source.computed
-    assert not cm.open_array(store, "a")[...].any()
-    assert unfinished_jobs(store) == []

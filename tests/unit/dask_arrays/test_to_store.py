@@ -92,17 +92,6 @@ def test_what_was_written_is_read_again(region, compute):
     np.testing.assert_array_equal(array[: len(x)], x)
 
 
-@pytest.mark.parametrize("compute", [True, False])
-def test_several_are_read_again(compute):
-    store = MemoryStore()
-    places = [make(store, path="a"), (store, "b"), make(MemoryStore(), path="")]
-    make(store, path="b")
-    places[2] = places[2].store
-    sources = [VALUES, da.ones((4, 3), dtype="i4"), cm.open_array(store, "a")]
-    stored = cm.store(sources, places, compute=compute, return_stored=True)
-    assert [each.compute().sum() for each in stored] == [66, 12, 66]
-
-
 @cases("source", [{"a": VALUES}, None, {1, 2}, xr.Dataset({"a": ("x", [1])}), cm.create_group(MemoryStore())])
 def test_sources_that_are_none(source):
     array = make(MemoryStore())

@@ -125,21 +125,6 @@ def test_unknown_chunks_are_refused_before_anything_is_written():
     assert not list(store.list_prefix(""))
 
 
-def test_the_array_appears_when_it_is_whole():
-    """A failing block leaves no array behind that would read as fill."""
-
-    def fail(block):
-        if (block == 3).any():
-            raise RuntimeError("no such luck")
-        return block
-
-    store = MemoryStore()
-    with pytest.raises(RuntimeError, match="no such luck"):
-        cm.to_store(da.arange(8, chunks=2).map_blocks(fail, dtype=int, meta=np.empty(0, int)), store)
-    with pytest.raises(NodeNotFound):
-        cm.open_array(store)
-
-
 @pytest.mark.parametrize("store", [MemoryStore(), FarStore()], ids=["near", "far"])
 def test_what_others_make_before_a_graph_is_computed_survives(store):
     """None of 64 elements of theirs survived, and the error said that they had."""

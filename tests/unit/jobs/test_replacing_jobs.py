@@ -9,10 +9,10 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from support.recording import DeletingStore, Died, RecordingStore, _Wrapper
+from support.recording import CHANGES, DeletingStore, Died, DyingStore
 
 import chunkmill as cm
-from chunkmill.errors import JobError, NodeNotFound, StoreError
+from chunkmill.errors import JobError, NodeNotFound
 from chunkmill.journal import heartbeat, journal
 from chunkmill.stores import posix_file
 from chunkmill.stores.local import LocalStore
@@ -25,38 +25,22 @@ CLIENTS = [0]
 """All that have been, of which the last one is alive."""
 
 
-class Dying(_Wrapper):
-    """Dies before the n-th request that changes the store, and stays dead."""
+class Dying(DyingStore):
+    """Dies before the n-th request that changes the store: another client is alive then."""
 
     def __init__(self, below, n):
-        super().__init__(below)
-        self.n_left = n
+        super().__init__(below, n, (*CHANGES, "replace_prefix"), Died)
 
     def _before(self, method, key, byte_range=None):
-        if method in {"set", "set_if", "delete", "delete_prefix", "replace_prefix"}:
-            self.n_left -= 1
-        if self.n_left < 0:
+        try:
+            super()._before(method, key, byte_range)
+        except Died:
             CLIENTS.append(len(CLIENTS))
-            raise Died
-
-    def can_replace(self, prefix):
-        return self.below.can_replace(prefix)
+            raise
 
     def replace_prefix(self, prefix, staged, proof):
         self._before("replace_prefix", prefix)
         self.below.replace_prefix(prefix, staged, proof)
-
-
-class Unable(_Wrapper):
-    """Cannot hold a node beside another one, as object stores."""
-
-    def replace_prefix(self, prefix, staged, proof):
-        self.below.replace_prefix(prefix, staged, proof)
-
-    def can_replace(self, prefix):
-        return False
-
-    def _before(self, method, key, byte_range=None): ...
 
 
 @pytest.fixture(autouse=True)
@@ -208,49 +192,28 @@ def die_anywhere(make_store, source, job, fmt, path, *, old="", deletes=False):
     assert [name for name, _ in itertools.groupby(both)] == ["old", *(["none"] if deletes else []), "new"]
 
 
-def test_the_plan_tells_whether_the_old_stays(source):
-    store = MemoryStore()
-    cm.to_store(OLD, store, "a", chunks=(2, 2))
-    for target, expected in (
-        (store, "an array of format zarr3, which will be replaced when the new one is complete"),
-        (Unable(store), "an array of format zarr3, which will be replaced: it is deleted first, since the store"),
-    ):
-        plan = cm.plan_convert((source, "s/x"), (target, "a"), format="zarr3", overwrite=True)
-        assert plan.at_target().startswith(expected)
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (MemoryStore, "an array of format zarr3, which will be replaced when the new one is complete"),
+        (DeletingStore, "an array of format zarr3, which will be replaced: it is deleted first, since the store"),
+    ],
+)
+def test_the_plan_tells_whether_the_old_stays(source, kind, said):
+    cm.to_store(OLD, store := kind(), "a", chunks=(2, 2))
+    plan = cm.plan_convert((source, "s/x"), (store, "a"), format="zarr3", overwrite=True)
+    assert plan.at_target().startswith(said)
 
 
 def test_a_source_that_is_gone_deletes_nothing_where_the_old_goes_first(source):
-    store, gone = MemoryStore(), MemoryStore()
+    store, gone = DeletingStore(), MemoryStore()
     cm.to_store(OLD, store, "a", chunks=(2, 2))
     cm.to_store(NEW, gone, "x", chunks=(2, 3))
-    plan = cm.plan_convert((gone, "x"), (Unable(store), "a"), format="zarr3", overwrite=True)
+    plan = cm.plan_convert((gone, "x"), (store, "a"), format="zarr3", overwrite=True)
     gone.delete_prefix("x/")
     with pytest.raises(JobError, match="deleted after this job was planned"):
         plan.run()
     np.testing.assert_array_equal(cm.open_array(store, "a")[...], OLD)
-    cm.convert((source, "s/x"), (Unable(store), "a"), format="zarr3", overwrite=True)
+    cm.convert((source, "s/x"), (store, "a"), format="zarr3", overwrite=True)
     np.testing.assert_array_equal(cm.open_array(store, "a")[...], NEW)
     assert cm.check(store).ok
-
-
-def test_a_client_that_is_late_puts_nothing_in_place(source):
-    """One that was suspended at its end finds the job finished by another client, and the node replaced since."""
-    store = MemoryStore()
-    cm.to_store(OLD, store, "a", chunks=(2, 2))
-
-    class Late(RecordingStore):
-        is_first = True
-
-        def _before(self, method, key, byte_range=None):
-            super()._before(method, key, byte_range)
-            if method == "set" and key.endswith("/zarr.json") and "new-" in key and Late.is_first:
-                Late.is_first = False
-                cm.convert((source, "s/x"), (store, "a"), format="zarr3", overwrite=True)
-                cm.open_array(store, "a", mode="r+")[...] = -1
-
-    with pytest.raises((JobError, StoreError), match="ended"):
-        cm.convert((source, "s/x"), (Late(store), "a"), format="zarr3", overwrite=True)
-    assert not Late.is_first
-    assert (cm.open_array(store, "a")[...] == -1).all()
-    assert cm.check(store, repair=True).ok
-    assert not [key for key in store.list_prefix("") if "chunkmill" in key]

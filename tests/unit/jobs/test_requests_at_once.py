@@ -29,8 +29,9 @@ def source():
         (cm.convert, {"format": "zarr3", "shards": (8, 8)}, 40),
         (cm.rechunk, {"chunks": (5, 5)}, 96),
         (cm.rechunk, {"chunks": (60, 1)}, 40),
+        (cm.rechunk, {"chunks": (60, 1), "strategy": "spill", "max_mem": "16 MiB"}, 40),
     ],
-    ids=["copy", "recode", "shards", "rechunk", "lines"],
+    ids=["copy", "recode", "shards", "rechunk", "lines", "spill"],
 )
 def test_jobs(source, job, options, n_keys):
     target = FarStore(seconds=SECONDS)

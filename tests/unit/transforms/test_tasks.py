@@ -167,21 +167,6 @@ def test_block_info_is_as_in_dask(source):
         assert {name: own[name] for name in out} == out
 
 
-def test_regions_of_the_source_change_the_shape(source):
-    store, values = source
-
-    def halved(region):
-        return tuple(slice(2 * cut.start, 2 * cut.stop) for cut in region)
-
-    def mean(block):
-        z, y, x = (n // 2 for n in block.shape)
-        return block[: 2 * z, : 2 * y, : 2 * x].reshape(z, 2, y, 2, x, 2).mean(axis=(1, 3, 5))
-
-    cm.transform(mean, (store, "a"), (store, "b"), source_region=halved, shape=(11, 8, 6), dtype="f4")
-    expected = values[:22, :16].reshape(11, 2, 8, 2, 6, 2).mean(axis=(1, 3, 5))
-    np.testing.assert_array_equal(read(store), expected)
-
-
 def test_regions_of_several_sources_are_joined(source):
     store, values = source
 

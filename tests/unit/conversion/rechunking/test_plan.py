@@ -60,19 +60,6 @@ def test_costs_decide():
     assert plan(*arguments, costs=UnitCosts(intermediate_byte=1e-6)).strategy == "direct"
 
 
-def test_images_to_series_by_eye():
-    """2 GiB in two threads: big sections, each element decoded, spilled and written once."""
-    chosen = plan((512, 1024, 1024), (1, 1024, 1024), (512, 32, 32), 384 * MIB)
-    estimate = chosen.estimate
-    n_files, n_writers = estimate.n_tasks
-    assert estimate.decoded_bytes == estimate.written_bytes == 2**31
-    # a bit for each image of a file behind each section
-    assert estimate.intermediate_bytes == 2**31 + 16 * n_files * n_writers
-    assert estimate.n_requests == 512 + n_files + n_files * n_writers + 1024
-    assert 16 <= n_files <= 64
-    assert 16 <= n_writers <= 64
-
-
 @pytest.mark.parametrize("strategy", ["direct", "spill"])
 def test_the_smallest_blocks_are_planned_where_none_fit(strategy):
     arguments = (512, 1024, 1024), (1, 1024, 1024), (512, 32, 32)

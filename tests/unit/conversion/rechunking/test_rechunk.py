@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from support.cases import cases
 from support.rechunks import check, keys, make, planned_tightly
-from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.conversion.convert import plan_rechunk, rechunk
 from chunkmill.errors import ChunkError, JobError
-from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("two_threads")
@@ -139,44 +137,3 @@ def test_requests_and_bytes_are_those_of_the_plan(source, strategy):
     assert report.bytes_written == plan.bytes_written
     assert report.actions == plan.actions
     assert report.read_amplification == pytest.approx(plan.read_amplification)
-
-
-def test_a_spill_reads_every_chunk_once_and_every_file_in_pieces(tmp_path):
-    array, values = make(str(tmp_path / "a.zarr"), codecs="raw")
-    store = RecordingStore(LocalStore(tmp_path / "b.zarr"))
-    source = RecordingStore(array.store)
-    node = cm.open_array(source, "a")
-    source.log.clear()
-    plan = planned_tightly(node, store, chunks=(20, 7, 4), strategy="spill")
-    plan.run()
-    reads = [entry[1] for entry in source.log if entry[0] == "get" and "/c/" in entry[1]]
-    assert len(reads) == len(set(reads)) == array.nchunks
-    pieces = [entry for entry in store.log if "intermediate" in entry[1]]
-    n_files = len({entry[1] for entry in pieces if entry[0] in {"set", "set_if"}})
-    assert n_files == plan.stages[0].n_tasks
-    assert all(entry[2] is not None for entry in pieces if entry[0] == "get")
-    check(str(tmp_path / "b.zarr"), values, "")
-
-
-def test_stores_with_latency_are_asked_for_many_things_at_once():
-    below = MemoryStore()
-    _, values = make(below, shape=(40, 40), chunks=(1, 40))
-    batches = []
-
-    class Remote(RecordingStore):
-        def get_many(self, spans):
-            asked = list(spans)
-            batches.append(asked)
-            return super().get_many(asked)
-
-    remote = Remote(below)
-    remote.is_remote = True
-    plan = plan_rechunk(cm.open_array(remote, "a"), (remote, "b"), chunks=(40, 1), strategy="spill", max_mem="16 MiB")
-    batches.clear()
-    plan.run()
-    check(below, values)
-    batches = [batch for batch in batches if batch]
-    sizes = [len(batch) for batch in batches if batch[0].key.startswith("a/c/")]
-    assert sum(sizes) == 40
-    assert max(sizes) > 10
-    assert len([batch for batch in batches if "/intermediate/" in batch[0].key]) == plan.stages[1].n_tasks

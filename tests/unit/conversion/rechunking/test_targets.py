@@ -1,6 +1,5 @@
 """Targets of a rechunk: existing arrays, groups, and what is refused."""
 
-import contextlib
 from pathlib import Path
 
 import dask
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 from support.cases import cases
 from support.rechunks import check, make
-from support.recording import DyingStore, RecordingStore
+from support.recording import DyingStore
 from support.systems import NEEDS_POSIX_NAMES
 
 import chunkmill as cm
@@ -18,7 +17,6 @@ from chunkmill.errors import (
     AlignmentError,
     JobError,
     NodeExists,
-    NodeNotFound,
     RegionError,
     StoreError,
     UnsupportedFeature,
@@ -67,24 +65,6 @@ def test_absent_chunks_that_a_copy_writes_out_are_reported_as_encoded():
     report = rechunk(array, cm.open_array(store, "b", mode="r+"), chunks=None)
     check(store, values)
     assert report.actions == {"copy": 6, "recode": 1}
-
-
-def test_nothing_is_seen_before_all_is_there(tmp_path):
-    array, values = make(str(tmp_path / "a.zarr"), shape=(40, 40), chunks=(1, 40))
-    target = LocalStore(tmp_path / "b.zarr")
-    seen = []
-
-    class Watching(RecordingStore):
-        def set(self, key, value):
-            with contextlib.suppress(NodeNotFound):
-                node = cm.open(target)
-                if b'"over": true' not in value:  # the journal's last word
-                    seen.append(node)
-            super().set(key, value)
-
-    plan_rechunk(array, Watching(target), chunks=(40, 1), strategy="spill").run()
-    assert not seen
-    check(target, values, "")
 
 
 # --------------------------------------------------------------------------------------------------------------------
