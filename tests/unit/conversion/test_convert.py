@@ -1,16 +1,29 @@
-"""Signatures of the public functions, the store of intermediate files, and plans that are pickled before they run."""
+"""Conversion between all formats, of arrays and of trees: values, presence, which bytes move unopened, places (P5)."""
 
 import inspect
 import pickle
+import tracemalloc
+import warnings
+import zipfile
+from itertools import pairwise
 
 import dask
+import numpy as np
 import pytest
-from support.rechunks import check, make
+import xarray as xr
+from support import rechunks
+from support.cases import cases
+from support.conversions import CHUNKS, KINDS, SHAPE, encoded, leftovers, make
 from support.recording import RecordingStore
 
 import chunkmill as cm
+from chunkmill.conversion import target_metadata
 from chunkmill.conversion.convert import intermediate_store
+from chunkmill.errors import NodeExists, UnsupportedFeature
+from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.stores.memory import MemoryStore
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize(("plan", "run"), [(cm.plan_convert, cm.convert), (cm.plan_rechunk, cm.rechunk)])
@@ -40,7 +53,7 @@ JOBS = {
 
 @pytest.mark.parametrize("job", JOBS)
 def test_a_plan_is_run_after_unpickling(job, tmp_path):
-    array, values = make(str(tmp_path / "a"))
+    array, values = rechunks.make(str(tmp_path / "a"))
     recording = RecordingStore(MemoryStore())
     JOBS[job](array, recording)
     assert not recording.keys("list_dir", "list_prefix", "set", "set_if", "delete", "delete_prefix")
@@ -49,4 +62,331 @@ def test_a_plan_is_run_after_unpickling(job, tmp_path):
     assert repr(copy) == repr(plan)
     assert copy.job.fingerprint == plan.job.fingerprint
     assert copy.run().n_tasks == plan.n_tasks
-    check(str(tmp_path / "b"), values, "")
+    rechunks.check(str(tmp_path / "b"), values, "")
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Values and presence
+
+
+MOVES = {
+    "zarr2 to zarr3": ("zarr2", "zarr3", {"copy": 8, "absent": 1}),
+    "zarr3-draft to zarr3": ("zarr3-draft", "zarr3", {"copy": 8, "absent": 1}),
+    "n5 to zarr3": ("n5", "zarr3", {"reframe": 3, "recode": 5, "absent": 1}),
+    "zarr3 to n5": ("zarr3", "n5", {"reframe": 3, "recode": 5, "absent": 1}),
+    "zarr2 to sharded": ("zarr2", "zarr3 sharded", {"repack": 8, "absent": 1}),
+    "n5 to sharded": ("n5", "zarr3 sharded", {"repack": 3, "recode": 5, "absent": 1}),
+    "sharded to zarr2": ("zarr3 sharded", "zarr2", {"repack": 7, "absent": 2}),
+    "sharded to n5": ("zarr3 sharded", "n5", {"repack": 2, "recode": 5, "absent": 2}),
+}
+
+
+OTHER_CODECS = [("n5 to zarr3", "zstd"), ("zarr2 to sharded", "blosc"), ("zarr3 to n5", "raw")]
+
+
+@cases(("case", "codecs"), [*((case, "gzip") for case in MOVES), *OTHER_CODECS])
+def test_bytes_move_unopened(case, codecs):
+    old, new, actions = MOVES[case]
+    source, _ = make(old, codecs=codecs)
+    target = MemoryStore()
+    report = cm.convert(source, target, shards=KINDS[new].get("shards"), format=KINDS[new]["format"])
+    assert dict(report.actions) == actions
+    before, after = encoded(cm.open_array(source, "g/a")), encoded(cm.open_array(target, "g/a"))
+    header = 4 + 4 * 2
+    whole = {c for c in before if all((i + 1) * n <= size for i, n, size in zip(c, CHUNKS, SHAPE, strict=True))}
+    for coords in before if "n5" not in case else whole:
+        unframed_before = before[coords][header if old == "n5" else 0 :]
+        assert bytes(after[coords][header if new == "n5" else 0 :]) == bytes(unframed_before)
+
+
+def test_checksums_come_and_go():
+    crc = [{"name": "gzip", "configuration": {"level": 1}}, {"name": "crc32c"}]
+    source, values = make("zarr3", codecs=crc, dtype="<i4")
+    report = cm.convert(source, target := MemoryStore(), format="zarr2", codecs=crc[:1])
+    assert set(report.actions) == {"reframe", "absent"}
+    report = cm.convert(target, back := MemoryStore(), format="zarr3", codecs=crc)
+    assert set(report.actions) == {"reframe", "absent"}
+    np.testing.assert_array_equal(cm.open_array(back, "g/a")[...], values)
+    assert encoded(cm.open_array(back, "g/a")) == encoded(cm.open_array(source, "g/a"))
+
+
+def test_a_shard_s_index_is_kept_as_it_is():
+    index = {"index_location": "start", "index_codecs": [{"name": "bytes", "configuration": {"endian": "big"}}]}
+    inner = {"chunk_shape": list(CHUNKS), "codecs": ["bytes", "zstd"], **index}
+    source, values = make(
+        "zarr3", chunks=(6, 4), codecs=[{"name": "sharding_indexed", "configuration": inner}], dtype="u1"
+    )
+    cm.convert(source, target := MemoryStore(), format="zarr3", shards=(3, 6), chunks="keep")
+    b = cm.open_array(target, "g/a")
+    assert b.codecs[0].configuration["index_location"] == "start"
+    assert [codec["name"] for codec in b.codecs[0].configuration["index_codecs"]] == ["bytes"]
+    np.testing.assert_array_equal(b[...], values)
+
+
+def test_absent_chunks_cost_no_request_of_the_target():
+    source, _ = make("zarr2")
+    recording = RecordingStore(MemoryStore())
+    cm.convert(source, recording, format="zarr3")
+    assert not [key for key in recording.keys("delete") if not key.startswith(JOB_PREFIX)]
+
+
+def test_what_an_older_job_left_does_not_shine_through():
+    source, values = make("zarr2")
+    target = MemoryStore()
+    cm.convert(source, target, format="zarr3")
+    target.delete("g/a/zarr.json")
+    target.delete("zarr.json")
+    target.set("g/a/c/0/0", b"rubbish")
+    cm.convert(source, target, format="zarr3", overwrite=True)
+    assert target.get("g/a/c/0/0") is None
+    np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], values)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What a format cannot hold
+
+
+@cases(
+    ("kind", "options", "new", "lost", "allow"),
+    [
+        ("zarr2", {"fill_value": 7}, "n5", "fill value", {"fill_value"}),
+        ("zarr3", {"codecs": [{"name": "gzip"}, {"name": "crc32c"}]}, "n5", "codec chain", {"codecs"}),
+        ("zarr3", {"dimension_names": ("y", None)}, "zarr2", "dimension names", {"dimension_names"}),
+        ("zarr2", {"attributes": {"units": "K", "dataType": "x"}}, "n5", "attributes", {"attributes"}),
+    ],
+)
+def test_what_would_be_lost(kind, options, new, lost, allow):
+    source, values = make(kind, **options)
+    target = RecordingStore(MemoryStore())
+    with pytest.raises(UnsupportedFeature, match=lost) as caught:
+        cm.plan_convert(source, target, format=new)
+    assert not target.keys("set", "delete")
+    assert all(repr(name) in str(caught.value) for name in allow)
+    assert "g/a" in str(caught.value)
+    cm.convert(source, target, format=new, allow=allow)
+    b = cm.open_array(target, "g/a")
+    np.testing.assert_array_equal(b[...], values)
+    assert dict(b.attributes).get("units") == "K"
+
+
+def test_values_are_never_lost():
+    for dtype in ("?", "c8", "M8[s]"):
+        store = MemoryStore()
+        cm.create_array(store, shape=(4,), chunks=(2,), dtype=dtype, format="zarr2")
+        with pytest.raises(UnsupportedFeature):
+            cm.plan_convert(store, MemoryStore(), format="n5", allow=target_metadata.ALLOWABLE)
+
+
+def test_layout_is_near_what_it_was():
+    chain = [{"name": "transpose", "configuration": {"order": [1, 2, 0]}}, "bytes", "zstd"]
+    store = MemoryStore()
+    cm.create_array(store, shape=(3, 4, 5), chunks=(2, 2, 2), dtype="u1", codecs=chain)
+    values = np.arange(60, dtype="u1").reshape(3, 4, 5)
+    cm.open_array(store, mode="r+")[...] = values
+    cm.convert(store, target := MemoryStore(), format="zarr2")  # which knows orders C and F
+    assert [codec.name for codec in cm.open_array(target).codecs] == ["bytes", "zstd"]
+    np.testing.assert_array_equal(cm.open_array(target)[...], values)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Plans
+
+
+def test_a_plan_writes_nothing_and_says_what_it_would():
+    source, _ = make()
+    target = RecordingStore(MemoryStore())
+    plan = cm.plan_convert(source, target, format="zarr3")
+    assert not target.keys("set", "set_if", "delete", "delete_prefix")
+    assert (plan.strategy, plan.n_keys, plan.n_requests) == ("copy", 9, 18)
+    assert "chunks and codecs are the same: bytes → gzip" in repr(plan)
+    assert plan.to_dict()["arrays"][0]["array"] == "g/a"
+    report = plan.run()
+    assert report.n_requests == 17  # nothing is set for the chunk that is absent
+    assert abs(report.bytes_read - plan.bytes_read) < plan.bytes_read  # estimated from a few keys
+
+
+def test_a_dataset_of_v2_decodes_to_the_same_in_v3(tmp_path):
+    """In v2 xarray takes the fill value for missing data, in v3 the attribute: elements of 0 and of -9999, and NaN."""
+    pytest.importorskip("zarr")
+    values = np.arange(-8, 8).reshape(4, 4)
+    ds = xr.Dataset(
+        {
+            "packed": (("y", "x"), values.astype("i2"), {"scale_factor": 0.5, "units": "K"}),
+            "real": (("y", "x"), np.where(values == 3, np.nan, values).astype("f4")),
+            "plain": (("y", "x"), values.astype("i4")),
+        },
+        {"x": [0, 1, 2, 3], "time": ("y", np.array(["2020-01-01", "2020-01-02", "NaT", "2020-01-04"], "M8[ns]"))},
+    )
+    old, new = str(tmp_path / "old"), str(tmp_path / "new")
+    encoding = {"packed": {"_FillValue": -8}, "real": {"_FillValue": -9999.0}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ds.to_zarr(old, zarr_format=2, encoding=encoding)
+    zero = cm.create_array(
+        old, "zero", shape=(4, 4), dtype="f4", chunks=(2, 2), format="zarr2", dimension_names=["y", "x"]
+    )
+    zero[0] = 1  # what is 0 is missing for xarray, whoever meant it
+    cm.consolidate(old)
+    cm.convert(old, new, format="zarr3", shards=(lambda a: (4, 4) if a.ndim == 2 else None))
+    assert cm.verify(old, new).equal
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = xr.open_dataset(old, engine="zarr").load()
+        for engine in ("zarr", "chunkmill"):
+            with xr.open_dataset(new, engine=engine) as found:
+                xr.testing.assert_identical(found.load(), expected)
+    assert expected["packed"].isnull().sum() == 1
+    assert expected["zero"].isnull().sum() == 12
+
+
+def test_chunks_go_into_a_shard_one_by_one(tmp_path):
+    values = np.random.default_rng(0).integers(0, 1 << 16, (32, 1 << 19), "u2")
+    cm.to_store(values, tmp_path / "a", chunks=(1, 1 << 19), codecs="raw")
+    plan = cm.plan_convert(tmp_path / "a", tmp_path / "b", format="zarr3", shards=(32, 1 << 19))
+    tracemalloc.start()
+    report = plan.run()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert report.actions == {"repack": 32}
+    assert peak < 8 << 20  # the shard has 32 MiB
+    np.testing.assert_array_equal(cm.open_array(tmp_path / "b")[...], values)
+
+
+@cases(("dtype", "fill", "marker"), [("f4", np.nan, float(np.float32(1e20))), ("i2", 0, -1)])
+def test_missing_elements_stay_missing_in_zarr2(tmp_path, dtype, fill, marker):
+    """xarray takes the fill value of Zarr v2 for missing, whatever the attribute ``_FillValue`` says."""
+    pytest.importorskip("zarr")
+    about = {"dimension_names": ("x",), "attributes": {"_FillValue": marker}, "fill_value": fill}
+    group = cm.create_group(tmp_path / "a.zarr", format="zarr3")
+    array = group.create_array("v", shape=(12,), dtype=dtype, chunks=(4,), **about)
+    array[2:7] = np.array([1, marker, 3, 4, marker], dtype)  # and one chunk is absent
+    cm.convert(tmp_path / "a.zarr", tmp_path / "b.zarr", format="zarr2")
+    assert cm.verify(tmp_path / "a.zarr", tmp_path / "b.zarr").equal
+    before, after = (xr.load_dataset(tmp_path / name, engine="chunkmill") for name in ("a.zarr", "b.zarr"))
+    xr.testing.assert_equal(before, after)
+    xr.testing.assert_equal(before, xr.load_dataset(tmp_path / "b.zarr", engine="zarr", consolidated=False))
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Hierarchies
+
+
+def make_tree(kind="zarr2"):
+    store = MemoryStore()
+    cm.create_group(store, format=kind, attributes={"title": "tree"})
+    cm.create_group(store, "empty", format=kind, attributes={"e": 1})
+    names = ("y", "x")
+    options = {"format": kind, "chunks": (3, 2), "dtype": "i2", "shape": (7, 5), "codecs": "gzip"}
+    for i, path in enumerate(["a", "deep/er/b", "deep/c"]):
+        cm.create_array(store, path, dimension_names=names, attributes={"i": i}, **options)
+        cm.open_array(store, path, mode="r+")[...] = np.arange(35).reshape(7, 5) + i
+    cm.create_array(store, "line", **options | {"shape": (4,), "chunks": (2,)})
+    return store
+
+
+@cases(("old", "new"), list(pairwise(["zarr2", "n5", "zarr3-draft", "zarr3", "zarr2"])))
+def test_trees(old, new):
+    source = make_tree(old)
+    report = cm.convert(source, target := MemoryStore(), format=new)
+    assert cm.verify(source, target).equal
+    b = cm.open_group(target)
+    assert list(b) == ["a", "deep", "empty", "line"]
+    assert b["deep/er/b"].dimension_names == ("y", "x")
+    assert dict(b["empty"].attributes) == {"e": 1}
+    assert dict(b.attributes) == {"title": "tree"}
+    assert report.n_keys == 3 * 9 + 2
+    back = MemoryStore()
+    cm.convert(target, back, format=old)
+    differences = cm.verify(source, back).differences
+    if new == "zarr2":  # where the fill value marks missing elements for xarray: then it does so ever after
+        differences = [d for d in differences if "_FillValue" not in d.text]
+    assert not differences
+
+
+@cases("kind", ["zarr2", "zarr3"])
+def test_the_target_is_consolidated(kind):
+    source = make_tree("n5")
+    cm.convert(source, target := RecordingStore(MemoryStore()), format=kind)
+    last = [key for key in target.keys("set", "set_if") if not key.startswith(JOB_PREFIX)][-1]
+    assert last == {"zarr2": ".zmetadata", "zarr3": "zarr.json"}[kind]
+    target.clear()
+    g = cm.open_group(target, consolidated=True)
+    assert g["deep/er/b"].shape == (7, 5)
+    assert not target.keys("list_dir", "list_prefix")
+
+
+def test_below_and_beside():
+    source = make_tree()
+    target = MemoryStore()
+    cm.create_array(target, "other", shape=(1,), dtype="i1", chunks=(1,))
+    cm.consolidate(target)
+    cm.convert((source, "deep"), (target, "x/y"), format="zarr3")
+    assert cm.verify((source, "deep"), (target, "x/y")).equal
+    assert list(cm.open_group(target, consolidated=True)) == [
+        "other",
+        "x",
+    ]  # consolidated metadata are brought up to date
+    assert list(cm.open_group(target, "x/y")) == ["c", "er"]
+    cm.convert((source, "a"), (target, "x/a"), format="zarr3")
+    assert cm.verify((source, "a"), (target, "x/a")).equal
+
+
+def test_nothing_is_seen_before_all_is_done():
+    source = make_tree()
+    target = RecordingStore(MemoryStore())
+    cm.convert(source, target, format="zarr3")
+    keys = [key for key in target.keys("set", "set_if") if not key.startswith(JOB_PREFIX)]
+    first_document = next(i for i, key in enumerate(keys) if key.endswith("zarr.json"))
+    assert all(key.endswith("zarr.json") for key in keys[first_document:])
+    assert keys[-1] == "zarr.json"  # the root
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Targets
+
+
+def test_what_is_there_is_not_replaced_unasked():
+    source, values = make()
+    target = MemoryStore()
+    cm.create_array(target, "g/a", shape=(3,), dtype="i1", chunks=(1,))
+    cm.open_array(target, "g/a", mode="r+")[...] = 5
+    for asked in (source, (source, "g"), (source, "g/a")):
+        with pytest.raises(NodeExists):
+            cm.convert(asked, target, format="zarr3")
+    assert cm.open_array(target, "g/a")[0] == 5
+    assert not leftovers(target)
+    cm.convert(source, target, format="zarr3", overwrite=True)
+    np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], values)
+
+
+def test_into_a_zip_file(tmp_path):
+    source, values = make()
+    path = str(tmp_path / "x.zip")
+    cm.convert(source, path, format="zarr3")
+    np.testing.assert_array_equal(cm.open_array(path, "g/a")[...], values)
+    names = zipfile.ZipFile(path).namelist()
+    assert "zarr.json" in names
+    assert not [name for name in names if "chunkmill" in name]
+
+
+@pytest.mark.filterwarnings("ignore:Failed to open Zarr store with consolidated metadata")
+@cases("dtype", ["i4", "f8"])
+def test_zeros_of_a_dataset_are_not_missing_in_zarr_v2(dtype, tmp_path):
+    """There xarray takes a fill value for missing data, which an array of Zarr v3 without ``_FillValue`` has not."""
+    pytest.importorskip("zarr")
+    values = np.arange(6).reshape(2, 3).astype(dtype)
+    data = xr.DataArray(values, dims=("y", "x"), name="v").chunk(x=1).to_dataset()
+    data.to_zarr(tmp_path / "a.zarr", zarr_format=3, consolidated=False, encoding={"v": {"_FillValue": None}})
+    (key,) = (tmp_path / "a.zarr").rglob("c/0/0")  # zeros, and stored or absent by the writer
+    key.unlink()
+    expected = xr.load_dataset(tmp_path / "a.zarr", engine="zarr", consolidated=False)
+    cm.convert(tmp_path / "a.zarr", tmp_path / "b.zarr", format="zarr2")
+    cm.convert(tmp_path / "b.zarr", tmp_path / "c.zarr", format="zarr3")
+    # null, which leaves absent chunks undefined, where none is absent
+    assert (tmp_path / "b.zarr" / "v" / "0.0").exists() == (dtype != "f8")
+    assert cm.verify(tmp_path / "a.zarr", tmp_path / "b.zarr").equal
+    for store in ("b.zarr", "c.zarr"):
+        for engine in ("zarr", "chunkmill"):
+            found = xr.load_dataset(tmp_path / store, engine=engine)
+            assert found["v"].dtype == values.dtype
+            xr.testing.assert_equal(found, expected)

@@ -1,13 +1,23 @@
-"""The argument `region`."""
+"""The argument region: which cuts are taken, values, chunks that are copied, nothing of what is outside."""
 
+from itertools import pairwise
+
+import numpy as np
 import pytest
+from click.testing import CliRunner
 from support.cases import cases
+from support.conversions import KINDS, encoded, make
 
 import chunkmill as cm
+from chunkmill.array.chunk_io import read_chunk
 from chunkmill.array.stored_array import StoredArray
+from chunkmill.cli.main import main
 from chunkmill.conversion.region_option import cropping
-from chunkmill.errors import RegionError
+from chunkmill.errors import JobError, RegionError
 from chunkmill.nodes.opening import walk
+from chunkmill.stores.memory import MemoryStore
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
@@ -66,3 +76,134 @@ def test_a_number_means_an_axis_of_arrays_with_as_many(group):
 def test_a_number_means_nothing_where_arrays_have_more_or_fewer_axes(group):
     with pytest.raises(ValueError, match=r"names dimensions \[0\]"):
         _shapes(group, {0: (1, 4)}, ("t2m", "lat"))
+
+
+WHOLE = {  # of 24 x 20 elements in chunks of 5 x 4, shards of 10 x 8
+    "at chunks": ((slice(10, 20), slice(8, 16)), {"zarr2": {"copy": 4}, "zarr3 sharded": {"copy": 1}}),
+    "to the end": ((slice(10, 24), slice(8, 20)), {"zarr2": {"copy": 9}, "zarr3 sharded": {"copy": 4}}),
+    "ends inside": (
+        (slice(10, 23), slice(8, 19)),
+        {"zarr2": {"copy": 4, "recode": 5}, "zarr3 sharded": {"repack": 4, "recode": 5}},
+    ),
+    "begins inside a shard": ((slice(5, 20), slice(8, 16)), {"zarr2": {"copy": 6}, "zarr3 sharded": {"repack": 6}}),
+    "begins inside a chunk": ((slice(3, 20), slice(8, 16)), {"zarr2": {"rechunk": 8}, "zarr3 sharded": {"rechunk": 2}}),
+}
+
+
+def _stored(kind, shape=(24, 20)):
+    store, values = MemoryStore(), np.arange(1, np.prod(shape) + 1, dtype="i4").reshape(shape)
+    options = {"chunks": (5, 4), "codecs": "gzip"} | KINDS[kind]
+    if options.get("shards"):
+        options["shards"] = (10, 8)
+    array = cm.create_array(store, "a", shape=shape, dtype="i4", dimension_names=None, **options)
+    array[...] = values
+    return array, values
+
+
+@cases("case", WHOLE)
+@cases("kind", ["zarr2", "zarr3 sharded"])
+def test_chunks_are_copied_where_the_region_begins_at_one(case, kind):
+    region, actions = WHOLE[case]
+    source, values = _stored(kind)
+    plan = cm.plan_convert(source, MemoryStore(), format="zarr3", region=region)
+    report = plan.run()
+    target = cm.open_array(plan.job.target.store)
+    np.testing.assert_array_equal(target[...], values[region])
+    assert dict(report.actions) == dict(plan.actions) == actions[kind]
+    assert (target.chunks, target.shards) == (source.chunks, source.shards)
+    first = tuple(cut.start // n for cut, n in zip(region, source.chunks, strict=True))
+    if "rechunk" not in actions[kind]:
+        before, after = encoded(source), encoded(target)
+        for coords in target.read_layout.grid.all_coords():
+            extent = target.read_layout.grid.region(coords)
+            if all(
+                cut.stop % n == 0 or cut.stop + r.start == size
+                for cut, n, r, size in zip(extent, source.chunks, region, source.shape, strict=True)
+            ):
+                assert after[coords] == before[tuple(i + f for i, f in zip(coords, first, strict=True))]
+    _check_nothing_outside(target)
+
+
+def _check_nothing_outside(array):
+    layout = array.read_layout
+    for coords in layout.grid.all_coords():
+        shape = layout.spec(coords).shape
+        outside = np.ones(shape, bool)
+        outside[layout.grid.extent(coords)] = False
+        chunk = read_chunk(array.stored, layout, coords, tuple(slice(0, n) for n in shape))
+        assert not chunk[outside].any()
+
+
+@cases(("old", "new"), [*pairwise([*KINDS, "zarr2"])])
+def test_each_format_to_the_next(old, new):
+    source, values = make(old)
+    region = (slice(1, values.shape[0] - 1), slice(0, values.shape[1] - 2))
+    options = {"shards": None} | KINDS[new]
+    report = cm.convert((source, "g/a"), target := MemoryStore(), region=region, **options)
+    array = cm.open_array(target)
+    np.testing.assert_array_equal(array[...], values[region])
+    assert dict(array.attributes) == {"units": "K"}
+    assert report.n_keys == array.write_layout.grid.n_chunks
+    assert cm.verify((source, "g/a"), target, region=region).equal
+    assert not cm.verify((source, "g/a"), target, region=(slice(0, values.shape[0] - 2), region[1])).equal
+
+
+def test_only_what_the_region_touches_is_read_of_a_sparse_array():
+    store = MemoryStore()
+    source = cm.create_array(store, shape=(10**9, 4), dtype="u1", chunks=(10, 4))
+    source[123_456_789], source[5] = 7, 1
+    report = cm.convert(source, target := MemoryStore(), format="n5", region=(slice(100_000_000, 900_000_000),))
+    array = cm.open_array(target)
+    assert array[23_456_789].tolist() == [7] * 4
+    assert len(list(array.stored.stored_keys())) == 1
+    assert report.actions["absent"] == 8 * 10**7 - 1
+    assert report.n_requests < 100
+
+
+def test_groups_are_cropped_by_dimension_and_rechunked():
+    group = cm.create_group(source := MemoryStore())
+    for name, shape, names in (
+        ("t2m", (12, 6, 8), ("time", "lat", "lon")),
+        ("time", (12,), ("time",)),
+        ("k", (), None),
+    ):
+        array = group.create_array(
+            name, shape=shape, dtype="i4", chunks=tuple(min(n, 4) for n in shape), dimension_names=names
+        )
+        array[...] = np.arange(np.prod(shape, dtype=int)).reshape(shape)
+    region = {"time": slice(3, 11), "lat": (2, None)}
+    report = cm.rechunk(source, target := MemoryStore(), chunks={"time": -1}, region=region, include=["t2m", "time"])
+    result = cm.open_group(target)
+    np.testing.assert_array_equal(result["t2m"][...], group["t2m"][3:11, 2:])
+    np.testing.assert_array_equal(result["time"][...], range(3, 11))
+    assert (sorted(result), result["t2m"].chunks) == (["t2m", "time"], (8, 4, 4))
+    assert "region time=3:11, lat=2:" in report.source
+    existing = cm.create_array(place := MemoryStore(), shape=(8, 4, 8), dtype="i4", chunks=(8, 2, 2))
+    cm.rechunk((source, "t2m"), existing, chunks=None, region=region)
+    np.testing.assert_array_equal(cm.open_array(place)[...], group["t2m"][3:11, 2:])
+
+
+def test_the_region_is_part_of_the_plan():
+    source, _ = _stored("zarr3")
+    target = MemoryStore()
+    one, other = (
+        cm.plan_convert(source, target, format="zarr3", region=(slice(start, start + 10),)) for start in (0, 5)
+    )
+    assert one.job.fingerprint != other.job.fingerprint
+    cm.create_array(source.store, "a", shape=(24, 20), dtype="i4", chunks=(6, 4), overwrite=True)
+    with pytest.raises(JobError, match="changed after this job was planned"):
+        one.run()
+
+
+def test_the_command_line_takes_regions(tmp_path):
+    source = cm.create_array(str(tmp_path / "a"), shape=(8, 6), dtype="i4", chunks=(4, 3), dimension_names=("t", "x"))
+    source[...] = np.arange(48).reshape(8, 6)
+    for i, region in enumerate(("2:6,3:", "t=2:6,x=3:")):
+        target = str(tmp_path / f"b{i}")
+        done = CliRunner().invoke(main, ["convert", str(tmp_path / "a"), target, "--region", region])
+        assert done.exit_code == 0, done.output
+        np.testing.assert_array_equal(cm.open_array(target)[...], source[2:6, 3:])
+        verified = CliRunner().invoke(main, ["verify", str(tmp_path / "a"), target, "--region", region])
+        assert verified.exit_code == 0, verified.output
+    refused = CliRunner().invoke(main, ["rechunk", str(tmp_path / "a"), target, "--chunks=4,3", "--region", "0:8:2"])
+    assert (refused.exit_code, "is not a region" in refused.output) == (2, True)

@@ -1,4 +1,4 @@
-"""`transform` as users call it: on clusters, from reference sets, started and cancelled."""
+"""transform as users call it: targets as asked for or as the first source has them, functions, what is refused."""
 
 import functools
 import sys
@@ -10,7 +10,7 @@ import pytest
 from support.cases import cases
 
 import chunkmill as cm
-from chunkmill.errors import NodeNotFound, TransformError
+from chunkmill.errors import NodeNotFound, RegionError, TransformError, UnsupportedFeature
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.transforms.blocks import Space
 from chunkmill.transforms.transform import halo_by_axis
@@ -100,3 +100,119 @@ def test_what_a_function_raises_arrives_whatever_it_is(function):
 )
 def test_halos_are_by_axis_or_by_name(halo, expected):
     assert halo_by_axis(halo, Space(("t", "x"), (9, 9))) == expected
+
+
+@pytest.fixture
+def source():
+    return cm.create_array(
+        MemoryStore(), "a", shape=(64, 48), dtype="f4", chunks=(8, 12), shards=(16, 24), fill_value=np.nan,
+        codecs="gzip", dimension_names=("y", "x"), attributes={"units": "K"},
+    )  # fmt: skip
+
+
+def target(plan, number=0):
+    return plan.job.target.arrays[number]
+
+
+def planned(source, place=None, function=np.sqrt, **options):
+    return cm.plan_transform(function, source, (MemoryStore(), "b") if place is None else place, **options)
+
+
+def test_what_is_not_said_is_as_the_first_source_has_it(source):
+    new = target(planned(source))
+    assert (new.shape, new.chunks, new.shards) == ((64, 48), (8, 12), (16, 24))
+    assert (new.dtype, new.dimension_names, dict(new.attributes)) == (np.float32, ("y", "x"), {})
+    assert np.isnan(new.fill_value)
+    assert [codec.name for codec in target(planned(source, shards=None)).codecs] == ["bytes", "zstd"]
+    other = target(planned(source, function=lambda block: block > 0, attributes="keep", codecs="keep", shards=None))
+    assert (other.dtype, other.fill_value, dict(other.attributes)) == (np.bool_, False, {"units": "K"})
+    assert [codec.name for codec in other.codecs] == ["bytes", "gzip"]
+
+
+def test_shards_are_kept_where_the_format_has_them(source):
+    new = target(planned(source, format="n5"))
+    assert (new.format, new.chunks, new.shards) == ("n5", (8, 12), None)
+    with pytest.raises(UnsupportedFeature, match="n5 does not support"):
+        planned(source, format="n5", shards=(16, 24))
+    assert target(planned(source, chunks=(5, 5))).shards is None
+
+
+def test_several_targets_have_options_of_their_own(source):
+    store = MemoryStore()
+    plan = planned(
+        source, [(store, "x"), (store, "y")], lambda block: (block, block > 0), dtype=["f8", None],
+        chunks=[(16, 16), {"y": 32}], shards=None, attributes=[{"n": 1}, None],
+    )  # fmt: skip
+    assert [(each.dtype.str, each.chunks) for each in plan.job.target.arrays] == [("<f8", (16, 16)), ("|b1", (32, 48))]
+    assert [dict(each.attributes) for each in plan.job.target.arrays] == [{"n": 1}, {}]
+
+
+def test_the_format_is_that_of_the_group_above(source):
+    group = cm.create_group(MemoryStore(), format="n5")
+    assert target(planned(source, (group.store, "b"))).format == "n5"
+
+
+def same(*blocks):
+    return blocks
+
+
+OPTIONS = {
+    "another shape": ({"shape": (10, 10)}, ValueError, r"shape=\(10, 10\), where the blocks of the sources divide \(64, 48\)"),
+    "another dimension": ({"dimension_names": ("y", "z")}, ValueError, r"the sources have no \['z'\]; give shape="),
+    "fewer dimensions": ({"dimension_names": ("a",)}, ValueError, "give shape="),
+    "more dtypes": ({"dtype": ["f4", "f8", "f2"], "target": ["x", "y"]}, ValueError, "dtype= has 3 values for 2 targets"),
+    "one in the other": ({"target": ["x", "x/y"], "dtype": "f4"}, ValueError, "one is in the other"),
+    "no target": ({"target": []}, ValueError, "target=.*expected at least one place"),
+    "no source": ({"sources": []}, ValueError, r"sources=\[\]: expected at least one place"),
+    "a tuple of sources": ({"sources": (("a", "x"), ("a", "y"))}, TypeError, "sources=.*or a list of them for several"),
+    "a tuple of targets": ({"target": (("b", "x"), ("b", "y"))}, TypeError, "target=.*or a list of them for several"),
+    "boundary": ({"boundary": "wrap"}, ValueError, "boundary='wrap'"),
+    "boundary of a dimension": ({"boundary": {"z": "nearest"}}, ValueError, r"boundary= names dimensions \['z'\]"),
+    "boundary of no halo": ({"boundary": {"x": "nearest"}}, ValueError, "nothing beyond the ends is read"),
+    "block of a dimension": ({"block": {"z": 1}}, ValueError, r"block= names dimensions \['z'\]"),
+    "block of fewer axes": ({"block": (4,)}, ValueError, "1 values, where the blocks have 2 axes"),
+    "block of a text": ({"block": "auto"}, TypeError, "block='auto': expected the length of a block"),
+    "block of a fraction": ({"block": (4.0, 4)}, TypeError, "expected the length of a block"),
+    "region and halo": ({"halo": 1, "source_region": same}, ValueError, "source_region= says all that is read"),
+    "region": ({"source_region": (4, 4)}, TypeError, r"source_region=\(4, 4\): expected a function"),
+    "chunks of fewer axes": ({"chunks": (4,)}, RegionError, "1 chunk lengths for 2 axes"),
+    "shards of fewer axes": ({"shards": (8,)}, RegionError, "1 shard lengths for 2 axes"),
+    "attributes": ({"attributes": 3}, TypeError, "expected a dict"),
+    "params of another name": ({"params": {"q": 1}}, TypeError, r"and params \['q'\]: got an unexpected keyword argument"),
+    "params": ({"function": np.exp, "params": 3}, TypeError, "params=3 is int, where Mapping"),
+    "fewer sources": (
+        {"function": lambda a, b: a + b}, TypeError,
+        r"\(a, b\) cannot be called with 1 block, one of each source: missing a required",
+    ),
+    "more sources": (
+        {"function": lambda block: block, "sources": [np.ones(3)] * 2}, TypeError, "cannot be called with 2 blocks, one of each source: too many",
+    ),
+    "no params": ({"function": lambda block, sigma: block}, TypeError, "missing a required argument: 'sigma'"),
+    **{
+        f"halo {halo}": ({"halo": halo}, ValueError, "halo=")
+        for halo in (-1, (1, 2, 3), {"z": 1}, 1.5, True, ((1, 2, 3), 0))
+    },
+}  # fmt: skip
+
+
+@cases("case", OPTIONS)
+def test_what_cannot_be_used_is_refused_when_planned(source, case):
+    options, error, said = OPTIONS[case]
+    options = {"function": same, "sources": [source], "target": "b"} | options
+    places = options.pop("target")
+    if not isinstance(places, tuple):
+        store = MemoryStore()
+        places = [(store, path) for path in places] if isinstance(places, list) else (store, places)
+    with pytest.raises(error, match=said):
+        cm.plan_transform(options.pop("function"), options.pop("sources"), places, **options)
+
+
+def test_places_that_are_no_target(source):
+    with pytest.raises(cm.errors.JobError, match="source and target are the same place"):
+        planned(source, (source.store, "a"))
+    with pytest.raises(TypeError, match="the target is an Array"):
+        planned(source, source)
+    for value in (300, -1, 1.5, np.nan, np.inf, 1j):
+        a = cm.create_array(MemoryStore(), "a", shape=(6,), dtype="u1", chunks=(2,))
+        with pytest.raises(ValueError, match="uint8, the dtype of a source, does not hold it"):
+            planned(a, halo=1, boundary=value)
