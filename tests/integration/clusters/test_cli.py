@@ -1,4 +1,4 @@
-"""Commands that only a process of its own, or a scheduler elsewhere, can show: the script, completion, `--scheduler`."""
+"""Commands that only a process of its own, or a scheduler elsewhere, can show: the script, `--scheduler`."""
 
 import json
 import os
@@ -39,21 +39,6 @@ def test_the_script_and_the_command_of_dask(archive):
     assert "stack" in done.stdout
     done = shell(BIN / "dask", "chunkmill", "info", archive, "--json")
     assert json.loads(done.stdout)["format"] == "zarr2"
-
-
-@pytest.mark.parametrize(
-    ("words", "shown"),
-    [
-        ("convert --schedul", "plain,--scheduler\n"),
-        ("info x", "file,x\n"),  # by files: the shell itself completes them
-        ("refs combine a.json x", "file,x\n"),
-    ],
-)
-def test_shell_completion(words, shown):
-    at = str(len(words.split()))
-    words = f"chunkmill {words}"
-    done = shell(BIN / "chunkmill", _CHUNKMILL_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=at)
-    assert done.stdout == shown
 
 
 @pytest.mark.parametrize(

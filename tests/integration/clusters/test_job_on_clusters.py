@@ -77,10 +77,6 @@ def one_thread(single):
         yield client
 
 
-def halved(block):
-    return block / 2
-
-
 def resumed(a, b):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("chunkmill.runtime.stage_runner.run_task", lambda *_: 1 / 0)
@@ -104,16 +100,12 @@ def array_job(function):
 
 IN_TASKS = {
     "convert": array_job(lambda a, b: cm.convert(a, b, format="zarr2")),
-    "rechunk": array_job(lambda a, b: cm.rechunk(a, b, chunks=(8, 2))),
-    "transform": array_job(lambda a, b: cm.transform(halved, a, b, dtype="f8")),
     "to_store": array_job(lambda a, b: cm.to_store(cm.from_store(a) + 1, b)),
     "to_store, resumable": array_job(lambda a, b: cm.to_store(cm.from_store(a) + 1, b, resume=True)),
-    "pyramid": lambda folder, target: len(cm.pyramid(folder / "a.zarr", target, levels=2).to_dict()) > 0,
     "verify": lambda folder, _: cm.verify(folder / "a.zarr", folder / "refs.json").equal,
     "check": lambda folder, _: cm.check(folder / "a.zarr").ok,
     "resume": array_job(resumed),
     "scan": scanned,
-    "references": lambda folder, target: cm.to_references(folder / "a.zarr", f"{target}.json") is not None,
 }
 
 

@@ -73,58 +73,6 @@ def test_processes_that_begin_after_chunkmill_was_used(request, tmp_path, place,
     np.testing.assert_array_equal(found[:, 1, 1], expected)
 
 
-def hammer(url, i):
-    """Write every other element, one by one, from threads that each open the array themselves."""
-
-    def write(first):
-        array = cm.open_array(url, "a", mode="r+")
-        for at in range(first, 64, 4):
-            array[at] = at + 1
-
-    threads = [threading.Thread(target=write, args=(first,)) for first in (i, i + 2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-def test_neighbours_in_one_store_key(tmp_path):
-    """Two processes, two threads each, no lock in common: the store's versions keep what each wrote."""
-    url = str(tmp_path / "x")
-    cm.create_array(url, "a", shape=(64,), dtype="i4", chunks=(8,), shards=(64,))
-    in_process(multiprocessing.get_context("fork"), hammer, url, n=2)
-    np.testing.assert_array_equal(cm.open_array(url, "a")[...], np.arange(64) + 1)
-    assert cm.check(url).ok
-
-
-def test_fork_while_threads_write(tmp_path):
-    """Locks that threads of the parent hold at the moment of the fork are free in the child."""
-    array = cm.create_array(tmp_path, "a", shape=(64,), dtype="i4", chunks=(64,))
-    over = threading.Event()
-
-    def write(i):
-        while not over.is_set():
-            array[i] = i + 1
-
-    threads = [threading.Thread(target=write, args=(i,)) for i in range(3)]
-    for thread in threads:
-        thread.start()
-    try:
-        for i in range(10, 20):
-            pid = os.fork()
-            if pid == 0:
-                threading.Timer(20, os._exit, (9,)).start()  # a child that hangs ends
-                array[i] = i + 1
-                os._exit(0)
-            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
-    np.testing.assert_array_equal(array[10:20], np.arange(10, 20) + 1)
-    np.testing.assert_array_equal(array[:3], [1, 2, 3])
-
-
 def test_importing_and_opening_start_no_thread(tmp_path):
     """So that whoever forks later has nothing to lose."""
     make(str(tmp_path), None)

@@ -56,22 +56,12 @@ def test_any_blocks_and_any_chunk_size(client, tmp_path, layout, blocks, limit):
     np.testing.assert_array_equal(cm.open_array(store, "a")[...], values(SHAPE))
 
 
-def test_several_arrays_are_written_at_once(client, tmp_path):
-    arrays = [cm.create_array(tmp_path, name, shape=SHAPE, dtype="i4", **LAYOUTS["v3"]) for name in "ab"]
-    x = da.from_array(values(SHAPE), chunks=(17, 23))
-    assert [report.n_keys for report in cm.store([x, x + 1], arrays)] == [16, 16]
-    for i, array in enumerate(arrays):
-        np.testing.assert_array_equal(array[...], values(SHAPE) + i)
-
-
 def test_from_store(client, tmp_path):
     by_key(tmp_path / "store", "sharded")
     x = da.from_array(cm.open_array(tmp_path / "store", "a")).persist()
     np.testing.assert_array_equal(x.T[3], values(SHAPE).T[3])
-    for chunks in (None, "auto", (33, 7), -1):
-        x = cm.from_store(tmp_path / "store", "a", chunks=chunks)
-        np.testing.assert_array_equal(x, values(SHAPE))
-        assert int((x[10:50, ::3] + 1).sum().compute()) == int((values(SHAPE)[10:50, ::3] + 1).sum())
+    x = cm.from_store(tmp_path / "store", "a", chunks=(33, 7))
+    np.testing.assert_array_equal(x, values(SHAPE))
 
 
 @pytest.mark.parametrize(("layout", "lock"), [("v3", None), ("sharded", "auto")])
@@ -88,11 +78,8 @@ def test_interleaved_regions_lose_nothing(client, tmp_path, layout, lock):
 
 
 def test_s3(client, s3_server):
-    """Blocks that cut shards; then every element is a job of its own, and all share one object."""
+    """Every element is a job of its own, and all share one object."""
     url, options, lock = f"{s3_server.new_bucket()}/x", s3_server.storage_options, None
-    x = da.from_array(values(SHAPE), chunks=(17, 23))
-    cm.to_store(x, url, "shards", storage_options=options, **LAYOUTS["sharded"])
-    np.testing.assert_array_equal(cm.from_store(url, "shards", storage_options=options), values(SHAPE))
     array = cm.create_array(url, "a", shape=(32,), dtype="i4", chunks=(32,), storage_options=options)
     assert array.store.compares_versions
     jobs = [
