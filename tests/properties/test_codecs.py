@@ -28,15 +28,9 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 @st.composite
 def arrays(draw, shape):
     dtype = np.dtype(draw(DTYPES))
-    if is_small(dtype):
-        elements = st.integers(0, (1 << min(n_bits(dtype), 8)) - 1)
-        raw = draw(npst.arrays("u1", (*shape, dtype.itemsize), elements=elements))
-        return np.ascontiguousarray(raw).view(dtype).reshape(shape)
-    if dtype.kind == "V":
-        raw = draw(npst.arrays("u1", (*shape, dtype.itemsize)))
-        return np.ascontiguousarray(raw).view(dtype).reshape(shape)
-    if dtype.kind in "fc":  # any bits at all, signalling NaNs too
-        raw = draw(npst.arrays("u1", (*shape, dtype.itemsize)))
+    if is_small(dtype) or dtype.kind in "Vfc":  # any bits at all, signalling NaNs too
+        most = (1 << min(n_bits(dtype), 8)) - 1 if is_small(dtype) else 255
+        raw = draw(npst.arrays("u1", (*shape, dtype.itemsize), elements=st.integers(0, most)))
         return np.ascontiguousarray(raw).view(dtype).reshape(shape)
     return draw(npst.arrays(dtype, shape))
 

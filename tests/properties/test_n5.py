@@ -7,13 +7,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from support.strategies import attributes, json_values
+from support.strategies import attributes, json_values, regular_grids, texts
 
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.registry import build_pipeline
 from chunkmill.formats.n5 import CHUNK_KEYS, N5, n5_chain, zarr_chain
 from chunkmill.formats.zarr_v3_draft import ZarrV3Draft, chunk_keys
-from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import ArrayMetadata, NamedConfig
 
 N5_DTYPES = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"]
@@ -51,23 +50,11 @@ attribute_sets = attributes.map(lambda drawn: {name: value for name, value in dr
 
 
 @st.composite
-def grids(draw: st.DrawFn, min_dims: int) -> ChunkGrid:
-    rank = draw(st.integers(min_dims, 4))
-    shape = draw(st.lists(st.integers(0, 1 << 40), min_size=rank, max_size=rank))
-    chunks = draw(st.lists(st.integers(1, 1 << 6), min_size=rank, max_size=rank))
-    return ChunkGrid.regular(shape, chunks)
-
-
-def names(rank: int) -> st.SearchStrategy[tuple[str, ...] | None]:
-    return st.none() | st.tuples(*[st.text(max_size=4)] * rank)
-
-
-@st.composite
 def n5_arrays(draw: st.DrawFn) -> ArrayMetadata:
     dtype = np.dtype(draw(st.sampled_from(N5_DTYPES)))
-    grid = draw(grids(1))
+    grid = draw(regular_grids().filter(lambda drawn: drawn.ndim))
     compressor = draw(st.none() | compressors | bloscs(dtype.itemsize))
-    dimension_names = draw(names(grid.ndim))
+    dimension_names = draw(st.none() | st.tuples(*[texts()] * grid.ndim))
     attributes = draw(attribute_sets)
     if dimension_names is not None:  # they are an attribute
         attributes["axes"] = list(dimension_names[::-1])
@@ -117,7 +104,7 @@ def test_chains_come_back_from_zarr(metadata: ArrayMetadata) -> None:
 @st.composite
 def draft_arrays(draw: st.DrawFn) -> ArrayMetadata:
     dtype = np.dtype(draw(st.sampled_from(DRAFT_DTYPES)))
-    grid = draw(grids(0))
+    grid = draw(regular_grids())
     filters = [NamedConfig("transpose", {"order": list(range(grid.ndim))[::-1]})]
     gzip = st.builds(lambda n: NamedConfig("gzip", {"level": n}), levels)
     fill = draw(hnp.arrays(dtype, (1,), elements=None if dtype.kind != "V" else st.binary(min_size=3, max_size=3)))
@@ -131,7 +118,7 @@ def draft_arrays(draw: st.DrawFn) -> ArrayMetadata:
             *draw(st.lists(gzip | bloscs(dtype.itemsize), max_size=2)),
         ),
         fill_value=fill[0],
-        dimension_names=draw(names(grid.ndim)),
+        dimension_names=draw(st.none() | st.tuples(*[texts()] * grid.ndim)),
         attributes=draw(attribute_sets),
     )
 

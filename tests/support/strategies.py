@@ -68,7 +68,7 @@ def grids_with_regions(draw):
 # --------------------------------------------------------------------------------------------------------------------
 # Data types and fill values
 
-units = st.sampled_from(["Y", "D", "s", "25us", "ns", "as"])
+units = st.sampled_from(["Y", "M", "W", "D", "h", "m", "s", "ms", "25us", "ns", "ps", "fs", "as"])
 scalar_dtypes = (
     st.sampled_from(list(PLAIN.values()))
     | st.integers(1, 9).map(lambda n: np.dtype(f"S{n}"))

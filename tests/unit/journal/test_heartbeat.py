@@ -97,10 +97,11 @@ def test_it_is_over_when_the_client_is(store, attempt):
     assert store.get(KEY) is None
 
 
-def test_a_store_that_fails_hides_no_error():
-    failing = FailingStore(MemoryStore(), every=1, methods=["delete"])
+def test_a_store_that_fails_hides_no_error(store):
+    failing = FailingStore(store, every=1, methods=["delete"])
     with pytest.raises(KeyboardInterrupt), Heartbeat(failing, KEY, "put it").running():
         raise KeyboardInterrupt
+    assert not is_live(store.get(KEY))  # which is left
 
 
 def test_a_store_that_cannot_be_asked_is_no_yes(store, attempt):

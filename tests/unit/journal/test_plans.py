@@ -3,6 +3,7 @@
 import json
 
 from support.cases import cases
+from support.recording import FailingStore
 
 from chunkmill.journal.plans import LEASE, Plan, delete_plan, end_plan, is_of_run, store_plan
 from chunkmill.stores.memory import MemoryStore
@@ -21,6 +22,9 @@ def test_what_is_written_is_read(old_prefix):
     assert end_plan(store, "plan", *store.get_versioned("plan"), "r1")
     over = Plan.parsed(store.get("plan"))
     assert (over.over, over.old_prefix) == (True, old_prefix)
+    store.set("plan", value)
+    end_plan(FailingStore(store, 1, ["set_if"]), "plan", *store.get_versioned("plan"), "r1")  # as where a disk is full
+    assert store.get("plan") is None
 
 
 @cases("value", [b"{", b"[]", b"[" * 100_000, b'["run"]', b'{"run": 3}'])

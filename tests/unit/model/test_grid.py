@@ -86,6 +86,11 @@ def test_overlaps_partition_a_region(case):
         assert overlap.whole == (covered == tuple(cut.stop - cut.start for cut in grid.region(overlap.coords)))
     assert (found == wanted).all()
     every = list(grid.overlaps(region))
+    within = grid.within(region)
+    assert within.shape == wanted.shape
+    assert [within.region(coords) for coords in within.all_coords() if wanted.size] == [
+        each.in_region for each in every
+    ]
     assert grid.only_overlap(region) == (every[0] if len(every) == 1 else None)
 
 

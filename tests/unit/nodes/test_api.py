@@ -11,7 +11,6 @@ import chunkmill as cm
 from chunkmill.errors import (
     AlignmentError,
     ChunkmillError,
-    NodeExists,
     NodeNotFound,
     RegionError,
     StoreError,
@@ -32,37 +31,6 @@ def values(shape=(7, 5), dtype="i4"):
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Urls
-
-URLS = {
-    "path": lambda folder: folder / "x.zarr", "text": lambda folder: str(folder / "x.zarr"),
-    "file url": lambda folder: f"file://{folder}/x.zarr", "trailing slash": lambda folder: f"{folder}/x.zarr/",
-    "a name with spaces": lambda folder: folder / "x y.zarr",
-    "folder that is not there": lambda folder: folder / "a" / "b" / "x", "zip": lambda folder: folder / "x.zip",
-    "zip of capitals": lambda folder: folder / "X.ZIP", "zip url": lambda folder: f"zip://::{folder}/x.zip",
-    "memory": lambda folder: f"memory://test-api{folder}", "store": lambda folder: MemoryStore(),
-}  # fmt: skip
-
-
-@cases(("kind", "fmt"), [*((kind, "zarr3") for kind in URLS), *(("store", fmt) for fmt in FORMATS)])
-def test_a_round_trip_by_any_url_and_of_any_format(tmp_path, kind, fmt):
-    any_url = URLS[kind](tmp_path)
-    with pytest.raises(NodeNotFound):
-        cm.open(any_url)
-    array = make(any_url, "g/a", format=fmt, attributes={"n": 1})
-    array[...] = values()
-    again = cm.open_array(any_url, "g/a")
-    assert (again.format, again.url, again.path) == (fmt, array.url, "g/a")
-    np.testing.assert_array_equal(again[...], values())
-    assert list(cm.open_group(any_url)["g"]) == ["a"]
-    make(any_url, "g/b", format=fmt)
-    assert list(cm.open_group(any_url, "g")) == ["a", "b"]
-    cm.to_store(da.from_array(values(), chunks=(2, 5)), any_url, "g/a", region=np.s_[:, :])
-    cm.to_store(-values()[:2, 1:3], any_url, "g/a", region=np.s_[4:6, 1:3])
-    expected = values()
-    expected[4:6, 1:3] = -values()[:2, 1:3]
-    np.testing.assert_array_equal(cm.from_store(any_url, "g/a"), expected)
-    make(any_url, "g/a", format=fmt, overwrite=True)
-    assert not cm.open_array(any_url, "g/a")[...].any()
 
 
 def test_a_file_is_no_store(tmp_path):
@@ -193,15 +161,6 @@ def test_scalars(store):
     assert text[()] == "né"
     cm.to_store(da.from_array(np.array("né", np.dtypes.StringDType())), store, "c")
     assert cm.open_array(store, "c")[()] == "né"
-
-
-def test_into_a_group(store):
-    make(store, "g/a")
-    with pytest.raises(NodeExists, match="group"):
-        cm.to_store(values(), store, "g", mode="r+")
-    with pytest.raises(NodeExists):
-        cm.to_store(values(), store, "g")
-    assert "g/a" in cm.open_group(store)
 
 
 @cases("region", [np.s_[::2], np.s_[0], np.s_[[1, 2]], np.s_[9:12], "auto"])

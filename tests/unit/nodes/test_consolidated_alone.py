@@ -72,6 +72,8 @@ def test_all_see_the_same_nodes(store, lost):
         report = cm.verify(store, target)
         assert report.equal
         assert report.n_arrays == 2
+    tree = xr.open_datatree(store, engine="chunkmill")
+    assert tree["a"].values[:4].tolist() == tree["sub/b"].values[:4].tolist() == [1, 2, 3, 4]
     cm.rechunk(store, target := MemoryStore(), chunks=(3,))
     assert cm.open_array(target, "sub/b")[...].tolist() == [1, 2, 3, 4, 0, 0]
 
@@ -128,23 +130,6 @@ def test_writing_below_such_a_group(store, lost):
     assert list(group) == ["a", "sub"]
     group["a"] = np.arange(3)
     assert (group["a"][...].tolist(), list(group)) == ([0, 1, 2], ["a", "sub"])
-
-
-def test_a_store_with_no_other_documents(tmp_path):
-    """As EOPF's products are: no program writes them, so xarray's are stripped."""
-    pytest.importorskip("zarr")
-    dataset = xr.Dataset({"t": (("y", "x"), np.arange(6.0).reshape(2, 3))}, coords={"x": [1, 2, 3]})
-    tree = xr.DataTree.from_dict({"/": dataset, "/low": dataset * 2})
-    tree.to_zarr(tmp_path / "x.zarr", zarr_format=2, consolidated=True)
-    for each in [*(tmp_path / "x.zarr").rglob(".zarray"), *(tmp_path / "x.zarr").rglob(".zgroup")]:
-        each.unlink()
-    assert cm.check(tmp_path / "x.zarr").ok
-    cm.convert(tmp_path / "x.zarr", tmp_path / "y.zarr", format="zarr3")
-    assert cm.verify(tmp_path / "x.zarr", tmp_path / "y.zarr").equal
-    xr.testing.assert_identical(xr.open_datatree(tmp_path / "y.zarr", engine="zarr").load(), tree)
-    xr.testing.assert_identical(xr.open_datatree(tmp_path / "x.zarr", engine="chunkmill").load(), tree)
-    cm.consolidate(tmp_path / "x.zarr")
-    xr.testing.assert_identical(xr.open_datatree(tmp_path / "x.zarr", engine="chunkmill").load(), tree)
 
 
 # --------------------------------------------------------------------------------------------------------------------
