@@ -33,7 +33,7 @@ def _of(fmt: str, *names: str) -> list[str]:
 _ZARR_PYTHON = {
     "zarr-python 3 has no such data type": [
         *_of("zarr2", _OBJECTS, "categorize struct-nested struct-subarray bfloat16"),
-        *_of("zarr3", "r24 void-3 V4"),  # the registered name; zarr-python alone calls it raw_bytes
+        *_of("zarr3", "r24 void-3"),  # the registered name; zarr-python alone calls it raw_bytes
         *_of("zarr3", "bfloat16 float8-e4m3fn int4 type-*"),
     ],
     "zarr-python 3.1 has no such codec; 3.4 has some of them": _of("zarr3", _REGISTERED),
@@ -66,7 +66,7 @@ KNOWN: dict[str, dict[str, list[str]]] = {
     "zarr-python 3.4": {
         "zarr-python 3 has no such data type": [
             *_of("zarr2", _OBJECTS, "categorize struct-subarray bfloat16"),
-            *_of("zarr3", "r24 void-3 V4 bfloat16 float8-e4m3fn int4 type-*"),
+            *_of("zarr3", "r24 void-3 bfloat16 float8-e4m3fn int4 type-*"),
         ],
         "zarr-python 3.4 holds every chunk length of a rectilinear grid at once": _of("zarr3", "rectilinear-huge-run"),
         "zarr-python 3.4 has no such codec": _of(
@@ -80,7 +80,7 @@ KNOWN: dict[str, dict[str, list[str]]] = {
     "zarrs": {
         **_ZARR_PYTHON,
         "zarrs 0.2 has no such data type": [
-            *_of("zarr2", _STRINGS, _TEXT, _TIMES, _FIELDS, "void-3 V4"),
+            *_of("zarr2", _STRINGS, _TEXT, _TIMES, _FIELDS, "void-3"),
             *_of("zarr3", _STRINGS, _TEXT, _TIMES),
         ],
         "zarrs 0.2 has no such codec": [
@@ -97,7 +97,7 @@ KNOWN: dict[str, dict[str, list[str]]] = {
     "tensorstore": {
         "tensorstore has no such data type": [
             *_of("zarr2", _STRINGS, "unicode-* fill-null-string *:sub/deeper/c U3", _TIMES, _OBJECTS),
-            *_of("zarr3", _STRINGS, _TEXT, _TIMES, _FIELDS, "r24 void-3 V4"),
+            *_of("zarr3", _STRINGS, _TEXT, _TIMES, _FIELDS, "r24 void-3"),
             *_of("zarr3", "type-complex-* type-float6-* type-float8-e4m3-* type-uint*"),
         ],
         "tensorstore gives bytes as one more axis": _of("zarr2", "bytes-6 fill-short-base64 void-3 S5 V4"),

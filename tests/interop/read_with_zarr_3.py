@@ -1,17 +1,11 @@
 """Read many arrays with the newest zarr-python, in its own environment: ``python read_with_zarr_3.py JOBS OUT``.
 
-JOBS is a JSON list of ``{"store", "path", "kind"}``; kind is ``zarr2`` or ``zarr3``. OUT is a new folder, as that of
-``read_with_zarr_2.py``. Needs Python 3.12, zarr 3.4, cast-value-rs, msgpack, pcodec, zfpy and crc32c.
+The kind of a job is ``zarr2`` or ``zarr3``. Needs Python 3.12, zarr 3.4, cast-value-rs, msgpack, pcodec, zfpy and crc32c.
 """
-
-import json
-import sys
-import traceback
-import warnings
-from pathlib import Path
 
 import numpy as np
 import zarr
+from answers import answer
 
 
 def read(job):
@@ -32,20 +26,6 @@ def read(job):
         opened.close()
 
 
-def main(jobs, out):
-    warnings.simplefilter("ignore")
-    zarr.config.set({"array.rectilinear_chunks": True})
-    out.mkdir()
-    answers = []
-    for n, job in enumerate(json.loads(jobs.read_text())):
-        try:
-            values, answer = read(job)
-            np.save(out / f"{n}.npy", values, allow_pickle=True)
-        except Exception as error:  # noqa: BLE001
-            answer = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc(limit=-2)}
-        answers.append(answer)
-    (out / "answers.json").write_text(json.dumps(answers))
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    zarr.config.set({"array.rectilinear_chunks": True})
+    answer(read)

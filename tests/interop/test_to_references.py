@@ -26,7 +26,6 @@ NAN = "AAAAAAAA+H8="  # as xarray writes the attribute _FillValue
 
 SOURCES = {
     "zarr2": {"format": "zarr2", "codecs": "zstd"},
-    "zarr2 nested": {"format": "zarr2", "codecs": "blosc"},
     "zarr3": {"format": "zarr3", "codecs": "blosc"},
     "zarr3 crc32c": {"format": "zarr3", "codecs": [BYTES, GZIP, {"name": "crc32c", "configuration": {}}]},
     "zarr3 transposed": {"format": "zarr3", "codecs": [TRANSPOSE, BYTES, GZIP]},
@@ -50,35 +49,22 @@ def scheduler():
         yield
 
 
-def make(url, kind="zarr2", path="g/a", dtype="int16", **kwargs):
+def make(url, kind, path="g/a"):
     """Write an array with some absent chunks, and return its values."""
-    options = {"shape": SHAPE, "chunks": CHUNKS, "dtype": dtype, "dimension_names": ["y", "x"]} | SOURCES[kind] | kwargs
-    cm.create_group(url, format=options["format"], attributes={"title": "t"}, overwrite=True)
-    array = cm.create_array(url, path, attributes={"units": "K"}, **options)
-    values = np.arange(np.prod(array.shape), dtype=dtype).reshape(array.shape) + 1
-    if array.ndim > 1:
-        values[:3, :2] = values[3:6, 6:] = array.fill_value
-    array[...] = values
+    options = {"chunks": CHUNKS, "dimension_names": ["y", "x"], "attributes": {"units": "K"}} | SOURCES[kind]
+    cm.create_group(url, format=options["format"], attributes={"title": "t"})
+    values = np.arange(1, 100, dtype="i2").reshape(SHAPE)
+    values[:3, :2] = values[3:6, 6:] = 0
+    cm.create_array(url, path, shape=SHAPE, dtype="i2", **options)[...] = values
     return values
 
 
-def peer_group(url, group="", zarr_format=2):
-    """Open a set as kerchunk's readers do."""
-    fo = str(url)
-    if not fo.endswith(".json"):
-        from fsspec.implementations.reference import LazyReferenceMapper
-
-        fo = LazyReferenceMapper(fo, engine="pyarrow")
-    fs = fsspec.filesystem("reference", fo=fo, remote_protocol="file", asynchronous=True)
-    store = zarr.storage.FsspecStore(fs, path="", read_only=True)
-    return zarr.open_group(store, path=group, mode="r", zarr_format=zarr_format, use_consolidated=False)
-
-
 def check_peer(url, values, zarr_format=2):
-    array = peer_group(url, "g", zarr_format)["a"]
+    fs = fsspec.filesystem("reference", fo=str(url), remote_protocol="file", asynchronous=True)
+    store = zarr.storage.FsspecStore(fs, path="", read_only=True)
+    array = zarr.open_group(store, path="g", mode="r", zarr_format=zarr_format, use_consolidated=False)["a"]
     np.testing.assert_array_equal(array[...], values, strict=False)
     assert array.attrs["units"] == "K"
-    return array
 
 
 def test_json_and_parquet(tmp_path, subtests):
@@ -106,33 +92,20 @@ def test_json_and_parquet(tmp_path, subtests):
             np.testing.assert_array_equal(cm.open_array(folder / "refs", "g/a")[...], values)
 
 
-@pytest.mark.parametrize("as_what", ["v1", "parquet"])
-def test_kerchunk_s_xarray_engine(as_what, tmp_path, subtests):
+def test_kerchunk_s_xarray_engine(tmp_path, subtests):
     pytest.importorskip("kerchunk")
     xr = pytest.importorskip("xarray")
+    options = {"storage_options": {"remote_protocol": "file"}, "open_dataset_options": {"chunks": None}}
     for kind in SOURCES:
         with subtests.test(kind):
-            folder = tmp_path / kind
-            values = make(folder / "source", kind, path="t", **({"shape": (6, 8)} if as_what == "parquet" else {}))
-            if as_what == "parquet":
-                pytest.importorskip("pyarrow")
-                from fsspec.implementations.reference import LazyReferenceMapper
-
-                values += 1 - values.min()  # no chunk absent: see above
-                cm.open_array(folder / "source", "t", mode="r+")[...] = values
-                to_references(folder / "source", folder / "refs", record_size=4)
-                refs = LazyReferenceMapper(str(folder / "refs"), engine="pyarrow")
-            else:
-                to_references(folder / "source", folder / "refs.json")
-                refs = str(folder / "refs.json")
-            options = {"storage_options": {"remote_protocol": "file"}, "open_dataset_options": {"chunks": None}}
+            values = make(tmp_path / kind, kind, path="t")
+            to_references(tmp_path / kind, refs := f"{tmp_path / kind}.json")
             with xr.open_dataset(refs, engine="kerchunk", **options) as dataset:
                 assert dataset["t"].dims == ("y", "x")
                 assert dataset.attrs["title"] == "t"
                 if kind.startswith("zarr2"):  # where the fill value marks missing elements
                     values = np.where(values == 0, np.nan, values)
                 np.testing.assert_array_equal(dataset["t"].values, values)
-                assert dataset["t"].dtype == values.dtype or kind.startswith("zarr2")
 
 
 @pytest.mark.parametrize(
@@ -176,54 +149,8 @@ def test_xarray_reads_the_same_through_the_set(options, complete, expected, tmp_
         np.testing.assert_array_equal(through["t"].values, direct["t"].values)
 
 
-@pytest.mark.parametrize("codecs", ["gzip", "zstd"])
-def test_nested_shards_are_opened_one_level(codecs, tmp_path):
-    inner = {"chunk_shape": [1, 2], "codecs": [BYTES, GZIP], "index_codecs": [BYTES], "index_location": "start"}
-    outer = {
-        "chunk_shape": [3, 2],
-        "codecs": [{"name": "sharding_indexed", "configuration": inner}],
-        "index_codecs": [BYTES, {"name": "crc32c", "configuration": {}}],
-    }
-    cm.create_group(tmp_path / "source")
-    chain = [{"name": "sharding_indexed", "configuration": outer}]
-    a = cm.create_array(tmp_path / "source", "a", shape=(7, 5), chunks=(6, 4), dtype="i4", codecs=chain)
-    a[...] = np.arange(35).reshape(7, 5)
-    report = to_references(tmp_path / "source", tmp_path / "refs.json")
-    assert report.node_format == "zarr3"
-    assert cm.open_array(tmp_path / "refs.json", "a").shards == (3, 2)
-    assert cm.verify(tmp_path / "source", tmp_path / "refs.json").equal
-    np.testing.assert_array_equal(peer_group(tmp_path / "refs.json", zarr_format=3)["a"][...], a[...])
-
-
-def test_a_compressed_shard_stays_one_reference(tmp_path):
-    cm.create_group(tmp_path / "source")
-    sharding = {"chunk_shape": [2], "codecs": [BYTES], "index_codecs": [BYTES], "index_location": "end"}
-    chain = [{"name": "sharding_indexed", "configuration": sharding}, GZIP]
-    a = cm.create_array(tmp_path / "source", "a", shape=(8,), chunks=(4,), dtype="i4", codecs=chain)
-    a[...] = np.arange(8)
-    assert to_references(tmp_path / "source", tmp_path / "refs.json").n_references == 2
-    assert cm.verify(tmp_path / "source", tmp_path / "refs.json").equal
-
-
-class TestN5:
-    def test_padded_end_blocks_are_referenced(self, tmp_path):
-        """As zarr-python 2 and tensorstore write them: the header says which."""
-        values = make(tmp_path / "source", "n5 raw", shape=(5,), chunks=(3,), path="a", dimension_names=None)
-        block = b"\0\0" + b"\0\1" + (3).to_bytes(4, "big") + np.array([*values[3:], 0], ">i2").tobytes()
-        (tmp_path / "source" / "a" / "1").write_bytes(block)
-        report = to_references(tmp_path / "source", tmp_path / "refs.json")
-        assert (report.n_references, report.n_inline) == (2 - report.n_absent, 0)
-        assert cm.verify(tmp_path / "source", tmp_path / "refs.json").equal
-
-    def test_mode_1_has_a_longer_header(self, tmp_path):
-        make(tmp_path / "source", "n5 raw", shape=(3,), chunks=(3,), path="a", dimension_names=None)
-        header = b"\0\1" + b"\0\1" + (3).to_bytes(4, "big") + (3).to_bytes(4, "big")
-        (tmp_path / "source" / "a" / "0").write_bytes(header + np.array([7, 8, 9], ">i2").tobytes())
+def test_a_damaged_header_of_n5_is_named(tmp_path):
+    make(tmp_path / "source", "n5 raw")
+    (tmp_path / "source" / "g" / "a" / "1" / "1").write_bytes(b"\0\2\0\2" + bytes(20))
+    with pytest.raises(ChunkError, match=r"g/a/1/1.*mode 2"):
         to_references(tmp_path / "source", tmp_path / "refs.json")
-        np.testing.assert_array_equal(cm.open_array(tmp_path / "refs.json", "a")[...], [7, 8, 9])
-
-    def test_a_damaged_header_is_named(self, tmp_path):
-        make(tmp_path / "source", "n5 raw")
-        (tmp_path / "source" / "g" / "a" / "1" / "1").write_bytes(b"\0\2\0\2" + bytes(20))
-        with pytest.raises(ChunkError, match=r"g/a/1/1.*mode 2"):
-            to_references(tmp_path / "source", tmp_path / "refs.json")
