@@ -14,6 +14,7 @@ import zarr
 from interop.peers import WARNINGS
 
 import chunkmill as cm
+from chunkmill.errors import UnsupportedFeature
 
 pytestmark = [*WARNINGS, pytest.mark.filterwarnings("ignore:the name of a node begins with '__'")]
 
@@ -51,7 +52,11 @@ def walk(group):
 @pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
 @pytest.mark.parametrize("name", STORES)
 def test_copies_are_equal_for_zarr_python(name, fmt, tmp_path):
-    codecs = "zstd" if name.startswith("gdal") and fmt == "zarr3" else "keep"  # no delta of parts there
+    codecs = "keep"
+    if name.startswith("gdal") and fmt == "zarr3":
+        with pytest.raises(UnsupportedFeature, match=r"numcodecs\.delta of"):
+            cm.convert(FOLDER / name, tmp_path / "copy", format=fmt)
+        codecs = "zstd"
     cm.convert(FOLDER / name, tmp_path / "copy", format=fmt, codecs=codecs)
     assert cm.verify(FOLDER / name, tmp_path / "copy").equal
     wanted, found = arrays_of(FOLDER / name), arrays_of(tmp_path / "copy")

@@ -11,7 +11,6 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from interop.peers import READERS, WARNINGS, read_tensorstore, read_z5py, read_zarr_python, read_zarrs
-from interop.zarrs_codecs import zarrs_decodes
 from numcodecs import Delta, GZip, Zlib
 
 import chunkmill as cm
@@ -94,30 +93,7 @@ def test_what_becomes_of_any_compressor_is_valid_for_other_implementations(compr
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# GDAL's FILTER=delta over complex numbers: numcodecs views the buffer
-
-
-@pytest.mark.parametrize(("dtype", "part"), [("<c16", "<f8"), ("<c8", "<f4"), (">c8", ">f4")])
-def test_delta_of_the_parts_of_complex_numbers(dtype, part, tmp_path):
-    values = (np.arange(12) * (1 + 2j)).astype(dtype).reshape(3, 4)
-    zarr.create_array(  # as gdalmdimtranslate -co FILTER=delta writes it
-        str(tmp_path / "s"), shape=(3, 4), chunks=(2, 4), dtype=dtype, zarr_format=2, filters=[Delta(part)],
-        compressors=None, fill_value=0,
-    )[...] = values  # fmt: skip
-    array = cm.open_array(tmp_path / "s")
-    np.testing.assert_array_equal(array[...], values)
-    for peer in (read_zarr_python, read_tensorstore):
-        try:
-            expected = peer(tmp_path / "s", "", "zarr2").values
-        except Exception:  # noqa: BLE001 - TensorStore has no delta
-            continue
-        np.testing.assert_array_equal(array[...], expected)
-    cm.to_store(values, tmp_path / "ours", format="zarr2", chunks=(2, 4), codecs=[Delta(part)])
-    np.testing.assert_array_equal(read_zarr_python(tmp_path / "ours", "", "zarr2").values, values)
-    with pytest.raises(UnsupportedFeature, match=r"numcodecs\.delta of"):
-        cm.convert(tmp_path / "s", tmp_path / "t", format="zarr3")
-    cm.convert(tmp_path / "s", tmp_path / "t", format="zarr3", codecs="zstd")
-    np.testing.assert_array_equal(read_tensorstore(tmp_path / "t", "", "zarr3").values, values)
+# Byte orders of filters
 
 
 @pytest.mark.parametrize("stored", ["<f4", ">f4"])
@@ -194,27 +170,6 @@ def test_paintera_label_multisets_are_refused_by_name(tmp_path):
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# Names that Zarr v3 reserves
-
-
-def test_reserved_names_are_read_listed_and_written_as_zarr_python_does(tmp_path):
-    """xarray's default for an array without a name, and AnnData 0.7's obs/__categories."""
-    root = zarr.open_group(str(tmp_path / "s"), mode="w", zarr_format=3)
-    root.create_array("obs/__categories/cell", shape=(4, 6), chunks=(2, 6), dtype="f4")[...] = VALUES
-    group = cm.open_group(tmp_path / "s")["obs"]
-    assert list(group) == ["__categories"]
-    np.testing.assert_array_equal(group["__categories/cell"][...], VALUES)
-    cm.convert(tmp_path / "s", tmp_path / "v2", format="zarr2")
-    cm.convert(tmp_path / "v2", tmp_path / "v3", format="zarr3")
-    assert cm.verify(tmp_path / "s", tmp_path / "v3").n_arrays == 1
-    assert cm.check(tmp_path / "v3").ok
-    cm.consolidate(tmp_path / "v3")
-    members = dict(zarr.open_consolidated(str(tmp_path / "v3")).members(max_depth=None))
-    np.testing.assert_array_equal(members["obs/__categories/cell"][...], VALUES)
-    np.testing.assert_array_equal(read_tensorstore(tmp_path / "v3", "obs/__categories/cell", "zarr3").values, VALUES)
-
-
-# --------------------------------------------------------------------------------------------------------------------
 # Indexes and values
 
 
@@ -227,17 +182,3 @@ def test_byte_strings_from_read_only_memory(fmt, tmp_path):
     array[...] = values
     assert array[...].tolist() == values.tolist()
     assert read_zarr_python(tmp_path / "a", "", fmt).values.tolist() == values.tolist()
-
-
-def test_reshape_is_checked_against_the_chunk(tmp_path):
-    reshape = {"name": "reshape", "configuration": {"shape": [12]}}
-    array = cm.create_array(tmp_path / "a", shape=(4, 6), chunks=(2, 6), dtype="f4", codecs=[reshape, "zstd"])
-    array[...] = VALUES
-    codecs = json.loads((tmp_path / "a" / "zarr.json").read_text())["codecs"]
-    chunk = (tmp_path / "a" / "c" / "1" / "0").read_bytes()
-    np.testing.assert_array_equal(zarrs_decodes(chunk, VALUES[2:], "float32", codecs), VALUES[2:])
-    with pytest.raises(MetadataError, match=r"shape \[13\] has not as many elements as \[2, 6\]"):
-        cm.create_array(
-            tmp_path / "b", shape=(4, 6), chunks=(2, 6), dtype="f4",
-            codecs=[{**reshape, "configuration": {"shape": [13]}}],
-        )  # fmt: skip
