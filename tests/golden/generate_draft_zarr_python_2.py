@@ -10,7 +10,6 @@ os.environ["ZARR_V3_EXPERIMENTAL_API"] = os.environ["ZARR_V3_SHARDING"] = "1"
 
 import n5_cases
 import numcodecs
-import numpy as np
 import zarr
 from zarr._storage.v3_storage_transformers import ShardingStorageTransformer
 
@@ -63,28 +62,11 @@ def write(store, case, node):
         target.attrs.update(attributes)
 
 
-def same(a, b):
-    a = np.asarray(a)
-    return a.tolist() == b.tolist() if a.dtype == object else a.astype(b.dtype).tobytes() == b.tobytes()
-
-
-def check(store, node):
-    if node.kind == "array":
-        target = zarr.open_array(store, path=node.path, mode="r", zarr_version=3)
-        assert same(target[...], node.expected()), node.name
-        assert target.chunks == node.chunks
-    elif not node.path.startswith("implicit"):
-        target = zarr.open_group(store, path=node.path, mode="r", zarr_version=3)
-        assert target.attrs.asdict() == node.attributes
-
-
 for case, path in n5_cases.fresh("zarr_v3_draft", "zarr_python", zarr.__version__):
     store = zarr.DirectoryStoreV3(str(path))
     for node in n5_cases.nodes(case):
         write(store, case, node)
     if case.name == "experimental_consolidated":
         zarr.consolidate_metadata(store, path="")
-    for node in n5_cases.nodes(case):
-        check(zarr.DirectoryStoreV3(str(path)), node)
     entry = json.loads((path / "zarr.json").read_text())
     assert entry["zarr_format"].endswith("protocol/core/3.0")

@@ -4,7 +4,6 @@ Tensorstore's N5 driver works in N5's axis order; it has no groups, so only the 
 """
 
 import importlib.metadata
-import json
 
 import n5_cases
 import tensorstore as ts
@@ -26,16 +25,7 @@ def write(store, case):
         array[part[::-1]].write(data[part].T).result()
 
 
-def check(store, case):
-    array = ts.open(spec(store, case)).result()
-    assert array.read().result().T.tobytes() == case.expected().tobytes(), case.name
-    document = json.loads((store / case.path / "attributes.json").read_text())
-    for key, value in case.attributes.items():
-        assert document[key] == value, (case.name, key, document[key])
-
-
 for case, store in n5_cases.fresh("n5", "tensorstore", importlib.metadata.version("tensorstore")):
     for node in n5_cases.nodes(case):
         if node.kind == "array":
             write(store, node)
-            check(store, node)

@@ -18,18 +18,7 @@ def write(file, case):
         node.attrs[key] = value
 
 
-def check(file, case):
-    node = file[case.path] if case.path else file
-    attributes = {k: v for k, v in dict(node.attrs.items()).items() if k != "n5"}
-    if case.kind == "array":
-        assert node[...].tobytes() == case.expected().tobytes(), case.name
-        assert node.chunks == case.chunks, (case.name, node.chunks)
-    for key, value in case.attributes.items():
-        assert attributes[key] == value, (case.name, key, attributes[key])
-
-
 for case, store in n5_cases.fresh("n5", "z5py", z5py.__version__):
-    for mode, act in (("w", write), ("r", check)):
-        file = z5py.N5File(str(store), mode)
-        for node in n5_cases.nodes(case):
-            act(file, node)
+    file = z5py.N5File(str(store), "w")
+    for node in n5_cases.nodes(case):
+        write(file, node)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import tensorstore as ts
-from _generate import Case, run, same, versions
+from _generate import Case, run, versions
 
 LITTLE: dict[str, Any] = {"name": "bytes", "configuration": {"endian": "little"}}
 BIG: dict[str, Any] = {"name": "bytes", "configuration": {"endian": "big"}}
@@ -197,26 +197,6 @@ def write(target: Path, case: Case, *, zarr_format: int) -> None:
             array[region].write(part[region]).result()
 
 
-def verify(target: Path, case: Case, *, zarr_format: int) -> None:
-    """Read back with tensorstore itself, from the stored metadata alone."""
-    values = case.expected()
-    for field in values.dtype.names or (None,):
-        part = values if field is None else values[field]
-        opened = {
-            "driver": "zarr" if zarr_format == 2 else "zarr3",
-            "kvstore": {"driver": "file", "path": f"{target}/"},
-            **({"field": field} if field else {}),
-        }
-        array = ts.open(opened).result()
-        read = array.read().result()
-        if case.optional:
-            read = read.view(part.dtype) if case.name != "int4" else read.astype(part.dtype)
-        assert same(read, np.array(part, order="C")), (case.name, read, part)
-        if zarr_format == 3:
-            assert tuple(array.chunk_layout.write_chunk.shape or ()) == (case.shards or case.chunks), array.chunk_layout
-            assert tuple(array.chunk_layout.read_chunk.shape or ()) == case.chunks, array.chunk_layout
-
-
 def main(output: Path) -> int:
     """Write everything below ``output``."""
     versions()
@@ -225,7 +205,7 @@ def main(output: Path) -> int:
     for zarr_format, names in ((3, V3), (2, V2)):
         this = {"zarr_format": zarr_format}
         folder = output / f"zarr_v{zarr_format}" / f"tensorstore-{version('tensorstore')}"
-        failures += run(folder, dict.fromkeys(names, partial(write, **this)), verify=partial(verify, **this))
+        failures += run(folder, dict.fromkeys(names, partial(write, **this)))
     return failures
 
 
