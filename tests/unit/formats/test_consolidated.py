@@ -128,48 +128,6 @@ def test_emit_takes_what_lies_below():
     assert set(parse_v3(consolidated.emit_v3(documents, "g/zarr.json"), "g/zarr.json")) == {"g/a/zarr.json"}
 
 
-@pytest.fixture(params=[2, 3])
-def theirs(request, tmp_path):
-    """A hierarchy that zarr-python wrote, before and after it consolidated it."""
-    zarr = pytest.importorskip("zarr")
-    root = zarr.open_group(tmp_path, mode="w", zarr_format=request.param, attributes={"title": "x"})
-    root.create_group("a/b", attributes={"n": 1})
-    root.create_array("a/b/x", shape=(3,), dtype="i4", chunks=(2,))
-    root.create_array("y", shape=(), dtype="f8")
-
-    def documents():
-        return {p.relative_to(tmp_path).as_posix(): p.read_bytes() for p in tmp_path.rglob("*") if p.name in names}
-
-    names = consolidated.V2_DOCUMENTS | consolidated.V3_DOCUMENTS
-    before = documents()
-    with (
-        pytest.warns(UserWarning, match="Consolidated metadata") if request.param == 3 else pytest.MonkeyPatch.context()
-    ):
-        zarr.consolidate_metadata(tmp_path, zarr_format=request.param)
-    return ZarrV2() if request.param == 2 else ZarrV3(), tmp_path, before
-
-
-def test_zarr_python_s_is_read(theirs):
-    fmt, path, before = theirs
-    key = fmt.consolidated_key("")
-    found = fmt.parse_consolidated("", (path / key).read_bytes())
-    assert set(found) == set(before)
-    assert fmt.parse_array("a/b/x", found) == fmt.parse_array("a/b/x", before)
-    assert fmt.parse_group("a/b", found) == fmt.parse_group("a/b", before)
-    assert fmt.parse_group("", found) == fmt.parse_group("", before)
-
-
-def test_zarr_python_reads_ours(theirs):
-    zarr = pytest.importorskip("zarr")
-    fmt, path, before = theirs
-    for key, value in fmt.emit_consolidated("", before).items():
-        (path / key).write_bytes(value)
-    (path / "a/b/x" / (".zarray" if fmt.name == "zarr2" else "zarr.json")).unlink()  # so that ours must be used
-    root = zarr.open_consolidated(path, mode="r", zarr_format=2 if fmt.name == "zarr2" else 3)
-    assert (root["a/b/x"].shape, dict(root["a/b"].attrs)) == ((3,), {"n": 1})
-    assert (sorted(root.array_keys()), sorted(root["a/b"].array_keys())) == (["y"], ["x"])
-
-
 def test_what_others_need_not_understand_says_so():
     """The specification does not know the member: without the flag a reader has to refuse the group."""
     group = b'{"zarr_format": 3, "node_type": "group"}'

@@ -1,4 +1,4 @@
-"""Zarr v2: documents written by hand; `FormatContract` besides."""
+"""Zarr v2: documents written by hand; `FormatContract` besides, and the golden stores of `tests/conformance`."""
 
 import json
 from dataclasses import replace
@@ -70,61 +70,24 @@ def test_the_plain_case():
 
 
 LE = ("bytes", {"endian": "little"})
-CHAINS = [  # members of .zarray, dtype, chain
+CHAINS = [  # members of .zarray, dtype, chain; every codec is in golden stores
     ({"dtype": ">i4"}, "i4", [("bytes", {"endian": "big"})]),
     ({"dtype": "<i1"}, "i1", [("bytes", {})]),
-    ({"order": "F"}, "i4", [("transpose", {"order": [1, 0]}), LE]),
     ({"order": "F", "shape": [7], "chunks": [3]}, "i4", [LE]),
-    ({"compressor": {"id": "blosc"}}, "i4", [LE, ("blosc", BLOSC)]),
-    ({"dtype": "|u1", "fill_value": 0, "compressor": {"id": "blosc", "shuffle": -1}}, "u1",
-     [("bytes", {}), ("blosc", BLOSC | {"shuffle": "bitshuffle", "typesize": 1})]),
     ({"filters": [{"id": "adler32"}], "compressor": {"id": "blosc", "shuffle": -1}}, "i4",
      [LE, ("numcodecs.adler32", {}), ("blosc", BLOSC | {"shuffle": "bitshuffle", "typesize": 1})]),
     ({"compressor": {"id": "zstd", "level": 3}}, "i4", [LE, ("zstd", {"level": 3, "checksum": False})]),
-    ({"compressor": {"id": "zlib", "level": 9}}, "i4", [LE, ("numcodecs.zlib", {"level": 9})]),
     ({"filters": [{"id": "crc32c"}]}, "i4", [LE, ("crc32c", {})]),
     ({"filters": [{"id": "crc32c", "location": "start"}]}, "i4", [LE, ("numcodecs.crc32c", {"location": "start"})]),
-    ({"filters": [{"id": "shuffle", "elementsize": 4}, {"id": "zlib", "level": 1}]}, "i4",
-     [LE, ("numcodecs.shuffle", {"elementsize": 4}), ("numcodecs.zlib", {"level": 1})]),
-    ({"dtype": ">i4", "filters": [{"id": "delta", "dtype": ">i4", "astype": "<i2"}]}, "i4",
-     [("numcodecs.delta", {"dtype": ">i4", "astype": "<i2"}), LE]),
-    (
-        {
-            "dtype": "<M8[s]",
-            "fill_value": 0,
-            "filters": [{"id": "delta", "dtype": "<i8"}],
-            "compressor": {"id": "blosc"},
-        },
-        "M8[s]",
-        [("numcodecs.delta", {"dtype": "<i8"}), LE, ("blosc", BLOSC | {"typesize": 8})],
-    ),
-    (
-        {
-            "dtype": ">f8",
-            "fill_value": 0,
-            "filters": [{"id": "fixedscaleoffset", "offset": 1, "scale": 4, "dtype": ">f8", "astype": "|u1"}],
-        },
-        "f8",
-        [("numcodecs.fixedscaleoffset", {"offset": 1, "scale": 4, "dtype": ">f8", "astype": "|u1"}), ("bytes", {})],
-    ),
+    ({"dtype": "<M8[s]", "fill_value": 0, "filters": [{"id": "delta", "dtype": "<i8"}], "compressor": {"id": "blosc"}},
+     "M8[s]", [("numcodecs.delta", {"dtype": "<i8"}), LE, ("blosc", BLOSC | {"typesize": 8})]),
     ({"dtype": "<f8", "fill_value": 0, "filters": [{"id": "astype", "encode_dtype": ">i2", "decode_dtype": "<f8"}]},
      "f8", [("numcodecs.astype", {"encode_dtype": ">i2", "decode_dtype": "<f8"}), ("bytes", {"endian": "big"})]),
-    ({"dtype": "|b1", "fill_value": False, "filters": [{"id": "packbits"}]}, "?",
-     [("numcodecs.packbits", {}), ("bytes", {})]),
     ({"dtype": ">f4", "filters": [{"id": "bitround", "keepbits": 8}]}, "f4",
      [("numcodecs.bitround", {"keepbits": 8}), ("bytes", {"endian": "big"})]),
     ({"compressor": {"id": "pcodec", "level": 8}}, "i4", [("numcodecs.pcodec", {"level": 8})]),
     ({"dtype": "|O", "fill_value": "", "order": "F", "filters": [{"id": "vlen-utf8"}], "compressor": {"id": "blosc"}},
      STRING, [("transpose", {"order": [1, 0]}), ("vlen-utf8", {}), ("blosc", BLOSC | {"typesize": 1})]),
-    (
-        {
-            "dtype": "|O",
-            "fill_value": "",
-            "filters": [{"id": "categorize", "labels": ["a"], "dtype": "|O", "astype": "|u1"}],
-        },
-        STRING,
-        [("numcodecs.categorize", {"labels": ["a"], "dtype": "|O", "astype": "|u1"}), ("bytes", {})],
-    ),
     ({"dtype": [["x", ">i2"], ["k", "|u1"]], "fill_value": None}, [("x", "i2"), ("k", "u1")],
      [("bytes", {"endian": "big"})]),
     ({"dtype": [["x", ">i2"], ["y", "<f4"]], "fill_value": None}, [("x", "i2"), ("y", "f4")],
@@ -184,14 +147,6 @@ def test_refused(members):
     assert caught.value.key == "a/.zarray"
 
 
-def test_real_files_lack_filters_and_have_more():
-    assert parse(filters=MISSING, whatever=1) == parse()
-
-
-def test_old_zero_chunks_on_empty_axes():
-    assert parse(shape=[0, 5], chunks=[0, 2]).chunk_grid == ChunkGrid.regular((0, 5), (1, 2))
-
-
 def test_separators():
     assert parse(dimension_separator="/").chunk_keys.encode((1, 0)) == "1/0"
     assert parse().chunk_keys.encode((1, 0)) == "1.0"
@@ -216,8 +171,6 @@ def test_dimension_names():
 def test_dimension_names_of_netcdf_c():
     new = {"_nczarr_array": {"dimension_references": ["/lat", "/g/lon"], "storage": "chunked"}}
     assert parse(new).dimension_names == ("lat", "lon")
-    assert parse(new).attributes == new
-    assert parse(_NCZARR_ARRAY={"dimrefs": ["/lat", "/lon"]}).dimension_names == ("lat", "lon")
     assert parse(_nczarr_array={"dimrefs": ["/lat", "/lon"]}).dimension_names == ("lat", "lon")
     assert parse(_nczarr_array={"dimrefs": ["/lat"]}).dimension_names is None
     for odd in ({"dimrefs": 2}, {"dimrefs": ["/lat", 1]}, {"dimrefs": "ab"}, {}, [], "x"):
@@ -228,17 +181,9 @@ def test_transposes_that_v2_cannot_say():
     metadata = parse(shape=[2, 3, 4], chunks=[1, 1, 1])
     with pytest.raises(UnsupportedFeature, match="axes"):
         emit(replace(metadata, codecs=(NamedConfig("transpose", {"order": [2, 0, 1]}), LITTLE)))
+    delta, turn = NamedConfig("numcodecs.delta", {"dtype": "<i4"}), NamedConfig("transpose", {"order": [2, 1, 0]})
     with pytest.raises(UnsupportedFeature):
-        emit(
-            replace(
-                metadata,
-                codecs=(
-                    NamedConfig("numcodecs.delta", {"dtype": "<i4"}),
-                    NamedConfig("transpose", {"order": [2, 1, 0]}),
-                    LITTLE,
-                ),
-            )
-        )
+        emit(replace(metadata, codecs=(delta, turn, LITTLE)))
     turns = [NamedConfig("transpose", {"order": order}) for order in ([1, 2, 0], [2, 0, 1])]
     assert emit(replace(metadata, codecs=(*turns, LITTLE)))["order"] == "C"  # they undo each other
     turns = [NamedConfig("transpose", {"order": order}) for order in ([1, 0, 2], [2, 0, 1])]
@@ -271,11 +216,7 @@ def test_groups():
             ZarrV2().parse_group("g", {"g/.zgroup": bad})
 
 
-def test_attributes_keep_what_json_holds():
-    documents = {".zgroup": b'{"zarr_format": 2}', ".zattrs": b'{"a": NaN, "big": 1180591620717411303424}'}
-    attributes = ZarrV2().parse_group("", documents).attributes
-    assert attributes["big"] == 2**70
-    assert attributes["a"] != attributes["a"]
+def test_attributes_are_an_object():
     with pytest.raises(MetadataError):
         ZarrV2().parse_array("a", {"a/.zarray": json.dumps(PLAIN).encode(), "a/.zattrs": b"[]"})
 
