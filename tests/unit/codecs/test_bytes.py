@@ -92,12 +92,6 @@ def test_wrong_configurations(configuration, dtype):
         pipeline_of([{"name": "bytes", "configuration": configuration}], ChunkSpec((2,), np.dtype(dtype), None))
 
 
-def test_structured_without_endian_is_little():
-    array = np.array([(1,)], [("a", "i2")])
-    pipeline = pipeline_of(["bytes"], spec_of(array))
-    assert bytes(pipeline.encode(array, spec_of(array))) == b"\1\0"
-
-
 def test_a_chunk_that_does_not_fit_its_spec_is_not_encoded():
     spec = ChunkSpec((2,), np.dtype("i4"), None)
     pipeline = pipeline_of(LITTLE, spec)
