@@ -1,7 +1,7 @@
 """Expected contents of every golden store.
 
 A directory ``<name>.zarr`` (or ``<name>.zip``) anywhere below ``tests/golden`` holds what ``CASES[<name>]`` says, whichever
-implementation and format wrote it. This module needs numpy only and runs on Python 3.9, because generators import it inside the environments
+implementation and format wrote it. This module needs numpy only and runs on Python 3.8, because generators import it inside the environments
 of other implementations. The values are written here by hand; nothing of chunkmill is used.
 
 Conventions
@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Iterator, Mapping, Optional
+from typing import Any, Callable, Iterator, Mapping, Optional, Tuple
 
 import numpy as np
 
 Array = Any  # np.ndarray[Any, Any]; kept loose, for the old interpreters of the generators
-Index = tuple[int, ...]
-Region = tuple[slice, ...]
+Index = Tuple[int, ...]
+Region = Tuple[slice, ...]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Case:
     path
         Where in the store the array lies.
     children
-        For groups: path of each array in the store and the name of its case.
+        For groups: path of each array in the store and its case, or the name of that.
     groups
         For groups: path of each group and its attributes (``""`` is the root).
     error
@@ -63,6 +63,10 @@ class Case:
         Arguments that the reader needs, such as ``{"dimension_separator": "/"}``.
     note
         What the case is for.
+    may_refuse
+        A reader gives these values or raises its own error; never other values.
+    format, writers, compression
+        Of `n5_cases` alone: directory of the format, who writes the store, the ``type`` of N5's compression.
     """
 
     name: str
@@ -76,13 +80,24 @@ class Case:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     dimension_names: Optional[tuple[Optional[str], ...]] = None
     path: str = ""
-    children: Mapping[str, str] = field(default_factory=dict)
+    children: Mapping[str, Any] = field(default_factory=dict)
     groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     error: str = ""
     error_at: str = "open"
     optional: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
+    may_refuse: bool = False
+    format: str = ""
+    writers: tuple[str, ...] = ()
+    compression: Optional[str] = None
+
+    @property
+    def arrays(self) -> dict[str, Case]:
+        """Each array by its path: the case itself, or those of a group."""
+        if not self.is_group:
+            return {self.path: self}
+        return {path: CASES[each] if isinstance(each, str) else each for path, each in self.children.items()}
 
     @property
     def is_group(self) -> bool:

@@ -41,32 +41,26 @@ def options(case, node):
 
 
 def write(store, case, node):
-    if node.kind == "group":
-        if node.path.startswith("implicit"):
-            return
-        target = zarr.open_group(store, path=node.path, mode="a", zarr_version=3)
-        target.attrs.put(dict(node.attributes))
-        return
     data = node.expected()
-    target = zarr.create(data.shape, store=store, path=node.path, chunks=node.chunks, zarr_version=3,
+    array = zarr.create(data.shape, store=store, path=node.path, chunks=node.chunks, zarr_version=3,
         write_empty_chunks=True, **{"dtype": data.dtype, **options(case, node)})  # fmt: skip
-    if node.chunks == ():
-        target[()] = data
-    else:
-        for part in n5_cases.present(node):
-            target[part] = data[part]
+    for part in node.regions():
+        array[part] = data[part]
     attributes = dict(node.attributes)
     if node.dimension_names:
         attributes["_ARRAY_DIMENSIONS"] = list(node.dimension_names)
     if attributes:
-        target.attrs.update(attributes)
+        array.attrs.update(attributes)
 
 
-for case, path in n5_cases.fresh("zarr_v3_draft", "zarr_python", zarr.__version__):
-    store = zarr.DirectoryStoreV3(str(path))
-    for node in n5_cases.nodes(case):
+for case, folder in n5_cases.fresh("zarr_v3_draft", "zarr_python", zarr.__version__):
+    store = zarr.DirectoryStoreV3(str(folder))
+    for path, attributes in case.groups.items():
+        if not path.startswith("implicit"):
+            zarr.open_group(store, path=path, mode="a", zarr_version=3).attrs.put(dict(attributes))
+    for node in case.arrays.values():
         write(store, case, node)
     if case.name == "experimental_consolidated":
         zarr.consolidate_metadata(store, path="")
-    entry = json.loads((path / "zarr.json").read_text())
+    entry = json.loads((folder / "zarr.json").read_text())
     assert entry["zarr_format"].endswith("protocol/core/3.0")

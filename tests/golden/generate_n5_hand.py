@@ -66,10 +66,8 @@ def dataset(store, case, compression="raw", encode=None, block=None, metadata=No
     }
     put_json(store / case.path / "attributes.json", {k: v for k, v in document.items() if v is not Ellipsis})
     encode = encode or ENCODERS[compression]
-    for coords in n5_cases.chunk_coords(case):
-        if coords in case.absent:
-            continue
-        part = data[n5_cases.region(case, coords)]
+    for coords in case.indices():
+        part = data[case.region(coords)]
         out = block(coords, part) if block else None
         if out is None:
             out = header(part.shape[::-1]) + encode(payload(part))
@@ -220,17 +218,17 @@ def spec(store, case):
 
 
 def absent_parameters(store, case):
-    for name, child in case.children.items():
+    for name, array in case.arrays.items():
         parameters = {"cname": "lz4"} if name == "blosc" else {}
-        dataset(store, child, name, metadata={"compression": {"type": name, **parameters}})
+        dataset(store, array, name, metadata={"compression": {"type": name, **parameters}})
 
 
 def groups(store, case):
-    for child in case.children.values():
-        if child.kind == "array":
-            dataset(store, child)
-        elif child.attributes:
-            put_json(store / child.path / "attributes.json", child.attributes)
+    for array in case.arrays.values():
+        dataset(store, array)
+    for path, attributes in case.groups.items():
+        if attributes:
+            put_json(store / path / "attributes.json", attributes)
 
 
 def beyond_dataset(store, case):

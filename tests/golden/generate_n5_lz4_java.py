@@ -55,8 +55,8 @@ def main():
             document = {"dimensions": data.shape[::-1], "blockSize": case.chunks[::-1], "dataType": data.dtype.name,
                 "compression": {"type": "lz4", "blockSize": block_size}}  # fmt: skip
             (store / case.path / "attributes.json").write_text(json.dumps(document))
-            for coords in n5_cases.chunk_coords(case):
-                block = data[n5_cases.region(case, coords)]  # truncated at the end, as in Java
+            for coords in case.indices():
+                block = data[case.region(coords)]  # truncated at the end, as in Java
                 header = struct.pack(">HH%dI" % block.ndim, 0, block.ndim, *block.shape[::-1])
                 payload = block.astype(block.dtype.newbyteorder(">")).tobytes()
                 extra = EXTRA_VALUES.get(case.name, 0) * block.itemsize

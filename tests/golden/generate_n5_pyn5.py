@@ -13,26 +13,19 @@ from pyn5.pyn5 import create_dataset
 PARAMETERS = {"raw": {}, "gzip": {"level": 5}, "bzip2": {"blockSize": 9}}
 
 
-def write(store, file, case):
-    if case.kind == "group":
-        if case.path:
-            (store / case.path).mkdir(parents=True, exist_ok=True)
-    else:
-        data = case.expected()
-        compression = json.dumps({"type": case.compression, **PARAMETERS[case.compression]})
-        create_dataset(
-            str(store), case.path, list(data.shape[::-1]), list(case.chunks[::-1]), data.dtype.name.upper(), compression
-        )
-        kind = getattr(pyn5.pyn5, "Dataset" + data.dtype.name.upper())
-        array = kind(str(store), case.path, False)
-        for part in n5_cases.present(case):
-            array.write_ndarray([s.start for s in part][::-1], data[part].T, 0)
-    target = file[case.path] if case.path else file
-    for key, value in case.attributes.items():
-        target.attrs[key] = value
-
-
 for case, store in n5_cases.fresh("n5", "pyn5", importlib.metadata.version("pyn5")):
     file = pyn5.File(store)
-    for node in n5_cases.nodes(case):
-        write(store, file, node)
+    for path in filter(None, case.groups):
+        (store / path).mkdir(parents=True, exist_ok=True)
+    for path, array in case.arrays.items():
+        data = array.expected()
+        name, compression = data.dtype.name.upper(), {"type": array.compression, **PARAMETERS[array.compression]}
+        create_dataset(
+            str(store), path, list(data.shape[::-1]), list(array.chunks[::-1]), name, json.dumps(compression)
+        )
+        written = getattr(pyn5.pyn5, "Dataset" + name)(str(store), path, False)
+        for part in array.regions():
+            written.write_ndarray([s.start for s in part][::-1], data[part].T, 0)
+    for path, attributes in [*case.groups.items(), *((p, each.attributes) for p, each in case.arrays.items())]:
+        for key, value in attributes.items():
+            (file[path] if path else file).attrs[key] = value

@@ -4,21 +4,18 @@ import n5_cases
 import z5py
 
 
-def write(file, case):
-    if case.kind == "group":
-        node = file.require_group(case.path) if case.path else file
-    else:
-        data = case.expected()
-        node = file.create_dataset(
-            case.path, shape=data.shape, dtype=data.dtype, chunks=case.chunks, compression=case.compression
-        )
-        for part in n5_cases.present(case):
-            node[part] = data[part]
-    for key, value in case.attributes.items():
-        node.attrs[key] = value
-
-
 for case, store in n5_cases.fresh("n5", "z5py", z5py.__version__):
     file = z5py.N5File(str(store), "w")
-    for node in n5_cases.nodes(case):
-        write(file, node)
+    for path, attributes in case.groups.items():
+        node = file.require_group(path) if path else file
+        for key, value in attributes.items():
+            node.attrs[key] = value
+    for path, array in case.arrays.items():
+        data = array.expected()
+        node = file.create_dataset(
+            path, shape=data.shape, dtype=data.dtype, chunks=array.chunks, compression=array.compression
+        )
+        for part in array.regions():
+            node[part] = data[part]
+        for key, value in array.attributes.items():
+            node.attrs[key] = value

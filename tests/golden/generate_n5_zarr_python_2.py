@@ -17,26 +17,23 @@ COMPRESSORS = {"raw": None, "gzip": numcodecs.GZip(5), "bzip2": numcodecs.BZ2(9)
 STORES = {"zarr_python": zarr.N5Store, "zarr_python_fs": lambda path: zarr.N5FSStore(path, auto_mkdir=True)}
 
 
-def write(store, case):
-    if case.kind == "group":
-        node = zarr.open_group(store, path=case.path, mode="a")
-    else:
-        data = case.expected()
-        compressor = COMPRESSORS.get(case.name, COMPRESSORS.get(case.compression))
-        node = zarr.create(data.shape, chunks=case.chunks, dtype=data.dtype, compressor=compressor,
-            fill_value=case.fill_value, store=store, path=case.path, write_empty_chunks=True)  # fmt: skip
-        if case.chunks == ():
-            node[()] = data
-        else:
-            for part in n5_cases.present(case):
-                node[part] = data[part]
+def write(store, path, case):
+    data = case.expected()
+    compressor = COMPRESSORS.get(case.name, COMPRESSORS.get(case.compression))
+    array = zarr.create(data.shape, chunks=case.chunks, dtype=data.dtype, compressor=compressor,
+        fill_value=case.fill_value, store=store, path=path, write_empty_chunks=True)  # fmt: skip
+    for part in case.regions():
+        array[part] = data[part]
     if case.attributes:
-        node.attrs.put(dict(case.attributes))
+        array.attrs.put(dict(case.attributes))
 
 
 for writer, make in STORES.items():
     for case, path in n5_cases.fresh("n5", writer, zarr.__version__):
         store = make(str(path))
-        zarr.open_group(store, mode="a") if case.path else None
-        for node in n5_cases.nodes(case):
-            write(store, node)
+        for path, attributes in (case.groups or ({"": {}} if case.path else {})).items():
+            group = zarr.open_group(store, path=path, mode="a")
+            if attributes:
+                group.attrs.put(dict(attributes))
+        for path, array in case.arrays.items():
+            write(store, path, array)

@@ -2,24 +2,21 @@
 
 Numpy and the standard library only, so that every generator can import it in the environment of its writer (Python 3.8
 and later). A store is the directory ``<format>/<writer>-<version>/<case name>.<n5|zarr3>``; several writers may have
-written the same case. Everything is in numpy's order (N5 is reversed), byte order is native.
-
-How to compare:
-
-* ``expected()`` bit for bit (``tobytes``): the values hold NaN, -0.0 and extremes.
-* ``attributes`` are the user's: without N5's four dataset attributes and ``n5``, without ``_ARRAY_DIMENSIONS``.
-* ``children`` of a group are all its descendants, groups included, by path below the group.
-* ``error``: opening the node and reading it whole must raise; the text says what is wrong, it is no pattern to match.
-* ``may_refuse``: give ``expected`` or raise the library's own error; never other values.
+written the same case. Everything is in numpy's order (N5 is reversed), byte order is native. ``attributes`` are the user's:
+without N5's four dataset attributes and ``n5``, without ``_ARRAY_DIMENSIONS``.
 """
 
 import shutil
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Tuple
 
 import numpy as np
+
+if __package__:  # tests
+    from golden.cases import Case
+else:
+    from cases import Case
 
 SUFFIX = {"n5": ".n5", "zarr_v3_draft": ".zarr3"}
 
@@ -29,33 +26,6 @@ N5_WRITERS = {"z5py": "z5py-3.0.2", "tensorstore": "tensorstore-0.1.86", "zarr_p
     "hand": "hand-1"}  # fmt: skip
 DRAFT_WRITERS = {"zarr_python": "zarr-python-2.18.7", "hand": "hand-1"}
 WRITERS = {"n5": N5_WRITERS, "zarr_v3_draft": DRAFT_WRITERS}
-
-
-@dataclass(frozen=True)
-class Case:
-    """One store, or one node of a store when it is in ``children``."""
-
-    name: str
-    format: str = "n5"
-    writers: Tuple[str, ...] = ()
-    kind: str = "array"  # or "group"
-    path: str = ""  # of the node inside the store; "" is the root
-    expected: Optional[Callable[[], np.ndarray]] = None
-    chunks: Optional[Tuple[int, ...]] = None
-    fill_value: Any = 0
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    dimension_names: Optional[Tuple[Optional[str], ...]] = None
-    compression: Optional[str] = None  # N5 `type`; tells the generators what to write
-    absent: Tuple[Tuple[int, ...], ...] = ()  # coords of chunks without a store key, numpy order
-    children: Optional[Mapping[str, "Case"]] = None
-    error: Optional[str] = None
-    may_refuse: bool = False
-    note: str = ""
-
-    @property
-    def store(self) -> str:
-        """Directory name of the store."""
-        return self.name + SUFFIX[self.format]
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -90,16 +60,6 @@ def values(dtype: Any, shape: Tuple[int, ...]) -> np.ndarray:
     return data.reshape(shape)
 
 
-def blanked(
-    data: np.ndarray, chunks: Tuple[int, ...], absent: Tuple[Tuple[int, ...], ...], fill: Any = 0
-) -> np.ndarray:
-    """A copy with the chunks at the given coords set to the fill value."""
-    data = data.copy()
-    for coords in absent:
-        data[tuple(slice(c * size, (c + 1) * size) for c, size in zip(coords, chunks))] = fill
-    return data
-
-
 def noise(n: int) -> np.ndarray:
     """Bytes that no compressor shortens: the high bytes of a linear congruential sequence."""
     out = np.empty(n, np.uint8)
@@ -108,18 +68,6 @@ def noise(n: int) -> np.ndarray:
         state = (state * 1103515245 + 12345) & 0x7FFFFFFF
         out[i] = state >> 16 & 0xFF
     return out
-
-
-def chunk_coords(case: Case) -> Iterator[Tuple[int, ...]]:
-    """Coords of the whole grid of an array case, numpy order."""
-    shape = case.expected().shape
-    return iter(np.ndindex(*(-(-n // c) for n, c in zip(shape, case.chunks))))
-
-
-def region(case: Case, coords: Tuple[int, ...]) -> Tuple[slice, ...]:
-    """Part of the array under one chunk, cropped to the array."""
-    shape = case.expected().shape
-    return tuple(slice(i * c, min((i + 1) * c, n)) for i, c, n in zip(coords, case.chunks, shape))
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -139,27 +87,32 @@ NESTED_ATTRIBUTES = {
 }
 
 
+def _case(name: str, make: Callable[[], np.ndarray], **more: Any) -> Case:
+    """An array; what its missing chunks read as is 0, if no fill value is given."""
+    return Case(name, make, **{"fill_value": 0, "dtype": make().dtype, "format": "n5", **more})
+
+
 def _array(name: str, dtype: Any, shape: Tuple[int, ...], chunks: Tuple[int, ...], **more: Any) -> Case:
-    """An array case of ``values``, with its absent chunks blanked."""
-    absent, fill = more.get("absent", ()), more.get("fill_value", 0)
-    more.setdefault("expected", lambda: blanked(values(dtype, shape), chunks, absent, fill))
-    return Case(name=name, chunks=chunks, **more)
-
-
-def _group(name: str, children: Mapping[str, Case], **more: Any) -> Case:
-    return Case(name=name, kind="group", children=children, **more)
-
-
-def _nodes(*cases: Case) -> Dict[str, Case]:
-    return {case.path: case for case in cases}
+    return _case(name, lambda: values(dtype, shape), chunks=chunks, **more)
 
 
 def _child(path: str, dtype: Any, shape: Tuple[int, ...], chunks: Tuple[int, ...], **more: Any) -> Case:
     return _array(path, dtype, shape, chunks, path=path, **more)
 
 
-def _sub(path: str, **more: Any) -> Case:
-    return Case(name=path, path=path, kind="group", **more)
+def _sub(path: str, **attributes: Any) -> Case:
+    return Case(path, path=path, groups={"": attributes})
+
+
+def _group(name: str, *nodes: Case, attributes: Any = {}, **more: Any) -> Case:  # noqa: B006 - never changed
+    """A group and all its descendants, groups included."""
+    groups = {"": attributes, **{node.path: node.groups[""] for node in nodes if node.is_group}}
+    return Case(
+        name,
+        children={node.path: node for node in nodes if not node.is_group},
+        groups=groups,
+        **{"format": "n5", **more},
+    )
 
 
 def _scale(level: int) -> np.ndarray:
@@ -168,15 +121,11 @@ def _scale(level: int) -> np.ndarray:
 
 
 def _n5_peer_cases() -> Iterator[Case]:
-    yield _group("dtypes", _nodes(*[_child(d, d, (3, 5), (2, 5), compression="gzip") for d in N5_DTYPES]),
+    yield _group("dtypes", *[_child(d, d, (3, 5), (2, 5), compression="gzip") for d in N5_DTYPES],
         writers=PEERS, note="blocks: one full, one at the end")  # fmt: skip
     compressions = {
-        "raw": ("z5py", "tensorstore", "zarr_python", "pyn5", "hand"),
-        "gzip": ("z5py", "tensorstore", "zarr_python", "pyn5", "hand"),
-        "bzip2": ("z5py", "tensorstore", "zarr_python", "pyn5", "hand"),
-        "xz": ("z5py", "tensorstore", "zarr_python", "hand"),
-        "blosc": ("z5py", "tensorstore", "zarr_python", "hand"),
-        "zstd": ("z5py", "tensorstore", "zarr_python", "hand"),
+        **dict.fromkeys(("raw", "gzip", "bzip2"), (*PEERS, "hand")),
+        **dict.fromkeys(("xz", "blosc", "zstd"), ("z5py", "tensorstore", "zarr_python", "hand")),
         "lz4": ("z5py", "zarr_python", "lz4_java"),
     }
     for compression, writers in compressions.items():
@@ -194,7 +143,7 @@ def _n5_peer_cases() -> Iterator[Case]:
         writers=(*PEERS, "zarr_python_fs"),
         note="N5 dimensions [5, 7, 4], blockSize [2, 4, 3]; padded or truncated, by writer")  # fmt: skip
     yield _array("missing_blocks", "int16", (5, 7), (2, 3), path="data", compression="raw",
-        absent=((0, 1), (1, 0), (2, 2)), writers=(*PEERS, "hand"))  # fmt: skip
+        missing=((0, 1), (1, 0), (2, 2)), writers=(*PEERS, "hand"))  # fmt: skip
     yield _array("one_d", "float32", (11,), (4,), path="data", compression="raw", writers=PEERS)
     yield _array("five_d", "uint8", (2, 3, 1, 5, 4), (1, 2, 1, 3, 4), path="data", compression="raw", writers=PEERS)
     yield _array("attributes", "uint8", (2, 3), (2, 3), path="group/data", compression="raw",
@@ -203,33 +152,29 @@ def _n5_peer_cases() -> Iterator[Case]:
         writers=("tensorstore", "zarr_python", "hand"), note="tensorstore writes no `n5`")  # fmt: skip
     yield _group(
         "multiscale",
-        _nodes(
-            _sub(
-                "volume",
-                attributes={
-                    "scales": [[1, 1, 1], [2, 2, 1]],
-                    "pixelResolution": {"dimensions": [4.0, 4.0, 40.0], "unit": "nm"},
-                },
-            ),
-            _child(
-                "volume/s0",
-                "uint8",
-                (3, 6, 8),
-                (2, 4, 3),
-                compression="gzip",
-                attributes={"downsamplingFactors": [1, 1, 1]},
-            ),
-            Case(
-                "volume/s1",
-                path="volume/s1",
-                expected=lambda: _scale(1),
-                chunks=(2, 3, 3),
-                compression="gzip",
-                attributes={"downsamplingFactors": [2, 2, 1]},
-            ),
-            _sub("volume/masks"),
-            _sub("volume/masks/empty", attributes={"note": "a group without members"}),
+        _sub(
+            "volume",
+            scales=[[1, 1, 1], [2, 2, 1]],
+            pixelResolution={"dimensions": [4.0, 4.0, 40.0], "unit": "nm"},
         ),
+        _child(
+            "volume/s0",
+            "uint8",
+            (3, 6, 8),
+            (2, 4, 3),
+            compression="gzip",
+            attributes={"downsamplingFactors": [1, 1, 1]},
+        ),
+        _case(
+            "volume/s1",
+            lambda: _scale(1),
+            path="volume/s1",
+            chunks=(2, 3, 3),
+            compression="gzip",
+            attributes={"downsamplingFactors": [2, 2, 1]},
+        ),
+        _sub("volume/masks"),
+        _sub("volume/masks/empty", note="a group without members"),
         attributes={"title": "golden"},
         writers=("z5py", "zarr_python", "zarr_python_fs", "pyn5"),
     )
@@ -244,19 +189,19 @@ def _n5_peer_cases() -> Iterator[Case]:
     yield _array("compression_lzma_alone", "uint16", (3, 5, 7), (3, 3, 4), path="volume/data", may_refuse=True,
         writers=("zarr_python",),
         note="`type` lzma: a private compression of zarr-python, here format 2 (LZMA alone)")  # fmt: skip
-    yield Case("dtype_bool", path="data", expected=lambda: values("bool", (3, 5)), chunks=(2, 5), fill_value=False,
+    yield _case("dtype_bool", lambda: values("bool", (3, 5)), path="data", chunks=(2, 5), fill_value=False,
         may_refuse=True, writers=("zarr_python",),
         note="dataType bool is in no specification; zarr-python writes it all the same")  # fmt: skip
-    yield Case("zero_d", path="data", expected=lambda: np.array(-7, "int32"), chunks=(), may_refuse=True,
+    yield _case("zero_d", lambda: np.array(-7, "int32"), path="data", chunks=(), may_refuse=True,
         writers=("zarr_python",), note="dimensions []; block header of 4 bytes under the key `0`")  # fmt: skip
     # Java's lz4
     yield _array("lz4_small_blocks", "uint16", (3, 40, 70), (3, 40, 40), path="data", writers=("lz4_java",),
         note="blockSize 1024: several LZ4Blocks in each of 2 blocks")  # fmt: skip
-    yield Case("lz4_incompressible", path="data", expected=lambda: noise(3 * 1000).reshape(3, 1000), chunks=(2, 1000),
+    yield _case("lz4_incompressible", lambda: noise(3 * 1000).reshape(3, 1000), path="data", chunks=(2, 1000),
         writers=("lz4_java",), note="raw tokens (0x10)")  # fmt: skip
-    yield Case("lz4_large", path="data", expected=_large, chunks=(70, 1000), writers=("lz4_java",),
+    yield _case("lz4_large", _large, path="data", chunks=(70, 1000), writers=("lz4_java",),
         note="int16: 140000 raw bytes a block are 3 LZ4Blocks of 65536, truncated end block")  # fmt: skip
-    yield Case("lz4_mixed_tokens", path="data", expected=_half_noise, chunks=(1, 4096), writers=("lz4_java",),
+    yield _case("lz4_mixed_tokens", _half_noise, path="data", chunks=(1, 4096), writers=("lz4_java",),
         note="compressed and raw LZ4Blocks in one block, blockSize 1024")  # fmt: skip
     yield _array("lz4_flushed", "int32", (2, 50), (2, 50), path="data", writers=("lz4_java",),
         note="flushed after every 100 bytes: LZ4Blocks shorter than blockSize")  # fmt: skip
@@ -304,7 +249,7 @@ def _n5_hand_cases() -> Iterator[Case]:
         return _array(name, "int16", (4, 6), (4, 3), **{**hand, **more})
 
     for compression in ("raw", "bzip2", "gzip", "xz"):
-        yield Case("spec_" + compression, expected=_specification, chunks=(3, 2, 1), **hand,
+        yield _case("spec_" + compression, _specification, chunks=(3, 2, 1), **hand,
             note="the bytes printed in the specification")  # fmt: skip
     # header
     yield plain("mode1", note="varlength with the right number of elements")
@@ -331,7 +276,7 @@ def _n5_hand_cases() -> Iterator[Case]:
         note="end blocks padded to blockSize (with 77) and truncated ones in one dataset")  # fmt: skip
     yield _array("padded_in_part", "int16", (5, 7), (3, 4), **hand,
         note="end blocks longer than the dataset but shorter than blockSize")  # fmt: skip
-    yield Case("short_inner_block", expected=_short_inner, chunks=(2, 3), may_refuse=True, **hand,
+    yield _case("short_inner_block", _short_inner, chunks=(2, 3), may_refuse=True, **hand,
         note="an inner block truncated as only end blocks may be: the rest is 0, or refused")  # fmt: skip
     # compression metadata
     yield plain("gzip_use_zlib", note="useZlib true: zlib container")
@@ -343,7 +288,7 @@ def _n5_hand_cases() -> Iterator[Case]:
     yield plain("old_compression_type_raw", note="compressionType of N5 before 2.0")
     yield plain("unknown_parameters", note="unknown member of compression")
     yield _group("absent_parameters",
-        _nodes(*[_child(c, "int16", (4, 6), (4, 3)) for c in ("gzip", "bzip2", "xz", "blosc", "zstd")]),
+        *[_child(c, "int16", (4, 6), (4, 3)) for c in ("gzip", "bzip2", "xz", "blosc", "zstd")],
         writers=("hand",), note="compression is only {type}, and cname for blosc")  # fmt: skip
     yield plain("blosc_java", note="as n5-blosc writes: typesize 1, shuffle as an integer, nthreads")
     yield plain("zstd_no_content_size", note="as zstd-jni's stream writes: frame without content size")
@@ -375,11 +320,11 @@ def _n5_hand_cases() -> Iterator[Case]:
     yield plain("version_minor", note="4.9.1")
     yield plain("version_5", error="n5 5.0.0")
     # blocks
-    yield _array("all_missing", "float32", (4, 6), (2, 3), absent=((0, 0), (0, 1), (1, 0), (1, 1)), **hand)
+    yield _array("all_missing", "float32", (4, 6), (2, 3), missing=((0, 0), (0, 1), (1, 0), (1, 1)), **hand)
     yield plain("beyond_dataset", note="blocks at 2/0, 0/2 and 7/7, outside the grid: ignored")
-    yield Case("zero_length_axis", expected=lambda: np.zeros((3, 0), "int16"), chunks=(2, 3), **hand)
-    yield _group("groups", _nodes(_sub("a"), _sub("a/b"), _sub("a/b/c", attributes={"deep": 1}), _sub("0"),
-        _child("0/1", "int16", (4, 6), (4, 3)), _child("a/b/data", "int16", (4, 6), (4, 3))), writers=("hand",),
+    yield _case("zero_length_axis", lambda: np.zeros((3, 0), "int16"), chunks=(2, 3), **hand)
+    yield _group("groups", _sub("a"), _sub("a/b"), _sub("a/b/c", deep=1), _sub("0"),
+        _child("0/1", "int16", (4, 6), (4, 3)), _child("a/b/data", "int16", (4, 6), (4, 3)), writers=("hand",),
         note="directories without attributes.json are groups, numbers are legal names")  # fmt: skip
 
 
@@ -429,12 +374,12 @@ def _draft_hand_cases() -> Iterator[Case]:
 
     yield plain("basic", attributes={"foo": 42, "bar": "apples", "baz": [1, 2, 3, 4]},
         note="padding holds 99: no values of the array")  # fmt: skip
-    yield _group("dtypes", _nodes(*[_child(d, d, (3, 5), (2, 5), fill_value=0) for d in DRAFT_DTYPES]), **draft)
+    yield _group("dtypes", *[_child(d, d, (3, 5), (2, 5), fill_value=0) for d in DRAFT_DTYPES], **draft)
     yield _group("dtypes_numpy",
-        _nodes(*[_child(n, np.dtype(s).newbyteorder("="), (3, 5), (2, 5)) for n, s in NUMPY_SPELLINGS.items()]),
+        *[_child(n, np.dtype(s).newbyteorder("="), (3, 5), (2, 5)) for n, s in NUMPY_SPELLINGS.items()],
         note="as in the draft's examples; > stores big-endian without an endian codec", **draft)  # fmt: skip
     for bits in (16, 24):
-        yield Case("raw_r%d" % bits, path="r", expected=lambda n=bits // 8: _raw(n), chunks=(2, 5),
+        yield _case("raw_r%d" % bits, lambda n=bits // 8: _raw(n), path="r", chunks=(2, 5),
             fill_value=np.zeros((), "V%d" % (bits // 8))[()], **draft)  # fmt: skip
     yield _array(
         "extension_fallback", "int64", (3, 5), (2, 5), path="time", note="unknown extension, fallback int64", **draft
@@ -457,38 +402,36 @@ def _draft_hand_cases() -> Iterator[Case]:
     yield plain("dtype_r12", error="r12 is no multiple of 8")
     yield _array("layout_f", "int32", (4, 7, 5), (3, 3, 2), path="f", note="raw", **draft)
     yield _array("layout_f_endian_gzip", "int32", (4, 7, 5), (3, 3, 2), path="f", **draft)
-    yield _group("gzip_uris", _nodes(*[node(n) for n in GZIP_URIS]), note="spellings of one codec", **draft)
+    yield _group("gzip_uris", *[node(n) for n in GZIP_URIS], note="spellings of one codec", **draft)
     yield _group(
         "codecs",
-        _nodes(
-            *[
-                node(n)
-                for n in (
-                    "absent",
-                    "empty",
-                    "gzip",
-                    "gzip_no_configuration",
-                    "blosc",
-                    "blosc_noshuffle",
-                    "blosc_bitshuffle",
-                    "endian_big",
-                    "endian_little",
-                    "endian_big_gzip",
-                    "endian_big_blosc",
-                    "gzip_gzip",
-                    "gzip_members",
-                )
-            ],
-            _child("endian_complex", "complex64", (3, 5), (2, 5)),
-            _child("endian_int8", "int8", (3, 5), (2, 5)),
-        ),
+        *[
+            node(n)
+            for n in (
+                "absent",
+                "empty",
+                "gzip",
+                "gzip_no_configuration",
+                "blosc",
+                "blosc_noshuffle",
+                "blosc_bitshuffle",
+                "endian_big",
+                "endian_little",
+                "endian_big_gzip",
+                "endian_big_blosc",
+                "gzip_gzip",
+                "gzip_members",
+            )
+        ],
+        _child("endian_complex", "complex64", (3, 5), (2, 5)),
+        _child("endian_int8", "int8", (3, 5), (2, 5)),
         **draft,
     )
     yield plain("codec_unknown", error="unknown codec")
     yield plain("codec_not_purl", error="a gzip of somebody else: the URI, not its last word, names a codec")
     yield _group(
         "fills",
-        _nodes(*[_child(n, d, (3, 5), (3, 3), fill_value=v, absent=((0, 1),)) for n, (d, _, v) in FILLS.items()]),
+        *[_child(n, d, (3, 5), (3, 3), fill_value=v, missing=((0, 1),)) for n, (d, _, v) in FILLS.items()],
         **draft,
     )
     for name, why in {
@@ -500,36 +443,32 @@ def _draft_hand_cases() -> Iterator[Case]:
         "fill_null_datetime": "the draft's datetime example as printed",
     }.items():
         yield plain(name, error=why)
-    yield _group("separators", _nodes(node("slash", (3, 3)), node("dot", (3, 3))), **draft)
+    yield _group("separators", node("slash", (3, 3)), node("dot", (3, 3)), **draft)
     yield plain("separator_dash", error="separator -")
     yield plain("suffix_meta", note="metadata_key_suffix .meta")
     yield plain("suffix_empty", note="metadata_key_suffix is empty: meta/foo/baz.array")
     yield plain("metadata_encoding_extension", error="unknown metadata encoding extension")
     yield plain("metadata_encoding_type", error="metadata_encoding type cbor")
-    yield _group("groups", _nodes(_sub("explicit", attributes={"spam": "ham", "eggs": 42}), _sub("explicit/empty"),
-        node("explicit/data"), _sub("implicit"), _sub("implicit/deep"), node("implicit/deep/data"), node("top")),
+    yield _group("groups", _sub("explicit", spam="ham", eggs=42), _sub("explicit/empty"),
+        node("explicit/data"), _sub("implicit"), _sub("implicit/deep"), node("implicit/deep/data"), node("top"),
         attributes={"title": "golden"}, **draft)  # fmt: skip
-    yield _group(
-        "implicit_root", _nodes(_sub("a"), _sub("a/b"), node("a/b/data")), note="no group document at all", **draft
-    )
-    yield _group("specification_listing", _nodes(_sub("foo"), _sub("foo/bar"), _sub("foo/baz"), node("foo/baz/qux")),
+    yield _group("implicit_root", _sub("a"), _sub("a/b"), node("a/b/data"), note="no group document at all", **draft)
+    yield _group("specification_listing", _sub("foo"), _sub("foo/bar"), _sub("foo/baz"), node("foo/baz/qux"),
         note="the draft's listing example, with the keys as the storage keys section has them", **draft)  # fmt: skip
-    yield _group("node_names", _nodes(*[node(n) for n in ("x.array", "v1.2_a-B", "c", "array", "foo.group.json")],
-        _sub("data"), node("data/c0"), _sub("meta"), node("meta/root"), _sub("y.group")),
+    yield _group("node_names", *[node(n) for n in ("x.array", "v1.2_a-B", "c", "array", "foo.group.json")],
+        _sub("data"), node("data/c0"), _sub("meta"), node("meta/root"), _sub("y.group"),
         note="legal names that look like something else", **draft)  # fmt: skip
-    yield _group("array_and_prefix", _nodes(node("foo")),
+    yield _group("array_and_prefix", node("foo"),
         note="meta/foo.array.json beside meta/foo/bar.array.json: foo is the array", **draft)  # fmt: skip
     yield _array("root_array", "int16", (7, 5), (3, 2), attributes={"name": "root"}, **draft)
-    yield Case(
-        "zero_d", path="scalar", expected=lambda: np.array(2.5, "float64"), chunks=(), **draft, note="data/scalar/c"
-    )
-    yield Case("zero_d_missing", path="scalar", expected=lambda: np.array(9, "int32"), chunks=(), fill_value=9,
-        absent=((),), **draft)  # fmt: skip
-    yield Case("zero_d_root", expected=lambda: np.array(-3, "int8"), chunks=(), **draft, note="data/c")
-    yield plain("missing_chunks", fill_value=-9, absent=((0, 0), (1, 1)))
-    yield plain("all_missing", fill_value=-9, absent=tuple(np.ndindex(2, 2)), note="no data/ at all")
-    yield Case("zero_length_axis", path="foo/baz", expected=lambda: np.zeros((0, 5), "int16"), chunks=(3, 2), **draft)
-    yield Case("zero_length_chunk", path="foo/baz", expected=lambda: np.zeros((0, 5), "int16"), chunks=(0, 2), **draft,
+    yield _case("zero_d", lambda: np.array(2.5, "float64"), path="scalar", chunks=(), **draft, note="data/scalar/c")
+    yield _case("zero_d_missing", lambda: np.array(9, "int32"), path="scalar", chunks=(), fill_value=9,
+        missing=((),), **draft)  # fmt: skip
+    yield _case("zero_d_root", lambda: np.array(-3, "int8"), chunks=(), **draft, note="data/c")
+    yield plain("missing_chunks", fill_value=-9, missing=((0, 0), (1, 1)))
+    yield plain("all_missing", fill_value=-9, missing=tuple(np.ndindex(2, 2)), note="no data/ at all")
+    yield _case("zero_length_axis", lambda: np.zeros((0, 5), "int16"), path="foo/baz", chunks=(3, 2), **draft)
+    yield _case("zero_length_chunk", lambda: np.zeros((0, 5), "int16"), path="foo/baz", chunks=(0, 2), **draft,
         note="chunk length 0 on the empty axis; a reader may report another length")  # fmt: skip
     yield plain("attributes", attributes=NESTED_ATTRIBUTES)
     yield plain("extension_entry_ignored", note="must_understand false at the entry point")
@@ -543,7 +482,7 @@ def _draft_hand_cases() -> Iterator[Case]:
         "unknown_array_member_lenient",
         error="unknown member with must_understand false: the draft knows no such way out",
     )
-    yield _group("unknown_group_member", {}, error="unknown member of the group document", **draft)
+    yield _group("unknown_group_member", error="unknown member of the group document", **draft)
     yield plain("storage_transformers_empty")
     yield plain("storage_transformers", error="unknown storage transformer")
     yield plain("chunk_grid_extension", error="unknown chunk grid")
@@ -562,6 +501,11 @@ def _draft_hand_cases() -> Iterator[Case]:
     yield plain("array_not_json", error="array document is not JSON")
     yield plain("array_not_object", error="array document is a JSON list")
     yield plain("entry_not_json", error="zarr.json is not JSON")
+
+
+def hidden() -> Case:
+    """The array that no reader of ``array_and_prefix`` finds."""
+    return _case("bar", lambda: np.arange(6, dtype="int16"), path="foo/bar", chunks=(6,))
 
 
 def _times() -> np.ndarray:
@@ -621,71 +565,60 @@ def _experimental_cases() -> Iterator[Case]:
 
     yield _group(
         "experimental_dtypes",
-        _nodes(
-            *[_child(experimental_name(s), np.dtype(s).newbyteorder("="), (3, 5), (2, 5)) for s in NATIVE_SPELLINGS]
-        ),
+        *[_child(experimental_name(s), np.dtype(s).newbyteorder("="), (3, 5), (2, 5)) for s in NATIVE_SPELLINGS],
         **draft,
     )
     yield _group(
         "experimental_extension_dtypes",
-        _nodes(
-            *[
-                Case(n, path=n, expected=make, chunks=(2, 5), fill_value=np.zeros((), make().dtype)[()])
-                for n, make in EXTENSION_DTYPES.items()
-            ]
-        ),
+        *[
+            _case(n, make, path=n, chunks=(2, 5), fill_value=np.zeros((), make().dtype)[()])
+            for n, make in EXTENSION_DTYPES.items()
+        ],
         note="data_type {extension, type, fallback: null}: the type is numpy's",
         **draft,
     )
-    yield Case("experimental_structured", path="data", expected=_records, chunks=(2, 5),
+    yield _case("experimental_structured", _records, path="data", chunks=(2, 5),
         fill_value=np.zeros((), _records().dtype)[()], may_refuse=True, **draft)  # fmt: skip
-    yield Case("experimental_object", path="data", expected=_objects, chunks=(2, 5), fill_value="", may_refuse=True,
+    yield _case("experimental_object", _objects, path="data", chunks=(2, 5), fill_value="", may_refuse=True,
         **draft, note="vlen-utf8 in attributes.filters")  # fmt: skip
-    yield _group("experimental_compressors", _nodes(*[node(n) for n in EXPERIMENTAL_COMPRESSORS]), **draft)
-    yield Case("experimental_filters", path="data", expected=_filtered, chunks=(3, 2), **draft,
+    yield _group("experimental_compressors", *[node(n) for n in EXPERIMENTAL_COMPRESSORS], **draft)
+    yield _case("experimental_filters", _filtered, path="data", chunks=(3, 2), **draft,
         note="delta in attributes.filters, v2 style, then zlib")  # fmt: skip
-    yield _group("experimental_separators", _nodes(node("slash"), node("dot")), **draft)
+    yield _group("experimental_separators", node("slash"), node("dot"), **draft)
     yield _array("experimental_order_f", "int32", (4, 7, 5), (3, 3, 2), path="f", **draft)
     yield _group(
         "experimental_fills",
-        _nodes(
-            *[
-                _child(n, d, (3, 5), (2, 2), fill_value=v, absent=((0, 1), (1, 2)))
-                for n, (d, v) in EXPERIMENTAL_FILLS.items()
-            ]
-        ),
+        *[
+            _child(n, d, (3, 5), (2, 2), fill_value=v, missing=((0, 1), (1, 2)))
+            for n, (d, v) in EXPERIMENTAL_FILLS.items()
+        ],
         note='bare "Infinity" strings, no plus sign',
         **draft,
     )
-    yield _array("experimental_fill_null", "int16", (4, 5), (3, 3), path="data", absent=((0, 1),), may_refuse=True,
+    yield _array("experimental_fill_null", "int16", (4, 5), (3, 3), path="data", missing=((0, 1),), fill_value=None, may_refuse=True,
         **draft, note="fill_value null: illegal in the draft, zeros in zarr-python")  # fmt: skip
-    yield Case("experimental_zero_d", path="scalar", expected=lambda: np.array(2.5, "float64"), chunks=(), **draft,
+    yield _case("experimental_zero_d", lambda: np.array(2.5, "float64"), path="scalar", chunks=(), **draft,
         note="data/root/scalar/c0")  # fmt: skip
     yield _array("experimental_root_array", "int16", (7, 5), (3, 2), attributes={"name": "root"}, **draft,
         note="meta/root.array.json")  # fmt: skip
-    yield _group("experimental_groups", _nodes(_sub("explicit", attributes={"spam": "ham", "eggs": 42}),
+    yield _group("experimental_groups", _sub("explicit", spam="ham", eggs=42),
         _sub("explicit/empty"), node("explicit/data", attributes=NESTED_ATTRIBUTES), _sub("implicit"),
-        _sub("implicit/deep"), node("implicit/deep/data")), attributes={"title": "golden"}, **draft)  # fmt: skip
-    yield _group("experimental_consolidated", _nodes(_sub("g", attributes={"unit": "m"}),
-        node("g/data", attributes={"a": 1}), node("top"), _sub("consolidated")),
+        _sub("implicit/deep"), node("implicit/deep/data"), attributes={"title": "golden"}, **draft)  # fmt: skip
+    yield _group("experimental_consolidated", _sub("g", unit="m"),
+        node("g/data", attributes={"a": 1}), node("top"), _sub("consolidated"),
         note="meta/root/consolidated/.zmetadata; zarr-python leaves an explicit group `consolidated` behind",
         **draft)  # fmt: skip
     yield _array("experimental_dimensions", "float32", (4, 5), (3, 3), path="temperature", dimension_names=("y", "x"),
         attributes={"units": "K"}, **draft, note="_ARRAY_DIMENSIONS, as xarray writes")  # fmt: skip
-    yield _array("experimental_sharding", "int16", (7, 5), (3, 2), path="data", **draft,
+    yield _array("experimental_sharding", "int16", (7, 5), (3, 2), shards=(6, 4), path="data", **draft,
         note="storage transformer `indexed` of zarr-python, 2x2 chunks a shard")  # fmt: skip
 
 
 CASES: Dict[str, Case] = {}  # key: "<format>/<case name>"
-for _case in (*_n5_peer_cases(), *_n5_hand_cases(), *_draft_hand_cases(), *_experimental_cases()):
-    _key = _case.format + "/" + _case.name
+for _each in (*_n5_peer_cases(), *_n5_hand_cases(), *_draft_hand_cases(), *_experimental_cases()):
+    _key = _each.format + "/" + _each.name
     assert _key not in CASES, _key
-    CASES[_key] = _case
-
-
-def written_by(format: str, writer: str) -> Iterator[Case]:
-    """Cases that one writer's generator must write."""
-    return (case for case in CASES.values() if case.format == format and writer in case.writers)
+    CASES[_key] = _each
 
 
 def fresh(format: str, writer: str, version: str) -> Iterator[Tuple[Case, Path]]:
@@ -698,24 +631,13 @@ def fresh(format: str, writer: str, version: str) -> Iterator[Tuple[Case, Path]]
     assert directory.name.endswith("-" + version), (directory.name, version)
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    for case in written_by(format, writer):
-        yield case, directory / case.store
-
-
-def present(case: Case) -> Iterator[Tuple[slice, ...]]:
-    """Regions of the chunks that a store of the case holds."""
-    return (region(case, coords) for coords in chunk_coords(case) if coords not in case.absent)
+    for case in CASES.values():
+        if case.format == format and writer in case.writers:
+            yield case, directory / (case.name + SUFFIX[format])
 
 
 def stores(golden: Path) -> Iterator[Tuple[str, Path, Case]]:
     """Every store that must exist: (writer, directory, case). A test checks that each is there."""
     for case in CASES.values():
         for writer in case.writers:
-            yield writer, Path(golden) / case.format / WRITERS[case.format][writer] / case.store, case
-
-
-def nodes(case: Case) -> Iterator[Case]:
-    """The node of a case, then, for a group, its descendants."""
-    yield case
-    if case.children:
-        yield from case.children.values()
+            yield writer, Path(golden, case.format, WRITERS[case.format][writer], case.name + SUFFIX[case.format]), case

@@ -45,7 +45,7 @@ class Golden:
     source: Path
     format: str
     """what the copy is written as"""
-    case: cases.Case | n5_cases.Case
+    case: cases.Case
 
     @property
     def name(self) -> str:
@@ -57,40 +57,20 @@ class Golden:
 
     @cached_property
     def arrays(self) -> list[Expected]:
-        return [_expected(path, case) for path, case in self._nodes() if not _is_group(case)]
+        return [
+            Expected(path, case.expected(), case.attributes, case.dimension_names)
+            for path, case in self.case.arrays.items()
+        ]
 
-    @cached_property
-    def groups(self) -> dict[str, Mapping[str, Any]]:
+    @property
+    def groups(self) -> Mapping[str, Mapping[str, Any]]:
         """Attributes of every group by path."""
-        if isinstance(self.case, cases.Case):
-            return dict(self.case.groups)
-        return {path: case.attributes for path, case in self._nodes() if _is_group(case)}
-
-    def _nodes(self) -> Iterator[tuple[str, Any]]:
-        if isinstance(self.case, n5_cases.Case):
-            for node in n5_cases.nodes(self.case):
-                yield node.path, node
-        elif self.case.is_group:
-            for path, name in self.case.children.items():
-                yield path, cases.CASES[name]
-        else:
-            yield self.case.path, self.case
+        return self.case.groups
 
     def open(self, path: str) -> cm.Array | cm.Group:
         # every folder may be an N5 group: without a version at the root the format must be given
         options = {"format": "n5"} if self.format == "n5" else {}
-        if isinstance(self.case, cases.Case):
-            options |= self.case.options
-        return cm.open(self.source, path, **options)
-
-
-def _is_group(case: Any) -> bool:
-    return case.is_group if isinstance(case, cases.Case) else case.kind == "group"
-
-
-def _expected(path: str, case: Any) -> Expected:
-    values = case.expected()
-    return Expected(path, values, case.attributes, case.dimension_names)
+        return cm.open(self.source, path, **options, **self.case.options)
 
 
 def goldens() -> list[Golden]:

@@ -1,6 +1,6 @@
 """N5: attributes.json <-> the model.
 
-What peers write, and most of what is refused, is golden (`tests/conformance/test_golden_n5_and_draft.py`).
+What peers write, and most of what is refused, is golden (`tests/conformance/test_golden_stores.py`).
 """
 
 import json

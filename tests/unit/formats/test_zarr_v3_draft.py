@@ -1,6 +1,6 @@
 """Zarr v3, draft of 25 May 2022: documents <-> the model.
 
-Documents that are read, and most of those that are refused, are golden stores (`tests/conformance/test_golden_n5_and_draft.py`).
+Documents that are read, and most of those that are refused, are golden stores (`tests/conformance/test_golden_stores.py`).
 """
 
 import json
