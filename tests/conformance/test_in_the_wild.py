@@ -124,17 +124,6 @@ def test_stores_have_json_in_their_names(tmp_path, name, fmt):
     assert list(cm.open_group(url)) == ["a"]
 
 
-@pytest.mark.parametrize("version", [2, "1"])
-def test_consolidated_metadata_of_another_version_are_refused(version):
-    store = MemoryStore()
-    store.set(".zgroup", b'{"zarr_format": 2}')
-    metadata = {".zgroup": {"zarr_format": 2}}
-    store.set(".zmetadata", json.dumps({"zarr_consolidated_format": version, "metadata": metadata}).encode())
-    with pytest.raises(MetadataError, match=r"zarr_consolidated_format.*consolidated=False"):
-        cm.open_group(store)
-    assert list(cm.open_group(store, consolidated=False)) == []
-
-
 def rectilinear(*runs):
     return {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [list(runs)]}}
 

@@ -21,9 +21,23 @@ from cases import CASES, Case  # noqa: E402
 # gzip headers hold the time of day: give them none, so that a second run writes the same bytes
 gzip.time = types.SimpleNamespace(time=lambda: 0.0)  # type: ignore[attr-defined]
 
-__all__ = ["CASES", "Case", "Job", "run", "versions"]
+__all__ = ["BIG", "CASES", "CRC", "LITTLE", "Case", "Job", "codec", "run", "sharding", "versions"]
 
 Job = Callable[[Path, Case], None]
+
+
+def codec(name: str, **configuration: Any) -> dict[str, Any]:
+    """Return a codec, a grid or an encoding of keys as documents of Zarr v3 have it."""
+    return {"name": name, "configuration": configuration}
+
+
+LITTLE, BIG, CRC = codec("bytes", endian="little"), codec("bytes", endian="big"), {"name": "crc32c"}
+
+
+def sharding(inner: Any, *codecs: Any, index: Any = (LITTLE, CRC), location: str | None = "end") -> dict[str, Any]:
+    """Return the codec of shards; ``None`` leaves a member out."""
+    about = {"chunk_shape": inner, "codecs": codecs or (LITTLE,), "index_codecs": index, "index_location": location}
+    return codec("sharding_indexed", **{name: value for name, value in about.items() if value is not None})
 
 
 def versions(*modules: Any) -> None:

@@ -214,6 +214,11 @@ def group_options(case, node):
     return {}
 
 
+BROKEN = {
+    "array_not_json": b'{"shape": [7, 5]',
+    "array_not_object": b'[\n    "shape"\n]',
+    "entry_not_json": b'{"zarr_format": "%s"' % CORE.encode(),
+}
 IMPLICIT = ("implicit", "implicit/deep", "a", "a/b", "foo", "foo/baz", "data", "meta")
 
 
@@ -225,17 +230,13 @@ def write(case, store):
             group(store, path, attributes)
     for node in case.arrays.values():
         array(store, node, **(group_options(case, node) if case.is_group else ARRAYS.get(case.name, {})))
-    document = store / meta_key(case.path, "array")
     if case.name == "unknown_group_member":
         group(store, "", {}, shape=[1])
     elif case.name == "array_and_prefix":
         array(store, n5_cases.hidden())
-    elif case.name == "array_not_json":
-        put(document, b'{"shape": [7, 5]')
-    elif case.name == "array_not_object":
-        put_json(document, ["shape"])
-    elif case.name == "entry_not_json":
-        put(store / "zarr.json", b'{"zarr_format": "%s"' % CORE.encode())
+    elif case.name in BROKEN:
+        key = "zarr.json" if case.name == "entry_not_json" else meta_key(case.path, "array")
+        put(store / key, BROKEN[case.name])
 
 
 for case, store in n5_cases.fresh("zarr_v3_draft", "hand", "1"):

@@ -204,10 +204,13 @@ DATASETS = {
 }
 
 
-def n5_version(value):
+def also(files):
+    """A dataset, and then other files of its store."""
+
     def make(store, case):
         dataset(store, case)
-        put_json(store / "attributes.json", {"n5": value})
+        for key, value in files.items():
+            put(store / key, value if isinstance(value, bytes) else json.dumps(value, indent=1).encode())
 
     return make
 
@@ -231,32 +234,12 @@ def groups(store, case):
             put_json(store / path / "attributes.json", attributes)
 
 
-def beyond_dataset(store, case):
-    dataset(store, case)
-    for key in ("2/0", "0/2", "7/7"):
-        put(store / case.path / key, header((3, 4)) + payload(np.full((4, 3), 99, "i2")))
-
-
-def not_json(store, case):
-    dataset(store, case)
-    put(store / case.path / "attributes.json", b'{"dimensions": [6, 4], "blockSize": [3, 2]')
-
-
-def deep(store, case):
-    dataset(store, case)
-    put(store / case.path / "attributes.json", b"[" * 100_000 + b"]" * 100_000)
-
-
-def not_object(store, case):
-    dataset(store, case)
-    put_json(store / case.path / "attributes.json", ["dimensions", "blockSize"])
-
-
 def version_absent(store, case):
     dataset(store, case)
     (store / "attributes.json").unlink()
 
 
+BEYOND = header((3, 4)) + payload(np.full((4, 3), 99, "i2"))
 OTHERS = {
     **{"spec_" + name: spec for name in SPEC},
     "padded_and_truncated": lambda store, case: dataset(store, case, block=mixed_padding(case)),
@@ -264,18 +247,15 @@ OTHERS = {
     "short_inner_block": lambda store, case: dataset(store, case, block=first(short_inner)),
     "block_larger_than_array": lambda store, case: dataset(store, case, block=padded(case)),
     "absent_parameters": absent_parameters,
-    "metadata_not_json": not_json,
-    "metadata_not_object": not_object,
-    "metadata_deep": deep,
+    "metadata_not_json": also({"data/attributes.json": b'{"dimensions": [6, 4], "blockSize": [3, 2]'}),
+    "metadata_not_object": also({"data/attributes.json": ["dimensions", "blockSize"]}),
+    "metadata_deep": also({"data/attributes.json": b"[" * 100_000 + b"]" * 100_000}),
     "version_absent": version_absent,
-    "version_absent_attributes": lambda store, case: (
-        dataset(store, case),
-        put_json(store / "attributes.json", {"title": "golden"}),
-    ),
-    "version_snapshot": n5_version("2.1.0-SNAPSHOT"),
-    "version_minor": n5_version("4.9.1"),
-    "version_5": n5_version("5.0.0"),
-    "beyond_dataset": beyond_dataset,
+    "version_absent_attributes": also({"attributes.json": {"title": "golden"}}),
+    "version_snapshot": also({"attributes.json": {"n5": "2.1.0-SNAPSHOT"}}),
+    "version_minor": also({"attributes.json": {"n5": "4.9.1"}}),
+    "version_5": also({"attributes.json": {"n5": "5.0.0"}}),
+    "beyond_dataset": also(dict.fromkeys(("data/2/0", "data/0/2", "data/7/7"), BEYOND)),
     "groups": groups,
     "root_dataset": lambda store, case: dataset(store, case, "gzip", metadata={"n5": "4.0.0"}),
 }

@@ -16,17 +16,12 @@ from typing import Any
 
 import numcodecs
 import numpy as np
-from _generate import CASES, Case, run, versions
+from _generate import CASES, LITTLE, Case, codec, run, versions
 from generate_hand import block, little, put
 from zarr.storage import LocalStore
 from zarrs._internal import ChunkItem, CodecPipelineImpl
 
-LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
-TURN = {"name": "transpose", "configuration": {"order": [1, 0]}}
-
-
-def codec(name: str, **configuration: Any) -> dict[str, Any]:
-    return {"name": name, "configuration": configuration}
+TURN = codec("transpose", order=[1, 0])
 
 
 def document(case: Case, data_type: str, codecs: list[Any], fill_value: Any, **members: Any) -> dict[str, Any]:

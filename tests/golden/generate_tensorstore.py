@@ -11,25 +11,12 @@ from typing import Any
 
 import numpy as np
 import tensorstore as ts
-from _generate import Case, run, versions
-
-LITTLE: dict[str, Any] = {"name": "bytes", "configuration": {"endian": "little"}}
-BIG: dict[str, Any] = {"name": "bytes", "configuration": {"endian": "big"}}
-CRC: dict[str, Any] = {"name": "crc32c"}
-
-
-def codec(name: str, **configuration: Any) -> dict[str, Any]:
-    return {"name": name, "configuration": configuration}
+from _generate import BIG, CRC, LITTLE, Case, codec, run, versions
+from _generate import sharding as shard
 
 
 def transpose(*order: int) -> dict[str, Any]:
     return codec("transpose", order=order)
-
-
-def shard(inner: tuple[int, ...], *codecs: Any, index: Any = (LITTLE, CRC), location: str = "end") -> dict[str, Any]:
-    return codec(
-        "sharding_indexed", chunk_shape=inner, codecs=codecs or (LITTLE,), index_codecs=index, index_location=location
-    )
 
 
 def key(name: str, separator: str) -> dict[str, Any]:
