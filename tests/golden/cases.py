@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Callable, Iterator, Mapping, Optional, Tuple
 
 import numpy as np
@@ -227,48 +228,35 @@ def index_code(shape: Index) -> Array:
     return result
 
 
-def _ints(dtype: str) -> Callable[[], Array]:
-    def make() -> Array:
-        info = np.iinfo(dtype)
-        flat = [info.min, info.max, info.max - 1, info.min + 1, 0, 1, 2, 3, 5, 7, 11, 13, 64, 100, 127]
-        return np.array(flat, dtype=dtype).reshape(5, 3)
-
-    return make
+def _ints(dtype: str) -> Array:
+    info = np.iinfo(dtype)
+    flat = [info.min, info.max, info.max - 1, info.min + 1, 0, 1, 2, 3, 5, 7, 11, 13, 64, 100, 127]
+    return np.array(flat, dtype=dtype).reshape(5, 3)
 
 
-def _floats(dtype: str) -> Callable[[], Array]:
-    def make() -> Array:
-        info = np.finfo(dtype)
-        flat = [0.0, -0.0, 1.5, np.nan, np.inf, -np.inf, info.max, info.tiny, info.eps, -2.25, 0.1, 1e-3, 3.0, -7.0,
-            1000.5]  # fmt: skip
-        return np.array(flat, dtype=dtype).reshape(5, 3)
-
-    return make
+def _floats(dtype: str) -> Array:
+    info = np.finfo(dtype)
+    flat = [0.0, -0.0, 1.5, np.nan, np.inf, -np.inf, info.max, info.tiny, info.eps, -2.25, 0.1, 1e-3, 3.0, -7.0,
+        1000.5]  # fmt: skip
+    return np.array(flat, dtype=dtype).reshape(5, 3)
 
 
-def _complexes(dtype: str) -> Callable[[], Array]:
-    def make() -> Array:
-        part = _floats("f4" if dtype == "c8" else "f8")()
-        result = np.empty((5, 3), dtype=dtype)
-        result.real = part
-        result.imag = part.ravel()[::-1].reshape(5, 3)
-        return result
-
-    return make
+def _complexes(dtype: str) -> Array:
+    part = _floats("f4" if dtype == "c8" else "f8")
+    result = np.empty((5, 3), dtype=dtype)
+    result.real = part
+    result.imag = part.ravel()[::-1].reshape(5, 3)
+    return result
 
 
 def _bools() -> Array:
     return np.array([1, 0, 0, 1, 1, 0, 1, 0, 1, 1, 1, 0, 0, 0, 1], dtype=bool).reshape(5, 3)
 
 
-def _ticks(dtype: str) -> Callable[[], Array]:
+def _ticks(dtype: str) -> Array:
     """Counts of a datetime or timedelta, NaT among them."""
-
-    def make() -> Array:
-        flat = [0, 1, -1, -(2**63), 1000, 86400, 123456789, -(2**40), 2**40, 7, 11, 13, 17, 19, 23]
-        return np.array(flat, dtype="i8").view(dtype).reshape(5, 3)
-
-    return make
+    flat = [0, 1, -1, -(2**63), 1000, 86400, 123456789, -(2**40), 2**40, 7, 11, 13, 17, 19, 23]
+    return np.array(flat, dtype="i8").view(dtype).reshape(5, 3)
 
 
 WORDS = ("", "a", "Zürich", "日本語", "🙂", "tab\tnewline\n", "naïve", "x" * 12, "é", "e\u0301", 'quote"', "back\\slash",
@@ -354,25 +342,31 @@ _add("bool", _bools, fill_value=True, **_SMALL)
 for _name, _fill in {
     "int8": -128, "int16": -2, "int32": 2**31 - 1, "int64": -(2**63), "uint8": 255, "uint16": 65535, "uint32": 2**32 - 1, "uint64": 2**64 - 1,
 }.items():  # fmt: skip
-    _add(_name, _ints(_name), fill_value=_fill, **_SMALL)
+    _add(_name, partial(_ints, _name), fill_value=_fill, **_SMALL)
     if _name[-1] != "8":
-        _add(f"{_name}-big", _ints(_name), dtype=np.dtype(_name).newbyteorder(">"), fill_value=_fill, **_SMALL)
+        _add(f"{_name}-big", partial(_ints, _name), dtype=np.dtype(_name).newbyteorder(">"), fill_value=_fill, **_SMALL)
 for _name, _fill in {"float16": -0.5, "float32": 9.96921e36, "float64": 0.1}.items():
     _fill = np.dtype(_name).type(_fill)
-    _add(_name, _floats(_name), fill_value=_fill, **_SMALL)
-    _add(f"{_name}-big", _floats(_name), dtype=np.dtype(_name).newbyteorder(">"), fill_value=_fill, **_SMALL)
+    _add(_name, partial(_floats, _name), fill_value=_fill, **_SMALL)
+    _add(f"{_name}-big", partial(_floats, _name), dtype=np.dtype(_name).newbyteorder(">"), fill_value=_fill, **_SMALL)
 for _name, _type in {"complex64": "c8", "complex128": "c16"}.items():
-    _add(_name, _complexes(_type), fill_value=1.5 - 2.5j, **_SMALL)
-    _add(f"{_name}-big", _complexes(_type), dtype=f">{_type}", fill_value=1.5 - 2.5j, **_SMALL)
+    _add(_name, partial(_complexes, _type), fill_value=1.5 - 2.5j, **_SMALL)
+    _add(f"{_name}-big", partial(_complexes, _type), dtype=f">{_type}", fill_value=1.5 - 2.5j, **_SMALL)
 for _name, _type in {
     "datetime-Y": "<M8[Y]", "datetime-D": "<M8[D]", "datetime-h": "<M8[h]", "datetime-s": "<M8[s]", "datetime-25us": "<M8[25us]",
     "datetime-ns": "<M8[ns]", "timedelta-10ms": "<m8[10ms]", "timedelta-ns": "<m8[ns]", "timedelta-W": "<m8[W]",
     "timedelta-generic": "<m8",
 }.items():  # fmt: skip
-    _add(_name, _ticks(_type), dtype=_type, fill_value=np.array(-(2**63), "i8").view(_type)[()], **_SMALL)
-_add("datetime-ns-big", _ticks("<M8[ns]"), dtype=">M8[ns]", fill_value=np.array(12345, "i8").view("<M8[ns]")[()],
+    _add(_name, partial(_ticks, _type), dtype=_type, fill_value=np.array(-(2**63), "i8").view(_type)[()], **_SMALL)
+_add("datetime-ns-big", partial(_ticks, "<M8[ns]"), dtype=">M8[ns]", fill_value=np.array(12345, "i8").view("<M8[ns]")[()],
     **_SMALL)  # fmt: skip
-_add("timedelta-s-big", _ticks("<m8[s]"), dtype=">m8[s]", fill_value=np.array(-3, "i8").view("<m8[s]")[()], **_SMALL)
+_add(
+    "timedelta-s-big",
+    partial(_ticks, "<m8[s]"),
+    dtype=">m8[s]",
+    fill_value=np.array(-3, "i8").view("<m8[s]")[()],
+    **_SMALL,
+)
 _add("unicode-4", _unicode4, dtype="<U4", fill_value="né", **_SMALL)
 _add("unicode-4-big", _unicode4, dtype=">U4", fill_value="né", **_SMALL)
 _add("bytes-6", _bytes6, dtype="|S6", fill_value=b"q\xff", **_SMALL)
