@@ -72,17 +72,6 @@ def test_members_of_a_zip_file(tmp_path):
     np.testing.assert_array_equal(np.frombuffer((tmp_path / "x.zip").read_bytes()[offset : offset + 8], "<i4"), [3, 4])
 
 
-def test_a_compressed_member_has_no_range(tmp_path):
-    make(tmp_path / "x", shape=(8000,), chunks=(8000,))
-    with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted((tmp_path / "x").rglob("*")):
-            if file.is_file():
-                archive.write(file, file.relative_to(tmp_path / "x"))
-    with pytest.raises(StoreError, match="compressed"):
-        cm.to_references(tmp_path / "x.zip", tmp_path / "set.json", progress=False)
-    assert not (tmp_path / "set.json").exists()
-
-
 def test_at_a_path_of_the_set(source, tmp_path):
     cm.to_references((source, "a"), (tmp_path / "set.json", "in/b"), progress=False)
     group = cm.open_group(tmp_path / "set.json")
@@ -123,17 +112,6 @@ def described(array, zarr_format=None, *, complete=()):
     stripped = strip_containers({"a": array})
     documents_format, metadata = describe_referenced(stripped, zarr_format, complete)
     return documents_format.name, metadata["a"], stripped["a"].container
-
-
-@cases(
-    ("more", "container"),
-    [({}, "object"), ({"format": "zarr2"}, "object"), ({"format": "n5"}, "n5_block"), ({"shards": (4, 4)}, "shard")],
-)
-def test_containers(more, container):
-    name, metadata, found = described(make_described(codecs="gzip", fill_value=0, **more))
-    assert (name, found) == ("zarr2", container)
-    assert metadata.chunk_grid.chunk_shape == (2, 2)
-    assert [codec.name for codec in metadata.codecs if codec.name in {"sharding_indexed", "n5_block"}] == []
 
 
 def test_v3_where_v2_cannot_hold_it():

@@ -69,17 +69,6 @@ def test_files_that_do_not_agree_commit_nothing(repository, files):
     assert len(list(repository.ancestry(branch="main"))) == 1
 
 
-def test_a_path_in_a_repository(repository, files):
-    urls, whole = files
-    cm.scan(urls, (repository, "model/run"), concat_dim=["time", "lat"])
-    cm.scan(urls[0], (repository, "model/first"))
-    read = xr.load_dataset(repository, group="model/run", engine="chunkmill")
-    xr.testing.assert_equal(read, whole)
-    assert sorted(cm.open_group(repository, "model")) == ["first", "run"]
-    with pytest.raises(NodeExists, match="model/run"):
-        cm.scan(urls[0], (repository, "model/run"))
-
-
 def test_the_attributes_of_a_file_come_to_an_empty_group(repository, files):
     import zarr
 
