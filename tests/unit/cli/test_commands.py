@@ -151,6 +151,12 @@ def test_overwrite_must_be_asked_for(archive, tmp_path):
     run(*again, "--overwrite")
 
 
+def test_options_of_the_target_are_for_its_filesystem(archive):
+    pytest.importorskip("obstore")
+    told = run("convert", archive, "gs://bucket/x", "--target-option", "token=neither", "--dry-run", code=3).stderr
+    assert "token= of Google is 'anon'" in told
+
+
 def test_what_may_be_lost_is_named(archive, tmp_path):
     # N5 has no fill value
     cm.create_array(archive, "filled", shape=(4,), dtype="i4", chunks=(2,), format="zarr2", fill_value=7)
