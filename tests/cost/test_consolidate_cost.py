@@ -29,7 +29,15 @@ def test_no_chunk_is_listed(fmt):
 
 
 @pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
-@pytest.mark.parametrize("make", ["create_array", "create_group", "method"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda group: cm.create_array(group.store, "new", shape=(4,), dtype="i4"),
+        lambda group: cm.create_group(group.store, "new"),
+        lambda group: group.create_array("new", shape=(4,), dtype="i4"),
+    ],
+    ids=["create_array", "create_group", "method"],
+)
 def test_creating_a_node_parses_the_documents_of_all_others_once(fmt, make, monkeypatch):
     """It was parsed seven times, which at 600 arrays were two thirds of the time."""
     store = MemoryStore()
@@ -46,12 +54,7 @@ def test_creating_a_node_parses_the_documents_of_all_others_once(fmt, make, monk
         return loads(text)
 
     monkeypatch.setattr(base.json, "loads", counted)
-    if make == "create_array":
-        cm.create_array(store, "new", shape=(4,), dtype="i4")
-    elif make == "create_group":
-        cm.create_group(store, "new")
-    else:
-        group.create_array("new", shape=(4,), dtype="i4")
+    make(group)
     assert sum(parsed) == 1
     monkeypatch.undo()
     assert "new" in cm.open_group(group.store, consolidated=True)

@@ -53,8 +53,3 @@ def test_their_names_exist(function):
     named = [name for theirs, _ in TABLES[function] for name in re.findall(r"`(\w+)=`", theirs)]
     assert len(named) == len(set(named)) >= len(TABLES[function])
     assert set(named) <= set(parameters)
-
-
-def test_prose_names_what_exists():
-    assert set(re.findall(r"`cm\.(\w+)", PAGE)) <= set(cm.__all__)
-    assert hasattr(cm.Group, "update_attributes")
