@@ -142,6 +142,7 @@ def test_rechunk_one_array(archive, tmp_path):
     series = cm.open_array(target, "a/b")
     assert (series.chunks, series.format) == ((8, 2, 3), "zarr2")
     run("verify", archive, target, "--path-a", "stack", "--path-b", "a/b")
+    run("verify", target, target, "--path", "a/b")
 
 
 def test_overwrite_must_be_asked_for(archive, tmp_path):

@@ -1,7 +1,6 @@
 """What the command line imports before it answers: help, completion and errors of usage are there at once."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -9,31 +8,21 @@ import sys
 
 import pytest
 from click.testing import CliRunner
-from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.cli.main import main
 
 SLOW = {"dask", "distributed", "pandas", "xarray", "fsspec", "numcodecs", "rich"}
 
-RUN = """
-import json, sys
-from chunkmill.cli.main import main
-try:
-    main(sys.argv[1:], prog_name="chunkmill")
-except SystemExit as exit:
-    code = exit.code
-print(json.dumps([code, sorted({name.partition(".")[0] for name in sys.modules})]), file=sys.stderr)
-"""
-
-
-def started(*words, **environment):
-    """Run a command in a process of its own; return exit code, imported packages and output."""
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, *words], env=os.environ | environment, capture_output=True, text=True, check=True
-    )
-    code, packages = json.loads(done.stderr.splitlines()[-1])
-    return code, set(packages), done.stdout + done.stderr
+USAGE = {
+    ("convrt",): "No such command 'convrt'",
+    ("convert", "a.n5", "b.zarr", "--chunkz", "1"): "--chunkz",
+    ("rechunk", "a", "b", "--chunks", "x"): "'x' is not a shape",
+    ("verify", "a"): "Missing argument 'B'",
+}
+COMPLETION = {
+    "_CHUNKMILL_COMPLETE": "bash_complete", "COMP_WORDS": "chunkmill convert --format zarr3-", "COMP_CWORD": "3",
+}  # fmt: skip
 
 
 def commands(group=main, words=()):
@@ -43,45 +32,28 @@ def commands(group=main, words=()):
             yield from commands(command, (*words, name))
 
 
-def test_help_of_every_command_is_there_without_dask():
+def test_help_errors_of_usage_and_completion_import_nothing_slow():
     """In one process: each of them with the modules that the ones before it imported."""
-    every = [[*words, "--help"] for words in commands()]
-    assert len(every) > 10
+    helped = [[*words, "--help"] for words in commands()]
+    assert len(helped) > 10
     script = f"""
 import json, sys
 from click.testing import CliRunner
 from chunkmill.cli.main import main
-print([CliRunner().invoke(main, words).exit_code for words in json.loads(sys.argv[1])])
+calls = [(words, {{}}) for words in {[*helped, *map(list, USAGE)]}] + [([], {COMPLETION})]
+results = [CliRunner().invoke(main, words, env=variables, prog_name="chunkmill") for words, variables in calls]
+print(json.dumps([[result.exit_code, result.output] for result in results]))
 print(sorted({SLOW!r} & set(sys.modules)))
 """
-    command = [sys.executable, "-c", script, json.dumps(every)]
-    codes, slow = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert (set(codes), slow) == (set(str([0] * len(every))), "[]")
-
-
-@cases(
-    ("words", "message"),
-    [
-        (["convrt"], "No such command 'convrt'"),
-        (["convert", "a.n5", "b.zarr", "--chunkz", "1"], "--chunkz"),
-        (["rechunk", "a", "b", "--chunks", "x"], "'x' is not a shape"),
-        (["verify", "a"], "Missing argument 'B'"),
-    ],
-)
-def test_errors_of_usage_import_nothing_slow(words, message):
-    code, packages, output = started(*words)
-    assert code == 2
-    assert message in output
-    assert not packages & SLOW
-
-
-def test_completion_imports_nothing_slow():
-    code, packages, output = started(
-        _CHUNKMILL_COMPLETE="bash_complete", COMP_WORDS="chunkmill convert --format zarr3-", COMP_CWORD="3"
-    )
-    assert code == 0
-    assert "zarr3-draft" in output
-    assert not packages & SLOW
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    results, slow = done.stdout.splitlines()
+    *answers, completed = json.loads(results)
+    assert [code for code, _ in answers] == [0] * len(helped) + [2] * len(USAGE)
+    for said, (_, output) in zip(USAGE.values(), answers[len(helped) :], strict=True):
+        assert said in output
+    assert completed[0] == 0
+    assert "zarr3-draft" in completed[1]
+    assert slow == "[]"
 
 
 def test_version():
@@ -114,11 +86,3 @@ def test_errors_are_one_json_object_where_json_is_asked_for(tmp_path):
         assert (wrong.exit_code, json.loads(wrong.stderr)["kind"]) == (2, "UsageError")
         assert CliRunner().invoke(main, ["jobs", str(tmp_path / place)]).exit_code == 2
     assert CliRunner().invoke(main, ["jobs", str(tmp_path / "above" / "a")]).exit_code == 0
-
-
-def test_verify_takes_one_path_for_both(tmp_path):
-    for name in ("a", "b"):
-        cm.create_array(tmp_path / name, "x/y", shape=(2,), dtype="i4")[...] = 1
-    assert (
-        CliRunner().invoke(main, ["verify", str(tmp_path / "a"), str(tmp_path / "b"), "--path", "x/y"]).exit_code == 0
-    )
