@@ -14,6 +14,7 @@ import pytest
 from support.servers import WARNINGS
 
 import chunkmill as cm
+from chunkmill.checks.doctor import doctor
 from chunkmill.errors import ChunkError, ChunkmillError, JobError
 from chunkmill.stores.memory import MemoryStore
 
@@ -123,3 +124,11 @@ def test_files_are_written_and_a_lock_that_cannot_travel_is_named(tmp_path):
     array = cm.open_array(tmp_path / "x", "a", mode="r+")
     with pytest.raises(TypeError, match=r"cannot be sent to workers .* give lock='auto'"):
         cm.store(da.ones((4, 2)), array, lock=threading.Lock())
+
+
+@pytest.mark.usefixtures("client")
+def test_the_doctor_asks_every_worker(tmp_path):
+    report = doctor(tmp_path / "x.zarr")
+    assert report.ok, report
+    versions = [worker["packages"]["chunkmill"] for worker in report.workers.values()]
+    assert versions == [report.environment["packages"]["chunkmill"]] * 2

@@ -100,14 +100,3 @@ def test_the_command(tmp_path):
     printed = CliRunner().invoke(main, ["doctor", str(tmp_path / "x.zarr"), "--json"])
     assert json.loads(printed.output)["store"]["compares_versions"] is True
     assert CliRunner().invoke(main, ["doctor"]).exit_code == 0
-
-
-@pytest.mark.slow
-def test_workers_of_a_cluster(tmp_path):
-    from distributed import Client, LocalCluster
-
-    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster):
-        report = doctor(tmp_path / "x.zarr")
-    assert report.ok, report
-    (worker,) = report.workers.values()
-    assert worker["packages"]["chunkmill"] == report.environment["packages"]["chunkmill"]
