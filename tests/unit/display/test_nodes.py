@@ -8,7 +8,7 @@ from support.cases import cases
 from support.markup import sample_group, text_of
 
 import chunkmill as cm
-from chunkmill.display.nodes import array_html, array_text, attributes_html, codecs_text, grid_svg
+from chunkmill.display.nodes import array_html, array_info, array_text, attributes_html, codecs_text, grid_svg
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.model.metadata import NamedConfig
 
@@ -21,17 +21,9 @@ def group(tmp_path):
 def test_html_of_an_array(group):
     html = array_html(group["a/cube"].stored)
     text = text_of(html)
-    for fact in (
-        "1.88 kiB",
-        "(6, 8, 10)",
-        "(2, 4, 10)",
-        "24 chunks",
-        "6 shards",
-        "float32",
-        "t, ?, x",
-        "sharding_indexed",
-    ):
-        assert fact in text
+    sizes = "Bytes 1.88 kiB 80 B 320 B Shape (6, 8, 10) (2, 2, 5) (2, 4, 10)"
+    for facts in (sizes, "24 chunks", "6 shards", "float32", "t, ?, x", "sharding_indexed"):
+        assert facts in text
     assert html.count("<svg") == 1
 
 
@@ -54,6 +46,8 @@ def test_text_of_an_array(group):
     assert array_text(group["a/cube"].stored) == (
         f"<chunkmill.Array zarr3 {group.url}/a/cube shape=(6, 8, 10) float32 chunks=(2, 2, 5) shards=(2, 4, 10)>"
     )
+    facts = " ".join(str(array_info(group["a/cube"].stored)).split())
+    assert "Shape (6, 8, 10) Chunk shape (2, 2, 5) Shard shape (2, 4, 10) Bytes 1.88 kiB" in facts
     assert array_text(group["flat"].stored).endswith("/flat shape=(10, 10) int32 chunks=(3, 5)>")
 
 
