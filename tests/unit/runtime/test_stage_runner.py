@@ -15,6 +15,7 @@ from chunkmill.errors import JobCancelled
 from chunkmill.jobs.job import run_job
 from chunkmill.runtime import stage_runner
 from chunkmill.runtime.stage_runner import JobMonitor
+from chunkmill.stores.memory import MemoryStore
 
 
 @pytest.mark.parametrize(
