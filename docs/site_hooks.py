@@ -24,7 +24,9 @@ DIRECTIVE = re.compile(
 GROUP = re.compile(r"^## (.+)$", flags=re.MULTILINE)
 
 # lines of the help of a command, which Markdown joins
-EXAMPLES = re.compile(r"<p>Example commands:\n(.*?)</p>", flags=re.DOTALL)
+LINES = re.compile(
+    r"<p>(Example commands|Exit codes):\n(.*?)</p>", flags=re.DOTALL
+)
 
 HEAD = "| name | in one line |\n| --- | --- |\n"
 
@@ -114,15 +116,15 @@ def on_page_markdown(
 def on_page_content(
     html: str, page: Page, config: MkDocsConfig, files: Files
 ) -> str:
-    """Show the examples of commands as code, a line each."""
+    """Show examples of commands, and exit codes, a line each."""
     del page, config, files
-    return EXAMPLES.sub(_code, html)
+    return LINES.sub(_code, html)
 
 
 def _code(match: re.Match[str]) -> str:
-    lines = "\n".join(line.strip() for line in match[1].split("\n"))
+    lines = "\n".join(line.strip() for line in match[2].split("\n"))
     code = f'<div class="highlight"><pre><code>{lines}</code></pre></div>'
-    return f"<p><strong>Examples:</strong></p>{code}"
+    return f"<p><strong>{match[1]}:</strong></p>{code}"
 
 
 def _row(match: re.Match[str]) -> str:

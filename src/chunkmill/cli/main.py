@@ -18,6 +18,7 @@ from chunkmill.cli.options import (
     CONSOLIDATED,
     JSON,
     command,
+    errors_shown,
     job_options,
     kept,
     path_option,
@@ -33,21 +34,20 @@ from chunkmill.cli.parameters import KEY_VALUE, PLACE, options_of
 from chunkmill.display.report import plain
 from chunkmill.errors import JobError, NodeNotFound
 
-_EPILOG = """\b
-Exit codes:
-  0    done
-  1    verify found a difference; check or doctor found a problem
-  2    wrong arguments
-  3    an error, shown on stderr; with --json as one object: kind, message, hint
-  75   ended by SIGTERM, as at a walltime: the same command resumes the job
-  130  interrupted: the same command resumes an unfinished job
-"""
+
+class _Commands(click.Group):
+    """Commands whose errors of arguments are JSON, too, where a command is to print JSON."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        ctx.meta["chunkmill.json"] = "--json" in ctx.args  # no option is parsed yet
+        with errors_shown():
+            return super().invoke(ctx)
 
 
 @click.group(
     "chunkmill",
+    cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog=_EPILOG,
 )
 @click.version_option(cm.__version__)
 def main() -> None:
@@ -55,7 +55,16 @@ def main() -> None:
 
     A store is a path (of a folder, a zip file or a reference set) or any url that fsspec opens; a node inside it is
     named with --path. The format of a source is detected.
-    """
+
+    \b
+    Exit codes:
+      0    done
+      1    verify found a difference; check or doctor found a problem
+      2    wrong arguments
+      3    an error, shown on stderr; with --json as one object: kind, message, hint
+      75   ended by SIGTERM, as at a walltime: the same command resumes the job
+      130  interrupted: the same command resumes an unfinished job
+    """  # noqa: D301 - click keeps the lines of a paragraph that begins with this character
 
 
 # --------------------------------------------------------------------------------------------------------------------

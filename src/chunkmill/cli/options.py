@@ -216,7 +216,8 @@ def errors_shown() -> Iterator[None]:
         shown = (*_SHOWN, click.UsageError) if kept("json") else _SHOWN  # else click shows how the command is called
         if isinstance(error, click.exceptions.Exit) or not (of_cluster or isinstance(error, shown)):
             raise
-        message = error.rendered(_as_option) if isinstance(error, ChunkmillError) else str(error)
+        as_text = getattr(error, "format_message", error.__str__)  # click's names the option
+        message = error.rendered(_as_option) if isinstance(error, ChunkmillError) else as_text()
         kind, added = type(error).__name__, getattr(error, "__notes__", ())
         if kept("json"):
             hint = with_options(getattr(error, "hint", ""))

@@ -14,16 +14,19 @@ from chunkmill.display.report import (
     LEFT,
     TABLE,
     Text,
+    cells_html,
     counted,
     facts_html,
+    folded_html,
     format_bytes,
     html_text,
     printable,
+    report_html,
     report_text,
     side_by_side,
     text_width,
 )
-from chunkmill.errors import ChunkmillError, MetadataError
+from chunkmill.errors import ChunkmillError
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import NamedConfig
 
@@ -37,11 +40,22 @@ _MAX_NODES = 200  # of a group that are shown: each takes a request or two
 _MAX_DRAWN = 20  # nodes of a group of which arrays are described in full
 
 
-def array_text(array: StoredArray) -> str:
-    """Return format, location, shape, dtype, chunks and shards of an array in one line."""
+def node_text(node: StoredArray | Group) -> str:
+    """Return format and location of a node in one line; of an array, also shape, dtype, chunks and shards."""
+    where = f"{node.url}/{node.path}" if node.path else node.url
+    if not isinstance(node, StoredArray):
+        return printable(f"<chunkmill.Group {node.format} {where}>")
+    return printable(f"<chunkmill.Array {node.format} {where} {_described(node)}>")
+
+
+def _described(array: StoredArray) -> str:
     shards = f" shards={shape_text(array.shards)}" if array.shards else ""
-    what = f"shape={array.shape} {_dtype_text(array)} chunks={shape_text(array.chunks)}{shards}"
-    return printable(f"<chunkmill.Array {array.format} {_location(array)} {what}>")
+    return f"shape={array.shape} {_shortened(str(array.dtype))} chunks={shape_text(array.chunks)}{shards}"
+
+
+def node_html(node: StoredArray | Group) -> str:
+    """Return an array as a table with its grid, a group as a tree."""
+    return array_html(node) if isinstance(node, StoredArray) else group_html(node)
 
 
 def array_info(array: StoredArray) -> Text:
@@ -51,14 +65,6 @@ def array_info(array: StoredArray) -> Text:
         sized.append(("Shard shape", shape_text(array.shards)))
     sized.append(("Bytes", format_bytes(array.nbytes)))
     return Text(report_text("array", [*sized, *_array_facts(array)], width=text_width()))
-
-
-def _location(node: StoredArray | Group) -> str:
-    return f"{node.url}/{node.path}" if node.path else node.url
-
-
-def _dtype_text(array: StoredArray) -> str:
-    return _shortened(str(array.dtype))
 
 
 def _shortened(text: str) -> str:
@@ -76,8 +82,7 @@ def array_html(array: StoredArray) -> str:
         ["Count", counted(array.size, "element"), *(counted(grid.n_chunks, name.lower()) for name, _, grid in sized)],
     ]
     head = "".join(f"<th {LEFT}>{name}</th>" for name in ("", "Array", *(name for name, _, _ in sized)))
-    cells = ("".join(f"<td {LEFT}>{html_text(cell)}</td>" for cell in line[1:]) for line in lines)
-    body = [f"<tr><th {LEFT}>{line[0]}</th>{row}</tr>" for line, row in zip(lines, cells, strict=True)]
+    body = [f"<tr><th {LEFT}>{name}</th>{cells_html(cells)}</tr>" for name, *cells in lines]
     span = f"colspan='{len(sized) + 1}' {LEFT}"
     body += [f"<tr><th {LEFT}>{html_text(k)}</th><td {span}>{html_text(v)}</td></tr>" for k, v in _array_facts(array)]
     table = f"{TABLE}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
@@ -85,7 +90,7 @@ def array_html(array: StoredArray) -> str:
 
 
 def _array_facts(array: StoredArray) -> Iterator[tuple[str, str]]:
-    yield "Data type", _dtype_text(array)
+    yield "Data type", _shortened(str(array.dtype))
     yield "Fill value", "undefined" if array.fill_value is None else _attribute(str(array.fill_value)) or "''"
     yield "Codecs", codecs_text(array.codecs)
     if array.dimension_names:
@@ -136,9 +141,7 @@ def attributes_html(attributes: Mapping[str, Any]) -> str:
         return ""
     shown = islice(attributes.items(), _MAX_ATTRIBUTES)
     facts = facts_html((_attribute(str(name)), _attribute(value)) for name, value in shown)
-    n_more = len(attributes) - _MAX_ATTRIBUTES
-    more = f"<i>… and {n_more:,} more</i>" if n_more > 0 else ""
-    return f"<details><summary>Attributes ({len(attributes)})</summary>{facts}{more}</details>"
+    return folded_html(f"Attributes ({len(attributes)})", facts, len(attributes) - _MAX_ATTRIBUTES, is_open=False)
 
 
 def _attribute(value: Any) -> str:
@@ -164,7 +167,7 @@ def grid_svg(grid: ChunkGrid) -> str:
     from dask.array.svg import svg  # noqa: PLC0415 - text needs no Dask
 
     drawn: str = svg(tuple(_drawn_lengths(grid, axis) for axis in range(grid.ndim)), size=_SIDE)
-    return drawn
+    return drawn.replace("stroke:rgb(0,0,0)", "stroke:currentColor;fill:currentColor", 1)  # dark themes, too
 
 
 def _drawn_lengths(grid: ChunkGrid, axis: int) -> tuple[int, ...]:
@@ -178,19 +181,11 @@ def _drawn_lengths(grid: ChunkGrid, axis: int) -> tuple[int, ...]:
 # Groups
 
 
-def _members(group: Group) -> Any:
-    """Return a mapping of the children by name; the error of each that cannot be opened."""
-    try:
-        return group.members()
-    except MetadataError:
-        errors: dict[str, ChunkmillError] = {}
-        found = group.members(on_error=lambda path, error: errors.update({path.rpartition("/")[2]: error}))
-        return dict(sorted({**found, **errors}.items()))
-
-
-def group_text(group: Group) -> str:
-    """Return a description of the group in one line."""
-    return printable(f"<chunkmill.Group {group.format} {_location(group)}>")
+def _members(group: Group) -> Mapping[str, Any]:
+    """Return the children by name; the error of each that cannot be opened."""
+    errors: dict[str, ChunkmillError] = {}
+    found = group.members(on_error=lambda path, error: errors.update({path.rpartition("/")[2]: error}))
+    return dict(sorted({**found, **errors}.items()))
 
 
 def tree_text(group: Group) -> str:
@@ -207,12 +202,22 @@ def _branches(group: Group) -> Iterator[str]:
             continue
         name, node = children.popleft()
         last = not children
-        what = f" {node.shape} {_dtype_text(node)}" if isinstance(node, StoredArray) else ""
+        what = f" {node.shape} {_shortened(str(node.dtype))}" if isinstance(node, StoredArray) else ""
         if isinstance(node, ChunkmillError):
             what = printable(f" ({node})")
         yield f"{indent}{'└── ' if last else '├── '}{printable(name)}{what}"
         if not isinstance(node, StoredArray | ChunkmillError):
             todo.append((indent + ("    " if last else "│   "), deque(_members(node).items())))
+
+
+def image_html(image: Any) -> str:
+    """Return the levels of an image as a table: shapes, and lengths of a voxel along each axis in its unit."""
+    units = (f"{axis.name} ({axis.unit})" if axis.unit else axis.name for axis in image.axes)
+    arrays = ((level.array, map("{:g}".format, level.scale)) for level in image)
+    rows = ((each.path, str(each.shape), shape_text(each.chunks), *lengths) for each, lengths in arrays)
+    finest = grid_svg(image[0].array.stored.chunk_grid) if image.levels else ""
+    table = [("level", "shape", "chunks", *units), *rows]
+    return report_html(f"image {image.name or ''} ({image.version})", (), [table], finest)
 
 
 def group_html(group: Group) -> str:
@@ -221,23 +226,16 @@ def group_html(group: Group) -> str:
     Of many nodes, the first 200; arrays among the first 20 unfold to what `array_html` shows of them.
     """
     left = [_MAX_NODES]
-    return f"<div><b>{html_text(group_text(group))}</b>{_below_html(group, left)}</div>"
-
-
-def _below_html(group: Group, left: list[int]) -> str:
-    """Return attributes and children of a group, both indented below its name."""
-    attributes = attributes_html(group.attributes)
-    indented = f"<div style='padding-left:1.2em'>{attributes}</div>" if attributes else ""
-    return indented + _branch_html(group, left)
+    return f"<div><b>{html_text(node_text(group))}</b>{_branch_html(group, left)}</div>"
 
 
 def _branch_html(group: Group, left: list[int]) -> str:
-    """Return the children of a group as an HTML list; at most `left` nodes are shown in all."""
+    """Return attributes and children of a group as an HTML list; at most `left` nodes are shown in all."""
     try:
         children = _members(group)
     except (ChunkmillError, OSError) as error:  # a drawing must not fail
         return f"<ul><li><i>{html_text(f'{type(error).__name__}: {error}')}</i></li></ul>"
-    items = []
+    items = [f"<li>{attributes_html(group.attributes)}</li>"] if group.attributes else []
     for n_shown, (name, node) in enumerate(children.items()):
         if not left[0]:
             items.append(f"<li><i>… and {len(children) - n_shown:,} more</i></li>")
@@ -251,12 +249,9 @@ def _leaf_html(name: str, node: StoredArray | Group | ChunkmillError, left: list
     if isinstance(node, ChunkmillError):
         return f"<b>{html_text(name)}</b> <i>{html_text(f'{type(node).__name__}: {node}')}</i>"
     if not isinstance(node, StoredArray):
-        return f"<details open><summary><b>{html_text(name)}/</b></summary>{_below_html(node, left)}</details>"
+        return f"<details open><summary><b>{html_text(name)}/</b></summary>{_branch_html(node, left)}</details>"
     names = f"({', '.join(name or '?' for name in node.dimension_names)}) " if node.dimension_names else ""
-    shards = f", shards {shape_text(node.shards)}" if node.shards else ""
-    grid = f"chunks {shape_text(node.chunks)}{shards}"
-    what = f"{names}{shape_text(node.shape)} {_dtype_text(node)}, {grid}, {format_bytes(node.nbytes)}"
-    line = f"<b>{html_text(name)}</b> {html_text(what)}"
+    line = f"<b>{html_text(name)}</b> {html_text(f'{names}{_described(node)}, {format_bytes(node.nbytes)}')}"
     if left[0] < _MAX_NODES - _MAX_DRAWN:
         return line
     return f"<details><summary>{line}</summary>{array_html(node)}</details>"

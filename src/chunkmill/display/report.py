@@ -329,16 +329,24 @@ def facts_html(facts: Facts) -> str:
 
 
 def _table_html(table: Table) -> str:
-    shown = table[: 1 + _MAX_ROWS]
-    n_more = len(table) - len(shown)
-    head = "".join(f"<th {LEFT}>{html_text(cell)}</th>" for cell in shown[0])
-    body = "".join(f"<tr>{''.join(f'<td {LEFT}>{html_text(c)}</td>' for c in row)}</tr>" for row in shown[1:])
     n_rows = len(table) - 1
-    state = " open" if n_rows <= _MAX_OPEN else ""
-    summary = f"<summary>{html_text(table[0][0])}s ({n_rows:,})</summary>"
-    more = f"<i>… and {n_more:,} more</i>" if n_more else ""
-    table = f"<div style='overflow-x:auto'>{TABLE}<tr>{head}</tr>{body}</table></div>"
-    return f"<details{state}>{summary}{table}{more}</details>"
+    head = "".join(f"<th {LEFT}>{html_text(cell)}</th>" for cell in table[0])
+    body = "".join(f"<tr>{cells_html(row)}</tr>" for row in table[1 : 1 + _MAX_ROWS])
+    shown = f"<div style='overflow-x:auto'>{TABLE}<tr>{head}</tr>{body}</table></div>"
+    return folded_html(f"{table[0][0]}s ({n_rows:,})", shown, n_rows - _MAX_ROWS, is_open=n_rows <= _MAX_OPEN)
+
+
+def cells_html(row: Sequence[str]) -> str:
+    """Return the cells of a row; short ones stay one line, where the table scrolls."""
+    widths = ("white-space:nowrap" if len(cell) <= _SHORT else "min-width:16em" for cell in row)
+    return "".join(f"<td {LEFT[:-1]};{width}'>{html_text(c)}</td>" for c, width in zip(row, widths, strict=True))
+
+
+def folded_html(title: str, shown: str, n_more: int, *, is_open: bool) -> str:
+    """Return HTML that unfolds below a title, and how many more there are than it shows."""
+    more = f"<i>… and {n_more:,} more</i>" if n_more > 0 else ""
+    return f"<details{' open' if is_open else ''}><summary>{html_text(title)}</summary>{shown}{more}</details>"
 
 
 _MAX_OPEN = 12  # rows of a table that is not folded
+_SHORT = 40  # letters of a cell that is not broken

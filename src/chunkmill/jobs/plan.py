@@ -269,8 +269,10 @@ class Plan(ReportMixin, JobCounts):
 
     def __repr__(self) -> str:
         lines = self.explain().split("\n")
-        more = "  … plan.explain() shows every stage and array, and the reasons"
-        return "\n".join(lines if len(lines) <= _MAX_LINES else [*lines[: _MAX_LINES - 1], more])
+        if len(lines) > _MAX_LINES:  # the table of arrays is left out as a whole
+            few = report_text(self._title(), self._facts(), self._tables()[:1], width=text_width()).split("\n")
+            lines = [*few[: _MAX_LINES - 1], "  … plan.explain() shows every stage and array, and the reasons"]
+        return "\n".join(lines)
 
     def explain(self) -> str:
         """Return all that is known of the plan: every stage and array, and why it is done so.

@@ -339,16 +339,6 @@ class Array(PublicNode, ArrayFacts):  # type: ignore[override]  # properties
         self.stored = changed_array(self.stored, change)
         return self
 
-    def __repr__(self) -> str:
-        from chunkmill.display.nodes import array_text  # noqa: PLC0415
-
-        return array_text(self.stored)
-
-    def _repr_html_(self) -> str:
-        from chunkmill.display.nodes import array_html  # noqa: PLC0415
-
-        return array_html(self.stored)
-
 
 def _read_from_arrays_in_runs() -> None:
     from chunkmill.dask_arrays.from_array import read_from_arrays_in_runs  # noqa: PLC0415

@@ -467,6 +467,16 @@ class PublicNode(ABC):
         """Alias of `attributes`, read-only as they are."""
         return self.attributes
 
+    def __repr__(self) -> str:
+        from chunkmill.display.nodes import node_text  # noqa: PLC0415
+
+        return node_text(self.stored)
+
+    def _repr_html_(self) -> str:
+        from chunkmill.display.nodes import node_html  # noqa: PLC0415
+
+        return node_html(self.stored)
+
     @abstractmethod
     def _change_attributes(self, change: Change) -> Self:
         """Apply a change in the store and here."""

@@ -285,16 +285,6 @@ class Group(PublicNode):
         self.stored = replace(self.stored, metadata=metadata)
         return self
 
-    def __repr__(self) -> str:
-        from chunkmill.display.nodes import group_text  # noqa: PLC0415
-
-        return group_text(self.stored)
-
-    def _repr_html_(self) -> str:
-        from chunkmill.display.nodes import group_html  # noqa: PLC0415
-
-        return group_html(self.stored)
-
 
 Node = Array | Group
 
@@ -361,6 +351,11 @@ class MultiscaleImage(Multiscale, Sequence[ScaleLevel]):
         axes = ", ".join(axis.name if axis.unit is None else f"{axis.name} in {axis.unit}" for axis in self.axes)
         shapes = ", ".join(f"{level.array.shape} of {level.scale}" for level in self.levels)
         return f"<MultiscaleImage {self.name or ''!r} ({self.version}), axes {axes}: {shapes}>"
+
+    def _repr_html_(self) -> str:
+        from chunkmill.display.nodes import image_html  # noqa: PLC0415
+
+        return image_html(self)
 
     def within(self, system: str | None) -> MultiscaleImage:
         """Return the image in another of its coordinate systems; ``None``: that of the levels themselves.

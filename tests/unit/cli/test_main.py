@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from click.testing import CliRunner
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.cli.main import main
@@ -86,3 +87,21 @@ def test_errors_are_one_json_object_where_json_is_asked_for(tmp_path):
         assert (wrong.exit_code, json.loads(wrong.stderr)["kind"]) == (2, "UsageError")
         assert CliRunner().invoke(main, ["jobs", str(tmp_path / place)]).exit_code == 2
     assert CliRunner().invoke(main, ["jobs", str(tmp_path / "above" / "a")]).exit_code == 0
+
+
+@cases(
+    ("words", "kind", "message"),
+    [
+        (["convert", "a", "b", "--chunkz", "1"], "NoSuchOption", "No such option '--chunkz'"),
+        (["convert", "a", "b", "--format", "zar"], "BadParameter", "Invalid value for '--format': 'zar'"),
+        (["verify", "a"], "MissingParameter", "Missing argument 'B'"),
+        (["convrt", "a"], "NoSuchCommand", "No such command 'convrt'"),
+        (["refs", "combine"], "MissingParameter", "Missing argument"),
+    ],
+)
+def test_errors_of_arguments_are_json_too(words, kind, message):
+    found = CliRunner().invoke(main, [*words, "--json"])
+    error = json.loads(found.stderr)
+    assert (found.exit_code, error["kind"]) == (2, kind)
+    assert error["message"].startswith(message)
+    assert CliRunner().invoke(main, words).stderr.startswith("Usage: ")

@@ -1,5 +1,6 @@
 """Groups as HTML: trees that unfold, bounded, and escaped."""
 
+import numpy as np
 import pytest
 from support.markup import sample_group, text_of
 
@@ -17,7 +18,7 @@ def test_html_of_a_group_folds_and_escapes(group):
     text = text_of(html)
     assert "a/" in text
     assert "cube" in text
-    assert "(t, ?, x) (6, 8, 10) float32, chunks (2, 2, 5), shards (2, 4, 10), 1.88 kiB" in text
+    assert "(t, ?, x) shape=(6, 8, 10) float32 chunks=(2, 2, 5) shards=(2, 4, 10), 1.88 kiB" in text
     assert "<script>" not in html
     assert html.count("<details") > 3
 
@@ -42,6 +43,18 @@ def test_attributes_are_indented_below_their_group(tmp_path):
     cm.create_group(url, attributes={"title": "all"})
     cm.create_group(url, "sub", attributes={"units": "K"})
     html = group_html(cm.open_group(url).stored)
-    indented = "<div style='padding-left:1.2em'><details><summary>Attributes (1)</summary>"
+    indented = "<li><details><summary>Attributes (1)</summary>"
     assert html.count(indented) == html.count("Attributes (1)") == 2
     assert html.index("g.zarr") < html.index(indented) < html.index("sub/") < html.rindex(indented)
+
+
+def test_html_of_an_image_lists_its_levels(tmp_path):
+    cm.pyramid(
+        np.ones((8, 16), "u1"), tmp_path / "cells.ome.zarr", levels=2, scale=(4, 0.5), units="um", name="<cells>"
+    )
+    (image,) = cm.open_group(tmp_path / "cells.ome.zarr").multiscales
+    html = image._repr_html_()
+    text = text_of(html)
+    assert "image <cells> (0.5)" in text
+    assert "level shape chunks y (micrometer) x (micrometer) 0 (8, 16) (8, 16) 4 0.5 1 (4, 8) (8, 16) 8 1" in text
+    assert html.count("<svg") == 1

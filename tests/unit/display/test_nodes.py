@@ -8,7 +8,7 @@ from support.cases import cases
 from support.markup import sample_group, text_of
 
 import chunkmill as cm
-from chunkmill.display.nodes import array_html, array_info, array_text, attributes_html, codecs_text, grid_svg
+from chunkmill.display.nodes import array_html, array_info, attributes_html, codecs_text, grid_svg, node_text
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.model.metadata import NamedConfig
 
@@ -43,12 +43,12 @@ def test_html_of_a_rectilinear_array_does_not_list_every_edge(tmp_path):
 
 
 def test_text_of_an_array(group):
-    assert array_text(group["a/cube"].stored) == (
+    assert node_text(group["a/cube"].stored) == (
         f"<chunkmill.Array zarr3 {group.url}/a/cube shape=(6, 8, 10) float32 chunks=(2, 2, 5) shards=(2, 4, 10)>"
     )
     facts = " ".join(str(array_info(group["a/cube"].stored)).split())
     assert "Shape (6, 8, 10) Chunk shape (2, 2, 5) Shard shape (2, 4, 10) Bytes 1.88 kiB" in facts
-    assert array_text(group["flat"].stored).endswith("/flat shape=(10, 10) int32 chunks=(3, 5)>")
+    assert node_text(group["flat"].stored).endswith("/flat shape=(10, 10) int32 chunks=(3, 5)>")
 
 
 def test_attributes_are_a_table_that_unfolds():

@@ -129,10 +129,11 @@ def test_a_plan_shows_itself():
         "1.00 MiB",
         "copy 4 (copied without decoding), recode 1 (decoded and encoded again)",
         "put-0",
-        "<a0>",
         "… plan.explain()",
     ):
         assert part in text
+    assert "array  action" not in text  # a head without its rows
+    assert "<a0>" in plan.explain()
     html = plan._repr_html_()
     assert "&lt;a0&gt;" in html
     assert "<a0>" not in html
