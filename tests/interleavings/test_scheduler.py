@@ -8,8 +8,8 @@ import pytest
 from interleavings import scheduler
 from interleavings.exploration import differing, explore_all, replay
 from interleavings.processes import one_actor_at_a_time
-from interleavings.scenarios import Scenario, scenarios
-from interleavings.scheduler import following, pack, play, unpack, wandering
+from interleavings.scenarios import scenarios
+from interleavings.scheduler import following, play
 
 from chunkmill.stores.memory import MemoryStore
 
@@ -92,12 +92,3 @@ def test_no_request_passes_the_scheduler_by():
     """Abilities of stores are looked for in what they wrap, too."""
     requests = {name for name, method in vars(MemoryStore).items() if callable(method) and not name.startswith("_")}
     assert requests <= set(dir(scheduler.ActorStore))
-
-
-def test_names_of_schedules():
-    for pair in [("new", "new"), ("dataset", "reader")]:
-        for scenario in scenarios(pair):
-            assert Scenario.parse(str(scenario)) == scenario
-    assert unpack(pack("aaabbAbb")) == "aaabbAbb"
-    run, _ = counted(count_up, wandering(3))
-    assert counted(count_up, wandering(3))[0].letters == run.letters

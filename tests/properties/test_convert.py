@@ -12,10 +12,7 @@ from support.strategies import grids
 
 import chunkmill as cm
 from chunkmill.array.chunk_io import write_chunk
-from chunkmill.conversion.actions import group_keys, group_ranges, n_groups
 from chunkmill.errors import UnsupportedFeature
-from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.metadata import InnerLayout
 from chunkmill.nodes.target import put_array
 from chunkmill.stores.memory import MemoryStore
 
@@ -120,19 +117,3 @@ def test_chunks_of_many_lengths(grid, data, codecs):
     if codecs == "raw":
         assert report.bytes_read <= plan.bytes_read
         assert report.bytes_written <= plan.bytes_written
-
-
-@given(st.data(), st.integers(1, 10_000), st.integers(1, 50))
-def test_tasks_own_every_key_once(data, max_bytes, max_keys):
-    new = data.draw(grids())
-    old = ChunkGrid.regular(new.shape, data.draw(chunk_shapes(new.shape)))
-    layouts = InnerLayout(old, old, ()), InnerLayout(new, new, ())
-    group = group_keys(*layouts, 4, max_bytes=max_bytes, max_keys=max_keys)
-    seen = 0
-    for number in range(n_groups(new, group)):
-        ranges = group_ranges(new, group, number)
-        assert all(r and 0 <= r[0] <= r[-1] < n for r, n in zip(ranges, new.grid_shape, strict=True))
-        n_keys = prod(map(len, ranges))
-        seen += n_keys
-        assert n_keys == 1 or n_keys * prod(new.chunk_shape) * 4 <= max_bytes
-    assert seen == new.n_chunks

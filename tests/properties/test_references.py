@@ -1,9 +1,7 @@
 """Reference sets of whatever shape: fsspec's reference filesystem, zarr-python and numpy are the judges."""
 
 import base64
-import itertools
 import json
-import math
 
 import dask
 import fsspec
@@ -78,59 +76,9 @@ def test_sets_in_json(folder, entries, objects, version):
     assert list(store.get_many(ByteSpan(key) for key in refs)) == [store.get(key) for key in refs]
 
 
-@st.composite
-def arrays(draw):
-    """What `create_array` takes, and values some of whose chunks are fill value."""
-    ndim = draw(st.integers(0, 3))
-    chunks = tuple(draw(st.lists(st.integers(1, 4), min_size=ndim, max_size=ndim)))
-    shape = tuple(draw(st.lists(st.integers(0, 9), min_size=ndim, max_size=ndim)))
-    options = {"format": draw(st.sampled_from(["zarr2", "zarr3", "zarr3", "zarr3-draft", "n5"]))}
-    if options["format"] == "n5":  # which has neither axes of length 0 nor arrays without axes
-        shape = tuple(max(n, 1) for n in shape) or (3,)
-        chunks = chunks or (2,)
-    dtypes = ["u1", "<i2", "<f4"] if options["format"] == "n5" else ["u1", ">i2", "<f4", "bool", "<i8"]
-    options["codecs"] = draw(st.sampled_from(["raw", "gzip", "blosc"]))
-    if options["format"] == "zarr3" and draw(st.booleans()):
-        options["shards"] = tuple(n * draw(st.integers(1, 3)) for n in chunks) or None
-    dtype = np.dtype(draw(st.sampled_from(dtypes)))
-    values = np.arange(1, math.prod(shape) + 1).reshape(shape).astype(dtype)
-    for chunk in itertools.product(*(range(-(-n // c)) for n, c in zip(shape, chunks, strict=True))):
-        if draw(st.booleans()):
-            values[tuple(slice(i * c, (i + 1) * c) for i, c in zip(chunk, chunks, strict=True))] = 0
-    return options | {"shape": shape, "chunks": chunks, "dtype": dtype}, values
-
-
 def write(url, path, options, values):
     cm.create_group(url, format=options["format"])
     cm.create_array(url, path, **options)[...] = values
-
-
-@given(arrays(), st.integers(1, 9), st.sampled_from(["a", "g/0", "1/c/2"]))
-@SETTINGS
-def test_sets_over_arrays(tmp_path_factory, array, record_size, path):
-    zarr = pytest.importorskip("zarr")
-    pytest.importorskip("pyarrow")
-    options, values = array
-    folder = tmp_path_factory.mktemp("set")
-    with dask.config.set(scheduler="sync"):
-        write(folder / "source", path, options, values)
-        report = to_references(folder / "source", folder / "refs.json")
-        n_chunks = math.prod(-(-n // c) for n, c in zip(values.shape, options["chunks"], strict=True))
-        assert report.n_references + report.n_inline + report.n_absent == n_chunks
-        to_references(folder / "refs.json", folder / "refs", record_size=record_size)
-        again = to_references(folder / "refs", folder / "again.json.gz")
-        assert (again.n_references, again.n_inline) == (report.n_references, report.n_inline)
-        for name in ("refs.json", "refs", "again.json.gz"):
-            np.testing.assert_array_equal(cm.open_array(folder / name, path)[...], values)
-    loaded = open_reference_store(folder / "refs").references.load()
-    documents = {".zgroup", ".zarray", ".zattrs", "zarr.json"}
-    expected = {k: r for k, r in open_reference_store(folder / "refs.json").references.items() if k[-1].isdigit()}
-    assert {k: r for k, r in loaded.items() if k.rpartition("/")[2] not in documents} == expected
-    fs = fsspec.filesystem("reference", fo=str(folder / "refs.json"), remote_protocol="file", asynchronous=True)
-    store = zarr.storage.FsspecStore(fs, path="", read_only=True)
-    format_version = {"zarr2": 2, "zarr3": 3}[report.node_format]
-    peer = zarr.open_group(store, mode="r", zarr_format=format_version, use_consolidated=False)[path]
-    np.testing.assert_array_equal(peer[...], values)
 
 
 @given(st.integers(1, 4), st.lists(st.integers(0, 3), min_size=1, max_size=4), st.integers(0, 3), st.data())
