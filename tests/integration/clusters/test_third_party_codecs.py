@@ -17,37 +17,28 @@ from numcodecs.abc import Codec
 
 
 class Flip(Codec):
-    """All bits the other way, and so many zeros in front."""
+    """All bits the other way."""
 
     codec_id = "acme-flip"
 
-    def __init__(self, pad=0):
-        self.pad = pad
-
     def encode(self, buf):
-        return bytes(self.pad) + bytes(~np.frombuffer(buf, "u1"))
+        return bytes(~np.frombuffer(buf, "u1"))
 
     def decode(self, buf, out=None):
-        return bytes(~np.frombuffer(buf, "u1")[self.pad :])
+        return self.encode(buf)
 '''
 
 READ = """
-import os, sys, numpy as np, chunkmill as cm
+import sys, numpy as np, chunkmill as cm
 from distributed import Client, LocalCluster
 
 if __name__ == "__main__":
     values = np.arange(12, dtype="<i4").reshape(4, 3)
-    v2, v3 = {"id": "acme-flip", "pad": 3}, {"name": "numcodecs.acme-flip", "configuration": {"pad": 3}}
-    for path, format, codec in (("v2", "zarr2", v2), ("v3", "zarr3", v3)):
-        cm.to_store(values, f"{sys.argv[1]}/{path}", format=format, chunks=(2, 3), codecs=[codec])
-    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:
-        for path in ("v2", "v3"):
-            a = cm.open_array(f"{sys.argv[1]}/{path}")
-            assert (a[...] == values).all(), path
-            assert (a.to_dask().compute() == values).all(), path
-            print(path, a.codecs[-1].name, dict(a.codecs[-1].configuration))
-        pids = client.run(os.getpid)
-        assert os.getpid() not in pids.values()
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster):
+        for path, format, codec in (("v2", "zarr2", {"id": "acme-flip"}), ("v3", "zarr3", "numcodecs.acme-flip")):
+            cm.to_store(values, f"{sys.argv[1]}/{path}", format=format, chunks=(2, 3), codecs=[codec])
+            assert (cm.from_store(f"{sys.argv[1]}/{path}").compute() == values).all(), path
+            print(path, cm.open_array(f"{sys.argv[1]}/{path}").codecs[-1].name)
 """
 
 
@@ -71,4 +62,4 @@ def test_entry_points_of_an_installed_package(tmp_path, site):
     command, environment = [sys.executable, script, tmp_path], {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [f"{path} numcodecs.acme-flip {{'pad': 3}}" for path in ("v2", "v3")]
+    assert done.stdout.splitlines() == [f"{path} numcodecs.acme-flip" for path in ("v2", "v3")]

@@ -108,20 +108,6 @@ def test_a_resize_is_done_though_others_change_attributes_between_its_documents(
     assert (stored.shape, stored.attributes) == ((6,), {"x": 2})
 
 
-@cases("node_format", ["zarr3", "zarr2", "n5"])
-def test_what_is_nested_deeper_than_can_be_sent_is_refused_by_one_error(tmp_path, node_format):
-    """When it is opened, not when a job sends it to a worker (P13)."""
-    cm.create_array(tmp_path, shape=2, dtype="f4", format=node_format, attributes={"deep": "here"})
-    name = {"zarr3": "zarr.json", "zarr2": ".zattrs", "n5": "attributes.json"}[node_format]
-    text = (tmp_path / name).read_text()
-    (tmp_path / name).write_text(text.replace('"here"', "[" * 120 + "]" * 120))
-    assert pickle.loads(pickle.dumps(cm.open(tmp_path))).attributes == cm.open(tmp_path).attributes
-    for depth in (150, 500, 100_000):
-        (tmp_path / name).write_text(text.replace('"here"', "[" * depth + "]" * depth))
-        with pytest.raises(cm.errors.MetadataError, match=f"{name}.*128 deep"):
-            cm.open(tmp_path)
-
-
 def test_brackets_in_texts_are_not_nested(tmp_path):
     attributes = {"text": "[{" * 200 + '\\"[', "many": [[]] * 200}
     cm.create_array(tmp_path, shape=2, dtype="f4", attributes=attributes)

@@ -126,21 +126,6 @@ def test_after_an_append_the_next_one_works(folder, tmp_path, fsync):
             assert ds.v.values.tolist() == [10.0 * day for day in range(11)], state
 
 
-def test_an_empty_chunk_is_repaired(tmp_path):
-    """It would stop every append: the chunk is read, to be filled up."""
-    cm.write_dataset(days(0, 6), tmp_path / "d.zarr", encoding={name: {"chunks": (4,)} for name in "tv"})
-    for name in "tv":
-        (tmp_path / "d.zarr" / name / "c" / "1").write_bytes(b"")
-    with pytest.raises(ChunkmillError):
-        cm.write_dataset(days(6, 8), tmp_path / "d.zarr", append_dim="t")
-    report = cm.check(tmp_path / "d.zarr", repair=True)
-    assert {(p.kind, p.key, p.repaired) for p in report.problems} == {("short", f"{n}/c/1", True) for n in "tv"}
-    assert cm.check(tmp_path / "d.zarr").ok
-    cm.open_array(tmp_path / "d.zarr", "t", mode="r+")[4:6] = [4, 5]
-    cm.write_dataset(days(6, 8), tmp_path / "d.zarr", append_dim="t")
-    assert xr.open_dataset(tmp_path / "d.zarr", engine="chunkmill").t.values.tolist() == list(range(8))
-
-
 @pytest.mark.parametrize(("key", "content"), [("zarr.json", b""), ("a/zarr.json", bytes(100))], ids=["empty", "zeros"])
 def test_the_error_of_an_empty_document_names_the_way_out(tmp_path, key, content):
     cm.to_store(OLD, tmp_path / "d.zarr", "a", chunks=(4, 4), format="zarr3")

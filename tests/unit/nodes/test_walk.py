@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.cases import cases
-from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import MetadataError
@@ -129,14 +128,6 @@ class TestStaleConsolidatedMetadata:
         store.delete_prefix("g/a/")
         assert list(cm.open_group(store)["g"]) == ["b"]
 
-    def test_views_of_far_stores_trust_them(self, store, fmt):
-        far = RecordingStore(store)
-        far.is_remote = True
-        group = cm.open_group(far)
-        far.clear()
-        assert list(group["g"]) == ["a"]
-        assert far.log == []
-
     def test_jobs_see_the_documents(self, store, fmt):
         assert [node.path for node in walk(open_source(store))] == ["", "g", "g/a", "g/b"]
         assert [node.path for node in walk(open_source(cm.open_group(store)["g"]))] == ["g", "g/a", "g/b"]
@@ -148,17 +139,6 @@ class TestStaleConsolidatedMetadata:
     def test_unless_the_caller_demands_them(self, store, fmt):
         group = cm.open_group(store, consolidated=True)
         assert [node.path for node in walk(open_source(group))] == ["", "g", "g/a"]
-
-    def test_they_serve_where_no_documents_are_left(self, store, fmt):
-        group = cm.open_group(store)
-        for key in [key for key in store.list_prefix("") if key.endswith((".zgroup", "zarr.json"))]:
-            store.delete(key)
-        assert [node.path for node in walk(as_stored(group.stored))] == [
-            "",
-            "g",
-            "g/a",
-            *(["g/b"] if fmt == "zarr2" else []),
-        ]
 
 
 def test_a_group_of_a_web_server_stays_as_it_is():
