@@ -25,7 +25,7 @@ from chunkmill.array.threads import automatic_lock, own_threads
 from chunkmill.errors import RegionError
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.user_values import scalar_of, spread
-from chunkmill.nodes.changes import Change, PublicNode, append, changed_array, resize
+from chunkmill.nodes.changes import PublicNode, append, resize
 
 if TYPE_CHECKING:
     import dask.array
@@ -333,11 +333,6 @@ class Array(PublicNode, ArrayFacts):  # type: ignore[override]  # properties
         self.stored.check_writable()
         self.stored = append(self.stored, values, axis)
         return self.shape
-
-    def _change_attributes(self, change: Change) -> Self:
-        self.stored.check_writable()
-        self.stored = changed_array(self.stored, change)
-        return self
 
 
 def _read_from_arrays_in_runs() -> None:

@@ -7,7 +7,6 @@ the array are refused.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -304,7 +303,7 @@ def _cropped(array: StoredArray, coords: ChunkCoords, value: bytes, bounds: Chun
 Change = Callable[[Mapping[str, JSON]], Mapping[str, JSON]]
 """Attributes as they are stored -> as they are to be."""
 
-_Metadata = TypeVar("_Metadata", ArrayMetadata, GroupMetadata)
+_Node = TypeVar("_Node", bound=StoredNode)
 
 
 def merged(attributes: Mapping[str, JSON]) -> Change:
@@ -332,14 +331,8 @@ def without(*names: str) -> Change:
     return change
 
 
-def changed_array(array: StoredArray, change: Change) -> StoredArray:
-    """Change the attributes of an array in its store, and return the array with those (see `changed_group`)."""
-    f, keys = _format(array), _format(array).array_keys(array.path)
-    return replace(array, metadata=_changed(array.store, array.path, f, keys, f.parse_array, f.emit_array, change))
-
-
-def changed_group(store: Store, path: str, format: str, change: Change) -> GroupMetadata:  # noqa: A002
-    """Change the attributes of the group at `path`, and return its metadata.
+def with_changed(node: _Node, change: Change) -> _Node:
+    """Change the attributes of a node in its store, and return the node with those.
 
     Where others change them too, theirs are read and `change` is called again. Consolidated metadata follow.
     A group that is only a folder gets a document, and its place is reserved for that: others may be deleting it.
@@ -351,55 +344,46 @@ def changed_group(store: Store, path: str, format: str, change: Change) -> Group
     JobError
         The group is only a folder, and a job writes it or a group above it.
     """
-    documents_format = documents.format_of_store(store, format)
-    keys = documents_format.group_keys(path)
+    store, path, is_array = node.store.uncached, node.path, isinstance(node, StoredArray)
+    f = documents.format_of_store(store, node.format)
+    keys = f.array_keys(path) if is_array else f.group_keys(path)
+    parse, emit = cast("Any", (f.parse_array, f.emit_array) if is_array else (f.parse_group, f.emit_group))
 
-    def parse_folder(path: str, found: Mapping[str, bytes]) -> GroupMetadata | None:
-        is_folder_alone = not found and is_folder(store, documents_format, path)
-        return GroupMetadata() if is_folder_alone else documents_format.parse_group(path, found)
-
-    emit = documents_format.emit_group
-    try:
-        return _changed(store, path, documents_format, keys, documents_format.parse_group, emit, change)
-    except NodeNotFound:
-        if not documents_format.implicit_groups:
-            raise
-    from chunkmill.journal.lease import check_no_job, leased  # noqa: PLC0415
-
-    # named after all others, it gives way to those that it meets, and waits for others that do the same
-    with leased(store, path, f"change the attributes of {path!r} in {store.url}", run="~attributes") as own:
-        check_no_job(store, path, own_run=own.run, waits=True)
-        return _changed(store, path, documents_format, keys, parse_folder, emit, change)
-
-
-def _changed(  # noqa: PLR0917 - of this module alone
-    store: Store,
-    path: str,
-    documents_format: Format,
-    keys: tuple[str, ...],
-    parse: Callable[[str, Mapping[str, bytes]], _Metadata | None],
-    emit: Callable[[str, _Metadata], Mapping[str, bytes]],
-    change: Change,
-) -> _Metadata:
-    def changed(seen: documents.Documents) -> _Metadata:
+    def changed(seen: documents.Documents, parse: Callable[..., Any]) -> Any:
         metadata = parse(path, documents.present(seen))
         if metadata is None:
             hint = "it was deleted or replaced after it was opened"
             raise NodeNotFound(url=store.url, path=path, hint=hint)
         return replace(metadata, attributes=dict(change(metadata.attributes)))
 
-    def emitted(seen: documents.Documents) -> Mapping[str, bytes | None]:
-        new = emit(path, changed(seen))
-        return {key: new.get(key) for key in keys}
+    def write(parse: Callable[..., Any]) -> _Node:
+        def emitted(seen: documents.Documents) -> Mapping[str, bytes | None]:
+            new = emit(path, changed(seen, parse))
+            return {key: new.get(key) for key in keys}
 
-    with store.transaction(f"change attributes of {path!r}"):
-        seen = documents.change(store, documents_format, keys, emitted)
-        refresh_consolidated(store, documents_format, [path])
-    store.flush()
-    return changed(seen)
+        with store.transaction(f"change attributes of {path!r}"):
+            seen = documents.change(store, f, keys, emitted)
+            refresh_consolidated(store, f, [path])
+        store.flush()
+        return replace(node, metadata=changed(seen, parse))
+
+    def parse_folder(path: str, found: Mapping[str, bytes]) -> GroupMetadata | None:
+        return GroupMetadata() if not found and is_folder(store, f, path) else f.parse_group(path, found)
+
+    try:
+        return write(parse)
+    except NodeNotFound:
+        if is_array or not f.implicit_groups:
+            raise
+    from chunkmill.journal.lease import check_no_job, leased  # noqa: PLC0415
+
+    # named after all others, it gives way to those that it meets, and waits for others that do the same
+    with leased(store, path, f"change the attributes of {path!r} in {store.url}", run="~attributes") as own:
+        check_no_job(store, path, own_run=own.run, waits=True)
+        return write(parse_folder)
 
 
-class PublicNode(ABC):
+class PublicNode:
     """The place of a public array or group, and its attributes, which change in the store."""
 
     stored: StoredNode
@@ -477,6 +461,7 @@ class PublicNode(ABC):
 
         return node_html(self.stored)
 
-    @abstractmethod
     def _change_attributes(self, change: Change) -> Self:
-        """Apply a change in the store and here."""
+        self.stored.check_writable()
+        self.stored = with_changed(self.stored, change)
+        return self

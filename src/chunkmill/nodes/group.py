@@ -8,17 +8,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Self, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.errors import ChunkmillError, MetadataError, NodeExists, NodeNotFound, StoreError
+from chunkmill.errors import ChunkmillError, MetadataError, NodeExists, NodeNotFound
 from chunkmill.formats.consolidated import parsed_once
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.model.multiscales import Level, Multiscale, parse_level, self_described
 from chunkmill.model.ome_zarr import parse_multiscales
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.changes import Change, PublicNode, changed_group
+from chunkmill.nodes.changes import PublicNode
 from chunkmill.nodes.documents import join_path
 from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode
 from chunkmill.stores.base import Store
@@ -227,7 +227,7 @@ class Group(PublicNode):
         >>> g.require_group("a/b").path, g.require_group("a/b").path
         ('a/b', 'a/b')
         """
-        self._check_writable()
+        self.stored.check_writable()
         try:
             node = self[path] if path in self else self.create_group(path)
         except NodeExists:
@@ -264,26 +264,15 @@ class Group(PublicNode):
         store, path = self._place_to_write(path)
         delete_node(store, path)
 
-    def _check_writable(self) -> None:
-        if self.stored.read_only:
-            reason = "opened for reading only; open it with mode='r+' to write"
-            raise StoreError(url=self.url, key=self.path, reason=reason)
-
     def _place_to_write(self, path: str) -> tuple[Store, str]:
         """Return store and path of a node below the group; raise where the group was opened for reading."""
-        self._check_writable()
+        self.stored.check_writable()
         below = self.stored.documents.normalize_path(path)
         if not below:
             raise ValueError(f"path={path!r}: expected the path of a node below the group {self.path!r}")
         full = join_path(self.path, below)
         self.stored = self.stored.with_store(self.store.after_stored(without=f"{full}/"))  # which lists it, too
         return self.store.uncached, full
-
-    def _change_attributes(self, change: Change) -> Self:
-        self._check_writable()
-        metadata = changed_group(self.store.uncached, self.path, self.format, change)
-        self.stored = replace(self.stored, metadata=metadata)
-        return self
 
 
 Node = Array | Group

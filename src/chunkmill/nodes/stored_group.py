@@ -71,6 +71,12 @@ class StoredGroup:
         """User attributes, read-only."""
         return Attributes({name: v for name, v in self.metadata.attributes.items() if name != HIDDEN_ATTRIBUTE})
 
+    def check_writable(self) -> None:
+        """Raise `StoreError` when the group was opened with ``mode="r"``."""
+        if self.read_only:
+            reason = "opened for reading only; open it with mode='r+' to write"
+            raise StoreError(url=self.url, key=self.path, reason=reason)
+
     def children(self, *, without: Collection[str] = (), on_error: OnError | None = None) -> dict[str, StoredNode]:
         """Open every direct child but those named: one listing, then all documents at once where the store can."""
         children = self.opened_children(lambda name: name not in without, on_error, MetadataError)

@@ -35,6 +35,7 @@ from chunkmill.journal.plans import (
 from chunkmill.journal.unfinished import jobs_at
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, is_within, parents_of
 from chunkmill.nodes import delete
+from chunkmill.nodes.changes import Change, with_changed
 from chunkmill.nodes.documents import (
     check_own,
     check_root,
@@ -59,7 +60,7 @@ from chunkmill.nodes.opening import (
     missing_above,
     seen_at_once,
 )
-from chunkmill.nodes.stored_group import StoredGroup, child_names
+from chunkmill.nodes.stored_group import StoredGroup, StoredNode, child_names
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.conflicts import create
 
@@ -445,7 +446,7 @@ class Target:
         nodes = {path: self.format.emit_group(path, group) for path, group in self.groups.items()}
         return nodes | {array.path: self.format.emit_array(array.path, array.metadata) for array in self.arrays}
 
-    def publish(self, *, consolidates: bool = True) -> list[str]:
+    def publish(self, *, consolidates: bool = True, changes: Iterable[tuple[StoredNode, Change]] = ()) -> list[str]:
         """Make the nodes visible: groups above them, members, the topmost group, consolidated metadata (P5).
 
         Returns the keys of their documents, and of those of groups above that were missing.
@@ -454,6 +455,9 @@ class Target:
         ----------
         consolidates
             Whether a new topmost group gets consolidated metadata, where the format has them.
+        changes
+            Of the attributes of nodes that exist, such as those of the group of an image that gets further levels:
+            written last.
 
         Raises
         ------
@@ -474,9 +478,16 @@ class Target:
         written = [key for documents in nodes.values() for key in documents]
         if self.is_staged:
             self._put_in_place(nodes)
-            return written
+        else:
+            written += self._create(nodes, top)
+        for node, change in changes:
+            with_changed(node, change)
+        return written
+
+    def _create(self, nodes: dict[str, dict[str, bytes]], top: str | None) -> list[str]:
+        """Create nodes by their documents, that at `top` last, and groups above them; return the keys of these."""
         try:
-            written += self.make_groups_above([] if self.group is not None else self.tops)
+            written = self.make_groups_above([] if self.group is not None else self.tops)
             if not self.path:
                 nodes[""] = {**self.format.emit_root(), **nodes[""]}
             own = {} if top is None else nodes.pop(top)

@@ -45,7 +45,7 @@ from chunkmill.model.ome_zarr import (
     without_levels,
 )
 from chunkmill.nodes import opening
-from chunkmill.nodes.changes import changed_array, changed_group, merged
+from chunkmill.nodes.changes import Change, merged
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.group import described_images, image_of_array, level_array
 from chunkmill.nodes.opening import open_stored
@@ -193,6 +193,10 @@ class LevelTarget:
     stem: str
     exists: bool = False
 
+    def group_at(self, path: str) -> StoredGroup:
+        """Return a group of the store, whose attributes are to be changed."""
+        return StoredGroup(self.store, path, GroupMetadata(), self.format)
+
 
 def target_next_to(image: BaseImage, name: str | None, ome: str | None) -> LevelTarget:
     """Return the group of an array, for levels next to it."""
@@ -324,18 +328,19 @@ def emit_levels(
     return group, below
 
 
-def name_levels(base: StoredArray, image: Multiscale, convention: str | None) -> None:
-    """Set the attributes of the group of an array, and in N5 of the array, that name levels; others' stay."""
-    above, _, name = base.path.rpartition("/")
+def level_names(base: StoredArray, target: LevelTarget, image: Multiscale) -> list[tuple[StoredNode, Change]]:
+    """Return the changes of attributes of an array, in N5, and of its group, that name levels; others' stay."""
 
     def named(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {**attributes, **emit_levels(image, convention, attributes, keeps_others=True)[0]}
+        return {**attributes, **emit_levels(image, target.convention, attributes, keeps_others=True)[0]}
 
-    own = emit_levels(image, convention, {})[1].get(name, {})
-    if convention is not None:
-        changed_group(base.store, above, base.format, named)
-    if own:
-        changed_array(base, merged(own))
+    own = emit_levels(image, target.convention, {})[1].get(base.path.rpartition("/")[2], {})
+    changes: list[tuple[StoredNode, Change]] = []
+    if target.convention is not None:
+        changes.append((target.group_at(target.path), named))
+    if own:  # last: the array is the source, of whose document a job that is resumed knows the version
+        changes.append((base, merged(own)))
+    return changes
 
 
 def _other_images(attributes: Mapping[str, Any], paths: Collection[str]) -> Iterator[Any]:

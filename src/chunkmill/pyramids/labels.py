@@ -26,16 +26,16 @@ from chunkmill.model.metadata import GroupMetadata
 from chunkmill.model.multiscales import Level, Multiscale, image_name
 from chunkmill.model.ome_zarr import OME_VERSIONS
 from chunkmill.nodes.api import open_source
-from chunkmill.nodes.changes import changed_group
+from chunkmill.nodes.changes import Change
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.group import Group, MultiscaleImage
-from chunkmill.nodes.stored_group import StoredGroup
+from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.pyramids.image import BaseImage, DescribedLevels, LevelTarget, level_convention
 from chunkmill.runtime.computed import ComputedStore
 
 
-def list_label(target: LevelTarget) -> None:
-    """Add a label image to the list in the group above it; names that other jobs add at the same time stay."""
+def label_listed(target: LevelTarget) -> tuple[StoredNode, Change]:
+    """Return the change of the group above a label image that lists it; names that other jobs add stay."""
     folder, _, name = target.path.rpartition("/")
 
     def listing(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -46,7 +46,7 @@ def list_label(target: LevelTarget) -> None:
             return own
         return {**attributes, "ome": {**own, "version": target.convention}}
 
-    changed_group(target.store, folder, target.format.name, listing)
+    return target.group_at(folder), listing
 
 
 def labels_of(

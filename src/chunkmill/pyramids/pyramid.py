@@ -36,10 +36,10 @@ from chunkmill.pyramids.image import (
     describe_base,
     describe_levels,
     level_convention,
-    name_levels,
+    level_names,
     target_next_to,
 )
-from chunkmill.pyramids.labels import labels_of, list_label, with_omero, with_windows
+from chunkmill.pyramids.labels import label_listed, labels_of, with_omero, with_windows
 from chunkmill.pyramids.levels import LevelBlocks, LevelShape, divide, peak_bytes
 from chunkmill.pyramids.tasks import LevelStage, base_bytes, block_share, level_inputs, level_shows, write_block
 from chunkmill.runtime.computed import ComputedStore
@@ -360,15 +360,12 @@ class PyramidTasks(Tasks):
         return stages
 
     def publish(self, target: Target) -> Sequence[str]:
-        """Publish the levels and the group, or the attributes that name them; then list labels in the group above."""
+        """Publish the levels and the group, or the attributes that name them, and list labels in the group above."""
         work, groups = self.work, target.groups
         windowed = {path: with_windows(group, work.levels.image, target.arrays[-1]) for path, group in groups.items()}
-        written = replace(target, groups=windowed).publish()
-        if work.where.exists:
-            name_levels(work.sources[0].array, work.levels.image, work.where.convention)
-        if work.is_label:
-            list_label(work.where)
-        return written
+        changes = level_names(work.sources[0].array, work.where, work.levels.image) if work.where.exists else []
+        changes += [label_listed(work.where)] if work.is_label else []
+        return replace(target, groups=windowed).publish(changes=changes)
 
 
 def _row(array: StoredArray, level: LevelShape) -> dict[str, Any]:
