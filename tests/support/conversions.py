@@ -37,15 +37,6 @@ def make(kind="zarr2", codecs="gzip", dtype=">i4", fill_value=0, **kwargs):
     return store, values
 
 
-def present(array):
-    """Coords of the chunks that are there."""
-    layout = array.read_layout
-    coords = list(layout.grid.all_coords())
-    spans = layout.locator.locate(array.store, coords)
-    found = array.store.get_many(spans)
-    return {c for c, data in zip(coords, found, strict=True) if data is not None}
-
-
 def encoded(array):
     """Encoded bytes of every chunk that is there."""
     layout = array.read_layout

@@ -221,21 +221,6 @@ def test_names_of_axes():
         names_by_array({"b": ["t"]}, source.stored)
 
 
-def test_another_choice_is_another_plan():
-    source = make()
-    marks = {
-        cm.plan_convert(source, "memory://choice", format="zarr3", **options).job.fingerprint
-        for options in (
-            {},
-            {"include": "a"},
-            {"include": "level1"},
-            {"dimension_names": ("t",)},
-            {"chunk_key_encoding": "."},
-        )
-    }
-    assert len(marks) == 5
-
-
 KEYS = [("zarr2", "/", "0/1"), ("zarr2", ".", "0.1"), ("zarr2", {"name": "v2", "separator": "/"}, "0/1"),
     ("zarr3", "/", "c/0/1"), ("zarr3", ".", "c.0.1"), ("zarr3", {"name": "v2"}, "0.1"),
     ("zarr3", {"name": "v2", "configuration": {"separator": "/"}}, "0/1"),
@@ -247,7 +232,7 @@ KEYS = [("zarr2", "/", "0/1"), ("zarr2", ".", "0.1"), ("zarr2", {"name": "v2", "
     ("kind", "encoding", "key", "way"),
     [
         *((*each, "create") for each in KEYS),
-        *((*KEYS[i], way) for i in (0, 4, 8) for way in ("to_store", "convert", "group")),
+        *((*KEYS[i], way) for i in (0, 4, 8) for way in ("to_store", "convert")),
     ],
 )
 def test_chunk_keys(kind, encoding, key, way):
@@ -256,8 +241,6 @@ def test_chunk_keys(kind, encoding, key, way):
     shaped = {"shape": (4, 3), "chunks": (2, 2), "dtype": "i4"}
     if way == "create":
         cm.create_array(store, "a", **shaped, **options)[...] = values
-    elif way == "group":
-        cm.create_group(store, format=kind).create_array("a", **shaped, chunk_key_encoding=encoding)[...] = values
     elif way == "to_store":
         cm.to_store(values, store, "a", chunks=(2, 2), **options)
     else:

@@ -13,7 +13,7 @@ from chunkmill.array.chunk_io import read_chunk
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.cli.main import main
 from chunkmill.conversion.region_option import cropping
-from chunkmill.errors import JobError, RegionError
+from chunkmill.errors import RegionError
 from chunkmill.nodes.opening import walk
 from chunkmill.stores.memory import MemoryStore
 
@@ -181,18 +181,6 @@ def test_groups_are_cropped_by_dimension_and_rechunked():
     existing = cm.create_array(place := MemoryStore(), shape=(8, 4, 8), dtype="i4", chunks=(8, 2, 2))
     cm.rechunk((source, "t2m"), existing, chunks=None, region=region)
     np.testing.assert_array_equal(cm.open_array(place)[...], group["t2m"][3:11, 2:])
-
-
-def test_the_region_is_part_of_the_plan():
-    source, _ = _stored("zarr3")
-    target = MemoryStore()
-    one, other = (
-        cm.plan_convert(source, target, format="zarr3", region=(slice(start, start + 10),)) for start in (0, 5)
-    )
-    assert one.job.fingerprint != other.job.fingerprint
-    cm.create_array(source.store, "a", shape=(24, 20), dtype="i4", chunks=(6, 4), overwrite=True)
-    with pytest.raises(JobError, match="changed after this job was planned"):
-        one.run()
 
 
 def test_the_command_line_takes_regions(tmp_path):

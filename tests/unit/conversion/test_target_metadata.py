@@ -6,7 +6,6 @@ from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.conversion import convert
-from chunkmill.conversion.rechunking.plan import choose_rechunk_strategy
 from chunkmill.conversion.target_metadata import describe_group_target, describe_target
 from chunkmill.errors import RegionError, UnsupportedFeature
 from chunkmill.formats.registry import get_format
@@ -178,12 +177,3 @@ def test_zeros_of_both_signs_and_nan():
     plan = cm.plan_convert(store, MemoryStore(), format="zarr2")
     # xarray would take zeros for missing in Zarr v2: none stands for them, which reads as 0.0
     assert [str(array.fill_value) for array in plan.job.target.arrays] == ["None", "-0.0", "nan"]
-
-
-def test_arrays_of_one_geometry_are_rechunked_and_compared_by_one_plan():
-    choose_rechunk_strategy.cache_clear()
-    source, target = many(9), MemoryStore()
-    cm.rechunk(source, target, chunks=(3,))
-    assert choose_rechunk_strategy.cache_info().misses == 1
-    assert cm.verify(source, target)
-    assert choose_rechunk_strategy.cache_info().misses <= 3

@@ -63,6 +63,23 @@ def test_axes_in_another_order_are_those_that_are_left(kind, axes):
     np.testing.assert_array_equal(y[:, 3].transpose((1, 0)).rechunk((4, 5)).compute(), values[:, 3].T)
 
 
+def test_transposes_parts_and_larger_blocks_go_below_the_store(array, kind):
+    y = array.to_dask(chunked_array_type=kind)
+    if kind == "dask":
+        pytest.skip("no expression")
+    labelled = xr.DataArray(y, dims=("y", "x"))
+    for x in (
+        y.T,
+        y.T[2:9],
+        labelled.transpose().isel(y=3).data,
+        labelled.isel(x=slice(2, 9)).T.data,
+        y.rechunk((12, 10)),
+    ):
+        found = x.expr.simplify()
+        assert [type(node) for node in found.walk()] == [type(y.expr)]
+        assert (found.shape, found.chunks, found.dtype) == (x.shape, x.chunks, x.dtype)
+
+
 def far_array():
     far = FarStore()
     values = np.arange(48 * 40 * 4).reshape(48, 40, 4)

@@ -2,7 +2,7 @@
 
 import errno
 import os
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import dask
 import dask.array as da
@@ -91,13 +91,8 @@ def test_partial_writes_to_a_store_that_fails():
         except ChunkError:
             failed.append(i)
 
-    threads = [
-        threading.Thread(target=lambda part=part: [write(i) for i in part]) for part in np.arange(40).reshape(4, 10)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(40)))
     assert failed
     expected = np.arange(40) + 1
     expected[failed] = 0

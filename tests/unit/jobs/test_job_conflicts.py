@@ -78,30 +78,6 @@ def test_an_interrupted_conversion_is_kept(writer):
     np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], VALUES)
 
 
-@cases("writer", ["to_store", "create_group", "convert below", "overwrite"])
-def test_a_running_conversion_is_kept(writer):
-    """It was killed: its tasks found that their job was gone."""
-    source, target = make_source("g/a"), MemoryStore()
-    write = (
-        (lambda store: cm.create_array(store, "g", shape=(4,), dtype="i4", chunks=(2,), overwrite=True))
-        if (writer == "overwrite")
-        else WRITERS[writer]
-    )
-    errors = []
-
-    class Meanwhile(RecordingStore):
-        def _before(self, method, key, byte_range=None):
-            if method == "set_if" and key.startswith("g/a/c/") and not errors:
-                errors.append(None)
-                with pytest.raises(JobError, match=r"is running: 'convert to .*wait until it is done") as caught:
-                    write(target)
-                errors.append(caught.value)
-
-    convert(Meanwhile(target), source)
-    assert len(errors) == 2
-    np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], VALUES)
-
-
 def test_onto_an_array_that_an_interrupted_write_overwrites():
     target = MemoryStore()
     a = cm.create_array(target, "g/a", shape=VALUES.shape, dtype="i4", chunks=(2, 2))

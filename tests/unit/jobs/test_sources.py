@@ -52,13 +52,10 @@ def test_changes_are_told_apart(fmt, name):
 
 
 def test_stores_that_compare_no_versions_are_compared_by_documents():
-    class Plain(RecordingStore):
-        pass
-
-    store = Plain(MemoryStore())
+    store = RecordingStore(MemoryStore())
     store.compares_versions = False
     array, _ = make(store, shape=(6, 4), chunks=(2, 4))
-    seen = see_sources([getattr(array, "stored", array)])
+    seen = see_sources([array.stored])
     assert seen[0].seen.versions == {}
     store.set("a/zarr.json", store.get("a/zarr.json"))
     assert change(array, seen) is None
@@ -69,7 +66,7 @@ def test_documents_are_not_taken_from_consolidated_metadata(tmp_path):
     make(LocalStore(tmp_path), shape=(6, 4), chunks=(2, 4))
     cm.consolidate(str(tmp_path))
     array = cm.open_group(str(tmp_path), consolidated=True)["a"]
-    seen = see_sources([getattr(array, "stored", array)])
+    seen = see_sources([array.stored])
     (tmp_path / "a" / "zarr.json").unlink()
     assert change(array, seen) == "deleted"
 

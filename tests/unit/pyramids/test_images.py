@@ -129,13 +129,10 @@ def test_wrong_channels_are_refused_before_anything_is_written(source, tmp_path)
 def test_a_level_that_is_copied_alone_keeps_voxels_and_place(source, tmp_path, name, region, how):
     cm.pyramid(source, tmp_path / "image", format=name, scale={"z": 2, "y": 0.5}, units="um", levels=2)
     level = "s1" if name == "n5" else "1"
-    copy = {
-        "convert": lambda: cm.convert((tmp_path / "image", level), tmp_path / "one", format="zarr3", region=region),
-        "rechunk": lambda: cm.rechunk(
-            (tmp_path / "image", level), tmp_path / "one", region=region, chunks=(2, 6, 5, 5)
-        ),
-    }
-    copy[how]()
+    job, options = {"convert": (cm.convert, {"format": "zarr3"}), "rechunk": (cm.rechunk, {"chunks": (2, 6, 5, 5)})}[
+        how
+    ]
+    job((tmp_path / "image", level), tmp_path / "one", region=region, **options)
     cm.pyramid(tmp_path / "one", tmp_path / "again", levels=1)
     image = cm.open_group(tmp_path / "again").multiscales[0]
     assert image[0].scale == (1, 4, 1, 2)

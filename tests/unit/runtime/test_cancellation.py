@@ -6,7 +6,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from chunkmill.array.stored_array import StoredArray
+import chunkmill as cm
 from chunkmill.errors import JobError
 from chunkmill.runtime import cancellation
 from chunkmill.runtime.cancellation import (
@@ -82,9 +82,13 @@ def test_forked_children_begin_with_no_writes():
 
 
 @pytest.fixture
-def partial(tmp_path):
-    """A partial file of a process that is gone, below an array."""
-    (tmp_path / "g" / "a").mkdir(parents=True)
+def array(tmp_path):
+    return cm.create_array(tmp_path, "g/a", shape=(4,), dtype="i4").stored
+
+
+@pytest.fixture
+def partial(array, tmp_path):
+    """A partial file of a process that is gone, below the array."""
     file = tmp_path / "g" / "a" / f".0.0.host-1.{'0' * 32}{PARTIAL_SUFFIX}"
     file.touch()
     return file
@@ -95,25 +99,17 @@ def all_are_abandoned(monkeypatch):
     monkeypatch.setattr("chunkmill.stores.posix_file.is_abandoned", lambda _: True)
 
 
-class Arrays:
-    def __new__(cls, folder):
-        array = object.__new__(StoredArray)
-        object.__setattr__(array, "store", LocalStore(folder))
-        object.__setattr__(array, "prefix", "g/a/")
-        return array
-
-
 @pytest.mark.parametrize("died", [True, False])
-def test_partial_files_go_where_somebody_died(tmp_path, partial, died):
-    with remove_partial_files([Arrays(tmp_path)], after_death=died):
+def test_partial_files_go_where_somebody_died(array, partial, died):
+    with remove_partial_files([array], after_death=died):
         assert partial.exists()
     assert partial.exists() is not died
 
 
-def test_partial_files_go_when_a_worker_is_lost(tmp_path, partial, monkeypatch):
+def test_partial_files_go_when_a_worker_is_lost(array, partial, monkeypatch):
     workers = iter([{"one", "two"}, {"one", "three"}])
     monkeypatch.setattr(cancellation, "_workers", lambda: next(workers))
-    with remove_partial_files([Arrays(tmp_path)]):
+    with remove_partial_files([array]):
         pass
     assert not partial.exists()
 
