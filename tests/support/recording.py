@@ -103,6 +103,34 @@ class RecordingStore(_Wrapper):
         self.log.clear()
 
 
+class Meanwhile(RecordingStore):
+    """Calls `act` with the store below, once, before the n-th request that `when` says; without, it dies there."""
+
+    def __init__(
+        self,
+        below: Store,
+        when: Callable[[str, str], bool],
+        act: Callable[[Store], object] | None = None,
+        n: int = 1,
+    ) -> None:
+        super().__init__(below)
+        self.when, self.act, self.left, self.done = when, act, n, False
+
+    def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:
+        super()._before(method, key, byte_range)
+        if not self.done and self.when(method, key):
+            self.left -= 1
+            self.done = self.left == 0
+            if self.done and self.act is not None:
+                self.act(self.below)
+        if self.done and self.act is None:
+            raise Died
+
+
+def reads_a_chunk(method: str, key: str) -> bool:
+    return method == "get" and "/c/" in f"/{key}"
+
+
 class FarStore(RecordingStore):
     """A store in memory whose every request takes `seconds`; counts those under way at once."""
 

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from support.cases import cases
 from support.rechunks import check, make, planned_tightly
-from support.recording import FailingStore, FarStore, RecordingStore
+from support.recording import FailingStore, FarStore, Meanwhile, RecordingStore, reads_a_chunk
 
 import chunkmill as cm
 from chunkmill.array import present_keys
 from chunkmill.conversion import stages
 from chunkmill.errors import ChunkError, JobError, NodeNotFound, StoreError
+from chunkmill.nodes.array import Array
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -122,25 +123,14 @@ class TestSame:
         np.testing.assert_array_equal(target[...], source[...])
 
 
-class Appears:
-    """Adds a chunk to the source when a task reads."""
-
-    def __init__(self, source, key):
-        self.source, self.key = source, key
-
-    def __call__(self, method, key, *_):
-        if method in {"get", "get_many"} and "/c/" in key:
-            self.source.store.below.set(self.key, b"\1\1")
-
-
 @cases("job", JOBS)
 @cases("shards", [None, (200,)])
-def test_a_chunk_that_appears_meanwhile_is_not_lost(monkeypatch, job, shards):
+def test_a_chunk_that_appears_meanwhile_is_not_lost(job, shards):
     source, target = sparse(shards=shards), MemoryStore()
-    monkeypatch.setattr(source.store, "_before", Appears(source, "a/c/77"))
+    watched = Meanwhile(source.store, reads_a_chunk, lambda store: store.set("a/c/77", b"\1\1"))
     run, more = JOBS[job]
     with pytest.raises(ChunkError, match=r"a/c/77.*absent when the run began, and is present now"):
-        run(source, target, **more)
+        run(Array(source.stored.with_store(watched)), target, **more)
     with pytest.raises(NodeNotFound):
         cm.open_array(target)
 

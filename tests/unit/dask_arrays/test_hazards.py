@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import xarray as xr
 from support.cases import cases
+from support.recording import DeletingStore
 
 import chunkmill as cm
 from chunkmill.dask_arrays.hazards import canonical_location, check_not_read
 from chunkmill.errors import JobError
-from chunkmill.stores.base import Store
-from chunkmill.stores.memory import MemoryStore
 
 
 @pytest.fixture
@@ -57,17 +56,11 @@ def test_a_search_goes_on_after_a_task_that_cannot_be_pickled(array):
         check_not_read([x], array.store, "g")
 
 
-class DeletesFirst(MemoryStore):
-    """As an object store does: nothing is renamed."""
-
-    can_replace = Store.can_replace
-
-
 @cases("is_optimized", [False, True])
 @cases("compute", [True, False])
 def test_where_the_old_node_is_deleted_first_no_writer_deletes_its_source(compute, is_optimized):
     """Nothing would be left to read, or fill values alone."""
-    store, values = DeletesFirst(), np.arange(64.0).reshape(8, 8)
+    store, values = DeletingStore(), np.arange(64.0).reshape(8, 8)
     cm.write_dataset(xr.Dataset({"v": (("y", "x"), values)}), store, "g", encoding={"v": {"chunks": (4, 4)}})
     ds = xr.open_dataset(store, engine="chunkmill", group="g", chunks={}) + 0
     x = cm.from_store(store, "g/v") + 0

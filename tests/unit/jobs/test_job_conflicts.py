@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from support.cases import cases
-from support.recording import DeletingStore, Died, FailingStore, RecordingStore
+from support.recording import DeletingStore, Died, FailingStore, Meanwhile
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, NodeExists, NodeNotFound, StoreError
@@ -127,17 +127,16 @@ def test_what_an_interrupted_write_left_is_no_value_of_a_new_array(layout):
     assert cm.check(target).ok
 
 
+def die(store):
+    raise StoreError(url=store.url, key="", reason="died")
+
+
 def dies_while_it_publishes(source, target, path):
     """A conversion of a group with an array, which publishes the array, and dies before it publishes the group."""
 
-    class Dying(RecordingStore):
-        def set_if(self, key, value, version):
-            if key == f"{path}/zarr.json":
-                raise StoreError(url=self.url, key=key, reason="died")
-            return super().set_if(key, value, version)
-
+    dying = Meanwhile(target, lambda *asked: asked == ("set_if", f"{path}/zarr.json"), die)
     with pytest.raises(StoreError, match="died"):
-        cm.convert(source, (Dying(target), path), format="zarr3")
+        cm.convert(source, (dying, path), format="zarr3")
     assert target.get(f"{path}/a/zarr.json") is not None
 
 
@@ -182,16 +181,9 @@ def test_a_job_that_resumes_puts_no_array_below_a_group_that_others_have_made(fo
     """It died before its first look, and found only at its end whose group that is: its arrays were visible there."""
     source, target, others = MemoryStore(), MemoryStore(), MemoryStore()
     cm.to_store(np.arange(16).reshape(2, 8), source, "a", chunks=(2, 4), format=format_)
-    died = StoreError(url="", key="", reason="died")
-
-    class Dying(RecordingStore):
-        def set_if(self, key, value, version):
-            if super().set_if(key, value, version) and key.endswith("plan.json"):
-                raise died
-            return True
-
+    dying = Meanwhile(target, lambda *_: any(key.endswith("plan.json") for key in target.list_prefix("")), die)
     with pytest.raises(StoreError, match="died"):
-        convert_or_reduce(what, source, Dying(target), format_)
+        convert_or_reduce(what, source, dying, format_)
     assert len(unfinished_jobs(target)) == 1
     cm.create_group(others, "g", format=format_, attributes=made)
     for key in others.list_prefix(""):
@@ -253,22 +245,6 @@ def test_a_later_write_stores_no_values_where_a_job_has_begun_since():
 
 
 OLD, NEW = np.arange(20).reshape(4, 5), np.arange(20).reshape(4, 5) + 100
-
-
-class Meanwhile(RecordingStore):
-    """Calls `act` with the store below, once, before the first request that `when` says; or dies there."""
-
-    def __init__(self, below, when, act=None):
-        super().__init__(below)
-        self.when, self.act, self.done = when, act, False
-
-    def _before(self, method, key, byte_range=None):
-        if self.act is None and (self.done or self.when(method, key)):
-            self.done = True
-            raise Died
-        if not self.done and self.when(method, key):
-            self.done = True
-            self.act(self.below)
 
 
 @pytest.fixture
@@ -360,11 +336,11 @@ def test_who_marks_late_does_not_replace_what_another_client_has_put_in_place(n_
         cm.rechunk((store, "source"), (target, "a"), chunks=(4, 5), overwrite=True)
 
     def join(below):
-        asked = iter(range(99))  # twice for each request
+        asked = iter(range(99))
 
         def dies(method, key):
             plan = below.get("".join(key for key in below.list_prefix("") if key.endswith("plan.json"))) or b""
-            return b'"over": true' in plan and next(asked) == 2 * n_steps
+            return b'"over": true' in plan and next(asked) == n_steps
 
         if n_steps is None:
             rechunk(below)

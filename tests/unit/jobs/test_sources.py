@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.cases import cases
 from support.rechunks import check, make
-from support.recording import RecordingStore
+from support.recording import Meanwhile, RecordingStore, reads_a_chunk
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, NodeNotFound
@@ -91,34 +91,19 @@ def test_a_source_whose_document_is_gone_when_it_is_first_looked_at():
         see_sources([opened.stored])
 
 
-class Watched(RecordingStore):
-    """A store that calls `event` when as many chunks as `after` were asked for."""
-
-    def __init__(self, below, after=3, event=lambda: None):
-        super().__init__(below)
-        self.after, self.event, self.n_reads = after, event, 0
-
-    def _count(self, key):
-        if "/c/" in f"/{key}":
-            self.n_reads += 1
-            if self.n_reads == self.after:
-                self.event()
-
-    def get(self, key, byte_range=None):
-        self._count(key)
-        return self.below.get(key, byte_range)
+class ByGet(RecordingStore):
+    """A store whose answers `get` decides."""
 
     def get_many(self, spans):
-        for span in spans:
-            yield None if span is None else self.get(span.key, span.byte_range)
+        return (None if span is None else self.get(span.key, span.byte_range) for span in spans)
 
 
-class Misreading(Watched):
+class Misreading(ByGet):
     """A network file system that answers "no such file" now and then."""
 
     def get(self, key, byte_range=None):
-        self._count(key)
-        return None if "/c/" in f"/{key}" and self.n_reads % 5 == 0 else self.below.get(key, byte_range)
+        value = super().get(key, byte_range)
+        return None if "/c/" in key and sum("/c/" in each for each in self.keys("get")) % 5 == 0 else value
 
 
 JOBS = {
@@ -144,7 +129,7 @@ def unpublished(target):
 @pytest.mark.parametrize("job", JOBS)
 def test_a_source_that_is_deleted(job, below):
     make(below, **SOURCE)
-    source = Watched(below, event=lambda: below.delete_prefix("a/"))
+    source = Meanwhile(below, reads_a_chunk, lambda store: store.delete_prefix("a/"), n=3)
     plan = JOBS[job](cm.open_array(source, "a"), target := MemoryStore())
     with pytest.raises(JobError, match=r"the source 'a' .*was deleted after this job was planned.*resume=False"):
         plan.run()
@@ -155,11 +140,11 @@ def test_a_source_that_is_deleted(job, below):
 def test_a_source_that_is_made_again_alike(job, below):
     array, values = make(below, **SOURCE)
 
-    def replace():
-        below.delete_prefix("a/")
-        make(below, **SOURCE)[0][...] = -values
+    def replace(store):
+        store.delete_prefix("a/")
+        make(store, **SOURCE)[0][...] = -values
 
-    source = Watched(below, after=20, event=replace)
+    source = Meanwhile(below, reads_a_chunk, replace, n=20)
     plan = JOBS[job](cm.open_array(source, "a"), target := MemoryStore())
     with pytest.raises(JobError, match=r"'a' .*was (replaced|deleted) after"):
         plan.run()
@@ -182,24 +167,11 @@ def test_a_file_system_that_misses_files_now_and_then(job, below):
     check(target, values, "")
 
 
-class BeforeListing(RecordingStore):
-    """Calls `event` before what is below a prefix is listed, once."""
-
-    def __init__(self, below, prefix, event):
-        super().__init__(below)
-        self.prefix, self.event = prefix, event
-
-    def _before(self, method, key, byte_range=None):
-        if (method, key) == ("list_dir", self.prefix) and self.event is not None:
-            event, self.event = self.event, None
-            event()
-
-
 @pytest.mark.parametrize("fmt", ["zarr3", "n5"])  # where a folder is a group
 def test_a_group_that_is_deleted_between_its_document_and_what_is_in_it(below, fmt):
     """It would be converted to a group in which nothing is."""
     cm.create_group(below, "g", format=fmt, attributes={"of": "g"}).create_array("a", shape=(4,), dtype="i4")
-    source = BeforeListing(below, "g/", lambda: below.delete_prefix("g/"))
+    source = Meanwhile(below, lambda *asked: asked == ("list_dir", "g/"), lambda store: store.delete_prefix("g/"))
     with pytest.raises(JobError, match=r"the source group 'g' in .* was deleted while it was read"):
         cm.convert((source, "g"), target := MemoryStore(), format="zarr3")
     assert not list(target.list_prefix(""))
@@ -209,15 +181,14 @@ def test_a_group_that_consolidated_metadata_of_another_root_do_not_know(below):
     """The root was replaced between reading the document of the group and that of the root."""
     cm.create_group(below, "g", attributes={"of": "g"}).create_array("a", shape=(4,), dtype="i4")
 
-    class Replaced(RecordingStore):
-        def _before(self, method, key, byte_range=None):
-            if key == "zarr.json" and below.get("g/zarr.json") is not None:
-                below.delete_prefix("")
-                cm.create_group(below)
-                cm.consolidate(below)
+    def replace(store):
+        store.delete_prefix("")
+        cm.create_group(store)
+        cm.consolidate(store)
 
+    source = Meanwhile(below, lambda _, key: key == "zarr.json" and below.get("g/zarr.json") is not None, replace)
     with pytest.raises(NodeNotFound, match="'g'"):
-        cm.convert((Replaced(below), "g"), target := MemoryStore(), format="zarr3")
+        cm.convert((source, "g"), target := MemoryStore(), format="zarr3")
     assert not list(target.list_prefix(""))
 
 
@@ -226,11 +197,11 @@ def test_chunks_that_change_under_an_equal_document_are_old_or_new_and_whole(job
     """The only change of a source that is not noticed, as the documentation says."""
     _, values = make(below, **SOURCE)
 
-    def change():
-        cm.open_array(below, "a", mode="r+")[...] = values + 1
+    def change(store):
+        cm.open_array(store, "a", mode="r+")[...] = values + 1
 
     target = MemoryStore()
-    source = cm.open_array(Watched(below, 17, change), "a")
+    source = cm.open_array(Meanwhile(below, reads_a_chunk, change, n=17), "a")
     JOBS[job](source, target).run()
     found = cm.open_array(target)[...]
     is_new = found != values
@@ -242,7 +213,7 @@ def test_chunks_that_change_under_an_equal_document_are_old_or_new_and_whole(job
     assert not cm.verify((below, "a"), target).equal
 
 
-class Forgetful(Watched):
+class Forgetful(ByGet):
     """A network disk that lists files, and says "no such file" for some of them, however often it is asked."""
 
     def __init__(self, below, lost, *, is_remote):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.kills import wait_for
-from support.recording import FailingStore, RecordingStore, SlowStore
+from support.recording import FailingStore, Meanwhile, SlowStore
 from support.small_jobs import stages_of
 
 import chunkmill as cm
@@ -34,20 +34,17 @@ def test_intermediate_files_of_another_run():
     spill, _ = stages_of(plan, json.loads(target.get(old))["run"])
     stale = tuple(replace(rechunk, source=rechunk.source.with_store(make_source())) for rechunk in spill.common)
 
-    class Meanwhile(RecordingStore):
-        def _before(self, method, key, byte_range=None):
-            super()._before(method, key, byte_range)
-            if (method == "get" and "-intermediate/" in key) or (
-                "/intermediate/" in key and not spilled
-            ):  # the second stage begins
-                spilled.append(key)
-                for spec in spill.tasks:
-                    spill.function(stale, spec)
+    def spill_again(_):
+        for spec in spill.tasks:
+            spill.function(stale, spec)
 
-    spilled = []
+    def begins_to_write(method, key):
+        return "/intermediate/" in key or (method == "get" and "-intermediate/" in key)
+
     cm.open_array(source, "a", mode="r+")[...] = OLD + 1
-    cm.plan_rechunk(source, Meanwhile(target), chunks=(64, 4), strategy="spill").run(resume=False)
-    assert spilled
+    watched = Meanwhile(target, begins_to_write, spill_again)
+    cm.plan_rechunk(source, watched, chunks=(64, 4), strategy="spill").run(resume=False)
+    assert watched.done
     np.testing.assert_array_equal(cm.open_array(target, "a")[...], OLD + 1)
 
 

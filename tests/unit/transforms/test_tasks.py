@@ -4,7 +4,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from support.cases import cases
-from support.recording import RecordingStore
+from support.recording import Meanwhile
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, TransformError
@@ -266,16 +266,8 @@ def test_chunks_that_appear_after_they_were_read_are_an_error():
     a[:2] = 1
     value = below.get("a/c/0")
 
-    class Writing(RecordingStore):
-        runs = False
-
-        def size(self, key):
-            if self.runs and key == "a/c/3":
-                below.set(key, value)
-            return super().size(key)
-
-    store = Writing(below)
+    store = Meanwhile(below, lambda *asked: asked == ("size", "a/c/3"), lambda store: store.set("a/c/3", value), n=0)
     plan = cm.plan_transform(np.negative, (store, "a"), MemoryStore(), block=(8,), dtype="i4")
-    store.runs = True
+    store.left = 1
     with pytest.raises(ChunkError, match="absent when it was read, and is present now"):
         plan.run()

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 from support.cases import cases
 from support.rechunks import check, make, planned_tightly
-from support.recording import FarStore, RecordingStore
+from support.recording import FarStore, Meanwhile, RecordingStore
 
 from chunkmill.conversion.convert import plan_rechunk
 from chunkmill.errors import ChunkError, StoreError
@@ -20,15 +20,12 @@ def test_a_temporary_file_that_was_lost_is_not_taken_for_absent_chunks(tmp_path)
     store = LocalStore(tmp_path / "b.zarr")
     arguments = {"chunks": (40, 1), "strategy": "spill"}
 
-    class Losing(RecordingStore):
-        def set_if(self, key, value, version):
-            if "/c/" in f"/{key}":
-                (lost, *_) = (k for k in store.list_prefix("") if "/intermediate/" in k and not k.endswith(".absent"))
-                store.delete(lost)
-            return super().set_if(key, value, version)
+    def lose(_):
+        store.delete(next(k for k in store.list_prefix("") if "/intermediate/" in k and not k.endswith(".absent")))
 
+    losing = Meanwhile(store, lambda method, key: method == "set_if" and "/c/" in f"/{key}", lose)
     with pytest.raises(StoreError, match="intermediate file was written and is gone; run the job again"):
-        planned_tightly(array, Losing(store), **arguments).run()
+        planned_tightly(array, losing, **arguments).run()
     planned_tightly(array, store, **arguments).run()
     check(store, values, "")
 

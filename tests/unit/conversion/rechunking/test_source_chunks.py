@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.cases import cases
 from support.rechunks import check, make
-from support.recording import FarStore, RecordingStore
+from support.recording import FarStore, Meanwhile, RecordingStore, reads_a_chunk
 
 import chunkmill as cm
 from chunkmill import create_array
@@ -160,26 +160,13 @@ def test_a_region_of_the_source(region):
     check(target, values[region])
 
 
-class Changing(RecordingStore):
-    """A store of which a chunk is written again when as many were asked for as `after`."""
-
-    def __init__(self, below, after):
-        super().__init__(below)
-        self.after = after
-
-    def _before(self, method, key, byte_range=None):
-        super()._before(method, key, byte_range)
-        if "/c/" in key and method.startswith("get"):
-            self.after -= 1
-            if self.after == 0:
-                cm.open_array(self.below, "a", mode="r+")[3] = -1
-
-
 @cases(("kind", "after"), [(MemoryStore, 4), (LocalStore, 20), (MemoryStore, 1 << 9)])
 def test_a_chunk_that_is_replaced_between_two_slices_is_found_and_read_again(kind, after, tmp_path):
     source = MemoryStore() if kind is MemoryStore else LocalStore(tmp_path)
     values = make(source, codecs="raw", **IMAGES)[1]
-    watched = Changing(source, after)
+    watched = Meanwhile(
+        source, reads_a_chunk, lambda store: cm.open_array(store, "a", mode="r+").__setitem__(3, -1), n=after
+    )
     plan = planned(cm.open_array(watched, "a"), target := MemoryStore())
     if after > 1 << 8:  # at rest
         plan.run()
