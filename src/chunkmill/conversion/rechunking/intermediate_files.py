@@ -19,7 +19,6 @@ from chunkmill.array.present_keys import touch
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray, metered_source
 from chunkmill.codecs.elements import copy_rows
-from chunkmill.conversion.rechunking.plan import RechunkPlan
 from chunkmill.conversion.rechunking.source_chunks import (
     ArrayRechunk,
     RegionValues,
@@ -128,13 +127,12 @@ def _filled(rechunk: ArrayRechunk, source: StoredArray, file: Region, reads: Sou
             rechunk, source, file, reads, lambda at, values: put_in_tiles(tiles, unshifted(at, file), values)
         )
     else:
-        views = {
-            coords: out[offset : offset + n_bytes - plan.trailer_bytes]
-            .view(source.dtype)
-            .reshape(region_shape(section.in_region))
-            for coords, (section, offset, n_bytes) in spans.items()
-        }
-        bits = _scatter(rechunk, source, file, reads, partial(_copy_into, plan.writes, _starts(sections), views))
+        views = {}
+        for coords, (section, offset, n_bytes) in spans.items():
+            values = out[offset : offset + n_bytes - plan.trailer_bytes].view(source.dtype)
+            view = values.reshape(region_shape(section.in_region))
+            views[coords] = [cut.start for cut in section.in_chunk], view
+        bits = _scatter(rechunk, source, file, reads, partial(_copy_into, plan.writes, views))
     if not bits.any():
         return None
     for _, offset, n_bytes in spans.values():
@@ -150,10 +148,6 @@ def _tiles(out: NDArray[np.uint8], dtype: np.dtype[Any], sections: Sequence[Over
     number = tuple(b - a + 1 for a, b in zip(sections[0].coords, sections[-1].coords, strict=True))
     elements = out.reshape(len(sections), -1)[:, : prod(shape) * dtype.itemsize].view(dtype)
     return elements.reshape(*number, *shape)
-
-
-def _starts(sections: Sequence[Overlap]) -> dict[ChunkCoords, list[int]]:
-    return {section.coords: [cut.start for cut in section.in_chunk] for section in sections}
 
 
 def _scatter(
@@ -180,17 +174,13 @@ def _scatter(
 
 
 def _copy_into(
-    blocks: ChunkGrid,
-    starts: dict[ChunkCoords, list[int]],
-    views: dict[ChunkCoords, NDArray[Any]],
-    at: Region,
-    values: NDArray[Any],
+    blocks: ChunkGrid, views: dict[ChunkCoords, tuple[list[int], NDArray[Any]]], at: Region, values: NDArray[Any]
 ) -> None:
-    """Copy values of the region `at` into views of the blocks, each of which begins at `starts` in its block."""
+    """Copy values of the region `at` into views of the blocks, each with its start in its block."""
     for overlap in blocks.overlaps(at):
-        start = starts[overlap.coords]
+        start, view = views[overlap.coords]
         to = tuple(slice(cut.start - s, cut.stop - s) for cut, s in zip(overlap.in_chunk, start, strict=True))
-        views[overlap.coords][within(to)] = values[within(overlap.in_region)]
+        view[within(to)] = values[within(overlap.in_region)]
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -225,10 +215,19 @@ def intermediate_values(rechunk: ArrayRechunk, meter: Meter, block: ChunkCoords)
 
 
 def _section_values(rechunk: ArrayRechunk, file: Region, at: Region, data: bytes) -> Iterator[RegionValues]:
-    """Yield the values of a section, of the file of a region."""
+    """Yield a section of the file of a region: whole where all source chunks of that are present; else by chunks."""
     values, bits = np.split(np.frombuffer(data, np.uint8), [len(data) - rechunk.plan.trailer_bytes])
-    values = values.view(rechunk.source.dtype).reshape(region_shape(at))
-    yield from _present_values(rechunk.plan, file, at, values, bits)
+    values, chunks = values.view(rechunk.source.dtype).reshape(region_shape(at)), rechunk.plan.source.chunks
+    first = [axis.index(cut.start) for axis, cut in zip(chunks.axes, file, strict=True)]
+    last = [axis.index(cut.stop - 1) for axis, cut in zip(chunks.axes, file, strict=True)]
+    shape = tuple(b - a + 1 for a, b in zip(first, last, strict=True))
+    present = np.unpackbits(bits, count=prod(shape)).astype(bool).reshape(shape)
+    if present.all():
+        yield at, values
+        return
+    for overlap in chunks.overlaps(at):
+        there = present[tuple(i - n for i, n in zip(overlap.coords, first, strict=True))]
+        yield shifted(overlap.in_region, at), values[within(overlap.in_region)] if there else None
 
 
 def _section(rechunk: ArrayRechunk, file: ChunkCoords, block: ChunkCoords) -> ByteSpan:
@@ -256,20 +255,3 @@ def _written_files(rechunk: ArrayRechunk) -> set[ChunkCoords] | None:
         return None
     touched = touch(rechunk.present, rechunk.source.write_layout.grid, rechunk.plan.files)
     return None if touched is None else {rechunk.plan.files.coords_of(number) for number in touched.numbers.tolist()}
-
-
-def _present_values(
-    plan: RechunkPlan, file: Region, at: Region, values: NDArray[Any], bits: NDArray[np.uint8]
-) -> Iterator[RegionValues]:
-    """Yield a section whole when all source chunks of its file are present; else chunk by chunk."""
-    chunks = plan.source.chunks
-    first = [axis.index(cut.start) for axis, cut in zip(chunks.axes, file, strict=True)]
-    last = [axis.index(cut.stop - 1) for axis, cut in zip(chunks.axes, file, strict=True)]
-    shape = tuple(b - a + 1 for a, b in zip(first, last, strict=True))
-    present = np.unpackbits(bits, count=prod(shape)).astype(bool).reshape(shape)
-    if present.all():
-        yield at, values
-        return
-    for overlap in chunks.overlaps(at):
-        there = present[tuple(i - n for i, n in zip(overlap.coords, first, strict=True))]
-        yield shifted(overlap.in_region, at), values[within(overlap.in_region)] if there else None

@@ -318,9 +318,9 @@ class _WholeChunks:
 
 def spill_inputs(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, ...]) -> Iterator[StoreKeys]:
     """Yield what is read for one intermediate file: of a source that was listed, the store keys that there are."""
-    which, number, *present = spec
-    rechunk = rechunks[which]
-    yield StoreKeys.of(rechunk.source, rechunk.plan.files.region(rechunk.plan.files.coords_of(number)), *present)
+    rechunk, number = ArrayRechunk.of_task(rechunks, spec)
+    region = rechunk.plan.files.region(rechunk.plan.files.coords_of(number))
+    yield StoreKeys.of(rechunk.source, region, rechunk.present)
 
 
 def spill_shows(rechunks: Sequence[ArrayRechunk], spec: tuple[int, int]) -> str:
