@@ -103,18 +103,11 @@ class TestDocuments:
 
 
 class TestSamples:
-    def test_all_blocks(self):
-        assert list(_specs([range(2), [], [7]], None, 0)) == [(0, 0), (0, 1), (2, 7)]
-
     def test_some_of_them_chosen_by_the_seed(self):
         chosen, again, other = (list(_specs([range(60), range(40)], 0.1, seed)) for seed in (5, 5, 6))
         assert len(chosen) == 10
         assert chosen == sorted(chosen) == again != other
         assert all(number < (60, 40)[which] for which, number in chosen)
-
-    def test_one_at_least(self):
-        assert len(_specs([range(3)], 1e-9, 0)) == 1
-        assert list(_specs([], 0.5, 0)) == []
 
     def test_of_many_blocks_none_is_listed_but_the_sample(self):
         assert len(_specs([range(10**15)], 1e-13, 0)) == 100

@@ -38,11 +38,6 @@ def test_wrong_usage_changes_nothing(tmp_path, options, message):
     assert dict(cm.open(tmp_path / "a").attributes) == {"a": 0}
 
 
-def test_a_path_without_a_node(tmp_path):
-    cm.create_group(tmp_path / "a")
-    assert "NodeNotFound" in run(tmp_path / "a", "--path", "b", "--set", "x=1", code=3).stderr
-
-
 def test_a_conversion_of_chosen_nodes(tmp_path):
     from chunkmill.cli.main import main
 

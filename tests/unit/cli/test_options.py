@@ -111,13 +111,6 @@ def test_hints_name_options():
     assert run(function, decorators=[overwrite, job_options]).output == "give --restart, or --overwrite\nas it is\n"
 
 
-def test_control_characters_do_not_reach_the_terminal():
-    result = run(lambda: say("a\x1b[31m\nb"))
-    assert result.output.count("\n") == 2
-    assert "\x1b" not in result.output
-    assert "[31m" in result.output
-
-
 def test_results_as_text_and_as_json():
     class Report:
         def __str__(self):
@@ -161,14 +154,6 @@ def test_nobody_listens():
     result = run(function, code=3)
     assert "dask scheduler" in result.stderr
     assert "never" not in result.output
-
-
-def test_examples_are_not_wrapped():
-    shown = CliRunner().invoke(main, ["convert", "--help"]).output
-    assert (
-        "  Example commands:\n    chunkmill convert volume.n5 volume.zarr --format zarr3 --shards 512,512,512\n"
-        in shown
-    )
 
 
 @cases(("flag", "said"), [("--quiet", ""), ("--verbose", "data/variable_5"), (None, "plan.explain()")])

@@ -12,7 +12,6 @@ from chunkmill.display.report import (
     ReportMixin,
     format_seconds,
     printable,
-    report_html,
     report_text,
     text_width,
 )
@@ -104,12 +103,6 @@ def test_reports_pickle_and_have_no_dict():
 def test_control_characters_are_spelled_out():
     assert printable("a\x1b[0m\u202e\ud800\nb é") == r"a\x1b[0m\u202e\ud800\nb é"
     assert "\x1b" not in report_text("\x1b", [("\x1b", "\x1b")], [[("\x1b",), ("\x1b",)]])
-
-
-def test_text_without_facts_or_tables():
-    assert report_text("title", []) == "title"
-    assert report_text("title", [], [[("head",)]]) == "title\n  head"
-    assert report_html("title", []).count("<tr>") == 0
 
 
 def test_all_rows_are_shown_where_no_limit_is_set():

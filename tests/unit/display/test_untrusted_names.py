@@ -1,18 +1,11 @@
 """Everything that shows itself: arrays, groups, plans and reports are well-formed, bounded and harmless."""
 
 import numpy as np
-import pytest
 import xarray as xr
-from support.markup import sample_group, text_of
+from support.markup import text_of
 
 import chunkmill as cm
 from chunkmill.display.nodes import array_html, group_html
-
-
-@pytest.fixture
-def group(tmp_path):
-    return sample_group(tmp_path / "g.zarr")
-
 
 EVIL = "<script>alert(1)<|script>\"'&<img src=x onerror=y>"
 
@@ -57,20 +50,6 @@ def test_much_of_anything_is_bounded(tmp_path):
     assert len(html) < 200_000
     assert "Attributes (5000)" in html
     assert "… and 4,800 more" in text_of(html)
-
-
-def test_plans_and_reports(tmp_path, group):
-    target = str(tmp_path / "t.zarr")
-    plan = cm.plan_convert(group, target, format="zarr3", shards=None)
-    html = plan._repr_html_()
-    assert html.count("<svg") == 2
-    assert "a/cube" in text_of(html)
-    report = plan.run()
-    assert "convert: done" in text_of(report._repr_html_())
-    verified = cm.verify(group, target)
-    assert "verify: equal" in text_of(verified._repr_html_())
-    cm.open_array(target, "flat", mode="r+")[0, 0] = 1
-    assert "1 of 100" in text_of(cm.verify(group, target)._repr_html_())
 
 
 def test_reports_of_writes(tmp_path):

@@ -57,15 +57,6 @@ def test_a_folder_is_ours(tmp_path):
     assert isinstance(open_store(zarr.storage.LocalStore(tmp_path)), LocalStore)
 
 
-def test_a_store_for_reading_is_not_written_to(tmp_path):
-    cm.to_store(X, tmp_path / "x", "a")
-    place = zarr.storage.LocalStore(tmp_path / "x", read_only=True)
-    assert np.array_equal(cm.from_store(place, "a").compute(), X)
-    with pytest.raises(StoreError, match="for reading only"):
-        cm.to_store(X, place, "b")
-    assert sorted(cm.open_group(tmp_path / "x")) == ["a"]
-
-
 @pytest.fixture
 def repository(tmp_path):
     made = icechunk.Repository.create(icechunk.in_memory_storage())

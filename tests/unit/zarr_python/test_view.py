@@ -88,11 +88,6 @@ def test_absent_chunks_are_absent(tmp_path):
     assert zarr.open_array(store, mode="r").nchunks_initialized == 1
 
 
-def test_scalars(tmp_path):
-    cm.to_store(np.array(7.5), tmp_path / "x", format="zarr2")
-    assert zarr.open_array(zarr_store(tmp_path / "x"), mode="r")[()] == 7.5
-
-
 def test_strings(tmp_path):
     texts = np.array(["a", "bc", "ü"], dtype=np.dtypes.StringDType())
     cm.to_store(texts, tmp_path / "x", format="zarr2", chunks=(2,))
@@ -130,18 +125,6 @@ def test_folders_without_a_document_are_groups(tmp_path):
     group = zarr.open_group(zarr_store(tmp_path / "x"), mode="r")
     assert [*group.group_keys()] == ["g"]
     assert np.array_equal(group["g/a"][:], X)
-
-
-def test_reference_sets(tmp_path):
-    cm.to_store(X, tmp_path / "x", "g/a", chunks=(3, 4), format="n5", codecs="gzip")
-    cm.to_references(tmp_path / "x", tmp_path / "refs.json")
-    store = zarr_store(tmp_path / "refs.json")
-    assert np.array_equal(zarr.open_array(store, path="g/a", mode="r")[:], X)
-
-
-def test_an_archive_by_a_url_pipeline(tmp_path):
-    cm.to_store(X, tmp_path / "x.zip", "g/a", chunks=(3, 4), format="n5")
-    assert np.array_equal(zarr.open_array(zarr_store(f"{tmp_path}/x.zip|zip:|n5:g"), path="a", mode="r")[:], X)
 
 
 def test_a_node_that_cannot_be_opened_hides_no_other(tmp_path):
