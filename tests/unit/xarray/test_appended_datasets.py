@@ -15,12 +15,6 @@ from chunkmill.xarray.write import write_dataset
 
 pytest.importorskip("zarr")
 
-pytestmark = [
-    # zarr-python on its own data types and on its consolidated metadata
-    pytest.mark.filterwarnings("ignore:.*does not have a Zarr V3 specification"),
-    pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part"),
-]
-
 
 @pytest.fixture
 def url():

@@ -24,13 +24,8 @@ pytest.importorskip("zarr")
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
-pytestmark = [
-    # zarr-python on its own data types and on its consolidated metadata
-    pytest.mark.filterwarnings("ignore:.*does not have a Zarr V3 specification"),
-    pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part"),
-    # xarray, of stores without consolidated metadata
-    pytest.mark.filterwarnings("ignore:Failed to open Zarr store with consolidated metadata"),
-]
+# xarray, of stores without consolidated metadata
+pytestmark = pytest.mark.filterwarnings("ignore:Failed to open Zarr store with consolidated metadata")
 
 
 def plain(value):

@@ -17,12 +17,6 @@ from chunkmill.stores.memory import MemoryStore
 
 pytest.importorskip("zarr")
 
-pytestmark = [
-    # zarr-python on its own data types and on its consolidated metadata
-    pytest.mark.filterwarnings("ignore:.*does not have a Zarr V3 specification"),
-    pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part"),
-]
-
 
 @pytest.fixture(scope="module", params=[2, 3], ids=["v2", "v3"])
 def written_by_xarray(request, tmp_path_factory):

@@ -14,10 +14,6 @@ from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
 from chunkmill.xarray.publication import ATTRIBUTE
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*does not have a Zarr V3 specification"),
-    pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part"),
-]
 WRITES = ["set", "set_if", "delete", "delete_prefix"]
 LATER = series(3, "2000-01-06")
 

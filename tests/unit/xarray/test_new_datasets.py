@@ -21,12 +21,6 @@ from chunkmill.xarray.write import write_dataset
 pytest.importorskip("zarr")
 cftime = pytest.importorskip("cftime")
 
-pytestmark = [
-    # zarr-python on its own data types and on its consolidated metadata
-    pytest.mark.filterwarnings("ignore:.*does not have a Zarr V3 specification"),
-    pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part"),
-]
-
 
 @cases(
     ("text", "fmt"),
