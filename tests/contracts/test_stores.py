@@ -11,7 +11,6 @@ from contracts.store_contract import KEYS, ReadContract, StoreContract
 from support.azure_server import azure_server  # noqa: F401
 from support.file_servers import ftp_server, sftp_server, webdav_server  # noqa: F401
 from support.gcs_server import gcs_server  # noqa: F401
-from support.recording import RecordingStore
 from support.servers import WARNINGS, http_server, s3_server  # noqa: F401
 
 from chunkmill.errors import StoreError
@@ -55,12 +54,14 @@ class TestFsspecLocal(StoreContract):
         return FsspecStore(f"local://{tmp_path}/root")
 
 
-class TestObstoreS3(StoreContract):
+class OfService(StoreContract):
     n_listed = 100
     n_increments = 5
     n_reads = 4
     n_replaced = 5
 
+
+class TestObstoreS3(OfService):
     @pytest.fixture
     def store(self, s3_server):  # noqa: F811
         store = open_store(s3_server.new_bucket() + "/some/root", s3_server.storage_options)
@@ -68,12 +69,7 @@ class TestObstoreS3(StoreContract):
         return store
 
 
-class TestObstoreAzure(StoreContract):
-    n_listed = 100
-    n_increments = 5
-    n_reads = 4
-    n_replaced = 5
-
+class TestObstoreAzure(OfService):
     @pytest.fixture
     def store(self, azure_server):  # noqa: F811
         store = open_store(azure_server.new_container() + "/some/root", azure_server.storage_options)
@@ -82,12 +78,7 @@ class TestObstoreAzure(StoreContract):
         return store
 
 
-class TestObstoreGcs(StoreContract):
-    n_listed = 100
-    n_increments = 5
-    n_reads = 4
-    n_replaced = 5
-
+class TestObstoreGcs(OfService):
     @pytest.fixture
     def store(self, gcs_server):  # noqa: F811
         store = open_store(gcs_server.new_store("some/root"))
@@ -164,12 +155,6 @@ class TestOverlay(StoreContract):
         store.set("unused", b"")  # from here on listings come from below
         store.delete("unused")
         return store
-
-
-class TestRecording(StoreContract):
-    @pytest.fixture
-    def store(self):
-        return RecordingStore(MemoryStore())
 
 
 class TestHttp(ReadContract):

@@ -373,13 +373,6 @@ def serve_flaky(endpoint_url: str, **knobs) -> Iterator[FlakyProxy]:
         yield proxy
 
 
-@contextlib.contextmanager
-def serve_without_conditions(endpoint_url: str) -> Iterator[str]:
-    """Pass requests on to `endpoint_url` without If-Match and If-None-Match, as some servers treat them."""
-    with serve_flaky(endpoint_url, every=1 << 60, ignored=("if-match", "if-none-match")) as proxy:
-        yield proxy.url
-
-
 @pytest.fixture
 def http_server(tmp_path: Path) -> Iterator[HttpServer]:
     """A server of the folder ``tmp_path / "served"``."""

@@ -74,3 +74,19 @@ def test_writes_to_a_busy_server(s3_server, after):
         np.testing.assert_array_equal(array[...], -values)
         assert proxy.n_failures > 5
     assert cm.check(store.url, storage_options=s3_server.storage_options).ok
+
+
+@pytest.mark.slow
+def test_temporary_files_in_another_store(store, s3_server, tmp_path):
+    """Between local files by way of a bucket, and from a bucket to another by way of local files."""
+    apart = open_store(s3_server.new_bucket(), s3_server.storage_options)
+    values = np.arange(5760, dtype="i4").reshape(24, 30, 8) + 1
+    source = cm.create_array(tmp_path / "local", "a", shape=values.shape, dtype="i4", chunks=(2, 5, 8))
+    source[...] = values
+    for target, temp in (((tmp_path / "local", "b"), apart), ((store, "b"), tmp_path / "scratch")):
+        report = cm.rechunk(source, target, chunks=(24, 7, 3), strategy="spill", temp=temp)
+        assert report.bytes_temporary >= values.nbytes
+        np.testing.assert_array_equal(cm.open_array(*target)[...], values)
+    assert not [key for each in (apart, store) for key in each.list_prefix("") if "chunkmill" in key]
+    files = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [name for name in files if "chunkmill" in name]

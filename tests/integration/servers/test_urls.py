@@ -1,13 +1,12 @@
 """The public functions over HTTP: whole hierarchies, caches, and failures that are no absence; S3 is told of a bucket."""
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
 from support.servers import WARNINGS
 
 import chunkmill as cm
-from chunkmill.errors import ChunkError, ChunkmillError, NodeNotFound, StoreError
+from chunkmill.errors import ChunkmillError, NodeNotFound, StoreError
 
 pytestmark = WARNINGS
 
@@ -30,31 +29,7 @@ def fill(url, fmt, **options):
     cm.create_group(url, "none", format=fmt, **options)
 
 
-def test_s3_bucket_that_is_not_there(s3_server):
-    with pytest.raises((NodeNotFound, StoreError)):
-        cm.open("s3://no-such-bucket-at-all/x", storage_options=s3_server.storage_options)
-    with pytest.raises(StoreError):
-        cm.create_array(
-            "s3://no-such-bucket-at-all/x",
-            shape=(3,),
-            dtype="i4",
-            chunks=(2,),
-            storage_options=s3_server.storage_options,
-        )
-
-
 class TestHttp:
-    @pytest.mark.parametrize("fmt", ["zarr2", "zarr3", "zarr3-draft", "n5"])
-    def test_arrays(self, http_server, fmt):
-        fill(http_server.folder / "x", fmt)
-        url = f"{http_server.url}/x"
-        for path in ("top", "g/h/b"):
-            array = cm.open_array(url, path)
-            assert array.format == fmt
-            np.testing.assert_array_equal(array[...], values())
-            with dask.config.set(scheduler="threads"):
-                np.testing.assert_array_equal(cm.from_store(url, path)[1:, 3], values()[1:, 3])
-
     @pytest.mark.parametrize("fmt", ["zarr3", "n5"])
     def test_no_listing(self, http_server, fmt):
         """Arrays are found all the same; that a group cannot be listed is said, and is no empty group."""
@@ -67,24 +42,6 @@ class TestHttp:
         with pytest.raises((ChunkmillError, NotImplementedError)) as caught:
             list(group)
         assert isinstance(caught.value, StoreError)
-
-    def test_writing_is_refused(self, http_server):
-        with pytest.raises(ChunkmillError, match="read only"):
-            cm.to_store(values(), f"{http_server.url}/new", "a")
-        assert not list(http_server.folder.iterdir())
-
-    def test_a_failing_server_is_no_absence(self, http_server):
-        fill(http_server.folder / "x", "zarr3")
-        url = f"{http_server.url}/x"
-        array = cm.open_array(url, "top")
-        key = array.write_layout.locator.key((1, 1))
-        http_server.status[f"x/{key}"] = 403
-        with pytest.raises(ChunkError) as caught:
-            array[...]
-        assert (caught.value.key, caught.value.coords, caught.value.step) == (key, (1, 1), "get")
-        assert caught.value.url == array.url
-        http_server.status.clear()
-        np.testing.assert_array_equal(array[...], values())
 
     def test_a_failing_server_is_no_missing_node(self, http_server):
         documents = {
@@ -100,17 +57,6 @@ class TestHttp:
                 cm.open(f"{http_server.url}/{fmt}", "top")
             assert not isinstance(caught.value, NodeNotFound)
 
-    @pytest.mark.slow
-    def test_cut_off_transfers(self, http_server):
-        cm.to_store(values((40, 40), "i8"), http_server.folder / "x", "a", codecs="raw")
-        array = cm.open_array(f"{http_server.url}/x", "a")
-        http_server.truncate = 1000  # what is missing is asked for
-        np.testing.assert_array_equal(array[...], values((40, 40), "i8"))
-        http_server.ranges = False
-        with pytest.raises(ChunkError) as caught:
-            array[...]
-        assert caught.value.step == "get"
-
 
 def test_http_consolidated_without_listing(http_server):
     for fmt in ("zarr2", "zarr3"):
@@ -122,14 +68,6 @@ def test_http_consolidated_without_listing(http_server):
         assert list(group["g"]) == ["a", "h"]
         np.testing.assert_array_equal(group["g/h/b"][...], values())
         http_server.listing = True
-
-
-def test_http_without_ranges(http_server):
-    """A server that answers a range with everything costs time, not truth."""
-    cm.to_store(values((64, 64)), http_server.folder / "x", chunks=(8, 8), shards=(32, 32))
-    http_server.ranges = False
-    array = cm.open_array(f"{http_server.url}/x")
-    np.testing.assert_array_equal(array[3:50, 9:33], values((64, 64))[3:50, 9:33])
 
 
 @pytest.mark.parametrize(

@@ -21,24 +21,8 @@ class OwnStore(MemoryStore):
 
     writes_parts = True
 
-    def __init__(self, can_list=True):
-        super().__init__()
-        self.can_list = can_list
-        self.n_flushed = 0
-        self.swept = []
-
-    def flush(self):
-        self.n_flushed += 1
-
-    def sweep(self, prefix="", *, remove=True, recursive=True):
-        self.swept.append((prefix, remove, recursive))
-        return ["a/half-written"]
-
     def explain_absence(self):
         return "the tape is not mounted"
-
-    def list_sizes(self, prefix):
-        yield prefix + "a", 7
 
     def set_parts(self, key, parts):
         self.set(key, b"<" + b"".join(parts) + b">")
@@ -46,22 +30,6 @@ class OwnStore(MemoryStore):
 
 def wrapped(store):
     return OverlayStore({}, MeteredStore(store, Meter()), frozenset({".none"}))
-
-
-@pytest.mark.parametrize("around", [lambda store: store, wrapped], ids=["plain", "wrapped"])
-def test_own_abilities(around):
-    own = OwnStore()
-    store = around(own)
-    store.flush()
-    assert own.n_flushed == 1
-    assert store.sweep("a/", remove=False) == ["a/half-written"]
-    assert own.swept == [("a/", False, True)]
-    assert store.explain_absence() == "the tape is not mounted"
-    assert not store.is_archive
-    assert list(store.list_sizes("x/")) == [("x/a", 7)]
-    assert store.can_list
-    assert not around(OwnStore(can_list=False)).can_list
-    assert store.innermost is own
 
 
 def test_without_abilities(store):

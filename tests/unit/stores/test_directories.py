@@ -1,7 +1,5 @@
 """Directories written beside those that they replace."""
 
-import os
-
 import pytest
 
 from chunkmill.errors import StoreError
@@ -97,17 +95,3 @@ def test_links_are_told_from_directories(tmp_path):
         (tmp_path / "store" / name).symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "nested").symlink_to(tmp_path / "store")
     assert [prefix for prefix in ("", "g/", "link/", "absent/") if store.is_link(prefix)] == ["link/"]
-
-
-def test_what_dead_writers_left(tmp_path, monkeypatch):
-    (tmp_path / "store").mkdir()
-    store = LocalStore(tmp_path / "store")
-    pid = f"-{os.getpid()}."
-    alive = posix_file.partial_name("store")
-    dead = posix_file.partial_name("store").replace(pid, "-4194305.")  # above Linux's largest number of a process
-    for name in (alive, dead):
-        (tmp_path / name).mkdir()
-    for key in ("old", ".job/new/mark"):
-        store.set(key, b"x")
-    store.replace_prefix("", ".job/new/", "mark")
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == [alive, "store"]

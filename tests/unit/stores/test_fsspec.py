@@ -115,15 +115,6 @@ def test_http_server_without_suffixes(served):
     assert open_store(served.url).get("a/k", ByteRange(-2)) == bytes([98, 99])
 
 
-@pytest.mark.parametrize("client", ["obstore", "fsspec"])
-def test_web_servers_are_not_listed(served, client):
-    """A page of links is none that says for certain which keys there are."""
-    store = open_store(served.url if client == "obstore" else fsspec.filesystem("http").get_mapper(served.url))
-    for listing in (store.list_dir, lambda prefix: list(store.list_prefix(prefix))):
-        with pytest.raises(StoreError, match="list nothing"):
-            listing("a/")
-
-
 # --- many at once
 
 
@@ -176,18 +167,6 @@ print(json.dumps([threading.active_count(), fsspec.asyn.loop[0] is None]))
     assert json.loads(done.stdout) == [1, True]
 
 
-def test_pickle_holds_no_connection(served):
-    store = open_store(served.url, {"headers": {"X-Test": "1"}})
-    before = pickle.dumps(store)
-    store.get("a/k")
-    assert pickle.dumps(store) == before
-    assert len(before) < 500
-    copy = pickle.loads(before)
-    assert copy == store
-    assert copy.get("a/k") == store.get("a/k")
-    assert copy._open() is store._open()
-
-
 class MineFileSystem(MemoryFileSystem):
     protocol = "mine"
     store = {}  # noqa: RUF012
@@ -216,26 +195,6 @@ def test_filesystem_that_fails_to_open():
     assert store.get("k") is None
     with pytest.raises(StoreError, match="FileNotFoundError"):  # of the archive: nothing is known of the key
         FsspecStore("zip://::memory://absent.zip").get("k")
-
-
-def test_remote_zip_of_http(served):
-    import zipfile
-
-    with zipfile.ZipFile(served.folder / "x.zip", "w") as archive:
-        archive.writestr("a/0", b"zero")
-    store = FsspecStore(f"zip://::{served.url}/x.zip")
-    assert store.is_remote
-    assert store.get("a/0") == b"zero"
-    assert store.get("a/1") is None
-    assert store.list_dir("") == ["a/"]
-    with pytest.raises(StoreError):
-        store.set("a/1", b"")
-
-
-def test_a_web_server_that_is_busy_is_asked_again(served):
-    served.fail_every = 2
-    store = open_store(served.url)
-    assert [store.get("a/k", ByteRange(0, 1)) for _ in range(3)] == [b"\0"] * 3
 
 
 # --- filesystems that were made by hand

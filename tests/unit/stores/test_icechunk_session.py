@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.icechunk_session import Place, SessionChanges, TaskFork, Transaction, commit, fork_of, packed
+from chunkmill.stores.icechunk_session import Place, SessionChanges, TaskFork, Transaction, packed
 
 icechunk = pytest.importorskip("icechunk")
 zarr = pytest.importorskip("zarr")
@@ -68,34 +68,3 @@ def test_changes_of_another_transaction_are_refused(repository):
         first.joined([second])
     with pytest.raises(StoreError, match="that this process does not have"):
         SessionChanges("unknown", first.data).apply()
-
-
-def test_a_packed_session_is_of_its_snapshot(repository):
-    session = repository.writable_session("main")
-    zarr.open_array(session.store, path="a")[0:2] = 5
-    fork = fork_of(packed(session))
-    other = repository.writable_session("main")
-    zarr.open_array(other.store, path="a")[2:4] = 6
-    other.commit("in between")
-    assert np.array_equal(zarr.open_array(fork.store, path="a", mode="r")[:], [5, 5, 0, 0, 0, 0, 0, 0])
-    assert fork.snapshot_id != repository.lookup_branch("main")
-
-
-def test_conflicts_are_named(repository):
-    one, other = repository.writable_session("main"), repository.writable_session("main")
-    for session in (one, other):
-        zarr.open_array(session.store, path="a")[...] = 1
-    one.commit("first")
-    with pytest.raises(StoreError, match=r"others have changed 'a' \(chunk double update, chunks \[\[0\], \[1\]"):
-        commit(other, "second", "here")
-
-
-def test_nothing_to_commit(repository):
-    before = repository.lookup_branch("main")
-    assert not commit(repository.writable_session("main"), "nothing", "here")
-    assert repository.lookup_branch("main") == before
-
-
-def test_a_tag_is_not_written_to(repository):
-    with pytest.raises(StoreError, match="a tag of a repository of Icechunk never changes"):
-        Place("here", repository, "tag", "v1").write()

@@ -118,16 +118,6 @@ def test_no_space_leaves_nothing(tmp_path, monkeypatch, call):
     assert store.get("a/k") == b"before"
 
 
-def test_interrupt_leaves_nothing(store, tmp_path, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "write", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        store.set("a/k", b"after")
-    assert files(tmp_path) == []
-
-
 def test_partial_files_are_hidden(store, tmp_path):
     store.set("a/k", b"1")
     left = f"a/.k.0123{PARTIAL_SUFFIX}"
@@ -624,19 +614,6 @@ def test_versions_find_writes_in_place_with_the_old_time(store, tmp_path):
     assert store.get("a/k") == b"new"
 
 
-def test_a_hard_link_costs_one_more_read(store, tmp_path):
-    """A backup by hard links changes the inode, and no value."""
-    store.set("a/k", b"1")
-    _, version = store.get_versioned("a/k")
-    time.sleep(0.02)
-    (path,) = tmp_path.rglob("k")
-    os.link(path, tmp_path / "backup")
-    assert not store.set_if("a/k", b"2", version)
-    _, version = store.get_versioned("a/k")
-    assert store.set_if("a/k", b"2", version)
-    assert (tmp_path / "backup").read_bytes() == b"1"
-
-
 def test_versions_tell_writes_apart(store):
     versions = set()
     for _ in range(300):
@@ -701,25 +678,6 @@ class TestWhatAWriteCosts:
         assert (tmp_path / "k").read_bytes() == values.tobytes()
 
 
-@NEEDS_FORK
-def test_a_child_names_its_partial_files_itself():
-    mine = posix_file.partial_name("k")
-    ours, theirs = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.write(theirs, posix_file.partial_name("k").encode())
-        os._exit(0)
-    os.waitpid(pid, 0)
-    name = os.read(ours, 1000).decode()
-    os.close(ours)
-    os.close(theirs)
-    assert f"-{pid}." in name
-    assert f"-{os.getpid()}." in mine
-    assert name.partition(f"-{pid}.")[2][:20] != mine.partition(f"-{os.getpid()}.")[2][:20]
-    assert posix_file.is_abandoned(f"/nowhere/{name}")
-    assert not posix_file.is_abandoned(f"/nowhere/{mine}")
-
-
 def test_partial_files_are_never_named_alike():
     names = [posix_file.partial_name("k") for _ in range(1000)]
     assert len(set(names)) == len(names)
@@ -744,10 +702,10 @@ def test_parts_are_written_as_they_come_and_appear_together(store, tmp_path):
 def test_a_part_that_cannot_be_made_leaves_what_was_there(store, tmp_path):
     def parts():
         yield b"new"
-        raise RuntimeError("the second part")
+        raise KeyboardInterrupt
 
     store.set("a/b", b"old")
-    with pytest.raises(RuntimeError, match="second part"):
+    with pytest.raises(KeyboardInterrupt):
         store.set_parts("a/b", parts())
     assert store.get("a/b") == b"old"
     assert files(tmp_path) == ["a/b"]

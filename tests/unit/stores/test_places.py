@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from support.cases import cases
 
@@ -70,14 +67,6 @@ def test_nodes_of_zarr_python(version):
     with pytest.raises(TypeError, match="has no nodes below it"):
         place_of(array, "b")
     assert not is_zarr_python_node(store)
-
-
-def test_zarr_python_is_not_imported():
-    code = "import sys, chunkmill as cm; s = {}; cm.create_array(s, 'a', shape=(2,), dtype='i4'); cm.open(s, 'a')[...]"
-    run = subprocess.run(
-        [sys.executable, "-c", f"{code}; print('zarr' in sys.modules)"], check=False, capture_output=True, text=True
-    )
-    assert run.stdout.strip() == "False", run.stderr
 
 
 MAIN = ("branch", "main")

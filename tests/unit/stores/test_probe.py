@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 from support.cases import cases
-from support.servers import WARNINGS, s3_server, serve_flaky, serve_without_conditions  # noqa: F401
+from support.servers import WARNINGS, s3_server, serve_flaky  # noqa: F401
 
 from chunkmill.errors import StoreError
 from chunkmill.stores import conflicts

@@ -3,7 +3,6 @@
 import json
 import pickle
 from collections import OrderedDict
-from pathlib import Path
 
 import fsspec
 import numpy as np
@@ -12,13 +11,12 @@ from contracts.store_contract import KEYS, ReadContract
 from support import servers
 from support.cases import cases
 from support.servers import http_server, s3_server  # noqa: F401
-from support.systems import NEEDS_DESCRIPTORS
 
 import chunkmill as cm
 from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, StoreError
 from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.nodes.reference_sets import is_reference_set, open_reference_store
-from chunkmill.stores.base import ByteRange, ByteSpan
+from chunkmill.stores.base import ByteSpan
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
 from chunkmill.stores.reference import ReferenceStore, Targets, split_url
@@ -121,19 +119,6 @@ def test_it_is_read_only():
 def test_no_request_for_nothing(tmp_path):
     store = store_of({"x/0": [str(tmp_path / "gone"), 5, 0]})
     assert (store.get("x/0"), list(store.get_many([ByteSpan("x/0")]))) == (b"", [b""])
-
-
-@NEEDS_DESCRIPTORS
-def test_files_are_closed(tmp_path):
-    entries = {}
-    for i in range(300):
-        (tmp_path / f"{i}.bin").write_bytes(b"%d" % i)
-        entries[f"x/{i}"] = [str(tmp_path / f"{i}.bin")]
-    store = store_of(entries)
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    assert [store.get(f"x/{i}") for i in range(300)] == [b"%d" % i for i in range(300)]
-    list(store.get_many(ByteSpan(f"x/{i}") for i in range(300)))
-    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
 
 
 def test_equal_sets_have_equal_tokens(target):
@@ -297,53 +282,6 @@ def test_is_remote():
 # --- the network
 
 
-def test_http_ranges_are_merged_and_concurrent(http_server):  # noqa: F811
-    pytest.importorskip("obstore")
-    for name in ("a", "b"):
-        (http_server.folder / f"{name} x.nc").write_bytes(DATA * 400)
-    entries = {f"x/{i}": [f"{http_server.url}/{'ab'[i % 2]}%20x.nc", 1000 * i, 100] for i in range(20)}
-    entries["y/0"] = [f"{http_server.url}/a%20x.nc", 300_000, 50]  # far off: another request
-    store = store_of(entries)
-    http_server.latency = 0.05
-    values = list(store.get_many(ByteSpan(key) for key in entries))
-    data = DATA * 400
-    assert values == [data[o : o + n] for _, o, n in entries.values()]
-    assert len(http_server.log) <= 5  # 21 spans of two files, asked for in two rounds
-    assert {path for _, path, _ in http_server.log} == {"a x.nc", "b x.nc"}
-    assert http_server.most_at_once > 1
-
-
-def test_a_part_of_a_range(http_server):  # noqa: F811
-    pytest.importorskip("obstore")
-    (http_server.folder / "a.nc").write_bytes(DATA)
-    store = store_of({"x/0": [f"{http_server.url}/a.nc", 100, 50]})
-    assert store.get("x/0", ByteRange(10, 5)) == DATA[110:115]
-    assert store.get("x/0", ByteRange(-5)) == DATA[145:150]
-    assert store.get("x/0", ByteRange(40)) == DATA[140:150]
-    assert [header for _, _, header in http_server.log] == ["bytes=110-114", "bytes=145-149", "bytes=140-149"]
-    with pytest.raises(StoreError):
-        store.get("x/0", ByteRange(40, 11))  # inside the file, outside the reference
-
-
-@pytest.mark.parametrize("how", ["get", "get_many"])
-def test_http_failures(http_server, how):  # noqa: F811
-    pytest.importorskip("obstore")
-    (http_server.folder / "a.nc").write_bytes(DATA)
-    http_server.status["forbidden.nc"] = 403
-    entries = {
-        "past/0": [f"{http_server.url}/a.nc", 1000, 100], "beyond/0": [f"{http_server.url}/a.nc", 9000, 100],
-        "gone/0": [f"{http_server.url}/gone.nc", 1, 2], "forbidden/0": [f"{http_server.url}/forbidden.nc", 1, 2],
-    }  # fmt: skip
-    store = store_of(entries)
-    for key, (url, offset, length) in entries.items():
-        with pytest.raises(StoreError, match=rf"{length} bytes at offset {offset} of '{url}'"):
-            fetch(store, key, how)
-    http_server.truncate = 10
-    http_server.ranges = False  # or what is missing is asked for
-    with pytest.raises(StoreError, match="offset 0"):
-        store_of({"x/0": [f"{http_server.url}/a.nc", 0, 100]}).get("x/0")
-
-
 def test_three_kinds_of_targets_in_one_set(http_server, s3_server, target):  # noqa: F811
     bucket = s3_server.new_bucket()
     options = s3_server.storage_options
@@ -360,18 +298,6 @@ def test_three_kinds_of_targets_in_one_set(http_server, s3_server, target):  # n
     assert len(http_server.log) == 1
     with pytest.raises(StoreError, match=f"3 bytes at offset 4 of '{bucket}/gone.nc'"):
         store_of({"x/0": [f"{bucket}/gone.nc", 4, 3]}, remote_options={"s3": options}).get("x/0")
-
-
-def test_a_set_on_s3_with_targets_beside_it(s3_server):  # noqa: F811
-    bucket = s3_server.new_bucket()
-    options = s3_server.storage_options
-    fs = fsspec.filesystem("s3", **options)
-    fs.pipe_file(f"{bucket}/a.nc", DATA)
-    fs.pipe_file(f"{bucket}/refs.json", json.dumps({".zgroup": {}, "x/0": ["a.nc", 5, 5]}).encode())
-    url = f"{bucket}/refs.json"
-    assert is_reference_set(url, options)
-    store = open_reference_store(url, {**options, "base": bucket})
-    assert pickle.loads(pickle.dumps(store)).get("x/0") == DATA[5:10]
 
 
 # --- opening

@@ -63,19 +63,6 @@ def test_only_listed_keys_are_asked_for():
     assert "b" not in below.keys("get", "get_many", "size", "get_versioned")
 
 
-def test_all_else_is_the_store_below():
-    below = MemoryStore()
-    store = ListedStore(below, {"a"})
-    store.set("a", b"1")
-    assert store.set_if("b", b"2", None)
-    assert sorted(store.list_prefix("")) == store.list_dir("") == ["a", "b"]
-    store.delete("a")
-    store.delete_prefix("")
-    assert below.list_dir("") == []
-    assert store.uncached is store.innermost is below
-    assert (store.url, store.is_remote, store.compares_versions) == (below.url, False, below.compares_versions)
-
-
 class Guard:
     """Allows everything until it is told otherwise."""
 
