@@ -30,10 +30,6 @@ def of_s3(request, tmp_path):
     )
 
 
-def of_gcs(request, tmp_path):
-    return request.getfixturevalue("gcs_server").new_store("some/root")
-
-
 def of_azure(request, tmp_path):
     server = request.getfixturevalue("azure_server")
     return obstore.store.AzureStore(
@@ -46,10 +42,6 @@ def of_azure(request, tmp_path):
     )
 
 
-def of_local(request, tmp_path):
-    return obstore.store.LocalStore(tmp_path / "objects", mkdir=True)
-
-
 def of_memory(request, tmp_path):
     return obstore.store.MemoryStore()
 
@@ -60,23 +52,7 @@ def mapper_of_s3(request, tmp_path):
     return fs.get_mapper(server.new_bucket() + "/some/root")
 
 
-def mapper_of_local(request, tmp_path):
-    return fsspec.filesystem("file").get_mapper(str(tmp_path / "mapped"))
-
-
-def mapper_of_memory(request, tmp_path):
-    return fsspec.filesystem("memory").get_mapper(f"/store-objects/{tmp_path.name}-{id(tmp_path)}")
-
-
-def mapper_of_subdirectory(request, tmp_path):
-    return fsspec.filesystem("dir", path=str(tmp_path / "mapped"), fs=fsspec.filesystem("file")).get_mapper("deep")
-
-
-KINDS = [of_s3, of_gcs, of_azure, of_local, of_memory]
-KINDS += [mapper_of_s3, mapper_of_local, mapper_of_memory, mapper_of_subdirectory]
-
-
-@pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
+@pytest.fixture(params=[of_s3, of_azure, of_memory, mapper_of_s3], ids=lambda kind: kind.__name__)
 def place(request, tmp_path):
     return request.param(request, tmp_path)
 
@@ -116,7 +92,7 @@ def test_a_web_server_to_read(http_server, tmp_path):
 
 @LOCK_ALONE
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [of_s3, of_gcs, of_azure, of_local, mapper_of_s3], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [of_s3, of_azure, mapper_of_s3], ids=lambda kind: kind.__name__)
 @pytest.mark.usefixtures("other_process")
 def test_tasks_that_other_processes_run(kind, request, tmp_path):
     """Store objects are pickled with the tasks."""

@@ -87,20 +87,6 @@ def test_a_store_that_accepts_no_version_is_one_error(pauses):
     assert (store.n_tries, len(pauses), store.get("n")) == (10, 9, b"1")
 
 
-def test_a_create_that_is_refused_once_is_repeated():
-    """S3 answers 409 to one of two conditional requests that meet, also where nothing is stored."""
-
-    class RefusingOnce(MemoryStore):
-        n_tries = 0
-
-        def set_if(self, key, value, version):
-            self.n_tries += 1
-            return self.n_tries > 1 and super().set_if(key, value, version)
-
-    store = RefusingOnce()
-    assert update(store, "n", lambda _: b"1", seen=(None, None)) == store.get("n") == b"1"
-
-
 @pytest.mark.parametrize("value", [b"2", None])
 def test_a_lost_response_is_a_write(value):
     store = LosingResponses()
@@ -129,12 +115,3 @@ def test_a_change_may_raise_and_nothing_is_written(store):
     with pytest.raises(ZeroDivisionError):
         update(store, "n", lambda _: 1 // 0)
     assert store.get("n") is None
-
-
-def test_one_try_tells_whether_it_was_stored(store):
-    assert create(store, "n", b"1")
-    assert not create(store, "n", b"2")
-    _, version = store.get_versioned("n")
-    assert swap(store, "n", b"2", version)
-    assert not swap(store, "n", None, version)
-    assert store.get("n") == b"2"

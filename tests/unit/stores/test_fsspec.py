@@ -127,13 +127,6 @@ def test_get_many_runs_at_once_and_in_bounds(served):
     assert 8 < served.most_at_once <= 64
 
 
-def test_get_many_reads_neighbours_in_one_request(served):
-    store = open_store(served.url)
-    spans = [ByteSpan("a/k", ByteRange(10 * i, 5)) for i in (3, 1, 2, 9)]
-    assert list(store.get_many(spans)) == [bytes(range(10 * i, 10 * i + 5)) for i in (3, 1, 2, 9)]
-    assert served.log == [("GET", "a/k", "bytes=10-94")]
-
-
 def test_get_many_names_the_range_that_is_outside(served):
     store = open_store(served.url)
     values = store.get_many([ByteSpan("a/k", ByteRange(0, 5)), ByteSpan("a/k", ByteRange(99, 5))])
@@ -227,13 +220,6 @@ def test_obstore_as_a_filesystem(s3_server):  # noqa: F811
     store.delete("a/k")
     assert store.get("a/k") is None
     assert not store.compares_versions
-
-
-@pytest.mark.parametrize("protocol", ["memory", "file"])
-def test_mappers(protocol, tmp_path):
-    mapper = fsspec.filesystem(protocol).get_mapper(str(tmp_path))
-    open_store(mapper).set("a/b", b"1")
-    assert (mapper["a/b"], open_store(mapper).get("a/b")) == (b"1", b"1")
 
 
 @pytest.mark.parametrize("protocol", ["memory", "file"])

@@ -51,14 +51,6 @@ def test_what_is_not_there_is_one_error(repository, url, reason):
         open_store(url.format(place=repository[0]))
 
 
-def test_a_branch_that_was_deleted_is_named(repository):
-    place, _ = repository
-    store = open_store(f"{place}|icechunk:@branch.old")
-    icechunk.Repository.open(icechunk.local_filesystem_storage(place)).delete_branch("old")
-    with pytest.raises(StoreError, match="the branch 'old' of the repository cannot be opened"):
-        store.set("a/c/0", b"1234")
-
-
 def test_a_repository_that_cannot_be_made_is_one_error(tmp_path):
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "other").write_bytes(b"1")
@@ -74,13 +66,6 @@ def test_a_snapshot_that_cannot_be_read_is_not_an_absent_node(repository):
     store = open_store(f"{place}|icechunk:")
     with pytest.raises(StoreError):
         store.get("a/zarr.json")
-
-
-def test_objects_of_icechunk_are_stores(repository):
-    place, _ = repository
-    opened = icechunk.Repository.open(icechunk.local_filesystem_storage(place))
-    for each in (opened, opened.readonly_session("main"), opened.writable_session("main")):
-        assert open_store(each).list_dir("") == ["a/", "zarr.json"]
 
 
 @cases(

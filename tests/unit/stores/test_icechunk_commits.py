@@ -115,19 +115,6 @@ def test_datasets(place):
     assert len(place.messages()) == 3
 
 
-def test_nothing_is_visible_before_the_commit(place, tmp_path):
-    cm.to_store(X, place.url, "before")
-
-    def asked(block, folder):
-        place = Place(folder)
-        assert sorted(place.group()) == ["before"]
-        return block
-
-    values = da.from_array(X, chunks=(2, 5)).map_blocks(asked, tmp_path, dtype=X.dtype)
-    cm.to_store(values, place.url, "a", chunks=(3, 4))
-    assert np.array_equal(place.values("a"), X)
-
-
 def test_repositories_are_targets_too(place):
     repository = icechunk.Repository.create(place.storage)
     cm.to_store(X, repository, "a", storage_options={"commit_message": "the first"})

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.icechunk_session import Place, SessionChanges, TaskFork, Transaction, packed
+from chunkmill.stores.icechunk_session import Place, SessionChanges, TaskFork, Transaction
 
 icechunk = pytest.importorskip("icechunk")
 zarr = pytest.importorskip("zarr")
@@ -48,17 +48,6 @@ def test_changes_of_forks_are_merged_in_a_tree(repository):
 def test_a_task_that_writes_nothing_has_no_changes(repository):
     transaction = begun(repository)
     assert TaskFork(transaction.token, transaction.packed()[0]).changes() is None
-
-
-def test_documents_that_are_not_committed_are_in_forks(repository):
-    transaction = begun(repository)
-    zarr.create_array(transaction.session.store, name="b", shape=(2,), chunks=(2,), dtype="i4")
-    fork = TaskFork(transaction.token, packed(transaction.session))
-    zarr.open_array(fork.session.store, path="b")[:] = 7
-    fork.keys.add("b/c/0")
-    fork.changes().apply()
-    transaction.end("both")
-    assert (zarr.open_array(repository.readonly_session("main").store, path="b", mode="r")[:] == 7).all()
 
 
 def test_changes_of_another_transaction_are_refused(repository):

@@ -60,6 +60,8 @@ def options_at(s3_server, endpoint_url):  # noqa: F811
          {"access_key_id": "k", "secret_access_key": "s", "session_token": "t", "region": "eu-west-1"}),
         ("s3a://b/x/", {"anon": True, "endpoint_url": "http://host:1", "use_listings_cache": False},
          {"skip_signature": True, "endpoint": "http://host:1", "region": "us-east-1"}),
+        ("s3://b/x", {"access_key_id": "k", "endpoint": "http://host:1"},  # its own names
+         {"access_key_id": "k", "endpoint": "http://host:1", "region": "us-east-1"}),
         ("s3://b/x", {"anon": True, "requester_pays": True, "client_kwargs": {"region_name": "us-west-2"}},
          {"skip_signature": True, "request_payer": True, "region": "us-west-2"}),
         ("gs://b/x", {"token": "anon", "project": "p"}, {"skip_signature": True}),
@@ -97,13 +99,6 @@ def test_an_option_that_obstore_has_not_is_an_error(url, options, words):
         open_store(url, options)
 
 
-def test_obstores_own_names_are_taken():
-    options = {"access_key_id": "k", "secret_access_key": "s", "endpoint": "http://host:1"}
-    assert location_of("s3://b/x", options) == location_of(
-        "s3://b/x", {"key": "k", "secret": "s", "endpoint_url": "http://host:1"}
-    )
-
-
 def test_without_credentials_the_way_out_is_said(monkeypatch, s3_server):  # noqa: F811
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
@@ -111,11 +106,6 @@ def test_without_credentials_the_way_out_is_said(monkeypatch, s3_server):  # noq
     store = open_store(s3_server.new_bucket(), {"endpoint_url": s3_server.endpoint_url})
     with pytest.raises(StoreError, match=r"'anon': True.*key= and secret=.*AWS_ACCESS_KEY_ID"):
         store.get("k")
-
-
-@cases("url", ["memory://x", "simplecache::s3://b/x", "ftp://host/x"])
-def test_other_services_are_not_obstores(url):
-    assert location_of(url, None) is None
 
 
 def test_without_obstore_fsspec_opens_it_with_a_warning(s3_server, url, monkeypatch):  # noqa: F811

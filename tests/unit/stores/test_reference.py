@@ -209,6 +209,7 @@ BASES = [
     ("/data", "a/b.nc", ("file:///", "data/a/b.nc")), ("/data/", "./a.nc", ("file:///", "data/a.nc")),
     ("file:///data", "a.nc", ("file:///", "data/a.nc")), ("s3://bucket/dir", "a.nc", ("s3://bucket", "dir/a.nc")),
     ("s3://bucket", "a.nc", ("s3://bucket", "a.nc")),
+    ("/data/a?b", "c.nc", ("file:///", "data/a?b/c.nc")),
     ("https://host/dir?t=1", "a.nc", ("https://host?t=1", "dir/a.nc")), ("/data", "../etc/passwd", None),
     ("/data", "a/../../data2/x", None), ("s3://bucket", "../other/x", None), ("s3://bucket/dir", "../x", None),
 ]  # fmt: skip
@@ -470,10 +471,6 @@ def test_relative_paths_of_a_set_from_the_network(source, url, expected):
     else:
         assert Targets(source).split(url) == expected
         assert Targets(source).is_remote([url])
-
-
-def test_a_base_may_have_a_question_mark():
-    assert Targets("/x/refs.json", base="/data/a?b").split("c.nc") == ("file:///", "data/a?b/c.nc")
 
 
 def test_other_bases_make_other_tokens(tmp_path):

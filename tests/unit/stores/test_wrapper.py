@@ -209,17 +209,6 @@ def test_endless_contention_is_an_error(guard):
             WRITES[write](GuardedStore(refuses, guard))
 
 
-def test_parts_stop_where_it_is_over(below, guard):
-    def parts():
-        yield b"1"
-        guard.is_over = True
-        yield b"2"
-
-    with pytest.raises(JobError):
-        GuardedStore(below, guard).set_parts("a", parts())
-    assert below.get("a") is None
-
-
 def test_parts_are_asked_about_again_before_they_are_published(below, guard):
     GuardedStore(below, guard).set_parts("a", [b"1", b"2"])
     assert guard.asked == [False, False, True]
