@@ -78,11 +78,6 @@ class Place:
         with self.named_in_errors():
             return self.repository.writable_session(self.name)
 
-    def make(self) -> Place:
-        """Make the repository, and return where it is now."""
-        with self.named_in_errors():
-            return replace(self, repository=self.create(), create=None)  # type: ignore[misc]
-
     @contextmanager
     def named_in_errors(self) -> Iterator[None]:
         """Say which version of the repository could not be opened."""
@@ -139,11 +134,6 @@ class Transaction:
             LIVE[self.token] = self
 
     @property
-    def url(self) -> str:
-        """Name for messages and locks."""
-        return self.place.url
-
-    @property
     def is_open(self) -> bool:
         """True while there may be changes that others do not see."""
         return self.depth > 0 or (self.is_callers and not self.session.read_only)
@@ -156,13 +146,14 @@ class Transaction:
     def begin(self) -> None:
         """Begin a transaction on what is committed now; make the repository where it is to be made."""
         if self.place.repository is None and self.place.create is not None:
-            self.place = self.place.make()
+            with self.place.named_in_errors():
+                self.place = replace(self.place, repository=self.place.create(), create=None)
         self.use(self.place.write())
 
     def end(self, message: str) -> None:
         """Commit; `StoreError` where others have changed the same."""
         session = self.session
-        is_new = commit(session, self.place.message or message, self.url, self.token)
+        is_new = commit(session, self.place.message or message, self.place.url, self.token)
         self.use(session if is_new else self.place.read())
 
     def merge(self, data: bytes) -> None:

@@ -55,7 +55,7 @@ class IcechunkStore(ZarrPythonStore):
 
     def _set(self, shared: Transaction) -> None:
         self._shared = shared
-        self.url = shared.url
+        self.url = shared.place.url
         self.is_remote = self.can_list = True
         self._is_memory = False
 
@@ -85,7 +85,7 @@ class IcechunkStore(ZarrPythonStore):
         if not isinstance(other, IcechunkStore):
             return False
         own, its = self._shared, other._shared
-        return own is its or (own.session is its.session if own.is_callers else own.url == its.url)
+        return own is its or (own.session is its.session if own.is_callers else own.place.url == its.place.url)
 
     def __hash__(self) -> int:
         return hash(self.url)
@@ -318,13 +318,8 @@ class IcechunkStore(ZarrPythonStore):
 
     def _remove(self, key: str) -> None:
         store = self._written(key)
-
-        async def delete() -> None:
-            with suppress(FileNotFoundError, KeyError):
-                await store.delete(key)
-
         try:
-            self._run(key, delete())
+            self._run(key, self._deleted(store, key))
         except StoreError:
             document = f"{_CHUNKS.sub('', f'{key}/')}zarr.json"
             if (longer := self._shared.before.get(document)) is None or self._fork() is not None:
@@ -334,7 +329,7 @@ class IcechunkStore(ZarrPythonStore):
                 shorter = self._run(document, self._asked_of(store, document, None))
                 self._run(document, store.set(document, self._buffer(longer)))
                 try:
-                    self._run(key, delete())
+                    self._run(key, self._deleted(store, key))
                 finally:
                     self._run(document, store.set(document, self._buffer(shorter or longer)))
 

@@ -53,8 +53,10 @@ def open_to_read(path: str) -> int:
 
 def read_part(fd: int, start: int, stop: int) -> bytes:
     """Read a range of a file; fewer bytes where the file ends before."""
+    if start:
+        os.lseek(fd, start, os.SEEK_SET)
     received = []  # several: a signal, a network file system, or more than the 2 GiB that Linux reads at once
-    while start < stop and (data := _read_at(fd, stop - start, start)):
+    while start < stop and (data := os.read(fd, stop - start)):
         received.append(data)
         start += len(data)
     return b"".join(received)  # of one, that itself
@@ -72,14 +74,6 @@ def read_array(fd: int, start: int, stop: int) -> NDArray[np.uint8]:
 
 
 _read_into: Callable[[int, Any, int], int] | None = getattr(os, "preadv", None)  # Linux, BSD, macOS 11
-
-
-def _seek_and_read(fd: int, n_bytes: int, offset: int) -> bytes:
-    os.lseek(fd, offset, os.SEEK_SET)
-    return os.read(fd, n_bytes)
-
-
-_read_at: Callable[[int, int, int], bytes] = getattr(os, "pread", _seek_and_read)  # Windows has no pread
 
 
 def write_all(fd: int, value: bytes | bytearray | memoryview) -> None:

@@ -6,7 +6,6 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache
 from math import inf
 
@@ -20,10 +19,7 @@ _MAX_MERGED = 8 * 2**20
 _MAX_SPANS = 512  # looked at together, for neighbours among them
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    span: ByteSpan
-    future: Future[bytes | None]
+_Request = tuple[ByteSpan, Future[bytes | None]]  # what is asked for, and its answer
 
 
 class ReadsAhead(Store):
@@ -70,7 +66,7 @@ class ReadsAhead(Store):
         finally:
             for waiting in ahead:
                 if waiting is not None:
-                    waiting[1].future.cancel()
+                    waiting[1][1].cancel()
 
     def _begin(
         self, todo: Iterator[ByteSpan | None], n_spans: int, record: RecordVersion | None
@@ -86,19 +82,19 @@ class ReadsAhead(Store):
         requests: dict[ByteSpan, _Request] = {}
         for merged, contained in _merge(dict.fromkeys(span for span in spans if span is not None)):
             check_key(merged.key)
-            request = _Request(merged, self._submit(merged, record))
-            requests.update(dict.fromkeys(contained, request))
+            requests.update(dict.fromkeys(contained, (merged, self._submit(merged, record))))
         return (None if span is None else (span, requests[span]) for span in spans)
 
     def _result(self, span: ByteSpan, request: _Request, record: RecordVersion | None) -> bytes | None:
         """Return the bytes of a span out of those of the request that contains it."""
+        asked, future = request
         try:
-            data = request.future.result()
+            data = future.result()
         except StoreError:
-            if request.span == span:
+            if asked == span:
                 raise
             return self._submit(span, record).result()  # which of the neighbours fails
-        wanted, merged = span.byte_range, request.span.byte_range
+        wanted, merged = span.byte_range, asked.byte_range
         if data is None or wanted is None or merged is None or wanted == merged:
             return data
         return self.cut(span.key, data, ByteRange(wanted.start - merged.start, wanted.length))

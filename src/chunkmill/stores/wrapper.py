@@ -164,29 +164,6 @@ def listed_keys(store: Store) -> AbstractSet[str] | None:
     return store.listed if isinstance(store, ListedStore) else None
 
 
-class ReadVersions:
-    """Versions of the values that were read from one store.
-
-    Examples
-    --------
-    >>> read = ReadVersions()
-    >>> read.record("a/0", "1"), read.record("a/0", "2"), read.digest() == digest_of({"a/0": "2"})
-    (None, None, False)
-    """
-
-    def __init__(self) -> None:
-        self._versions: dict[str, str] = {}
-
-    def record(self, key: str, version: str) -> None:
-        """Record a version; two of one key, which was replaced between, are a third that the value never had."""
-        if self._versions.setdefault(key, version) != version:
-            self._versions[key] = ""
-
-    def digest(self) -> int:
-        """Return the digest of all."""
-        return digest_of(self._versions)
-
-
 def digest_of(versions: Mapping[str, str]) -> int:
     """Return 64 bits that tell keys and versions from others: the sum of their hashes, so that parts add up.
 
@@ -212,18 +189,29 @@ class Meter:
     writes
         Store key -> size in bytes of the value that was set last; ``None`` for a key that was deleted.
     reads
-        Versions of the values that were read; ``None`` where a store that was read has none.
+        Store key -> version of the value that was read; ``None`` where a store that was read has none.
+
+    Examples
+    --------
+    >>> meter = Meter()
+    >>> meter.record_read("a/0", "1"), meter.record_read("a/0", "2"), meter.digest() == digest_of({"a/0": "2"})
+    (None, None, False)
     """
 
     n_requests: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
     writes: dict[str, Written] = field(default_factory=dict)
-    reads: ReadVersions | None = field(default_factory=ReadVersions)
+    reads: dict[str, str] | None = field(default_factory=dict)
+
+    def record_read(self, key: str, version: str) -> None:
+        """Record a version; two of one key, which was replaced between, are a third that the value never had."""
+        if self.reads is not None and self.reads.setdefault(key, version) != version:
+            self.reads[key] = ""
 
     def digest(self) -> int | None:
         """Return the digest of the versions of what was read."""
-        return None if self.reads is None else self.reads.digest()
+        return None if self.reads is None else digest_of(self.reads)
 
     def counts(self) -> dict[str, int]:
         """Return the numbers by the names that reports use."""
@@ -255,7 +243,7 @@ class MeteredStore(StoreWrapper):
         self._lock = threading.Lock()
         if is_source and not store.has_versions:
             meter.reads = None
-        self._record_read = meter.reads.record if is_source and meter.reads is not None else None
+        self._record_read = meter.record_read if is_source and meter.reads is not None else None
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it."""

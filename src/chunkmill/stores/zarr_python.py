@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, TypeVar
 
 import fsspec
@@ -171,14 +171,12 @@ class ZarrPythonStore(ReadsAhead, HeldInMemory):
     def delete(self, key: str) -> None:
         """Delete a key."""
         check_key(key)
+        self._write(key, lambda: self._deleted(self.below_zarr, key))
 
-        async def delete() -> None:
-            try:
-                await self.below_zarr.delete(key)
-            except (FileNotFoundError, KeyError):
-                return
-
-        self._write(key, delete)
+    @staticmethod
+    async def _deleted(below: Any, key: str) -> None:
+        with suppress(FileNotFoundError, KeyError):
+            await below.delete(key)
 
     def delete_prefix(self, prefix: str) -> None:
         """Delete every key that starts with `prefix`."""
