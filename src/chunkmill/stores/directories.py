@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from chunkmill.stores.posix_file import (
     PARTIAL_SUFFIX,
@@ -274,11 +275,21 @@ def _mount_options(path: str) -> str:
     return options
 
 
-def replace_if(path: str, directory: str, partial: str | None, version: str | None) -> bool:
-    """Put `partial` in the place of a file, or delete that, if it has `version`; return whether it was done."""
+ANY: Any = object()
+"""In place of a version: whichever a file has, or none."""
+
+
+def put(path: str, directory: str, partial: str | None, version: str | None) -> bool:
+    """Put `partial` in the place of a file, or delete that, if it has `version`; return whether it was done.
+
+    A file that is to be new needs no lock. One that is replaced does, whatever its version is: or it could come between
+    another's comparing and renaming, and be lost.
+    """
+    if partial is not None and version in {None, ANY} and rename_new(partial, path):
+        return True
     try:
         with locked(directory):
-            if version_of(path) != version:
+            if version != ANY and version_of(path) != version:
                 return False
             if partial is None:
                 if version is not None:

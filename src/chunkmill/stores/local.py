@@ -10,7 +10,7 @@ import contextlib
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from chunkmill.config import setting
@@ -18,11 +18,12 @@ from chunkmill.errors import StoreError
 from chunkmill.log import LOG
 from chunkmill.stores.base import ByteRange, PlacedStore, RecordVersion, check_key, check_prefix, range_bounds
 from chunkmill.stores.directories import (
+    ANY,
     can_exchange,
     exchange_once,
     locked,
     locks_reach_all,
-    replace_if,
+    put,
 )
 from chunkmill.stores.posix_file import (
     PARTIAL_SUFFIX,
@@ -34,8 +35,6 @@ from chunkmill.stores.posix_file import (
     read_array,
     read_part,
     remove,
-    rename_new,
-    replace,
     stamp,
     sweep,
     sync_directory,
@@ -243,44 +242,24 @@ class LocalStore(PlacedStore):
 
     def set_parts(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:
         """Store the joined parts, each written as it comes."""
-
-        def put(path: str, directory: str, partial: str | None) -> bool:
-            if partial is not None and not rename_new(partial, path):
-                # the lock: or it could come between another's comparing and renaming (`set_if`), and be lost
-                with locked(directory):
-                    replace(partial, path)
-            return True
-
-        self._change(key, parts, put, fsync=_is_intent(key))
+        self._change(key, parts, ANY)
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store (or delete) if the key still has `version`: compared and renamed under a lock, or created at once.
 
         Without flock (Windows) only this process guards the moment between comparing and renaming.
         """
+        return self._change(key, None if value is None else (value,), version)
 
-        def put(path: str, directory: str, partial: str | None) -> bool:
-            if partial is not None and version is None and rename_new(partial, path):
-                return True
-            return replace_if(path, directory, partial, version)
-
-        is_replacement = version is not None and JOURNAL not in key  # and not a heartbeat
-        return self._change(key, None if value is None else (value,), put, fsync=_is_intent(key) or is_replacement)
-
-    def _change(
-        self,
-        key: str,
-        parts: Iterable[bytes | bytearray | memoryview] | None,
-        put: Callable[[str, str, str | None], bool],
-        *,
-        fsync: bool,
-    ) -> bool:
+    def _change(self, key: str, parts: Iterable[bytes | bytearray | memoryview] | None, version: str | None) -> bool:
         """Write a value under a hidden name, unless it is to be deleted, and put it in place of the key."""
         path, directory = self._path_to_write(key)
-        partial = None if parts is None else self._write_partial(key, parts, fsync=self._fsync or fsync)
+        is_compared = version not in {None, ANY} and JOURNAL not in key  # and not a heartbeat
+        fsync = self._fsync or _is_intent(key) or is_compared
+        partial = None if parts is None else self._write_partial(key, parts, fsync=fsync)
         done = False
         try:
-            done = put(path, directory, partial)
+            done = put(path, directory, partial, version)
             if done and self._fsync and os.path.isdir(directory):  # noqa: PTH112
                 sync_directory(directory)
         except OSError as error:

@@ -493,14 +493,14 @@ def test_a_key_that_is_created_while_its_absence_is_checked_stays(store, monkeyp
     def look_then_another_creates(path):
         found = compare(path)
         monkeypatch.setattr(directories, "version_of", compare)
-        monkeypatch.setattr(local, "rename_new", rename_new)
         monkeypatch.setattr(directories, "rename_new", rename_new)
         assert store.set_if("a/k", b"another's", None)
         return found
 
-    rename_new = local.rename_new
-    monkeypatch.setattr(directories, "rename_new", lambda *_: False)
-    monkeypatch.setattr(local, "rename_new", lambda *_: False)  # it was there, and is deleted before the lock is held
+    rename_new = directories.rename_new
+    monkeypatch.setattr(
+        directories, "rename_new", lambda *_: False
+    )  # it was there, and is deleted before the lock is held
     monkeypatch.setattr(directories, "version_of", look_then_another_creates)
     assert not store.set_if("a/k", b"mine", None)
     assert (store.get("a/k"), files(Path(store._root))) == (b"another's", ["a/k", "a/other"])
