@@ -25,8 +25,15 @@ from chunkmill.model.metadata import CODECS, NamedConfig
 
 I4 = np.dtype("i4")
 STRING = np.dtypes.StringDType()
-LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
-ZSTD = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
+
+
+def codec(name, **configuration):
+    return {"name": name, "configuration": configuration}
+
+
+LITTLE, BIG, ONE_BYTE = codec("bytes", endian="little"), codec("bytes", endian="big"), codec("bytes")
+ZSTD, CRC, STRINGS = codec("zstd", level=3, checksum=False), codec("crc32c"), codec("vlen-utf8")
+FAST_ZSTD = codec("zstd", level=0, checksum=False)
 
 
 def as_dicts(chain):
@@ -34,78 +41,56 @@ def as_dicts(chain):
 
 
 def blosc(cname="lz4", clevel=5, shuffle="shuffle", typesize=4):
-    parameters = {"cname": cname, "clevel": clevel, "shuffle": shuffle, "typesize": typesize, "blocksize": 0}
-    return {"name": "blosc", "configuration": parameters}
+    return codec("blosc", cname=cname, clevel=clevel, shuffle=shuffle, typesize=typesize, blocksize=0)
+
+
+def delta(astype):
+    return codec("numcodecs.delta", dtype="<i4", astype=astype)
+
+
+CATEGORIES = codec("numcodecs.categorize", labels=["a"], dtype="|O", astype="|u1")
+TURN = codec("transpose", order=[1, 0])
 
 
 @cases(
     ("codecs", "dtype", "expected"),
     [
-        pytest.param("default", "i4", [LITTLE, ZSTD], id="default"),
-        pytest.param("default", "u1", [{"name": "bytes", "configuration": {}}, ZSTD], id="default of one byte"),
-        pytest.param("default", ">i4", [{"name": "bytes", "configuration": {"endian": "big"}}, ZSTD], id="default big-endian"),
-        pytest.param("default", STRING, [{"name": "vlen-utf8", "configuration": {}}, ZSTD], id="default of strings"),
-        pytest.param("default", object, [{"name": "vlen-utf8", "configuration": {}}, ZSTD], id="default of objects"),
-        pytest.param("raw", "i4", [LITTLE], id="raw"),
-        pytest.param([], "i4", [LITTLE], id="empty"),
-        pytest.param(None, "i4", [LITTLE], id="None"),
-        pytest.param("zstd", "i4", [LITTLE, {"name": "zstd", "configuration": {"level": 0, "checksum": False}}], id="zstd"),
-        pytest.param("blosc", "i4", [LITTLE, blosc()], id="blosc"),
-        pytest.param("gzip", "i4", [LITTLE, {"name": "gzip", "configuration": {"level": 1}}], id="gzip"),
-        pytest.param("lz4", "i4", [LITTLE, {"name": "numcodecs.lz4", "configuration": {"acceleration": 1}}], id="lz4"),
-        pytest.param(["blosc", "crc32c"], "f8", [LITTLE, blosc(typesize=8), {"name": "crc32c", "configuration": {}}], id="names"),
-        pytest.param("bytes", ">i4", [{"name": "bytes", "configuration": {"endian": "big"}}], id="serializer"),
-        pytest.param(["bytes", "crc32c"], "i4", [LITTLE, {"name": "crc32c", "configuration": {}}], id="whole chain of names"),
-        pytest.param(
-            [numcodecs.Delta("i4", "u1"), "bytes"],
-            "i4",
-            [{"name": "numcodecs.delta", "configuration": {"dtype": "<i4", "astype": "|u1"}}, {"name": "bytes", "configuration": {}}],
-            id="serializer of bytes",
-        ),
-        pytest.param([{"name": "gzip", "configuration": {"level": 9}}], "i4", [LITTLE, {"name": "gzip", "configuration": {"level": 9}}], id="compressors"),
-        pytest.param([{"name": "bytes", "configuration": {"endian": "big"}}], "i4", [{"name": "bytes", "configuration": {"endian": "big"}}], id="whole chain"),
-        pytest.param(
-            [{"name": "transpose", "configuration": {"order": [1, 0]}}, "zstd"],
-            "i4",
-            [{"name": "transpose", "configuration": {"order": [1, 0]}}, LITTLE, {"name": "zstd", "configuration": {"level": 0, "checksum": False}}],
-            id="around the serializer",
-        ),
-        pytest.param(numcodecs.Blosc("zstd", 3, -1), "u1", [{"name": "bytes", "configuration": {}}, blosc("zstd", 3, "bitshuffle", 1)], id="numcodecs object"),
-        pytest.param({"id": "zlib", "level": 3}, "i4", [LITTLE, {"name": "numcodecs.zlib", "configuration": {"level": 3}}], id="numcodecs configuration"),
-        pytest.param(
-            [numcodecs.Delta("i4", "i2"), numcodecs.Blosc()],
-            "i4",
-            [{"name": "numcodecs.delta", "configuration": {"dtype": "<i4", "astype": "<i2"}}, LITTLE, blosc(typesize=2)],
-            id="numcodecs filter",
-        ),
-        pytest.param(
-            [numcodecs.Categorize(["a"], object)],
-            STRING,
-            [{"name": "numcodecs.categorize", "configuration": {"labels": ["a"], "dtype": "|O", "astype": "|u1"}}, {"name": "bytes", "configuration": {}}],
-            id="serializer of what the filter yields",
-        ),
-        pytest.param([numcodecs.VLenUTF8()], object, [{"name": "vlen-utf8", "configuration": {}}], id="object codec"),
-        pytest.param([numcodecs.CRC32C()], "i4", [LITTLE, {"name": "crc32c", "configuration": {}}], id="crc32c"),
-        pytest.param(NamedConfig("crc32c"), "i4", [LITTLE, {"name": "crc32c", "configuration": {}}], id="NamedConfig"),
+        ("default", "i4", [LITTLE, ZSTD]),
+        ("default", "u1", [ONE_BYTE, ZSTD]),
+        ("default", ">i4", [BIG, ZSTD]),
+        ("default", STRING, [STRINGS, ZSTD]),
+        ("default", object, [STRINGS, ZSTD]),
+        ("raw", "i4", [LITTLE]),
+        ([], "i4", [LITTLE]),
+        (None, "i4", [LITTLE]),
+        ("zstd", "i4", [LITTLE, FAST_ZSTD]),
+        ("gzip", "i4", [LITTLE, codec("gzip", level=1)]),
+        ("lz4", "i4", [LITTLE, codec("numcodecs.lz4", acceleration=1)]),
+        (["blosc", "crc32c"], "f8", [LITTLE, blosc(typesize=8), CRC]),
+        ("bytes", ">i4", [BIG]),
+        (["bytes", "crc32c"], "i4", [LITTLE, CRC]),
+        ([numcodecs.Delta("i4", "u1"), "bytes"], "i4", [delta("|u1"), ONE_BYTE]),
+        ([codec("gzip", level=9)], "i4", [LITTLE, codec("gzip", level=9)]),
+        ([BIG], "i4", [BIG]),
+        ([TURN, "zstd"], "i4", [TURN, LITTLE, FAST_ZSTD]),
+        (numcodecs.Blosc("zstd", 3, -1), "u1", [ONE_BYTE, blosc("zstd", 3, "bitshuffle", 1)]),
+        ({"id": "zlib", "level": 3}, "i4", [LITTLE, codec("numcodecs.zlib", level=3)]),
+        ([numcodecs.Delta("i4", "i2"), numcodecs.Blosc()], "i4", [delta("<i2"), LITTLE, blosc(typesize=2)]),
+        ([numcodecs.Categorize(["a"], object)], STRING, [CATEGORIES, ONE_BYTE]),
+        ([numcodecs.VLenUTF8()], object, [STRINGS]),
+        ([numcodecs.CRC32C()], "i4", [LITTLE, CRC]),
+        (NamedConfig("crc32c"), "i4", [LITTLE, CRC]),
     ],
-)  # fmt: skip
+)
 def test_parse_codecs(codecs, dtype, expected):
     assert as_dicts(parse_codecs(codecs, np.dtype(dtype))) == expected
 
 
 def test_parse_codecs_completes_what_is_inside_a_shard():
-    inner = {
-        "name": "sharding_indexed",
-        "configuration": {
-            "chunk_shape": [2, 2],
-            "codecs": [{"name": "transpose", "configuration": {"order": "F"}}, "blosc"],
-        },
-    }
-    (codec,) = parse_codecs([inner], I4)
-    assert codec == sharded(
-        [NamedConfig("transpose", {"order": [1, 0]}), NamedConfig(**LITTLE), NamedConfig(**blosc())], (2, 2)
-    )
-    assert parse_codecs([codec], I4) == (codec,)
+    inner = {"chunk_shape": [2, 2], "codecs": [codec("transpose", order="F"), "blosc"]}
+    (shards,) = parse_codecs([codec("sharding_indexed", **inner)], I4)
+    assert shards == sharded([NamedConfig(**each) for each in (TURN, LITTLE, blosc())], (2, 2))
+    assert parse_codecs([shards], I4) == (shards,)
 
 
 def test_parse_codecs_is_idempotent():
@@ -113,14 +98,11 @@ def test_parse_codecs_is_idempotent():
     assert parse_codecs(chain, I4) == chain
 
 
-@pytest.mark.parametrize("ndim", [None, 3])
-def test_old_orders_need_the_number_of_axes(ndim):
-    codecs = [{"name": "transpose", "configuration": {"order": "F"}}]
-    if ndim is None:
-        with pytest.raises(MetadataError, match="list of axes"):
-            parse_codecs(codecs, I4)
-    else:
-        assert parse_codecs(codecs, I4, ndim=ndim)[0].configuration == {"order": [2, 1, 0]}
+def test_old_orders_need_the_number_of_axes():
+    codecs = [codec("transpose", order="F")]
+    with pytest.raises(MetadataError, match="list of axes"):
+        parse_codecs(codecs, I4)
+    assert parse_codecs(codecs, I4, ndim=3)[0].configuration == {"order": [2, 1, 0]}
 
 
 @cases("codecs", ["zip", ["zstd", "nonsense"], "keep", {"id": "nonsense"}, {"name": "numcodecs.nonsense"}])
@@ -177,12 +159,8 @@ def test_parse_numcodecs(config, name):
 
 
 def test_default_serializer():
-    assert [default_serializer(np.dtype(t)).configuration for t in ("S3", "V3", "bool", [("a", "i2")])] == [
-        {},
-        {},
-        {},
-        {"endian": "little"},
-    ]
+    found = [default_serializer(np.dtype(t)).configuration for t in ("S3", "V3", "bool", [("a", "i2")])]
+    assert found == [{}, {}, {}, {"endian": "little"}]
 
 
 def test_a_pipeline_serves_specs_in_turn():
