@@ -48,6 +48,19 @@ def source(served):
     return served[0] / "source.zarr", "a"
 
 
+def show(viewer, source):
+    """Show an image alone; wait until its dimensions are known."""
+    shader = "void main() { emitGrayscale(toNormalized(getDataValue())); }"
+    with viewer.txn() as state:
+        state.layers.clear()
+        state.dimensions = viewer_of.neuroglancer.CoordinateSpace()
+        state.layers["image"] = viewer_of.neuroglancer.ImageLayer(source=source, shader=shader)
+        state.layout, state.show_axis_lines = "xy", False
+    end = time.monotonic() + PATIENCE
+    while not viewer.state.dimensions.names and time.monotonic() < end:
+        time.sleep(0.2)
+
+
 def quadrants(driver):
     """Return the grey level of the picture in its upper left, upper right, lower left and lower right."""
     picture = np.asarray(viewer_of.screenshot(driver).convert("L"))
@@ -67,18 +80,9 @@ def test_pixels_are_shown_where_they_belong(served, page, source, name, source_u
     (folder, url), (viewer, driver) = served, page
     where = f"{unit}-{name}"
     cm.pyramid(source, folder / where, scale=(40, 4, 4), units=unit, levels=2, **options)
-    with viewer.txn() as state:
-        state.layers.clear()
-        state.dimensions = viewer_of.neuroglancer.CoordinateSpace()
-        state.layers["image"] = viewer_of.neuroglancer.ImageLayer(
-            source=source_url.format(f"{url}/{where}"),
-            shader="void main() { emitGrayscale(toNormalized(getDataValue())); }",
-        )
-        state.layout, state.show_axis_lines = "xy", False
+    show(viewer, source_url.format(f"{url}/{where}"))
     wanted = [UPPER, UPPER, LEFT, RIGHT]
     end = time.monotonic() + PATIENCE
-    while not viewer.state.dimensions.names and time.monotonic() < end:
-        time.sleep(0.2)
     space = dict(zip(viewer.state.dimensions.names, viewer.state.dimensions.scales, strict=True))
     assert space == {"x": pytest.approx(4e-6), "y": pytest.approx(4e-6), "z": pytest.approx(40e-6)}
     with viewer.txn() as state:
@@ -98,21 +102,9 @@ def test_channels_have_no_unit(served, page, name, options):
     (folder, url), (viewer, _) = served, page
     values = np.ones((2, 16, 64, 64), "u1")
     cm.to_store(values, folder / "source.zarr", name, dimension_names=("c", "z", "y", "x"))
-    cm.pyramid(
-        (folder / "source.zarr", name),
-        folder / f"channels.{name}",
-        scale=(1, 40, 4, 4),
-        units="um",
-        levels=2,
-        **options,
-    )
-    with viewer.txn() as state:
-        state.layers.clear()
-        state.dimensions = viewer_of.neuroglancer.CoordinateSpace()
-        state.layers["image"] = viewer_of.neuroglancer.ImageLayer(source=f"{name}://{url}/channels.{name}/")
-    end = time.monotonic() + PATIENCE
-    while not viewer.state.dimensions.names and time.monotonic() < end:
-        time.sleep(0.2)
+    about = {"scale": (1, 40, 4, 4), "units": "um", "levels": 2, **options}
+    cm.pyramid((folder / "source.zarr", name), folder / f"channels.{name}", **about)
+    show(viewer, f"{name}://{url}/channels.{name}/")
     shown = (viewer.state.dimensions, viewer.state.layers["image"].local_dimensions)
     space = {n: (s, u) for each in shown for n, s, u in zip(each.names, each.scales, each.units, strict=True)}
     lengths = {"x": (pytest.approx(4e-6), "m"), "y": (pytest.approx(4e-6), "m"), "z": (pytest.approx(40e-6), "m")}

@@ -15,34 +15,18 @@ from chunkmill.errors import MetadataError
 from chunkmill.formats.references.json import emit_reference_json, is_reference_json, parse_reference_json
 from chunkmill.model.references import Reference
 
-# references.txt, "Version 1", letter by letter
-EXAMPLE = b"""
-{
-    "version": 1,
-    "templates": {
-        "u": "server.domain/path",
-        "f": "{{c}}"
-    },
-    "gen": [
-        {
-            "key": "gen_key{{i}}",
-            "url": "http://{{u}}_{{i}}",
-            "offset": "{{(i + 1) * 1000}}",
-            "length": "1000",
-            "dimensions":
-              {
-                "i": {"stop":  5}
-              }
-        }
-    ],
+# references.txt, "Version 1"
+GEN = {
+    "key": "gen_key{{i}}", "url": "http://{{u}}_{{i}}", "offset": "{{(i + 1) * 1000}}", "length": "1000",
+    "dimensions": {"i": {"stop": 5}},
+}  # fmt: skip
+EXAMPLE = {
+    "version": 1, "templates": {"u": "server.domain/path", "f": "{{c}}"}, "gen": [GEN],
     "refs": {
-      "key0": "data",
-      "key1": ["http://target_url", 10000, 100],
-      "key2": ["http://{{u}}", 10000, 100],
-      "key3": ["http://{{f(c='text')}}", 10000, 100]
-    }
-}
-"""
+        "key0": "data", "key1": ["http://target_url", 10000, 100], "key2": ["http://{{u}}", 10000, 100],
+        "key3": ["http://{{f(c='text')}}", 10000, 100],
+    },
+}  # fmt: skip
 EXPANDED = {
     "key0": "data", "key1": ["http://target_url", 10000, 100], "key2": ["http://server.domain/path", 10000, 100],
     "key3": ["http://text", 10000, 100], "gen_key0": ["http://server.domain/path_0", 1000, 1000],
@@ -341,7 +325,7 @@ def test_the_last_value_of_a_variable_without_a_place_in_the_key_counts():
 @cases(
     ("document", "expected"),
     [
-        (json.loads(EXAMPLE), True), ({".zgroup": "{}", "x/0": ["a"]}, True),
+        (EXAMPLE, True), ({".zgroup": "{}", "x/0": ["a"]}, True),
         ({"zarr.json": {"zarr_format": 3}, "x/zarr.json": {}}, True), ({"air/.zarray": {}, "air/0": ["u"]}, True),
         ({"version": 1, "refs": {}}, True), ({"zarr_format": 2, "shape": [1]}, False),
         ({"zarr_format": 3, "node_type": "group", "consolidated_metadata": {"metadata": {}}}, False),
