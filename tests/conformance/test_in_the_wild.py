@@ -102,12 +102,6 @@ def test_fixed_length_text_without_endian_is_little():
         copy[...] = array[:2]
 
 
-@pytest.mark.parametrize("data_type", ["r24", {"name": "raw_bytes", "configuration": {"length_bytes": 3}}])
-def test_raw_bytes_need_no_endian(data_type):
-    array = cm.open_array(v3(b"abcdef", data_type=data_type, fill_value=[0, 0, 0], codecs=["bytes"]))
-    assert array[:2].tolist() == [b"abc", b"def"]
-
-
 @pytest.mark.parametrize("value", [0, 1])
 def test_v3_fill_values_of_booleans_are_numbers(value):
     array = cm.open_array(v3(data_type="bool", fill_value=value, codecs=["bytes"]))
@@ -132,7 +126,3 @@ def rectilinear(*runs):
 def test_runs_that_no_store_can_hold_are_refused(runs):
     with pytest.raises(MetadataError, match="chunk_grid"):
         cm.open_array(v3(chunk_grid=rectilinear(*runs)))
-
-
-def test_long_runs_of_short_chunks_are_not():
-    assert cm.open_array(v3(chunk_grid=rectilinear([1, 2**63 - 1])))[...].tolist() == [0] * 4

@@ -64,11 +64,6 @@ TestCycle = fixed(
     [CUBE, np.arange(6.0).reshape(1, 2, 3)],
     [(np.arange(6, dtype="u1").reshape(1, 3, 2), "00 02 04 01 03 05")],
 )
-TestChain = fixed(
-    [transpose([1, 2, 0]), transpose([1, 0, 2]), LITTLE],
-    [CUBE],
-    [(np.arange(8, dtype="u1").reshape(2, 2, 2), "00 04 02 06 01 05 03 07")],
-)
 TestF = fixed([transpose("F"), LITTLE], [CUBE, np.array(3)], [(np.array([[1, 2], [3, 4]], "u1"), "01 03 02 04")])
 
 

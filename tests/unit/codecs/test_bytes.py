@@ -1,7 +1,6 @@
-# ruff: noqa: RUF012 - the class attributes are tables of cases
 import numpy as np
 import pytest
-from contracts.codec_contract import NUMBERS, CodecContract, contract, pipeline_of, same, spec_of
+from contracts.codec_contract import NUMBERS, contract, pipeline_of, same, spec_of
 from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec
@@ -40,15 +39,6 @@ TestBig = contract(
         (np.array([(1, (1.5, (2, 3)), b"x")], NESTED), "0001 3fc00000 00020003 780000"),
     ],
 )  # fmt: skip
-
-
-class TestMixed(CodecContract):
-    """Zarr v2's structured dtypes may mix byte orders, field by field."""
-
-    chain = [{"name": "bytes", "configuration": {"dtype": [["a", ">i2"], ["b", "<i2", [2]]]}}]
-    fixed_size = True
-    arrays = [np.array([(1, (2, 3)), (4, (5, 6))], [("a", "i2"), ("b", "i2", (2,))])]
-    frozen = [(arrays[0][:1], "0001 02000300")]
 
 
 def test_native_bytes_are_not_copied():

@@ -72,30 +72,24 @@ def test_every_number_is_what_zarr_python_makes_of_it(before, after):
         assert cast(values, np.dtype(after), rounding, beyond).tobytes() == expected.tobytes()
 
 
-NUMBERS = st.floats() | st.integers(-(2**63), 2**64 - 1).map(float) | st.sampled_from(AWKWARD)
+REFUSED = [  # by zarr-python too
+    ("f8", "u1", 300, None), ("f8", "u1", -1, None), ("f8", "i8", 2.0**63, None), ("f8", "u8", 2.0**64, None),
+    ("f4", "i1", np.nan, "clamp"), ("f4", "i1", np.inf, None), ("i8", "u4", -1, None), ("u8", "i8", 2**63, None),
+    ("f8", "f4", 1e39, None), ("f8", "f2", 1e6, None),
+]  # fmt: skip
 
 
-@given(
-    st.sampled_from(FLOATS), st.sampled_from([*INTEGERS, *FLOATS]), st.sampled_from(ROUNDINGS), NUMBERS, st.booleans()
-)
-def test_what_zarr_python_refuses_is_refused(before, after, rounding, number, clamps):
+@cases(("before", "after", "value", "beyond"), REFUSED)
+def test_what_zarr_python_refuses_is_refused(before, after, value, beyond):
     cast_value_rs = pytest.importorskip("cast_value_rs")
-    with np.errstate(all="ignore"):
-        values = np.array([number]).astype(before)
-    beyond = "clamp" if clamps else None
-    if before == after:
-        return
-    try:
-        expected = cast_value_rs.cast_array(
-            values, target_dtype=np.dtype(after), rounding_mode=rounding, out_of_range_mode=beyond
-        )
-    except ValueError:
+    values = np.array([0, value]).astype(before)
+    for rounding in ROUNDINGS:
         with pytest.raises(ValueError, match=r"range|integer|place"):
             cast(values, np.dtype(after), rounding, beyond)
-        return
-    found = cast(values, np.dtype(after), rounding, beyond)
-    assert np.array_equal(found, expected, equal_nan=after in FLOATS)
-    assert np.signbit(found) == np.signbit(expected) if after in FLOATS and not np.isnan(found) else True
+        with pytest.raises(ValueError, match=r"\w"):
+            cast_value_rs.cast_array(
+                values, target_dtype=np.dtype(after), rounding_mode=rounding, out_of_range_mode=beyond
+            )
 
 
 SMALL_FLOATS = [

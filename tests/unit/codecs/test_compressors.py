@@ -15,7 +15,6 @@ from support.cases import cases
 from support.memory import peak_below
 
 from chunkmill.codecs.base import ChunkSpec
-from chunkmill.codecs.registry import parse_codecs
 from chunkmill.errors import CodecError, MetadataError
 
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
@@ -82,10 +81,6 @@ TestXz = contract(
     [(ABC, lzma.compress(b"ab").hex() + lzma.compress(b"c").hex() + "00000000")],
     reproduces=False,
 )
-TestLzmaRaw = contract(
-    after_bytes("numcodecs.lzma", format=3, check=-1, preset=None, filters=[{"id": lzma.FILTER_LZMA2, "preset": 1}]),
-    ARRAYS,
-)
 
 
 @cases("name", ["gzip", "zstd", "blosc"])
@@ -96,19 +91,6 @@ def test_numcodecs_names_write_the_same(name):
         other.encode(array, spec_of(array))
     )
     assert other.compressors[0].config().name == f"numcodecs.{name}"
-
-
-@cases(
-    "codec",
-    [
-        numcodecs.Blosc("zstd", 5, 1), numcodecs.Blosc("lz4", 5, 2), numcodecs.Blosc("zlib", 3, 0),
-        numcodecs.Blosc("blosclz", 9, -1), numcodecs.Zstd(1), numcodecs.Zstd(3, checksum=True), numcodecs.LZ4(),
-    ],
-)  # fmt: skip
-def test_bytes_are_those_of_numcodecs(codec):
-    numcodecs.blosc.use_threads = False
-    pipeline = pipeline_of([LITTLE, *parse_codecs([codec], SMOOTH.dtype)[1:]], spec_of(SMOOTH))
-    assert bytes(pipeline.encode(SMOOTH, spec_of(SMOOTH))) == bytes(codec.encode(SMOOTH))
 
 
 def streamed_zstd(data, pieces):

@@ -31,6 +31,7 @@ def entry(offset, size):
     return struct.pack("<QQ", offset, size).hex()
 
 
+# Shards of shards, of texts, with other codecs inside and behind: tests/properties/test_codecs.py and the golden stores shard-*.
 SPARSE = np.array([[1, 2, 0, 0], [3, 4, 0, 0]], "u1")  # two inner chunks, one of them fill
 
 
@@ -74,29 +75,6 @@ def test_index_codecs_of_a_fixed_size(index_codecs, n_bytes, location):
     again = cm.open_array(store)
     np.testing.assert_array_equal(again[...], values)
     assert [int(again[y, x]) for y in (1, 2) for x in (1, 3, 5)] == [7, 9, 11, 13, 15, 17]  # by the index alone
-
-
-TestInnerCodecs = contract(
-    [sharding([1, 3], [{"name": "transpose", "configuration": {"order": [1, 0]}}, BIG, "zstd", "crc32c"])],
-    [np.arange(24, dtype="i4").reshape(4, 6), np.arange(3.0).reshape(1, 3)],
-)
-TestStrings = contract(
-    [sharding([2], ["vlen-utf8"])], [np.array(["a", "ü", "", ""], STRING), np.array(["", "", "x", ""], object)]
-)
-TestNested = contract(
-    [
-        {"name": "transpose", "configuration": {"order": [2, 0, 1]}},
-        sharding([4, 2, 2], [sharding([2, 1, 2], [LITTLE, "gzip"], index_location="start")]),
-    ],
-    [np.arange(2 * 4 * 8, dtype="i2").reshape(2, 4, 8)],
-)
-TestNoAxes = contract(
-    [sharding([], index_codecs=[LITTLE])],
-    [np.array(3, "u1"), np.array(0, "i4")],
-    [(np.array(3, "u1"), "03" + entry(0, 1))],
-)
-# Legal by the specification, though nobody can read a part of it.
-TestCompressedAsAWhole = contract([sharding([2, 2]), {"name": "gzip", "configuration": {"level": 1}}], TestEnd.arrays)
 
 
 def pipeline_and_spec(shape=(2, 4), dtype="u1", fill_value=None, **rest):
