@@ -4,8 +4,8 @@
 
 Each mutant is one change of one expression in a copy of the tree (a comparison, a constant, a condition, a result, an
 error that is not raised, two arguments exchanged). It is killed where the unit tests of its room, those of other rooms
-that import its module, or the contract tests of stores, fail within `SECONDS` of the processor. A survivor is equivalent, or shows a test that is missing: a reader
-decides which.
+that import its module, or contracts, golden stores and properties of its room, fail within `SECONDS` of the processor.
+A survivor is equivalent, or shows a test that is missing: a reader decides which.
 """
 
 from __future__ import annotations
@@ -28,9 +28,17 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 SECONDS = 30  # of the processor, for each run of tests: other processes take none of it
 MAX_WAIT = 4 * SECONDS  # for a run of tests that waits instead
+_GOLDEN = "tests/conformance/test_golden_stores.py"
 CONTRACTS = {
-    "stores": ["tests/contracts/test_stores.py", "-k", "not (S3 or Http or Azure or Gcs)"]
-}  # servers take most of the time
+    "stores": [
+        "tests/contracts/test_stores.py",
+        "-k",
+        "not (S3 or Http or Azure or Gcs)",
+    ],  # servers take most of the time
+    "formats": [_GOLDEN, "tests/properties/test_formats.py", "tests/properties/test_n5.py"],
+    "codecs": [_GOLDEN, "tests/properties/test_codecs.py"],
+    "references": ["tests/properties/test_references.py"],
+}
 _NOTHING = 5  # pytest's, where no test was collected
 
 _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -145,7 +153,9 @@ def tests_of(module: Path) -> Iterator[list[str]]:
     room = module.parts[0]
     units = ROOT / "tests" / "unit"
     yield [f"src/chunkmill/{module}", *_naming(module.stem, units / room)]
-    yield [f"tests/unit/{room}", *CONTRACTS.get(room, [])]
+    yield [f"tests/unit/{room}"]
+    if room in CONTRACTS:
+        yield CONTRACTS[room]
     dotted = ".".join(["chunkmill", *module.with_suffix("").parts])
     if importing := [each for each in _naming(dotted, units) if not each.startswith(f"tests/unit/{room}/")]:
         yield importing
