@@ -15,6 +15,13 @@ from chunkmill.codecs.registry import build_pipeline, parse_named_config
 from chunkmill.errors import CodecError
 
 
+def codec(name, **configuration):
+    return {"name": name, "configuration": configuration}
+
+
+LITTLE, BIG = codec("bytes", endian="little"), codec("bytes", endian="big")
+
+
 def spec_of(array, fill_value=None):
     return ChunkSpec(array.shape, array.dtype, fill_value)
 

@@ -1,12 +1,11 @@
 import numpy as np
 import pytest
-from contracts.codec_contract import fixed, pipeline_of, spec_of
+from contracts.codec_contract import LITTLE, codec, fixed, pipeline_of, spec_of
 from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.errors import MetadataError
 
-LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 CUBE = np.arange(24, dtype="u1").reshape(2, 3, 4)
 
 
@@ -16,13 +15,13 @@ def reshape(*shape):
 
 # (1, 2, 2) -> (2, 2), turned
 TestAxes = fixed(
-    [reshape([0, 1], [2]), {"name": "transpose", "configuration": {"order": [1, 0]}}, LITTLE],
+    [reshape([0, 1], [2]), codec("transpose", order=[1, 0]), LITTLE],
     [CUBE, np.arange(24.0).reshape(2, 3, 4)[:, ::-1], np.zeros((0, 3, 4), "i2")],
     [(np.arange(4, dtype="u1").reshape(1, 2, 2), "00 02 01 03")],
 )
 TestWhatIsLeft = fixed([reshape(2, -1), LITTLE], [CUBE, np.asfortranarray(CUBE.astype("f4")), np.array([1, 2])])
 TestSqueeze = fixed(
-    [{"name": "zarrs.squeeze"}, {"name": "transpose", "configuration": {"order": [1, 0]}}, LITTLE],
+    [{"name": "zarrs.squeeze"}, codec("transpose", order=[1, 0]), LITTLE],
     [np.arange(6, dtype="i2").reshape(1, 2, 1, 3), np.arange(6.0).reshape(2, 3)],
     [(np.arange(4, dtype="u1").reshape(1, 2, 1, 2), "00 02 01 03")],
 )
@@ -37,7 +36,7 @@ TestSqueeze = fixed(
 )  # fmt: skip
 def test_shapes_that_do_not_fit(shape):
     with pytest.raises(MetadataError):
-        pipeline_of([{"name": "reshape", "configuration": {"shape": shape}}, "bytes"], spec_of(CUBE))
+        pipeline_of([codec("reshape", shape=shape), "bytes"], spec_of(CUBE))
 
 
 def test_chunks_of_other_shapes():
@@ -48,13 +47,11 @@ def test_chunks_of_other_shapes():
 
 def test_squeeze_has_nothing_to_configure():
     with pytest.raises(MetadataError):
-        pipeline_of(
-            [{"name": "zarrs.squeeze", "configuration": {"a": 1}}, "bytes"], ChunkSpec((1,), np.dtype("u1"), None)
-        )
+        pipeline_of([codec("zarrs.squeeze", a=1), "bytes"], ChunkSpec((1,), np.dtype("u1"), None))
 
 
 def transpose(order):
-    return {"name": "transpose", "configuration": {"order": order}}
+    return codec("transpose", order=order)
 
 
 # (2, 0, 1) is no involution: using `order` twice would not undo it.

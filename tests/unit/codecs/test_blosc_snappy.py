@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from contracts.codec_contract import pipeline_of
+from contracts.codec_contract import LITTLE, codec, pipeline_of
 from support.cases import cases
 
 import chunkmill as cm
@@ -12,7 +12,7 @@ from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.blosc_snappy import is_snappy
 from chunkmill.errors import ChunkError, CodecError
 
-BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
+BYTES = LITTLE
 
 
 def written(folder, values, shuffle, driver="zarr", blocksize=0):
@@ -25,7 +25,7 @@ def written(folder, values, shuffle, driver="zarr", blocksize=0):
         metadata |= {"chunks": values.shape, "dtype": values.dtype.str, "compressor": compressor}
     else:
         blosc |= {"shuffle": ["noshuffle", "shuffle", "bitshuffle"][shuffle], "typesize": values.itemsize}
-        grid = {"name": "regular", "configuration": {"chunk_shape": values.shape}}
+        grid = codec("regular", chunk_shape=values.shape)
         codecs = [BYTES, {"name": "blosc", "configuration": blosc}]
         metadata |= {"data_type": values.dtype.name, "chunk_grid": grid, "codecs": codecs}
     spec = {"driver": driver, "kvstore": {"driver": "file", "path": str(folder)}, "metadata": metadata, "create": True}

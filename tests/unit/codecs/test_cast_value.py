@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from contracts.codec_contract import CodecContract, fixed, pipeline_of, spec_of
+from contracts.codec_contract import LITTLE, CodecContract, fixed, pipeline_of, spec_of
 from hypothesis import given
 from hypothesis import strategies as st
 from support.cases import cases
@@ -13,7 +13,6 @@ from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.cast_value import ROUNDINGS, ScaleOffset, cast
 from chunkmill.errors import CodecError, MetadataError
 
-LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 INTEGERS = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
 FLOATS = ["f2", "f4", "f8"]
 

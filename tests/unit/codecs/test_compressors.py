@@ -10,14 +10,13 @@ import numcodecs
 import numpy as np
 import pytest
 import zstandard
-from contracts.codec_contract import NUMBERS, contract, pipeline_of, spec_of
+from contracts.codec_contract import LITTLE, NUMBERS, contract, pipeline_of, spec_of
 from support.cases import cases
 from support.memory import peak_below
 
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.errors import CodecError, MetadataError
 
-LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 SMOOTH = (1000 * np.sin(np.arange(5000) / 100)).astype("i2").reshape(50, 100)
 ARRAYS = [*NUMBERS, SMOOTH]
 ABC = np.frombuffer(b"abc", "u1")

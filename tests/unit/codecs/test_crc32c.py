@@ -1,7 +1,7 @@
 # ruff: noqa: RUF012 - the class attributes are tables of cases
 import numpy as np
 import pytest
-from contracts.codec_contract import CodecContract, pipeline_of, spec_of
+from contracts.codec_contract import LITTLE, CodecContract, codec, pipeline_of, spec_of
 
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.errors import CodecError, MetadataError
@@ -10,7 +10,7 @@ DIGITS = np.frombuffer(b"123456789", "u1")
 
 
 class TestCrc32c(CodecContract):
-    chain = [{"name": "bytes", "configuration": {"endian": "little"}}, "crc32c"]
+    chain = [LITTLE, "crc32c"]
     fixed_size = True
     # RFC 3720, B.4, and the check value of the polynomial
     frozen = [
@@ -28,4 +28,4 @@ def test_message():
 
 def test_it_has_nothing_to_configure():
     with pytest.raises(MetadataError):
-        pipeline_of(["bytes", {"name": "crc32c", "configuration": {"level": 1}}], ChunkSpec((1,), np.dtype("u1"), None))
+        pipeline_of(["bytes", codec("crc32c", level=1)], ChunkSpec((1,), np.dtype("u1"), None))

@@ -6,6 +6,7 @@ import struct
 import numcodecs.lz4
 import numpy as np
 import pytest
+from contracts.codec_contract import BIG, codec
 from support.cases import cases
 from xxhash import xxh32_intdigest
 
@@ -18,8 +19,8 @@ from chunkmill.model.metadata import NamedConfig
 
 COMPRESSORS = {
     "raw": [],
-    "gzip": [{"name": "gzip", "configuration": {"level": 5}}],
-    "lz4": [{"name": "n5_lz4", "configuration": {"blockSize": 65536}}],
+    "gzip": [codec("gzip", level=5)],
+    "lz4": [codec("n5_lz4", blockSize=65536)],
 }
 # N5 README 4.0.0, "Chunks are stored in the following binary format": uint16, 1 x 2 x 3, values 1 to 6; with each compression
 # in golden stores
@@ -29,7 +30,7 @@ ONE_TO_SIX = np.arange(1, 7, dtype="u2").reshape(3, 2, 1)
 
 
 def pipeline(compressor: str, spec: ChunkSpec) -> CodecPipeline:
-    codecs = [{"name": "bytes", "configuration": {"endian": "big"}}, *COMPRESSORS[compressor]]
+    codecs = [BIG, *COMPRESSORS[compressor]]
     return build_pipeline([NamedConfig("n5_block", {"codecs": codecs})], spec)
 
 

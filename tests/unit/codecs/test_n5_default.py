@@ -1,13 +1,11 @@
 import numpy as np
 import pytest
-from contracts.codec_contract import contract, fixed, pipeline_of
+from contracts.codec_contract import BIG, LITTLE, codec, contract, fixed, pipeline_of
 from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.n5_block import write_header
 from chunkmill.errors import CodecError, MetadataError
-
-BIG = {"name": "bytes", "configuration": {"endian": "big"}}
 
 
 def turn(ndim):
@@ -15,7 +13,7 @@ def turn(ndim):
 
 
 def n5_default(ndim, *compressors, serializer=BIG):
-    return {"name": "n5_default", "configuration": {"codecs": [turn(ndim), serializer, *compressors]}}
+    return codec("n5_default", codecs=[turn(ndim), serializer, *compressors])
 
 
 # mode 0, two axes of 2 and 3, the first of them fastest
@@ -25,7 +23,7 @@ TestRaw = fixed(
     [(np.arange(6, dtype="u2").reshape(2, 3), "0000 0002 00000002 00000003 0000 0003 0001 0004 0002 0005")],
 )
 TestCompressed = contract(
-    [n5_default(1, {"name": "gzip", "configuration": {"level": 1}})],
+    [n5_default(1, codec("gzip", level=1))],
     [np.arange(6, dtype="i4"), np.array([1, 2], "u1")],
     detects=False,
 )
@@ -56,15 +54,13 @@ def test_wrong_blocks(data):
 @cases(
     "codecs",
     [
-        None, [], [BIG], [turn(2)], [turn(2), {"name": "bytes", "configuration": {"endian": "little"}}], [turn(2), BIG, "gzip", "crc32c"], [turn(2), 3],
-        [{"name": "transpose", "configuration": {"order": [0, 1]}}, BIG], [BIG, "gzip"], [turn(2), turn(2), BIG], [turn(2), "vlen-utf8"],
+        None, [], [BIG], [turn(2)], [turn(2), LITTLE], [turn(2), BIG, "gzip", "crc32c"], [turn(2), 3],
+        [codec("transpose", order=[0, 1]), BIG], [BIG, "gzip"], [turn(2), turn(2), BIG], [turn(2), "vlen-utf8"],
     ],
 )  # fmt: skip
 def test_other_chains(codecs):
     with pytest.raises(MetadataError):
-        pipeline_of(
-            [{"name": "n5_default", "configuration": {"codecs": codecs}}], ChunkSpec((2, 3), np.dtype("i4"), None)
-        )
+        pipeline_of([codec("n5_default", codecs=codecs)], ChunkSpec((2, 3), np.dtype("i4"), None))
 
 
 @cases("dtype", ["?", "f2", "c8", "M8[s]", "S2"])
@@ -78,8 +74,8 @@ def test_conversion(tmp_path, target):
     import chunkmill as cm
 
     values = np.arange(35, dtype="i2").reshape(5, 7)
-    codec = n5_default(2, {"name": "gzip", "configuration": {"level": 6}})
-    array = cm.create_array(tmp_path / "source", shape=(5, 7), chunks=(2, 3), dtype="i2", codecs=[codec])
+    chain = [n5_default(2, codec("gzip", level=6))]
+    array = cm.create_array(tmp_path / "source", shape=(5, 7), chunks=(2, 3), dtype="i2", codecs=chain)
     array[...] = values
     cm.convert(tmp_path / "source", tmp_path / "copy", format=target)
     copy = cm.open_array(tmp_path / "copy", format=target)

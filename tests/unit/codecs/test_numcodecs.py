@@ -5,15 +5,13 @@ import numcodecs
 import numcodecs.registry
 import numpy as np
 import pytest
-from contracts.codec_contract import CodecContract, contract, fixed, pipeline_of, same, spec_of
+from contracts.codec_contract import LITTLE, CodecContract, contract, fixed, pipeline_of, same, spec_of
 from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.numcodecs import NumcodecsBytes, build_numcodecs
 from chunkmill.errors import CodecError, MetadataError, UnknownCodec, UnsupportedFeature
 
-LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
-BIG = {"name": "bytes", "configuration": {"endian": "big"}}
 STRING = np.dtypes.StringDType()
 
 

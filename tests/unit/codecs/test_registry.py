@@ -6,7 +6,7 @@ from contextlib import suppress
 import numcodecs
 import numpy as np
 import pytest
-from contracts.codec_contract import spec_of
+from contracts.codec_contract import BIG, LITTLE, codec, spec_of
 from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec
@@ -27,11 +27,7 @@ I4 = np.dtype("i4")
 STRING = np.dtypes.StringDType()
 
 
-def codec(name, **configuration):
-    return {"name": name, "configuration": configuration}
-
-
-LITTLE, BIG, ONE_BYTE = codec("bytes", endian="little"), codec("bytes", endian="big"), codec("bytes")
+ONE_BYTE = codec("bytes")
 ZSTD, CRC, STRINGS = codec("zstd", level=3, checksum=False), codec("crc32c"), codec("vlen-utf8")
 FAST_ZSTD = codec("zstd", level=0, checksum=False)
 
@@ -115,7 +111,7 @@ def test_unknown_names(codecs):
     "codecs",
     [
         5, [5], {"level": 3}, {"id": 5}, {"name": "zstd", "configuration": 3}, [["zstd"]],
-        {"name": "zstd", "configuration": {"level": "high"}},
+        codec("zstd", level="high"),
     ],
 )  # fmt: skip
 def test_what_is_no_codec(codecs):

@@ -2,7 +2,7 @@ import struct
 
 import numpy as np
 import pytest
-from contracts.codec_contract import contract, pipeline_of, same, spec_of
+from contracts.codec_contract import BIG, LITTLE, codec, contract, pipeline_of, same, spec_of
 from support.cases import cases
 from support.memory import peak_below
 
@@ -12,8 +12,6 @@ from chunkmill.codecs.registry import build_pipeline, parse_codecs, sharded
 from chunkmill.errors import CodecError, MetadataError
 from chunkmill.stores.memory import MemoryStore
 
-LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
-BIG = {"name": "bytes", "configuration": {"endian": "big"}}
 STRING = np.dtypes.StringDType()
 NO = "ff" * 16
 MISSING = (1 << 64) - 1
@@ -51,7 +49,7 @@ TestStart = contract(
 )
 
 
-TURNED = {"name": "transpose", "configuration": {"order": [2, 0, 1]}}
+TURNED = codec("transpose", order=[2, 0, 1])
 INDEXES = {  # codecs of the index -> bytes of one of 2 x 3 entries
     "plain": ([LITTLE], 96),
     "twice checked": ([BIG, "crc32c", "crc32c"], 104),
@@ -152,7 +150,7 @@ def test_pack_and_unpack_move_encoded_chunks_unopened():
         sharding([2, 2], index_location="middle"),
         sharding([2, 2], index_codecs=[LITTLE, "gzip"]),  # of no fixed size
         sharding([2, 2], index_codecs=[]), sharding([2, 2], codecs=[]), sharding([2, 2], codecs=["gzip"]),
-        sharding([2, 2], extra=1), {"name": "sharding_indexed", "configuration": {"chunk_shape": [2, 2]}},
+        sharding([2, 2], extra=1), codec("sharding_indexed", chunk_shape=[2, 2]),
     ],
 )  # fmt: skip
 def test_wrong_configurations(codec):
