@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,32 +103,23 @@ def create(store: Any, case: Case, path: str = "", **options: Any) -> None:
         array[region] = values[region]
 
 
-def directory(target: Path, case: Case) -> None:
-    create(zarr.DirectoryStore(str(target)), case, **OPTIONS.get(case.name, {}))
+def opened(target: Path, name: str) -> Any:
+    if target.suffix == ".zip":
+        return zarr.ZipStore(str(target), mode="w")
+    if name in ("separator-slash", "rank-1-slash"):
+        return zarr.storage.FSStore(str(target), dimension_separator="/")
+    return (zarr.NestedDirectoryStore if name == "nested-store" else zarr.DirectoryStore)(str(target))
 
 
-def slash(target: Path, case: Case) -> None:
-    create(zarr.storage.FSStore(str(target), dimension_separator="/"), case, **OPTIONS[case.name])
-
-
-def nested(target: Path, case: Case) -> None:
-    create(zarr.NestedDirectoryStore(str(target)), case)
-
-
-def zipped(target: Path, case: Case) -> None:
-    with zarr.ZipStore(str(target), mode="w") as store:
-        create(store, case)
-
-
-def group(target: Path, case: Case, *, kind: Any = zarr.DirectoryStore, consolidated: bool = False) -> None:
-    store = kind(str(target))
+def write(target: Path, case: Case) -> None:
+    store = opened(target, case.name)
     for path, attributes in case.groups.items():
         zarr.open_group(store, mode="a", path=path).attrs.put(dict(attributes))
-    for path, child in case.children.items():
-        create(store, CASES[child], path)
-    if consolidated:
+    for path, array in case.arrays.items():
+        create(store, array, path, **({} if case.is_group else OPTIONS.get(case.name, {})))
+    if case.name == "group-consolidated":
         zarr.consolidate_metadata(store)
-    if kind is zarr.ZipStore:
+    if target.suffix == ".zip":
         store.close()
 
 
@@ -159,14 +149,10 @@ def dataset(target: Path, case: Case) -> None:
 def main(output: Path) -> int:
     """Write everything below ``output``."""
     versions(zarr, numcodecs, xr)
-    jobs: dict[str, Any] = dict.fromkeys([*BASIC, *OPTIONS], directory)
-    jobs.update(
-        {"separator-slash": slash, "rank-1-slash": slash, "nested-store": nested, "group": group, "group-empty": group}
-    )
-    jobs["group-consolidated"] = partial(group, consolidated=True)
     folder = output / "zarr_v2" / f"zarr-python-{zarr.__version__}"
-    failures = run(folder, jobs)
-    failures += run(folder, {"array-zip": zipped, "group-zip": partial(group, kind=zarr.ZipStore)}, suffix=".zip")
+    names = [*BASIC, *OPTIONS, "nested-store", "group", "group-empty", "group-consolidated"]
+    failures = run(folder, dict.fromkeys(names, write))
+    failures += run(folder, dict.fromkeys(("array-zip", "group-zip"), write), suffix=".zip")
     return failures + run(output / "zarr_v2" / f"xarray-{xr.__version__}", {"xarray": dataset})
 
 

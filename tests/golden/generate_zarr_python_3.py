@@ -1,4 +1,4 @@
-"""Golden Zarr v3 and v2 stores by zarr-python 3: ``python generate_zarr_python_3.py OUTPUT_DIR``.
+"""Golden Zarr v3 and v2 stores by zarr-python 3 and zarrs: ``python generate_zarr_python_3.py OUTPUT_DIR``.
 
 Zarr-python 3.1 writes every case it can, and one data set through xarray; 3.2 and later only those cases that they write differently or that
 are worth having twice.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,20 @@ V2_NEW = ("layout", "struct", "bytes-6", "vlen-utf8", "vlen-bytes-fill", "codec-
     "order-f-3d", "attributes")  # fmt: skip
 
 
+# chunks are the work of the Rust crate zarrs, which plugs into zarr-python; what it cannot do is refused, not handed to zarr-python
+ZARRS_V3 = [
+    "layout", "bool", "int8", "uint64", "float16-big", "float64", "complex64-big", "scalar", "rank-5", "key-v2-slash",
+    "transpose-10", "transpose-201", "transpose-chain", "fill-nan",
+    "codec-gzip", "codec-zstd", "codec-zstd-checksum", "codec-blosc-lz4-shuffle", "codec-blosc-zstd-bitshuffle", "codec-blosc-lz4-noshuffle", "codec-crc32c",
+    "codec-gzip-crc32c", "codec-zlib", "codec-bz2", "codec-shuffle", "codec-pcodec",
+    "shard-end", "shard-start", "shard-missing", "shard-missing-inner", "shard-single", "shard-3d", "shard-inner-gzip", "shard-inner-zstd-crc32c",
+    "shard-inner-transpose", "shard-inner-blosc", "shard-inner-big", "shard-index-no-crc", "shard-index-big", "shard-outer-crc32c", "shard-outer-gzip", "shard-nested",
+    "shard-nested-start", "shard-float-nan",
+]  # fmt: skip
+ZARRS_V2 = ["layout", "float64-big", "separator-slash", "codec-default", "codec-blosc-zstd-bitshuffle", "codec-gzip",
+    "codec-shuffle", "order-f-3d"]  # fmt: skip
+
+
 def data_type(case: Case, zarr_format: int) -> Any:
     if case.native_dtype.kind == "O":
         return VariableLengthBytes() if isinstance(case.expected().flat[0], bytes) else VariableLengthUTF8()
@@ -193,18 +208,10 @@ def data_type(case: Case, zarr_format: int) -> Any:
 def create(store: Any, case: Case, options: dict[str, Any], name: str | None = None, *, zarr_format: int = 3) -> None:
     """Write one array, chunk by chunk, leaving out what is missing."""
     values = case.expected()
-    options = {
-        "compressors": None,
-        "filters": (),
-        "chunks": case.chunks if case.edges is None else [list(e) for e in case.edges],
-        **options,
-    }
-    if zarr_format == 2 and options["filters"] == ():
-        options["filters"] = None
-    if case.native_dtype.kind != "O" or "filters" not in options or options["filters"] is None:
-        options = {k: v for k, v in options.items() if k != "filters" or v not in ((), None)}
-        if options.get("filters", ...) is ...:
-            options["filters"] = None
+    chunks = case.chunks if case.edges is None else [list(e) for e in case.edges]
+    options = {"compressors": None, "chunks": chunks, **options}
+    none = () if zarr_format == 3 and case.native_dtype.kind == "O" else None
+    options["filters"] = options.get("filters") or none
     if isinstance(options.get("shards"), str):
         options["shards"] = case.shards
     elif isinstance(options.get("shards"), dict):
@@ -218,24 +225,31 @@ def create(store: Any, case: Case, options: dict[str, Any], name: str | None = N
         array[region] = np.array(values[region], order="C")
 
 
+def opened(target: Path) -> Any:
+    return zarr.storage.ZipStore(target, mode="w") if target.suffix == ".zip" else zarr.storage.LocalStore(target)
+
+
 def single(target: Path, case: Case, *, zarr_format: int = 3) -> None:
-    create(str(target), case, (V2 if zarr_format == 2 else V3_NEW if NEW else V3)[case.name], zarr_format=zarr_format)
-
-
-def group(target: Path, case: Case, *, zarr_format: int = 3, consolidated: bool = False) -> None:
-    store: Any = zarr.storage.ZipStore(target, mode="w") if target.suffix == ".zip" else zarr.storage.LocalStore(target)
-    for path, attributes in case.groups.items():
-        zarr.create_group(store, path=path, attributes=dict(attributes), zarr_format=zarr_format)
-    for path, child in case.children.items():
-        create(store, CASES[child], {}, path, zarr_format=zarr_format)
-    if consolidated:
-        zarr.consolidate_metadata(store, zarr_format=zarr_format)
+    table: Any = V2 if zarr_format == 2 else V3_NEW if NEW else V3
+    store = opened(target)
+    create(store, case, table.get(case.name, {}), zarr_format=zarr_format)
     store.close()
 
 
-def zipped(target: Path, case: Case) -> None:
-    store = zarr.storage.ZipStore(target, mode="w")
-    create(store, case, {})
+def strict(target: Path, case: Case, *, zarr_format: int) -> None:
+    """Write with zarrs only."""
+    with zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline", "codec_pipeline.strict": True}):
+        single(target, case, zarr_format=zarr_format)
+
+
+def group(target: Path, case: Case, *, zarr_format: int = 3, consolidated: bool = False) -> None:
+    store = opened(target)
+    for path, attributes in case.groups.items():
+        zarr.create_group(store, path=path, attributes=dict(attributes), zarr_format=zarr_format)
+    for path, child in case.arrays.items():
+        create(store, child, {}, path, zarr_format=zarr_format)
+    if consolidated:
+        zarr.consolidate_metadata(store, zarr_format=zarr_format)
     store.close()
 
 
@@ -279,11 +293,15 @@ def main(output: Path) -> int:
             jobs["group"] = jobs["group-empty"] = jobs["group-unicode"] = partial(group, **this)
         failures += run(folder, jobs)
         if zarr_format == 3 and not NEW:
-            failures += run(folder, {"array-zip": zipped, "group-zip": group}, suffix=".zip")
+            failures += run(folder, {"array-zip": single, "group-zip": group}, suffix=".zip")
             import xarray as xr
 
             versions(xr)
             failures += run(output / "zarr_v3" / f"xarray-{xr.__version__}", {"xarray-v3": dataset})
+    if not NEW:
+        for zarr_format, names in ((3, ZARRS_V3), (2, ZARRS_V2)):
+            folder = output / f"zarr_v{zarr_format}" / f"zarrs-{version('zarrs')}"
+            failures += run(folder, dict.fromkeys(names, partial(strict, zarr_format=zarr_format)))
     return failures
 
 
