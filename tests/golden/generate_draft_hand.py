@@ -92,21 +92,22 @@ def codec(name, **configuration):
     return {"type": CODECS + name + "/1.0", "configuration": configuration}
 
 
+def document(**members):
+    return {"document": members}
+
+
 def codecs(*list_of, **more):
     return {"document": {"codecs": list(list_of)}, **more}
 
 
 def extension_dtype(uri, type, *fallback, fill=0):
-    return {
-        "document": {
-            "data_type": {"extension": uri, "type": type, **({"fallback": fallback[0]} if fallback else {})},
-            "fill_value": fill,
-        }
-    }
+    return document(
+        data_type={"extension": uri, "type": type, **({"fallback": fallback[0]} if fallback else {})}, fill_value=fill
+    )
 
 
 def grid(**more):
-    return {"document": {"chunk_grid": {"type": "regular", "chunk_shape": [4, 3], "separator": "/", **more}}}
+    return document(chunk_grid={"type": "regular", "chunk_shape": [4, 3], "separator": "/", **more})
 
 
 BLOSC = {"cname": "lz4", "clevel": 5, "blocksize": 0}
@@ -138,40 +139,36 @@ ARRAYS = {
     "extension_fallback_list": extension_dtype(UNKNOWN, "decimal", ["float128", "float32", "r32"]),
     "extension_no_fallback": extension_dtype(UNKNOWN, "decimal"),
     "extension_unknown_fallback": extension_dtype(UNKNOWN, "decimal", ["float128", "decimal16"]),
-    "dtype_unknown": {"document": {"data_type": "float128"}},
-    "dtype_r12": {"document": {"data_type": "r12", "fill_value": "0x000"}},
+    "dtype_unknown": document(data_type="float128"),
+    "dtype_r12": document(data_type="r12", fill_value="0x000"),
     "layout_f": {"order": "F"},
     "layout_f_endian_gzip": codecs(
         codec("endian", endian="big"), codec("gzip", level=1), order="F", byte_order=">", encode=gz
     ),
     "codec_unknown": codecs({"type": "https://example.org/codecs/rot13/1.0"}),
     "codec_not_purl": codecs({"type": "https://example.org/codecs/gzip/1.0", "configuration": {"level": 1}}, encode=gz),
-    "fill_null": {"document": {"fill_value": None}},
-    "fill_absent": {"document": {"fill_value": ...}},
-    "fill_short_hex": {"document": {"fill_value": "0x1"}},
-    "fill_fraction": {"document": {"fill_value": 1.5}},
-    "fill_range": {"document": {"fill_value": 40000}},
+    "fill_null": document(fill_value=None),
+    "fill_absent": document(fill_value=...),
+    "fill_short_hex": document(fill_value="0x1"),
+    "fill_fraction": document(fill_value=1.5),
+    "fill_range": document(fill_value=40000),
     "fill_null_datetime": extension_dtype(DATETIME, "<M8[ns]", "<i8", fill=None),
     "separator_dash": grid(separator="-"),
     "rank_mismatch": grid(chunk_shape=[4, 3, 1]),
     "chunk_zero": grid(chunk_shape=[4, 0]),
     "suffix_meta": {"suffix": ".meta"},
     "suffix_empty": {"suffix": ""},
-    "extension_array_ignored": {
-        "document": {"extensions": [{"extension": UNKNOWN, "must_understand": False, "configuration": {"foo": "bar"}}]}
-    },
-    "extension_array_required": {"document": {"extensions": [{"extension": UNKNOWN, "must_understand": True}]}},
-    "extension_array_unsaid": {"document": {"extensions": [{"extension": UNKNOWN}]}},
-    "unknown_array_member": {"document": {"dimension_names": ["y", "x"]}},
-    "unknown_array_member_lenient": {"document": {"foo": {"must_understand": False}}},
-    "storage_transformers_empty": {"document": {"storage_transformers": []}},
-    "storage_transformers": {
-        "document": {"storage_transformers": [{"extension": UNKNOWN, "type": "foo", "configuration": {}}]}
-    },
-    "chunk_grid_extension": {
-        "document": {"chunk_grid": {"extension": UNKNOWN, "type": "rectilinear", "separator": "/"}}
-    },
-    "memory_layout_extension": {"document": {"chunk_memory_layout": {"extension": UNKNOWN, "type": "morton"}}},
+    "extension_array_ignored": document(
+        extensions=[{"extension": UNKNOWN, "must_understand": False, "configuration": {"foo": "bar"}}]
+    ),
+    "extension_array_required": document(extensions=[{"extension": UNKNOWN, "must_understand": True}]),
+    "extension_array_unsaid": document(extensions=[{"extension": UNKNOWN}]),
+    "unknown_array_member": document(dimension_names=["y", "x"]),
+    "unknown_array_member_lenient": document(foo={"must_understand": False}),
+    "storage_transformers_empty": document(storage_transformers=[]),
+    "storage_transformers": document(storage_transformers=[{"extension": UNKNOWN, "type": "foo", "configuration": {}}]),
+    "chunk_grid_extension": document(chunk_grid={"extension": UNKNOWN, "type": "rectilinear", "separator": "/"}),
+    "memory_layout_extension": document(chunk_memory_layout={"extension": UNKNOWN, "type": "morton"}),
     "chunk_short": {"change": lambda data: data[:-2]},
     "chunk_long": {"change": lambda data: data + b"\0\0"},
     "chunk_empty": {"change": lambda data: b""},
@@ -208,7 +205,7 @@ def group_options(case, node):
     if case.name == "codecs":
         return CODEC_NODES[node.path]
     if case.name == "fills":
-        return {"document": {"fill_value": n5_cases.FILLS[node.path][1]}}
+        return document(fill_value=n5_cases.FILLS[node.path][1])
     if node.path == "dot":
         return {"separator": "."}
     return {}
