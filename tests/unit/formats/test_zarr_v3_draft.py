@@ -149,6 +149,7 @@ def test_example_of_the_specification() -> None:
     assert np.isnan(metadata.fill_value)
     assert metadata.attributes == EXAMPLE["attributes"]
     assert emitted(metadata) == {**EXAMPLE, "data_type": "float64"}
+    assert array(codecs=[{"type": GZIP}]).codecs[1] == NamedConfig("gzip", {"level": 6})
 
 
 @cases(
@@ -214,6 +215,7 @@ def test_fill_values_that_are_refused(data_type: str, fill_value: Any) -> None:
         "shape": {"shape": [-1, 1]},
         "attributes": {"attributes": []},
         "codec_final": {"codecs": [{"name": "gzip", "configuration": {"level": 1}}]},
+        "codecs_object": {"codecs": {}},
         "codec_configuration": {"codecs": [{"type": GZIP, "configuration": 5}]},
         "endian_last": {"codecs": [{"type": GZIP}, {"type": ENDIAN, "configuration": {"endian": "big"}}]},
         "endian_middle": {"codecs": [{"type": ENDIAN, "configuration": {"endian": "middle"}}]},
