@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,19 +15,15 @@ from typing import TypeVar
 
 from interleavings.operations import OPERATIONS
 from interleavings.oracle import Oracle
-from interleavings.processes import one_actor_at_a_time
 from interleavings.scenarios import Scenario, scenarios
 from interleavings.scheduler import Access, Choose, Run, Step, following, pack, unpack, wandering
 
 from chunkmill.errors import NodeExists, NodeNotFound
 from chunkmill.journal.plans import JOB_PREFIX
 
-__all__ = ["Explored", "Found", "chosen", "differing", "explore", "explore_all", "explore_share", "replay"]
+__all__ = ["Explored", "chosen", "differing", "explore", "explore_all", "replay"]
 
 T = TypeVar("T")
-
-Found = tuple[tuple[str, str], list[tuple[str, str]]]
-"""The pair of an interleaving, and if it fails its complaint and all of them."""
 
 _MAX_SYSTEMATIC = 20_000  # of one scenario: what was seen is kept, some 5 kB a run
 
@@ -88,19 +83,6 @@ def chosen(pair: tuple[str, str]) -> list[Scenario]:
 def _turned(items: list[T], n: int) -> list[T]:
     n = n % len(items) if items else 0
     return items[n:] + items[:n]
-
-
-def explore_share(share: tuple[list[Scenario], int, int, float]) -> list[Found]:
-    """Run as many interleavings of scenarios, by a seed, until a time of day: in a process of their own."""
-    todo, count, seed, until = share
-    found: list[Found] = []
-    with one_actor_at_a_time():
-        for explored in explore_all(todo, count, seed):
-            failed = [(explored.complaints[0], str(explored))] if explored.complaints else []
-            found.append((explored.scenario.names, failed))
-            if time.time() > until:
-                break
-    return found
 
 
 def explore(scenario: Scenario, count: int, seed: int = 0) -> Iterator[Explored]:
