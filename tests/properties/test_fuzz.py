@@ -11,11 +11,10 @@ import random
 import time
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from golden import cases, n5_cases
+from interop.corpus import BY_FORMAT, BY_NAME, Golden
 from support.mutations import mutate_bytes, mutate_json
 
 import chunkmill as cm
@@ -26,9 +25,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*which are not read, since:UserWarning"),  # a mutated separator of chunk keys
 ]
 
-GOLDEN = Path(__file__).parents[1] / "golden"
-FOLDERS = ("zarr_v2", "zarr_v3", "n5", "zarr_v3_draft")
-
 N_MUTATIONS = int(os.environ.get("CHUNKMILL_FUZZ", "3"))
 MAX_SECONDS = 5.0  # of the processor; a case takes a millisecond
 MAX_BYTES = 64 << 20
@@ -38,40 +34,24 @@ MAX_BLOCKS = 100_000  # of an axis: dask keeps the length of each, and takes its
 MAX_TEXT = 5000
 MAX_STORE_BYTES = 200_000  # the few larger goldens hold nothing that the others do not
 
-DOCUMENTS = (
-    "zarr.json",
-    ".zarray",
-    ".zgroup",
-    ".zattrs",
-    ".zmetadata",
-    "attributes.json",
-    ".array.json",
-    ".group.json",
-)
+DOCUMENTS = (".json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
 
-def sources() -> dict[str, dict[str, bytes]]:
-    """Every golden folder once a case and format, whichever writer comes first: what is in it by key."""
-    found = {}
-    for folder in FOLDERS:
-        seen = set()
-        for path in sorted((GOLDEN / folder).glob("*/*")):
-            if path.is_dir() and path.stem not in seen:
-                seen.add(path.stem)
-                values = {
-                    str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()
-                }
-                if sum(map(len, values.values())) <= MAX_STORE_BYTES:
-                    found[f"{folder}/{path.stem}"] = values
-    return found
+def contents(golden: Golden) -> dict[str, bytes]:
+    files = sorted(file for file in golden.source.rglob("*") if file.is_file())
+    return {str(file.relative_to(golden.source)): file.read_bytes() for file in files}
 
 
-SOURCES = sources()
+SOURCES = {
+    name: (found[0], values)
+    for name, found in BY_NAME.items()
+    if 0 < sum(map(len, (values := contents(found[0])).values())) <= MAX_STORE_BYTES
+}
+"""Of each case and format one, and what is in it by key."""
 
 
 def test_the_corpus_is_there():
     assert len(SOURCES) > 480
-    assert {name.split("/")[0] for name in SOURCES} == set(FOLDERS)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -122,23 +102,10 @@ def attempt(what: Callable[[], Any]) -> None:
     assert len(text) < MAX_TEXT, "a hostile document must not make a hostile message"
 
 
-def name_of_format(name: str) -> str:
-    return {"zarr_v2": "zarr2", "zarr_v3": "zarr3", "n5": "n5", "zarr_v3_draft": "zarr3-draft"}[
-        name.split("/", maxsplit=1)[0]
-    ]
-
-
-def path_of(name: str) -> str:
-    folder, _, stem = name.partition("/")
-    if folder in {"n5", "zarr_v3_draft"}:
-        case = n5_cases.CASES[f"{folder}/{stem}"]
-        return case.path
-    return cases.CASES[stem].path
-
-
 def run(name: str, n: int) -> None:
     rng = random.Random(f"{name}#{n}")
-    values, what = mutate(SOURCES[name], rng)
+    golden, values = SOURCES[name]
+    values, what = mutate(values, rng)
     store = MemoryStore()
     for key, value in values.items():
         store.set(key, value)
@@ -147,7 +114,7 @@ def run(name: str, n: int) -> None:
     before = tracemalloc.get_traced_memory()[0]
     try:
         # the format is given where the store's own root does not tell it any more
-        attempt(lambda: use(store, path_of(name), name_of_format(name) if n % 3 == 0 else None))
+        attempt(lambda: use(store, golden.case.path, golden.format if n % 3 == 0 else None))
     except BaseException as error:
         error.add_note(f"{name}#{n}: {what}")
         raise
@@ -165,9 +132,8 @@ def traced():
 
 
 @pytest.mark.usefixtures("traced")
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_mutated_stores(folder):
-    names = [name for name in SOURCES if name.startswith(f"{folder}/")]
-    for name in names:
+@pytest.mark.parametrize("names", BY_FORMAT.values(), ids=BY_FORMAT)
+def test_mutated_stores(names):
+    for name in SOURCES.keys() & names:
         for n in range(N_MUTATIONS):
             run(name, n)

@@ -1,6 +1,5 @@
 """N5 and the Zarr v3 draft: parse∘emit = id; decode∘encode = id over blocks of every shape."""
 
-import json
 from typing import Any
 
 import numpy as np
@@ -155,14 +154,3 @@ def test_blocks(data: st.DataObject) -> None:
     assert chunk[corner].tobytes() == block.tobytes()
     chunk[corner] = 0
     assert not chunk.any()
-
-
-@given(json_values)
-def test_any_json_is_parsed_or_refused(value: Any) -> None:
-    document = json.dumps(value).encode()
-    for parse in (N5().parse_array, N5().parse_group, ZarrV3Draft().parse_array, ZarrV3Draft().parse_group):
-        keys = ("a/attributes.json", "meta/a.array.json", "meta/a.group.json")
-        try:
-            parse("a", dict.fromkeys(keys, document))
-        except ValueError:
-            continue
