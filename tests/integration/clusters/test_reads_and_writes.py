@@ -5,12 +5,15 @@ The serial scheduler is the oracle. Locks and their holders' deaths are in ``tes
 
 import dask
 import dask.array as da
+import numcodecs
 import numpy as np
 import pytest
 from support.servers import WARNINGS
 
 import chunkmill as cm
+from chunkmill.errors import ChunkError, JobError, StoreError
 from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
 
 pytestmark = [pytest.mark.slow, *WARNINGS]
 
@@ -88,3 +91,69 @@ def test_s3(client, s3_server):
     ]
     client.gather(client.compute(jobs))
     np.testing.assert_array_equal(array[...], np.arange(32) + 1)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Errors of chunks that workers meet: they cross processes, with all that they say, which pickling alone does not show
+
+
+@pytest.fixture
+def array(tmp_path):
+    array = cm.create_array(tmp_path, "a", shape=(8, 8), dtype="i4", chunks=(2, 4), codecs="raw")
+    array[...] = np.arange(1, 65).reshape(8, 8)
+    return array
+
+
+@pytest.mark.parametrize("scheduler", ["cluster", "processes"])
+def test_reading(array, tmp_path, request, scheduler):
+    (tmp_path / "a" / "c" / "3" / "1").write_bytes(b"x" * 31)
+    if scheduler == "cluster":
+        request.getfixturevalue("client")
+    options = {"scheduler": "processes", "num_workers": 1} if scheduler == "processes" else {}
+    with pytest.raises(ChunkError, match="31 bytes, expected 32") as caught:
+        (array.to_dask() + 1).compute(**options)
+    error = caught.value
+    assert (error.url, error.key, error.coords, error.step) == (array.url, "a/c/3/1", (3, 1), "bytes")
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Arrays that the client replaces: workers have seen the old one, in memory of their own
+
+
+def test_workers_see_at_once_what_the_client_replaced(url, client):
+    array = cm.create_array(url, "a", shape=(4, 4), chunks=(4, 1), dtype="i4", codecs=None)
+    array[...] = np.arange(16).reshape(4, 4)
+    x = array.to_dask()
+    np.testing.assert_array_equal(x.compute(), np.arange(16).reshape(4, 4))
+    cm.create_array(url, "a", shape=(4, 4), chunks=(2, 2), dtype="i4", codecs=None, overwrite=True)
+    with pytest.raises(StoreError, match="it has been replaced"):
+        x.compute()
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Workers that cannot run a job are told of before anything is written: they are processes without what the client has
+
+
+class ClientOnly(numcodecs.abc.Codec):
+    """A codec that is registered in this process alone."""
+
+    codec_id = "client-only"
+
+    def encode(self, buf):
+        return bytes(buf)
+
+    def decode(self, buf, out=None):
+        return buf
+
+
+def test_what_workers_lack_is_named_once_for_all(client, tmp_path):
+    numcodecs.register_codec(ClientOnly)
+    options = {"shape": (4, 3), "chunks": (2, 3), "dtype": "i4", "format": "zarr2"}
+    cm.create_array(tmp_path / "a", codecs=[{"id": "client-only"}], **options)
+    with pytest.raises(JobError, match=r"worker tcp://.*cannot run the tasks.*client-only") as caught:
+        cm.convert(tmp_path / "a", tmp_path / "b", format="zarr2", codecs="zstd")
+    assert "(so do 1 more)" in str(caught.value)  # both workers, in one line
+    assert not (tmp_path / "b").exists()
+    cm.create_array(tmp_path / "c", shape=(4,), dtype="i4")
+    with pytest.raises(JobError, match=r"worker tcp://.*in the memory of another process"):
+        cm.convert(tmp_path / "c", MemoryStore(), format="zarr3")

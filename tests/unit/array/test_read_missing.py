@@ -3,14 +3,11 @@
 import json
 import pickle
 
-import dask.array as da
 import numpy as np
 import pytest
-from support.recording import FailingStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError
-from chunkmill.nodes.array import Array
 from chunkmill.stores.memory import MemoryStore
 
 LAYOUTS = {"plain": {"chunks": (2,)}, "sharded": {"chunks": (2,), "shards": (4,)}}
@@ -56,33 +53,12 @@ def test_error(store):
         np.testing.assert_array_equal(array[8:], [6, 6])
 
 
-def test_by_dask(store):
-    array = cm.open_array(store, "g/a")
-    lazy = array.to_dask(read_missing="error")
-    np.testing.assert_array_equal(lazy[8:10].compute(), [6, 6])
-    with pytest.raises(ChunkError, match="absent"):
-        lazy.compute()
-    with pytest.raises(ChunkError, match="absent"):
-        cm.from_store(store, "g/a", read_missing="error").compute()
-    assert lazy.name != array.to_dask().name
-    with pytest.raises(ChunkError, match="absent"):
-        da.from_array(Array(array.stored.with_read_missing("error"))).compute()
-
-
 def test_partial_writes_into_absent_chunks(store):
     """What is written need not have been there."""
     array = cm.open_array(store, "g/a", mode="r+", read_missing="error")
     array[4:5] = 9
     array[5:6] = 9
     np.testing.assert_array_equal(array[4:6], [9, 9])
-
-
-def test_failed_is_neither(store):
-    for read_missing in ("fill", "error"):
-        array = cm.open_array(store, "g/a", read_missing=read_missing)
-        array = Array(array.stored.with_store(FailingStore(store, 1)))
-        with pytest.raises(ChunkError, match="injected failure"):
-            array[2:4]
 
 
 def test_nonsense(store):

@@ -272,19 +272,6 @@ def test_variables_of_xarray(url, lazily):
         ds.v.compute()
 
 
-def test_another_process_replaced_it(url, monkeypatch):
-    """This process has published nothing since: metadata are read again after a while."""
-    monkeypatch.setattr(staleness, "CHECK_INTERVAL", 0)
-    array = create(url)
-    x = array.to_dask()
-    monkeypatch.setattr(staleness, "n_publications", lambda: array.stored.last_seen.n_publications)
-    x.compute(scheduler="sync")
-    create(url, chunks=(2, 2), overwrite=True)
-    array.stored.last_seen.valid_until = 0
-    with pytest.raises(StoreError, match=REPLACED):
-        x.compute(scheduler="sync")
-
-
 @pytest.mark.parametrize("value", [None, 0], ids=["values", "absent"])
 def test_metadata_are_read_once_in_a_second_and_only_if_chunks_are_absent(url, value):
     recording = RecordingStore(open_store(url))

@@ -1,11 +1,30 @@
 """The document of a plan."""
 
+import errno
 import json
+import os
 
+import pytest
 from support.cases import cases
 from support.recording import FailingStore
 
-from chunkmill.journal.plans import LEASE, Plan, delete_plan, end_plan, is_of_run, store_plan
+from chunkmill.errors import JobError, StoreError
+from chunkmill.journal.plans import (
+    LEASE,
+    Plan,
+    delete_plan,
+    end_plan,
+    forget_tag,
+    is_in_place,
+    is_of_run,
+    is_tagged,
+    journal_prefix,
+    put_in_place,
+    run_tag,
+    staged_prefix,
+    store_plan,
+)
+from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -50,3 +69,71 @@ def test_a_plan_is_damaged_whose_members_are_not_what_they_must_be(damage):
     value = Plan(job="put it", path="a", run="1234", old_prefix="a/").packed()
     assert Plan.parsed(value) is not None
     assert Plan.parsed(json.dumps(json.loads(value) | damage).encode()) is None
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# A new node takes the place of the old one by one rename, once
+
+
+STAGED = staged_prefix("a", "1")
+PLAN_KEY = f"{journal_prefix('a')}plan.json"
+
+
+@pytest.fixture(params=["memory", "local"])
+def store(request, tmp_path):
+    store = MemoryStore() if request.param == "memory" else LocalStore(tmp_path / "s")
+    store.set(PLAN_KEY, json.dumps({"run": "1", "job": "x", "path": "a", "old_prefix": "a/"}).encode())
+    for key in ("a/zarr.json", "a/c/0", "a/c/1"):
+        store.set(key, b"old")
+    for key in ("zarr.json", "c/0", run_tag("1")):
+        store.set(STAGED + key, b"new")
+    return store
+
+
+def put(store):
+    put_in_place(store, "replace 'a'", "a", "1", old_prefix="a/", staged=STAGED)
+
+
+def test_the_new_node_is_in_place_alone(store):
+    assert is_tagged(store, STAGED, "1")
+    assert not is_in_place(store, "1", "a/")
+    put(store)
+    assert is_in_place(store, "1", "a/")
+    assert {*store.list_prefix("a/")} == {"a/zarr.json", "a/c/0", f"a/{run_tag('1')}"}
+    assert not [*store.list_prefix(STAGED)]
+    store.set("a/c/1", b"since")
+    put(store)  # again: nothing happens
+    assert store.get("a/c/1") == b"since"
+    forget_tag(store, "1", "a/")
+    assert not is_in_place(store, "1", "a/")
+
+
+@pytest.mark.parametrize("lost", ["tag", "plan", "another plan"])
+def test_a_job_that_has_ended_replaces_nothing(store, lost):
+    if lost == "tag":
+        store.delete(STAGED + run_tag("1"))
+    elif lost == "plan":
+        store.delete(PLAN_KEY)
+    else:
+        store.set(PLAN_KEY, b'{"run": "2"}')
+    with pytest.raises(JobError, match=r"replace 'a'.*the job has ended"):
+        put(store)
+    assert store.get("a/c/0") == b"old"
+
+
+@cases("code", [errno.EROFS, errno.EACCES, errno.EIO])
+def test_a_disk_that_refuses_the_rename_is_the_cause_that_is_told(code):
+    """The new node has been moved next to its place by then, and is not where it was staged."""
+
+    class Refuses(MemoryStore):
+        def replace_prefix(self, prefix, staged, proof):
+            self.delete_prefix(staged)
+            error = StoreError(url=self.url, key=prefix, reason=f"cannot put it in place: {os.strerror(code)}")
+            error.errno = code
+            raise error
+
+    store = Refuses()
+    store.set(PLAN_KEY, json.dumps({"run": "1", "job": "x", "path": "a", "old_prefix": "a/"}).encode())
+    store.set(STAGED + run_tag("1"), b"1")
+    with pytest.raises(StoreError, match=os.strerror(code)):
+        put(store)

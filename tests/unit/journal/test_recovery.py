@@ -1,5 +1,7 @@
 """What a job that is over has left: deleted, but nothing of the job that has begun since."""
 
+import json
+
 import pytest
 from support.recording import RecordingStore
 from support.small_jobs import dead_heartbeat
@@ -7,7 +9,7 @@ from support.small_jobs import dead_heartbeat
 from chunkmill.errors import StoreError
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.plans import PLAN, RUNNING, Plan, journal_prefix, run_tag, staged_prefix
-from chunkmill.journal.unfinished import clear_journal, clear_listed
+from chunkmill.journal.unfinished import clear_journal, clear_listed, described, with_state
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -70,3 +72,34 @@ def test_what_is_being_deleted_is_not_put_in_place(tmp_path, kind):
     assert store.get("a/0") == b"whole"
     clear_journal(store, journal_prefix("a"))
     assert sorted(store.list_prefix("")) == ["a/0"]
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# The state of a job as others see it
+
+
+KNOWN = {"job": "convert", "path": "a", "began": "once", "run": "1", "old_prefix": "a/"}
+
+
+def test_how_far_a_replacement_has_come():
+    store, key = MemoryStore(), f"{journal_prefix('a')}plan.json"
+    job = described(key, json.dumps(KNOWN).encode())
+    assert job.replaces
+
+    def state():
+        seen = with_state(store, job)
+        return seen.is_running, seen.is_in_place
+
+    staged = staged_prefix("a", "1") + run_tag("1")
+    store.set(staged, b"1")
+    assert state() == (False, False)
+    store.delete(staged)
+    store.set("a/" + run_tag("1"), b"1")
+    assert state() == (False, True)
+
+
+def test_a_damaged_plan():
+    assert described("x/plan.json", b"{").path == "?"
+    assert described("x/plan.json", b"[]").run == ""
+    job = described(f"{journal_prefix('g/a')}plan.json", b"", ["g", "g/a"])
+    assert (job.path, str(job), job.is_damaged) == ("g/a", "a job whose plan is damaged", True)

@@ -1,7 +1,5 @@
 """oindex, vindex, blocks, fields, and assignment by any index: numpy on a plain array is the judge."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -78,20 +76,6 @@ def test_only_keys_that_hold_selected_elements_are_written(store):
     array = new(store=store)
     array[[0, 6], 0, 0] = 1
     assert sorted(key for key in store.list_prefix("") if "c/" in key) == ["c/0/0/0", "c/2/0/0"]
-
-
-def test_two_threads_that_write_elements_of_one_chunk_lose_none():
-    array = new()
-    half = np.arange(SHAPE[0]) % 2
-
-    def write(which):
-        for _ in range(20):
-            array[half == which] = which + 1
-
-    with ThreadPoolExecutor(2) as pool:
-        assert not any(pool.map(write, (0, 1)))
-    assert (array[half == 0] == 1).all()
-    assert (array[half == 1] == 2).all()
 
 
 OUTER = [

@@ -475,13 +475,6 @@ class TestFormatAbove:
         assert root.format == fmt
         assert (list(root), list(root["g"])) == (["b", "g"], ["a", "h", "k", "x", "y"])
 
-    def test_of_a_root_that_is_replaced(self, store, fmt):
-        """Nothing of the old one stays, so that nothing is to be followed."""
-        make(store, "", fmt)
-        array = cm.create_array(store, shape=(2,), dtype="i4", overwrite=True, format=fmt)
-        assert array.format == fmt
-        cm.create_group(store, overwrite=True, format=fmt)
-
 
 def test_the_nearest_group_says_the_format(store):
     cm.create_group(store, format="n5")

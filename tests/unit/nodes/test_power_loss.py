@@ -148,19 +148,6 @@ def test_a_new_array_is_whole_or_an_error(folder, tmp_path, fsync):
                 assert isinstance(found, ChunkmillError) or is_any_of(found, key, OLD), (state, key)
 
 
-@pytest.mark.parametrize("fsync", [False], indirect=True)
-def test_a_converted_array_is_complete_where_its_document_is(folder, tmp_path, fsync):
-    cm.to_store(OLD, tmp_path / "source.zarr", chunks=(8, 4))
-
-    def run(at):
-        return cm.convert(tmp_path / "source.zarr", at / "x.zarr", format="zarr3", chunks=(4, 4))
-
-    with recorded_crashes(folder, tmp_path / "states") as disk:
-        run(folder)
-    check_complete(disk, fsync)
-    check_resumed(disk, run)
-
-
 def check_resumed(disk, run, *paths):
     """Run a job again in each state: the target is right, and some of the states are resumed."""
     n_resumed = 0
@@ -170,6 +157,29 @@ def check_resumed(disk, run, *paths):
         for path in paths or ("",):
             np.testing.assert_array_equal(cm.open_array(state / "x.zarr", path)[...], OLD, err_msg=str(state))
     assert n_resumed
+
+
+RUNS = {
+    "convert": lambda source, target: cm.convert(source, target, format="zarr3", chunks=(4, 4)),
+    "spill": lambda source, target: cm.rechunk(source, target, chunks=(8, 4), strategy="spill"),
+    "write": lambda _, target: cm.to_store(da.from_array(OLD, chunks=(4, 8)), target, chunks=4, mode="w", resume=True),
+}
+
+
+@pytest.mark.parametrize("fsync", [False], indirect=True)
+@pytest.mark.parametrize("name", RUNS)
+def test_a_job_is_complete_where_its_document_is_and_resumes(folder, tmp_path, fsync, name):
+    """Intermediate files of zeros, of the right length, were taken for values: 64 of 64 wrong, "done"."""
+    cm.to_store(OLD, tmp_path / "source.zarr", chunks=(4, 8))
+
+    def run(at):
+        return RUNS[name](tmp_path / "source.zarr", at / "x.zarr")
+
+    with recorded_crashes(folder, tmp_path / "states", with_zeros=True) as disk:
+        run(folder)
+    assert name != "spill" or any("intermediate" in str(path) for path in disk.states.rglob("*"))
+    check_complete(disk, fsync)
+    check_resumed(disk, run)
 
 
 @pytest.mark.slow
@@ -188,32 +198,6 @@ def test_documents_that_were_lost_are_written_by_the_run_that_resumes(folder, tm
     with recorded_crashes(folder, tmp_path / "states", with_zeros=True) as disk:
         run(folder)
     check_resumed(disk, run, "above/a", "above/b")
-
-
-@pytest.mark.usefixtures("fsync")
-@pytest.mark.parametrize("fsync", [False], indirect=True)
-def test_a_write_with_a_journal_resumes(folder, tmp_path):
-    def run(at):
-        return cm.to_store(da.from_array(OLD, chunks=(4, 8)), at / "x.zarr", chunks=(4, 8), mode="w", resume=True)
-
-    with recorded_crashes(folder, tmp_path / "states", with_zeros=True) as disk:
-        run(folder)
-    check_resumed(disk, run)
-
-
-@pytest.mark.parametrize("fsync", [False], indirect=True)
-def test_a_rechunk_by_spill_is_complete_where_its_document_is_and_resumes(folder, tmp_path, fsync):
-    """Intermediate files of zeros, of the right length, were taken for values: 64 of 64 wrong, "done"."""
-    cm.to_store(OLD, tmp_path / "source.zarr", chunks=(4, 8))
-
-    def run(at):
-        return cm.rechunk(tmp_path / "source.zarr", at / "x.zarr", chunks=(8, 4), strategy="spill")
-
-    with recorded_crashes(folder, tmp_path / "states", with_zeros=True) as disk:
-        run(folder)
-    assert any("intermediate" in str(path) for path in disk.states.rglob("*"))
-    check_complete(disk, fsync)
-    check_resumed(disk, run)
 
 
 def test_a_zip_file_is_replaced_by_a_synced_one(folder, tmp_path, fsync):

@@ -84,17 +84,6 @@ class TestFoldersWithoutADocument:
         assert [node.path for node in walk(open_source(store))] == ALL
 
 
-def test_a_broken_document_is_told_and_the_others_are_found():
-    store = plate("zarr3")
-    store.set("A/1/0/zarr.json", b"{")
-    with pytest.raises(MetadataError):
-        list(walk(cm.open_group(store).stored))
-    told = []
-    nodes = list(walk(cm.open_group(store).stored, on_error=lambda path, error: told.append((path, type(error)))))
-    assert told == [("A/1/0", MetadataError)]
-    assert [node.path for node in nodes] == [path for path in ALL if path != "A/1/0"]
-
-
 def test_an_empty_folder_of_n5_is_a_group(tmp_path):
     cm.create_group(tmp_path, format="n5")
     (tmp_path / "empty" / "below").mkdir(parents=True)
