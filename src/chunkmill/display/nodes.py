@@ -217,7 +217,7 @@ def image_html(image: Any) -> str:
     rows = ((each.path, str(each.shape), shape_text(each.chunks), *lengths) for each, lengths in arrays)
     finest = grid_svg(image[0].array.stored.chunk_grid) if image.levels else ""
     table = [("level", "shape", "chunks", *units), *rows]
-    return report_html(f"image {image.name or ''} ({image.version})", (), [table], finest)
+    return report_html(f"image {image.name or ''}", [("described by", image.version)], [table], finest)
 
 
 def group_html(group: Group) -> str:

@@ -307,7 +307,7 @@ class JobMonitor:
         left, n_bytes = self.seconds_left(), self._n_stage_bytes
         speed = format_bytes(int(n_bytes / max(time.perf_counter() - self._stage_begun, 1e-3)))
         done = f"{n_done:,}/{n_tasks:,} tasks {n_done / max(n_tasks, 1):.0%}"
-        left_text = "" if left is None else f"left {timedelta(seconds=round(left))}"
+        left_text = "" if left is None or n_done == n_tasks else f"left {timedelta(seconds=round(left))}"
         return {"done": f"{done} {format_bytes(n_bytes)} {speed}/s" if n_bytes else done, "left": left_text}
 
     def seconds_left(self) -> float | None:
