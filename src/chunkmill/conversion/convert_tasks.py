@@ -88,7 +88,10 @@ class ArrayTransfer:
 
 
 def transfer_group(transfers: Sequence[ArrayTransfer], spec: tuple[Any, ...]) -> TaskResult:
-    """Write the store keys of one group: `spec` is the array's number, the group's, and which source keys there are."""
+    """Write the store keys of one group: `spec` is the array's number, the group's, and which source keys there are.
+
+    Chunks that were absent are looked for again (P9).
+    """
     which, number, *present = spec
     planned = transfers[which]
     if present:

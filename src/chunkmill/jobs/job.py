@@ -102,7 +102,7 @@ class Job:
         return Journal(self.target.store, Plan(*about, kind=self.work.operation, choices=choices))
 
     def stages(self, target: Target) -> Sequence[Stage]:
-        """Return the stages of a run; `NodeExists` where others have made a node while the job was interrupted."""
+        """Return the stages of a run; `NodeExists` where others have made a node during an interruption (P4)."""
         check_sources(self.name, self.work.sources)
         fresh = target.is_fresh()
         if not fresh:
@@ -239,7 +239,7 @@ def run_job(
     """Run a job on the current dask scheduler or Client; in threads where none is set.
 
     When it succeeds, only the target stays. When it fails, or is interrupted, the journal stays, too, and the same job
-    resumes from there; tasks that are still at work on other processes then stop before they write another value.
+    resumes from there; tasks that are still at work on other processes then stop before they write another value (P10).
 
     Parameters
     ----------
@@ -320,7 +320,7 @@ def _run(
         look = partial(job.target.store.get_versioned, journal.plan_key)
         check = (lambda: None) if journal.is_in_place else job.check_result  # by another client of the run
         *_, plan = at_once(job.target.store, lambda: journal.check(now=True), check, look)
-        job.target.store.sync()  # the chunks before their documents, and those before the journal goes
+        job.target.store.sync()  # the chunks before their documents, and those before the journal goes (P11)
         with journal.giving_way():
             written = job.tasks.publish(replace(target, again=resumes or journal.is_joined()))
         commit()
@@ -341,13 +341,13 @@ def _begun_stages(job: Job, journal: Journal, target: Target) -> Sequence[Stage]
 
 
 def _resumed_stages(job: Job, journal: Journal, target: Target) -> Sequence[Stage]:
-    """Return the stages; where others have made a node since, forget a job that has done nothing yet."""
+    """Return the stages; where others have made a node since, forget a job that has done nothing yet (P4)."""
     with journal.giving_way(keeps_records=True):
         return job.stages(target)
 
 
 def _already_done(job: Job, journal: Journal, start: float) -> JobResult:
-    """Finish a job of which an earlier run, or another client, had put the result in place."""
+    """Finish a job of which an earlier run, or another client, had put the result in place (P7)."""
     results, target = [], job.target.resumed(journal)
     with suppress(JobError):  # a source that has changed since
         for stage in job.stages(target):

@@ -94,7 +94,7 @@ class StoredJob:
         return {each.name: getattr(self, each.name) for each in fields(self) if each.name[0] != "_"}
 
     def discard(self) -> None:
-        """Drop a job whose client has died: its lease, its records, its intermediate files and staged values.
+        """Drop a job whose client has died: its lease, records, intermediate files and staged values (P8).
 
         Values that the job wrote under keys of a node that is not visible
         stay until another one is written there, and `chunkmill.check` names them. Where it is not known whether the

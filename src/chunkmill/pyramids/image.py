@@ -329,7 +329,7 @@ def emit_levels(
 
 
 def level_names(base: StoredArray, target: LevelTarget, image: Multiscale) -> list[tuple[StoredNode, Change]]:
-    """Return the changes of attributes of an array, in N5, and of its group, that name levels; others' stay."""
+    """Return the changes of attributes of an array, in N5, and of its group, that name levels; others' stay (P3)."""
 
     def named(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
         return {**attributes, **emit_levels(image, target.convention, attributes, keeps_others=True)[0]}

@@ -35,7 +35,7 @@ from chunkmill.runtime.computed import ComputedStore
 
 
 def label_listed(target: LevelTarget) -> tuple[StoredNode, Change]:
-    """Return the change of the group above a label image that lists it; names that other jobs add stay."""
+    """Return the change of the group above a label image that lists it; names that other jobs add stay (P3)."""
     folder, _, name = target.path.rpartition("/")
 
     def listing(attributes: Mapping[str, Any]) -> Mapping[str, Any]:

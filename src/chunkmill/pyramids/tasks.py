@@ -142,7 +142,7 @@ class _Work:
         return values
 
     def _first(self, coords: ChunkCoords) -> NDArray[Any] | None:
-        """Read a block, and copy it where the first level is written."""
+        """Read a block of a source that is as it was planned (P9), and copy it where the first level is written."""
         region = self.stage.blocks[0].blocks.region(coords)
         self.remembered.forget()
         values = read_region(self.stage.source, region)

@@ -136,7 +136,7 @@ class SetFile:
         return (key for key in self.store.list_prefix("") if not key.startswith(JOB_PREFIX))
 
     def write(self, references: ReferenceSet, *, replaces: str | None) -> None:
-        """Write the set while nothing but the version that it `replaces` is there (see `check_free`).
+        """Write the set while nothing but the version that it `replaces` is there (P3, see `check_free`).
 
         The file that makes a folder a set is written last. A set in a folder is staged and then renamed, where the
         store can (P6); else the old one is deleted first.
@@ -151,7 +151,7 @@ class SetFile:
         if self.key:
             self._put(self.key, self._compressed(emit_reference_json(references)), replaces)
             folder = self.key[: self.key.rfind("/") + 1]
-            self.store.sweep(folder, recursive=False)  # of a writer that was killed
+            self.store.sweep(folder, recursive=False)  # of a writer that was killed (P8)
             return
         job, stages = f"write the reference set {self.url}", replaces is not None and self.store.can_replace("")
         with leased(self.store, "", job, old_prefix="" if stages else None) as own:

@@ -43,8 +43,8 @@ def _resumed(
 ) -> tuple[set[int], dict[str, int]]:
     """Return the tasks on record that are not done again, and their counts.
 
-    Their values are there, and their inputs as they were. With `redone`, tasks of an earlier stage were done again:
-    those that may depend on them, and cannot tell, are.
+    Their values are there, and their inputs as they were (P7). With `redone`, tasks of an earlier stage were done
+    again: those that may depend on them, and cannot tell, are.
     """
     kept = journal.records.forget_false(number, on_record, stage.files)
     inputs, listings, changed, counts = stage.inputs, Listings(), list[int](), dict[str, int]()

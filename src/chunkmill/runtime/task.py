@@ -125,7 +125,7 @@ _MAX_OPENED = 8  # stages of jobs that run at the same time
 def run_task(
     shared: LocalStage | PackedStage, index: int, specs: Sequence[Any]
 ) -> tuple[dict[str, int], list[Any], Changes | None]:
-    """Run a group of specs: the function of every task in the graph of a stage."""
+    """Run a group of specs: the function of every task; not one on record (P7), nor after its run has ended (P10)."""
     stage = shared.open()
     journal = stage.journal
     if journal is not None:

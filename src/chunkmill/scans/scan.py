@@ -364,7 +364,7 @@ def _scanned(parsing: _Parsing, progress: bool | str | None) -> list[_Found]:
     """Parse the files that have no record."""
     urls = parsing.urls
     if parsing.records is not None:
-        parsing.records.store.sweep()  # of a scan that was killed
+        parsing.records.store.sweep()  # of a scan that was killed (P8)
     n_files = max(1, min(REQUESTS_AT_ONCE, len(urls) // _LEAST_TASKS))
     parts = [range(i, min(i + n_files, len(urls))) for i in range(0, len(urls), n_files)]
     stage = Stage("scan", _scan_files, parsing, parts, shows=_shown)

@@ -236,7 +236,7 @@ class Block:
         raise failed  # here, where Python adds nothing to it: what the function raised may not be pickled
 
     def _read(self, source: TransformSource, read: _Read) -> NDArray[Any]:
-        """Read the block of a source, and continue it beyond the ends of the array."""
+        """Read the block of a source, which must be as it was planned (P9), and continue it beyond the array's ends."""
         asked = metered_source(source.array, self.meter)
         noted = AbsencesNoted(asked.store)
         array = asked.with_store(noted)

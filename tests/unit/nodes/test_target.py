@@ -5,10 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.cases import cases
+from support.recording import CHANGES, RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import NodeExists
 from chunkmill.formats.registry import get_format
+from chunkmill.nodes.changes import merged
 from chunkmill.nodes.new_array import describe_array
 from chunkmill.nodes.opening import array_at
 from chunkmill.nodes.target import Target
@@ -53,3 +55,15 @@ def test_topmost_nodes_in_the_order_given():
     target = writer(MemoryStore(), *paths)
     assert target.tops == ["b/c", "a", "a-b", "a.b"]
     assert writer(MemoryStore(), "", "a").tops == [""]
+
+
+@cases("format_", ["zarr2", "zarr3", "n5"])
+def test_a_group_that_exists_is_described_last(format_):
+    store = RecordingStore(MemoryStore())
+    group = cm.create_group(store, "g", format=format_)
+    own = writer(store, "g/a", format_=format_)
+    own.make_room()
+    store.clear()
+    own.publish(changes=[(group.stored, merged({"levels": ["a"]}))])
+    assert store.keys(*CHANGES)[-1] in get_format(format_).group_keys("g")
+    assert cm.open_group(store, "g").attributes == {"levels": ["a"]}

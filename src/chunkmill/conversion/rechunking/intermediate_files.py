@@ -190,7 +190,8 @@ def _copy_into(
 def intermediate_values(rechunk: ArrayRechunk, meter: Meter, block: ChunkCoords) -> Iterator[RegionValues]:
     """Yield the values of one block from its sections of all files.
 
-    Whole sections; where some source chunks of a file are absent, chunk by chunk.
+    Whole sections; where some source chunks of a file are absent, chunk by chunk. `StoreError` where a file that was
+    written is gone: its task is run again (P7).
     """
     plan, store = rechunk.plan, MeteredStore(rechunk.intermediate, meter, is_source=True)
     region = plan.writes.region(block)

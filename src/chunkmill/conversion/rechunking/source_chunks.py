@@ -263,7 +263,10 @@ class SourceReads:
 def source_values(
     rechunk: ArrayRechunk, source: StoredArray, region: Region, reads: SourceReads
 ) -> Iterator[RegionValues]:
-    """Yield the overlap of every source chunk with `region`, in C order; of inner chunks, when sharded."""
+    """Yield the overlap of every source chunk with `region`, in C order; of inner chunks, when sharded.
+
+    Chunks that were absent are looked for again (P9).
+    """
     axis = rechunk.plan.source.sliced
     chunks: Any = _WholeChunks(source) if axis is None else Slices(source, axis)
     layout, overlaps = chunks.layout, chunks.overlaps(region)
