@@ -1,15 +1,11 @@
 """Plans of transforms: blocks within memory, figures, and the same job on other workers."""
 
-import tracemalloc
-
 import dask
 import numpy as np
 import pytest
 
 import chunkmill as cm
 from chunkmill.errors import AlignmentError, JobError
-from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
-from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("two_threads")
@@ -56,32 +52,6 @@ def test_blocks_that_cut_store_keys_are_refused(source):
     with pytest.raises(AlignmentError, match=r"multiples of \(16, 32, 16\)"):
         planned(source, chunks=(16, 32, 16), block=(16, 16, 16))
     assert planned(source, chunks=(16, 32, 16), block={1: 32}).job is not None
-
-
-def test_tasks_hold_no_more_than_planned(tmp_path):
-    """Of what NumPy allocates, without the threads' overhead, which tracemalloc does not see."""
-    store = LocalStore(tmp_path / "a")
-    values = np.random.default_rng(0).integers(0, 1 << 30, (128, 256, 256)).astype("i4")
-    cm.to_store(values, store, "a", chunks=(32, 64, 64))
-    plan = cm.plan_transform(
-        np.negative,
-        (store, "a"),
-        (str(tmp_path / "b"), "b"),
-        chunks=(64, 128, 128),
-        halo=4,
-        dtype="i4",
-        block=(64, 128, 128),
-    )
-    del values
-    with dask.config.set(scheduler="sync"):
-        tracemalloc.start()
-        try:
-            plan.run()
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-    planned_bytes = plan.peak_memory_bytes / 2 - THREAD_OVERHEAD
-    assert 0.25 * planned_bytes < peak < planned_bytes + (1 << 20)
 
 
 def test_an_unfinished_job_is_resumed_by_other_workers(source):

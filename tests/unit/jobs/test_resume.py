@@ -1,6 +1,7 @@
 """An unfinished job resumes on other workers, from the same call or from what is stored with it."""
 
 import json
+from contextlib import contextmanager
 
 import dask
 import dask.array as da
@@ -29,20 +30,26 @@ def source(tmp_path):
     return array
 
 
-def begin(source, target, monkeypatch, max_mem="9 MB", **options):
-    """Begin to rechunk on one thread, and fail after four tasks."""
-    run, ran = task.run_task, []
+@contextmanager
+def dying_after(n_tasks, monkeypatch):
+    """Run the tasks of a job on one thread, of which the next one fails after so many."""
+    run, done = task.run_task, []
 
     def failing(*args, **more):
-        ran.append(args)
-        if len(ran) > 4:
+        if len(done) == n_tasks:
             raise InterruptedError
-        return run(*args, **more)
+        done.append(run(*args, **more))
+        return done[-1]
 
     with monkeypatch.context() as patched, dask.config.set(scheduler="threads", num_workers=1):
         patched.setattr("chunkmill.runtime.stage_runner.run_task", failing)
         with pytest.raises(InterruptedError):
-            cm.rechunk(source, target, chunks=CHUNKS, max_mem=max_mem, **options)
+            yield
+
+
+def begin(source, target, monkeypatch, max_mem="9 MB", **options):
+    with dying_after(4, monkeypatch):
+        cm.rechunk(source, target, chunks=CHUNKS, max_mem=max_mem, **options)
 
 
 def check_is_whole(source, target):
@@ -118,22 +125,13 @@ def interrupted_pyramid(folder, monkeypatch, n_tasks, max_mem, levels=4):
         folder / "source.zarr", "image/s0", shape=values.shape, dtype="u2", chunks=(8, 8, 8), fill_value=0
     )
     source[...] = values
-    run, done = task.run_task, []
-
-    def failing(*args, **more):
-        if len(done) == n_tasks:
-            raise InterruptedError
-        done.append(run(*args, **more))
-        return done[-1]
-
     monkeypatch.setattr("chunkmill.pyramids.pyramid.THREAD_OVERHEAD", 0)  # as of large chunks
-    with monkeypatch.context() as patched, dask.config.set(scheduler="threads", num_workers=1):
+    with dask.config.set(scheduler="threads", num_workers=1):
         whole = cm.plan_pyramid(source, MemoryStore(), levels=levels, max_mem=max_mem)
         whole.run()
         plan = cm.plan_pyramid(source, folder / "target.zarr", levels=levels, max_mem=max_mem)
-        patched.setattr("chunkmill.runtime.stage_runner.run_task", failing)
-        with pytest.raises(InterruptedError):
-            plan.run()
+    with dying_after(n_tasks, monkeypatch):
+        plan.run()
     image = cm.open_group(whole.job.target.store)
     return plan, source, [image[str(level)][...] for level in range(levels)]
 
