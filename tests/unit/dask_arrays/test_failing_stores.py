@@ -1,4 +1,4 @@
-"""Disks that are full, and stores that fail now and then: what was written is whole, and the repetition goes on (P7)."""
+"""Disks that are full, stores that fail now and then (P7), or that compare no versions: what guards partial writes (P3)."""
 
 import errno
 import os
@@ -13,6 +13,7 @@ from support.recording import FailingStore
 import chunkmill as cm
 from chunkmill.errors import ChunkError, ChunkmillError, StoreError
 from chunkmill.stores import local
+from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.posix_file import PARTIAL_SUFFIX
@@ -97,3 +98,30 @@ def test_partial_writes_to_a_store_that_fails():
     expected = np.arange(40) + 1
     expected[failed] = 0
     np.testing.assert_array_equal(cm.open_array(store, "a")[...], expected)
+
+
+def region(store, **options):
+    return cm.to_store(da.ones(6, chunks=3, dtype="i4"), store, "a", region=(slice(2, 8),), **options)
+
+
+def make(store):
+    cm.create_array(store, "a", shape=(12,), dtype="i4", chunks=(4,), fill_value=7)
+    return store
+
+
+def test_versions_need_no_lock():
+    assert region(make(MemoryStore()), lock=None).guard == "version"
+
+
+def test_plain_files_need_one_that_writers_share(tmp_path):
+    """Through fsspec, they cannot compare versions; nothing is written where no lock is shared."""
+    store = make(FsspecStore(f"file://{tmp_path}"))
+    with pytest.raises(StoreError, match=r"lock=None leaves .* cannot compare|check versions; give lock='auto'"):
+        region(store, lock=None)
+    with dask.config.set(scheduler="processes"), pytest.raises(StoreError, match="process"):
+        region(store)
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], np.full(12, 7))
+    report = region(store)
+    assert (report.n_partial, report.guard) == (1, "lock")
+    report = cm.to_store(da.ones(8, chunks=3, dtype="i4"), store, "a", region=(slice(4, 12),), lock=None)
+    assert (report.n_keys, report.n_partial) == (2, 0)

@@ -1,16 +1,29 @@
-"""What reading and writing take, and what they return: urls, pairs, arrays, groups, stores; values written read again."""
+"""What writing takes, and what it returns: places by any name, alignment, modes, and that no value is lost (P1)."""
 
+import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
+from dask.utils import SerializableLock
 from support.cases import cases
+from support.recording import FarStore
 
 import chunkmill as cm
-from chunkmill.errors import JobError, NodeNotFound, StoreError
+from chunkmill.errors import (
+    AlignmentError,
+    ChunkmillError,
+    JobError,
+    NodeExists,
+    NodeNotFound,
+    StoreError,
+    UnsupportedFeature,
+)
 from chunkmill.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
 VALUES = np.arange(12, dtype="i4").reshape(4, 3)
@@ -131,3 +144,376 @@ def test_values_without_blocks_get_chunks_of_the_default_size():
     assert cm.open_array(store).chunks == (16, 1536)
     cm.to_store(da.from_array(values, chunks=(2048, 768)), store := MemoryStore())
     assert cm.open_array(store).chunks == (2048, 768)
+
+
+def values(shape, dtype="i4"):
+    return (np.arange(np.prod(shape, dtype=int)) * 13 % 251 + 1).astype(dtype).reshape(shape)
+
+
+def test_a_small_chunk_size_setting_never_cuts_a_shard():
+    store = MemoryStore()
+    with dask.config.set({"array.chunk-size": "1KiB"}):
+        cm.to_store(da.from_array(values((64, 64)), chunks=(5, 64)), store, chunks=(8, 8), shards=(32, 32))
+    np.testing.assert_array_equal(cm.open_array(store)[...], values((64, 64)))
+    assert sorted(store.list_prefix("c/")) == [f"c/{i}/{j}" for i in (0, 1) for j in (0, 1)]
+
+
+@pytest.mark.parametrize("lock", ["auto", None, False, SerializableLock()], ids=["auto", "none", "false", "given"])
+def test_interleaved_partial_writes_lose_nothing(lock):
+    """Each element is a job of its own, and all share one chunk."""
+    array = cm.create_array(MemoryStore(), shape=(64,), dtype="i4", chunks=(64,))
+    jobs = [
+        cm.store(da.full(1, i + 1, dtype="i4"), array, regions=(slice(i, i + 1),), lock=lock, compute=False)
+        for i in range(64)
+    ]
+    dask.compute(*jobs, scheduler="threads", num_workers=8)
+    np.testing.assert_array_equal(array[...], np.arange(64) + 1)
+
+
+def test_fill_is_not_stored_and_an_old_chunk_is_deleted():
+    store = MemoryStore()
+    x = da.from_array(np.array([5, 5, 0, 0]), chunks=2)
+    report = cm.to_store(x, store)
+    assert (report.n_keys, report.n_empty) == (2, 1)
+    assert list(store.list_prefix("c/")) == ["c/0"]
+    cm.to_store(da.zeros(4, dtype=x.dtype), store, mode="r+")
+    assert list(store.list_prefix("c/")) == []
+    cm.store([da.zeros(4, dtype=x.dtype)], [store], write_empty_chunks=True)
+    assert sorted(store.list_prefix("c/")) == ["c/0", "c/1"]
+
+
+@pytest.fixture
+def store():
+    store = MemoryStore()
+    cm.to_store(da.ones(4), store, "a")
+    return store
+
+
+@pytest.mark.parametrize(
+    ("n", "path", "options", "refused"),
+    [
+        (4, "a", {}, pytest.raises(NodeExists, match="mode='w'")),
+        (4, "missing", {"mode": "r+"}, pytest.raises(NodeNotFound, match="missing")),
+        (4, "a", {"mode": "r"}, pytest.raises(ValueError, match="mode='r'")),
+        (5, "a", {"mode": "r+"}, pytest.raises(AlignmentError, match=r"shape \(5,\)")),
+        (5, "a", {"region": (slice(0, 5),)}, pytest.raises(AlignmentError, match=r"shape \(5,\)")),
+    ],
+    ids=["there", "not there", "read", "another shape", "outside"],
+)
+def test_where_nothing_can_be_written(store, n, path, options, refused):
+    with refused:
+        cm.to_store(da.zeros(n), store, path, **options)
+    np.testing.assert_array_equal(cm.open_array(store, "a"), np.ones(4))
+
+
+def test_a_node_is_replaced(store):
+    cm.to_store(da.full((2, 2), 7), store, "a", mode="w", format="zarr2")
+    assert cm.open_array(store, "a").format == "zarr2"
+    np.testing.assert_array_equal(cm.open_array(store, "a"), np.full((2, 2), 7))
+
+
+@pytest.mark.parametrize(("mode", "path"), [("a", "a"), ("r+", "a"), ("a", "b")])
+def test_into_what_is_there_or_not(store, mode, path):
+    cm.to_store(da.full(4, 3.0), store, path, mode=mode)
+    np.testing.assert_array_equal(cm.open_array(store, path), np.full(4, 3.0))
+
+
+@cases("read", ["to_dask", "from_zarr", "rechunked"])
+def test_what_is_read_is_not_replaced(tmp_path, read):
+    url = tmp_path / "a.zarr"
+    (tmp_path / "link").symlink_to(url)
+    array = cm.to_store(da.arange(8, chunks=4), url, "g/a") and cm.open_array(tmp_path / "link", "g/a")
+    x = {
+        "to_dask": array.to_dask,
+        "from_zarr": lambda: da.from_zarr(str(url), "g/a"),
+        "rechunked": lambda: cm.from_store(url, "g/a").rechunk(3)[1:].sum() + da.ones(2),
+    }[read]()
+    for path in ("g/a", "g", ""):
+        with pytest.raises(JobError, match=r"mode='w' would delete .*a\.zarr/g/a, which"):
+            cm.to_store(x + 1, url, path, mode="w")
+    np.testing.assert_array_equal(array, np.arange(8))
+    cm.to_store(x + 1, url, "g/ab", mode="w")
+    cm.to_store(x.persist(), url, "g/a", mode="w")
+
+
+def test_unknown_chunks_are_refused_before_anything_is_written():
+    x = da.arange(10, chunks=5)
+    store = MemoryStore()
+    with pytest.raises(AlignmentError, match="compute_chunk_sizes"):
+        cm.to_store(x[x > 3], store)
+    with pytest.raises(AlignmentError, match="got 64, expected a dask array of at most 63 axes"):
+        cm.to_store(da.ones((1,) * 64), store)
+    assert not list(store.list_prefix(""))
+
+
+@pytest.mark.parametrize("store", [MemoryStore(), FarStore()], ids=["near", "far"])
+def test_what_others_make_before_a_graph_is_computed_survives(store):
+    """None of 64 elements of theirs survived, and the error said that they had."""
+    theirs = np.arange(64.0).reshape(8, 8)
+    for path, make in (
+        ("x", lambda: cm.to_store(da.from_array(theirs, chunks=4), store, "x")),
+        ("y", lambda: cm.create_group(store, "y")),
+    ):
+        later = cm.to_store(da.ones((8, 8), chunks=4), store, path, compute=False)
+        make()
+        before = {key: store.get(key) for key in store.list_prefix("")}
+        with pytest.raises(NodeExists, match="it was made after this write was planned"):
+            later.compute()
+        assert {key: store.get(key) for key in store.list_prefix("")} == before
+    np.testing.assert_array_equal(cm.open_array(store, "x")[...], theirs)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What users try
+
+
+def test_values_are_broadcast_as_numpy_does_or_refused():
+    array = cm.create_array(MemoryStore(), shape=(10, 5), dtype="i4", chunks=(4, 4))
+    misfits = [(np.s_[0:3, :], (2, 5)), (np.s_[0:3, :], (3, 2)), (np.s_[2, 1], (1, 2)), (np.s_[8:12], (4, 5))]
+    for place, shape in misfits:
+        with pytest.raises(ValueError, match=r"values of shape \(\d, \d\) cannot be written to a region of shape \("):
+            array[place] = np.ones(shape)
+    expected = np.zeros((10, 5), "i4")
+    np.testing.assert_array_equal(array[...], expected)
+    for shape in ((), (1,), (5,), (1, 5), (3, 1), (3, 5), (1, 3, 5), (1, 1, 1)):
+        array[2:5] = expected[2:5] = values(shape)
+        np.testing.assert_array_equal(array[...], expected)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Onto the array that is read
+
+
+def stored(values, chunks):
+    store = MemoryStore()
+    cm.to_store(values, store, chunks=chunks)
+    return cm.open_array(store, mode="r+")
+
+
+IN_PLACE = {
+    "block by block": (lambda x: x + 1, np.s_[:], lambda v: v + 1),
+    "larger blocks": (lambda x: x.rechunk((10, 20)) * 2, np.s_[:], lambda v: v * 2),
+    "the same part": (lambda x: x[5:15, 3:] * 2, np.s_[5:15, 3:], lambda v: v[5:15, 3:] * 2),
+    "another part": (lambda x: x[:5] + 1, np.s_[15:], lambda v: v[:5] + 1),
+    "held in memory": (lambda x: x.T.persist(), np.s_[:], lambda v: v.T),
+}
+
+
+@cases("case", IN_PLACE)
+def test_onto_what_is_read(case):
+    make, region, expected = IN_PLACE[case]
+    values = np.arange(400.0).reshape(20, 20)
+    a = stored(values, (5, 5))
+    cm.to_store(make(a.to_dask()), a, region=region)
+    wanted = values.copy()
+    wanted[region] = expected(values)
+    np.testing.assert_array_equal(a[...], wanted)
+
+
+def test_onto_what_is_read_shifted():
+    values = np.arange(float(4 << 20)).reshape(64, -1)  # blocks of 8 MiB: of smaller ones a task would write several
+    a = stored(values, (16, values.shape[1]))
+    shifted = a.to_dask(region=np.s_[:56])
+    with pytest.raises(JobError, match="of the same array"):
+        cm.to_store(shifted, a, region=np.s_[8:])
+    cm.to_store(shifted.persist(), a, region=np.s_[8:])
+    np.testing.assert_array_equal(a[8:], values[:56])
+
+
+def test_onto_what_is_read_costs_no_walk(monkeypatch):
+    """Where the layers tell that each block is made from itself, no task is looked at."""
+    a = stored(np.zeros(1000), (1,))
+    monkeypatch.setattr("chunkmill.dask_arrays.hazards.convert_legacy_graph", None)
+    cm.store(da.where(a.to_dask() > 0, a.to_dask(), 1), a)
+    assert (a[...] == 1).all()
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What is given as values
+
+
+GIVEN = {
+    "list": ([[1, 2], [3, 4]], np.array([[1, 2], [3, 4]])),
+    "objects that are strings": (np.array(["a", "", "bcd"], dtype=object), np.array(["a", "", "bcd"])),
+    "strings": (np.array(["a", "ü"], dtype=np.dtypes.StringDType()), np.array(["a", "ü"])),
+    "dask's objects": (lambda: da.from_array(np.array(["a", "b"], dtype=object), chunks=1), np.array(["a", "b"])),
+    "a series": (pd.Series([1.5, 2.5]), np.array([1.5, 2.5])),
+    "categories": (pd.Series(["a", "b"], dtype="category"), np.array(["a", "b"])),
+    "an index": (pd.Index([3, 4]), np.array([3, 4])),
+    "nothing masked": (np.ma.masked_array([1, 2], [False, False]), np.array([1, 2])),
+    "a variable": (xr.Variable("x", np.arange(3)), np.arange(3)),
+    "a number": (5, np.array(5)),
+}
+
+
+@cases("case", GIVEN)
+def test_values_of_many_kinds(case):
+    values, expected = GIVEN[case]
+    values = values() if callable(values) else values
+    store = MemoryStore()
+    cm.to_store(values, store)
+    np.testing.assert_array_equal(cm.open_array(store)[...].astype(expected.dtype), expected)
+
+
+NO_VALUES = {
+    "masked": (np.ma.masked_array([1, 2], [False, True]), "masked values; give x.filled"),
+    "masked, of dask": (lambda: da.ma.masked_array(da.arange(4), da.arange(4) > 1), "masked values; give x.filled"),
+    "masked, of dask that does not tell": (
+        lambda: da.zeros(4, chunks=2).map_blocks(lambda b: np.ma.masked_array(b, [True, False]), meta=np.empty(0)),
+        "masked values",
+    ),
+    "None among strings": (np.array(["a", None], dtype=object), "NoneType among strings; fill"),
+    "numbers among strings": (np.array(["a", 1], dtype=object), "int among strings"),
+    "missing strings": (np.array(["a", None], dtype=np.dtypes.StringDType(na_object=None)), "NoneType among strings"),
+    "the same, of dask": (
+        lambda: da.from_array(np.array(["a", None], dtype=object), chunks=1),
+        "NoneType among strings",
+    ),
+    "bytes": (np.array([b"a", b"bc"], dtype=object), "bytes among strings.*'vlen-bytes'"),
+    "a generator": ((i for i in range(3)), "generator among strings"),
+}
+
+
+@cases("case", NO_VALUES)
+def test_what_no_store_can_hold(case):
+    values, message = NO_VALUES[case]
+    if callable(values):
+        values = values()
+    store = MemoryStore()
+    with pytest.raises(UnsupportedFeature, match=message):
+        cm.to_store(values, store)
+    with pytest.raises(NodeNotFound):
+        cm.open(store)
+
+
+def strange(change, shape=(8, 8)):
+    """Return an array of (4, 4) blocks, of which one is not as declared."""
+
+    def block(values, block_info=None):
+        is_last = block_info[0]["chunk-location"] == tuple(n - 1 for n in block_info[0]["num-chunks"])
+        return change(values) if is_last else values
+
+    return da.ones(shape, chunks=(4, 4)).map_blocks(block, dtype="f8", meta=np.empty((0, 0)))
+
+
+def longer(block):
+    return np.vstack([block, block * 9])
+
+
+STRANGE_BLOCKS = {
+    "shorter": (lambda b: b[:2], r"\(2, 4\)"),
+    "one that would be broadcast": (lambda b: b[:1], r"\(1, 4\)"),
+    "less axes": (lambda b: b[0], r"\(4,\)"),
+    "more axes": (lambda b: b[None], r"\(1, 4, 4\)"),
+    "a scalar": (lambda b: b.sum(), r"\(\)"),
+    "a number of Python": (lambda b: 5.0, r"\(\)"),
+}
+
+
+def existing(shape=(8, 8), chunks=(4, 4)):
+    return cm.create_array(MemoryStore(), "a", shape=shape, dtype="f8", chunks=chunks)
+
+
+def into_region(x, **options):
+    cm.store(x, existing((20, 20)), regions=(slice(3, 11), slice(4, 12)))
+
+
+def labelled(x, name="x"):
+    return xr.Dataset({"a": ((name, "y"), x)}, coords={"t": np.arange(3)})
+
+
+def append_dataset(x):
+    store = MemoryStore()
+    cm.write_dataset(labelled(np.ones((8, 8))), store)
+    cm.write_dataset(labelled(x), store, append_dim="x")
+
+
+def compare_dataset(x):
+    store = MemoryStore()
+    cm.write_dataset(labelled(np.ones((8, 8))), store)
+    cm.write_dataset(labelled(x).assign_coords(t=np.arange(3, 6)), store, append_dim="t")
+
+
+WAYS = {
+    "to_store": lambda x: cm.to_store(x, MemoryStore()),
+    "finer": lambda x: cm.to_store(x, MemoryStore(), chunks=(3, 3)),
+    "coarser": lambda x: cm.to_store(x, MemoryStore(), chunks=(8, 8)),
+    "shards": lambda x: cm.to_store(x, MemoryStore(), chunks=(2, 2), shards=(4, 4)),
+    "resumable": lambda x: cm.to_store(x, MemoryStore(), resume=True),
+    "store": lambda x: cm.store(x, existing()),
+    "region": into_region,
+    "append": lambda x: existing().append(x),
+    "write_dataset": lambda x: cm.write_dataset(labelled(x), MemoryStore()),
+    "append of a dataset": append_dataset,
+    "comparison of a dataset": compare_dataset,
+    "pyramid": lambda x: cm.pyramid(x, MemoryStore(), levels=2),
+    "transform": lambda x: cm.transform(np.sin, x, MemoryStore()),
+}
+
+
+@cases("way", WAYS.values())
+def test_every_writer_refuses_a_block_of_another_shape_than_declared(way):
+    with pytest.raises(ChunkmillError, match=r"block \(1, 1\) has shape \(8, 4\), the dask array declares \(4, 4\)"):
+        way(strange(longer))
+
+
+@cases(("change", "shape"), STRANGE_BLOCKS.values())
+def test_a_block_of_another_shape_than_declared_is_refused(change, shape):
+    for way in (WAYS["to_store"], WAYS["finer"]):  # as blocks are, and cut into others
+        with pytest.raises(ChunkmillError, match=rf"block \(1, 1\) has shape {shape}, the dask array declares"):
+            way(strange(change))
+
+
+def test_a_part_of_a_block_that_is_cut_off_is_checked_too():
+    x = da.zeros((2000, 1000), chunks=1000)
+    y = x.map_blocks(lambda b: b[:-1], dtype="f8", meta=np.empty((0, 0)))
+    with pytest.raises(UnsupportedFeature, match=r"block \(., 0\) has shape"):
+        cm.to_store(y, MemoryStore(), chunks=(300, 300))
+
+
+STRANGE_VALUES = {  # what the blocks hold, and what they declare
+    "fractions": (np.array([1.0, 1.5]), "i4", r"1\.5 does not fit int32 \(the values are float64\)"),
+    "beyond a float": (np.array([1.0, 1e300]), "f4", r"1e\+300 does not fit float32"),
+    "wrapped": (np.array([1, 300]), "i1", "300 does not fit int8"),
+    "digits": (np.array([1, 2**53 + 1]), "f8", "9007199254740993 does not fit float64"),
+    "NaN": (np.array([1.0, np.nan]), "i2", "nan does not fit int16"),
+    "imaginary": (np.array([1, 2j]), "f8", "2j does not fit float64"),
+    "half seconds": (np.array(["2020-01-01T00:00:00.5"] * 2, "M8[ns]"), "M8[s]", r"does not fit datetime64\[s\]"),
+    "numbers among texts": (np.array([1, 2]), "U3", "1 does not fit <U3"),
+}
+
+
+@cases(("held", "declared", "said"), STRANGE_VALUES.values())
+def test_a_block_of_another_dtype_is_kept_exactly_or_refused(held, declared, said):
+    def x(change):
+        return da.zeros(4, chunks=2).map_blocks(lambda _: change, dtype=declared, meta=np.empty(0, declared))
+
+    for chunks in (2, 3, 1):  # as blocks are, regrouped, finer
+        with pytest.raises(UnsupportedFeature, match=rf"block \([01],\) of the dask array: .*{said}"):
+            cm.to_store(x(held), MemoryStore(), chunks=chunks)
+    array = cm.create_array(MemoryStore(), shape=(2,), dtype=declared, chunks=(1,))
+    for write in (lambda: array.__setitem__(..., held), lambda: array.append(held)):
+        with pytest.raises(UnsupportedFeature, match=said):
+            write()
+    assert array.shape == (2,)
+
+
+def test_floats_are_rounded_to_the_digits_that_are_declared():
+    x = da.zeros(4, chunks=2).map_blocks(lambda _: np.array([0.1, np.inf]), dtype="f4", meta=np.empty(0, "f4"))
+    store = MemoryStore()
+    cm.to_store(x, store, chunks=3)
+    np.testing.assert_array_equal(cm.open_array(store)[...], np.array([0.1, np.inf] * 2, "f4"))
+
+
+def test_values_set_directly():
+    texts = cm.create_array(MemoryStore(), shape=(2,), chunks=(1,), dtype=str)
+    numbers = cm.create_array(MemoryStore(), shape=(2,), chunks=(1,), dtype="i4")
+    for array, values, said in (
+        (texts, ["a", None], "among strings"),
+        (texts, np.array([1, "b"], dtype=object), "among strings"),
+        (numbers, np.ma.masked_array([1, 2], [True, False]), "masked values"),
+    ):
+        with pytest.raises(UnsupportedFeature, match=said):
+            array[...] = values
+    texts[...] = np.array(["x", "yz"], dtype=object)
+    assert (list(texts[...]), numbers[...].tolist()) == (["x", "yz"], [0, 0])

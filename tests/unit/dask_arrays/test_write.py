@@ -1,4 +1,8 @@
-"""Graphs that write dask arrays."""
+"""Graphs that write dask arrays, and the task that writes one block."""
+
+import os
+import pickle
+import time
 
 import dask
 import dask.array as da
@@ -11,10 +15,10 @@ from support.recording import FarStore
 
 import chunkmill as cm
 from chunkmill.array.selection import full_region
-from chunkmill.array.threads import local_lock
+from chunkmill.array.threads import PendingWrites, local_lock
 from chunkmill.dask_arrays.write import report, run, write_graph
-from chunkmill.dask_arrays.write_task import WriteCounts
-from chunkmill.errors import NodeNotFound
+from chunkmill.dask_arrays.write_task import UnfinishedWrite, WriteCounts, WriteTask, finished
+from chunkmill.errors import ChunkError, NodeNotFound, StoreError
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -87,3 +91,45 @@ def test_writes_to_several_regions_name_the_keys_of_each(array):
     written = sorted(key[1] for key in later.dask if str(key[0]).startswith("write-a-"))
     assert written == ["a/c/0/0", "a/c/1/0", "a/c/2/0", "a/c/2/1"]
     assert [(each.n_keys, each.n_partial) for each in later.compute(scheduler="sync")] == [(2, 1), (2, 1)]
+
+
+def test_another_process_is_checked_once_per_block(monkeypatch):
+    array = cm.create_array(MemoryStore(), "a", shape=(8, 6), dtype="i2", chunks=(4, 3)).stored
+    checked, named = [], {"name": "write-a-1", "stored": None, "write_empty": False}
+    monkeypatch.setattr("chunkmill.dask_arrays.write_task.check_process", checked.append)
+    for needs, client in ((b"here", os.getpid()), (b"elsewhere", os.getpid() + 1)):
+        task = WriteTask(array, (0, 0), array.chunk_grid, local_lock, client_process=client, needs=needs, **named)
+        task(np.ones((4, 3), "i2"), (slice(0, 4), slice(0, 3)))
+    assert checked == [b"elsewhere"]
+
+
+MANY = np.arange(1, 60 * 40 + 1).reshape(60, 40)
+
+
+def blocks():
+    return da.from_array(MANY, chunks=(4, 4))
+
+
+class Refusing(FarStore):
+    def set(self, key, value):
+        if key == "c/7/3":
+            raise StoreError(url=self.url, key=key, reason="no space left")
+        super().set(key, value)
+
+
+def test_a_value_that_is_not_stored_fails_the_write_by_its_key():
+    far = Refusing(seconds=0.001)
+    with pytest.raises(ChunkError, match=r"c/7/3.*set.*no space left"):
+        cm.to_store(blocks(), far)
+    n = len(far.log)
+    time.sleep(0.05)
+    assert len(far.log) == n  # nothing is written after the error
+    assert "zarr.json" not in list(far.below.list_prefix(""))
+
+
+def test_an_unfinished_write_is_finished_when_it_is_pickled():
+    writes, done = PendingWrites(), []
+    writes.begin(lambda: (time.sleep(0.05), done.append(1)), 1)
+    sent = pickle.loads(pickle.dumps(UnfinishedWrite(WriteCounts(1, 0, 0, 9).as_block(1), writes)))
+    assert done == [1]
+    assert WriteCounts.of(finished(sent)) == (1, 0, 0, 9, 0, 0)

@@ -1,6 +1,9 @@
-"""Jobs and other writers at one place, also at one request while a job begins or ends: an error names the job (P4)."""
+"""Jobs and other writers at one place, at one request, or late (P10): an error names the job (P4), nothing is lost."""
 
+import json
+import threading
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 
 import dask
 import dask.array as da
@@ -8,7 +11,9 @@ import numpy as np
 import pytest
 import xarray as xr
 from support.cases import cases
-from support.recording import DeletingStore, Died, FailingStore, Meanwhile
+from support.kills import wait_for
+from support.recording import DeletingStore, Died, FailingStore, Meanwhile, SlowStore
+from support.small_jobs import stages_of
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, NodeExists, NodeNotFound, StoreError
@@ -23,9 +28,9 @@ VALUES = np.random.default_rng(0).integers(1, 1000, (16, 8)).astype("i4")
 OTHER = -VALUES
 
 
-def make_source(path="a"):
+def make_source(path="a", values=VALUES, chunks=(2, 2)):
     store = MemoryStore()
-    cm.create_array(store, path, shape=VALUES.shape, dtype="i4", chunks=(2, 2), format="zarr2")[...] = VALUES
+    cm.create_array(store, path, shape=values.shape, dtype="i4", chunks=chunks, format="zarr2")[...] = values
     return store
 
 
@@ -257,7 +262,7 @@ def everybody_who_died_is_dead(monkeypatch):
         yield
 
 
-def replace(store, values):
+def write_over(store, values):
     x = da.from_array(values, chunks=(2, 5))
     cm.to_store(x, store, "a", format="zarr2", mode="w", resume=True, attributes={"sum": int(values.sum())})
 
@@ -307,7 +312,7 @@ def test_a_write_that_replaces_looks_for_others_when_it_has_begun(monkeypatch):
     first = Meanwhile(store, lambda method, key: method == "set_if" and "/running-" in key, reserve_the_place_above)
     monkeypatch.setattr(heartbeat, "is_live", lambda _: True)
     with held, pytest.raises(JobError, match="a job that writes there is running"):
-        replace(first, NEW)
+        write_over(first, NEW)
     assert first.done
     np.testing.assert_array_equal(whole(store), OLD)
 
@@ -359,3 +364,63 @@ def test_who_marks_late_does_not_replace_what_another_client_has_put_in_place(n_
     monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
     rechunk(store)  # and the repetition replaces it again, or finds it done
     assert whole(store)[0, 1] == NEW[0, 1]
+
+
+LARGE = (64, 40)
+BEFORE = np.random.default_rng(0).integers(1, 1000, LARGE).astype("i4")
+
+
+def test_intermediate_files_of_another_run():
+    """The source is corrected, the plan stays: tasks of the run before spill the values that were there then."""
+    source, target = make_source(values=BEFORE, chunks=(4, 10)), MemoryStore()
+    plan = cm.plan_rechunk(source, target, chunks=(64, 4), strategy="spill")
+    with pytest.raises((ChunkError, StoreError)):
+        cm.rechunk(source, FailingStore(target, every=3, methods=["set", "set_if"]), chunks=(64, 4), strategy="spill")
+    (old,) = [key for key in target.list_prefix("") if key.endswith("plan.json")]
+    spill, _ = stages_of(plan, json.loads(target.get(old))["run"])
+    stale = tuple(
+        replace(rechunk, source=rechunk.source.with_store(make_source(values=BEFORE, chunks=(4, 10))))
+        for rechunk in spill.common
+    )
+
+    def spill_again(_):
+        for spec in spill.tasks:
+            spill.function(stale, spec)
+
+    def begins_to_write(method, key):
+        return "/intermediate/" in key or (method == "get" and "-intermediate/" in key)
+
+    cm.open_array(source, "a", mode="r+")[...] = BEFORE + 1
+    watched = Meanwhile(target, begins_to_write, spill_again)
+    cm.plan_rechunk(source, watched, chunks=(64, 4), strategy="spill").run(resume=False)
+    assert watched.done
+    np.testing.assert_array_equal(cm.open_array(target, "a")[...], BEFORE + 1)
+
+
+def test_a_run_that_is_replaced_stops_with_one_error(monkeypatch):
+    """What it writes before it learns of that, where its successor writes nothing, is met by nobody."""
+    source, target, errors = make_source(values=BEFORE, chunks=(4, 10)), MemoryStore(), []
+
+    def first():
+        try:
+            cm.convert(source, SlowStore(target, 0.1, ["set_if"]), format="zarr3")
+        except JobError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    wait_for(lambda: sum(1 for _ in target.list_prefix("a/c/")) >= 3)
+    cm.open_array(source, "a", mode="r+")[...] = 0  # all chunks are absent now
+    running = r"a job with another plan .* is running: 'convert to .*', begun .* s ago, with codecs .*gzip.*; wait"
+    with pytest.raises(JobError, match=running):
+        cm.plan_convert(source, target, format="zarr3", codecs="gzip", overwrite=True).run(resume=False)
+    # of a client that was suspended for a minute
+    monkeypatch.setattr("chunkmill.journal.heartbeat.is_live", lambda _: False)
+    cm.plan_convert(source, target, format="zarr3", overwrite=True).run(resume=False)
+    thread.join()
+    (error,) = errors
+    assert error.endswith(
+        "the job has ended, was interrupted, or was replaced by another one; this result is discarded"
+    )
+    assert not cm.open_array(target, "a")[...].any()
+    assert [key for key in target.list_prefix("") if key.startswith(".")] == []

@@ -14,6 +14,7 @@ from support.recording import DyingStore
 import chunkmill as cm
 from chunkmill.cli.main import main
 from chunkmill.errors import JobError
+from chunkmill.jobs.call import _storable, argument
 from chunkmill.journal import heartbeat
 from chunkmill.runtime import task
 from chunkmill.stores.local import LocalStore
@@ -224,3 +225,26 @@ def test_an_append_that_died_says_which_call_to_repeat(tmp_path, monkeypatch):
         cm.resume(url)
     cm.write_dataset(data, url, append_dim="t")
     np.testing.assert_array_equal(xr.open_dataset(url, engine="chunkmill").v, np.concatenate([data.v, data.v]))
+
+
+def test_arguments_come_back_from_json(tmp_path):
+    cm.to_store(np.arange(6), tmp_path / "s", "g/a")
+    places = {
+        "array": cm.open_array(tmp_path / "s", "g/a"),
+        "group": cm.open_group(tmp_path / "s", "g"),
+        "path": tmp_path,
+    }
+    given = {**places, "region": (slice(1, 5, None), ...), "options": {"chunks": [2, None], "shards": True}}
+    stored = json.loads(json.dumps(_storable(given)))
+    found = {name: argument(value) for name, value in stored["dict"].items()}
+    url = (tmp_path / "s").as_uri()
+    assert found["array"] == (url, "g/a")
+    assert found["group"] == (url, "g")
+    assert found["path"] == str(tmp_path)
+    assert found["region"] == (slice(1, 5, None), ...)
+    assert found["options"] == {"chunks": [2, None], "shards": True}
+
+
+def test_what_json_cannot_hold_is_named():
+    with pytest.raises(TypeError, match=r"array\(\[1\]\) \(ndarray\)"):
+        _storable({"values": [np.array([1])]})

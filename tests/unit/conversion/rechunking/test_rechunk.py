@@ -146,7 +146,7 @@ def test_requests_and_bytes_are_those_of_the_plan(source, strategy):
     plan = planned_tightly(array, (store, "b"), chunks=(20, 7, 4), shards=None, strategy=strategy)
     report = plan.run()
     assert report.n_requests == plan.n_requests == sum(stage.n_requests for stage in plan.stages)
-    assert report.bytes_temporary == plan.bytes_temporary
+    assert report.bytes_temporary == plan.bytes_temporary == plan.bytes_temporary_read
     index_bytes = 0 if array.shards is None else 2 * plan.n_requests * 8 * 20
     assert plan.bytes_read <= report.bytes_read <= plan.bytes_read + index_bytes
     assert report.bytes_written == plan.bytes_written
