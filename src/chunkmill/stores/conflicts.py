@@ -165,8 +165,6 @@ def _probed(store: Any) -> bool:
     key = f"{PROBE_PREFIX}{uuid4().hex}"
     try:
         fault = _fault(store, key)
-    except PermissionError:
-        return True
     except StoreError as error:
         if is_forbidden(error) or type(error.__cause__).__name__ == "UnauthenticatedError":
             return True

@@ -256,7 +256,7 @@ class LocalStore(PlacedStore):
         path, directory = self._path_to_write(key)
         is_compared = version not in {None, ANY} and JOURNAL not in key  # and not a heartbeat
         fsync = self._fsync or _is_intent(key) or is_compared
-        partial = None if parts is None else self._write_partial(key, parts, fsync=fsync)
+        partial = None if parts is None else self._write_partial(key, path, parts, fsync=fsync)
         done = False
         try:
             done = put(path, directory, partial, version)
@@ -310,9 +310,11 @@ class LocalStore(PlacedStore):
         except OSError as error:
             raise self._failed("", "cannot sync", error) from error
 
-    def _write_partial(self, key: str, parts: Iterable[bytes | bytearray | memoryview], *, fsync: bool) -> str:
-        directory, name = self._split(key)
-        partial = f"{directory}{os.sep}{partial_name(name)}"
+    def _write_partial(
+        self, key: str, path: str, parts: Iterable[bytes | bytearray | memoryview], *, fsync: bool
+    ) -> str:
+        directory, name = os.path.split(path)
+        partial = os.path.join(directory, partial_name(name))  # noqa: PTH118
         try:
             fd = create(directory, partial, fsync=self._fsync)
         except OSError as error:
@@ -433,7 +435,7 @@ class LocalStore(PlacedStore):
         check_name(key)
         path = self._path(key)
         self._remove_own_link(key)
-        return path, self._split(key)[0]
+        return path, os.path.dirname(path)  # noqa: PTH120
 
     def _own_link(self, key: str) -> str | None:
         """Return the path of the first link on the way to a key, or a prefix, at or below a name of ours."""
@@ -450,10 +452,6 @@ class LocalStore(PlacedStore):
             LOG.warning("%s is a symbolic link where chunkmill keeps its own files, and is removed", link)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(link)  # noqa: PTH108
-
-    def _split(self, key: str) -> tuple[str, str]:
-        above, _, name = key.rpartition("/")
-        return self._base + above if above else self._root, name
 
     def _directory(self, prefix: str) -> str:
         return self._base + check_prefix(prefix)[:-1] if prefix else self._root

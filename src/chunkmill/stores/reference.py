@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import os
 import posixpath
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -278,19 +277,14 @@ class Targets:
             self._options.setdefault(own[-1], dict(set_options))
         if allowed_protocols is None:
             allowed = {ALL_PROTOCOLS} if self._is_local else {*_REMOTE, *own} - {"file"}
-        elif isinstance(allowed_protocols, str):
-            allowed = {_canonical(allowed_protocols)}
         else:
-            allowed = {_canonical(protocol) for protocol in allowed_protocols}
+            names = [allowed_protocols] if isinstance(allowed_protocols, str) else allowed_protocols
+            allowed = set(map(_canonical, names))
         self._allowed = frozenset(allowed)
         self._stores: dict[str, Store] = {}
-        self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in {"_stores", "_lock"}}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _stores={}, _lock=threading.Lock())
+        return self.__dict__ | {"_stores": {}}
 
     def split(self, url: str | None) -> tuple[str, str]:
         """Return root and key of a target; `StoreError` when it may not be opened."""
@@ -300,12 +294,8 @@ class Targets:
         return split_url(url)
 
     def store(self, root: str) -> Store:
-        """Return the store of a root."""
-        with self._lock:
-            store = self._stores.get(root)
-            if store is None:
-                store = self._stores[root] = open_store(root, self._options_of(root))
-            return store
+        """Return the store of a root: one for all threads."""
+        return self._stores.get(root) or self._stores.setdefault(root, open_store(root, self._options_of(root)))
 
     def _options_of(self, root: str) -> dict[str, Any] | None:
         protocols = _protocols(root)

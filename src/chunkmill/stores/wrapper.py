@@ -60,15 +60,11 @@ class StoreWrapper(Store):
         self.is_remote = below.is_remote
 
     get = _passed_on(Store.get)
-    get_many = _passed_on(Store.get_many)
-    get_versioned = _passed_on(Store.get_versioned)
     size = _passed_on(Store.size)
     set = _passed_on(Store.set)
-    set_if = _passed_on(Store.set_if)
     delete = _passed_on(Store.delete)
     delete_prefix = _passed_on(Store.delete_prefix)
     list_prefix = _passed_on(Store.list_prefix)
-    list_dir = _passed_on(Store.list_dir)
 
 
 for _name in (
@@ -81,6 +77,7 @@ for _name in (
         "deletes_conditionally",
         "is_archive",
     ),
+    *("get_many", "get_versioned", "set_if", "list_dir"),
     *("lists_at_once", "list_sizes", "explain_absence", "flush", "can_sync", "sync", "sweep"),
     *("has_folders", "remove_folder", "is_link", "can_replace", "replace_prefix"),
     *("has_transactions", "commits", "snapshot", "transaction", "declare", "changes_taken"),

@@ -167,6 +167,13 @@ def test_sizes_that_lie(path, claimed):
         ZipStore(path).get("k")
 
 
+def test_bombs_are_refused(path, monkeypatch):
+    monkeypatch.setattr(zip_module, "_MAX_MEMBER_BYTES", 10_000)
+    zipped(path, bytes(10_001), zipfile.ZIP_DEFLATED)
+    with pytest.raises(StoreError, match="decompresses to 10001 bytes"):
+        ZipStore(path).get("k")
+
+
 def test_a_document_that_decompresses_to_far_more(path, monkeypatch):
     """512 MiB of consolidated metadata took 1.5 GiB of memory before they were refused."""
     monkeypatch.setattr(zip_module, "_MAX_UNLIMITED_BYTES", 10_000)
