@@ -24,14 +24,6 @@ def test_one_access_gets_chunks_made_for_it():
     assert cm.suggest_chunks(values(), access=[(-1, 1, 1)], size=96 * 4).chunks == (96, 1, 1)
 
 
-def test_chunks_have_the_size_and_serve_both():
-    found = cm.suggest_chunks(values(), access=ACCESS, size="16KiB", remote=True)
-    assert 8 << 10 < 4 * np.prod(found.chunks) <= 16 << 10
-    first, second = found.accesses
-    # axes are halved: nearer than by a factor of 2 both need not come
-    assert max(first.seconds, second.seconds) < 2.01 * min(first.seconds, second.seconds)
-
-
 def test_no_other_division_is_better():
     found = cm.suggest_chunks(values(), access=ACCESS, size="16KiB", remote=True)
 

@@ -18,18 +18,9 @@ def without_callbacks(graph, keys, **_):
     return dask.local.get_sync(graph, keys, callbacks=[])
 
 
-@pytest.fixture(autouse=True, params=["function", "frisky"])
-def get(request):
-    if request.param == "function":
-        with dask.config.set(scheduler=without_callbacks):
-            yield
-        return
-    frisky = pytest.importorskip("frisky")
-    with (
-        frisky.LocalCluster(n_workers=2) as cluster,
-        cluster.get_client() as client,
-        dask.config.set(scheduler=client.get),
-    ):
+@pytest.fixture(autouse=True)
+def get():
+    with dask.config.set(scheduler=without_callbacks):
         yield
 
 

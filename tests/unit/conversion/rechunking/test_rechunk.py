@@ -316,15 +316,6 @@ def test_messages(options, error, message):
     assert all(key.startswith("a/") or key == "zarr.json" for key in store.list_prefix(""))
 
 
-def test_places_that_are_none():
-    array, _ = make(MemoryStore())
-    for place in (("url",), ("url", "path", "more"), ("url", None)):
-        with pytest.raises(TypeError, match=r"source=.*expected a url, \(url, path\)"):
-            plan_rechunk(place, "b", chunks=5)
-        with pytest.raises(TypeError, match=r"target=.*expected a url, \(url, path\)"):
-            plan_rechunk(array, place, chunks=5)
-
-
 @cases(
     ("source", "target", "overwrite", "message"),
     [
