@@ -134,6 +134,11 @@ def test_dask_reads_by_itself_where_runs_are_of_no_use(store, make):
     np.testing.assert_array_equal(x.compute(scheduler="threads"), VALUES)
 
 
+def test_a_worker_without_chunkmill_is_told_what_it_lacks(store):
+    x = da.from_array(cm.open_array(store.below), chunks=CHUNKS)
+    assert b"give every worker" in pickle.dumps(x.dask.layers[f"original-{x.name}"])
+
+
 def test_plugins_of_the_user_are_called_too(store):
     seen = []
     with dask.config.set(array_plugins=[seen.append]):

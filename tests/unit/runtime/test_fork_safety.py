@@ -1,9 +1,7 @@
 """Dask's thread pools after a fork."""
 
-import os
-import signal
+import multiprocessing
 import threading
-import time
 
 import dask
 import dask.array as da
@@ -16,24 +14,14 @@ import chunkmill.runtime.scheduler  # noqa: F401 - what is tested
 pytestmark = NEEDS_FORK
 
 
-def status_of(child, seconds=30):
+def status_of(child):
     """Run a function in a forked child, and return its exit status; ``None`` when it hangs."""
-    pid = os.fork()
-    if not pid:
-        try:
-            child()
-        except BaseException:  # noqa: BLE001 - nothing of pytest may run here
-            os._exit(1)
-        os._exit(0)
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return None
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(30)
+    status = process.exitcode
+    process.kill()
+    return status
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

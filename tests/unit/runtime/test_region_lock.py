@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.recording import RecordingStore
@@ -58,18 +59,8 @@ def test_others_are_waited_for_until_the_time_is_over(array):
 
 def in_thread(call):
     """Return the error of a call in a thread of its own."""
-    errors = []
-
-    def run():
-        try:
-            call()
-        except Exception as error:  # noqa: BLE001
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    return errors[0] if errors else None
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).exception()
 
 
 def hold_and_leave(array, region):
