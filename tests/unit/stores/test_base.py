@@ -8,7 +8,7 @@ import pytest
 import chunkmill as cm
 from chunkmill.errors import StoreError
 from chunkmill.model.reference_builder import ReferenceBuilder
-from chunkmill.stores.base import ByteRange, Store
+from chunkmill.stores.base import ByteRange, Store, joined_changes
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore, OverlayStore
 from chunkmill.stores.reference import ReferenceStore
@@ -97,3 +97,26 @@ def test_a_store_without_a_method_of_every_store_cannot_be_made():
 def test_what_a_store_cannot_do_is_an_error():
     with pytest.raises(StoreError, match="ReferenceStore cannot replace at once"):
         wrapped(ReferenceStore(ReferenceBuilder().build())).replace_prefix("a/", "b/", "mark")
+
+
+class Text:
+    def __init__(self, text):
+        self.text = text
+
+    def joined(self, others):
+        return Text(self.text + "".join(each.text for each in others))
+
+
+def test_other_stores_have_none(store):
+    with store.transaction("a job"), store.changes_taken() as taken:
+        store.declare({"a/zarr.json": b"{}"}, "a/c/0")
+    assert taken() is None
+    assert not list(store.list_prefix(""))
+    assert store.snapshot is None
+    assert not store.commits
+
+
+def test_changes_are_joined():
+    assert joined_changes([None, None]) is None
+    assert joined_changes([None, Text("a")]).text == "a"
+    assert joined_changes([Text("a"), None, Text("b"), Text("c")]).text == "abc"

@@ -115,3 +115,21 @@ def test_a_change_may_raise_and_nothing_is_written(store):
     with pytest.raises(ZeroDivisionError):
         update(store, "n", lambda _: 1 // 0)
     assert store.get("n") is None
+
+
+def test_a_create_that_is_refused_for_ever_ends(store):
+    with pytest.raises(StoreError, match="refused for 0 s to create this key, and there is no such key"):
+        conflicts.create_again(store, "k", lambda: False, 0.1)
+
+
+@cases(
+    ("text", "expected"),
+    [
+        ("403 Forbidden <Code>AccessDenied</Code>", True), ("The provided token has expired.", False),
+        ("403 <Code>InvalidAccessKeyId</Code>", False), ("The request signature we calculated does not match", False),
+    ],
+)  # fmt: skip
+def test_an_answer_of_expired_credentials_is_not_that_of_an_absent_key(text, expected):
+    error = StoreError(url="s3://b", key="k", reason=text)
+    error.__cause__ = PermissionError(text)
+    assert conflicts.is_forbidden(error) is expected

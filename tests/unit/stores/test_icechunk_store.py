@@ -1,6 +1,7 @@
 """The store over a repository of Icechunk: transactions, documents that come before their time, keys of jobs."""
 
 import pickle
+from dataclasses import replace
 
 import pytest
 
@@ -127,7 +128,11 @@ def test_tasks_write_to_forks(store, monkeypatch):
         with store.changes_taken() as taken:
             assert taken() is None
         assert store.get("a/c/1") is None
-        changes[0].joined(changes[1:]).apply()
+        with pytest.raises(StoreError, match="that this process does not have"):
+            changes[0].joined([replace(changes[1], token="of another")])
+        with pytest.raises(StoreError, match="that this process does not have"):
+            replace(changes[0], token="of another").apply()
+        changes[0].joined([changes[1].joined([])]).apply()
         assert store.get("a/c/1") == b"11"
     assert [*store.list_prefix("a/")] == ["a/zarr.json", "a/c/0", "a/c/1", "a/c/2"]
     assert FORK.get() is None

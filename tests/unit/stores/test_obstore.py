@@ -271,6 +271,47 @@ def test_the_server_is_asked_once(s3_server):  # noqa: F811
     assert list(a.list_prefix("")) == []
 
 
+STRANGE = {
+    "weak ETags": {"weakens": True},
+    "501": {"conditions": (501, "NotImplemented")},
+    "ignored": {"ignored": ("if-match", "if-none-match")},
+}
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_a_strange_server_is_written_to_by_lock_alone(s3_server, kind):  # noqa: F811
+    """With weak ETags nothing ever returned; with 501 nothing was written, after 101 requests and 47 s."""
+    with serve_flaky(s3_server.endpoint_url, every=1 << 60, **STRANGE[kind]) as proxy:
+        store = open_store(s3_server.new_bucket() + "/x", options_at(s3_server, proxy.url))
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            assert not store.compares_versions
+            assert store.set_if("k", b"1", None)
+            assert not store.set_if("k", b"2", None)
+            _, version = store.get_versioned("k")
+            assert store.set_if("k", b"3", version)
+            assert not store.set_if("k", b"4", version)
+            assert store.get("k") == b"3"
+            assert store.set_if("k", None, store.get_versioned("k")[1])
+            assert store.get("k") is None
+        assert len([each for each in warned if "lock alone" in str(each.message)]) == 1
+        assert proxy.n_requests < 60  # 101 for one, once
+
+
+def test_a_conflict_of_conditions_is_tried_again(s3_server):  # noqa: F811
+    """One answer of 409 was taken for an array that others had made."""
+    with serve_flaky(
+        s3_server.endpoint_url, every=1 << 60, conditions=(409, "ConditionalRequestConflict"), n_conditional=0
+    ) as proxy:
+        store = open_store(s3_server.new_bucket() + "/x", options_at(s3_server, proxy.url))
+        assert store.compares_versions
+        for n_refused in (1, 3):
+            proxy.n_conditional = n_refused
+            assert store.set_if(f"k{n_refused}", b"1", None)
+            assert proxy.n_conditional == 0
+        assert not store.set_if("k1", b"2", None)  # others' is there
+
+
 def test_credentials_that_may_not_write(monkeypatch):
     store = ObstoreStore(MemoryStore())
 
