@@ -27,13 +27,12 @@ from chunkmill.formats.registry import get_format
 from chunkmill.hints import Hint
 from chunkmill.journal.lease import leased
 from chunkmill.journal.plans import JOB_PREFIX, put_in_place, staged_prefix
-from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, GroupMetadata
+from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, GroupMetadata, is_within
 from chunkmill.model.references import Reference, References, ReferenceSet
-from chunkmill.nodes import documents
 from chunkmill.nodes.api import url_and_path
-from chunkmill.nodes.delete import delete_node
-from chunkmill.nodes.opening import find_stored, open_target_store
+from chunkmill.nodes.opening import array_at, find_stored, open_target_store
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
+from chunkmill.nodes.target import Target
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteRange, Store
 from chunkmill.stores.conflicts import swap
 from chunkmill.stores.open import is_store, may_be_reference_file, open_store
@@ -242,53 +241,36 @@ class Repository:
         UnsupportedFeature
             This version of Icechunk holds no rectilinear grid.
         """
-        with self.store.transaction(f"virtual chunks of {self.path!r}"):
-            arrays = self._publish(references)
-            for path, metadata in arrays.items():
-                self._write_chunks(references, path, metadata)
-
-    def _publish(self, references: ReferenceSet) -> dict[str, ArrayMetadata]:
-        """Write the documents of all nodes, and return the arrays, with the chunk keys of the set."""
-        documents_format = get_format("zarr3")
-        there = find_stored(self.store, self.path)
-        if there is not None and (self.overwrite or (not self.path and _is_empty(there))):
-            delete_node(self.store, self.path)
-        arrays: dict[str, ArrayMetadata] = {}
-        nodes: dict[str, dict[str, bytes]] = {}
+        documents_format, there = get_format("zarr3"), find_stored(self.store, self.path)
+        groups: dict[str, GroupMetadata] = {}
+        found: dict[str, ArrayMetadata] = {}  # with the chunk keys of the set
         for key in references.keys():  # noqa: SIM118 - not a dict
-            if key.rpartition("/")[2] != "zarr.json":
-                continue
-            path = key.rpartition("/")[0]
-            value = _data(references, key)
-            metadata = documents_format.parse_array(path, {key: value})
-            there = find_stored(self.store, path)
-            if metadata is not None:
-                # equal documents would pass below for a write that is repeated, and chunks of both arrays be mixed
-                if there is not None:
-                    raise NodeExists(url=self.url, path=path, found=_kind(there), hint=_OVERWRITE)
-                arrays[path] = metadata
-                nodes[path] = documents_format.emit_array(path, replace(metadata, chunk_keys=_KEYS))
-            elif there is None:
-                nodes[path] = {key: value}
-            elif not self._adds_to(there, documents_format.parse_group(path, {key: value})):
-                raise NodeExists(url=self.url, path=path, found=_kind(there), hint=_OVERWRITE)
+            path, _, name = key.rpartition("/")
+            if name == "zarr.json" and is_within(path, self.path):  # groups above are made where they are missing
+                document = {key: _data(references, key)}
+                if (metadata := documents_format.parse_array(path, document)) is not None:
+                    found[path] = metadata
+                elif (group := documents_format.parse_group(path, document)) is not None:
+                    groups[path] = group
+        arrays = [
+            array_at(self.store, path, replace(metadata, chunk_keys=_KEYS), documents_format)
+            for path, metadata in found.items()
+        ]
+        overwrite = self.overwrite or (not self.path and there is not None and _is_empty(there))
+        new, job = Target(self.store, self.path, documents_format, arrays, groups, overwrite), "virtual chunks of "
         try:
-            documents.create_nodes(self.store, documents_format, dict(sorted(nodes.items())))
+            with self.store.transaction(f"{job}{self.path!r}"), new.held(f"{job}{self.path!r} in {self.url}") as target:
+                target.publish(consolidates=False)
+                for path, metadata in found.items():
+                    self._write_chunks(references, path, metadata)
         except StoreError as error:
-            uneven = next((path for path, metadata in arrays.items() if not metadata.chunk_grid.is_regular), None)
+            uneven = next((path for path, metadata in found.items() if not metadata.chunk_grid.is_regular), None)
             if uneven is None:
                 raise
             # Icechunk 1 knows no other grid than the regular one, Icechunk 2 does
             hint = "write a set in JSON, which holds it, or convert"
             format, feature = "this version of Icechunk", "a rectilinear grid"  # noqa: A001
             raise UnsupportedFeature(format=format, feature=feature, key=uneven, hint=hint) from error
-        return arrays
-
-    def _adds_to(self, there: StoredNode, new: GroupMetadata | None) -> bool:
-        """Return whether nodes may be added to the group `there`, whose attributes stay: none are lost."""
-        if not isinstance(there, StoredGroup) or (there.path == self.path and self.path):
-            return False
-        return new is None or not new.attributes or new.attributes == there.metadata.attributes
 
     def _write_chunks(self, references: ReferenceSet, path: str, metadata: ArrayMetadata) -> None:
         prefix = get_format("zarr3").chunk_prefix(path)
