@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import chunkmill as cm
-from chunkmill.errors import MetadataError
 
 zarr = pytest.importorskip("zarr")
 pytest.importorskip("kerchunk")  # its codecs, of FITS and GRIB
@@ -72,54 +71,22 @@ def test_the_sets_are_there():
     assert sum(len(paths(name)) for name in SETS) > 40
 
 
-def gdal(folder, name, shape, chunks, files):
-    """Write a set as GDAL's tests of its driver have it, `autotest/gdrivers/data/zarr/kerchunk_parquet`."""
+def test_sets_in_parquet_as_gdal_has_them(tmp_path):
+    """As its tests of its driver: the last file is not filled up, `filters` is empty, and a path leads upwards."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     document = {
-        "zarr_format": 2, "shape": shape, "chunks": chunks, "compressor": None, "dtype": ">u1", "order": "C",
+        "zarr_format": 2, "shape": [3, 4], "chunks": [2, 3], "compressor": None, "dtype": ">u1", "order": "C",
         "filters": [], "fill_value": None,
     }  # fmt: skip
-    metadata = {".zgroup": {"zarr_format": 2}, ".zattrs": {}, f"{name}/.zarray": document, f"{name}/.zattrs": {}}
-    (folder / name).mkdir()
-    (folder / ".zmetadata").write_text(json.dumps({"metadata": metadata, "record_size": len(files[0])}))
-    for n, rows in enumerate(files):
-        path, offset, size, raw = zip(*rows, strict=True)
+    (tmp_path / "ar").mkdir()
+    (tmp_path / ".zmetadata").write_text(json.dumps({"metadata": {"ar/.zarray": document}, "record_size": 3}))
+    for n, numbers in enumerate([[0, 1, 2], [4]]):
         columns = {
-            "path": pa.array(path, pa.string()), "offset": pa.array(offset, pa.int64()), "size": pa.array(size, pa.int64()),
-            "raw": pa.array(raw, pa.binary()),
+            "path": pa.array([f"../{tmp_path.name}/{each}.bin" for each in numbers], pa.string()),
+            "offset": pa.array([0] * len(numbers), pa.int64()), "size": pa.array([6] * len(numbers), pa.int64()),
+            "raw": pa.nulls(len(numbers), pa.binary()),
         }  # fmt: skip
-        pq.write_table(pa.table(columns), folder / name / f"refs.{n}.parq")
-    for n in range(5):
-        (folder / f"{n}.bin").write_bytes(bytes(range(6 * n, 6 * n + 6)))
-    return folder
-
-
-def test_gdal_two_dimensions(tmp_path):
-    rows = [(f"{n}.bin", 0, 6, None) for n in (0, 1, 2, 4)]
-    url = gdal(tmp_path, "ar", [3, 4], [2, 3], [rows[:3], rows[3:]])  # the last file is not filled up
-    assert cm.open_array(url, "ar")[...].tolist() == [[0, 1, 2, 6], [3, 4, 5, 9], [12, 13, 14, 24]]
-
-
-@pytest.mark.parametrize(
-    ("shape", "row", "expected"),
-    [
-        ([1], ("0.bin", 0, 1, None), [0]),
-        ([], (None, None, None, b"\x01"), 1),
-        ([1], ("one.bin", None, None, None), [7]),  # no size: the whole file
-        ([1], ("../{}/one.bin", None, None, None), [7]),
-    ],
-    ids=["min", "0_dim_inline_content", "0_dim_missing_size", "0_dim_path_dot_dot"],
-)
-def test_gdal_one_reference(tmp_path, shape, row, expected):
-    url = gdal(tmp_path, "x", shape, shape, [[(row[0] and row[0].format(tmp_path.name), *row[1:])]])
-    (url / "one.bin").write_bytes(b"\x07")
-    assert cm.open_array(url, "x")[...].tolist() == expected
-
-
-def test_gdal_json_with_a_trailing_comma(tmp_path):
-    path = tmp_path / "ref.json"
-    path.write_text('{"version": 1, "refs": {".zgroup": "{\\"zarr_format\\":2}", "x/0": ["0.bin", 0, 1]},}')
-    with pytest.raises(ValueError):
-        fsspec.filesystem("reference", fo=str(path), remote_protocol="file")
-    with pytest.raises(MetadataError, match=r"Expecting property name|Illegal trailing comma"):
-        cm.open(path)
+        pq.write_table(pa.table(columns), tmp_path / "ar" / f"refs.{n}.parq")
+        for each in numbers:
+            (tmp_path / f"{each}.bin").write_bytes(bytes(range(6 * each, 6 * each + 6)))
+    assert cm.open_array(tmp_path, "ar")[...].tolist() == [[0, 1, 2, 6], [3, 4, 5, 9], [12, 13, 14, 24]]
