@@ -293,36 +293,32 @@ NESTED = np.dtype([("id", "<u4"), ("pos", [("lat", "<f4"), ("lon", "<f8")])])
 SUBARRAY = np.dtype([("id", "<i2"), ("m", "<f4", (2, 3)), ("in", [("k", "|u1"), ("v", ">i4", (2,))])])
 
 
-def _flat() -> Array:
-    result = np.empty((5, 3), dtype=FLAT)
-    result["id"] = index_code((5, 3))
-    result["x"] = index_code((5, 3)) / 4
-    result["tag"] = np.array([b"a", b"bc", b"def", b"", b"\xff"] * 3).reshape(5, 3)
+def _fields(dtype: Any, **columns: Any) -> Array:
+    result = np.empty((5, 3), dtype=dtype.newbyteorder("="))
+    for name, values in columns.items():
+        result[name] = values
     return result
+
+
+def _flat() -> Array:
+    tags = np.array([b"a", b"bc", b"def", b"", b"\xff"] * 3).reshape(5, 3)
+    return _fields(FLAT, id=index_code((5, 3)), x=index_code((5, 3)) / 4, tag=tags)
 
 
 def _mixed() -> Array:
-    result = np.empty((5, 3), dtype=MIXED.newbyteorder("="))
-    result["id"] = index_code((5, 3))
-    result["x"] = -index_code((5, 3)) / 8
-    result["when"] = index_code((5, 3)).view("M8[s]")
-    result["flag"] = _bools()
-    result["u"] = np.array(["é", "ab", "日本"] * 5).reshape(5, 3)
-    return result
+    code, words = index_code((5, 3)), np.array(["é", "ab", "日本"] * 5).reshape(5, 3)
+    return _fields(MIXED, id=code, x=-code / 8, when=code.view("M8[s]"), flag=_bools(), u=words)
 
 
 def _nested() -> Array:
-    result = np.empty((5, 3), dtype=NESTED)
-    result["id"] = index_code((5, 3))
+    result = _fields(NESTED, id=index_code((5, 3)))
     result["pos"]["lat"] = index_code((5, 3)) / 2
     result["pos"]["lon"] = -index_code((5, 3)) / 3
     return result
 
 
 def _subarray() -> Array:
-    result = np.empty((5, 3), dtype=SUBARRAY.newbyteorder("="))
-    result["id"] = index_code((5, 3))
-    result["m"] = np.arange(90, dtype="f4").reshape(5, 3, 2, 3)
+    result = _fields(SUBARRAY, id=index_code((5, 3)), m=np.arange(90, dtype="f4").reshape(5, 3, 2, 3))
     result["in"]["k"] = index_code((5, 3)) % 251
     result["in"]["v"] = np.arange(30, dtype="i4").reshape(5, 3, 2) * 1000
     return result
@@ -381,11 +377,7 @@ NUMBERS = np.dtype([("id", "<i2"), ("x", ">f4"), ("n", "|u1")])
 
 
 def _numbers() -> Array:
-    result = np.empty((5, 3), dtype=NUMBERS.newbyteorder("="))
-    result["id"] = index_code((5, 3))
-    result["x"] = -index_code((5, 3)) / 8
-    result["n"] = index_code((5, 3)) % 251
-    return result
+    return _fields(NUMBERS, id=index_code((5, 3)), x=-index_code((5, 3)) / 8, n=index_code((5, 3)) % 251)
 
 
 _add("struct-numbers", _numbers, dtype=NUMBERS, fill_value=None, **_SMALL)
@@ -394,20 +386,20 @@ _add("struct-numbers", _numbers, dtype=NUMBERS, fill_value=None, **_SMALL)
 # Objects
 
 
+def _objects(*values: Any) -> Array:
+    result = np.empty(15, dtype=object)
+    for position, value in enumerate(values):
+        result[position] = value
+    return result.reshape(5, 3)
+
+
 def _ragged() -> Array:
-    result = np.empty((5, 3), dtype=object)
-    for position, index in enumerate(np.ndindex(5, 3)):
-        result[index] = np.arange(position % 4, dtype="<i4") * 10 + position
-    return result
+    return _objects(*(np.arange(position % 4, dtype="<i4") * 10 + position for position in range(15)))
 
 
 def _documents() -> Array:
-    result = np.empty((5, 3), dtype=object)
-    flat = [1, "two", [3, 4.5], {"k": [1, {"z": None}]}, None, True, "", "日本", -2.5, [], {}, 2**40, False, "x",
-        [["deep"]]]  # fmt: skip
-    for index, value in zip(np.ndindex(5, 3), flat):
-        result[index] = value
-    return result
+    return _objects(1, "two", [3, 4.5], {"k": [1, {"z": None}]}, None, True, "", "日本", -2.5, [], {}, 2**40, False,
+        "x", [["deep"]])  # fmt: skip
 
 
 def _labels() -> Array:

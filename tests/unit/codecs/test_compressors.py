@@ -64,9 +64,6 @@ TestBlosc = contract(
     [(ABC, "02010201 03000000 03000000 13000000 616263")],
     reproduces=False,
 )
-TestBloscBitshuffle = contract(
-    after_bytes("blosc", cname="zstd", clevel=1, shuffle="bitshuffle", typesize=2, blocksize=1024), ARRAYS
-)
 TestLz4 = contract(after_bytes("numcodecs.lz4", acceleration=1), ARRAYS, [(ABC, "03000000 30 616263")])
 TestBzip2 = contract(
     after_bytes("numcodecs.bz2", level=1),
@@ -80,16 +77,6 @@ TestXz = contract(
     [(ABC, lzma.compress(b"ab").hex() + lzma.compress(b"c").hex() + "00000000")],
     reproduces=False,
 )
-
-
-@cases("name", ["gzip", "zstd", "blosc"])
-def test_numcodecs_names_write_the_same(name):
-    array = SMOOTH
-    other = pipeline_of(after_bytes(f"numcodecs.{name}"), spec_of(array))
-    assert bytes(pipeline_of(after_bytes(name), spec_of(array)).encode(array, spec_of(array))) == bytes(
-        other.encode(array, spec_of(array))
-    )
-    assert other.compressors[0].config().name == f"numcodecs.{name}"
 
 
 def streamed_zstd(data, pieces):

@@ -83,14 +83,6 @@ TestJson = contract(
 )
 
 
-TestMsgpack = contract(
-    [named("msgpack2")],
-    [JSON_OBJECTS, JSON_OBJECTS.reshape(2, 2), np.array([["ü"]], STRING)],
-    [(JSON_OBJECTS[:2], "94 a161 01 a27c4f 9102")],
-    package="msgpack",
-)
-
-
 def test_objects_that_are_lists_stay_elements():
     array = np.empty(2, object)
     array[:] = [[1, 2], [3, 4]]

@@ -211,10 +211,7 @@ class TestContract(FormatContract):
     ("chain", "kind"),
     {
         "none": ((), "raw"),
-        "bytes": ((NamedConfig("bytes"),), "raw"),
-        "gzip": ((NamedConfig("gzip", {"level": 1}),), "gzip"),
         "numcodecs_gzip": ((NamedConfig("bytes"), NamedConfig("numcodecs.gzip", {"level": 1})), "gzip"),
-        "numcodecs_zstd": ((NamedConfig("numcodecs.zstd", {"level": 1}),), "zstd"),
         "numcodecs_blosc": ((NamedConfig("numcodecs.blosc", {"shuffle": 2}),), "blosc"),
         "numcodecs_lz4": ((NamedConfig("numcodecs.lz4", {"acceleration": 1}),), "lz4"),
         "numcodecs_lzma": ((NamedConfig("numcodecs.lzma", {"preset": None}),), "xz"),
