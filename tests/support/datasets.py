@@ -118,3 +118,17 @@ def ome_zarr_0_6(version="0.6"):
         "metadata": {"method": "by hand"},
     }
     return {"ome": {"version": version, "multiscales": [image]}, "mine": 1}
+
+
+def repository_of_virtual_chunks(folder):
+    """Return a repository of Icechunk in `folder` that may read what is in its folder ``data``."""
+    icechunk = pytest.importorskip("icechunk")
+    prefix = f"file://{folder}/data/"
+    config = icechunk.RepositoryConfig.default()
+    store = icechunk.local_filesystem_store(f"{folder}/data")
+    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(prefix, store))
+    access = icechunk.containers_credentials({prefix: None})
+    storage = icechunk.local_filesystem_storage(f"{folder}/repository")
+    made = icechunk.Repository.create(storage, config=config, authorize_virtual_chunk_access=access)
+    made.save_config()
+    return made

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from support.datasets import repository_of_virtual_chunks
 
 import chunkmill as cm
 from chunkmill.errors import NodeExists, StoreError
 
-icechunk = pytest.importorskip("icechunk")
+pytest.importorskip("icechunk")
 zarr = pytest.importorskip("zarr")
 
 X = np.arange(70, dtype="i4").reshape(7, 10)
@@ -14,16 +15,7 @@ X = np.arange(70, dtype="i4").reshape(7, 10)
 
 @pytest.fixture
 def repository(tmp_path):
-    """A repository that may read what is in the folder, and its url and options."""
-    prefix = f"file://{tmp_path}/data/"
-    config = icechunk.RepositoryConfig.default()
-    store = icechunk.local_filesystem_store(f"{tmp_path}/data")
-    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(prefix, store))
-    access = icechunk.containers_credentials({prefix: None})
-    storage = icechunk.local_filesystem_storage(f"{tmp_path}/repository")
-    made = icechunk.Repository.create(storage, config=config, authorize_virtual_chunk_access=access)
-    made.save_config()
-    return made
+    return repository_of_virtual_chunks(tmp_path)
 
 
 def values(repository, path):

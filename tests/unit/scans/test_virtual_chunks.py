@@ -3,28 +3,20 @@
 import numpy as np
 import pytest
 import xarray as xr
+from support.datasets import repository_of_virtual_chunks
 from support.systems import NEEDS_POSIX_NAMES
 
 import chunkmill as cm
 from chunkmill.errors import MetadataError, NodeExists
 
-icechunk = pytest.importorskip("icechunk")
+pytest.importorskip("icechunk")
 pytest.importorskip("virtualizarr", reason="of the extra `scan`")
 pytestmark = [NEEDS_POSIX_NAMES, pytest.mark.filterwarnings("ignore")]  # zarr-python of numcodecs' filters
 
 
 @pytest.fixture
 def repository(tmp_path):
-    """A repository that may read what is in the folder."""
-    prefix = f"file://{tmp_path}/data/"
-    config = icechunk.RepositoryConfig.default()
-    store = icechunk.local_filesystem_store(f"{tmp_path}/data")
-    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(prefix, store))
-    access = icechunk.containers_credentials({prefix: None})
-    storage = icechunk.local_filesystem_storage(f"{tmp_path}/repository")
-    made = icechunk.Repository.create(storage, config=config, authorize_virtual_chunk_access=access)
-    made.save_config()
-    return made
+    return repository_of_virtual_chunks(tmp_path)
 
 
 @pytest.fixture
