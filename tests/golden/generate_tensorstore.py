@@ -86,9 +86,9 @@ V3: dict[str, dict[str, Any]] = {
     "shard-outer-transpose-3d": codecs(transpose(2, 0, 1), shard((1, 2, 3))),
     "shard-nested": codecs(shard((6, 4), shard((3, 2)))),
     "shard-nested-start": codecs(shard((6, 4), shard((3, 2), location="start"), location="start")),
-    "bfloat16": {"data_type": "bfloat16"},
-    "int4": {"data_type": "int4"},
-    "float8-e4m3fn": {"data_type": "float8_e4m3fn"},
+    "bfloat16": {"data_type": "bfloat16", "fill_value": 0.0},
+    "int4": {"data_type": "int4", "codecs": ({"name": "bytes"},)},
+    "float8-e4m3fn": {"data_type": "float8_e4m3fn", "codecs": ({"name": "bytes"},)},
 }  # fmt: skip
 
 
@@ -128,44 +128,27 @@ def number(value: Any) -> Any:
     if value.dtype.kind == "f":
         if np.isnan(value) and value.dtype.itemsize >= 4 and value.tobytes() != np.array(np.nan, value.dtype).tobytes():
             return f"0x{int(value.view(f'u{value.dtype.itemsize}')):x}"
-        return (
-            "NaN"
-            if np.isnan(value)
-            else ("Infinity" if value > 0 else "-Infinity")
-            if np.isinf(value)
-            else float(value)
-        )
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(str(float(value)), float(value))
     return value.item()
 
 
 def spec(target: Path, case: Case, zarr_format: int, field: str | None = None) -> dict[str, Any]:
-    values = case.expected()
-    result: dict[str, Any] = {
-        "driver": "zarr" if zarr_format == 2 else "zarr3",
-        "kvstore": {"driver": "file", "path": f"{target}/"},
-    }
+    values, fill = case.expected(), number(case.fill_scalar())
+    metadata: dict[str, Any]
     if zarr_format == 2:
         dtype = np.dtype(case.dtype)
-        fill = None if case.fill_value is None or dtype.fields else number(case.fill_scalar())
+        fill = None if case.fill_value is None or dtype.fields else fill
         metadata = {"shape": values.shape, "chunks": case.chunks, "compressor": None, "filters": None, "order": "C",
-                    "dtype": dtype.descr if dtype.fields else dtype.str, "fill_value": fill}  # fmt: skip
-        metadata.update(V2[case.name])
-        result.update({"metadata": metadata, **({"field": field} if field else {})})
-        return result
-    chain = V3[case.name].get(
-        "codecs", (LITTLE,) if case.name not in ("int4", "float8-e4m3fn") else ({"name": "bytes"},)
-    )
-    metadata = {
-        "shape": values.shape, "data_type": case.native_dtype.name, "chunk_grid": codec("regular", chunk_shape=case.shards or case.chunks),
-        "chunk_key_encoding": codec("default", separator="/"), "codecs": chain, "fill_value": number(case.fill_scalar()), "attributes": dict(case.attributes),
-    }  # fmt: skip
-    if case.dimension_names is not None:
-        metadata["dimension_names"] = case.dimension_names
-    metadata.update({k: v for k, v in V3[case.name].items() if k != "codecs"})
-    if case.name == "bfloat16":
-        metadata["fill_value"] = 0.0
-    result["metadata"] = metadata
-    return json.loads(json.dumps(result))
+                    "dtype": dtype.descr if dtype.fields else dtype.str, "fill_value": fill, **V2[case.name]}  # fmt: skip
+    else:
+        names = {} if case.dimension_names is None else {"dimension_names": case.dimension_names}
+        metadata = {
+            "shape": values.shape, "data_type": case.native_dtype.name, "chunk_grid": codec("regular", chunk_shape=case.shards or case.chunks),
+            "chunk_key_encoding": codec("default", separator="/"), "codecs": (LITTLE,), "fill_value": fill, "attributes": dict(case.attributes), **names, **V3[case.name],
+        }  # fmt: skip
+    driver, kvstore = "zarr" if zarr_format == 2 else "zarr3", {"driver": "file", "path": f"{target}/"}
+    found = {"driver": driver, "kvstore": kvstore, "metadata": metadata, **({"field": field} if field else {})}
+    return json.loads(json.dumps(found))
 
 
 def write(target: Path, case: Case, *, zarr_format: int) -> None:
