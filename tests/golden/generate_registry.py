@@ -6,9 +6,7 @@ any document), of TensorStore's N5 driver and of zfpy.
 
 from __future__ import annotations
 
-import json
 import sys
-import tempfile
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -18,8 +16,9 @@ import numcodecs
 import numpy as np
 from _generate import CASES, LITTLE, Case, codec, run, versions
 from generate_hand import block, little, put
-from zarr.storage import LocalStore
-from zarrs._internal import ChunkItem, CodecPipelineImpl
+
+sys.path.append(str(Path(__file__).parents[1]))
+from interop.zarrs_codecs import zarrs_encodes  # noqa: E402
 
 TURN = codec("transpose", order=[1, 0])
 
@@ -32,24 +31,11 @@ def document(case: Case, data_type: str, codecs: list[Any], fill_value: Any, **m
     }  # fmt: skip
 
 
-def zarrs_encodes(metadata: dict[str, Any], values: np.ndarray) -> bytes:
-    """One chunk, encoded by zarrs: an array of that chunk alone is written."""
-    shape = list(values.shape)
-    metadata = {**metadata, "shape": shape, "chunk_grid": codec("regular", chunk_shape=shape)}
-    with tempfile.TemporaryDirectory() as folder:
-        region = [slice(0, n) for n in shape]
-        pipeline = CodecPipelineImpl(json.dumps(metadata), LocalStore(folder))
-        pipeline.store_chunks_with_indices(
-            [ChunkItem("c/0", region, shape, region, shape)], np.ascontiguousarray(values), True
-        )
-        return (Path(folder) / "c" / "0").read_bytes()
-
-
 def zarrs_job(target: Path, case: Case, *, data_type: str, codecs: list[Any], fill_value: Any) -> None:
     metadata = document(case, data_type, codecs, fill_value)
     put(target, "zarr.json", metadata)
     for index in case.indices():
-        put(target, "c/" + "/".join(map(str, index)), zarrs_encodes(metadata, block(case, index)))
+        put(target, "c/" + "/".join(map(str, index)), zarrs_encodes(block(case, index), data_type, codecs, fill_value))
 
 
 def zarrs_jobs() -> dict[str, Any]:
