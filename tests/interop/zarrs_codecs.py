@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["zarrs_decodes", "zarrs_encodes", "zarrs_fills"]
+__all__ = ["zarrs_encodes", "zarrs_fills"]
 
 
 def zarrs_encodes(values: Any, data_type: Any, codecs: list[Any], fill_value: Any = 0) -> bytes:
@@ -23,20 +23,6 @@ def zarrs_encodes(values: Any, data_type: Any, codecs: list[Any], fill_value: An
             [item], np.ascontiguousarray(values), write_empty_chunks=True
         )
         return (Path(folder) / "c" / "0").read_bytes()
-
-
-def zarrs_decodes(data: bytes, like: Any, data_type: Any, codecs: list[Any], fill_value: Any = 0) -> Any:
-    """Return the bits that zarrs finds in an encoded chunk, in an array like `like`."""
-    from zarrs._internal import ChunkItem
-
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "c").mkdir()
-        (Path(folder) / "c" / "0").write_bytes(data)
-        found = np.empty_like(like)
-        whole = [slice(0, n) for n in like.shape]
-        item = ChunkItem("c/0", whole, like.shape, whole, like.shape)
-        _pipeline(folder, like.shape, data_type, codecs, fill_value).retrieve_chunks_and_apply_index([item], found)
-        return found
 
 
 def zarrs_fills(data_type: Any, fill_value: Any) -> int:
