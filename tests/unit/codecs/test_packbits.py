@@ -48,7 +48,7 @@ def test_chunks_are_those_of_zarrs():
             ours = written.get(chunk.relative_to(golden).as_posix())
             assert ours in {chunk.read_bytes(), None}, chunk  # what is all fill value is not stored
             n_same += ours is not None
-    assert n_same > 80
+    assert n_same > 50
 
 
 def test_long_chunks_are_unpacked_in_blocks():
