@@ -143,11 +143,12 @@ OTHER_DATA_TYPES: Mapping[str, Any] = {
 GRIDS = {
     "rectilinear": {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [[1, 2], [[2, 2], 1]]}},
     "regular": REGULAR,
+    "zarrs.regular_bounded": {"name": "zarrs.regular_bounded", "configuration": {"chunk_shape": [2, 4]}},
 }
-OTHER_GRIDS = {"zarrs.regular_bounded": {"name": "zarrs.regular_bounded", "configuration": {"chunk_shape": [2, 4]}}}
-KEYS = {"default": DEFAULT, "v2": {"name": "v2", "configuration": {"separator": "."}}}
-OTHER_KEYS = {
-    "zarrs.default_suffix": {"name": "zarrs.default_suffix", "configuration": {"separator": "/", "suffix": ".b"}}
+KEYS = {
+    "default": DEFAULT,
+    "v2": {"name": "v2", "configuration": {"separator": "."}},
+    "zarrs.default_suffix": {"name": "zarrs.default_suffix", "configuration": {"separator": "/", "suffix": ".b"}},
 }
 
 
@@ -231,25 +232,26 @@ def sample(dtype: np.dtype[Any]) -> Any:
 
 def sections() -> Iterator[tuple[str, list[tuple[str, str, str, str]]]]:
     """Yield each part of the table with its rows."""
-    codecs = {**CODECS, **OTHER_CODECS}
-    chained = [row(name, "codecs", data_type=data_type, codecs=chain) for name, (data_type, chain) in codecs.items()]
-    yield "Codecs of the registry", chained[: len(CODECS)]
-    yield "Codecs under other names", chained[len(CODECS) :]
-    for title, types in (
-        ("Data types of the registry", DATA_TYPES),
-        ("Data types under other names", OTHER_DATA_TYPES),
+
+    def codecs(chains: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {name: {"data_type": data_type, "codecs": chain} for name, (data_type, chain) in chains.items()}
+
+    def types(values: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {name: {"data_type": value, "codecs": [serializer(value)]} for name, value in values.items()}
+
+    for title, extension, documents in (
+        ("Codecs of the registry", "codecs", codecs(CODECS)),
+        ("Codecs under other names", "codecs", codecs(OTHER_CODECS)),
+        ("Data types of the registry", "data_type", types(DATA_TYPES)),
+        ("Data types under other names", "data_type", types(OTHER_DATA_TYPES)),
+        ("Chunk grids", "chunk_grid", {name: {"chunk_grid": value} for name, value in GRIDS.items()}),
+        (
+            "Chunk key encodings",
+            "chunk_key_encoding",
+            {name: {"chunk_key_encoding": each} for name, each in KEYS.items()},
+        ),
     ):
-        yield (
-            title,
-            [row(name, "data_type", data_type=value, codecs=[serializer(value)]) for name, value in types.items()],
-        )
-    grids = {**GRIDS, **OTHER_GRIDS}
-    yield "Chunk grids", [row(name, "chunk_grid", chunk_grid=value) for name, value in grids.items()]
-    keys = {**KEYS, **OTHER_KEYS}
-    yield (
-        "Chunk key encodings",
-        [row(name, "chunk_key_encoding", chunk_key_encoding=value) for name, value in keys.items()],
-    )
+        yield title, [row(name, extension, **members) for name, members in documents.items()]
 
 
 def serializer(data_type: Any) -> Any:

@@ -108,7 +108,10 @@ def _changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str, ast.AST | None]]:
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             yield node, "call", None
         elif (
-            isinstance(node, ast.Call) and len(node.args) > 1 and not any(isinstance(a, ast.Starred) for a in node.args)
+            isinstance(node, ast.Call)
+            and len(node.args) > 1
+            and not any(isinstance(a, ast.Starred) for a in node.args)
+            and ast.unparse(node.func) not in {"max", "min"}  # the same in any order
         ):
             changed_call = deepcopy(node)
             changed_call.args[:2] = changed_call.args[1::-1]
