@@ -49,6 +49,9 @@ done: cm.Report = cm.rechunk("a.zarr", "c.zarr", chunks=(-1, 2), strategy="spill
 part: cm.Plan = cm.plan_convert("a.zarr", "b.zarr", format="n5", region=(slice(0, 9), ...))
 again: cm.Report = part.run(resume=False, progress=False)
 result: cm.Report = plan.run()
+image: cm.Report = cm.pyramid(x, "i.zarr", factors={"x": 2}, scale=(4, 1), units="um", translation={"x": 0.5})
+blocks: cm.Report = cm.transform(np.square, array, ("e.zarr", "sq"), halo={"x": (1, 2)}, block=(4, -1), boundary="nearest")
+near = cm.from_store("a.zarr", region=(slice(0, 2), ...), chunks={0: -1})
 new = cm.create_array("d.zarr", shape=(4,), dtype="i4", format="n5")
 cm.delete("d.zarr")
 """
@@ -65,7 +68,8 @@ MISTAKES = ['cm.open("a.zarr", format="zar2")', 'cm.open_array("a.zarr", moed="r
     'cm.convert("a.zarr", "b.zarr", format="n5", max_men="1 GiB")',
     'cm.convert("a.zarr", "b.zarr", format="n5", region=3)', 'cm.plan_rechunk("a.zarr", "b.zarr", chnks=(2, 2))',
     'cm.rechunk("a.zarr", "b.zarr", chunks=(2, 2), strategy="fast")', "plan.run(resmue=False)", "array.resize()", "array[1:].shpae",
-    "array.append(x, axsi=0)", 'array.attributes["units"] = "K"', 'group.create_array("x", shape=(4,), dtpye="i4")',
+    'cm.plan_convert("a.zarr", "b.zarr", chunks=2.5)', 'cm.rechunk("a.zarr", 5, chunks=(2, 2))', 'cm.pyramid(x, "b.zarr", scale=None, factors=None)',
+    'cm.to_store(x, "a.zarr", chunks=2.5)', "array.to_dask(region=3)", "array.append(x, axsi=0)", 'array.attributes["units"] = "K"', 'group.create_array("x", shape=(4,), dtpye="i4")',
     'group.array("x").groups()']  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from chunkmill.conversion.options import (
     is_keep,
     names_by_array,
 )
-from chunkmill.conversion.region_option import RegionOption
+from chunkmill.conversion.region_option import ChunksOption, RegionOption
 from chunkmill.conversion.target_metadata import (
     alike_described_once,
     describe_group_target,
@@ -35,7 +35,7 @@ from chunkmill.hints import Hint
 from chunkmill.jobs.call import with_call
 from chunkmill.jobs.plan import Plan, Report
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
-from chunkmill.nodes.api import as_node, check_storage_options, open_source, open_target, with_options_of
+from chunkmill.nodes.api import NodeLocation, as_node, check_storage_options, open_source, open_target, with_options_of
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store, join_path
 from chunkmill.nodes.group import Group
@@ -45,20 +45,20 @@ from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.nodes.target import Target
 from chunkmill.runtime.worker_memory import current_worker
 from chunkmill.stores.base import Store
-from chunkmill.stores.open import open_scanned, open_store
+from chunkmill.stores.open import Url, open_scanned, open_store
 
 
 @with_call
 def plan_convert(
     source: Any,
-    target: Any,
+    target: NodeLocation,
     *,
     format: WritableFormatName | None = None,  # noqa: A002 - the contract's name
-    chunks: Any = "keep",
-    shards: Any = "keep",
+    chunks: ChunksOption = "keep",
+    shards: ChunksOption = "keep",
     codecs: Any = "keep",
     max_mem: int | str | None = None,
-    temp: Any = None,
+    temp: Url | None = None,
     overwrite: bool = False,
     allow: Collection[str] = (),
     include: str | Collection[str] | None = None,
@@ -180,7 +180,7 @@ def plan_convert(
 @with_options_of(plan_convert)
 def convert(
     source: Any,
-    target: Any,
+    target: NodeLocation,
     **options: Any,
 ) -> Report:
     """Convert an array, or a group with everything below it, to another format: `plan_convert`, and run.
@@ -228,14 +228,14 @@ def intermediate_store(temp: Any, storage_options: Mapping[str, Any] | None) -> 
 @with_call
 def plan_rechunk(
     source: Any,
-    target: Any,
+    target: NodeLocation,
     *,
-    chunks: Any,
-    shards: Any = "keep",
+    chunks: ChunksOption,
+    shards: ChunksOption = "keep",
     format: WritableFormatName | None = None,  # noqa: A002 - the contract's name
     codecs: Any = "keep",
     max_mem: int | str | None = None,
-    temp: Any = None,
+    temp: Url | None = None,
     strategy: Literal["direct", "spill"] | None = None,
     overwrite: bool = False,
     include: str | Collection[str] | None = None,
@@ -354,7 +354,7 @@ def plan_rechunk(
 @with_options_of(plan_rechunk)
 def rechunk(
     source: Any,
-    target: Any,
+    target: NodeLocation,
     **options: Any,
 ) -> Report:
     """Give an array, or every array of a group, other chunks: `plan_rechunk`, and run.

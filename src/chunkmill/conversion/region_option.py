@@ -22,6 +22,7 @@ DimensionRange: TypeAlias = slice | tuple[int | None, int | None]
 RegionOption: TypeAlias = (
     slice | Sequence[slice | EllipsisType] | Mapping[str, DimensionRange] | Mapping[int, DimensionRange] | None
 )
+ChunksOption: TypeAlias = int | str | Sequence[Any] | Mapping[str, Any] | Callable[[Any], Any] | None
 
 Names = Callable[[StoredArray], Sequence[str | None]]
 

@@ -67,8 +67,8 @@ def from_store(
     url: NodeLocation,
     path: str = "",
     *,
-    chunks: Any = None,
-    region: Any = None,
+    chunks: int | str | Sequence[Any] | Mapping[Any, Any] | None = None,
+    region: slice | Sequence[Any] | None = None,
     format: FormatName | None = None,  # noqa: A002
     storage_options: Mapping[str, Any] | None = None,
     read_missing: ReadMissing = "fill",

@@ -47,10 +47,10 @@ def to_store(
     path: str = "",
     *,
     format: WritableFormatName | None = None,  # noqa: A002
-    chunks: Any = None,
-    shards: Any = None,
+    chunks: int | str | Sequence[Any] | Mapping[str, Any] | None = None,
+    shards: int | str | Sequence[Any] | Mapping[str, Any] | None = None,
     codecs: Any = "default",
-    region: Any = None,
+    region: slice | Sequence[Any] | None = None,
     mode: Mode = "w-",
     fill_value: Any = None,
     dimension_names: Sequence[str | None] | None = None,

@@ -7,7 +7,7 @@ Not here: layouts and metadata (`chunkmill.array.stored_array`), how chunks are 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, overload
@@ -160,9 +160,9 @@ class Array(PublicNode, ArrayFacts):  # type: ignore[override]  # properties
 
     def to_dask(
         self,
-        chunks: Any = None,
+        chunks: int | str | Sequence[Any] | Mapping[Any, Any] | None = None,
         *,
-        region: Any = None,
+        region: slice | Sequence[Any] | None = None,
         read_missing: ReadMissing | None = None,
         name: str | None = None,
         chunked_array_type: Literal["dask", "dask-array"] | None = None,

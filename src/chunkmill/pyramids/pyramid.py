@@ -16,7 +16,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import ChosenAction, choose_action
 from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.options import by_array, is_keep
-from chunkmill.conversion.region_option import RegionOption
+from chunkmill.conversion.region_option import ChunksOption, RegionOption
 from chunkmill.dask_arrays.hazards import check_apart
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import READ_ONLY
@@ -25,7 +25,7 @@ from chunkmill.jobs.plan import Plan, Report, plan_work
 from chunkmill.jobs.sources import see_sources
 from chunkmill.jobs.work import Described, JobCounts, PlannedStage, Tasks, Work, shown_node
 from chunkmill.model.ome_zarr import OME_VERSIONS
-from chunkmill.nodes.api import check_storage_options, open_target, with_options_of
+from chunkmill.nodes.api import NodeLocation, check_storage_options, open_target, with_options_of
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.target import Target
 from chunkmill.pyramids.computed import channel_names, open_image_source
@@ -50,22 +50,22 @@ from chunkmill.runtime.worker_memory import THREAD_OVERHEAD, Worker, current_wor
 @with_call
 def plan_pyramid(
     source: Any,
-    target: Any = None,
+    target: NodeLocation | None = None,
     *,
-    factors: Any = 2,
+    factors: int | str | Sequence[Any] | Mapping[str, int] = 2,
     levels: int | None = None,
     method: Method | Reduction = "mean",
     format: WritableFormatName | None = None,  # noqa: A002 - as in plan_convert
-    chunks: Any = "keep",
-    shards: Any = "keep",
+    chunks: ChunksOption = "keep",
+    shards: ChunksOption = "keep",
     codecs: Any = "keep",
-    scale: Any = None,
-    units: Any = None,
-    translation: Any = None,
+    scale: float | Sequence[float] | Mapping[str, float] | None = None,
+    units: str | Sequence[str | None] | Mapping[str, str] | None = None,
+    translation: float | Sequence[float] | Mapping[str, float] | None = None,
     region: RegionOption = None,
     name: str | None = None,
     channels: Sequence[str] | Mapping[str, Any] | bool | None = None,
-    label_of: Any = None,
+    label_of: NodeLocation | None = None,
     ome: Literal["auto", "0.4", "0.5", "0.6"] | None = "auto",
     max_mem: int | str | None = None,
     overwrite: bool = False,
@@ -209,7 +209,7 @@ def _check_usable(source: Any, target: Any, *, region: Any, label_of: Any, optio
 @with_options_of(plan_pyramid)
 def pyramid(
     source: Any,
-    target: Any = None,
+    target: NodeLocation | None = None,
     **options: Any,
 ) -> Report:
     """Make a multiscale pyramid of an array: `plan_pyramid`, and run.

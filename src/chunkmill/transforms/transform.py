@@ -16,6 +16,7 @@ import numpy as np
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.options import is_keep
+from chunkmill.conversion.region_option import ChunksOption
 from chunkmill.dask_arrays.as_dask import open_or_compute
 from chunkmill.dask_arrays.hazards import check_apart
 from chunkmill.errors import NodeNotFound, UnsupportedFeature
@@ -26,7 +27,7 @@ from chunkmill.jobs.sources import Source, see_sources
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import ArrayMetadata, inner_layout, is_within
 from chunkmill.model.user_values import as_dtype
-from chunkmill.nodes.api import check_storage_options, open_target, with_options_of
+from chunkmill.nodes.api import NodeLocation, check_storage_options, open_target, with_options_of
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.new_array import (
@@ -51,22 +52,22 @@ from chunkmill.transforms.transform_job import Transform
 def plan_transform(
     function: Callable[..., Any],
     sources: Any,
-    target: Any,
+    target: NodeLocation | Sequence[NodeLocation],
     *,
-    halo: Any = 0,
-    boundary: Any = "reflect",
+    halo: int | tuple[Any, ...] | list[Any] | Mapping[Any, Any] = 0,
+    boundary: str | complex | Sequence[Any] | Mapping[Any, Any] = "reflect",
     source_region: SourceRegion | None = None,
     params: Mapping[str, Any] | None = None,
-    block: Any = None,
-    shape: Any = None,
+    block: int | Sequence[int] | Mapping[str, int] | None = None,
+    shape: int | Sequence[Any] | None = None,
     dtype: Any = None,
-    chunks: Any = "keep",
-    shards: Any = "keep",
+    chunks: ChunksOption = "keep",
+    shards: ChunksOption = "keep",
     codecs: Any = "default",
     format: WritableFormatName | list[WritableFormatName | None] | None = None,  # noqa: A002 - as in to_store
     fill_value: Any = None,
-    dimension_names: Any = None,
-    attributes: Any = None,
+    dimension_names: Sequence[Any] | None = None,
+    attributes: Mapping[str, Any] | list[Any] | str | None = None,
     max_mem: int | str | None = None,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
@@ -237,7 +238,7 @@ _TRIAL = 4
 def transform(
     function: Callable[..., Any],
     sources: Any,
-    target: Any,
+    target: NodeLocation | Sequence[NodeLocation],
     **options: Any,
 ) -> Report:
     """Apply a function to stored arrays, block by block: `plan_transform`, and run.
