@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import contextvars
 import itertools
-import queue
 import random
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from interleavings.processes import ENDED, PROCESS, PROCESSES
 from support.recording import _Wrapper
@@ -143,29 +142,6 @@ def play(store: MemoryStore, actions: Mapping[str, Callable[[Store], Any]], choo
     return Run(tuple(scheduler.trace), outcomes, store, scheduler.letters)
 
 
-class _ActorThread:
-    """A thread that runs one action after the other: a new one for each costs as much as some store operations."""
-
-    _idle: ClassVar[list[_ActorThread]] = []
-
-    def __init__(self) -> None:
-        self._todo: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        threading.Thread(target=self._work, daemon=True).start()
-
-    @classmethod
-    def run(cls, action: Callable[[], None]) -> None:
-        try:
-            thread = cls._idle.pop()
-        except IndexError:
-            thread = cls()
-        thread._todo.put(action)
-
-    def _work(self) -> None:
-        while True:
-            contextvars.Context().run(self._todo.get())
-            self._idle.append(self)
-
-
 class _Scheduler:
     """Whose turn it is: all others wait in `step`, each for a lock of its own that is released when its turn comes."""
 
@@ -190,7 +166,7 @@ class _Scheduler:
         self._living.add(actor)
         self._turns[actor] = threading.Lock()
         self._turns[actor].acquire()
-        _ActorThread.run(action)
+        threading.Thread(target=contextvars.Context().run, args=(action,), daemon=True).start()
         self._main.acquire()
 
     def finish(self) -> None:

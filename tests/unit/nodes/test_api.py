@@ -82,6 +82,10 @@ def test_what_an_array_says():
     assert (array.chunks, array.shards, array.nchunks) == ((3, 2), (6, 4), 9)
     assert (array.fill_value, array.dimension_names, array.attributes) == (-1, ("y", "x"), {"n": 1})
     assert [codec.name for codec in array.codecs] == ["sharding_indexed"]
+    assert (array.read_layout.grid.grid_shape, array.write_layout.grid.grid_shape) == ((3, 3), (2, 2))
+    np.testing.assert_array_equal(np.array(array, "f4"), np.full((7, 5), -1.0, "f4"), strict=True)
+    with pytest.raises(ValueError, match="without a copy"):
+        np.array(array, copy=False)
 
 
 DEFAULTS = {"zarr2": ["bytes"], "zarr3": ["bytes"], "zarr3-draft": ["bytes", "gzip"], "n5": ["n5_block"]}

@@ -157,10 +157,6 @@ def test_nodes_of_another_version_are_found(outer, inner):
     assert found == {
         "": outer, "a": outer, "b": inner, "g": inner, "g/c": inner, "x": outer, "x/y": inner, "x/y/d": inner,
     }  # fmt: skip
-    cm.convert(group, target := MemoryStore(), format="n5")
-    report = cm.verify(group, target)
-    assert report.equal
-    assert report.n_arrays == 4
     store.set("b/.zarray" if inner == "zarr2" else "b/zarr.json", b"{")
     with pytest.raises(MetadataError):
         list(walk(group.stored))
