@@ -246,6 +246,9 @@ def test_unknown_chunks_are_refused_before_anything_is_written():
     with pytest.raises(AlignmentError, match="got 64, expected a dask array of at most 63 axes"):
         cm.to_store(da.ones((1,) * 64), store)
     assert not list(store.list_prefix(""))
+    frames = pytest.importorskip("dask.dataframe")
+    with pytest.raises(AlignmentError, match="compute_chunk_sizes"):
+        cm.to_store(frames.from_pandas(pd.DataFrame([[1, 2], [3, 4]]), npartitions=1), store)
 
 
 @pytest.mark.parametrize("store", [MemoryStore(), FarStore()], ids=["near", "far"])
@@ -334,6 +337,15 @@ def test_onto_what_is_read_costs_no_walk(monkeypatch):
 # What is given as values
 
 
+class Lazy:
+    """An array-like that can only be sliced."""
+
+    shape, dtype, ndim = (3,), np.dtype("i8"), 1
+
+    def __getitem__(self, index):
+        return np.arange(3)[index]
+
+
 GIVEN = {
     "list": ([[1, 2], [3, 4]], np.array([[1, 2], [3, 4]])),
     "objects that are strings": (np.array(["a", "", "bcd"], dtype=object), np.array(["a", "", "bcd"])),
@@ -344,6 +356,9 @@ GIVEN = {
     "an index": (pd.Index([3, 4]), np.array([3, 4])),
     "nothing masked": (np.ma.masked_array([1, 2], [False, False]), np.array([1, 2])),
     "a variable": (xr.Variable("x", np.arange(3)), np.arange(3)),
+    "a variable of dask": (xr.DataArray(da.arange(3, chunks=2)), np.arange(3)),
+    "a frame": (pd.DataFrame([[1, 2], [3, 4]]), np.array([[1, 2], [3, 4]])),
+    "what can only be sliced": (Lazy(), np.arange(3)),
     "a number": (5, np.array(5)),
 }
 

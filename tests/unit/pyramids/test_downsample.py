@@ -1,12 +1,10 @@
 """Reductions, against TensorStore's downsample driver."""
 
-from itertools import product
-
 import numpy as np
 import pytest
 from support.cases import cases
 
-from chunkmill.pyramids.downsample import METHODS, _comparisons, check_method, downsample, downsampled_shape
+from chunkmill.pyramids.downsample import METHODS, check_method, downsample, downsampled_shape
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
@@ -112,14 +110,3 @@ def test_methods_that_are_refused(method, dtype, error):
 def test_shapes():
     assert downsampled_shape((0, 1, 7), (2, 2, 3)) == (0, 1, 3)
     assert downsample(np.zeros((0, 4)), (2, 2), "mean").shape == (0, 2)
-
-
-@cases("n", range(1, 10))
-def test_the_comparisons_sort_any_number_of_elements(n):
-    """Knuth 5.2.2: what sorts all sequences of zeros and ones sorts everything."""
-    pairs = list(_comparisons(n))
-    for bits in product((0, 1), repeat=n):
-        found = list(bits)
-        for i, j in pairs:
-            found[i], found[j] = sorted((found[i], found[j]))
-        assert found == sorted(bits)

@@ -107,13 +107,9 @@ def test_results_are_cast_within_their_kind_alone():
     ("values", "dtype", "said"),
     [
         (np.array([1, 70000]), "i2", "70000 does not fit int16"),
-        (np.array([-129, 0]), "i1", "-129 does not fit int8"),
-        (np.array([300], "u2"), "u1", "300 does not fit uint8"),
         (np.array([2**63], "u8"), "i8", "9223372036854775808 does not fit int64"),
         (np.array([1.0, 1e300]), "f4", "1e\\+300 does not fit float32"),
-        (np.array([1.0, 1e300j]), "c8", "1e\\+300j does not fit complex64"),
         (np.array(["a", "long"]), "U2", "4 characters, as 'long' has, in elements of <U2"),
-        (np.array([b"long"]), "S3", "4 characters"),
     ],
 )
 def test_values_that_the_dtype_does_not_hold_are_refused(values, dtype, said):

@@ -12,8 +12,6 @@ from support.cases import cases
 import chunkmill as cm
 from chunkmill.errors import NodeNotFound, RegionError, TransformError, UnsupportedFeature
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.transforms.blocks import Space
-from chunkmill.transforms.transform import halo_by_axis
 
 
 def noise(shape):
@@ -86,20 +84,6 @@ def test_what_a_function_raises_arrives_whatever_it_is(function):
     with pytest.raises(TransformError, match=rf"no convergence \(line \d+ of {function.__name__}\)") as caught:
         cm.transform(function, (store, "a"), (store, "b"), dtype="f4")
     assert function.__name__ in "".join(traceback.format_exception(caught.value.__cause__ or caught.value))
-
-
-@cases(
-    ("halo", "expected"),
-    [
-        (2, ((2, 2), (2, 2))),
-        ((1, 0), ((1, 1), (0, 0))),
-        (((1, 2), 0), ((1, 2), (0, 0))),
-        ({"x": 3}, ((0, 0), (3, 3))),
-        ({0: (0, 4)}, ((0, 4), (0, 0))),
-    ],
-)
-def test_halos_are_by_axis_or_by_name(halo, expected):
-    assert halo_by_axis(halo, Space(("t", "x"), (9, 9))) == expected
 
 
 @pytest.fixture
