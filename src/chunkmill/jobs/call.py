@@ -34,6 +34,7 @@ from chunkmill.stores.open import is_store, open_store
 from chunkmill.stores.places import is_zarr_python_node, place_of
 
 P = ParamSpec("P")
+_PATIENCE = 1.0  # seconds without a bar
 
 
 def with_call(planner: Callable[P, Plan]) -> Callable[P, Plan]:
@@ -44,7 +45,7 @@ def with_call(planner: Callable[P, Plan]) -> Callable[P, Plan]:
 
     @wraps(planner)
     def planned(*args: P.args, **options: P.kwargs) -> Plan:
-        with JobMonitor(planner.__name__).showing():  # of many arrays it takes a while
+        with JobMonitor(planner.__name__).showing(after=_PATIENCE):  # of many arrays it takes a while
             plan = planner(*args, **options)
         named = signature(planner).bind(*args, **options).arguments
         named = {name: value for name, value in named.items() if "storage_options" not in name}

@@ -6,6 +6,7 @@ changed. Progress is shown as bars. Not here: begin and end of the journal (`chu
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -241,14 +242,23 @@ class JobMonitor:
         self._bar_of_text: Any = None
 
     @contextmanager
-    def showing(self) -> Iterator[Self]:
-        """Show bars inside, also where no task is at work."""
-        with self.bars:
-            self.say("preparing")
-            try:
-                yield self
-            finally:
-                self.say("")
+    def showing(self, after: float = 0.0) -> Iterator[Self]:
+        """Show bars inside, also where no task is at work; none of what takes less than `after` seconds."""
+        self.say("preparing")
+        if after and not self.bars.disable:
+            timer = threading.Timer(after, self.bars.start)
+            timer.start()
+        else:
+            timer = None
+            self.bars.start()
+        try:
+            yield self
+        finally:
+            if timer is not None:
+                timer.cancel()
+                timer.join()  # it may be about to start them
+            self.say("")
+            self.bars.stop()
 
     def say(self, text: str) -> None:
         """Show what is done before and after the tasks of a stage by a bar without end; nothing for no text."""

@@ -48,13 +48,19 @@ def test_bars_move_before_and_after_the_tasks(store, monkeypatch):
     take_inventory, see_sources = check.take_inventory, convert_job.see_sources
     monkeypatch.setattr(check, "take_inventory", lambda *o: looked("preparing") or take_inventory(*o))
     monkeypatch.setattr(convert_job, "see_sources", lambda *o: looked("preparing") or see_sources(*o))
+    monkeypatch.setattr("chunkmill.jobs.call._PATIENCE", 0.01)
     with dask.config.set({"chunkmill.progress": True}):
-        for call in (check.check, lambda url: cm.plan_convert(url, MemoryStore(), format="n5")):
+        for function in (check.check, lambda url: cm.plan_convert(url, MemoryStore(), format="n5")):
             terminal.seek(0)
             terminal.truncate()
             seen.clear()
-            call(cm.create_group(MemoryStore()))
+            function(cm.create_group(MemoryStore()))
             assert seen == [("preparing", True)]
+        monkeypatch.undo()
+        shown = Console(file=(quiet := io.StringIO()), force_terminal=True)
+        monkeypatch.setattr(stage_runner, "Console", lambda **_: shown)
+        cm.plan_convert(cm.create_group(MemoryStore()), MemoryStore(), format="n5")
+        assert not quiet.getvalue()  # it took no second
 
 
 def test_the_time_left_is_that_of_the_whole_job(monkeypatch):
