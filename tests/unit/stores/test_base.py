@@ -1,14 +1,20 @@
 """Abilities of stores: what holds without them, what wrappers pass on, and what a store of one's own must have."""
 
+import multiprocessing
+import pickle
 import zipfile
 
 import numpy as np
 import pytest
+from support.servers import FORK_WARNING
+from support.systems import NEEDS_FORK
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
 from chunkmill.model.reference_builder import ReferenceBuilder
+from chunkmill.stores import base
 from chunkmill.stores.base import ByteRange, Store, joined_changes
+from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore, OverlayStore
 from chunkmill.stores.reference import ReferenceStore
@@ -120,3 +126,26 @@ def test_changes_are_joined():
     assert joined_changes([None, None]) is None
     assert joined_changes([None, Text("a")]).text == "a"
     assert joined_changes([Text("a"), None, Text("b"), Text("c")]).text == "abc"
+
+
+def test_a_listing_stands_while_keys_change(store):
+    for i in range(4):
+        store.set(f"a/{i}", b"")
+    for key in store.list_prefix("a/"):
+        store.delete(key)
+    assert list(store.list_prefix("")) == []
+
+
+@pytest.mark.parametrize("made_by", [MemoryStore, lambda: FsspecStore("memory://of-one-process")])
+def test_it_is_known_elsewhere_by_a_name_as_processes_of_two_containers_have_one_number(made_by, monkeypatch):
+    sent = pickle.dumps(made_by())
+    monkeypatch.setattr(base, "_STARTED", "another")
+    with pytest.raises(StoreError, match="in the memory of another process"):
+        pickle.loads(sent).set("a", b"1")
+
+
+@FORK_WARNING
+@NEEDS_FORK
+def test_a_child_does_not_write_to_its_copy():
+    with multiprocessing.get_context("fork").Pool(1) as pool, pytest.raises(StoreError, match="of another process"):
+        pool.apply(MemoryStore().set, ("a", b"1"))
