@@ -123,7 +123,8 @@ def test_a_reservation_is_alone_and_leaves_nothing(store):
 def test_the_reservation_of_a_dead_writer_is_taken_over_and_refuses_nobody(store):
     dead_reservation(store, "a")
     assert [job.is_lease for job in unfinished_jobs(store)] == [True]
-    check_no_job(store, "a")
+    assert [job.path for job in check_no_job(store, "a")] == ["a"]
+    assert check_no_job(store, "a/b") == []
     assert [job.path for job in check_no_job(store, "a", overwrite=True)] == ["a"]
     with leased(store, "a", "write to 'a'") as own:
         assert own.follows_interrupted
