@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from support.strategies import axes
 
 from chunkmill.conversion.rechunking.plan import choose_rechunk_strategy
 from chunkmill.conversion.rechunking.strategies import (
@@ -19,22 +20,14 @@ from chunkmill.conversion.rechunking.strategies import (
     UnitCosts,
     best_blocks,
 )
-from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
+from chunkmill.model.grid import ChunkGrid
 
 ITEMSIZE = 4
 
 
 @st.composite
-def cuts(draw, size):
-    if draw(st.booleans()):
-        return RegularAxis(size, draw(st.integers(1, size + 2)))
-    lengths = draw(st.lists(st.integers(1, 5), min_size=1, max_size=5))
-    return RunsAxis(size, (*((n, 1) for n in lengths), (draw(st.integers(1, 4)), size)))
-
-
-@st.composite
 def sides(draw, shape, *, sharded):
-    keys = ChunkGrid(tuple(draw(cuts(size)) for size in shape))
+    keys = ChunkGrid(tuple(draw(axes(size)) for size in shape))
     chunks = keys
     if sharded and keys.is_regular:
         divisors = [[d for d in range(1, n + 1) if n % d == 0] for n in keys.chunk_shape]

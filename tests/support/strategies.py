@@ -41,6 +41,15 @@ def runs_axes(draw):
 
 
 @st.composite
+def axes(draw, size):
+    """An axis of a given length: of equal chunks, or of runs that may go past its end."""
+    if draw(st.booleans()):
+        return RegularAxis(size, draw(st.integers(1, size + 2)))
+    lengths = draw(st.lists(st.integers(1, 5), min_size=1, max_size=5))
+    return RunsAxis(size, (*((n, 1) for n in lengths), (draw(st.integers(1, 4)), size)))
+
+
+@st.composite
 def grids(draw):
     """Regular and rectilinear grids."""
     if draw(st.booleans()):

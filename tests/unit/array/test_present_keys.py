@@ -1,10 +1,10 @@
 """Listing what is stored of a mostly empty array, and the blocks that it touches."""
 
-import random
-
 import numpy as np
-from support.cases import cases
+from hypothesis import given
+from hypothesis import strategies as st
 from support.recording import RecordingStore
+from support.strategies import axes
 
 import chunkmill as cm
 from chunkmill.array import present_keys
@@ -15,7 +15,7 @@ from chunkmill.array.present_keys import (
     list_present_if_sparse,
     touch,
 )
-from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
+from chunkmill.model.grid import ChunkGrid
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -62,22 +62,11 @@ def test_indexes_of_shards_say_which_chunks_are_stored(monkeypatch):
     assert list_chunks_if_sparse(array.stored)[1] == array.write_layout.grid
 
 
-def axis(chance, size):
-    if chance.random() < 0.6:
-        return RegularAxis(size, chance.randint(1, 5))
-    runs, left = [], size
-    while left > 0:
-        runs.append((chance.randint(1, 4), 1))
-        left -= runs[-1][0]
-    return RunsAxis(size, tuple(runs))
-
-
-@cases("seed", range(40))
-def test_blocks_that_keys_touch(seed):
-    chance = random.Random(seed)
-    shape = [chance.randint(1, 9) for _ in range(chance.randint(1, 3))]
-    keys, blocks = (ChunkGrid(tuple(axis(chance, size) for size in shape)) for _ in range(2))
-    numbers = np.array(sorted(chance.sample(range(keys.n_chunks), chance.randint(0, keys.n_chunks))), np.int64)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=3), st.data())
+def test_blocks_that_keys_touch(shape, data):
+    keys, blocks = (ChunkGrid(tuple(data.draw(axes(size)) for size in shape)) for _ in range(2))
+    drawn = data.draw(st.sets(st.integers(0, keys.n_chunks - 1)))
+    numbers = np.array(sorted(drawn), np.int64)
     expected = {}
     for number in numbers.tolist():
         for overlap in blocks.overlaps(keys.region(keys.coords_of(number))):
@@ -86,7 +75,7 @@ def test_blocks_that_keys_touch(seed):
     assert {number: touching.tolist() for number, touching in found} == expected
     assert found.numbers.tolist() == sorted(expected)
     assert count_touched(numbers, keys, blocks) == sum(map(len, expected.values()))
-    low, high = sorted(chance.choices(range(blocks.n_chunks + 1), k=2))
+    low, high = sorted(data.draw(st.tuples(*[st.integers(0, blocks.n_chunks)] * 2)))
     between = found.between(low, high)
     assert {n: t.tolist() for n, t in between} == {n: t for n, t in expected.items() if low <= n < high}
     assert len(between.keys) == sum(len(touching) for _, touching in between)

@@ -5,13 +5,11 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 from support.cases import cases
-from support.recording import FarStore, RecordingStore
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, UnsupportedFeature
-from chunkmill.formats.registry import get_format
 from chunkmill.journal.lease import leased
-from chunkmill.nodes.opening import seen_at_once
 from chunkmill.stores import conflicts
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.wrapper import Meter, MeteredStore
@@ -160,22 +158,3 @@ def test_groups_above_that_are_deleted_at_the_same_time_are_made_again(creator):
     cm.create_group(store, "g")
     CREATORS[creator](store)
     assert "b" in cm.open_group(store, "g")
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# What is looked at around a path before a node is made there
-
-
-def test_far_stores_are_asked_once():
-    store = FarStore()
-    cm.create_group(store, "g")
-    store.clear()
-    seen = seen_at_once(store, "g/a", get_format("zarr3"))
-    n = len(store.log)
-    assert len(set(store.log)) == n
-    assert seen.get("g/zarr.json") is not None
-    assert seen.get("g/a/.zarray") is None
-    assert seen.list_dir("g/") == ["zarr.json"]
-    assert len(store.log) == n
-    store.set("g/a/zarr.json", b"{}")
-    assert seen.get("g/a/zarr.json") is None

@@ -204,5 +204,6 @@ def test_a_zip_file_is_replaced_by_a_synced_one(folder, tmp_path, fsync):
     cm.to_store(OLD, folder / "x.zip", chunks=(4, 4))
     with recorded_crashes(folder, tmp_path / "states") as disk:
         cm.open_array(folder / "x.zip", mode="r+")[2:6, 2:6] = NEW[2:6, 2:6]
+    assert disk.n_states > 1
     for state in disk.states.iterdir():
         assert cm.open_array(state / "x.zip")[7, 7] == OLD[7, 7]
