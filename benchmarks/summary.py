@@ -25,7 +25,7 @@ SCALE = "<!-- scale: python -m benchmarks.summary -->", "<!-- end of scale -->"
 FIGURES = BEGIN, END
 PEERS = "<!-- faster peers: python -m benchmarks.summary -->", "<!-- end of faster peers -->"
 DETAILS = Path(__file__).parent / "README.md"
-HEAD = ("", "chunkmill", "zarr-python", "TensorStore", "others")
+HEAD = ("work", "chunkmill", "zarr-python", "TensorStore", "others")
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def multiples_table(benchmark: str, results: Path = RESULTS) -> str:
     shown = [each for each in contenders if any(each in found for found in cases.values())]
     rows = [(case, *(found.get(each, "") for each in shown)) for case, found in cases.items()]
     made = f"[{file}](results/{file}.md) {document['about']['date']}"
-    return "\n".join(["", *_table(("", *shown), rows), "", f"Measured: {made}.", ""])
+    return "\n".join(["", *_table(("case", *shown), rows), "", f"Measured: {made}.", ""])
 
 
 def multiples_markers(benchmark: str) -> tuple[str, str]:
@@ -232,7 +232,7 @@ def peers_table(results: Path = RESULTS) -> str:
                 if peer and (ratio := seconds[ours] / seconds[peer]) > _SLIGHT:
                     both = (ours, duration(seconds[ours]), peer, duration(seconds[peer]))
                     rows.append((*case, *both, f"{ratio:.2f}", path.stem))
-    head = ("benchmark", "case", "ours", "", "faster", "", "ratio", "run")
+    head = ("benchmark", "case", "ours", "time", "faster", "time", "ratio", "run")
     return "\n".join(["", *_table(head, rows), ""])
 
 
@@ -260,7 +260,7 @@ def scale_table(results: Path = RESULTS) -> str:
     opened = [row["case"] for row in document["rows"] if row["contender"] == "open"]
     cases = [case for case in opened if case.partition(" ")[0] in _SCALES]
     heads = [case.partition("^")[2].translate(_SUPERSCRIPTS) for case in cases]
-    lines = [["", *(f"10{head}" for head in heads)], ["---"] * (len(cases) + 1)]
+    lines = [["chunks", *(f"10{head}" for head in heads)], ["---"] * (len(cases) + 1)]
     for job in dict.fromkeys(row["contender"] for row in document["rows"] if row["case"] in cases):
         rows = {row["case"]: row for row in document["rows"] if row["contender"] == job}
         lines.append([job, *(_time_and_memory(rows[case]) for case in cases)])

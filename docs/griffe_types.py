@@ -19,6 +19,16 @@ import griffe
 
 SECTIONS = ("Parameters", "Returns", "Raises", "Examples")  # of what is public
 OPTIONS_OF = re.compile(r"with_options_of\((\w+)\)")
+# aliases that several functions share, as a reader wants them
+SAID = {
+    "NodeLocation": "Url | tuple[Url, str] | Array | Group",
+    "ChunksOption": "int | str | Sequence | Mapping | Callable | None",
+    "RegionOption": "slice | Sequence[slice] | Mapping[str, slice] | None",
+    "WritableFormatName": "'zarr2' | 'zarr3' | 'zarr3-draft' | 'n5'",
+    "FormatName": "'zarr2' | 'zarr3' | 'zarr3-draft' | 'zarr3-experimental' | 'n5'",
+    "ReadMissing": "'fill' | 'error'",
+}
+ALIAS = re.compile(rf"\b({'|'.join(SAID)})\b")
 NAMES = "|".join(sorted(chunkmill.__all__, key=len, reverse=True))
 NAME = re.compile(rf"(?<![`\w\[])`(?:chunkmill\.)?({NAMES})`(?!`)")
 
@@ -53,8 +63,13 @@ class OwnTypes(griffe.Extension):
             name = parameter.name.lstrip("*")
             if name in func.parameters:
                 parameter.annotation = func.parameters[name].annotation
-            if str(parameter.annotation) == "Any":
+            text = str(parameter.annotation)
+            if text == "Any":
                 parameter.annotation = None
+            elif ALIAS.search(text):
+                parameter.annotation = ALIAS.sub(
+                    lambda alias: SAID[alias[1]], text
+                )
             if parameter.description.startswith("As in ["):
                 parameter.description = texts.get(
                     parameter.name, parameter.description
