@@ -1,30 +1,32 @@
-"""Running many tasks on the local schedulers."""
+"""Running many tasks on the local schedulers, in a forked child, and on schedulers that are not of dask or distributed."""
 
+import multiprocessing
 import operator
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import dask
 import dask.array as da
+import dask.local
+import dask.threaded
+import numpy as np
 import pytest
 from dask._task_spec import Alias, List, Task, TaskRef
-from support.recording import FailingStore
+from support.recording import FailingStore, UnfencedStore
 from support.small_jobs import make_job, put
+from support.systems import NEEDS_FORK
 
+import chunkmill as cm
 from chunkmill.errors import JobError, StoreError
 from chunkmill.jobs.job import run_job
 from chunkmill.runtime import scheduler as scheduling
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.stage_runner import JobMonitor, run_stages
+from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
-
-
-@pytest.fixture(autouse=True, params=["sync", "threads"])
-def scheduler(request):
-    with dask.config.set(scheduler=request.param):
-        yield request.param
 
 
 def test_two_jobs_that_begin_at_once_count_their_own_tasks(monkeypatch):
@@ -45,11 +47,12 @@ def test_two_jobs_that_begin_at_once_count_their_own_tasks(monkeypatch):
         assert list(pool.map(run, [40, 70])) == [40, 70]
 
 
-def test_an_error_is_the_task_s_own(store):
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+def test_an_error_is_the_task_s_own(store, scheduler):
     failing = FailingStore(store, every=3, methods=["set"])
-    with pytest.raises(StoreError, match="injected failure") as caught:
+    with dask.config.set(scheduler=scheduler), pytest.raises(StoreError, match="injected failure") as caught:
         run_stages([Stage("put", put, failing, range(5))], JobMonitor("job"), Scheduler())
-    assert caught.value.key == "data/2" or dask.config.get("scheduler") == "threads"
+    assert caught.value.key == "data/2" or scheduler == "threads"
 
 
 def test_what_runs_beside_a_failure_is_waited_for(store):
@@ -107,3 +110,62 @@ def test_who_shares_memory():
         assert scheduling.Scheduler().threads_per_worker == 1
     with ThreadPoolExecutor(2) as pool, dask.config.set(scheduler=pool):
         assert scheduling.Scheduler().in_process
+
+
+VALUES = np.arange(400).reshape(20, 20)
+
+
+def without_callbacks(graph, keys, **_):
+    return dask.local.get_sync(graph, keys, callbacks=[])
+
+
+@pytest.fixture
+def other_scheduler():
+    with dask.config.set(scheduler=without_callbacks):
+        yield
+
+
+@pytest.mark.usefixtures("other_scheduler")
+def test_counts_come_back_as_results(tmp_path):
+    x, first, second = da.from_array(VALUES, chunks=5), str(tmp_path / "a.zarr"), str(tmp_path / "b.zarr")
+    written = cm.to_store(x, first, chunks=(4, 4))
+    assert (written.n_keys, written.n_regrouped, written.bytes_written > 0) == (25, 16, True)
+    part = cm.to_store(x[:10, :10], cm.open_array(first, mode="r+"), region=(slice(3, 13), slice(3, 13)))
+    assert (part.n_keys, part.n_partial, part.guard) == (16, 12, "version")
+    job = cm.plan_rechunk(first, second, chunks=(10, 10)).run(progress=False)
+    assert (job.actions, job.bytes_written > 0, job.n_requests > 4) == ({"rechunk": 4}, True, True)
+    np.testing.assert_array_equal(cm.open_array(second)[...], cm.open_array(first)[...])
+
+
+@pytest.mark.usefixtures("other_scheduler")
+def test_no_lock_is_taken_for_one_of_the_cluster(tmp_path):
+    array = cm.create_array(UnfencedStore(LocalStore(tmp_path)), shape=(8,), dtype="i4", chunks=(4,))
+    with pytest.raises(StoreError, match="have no lock in common, and the store cannot check versions"):
+        cm.to_store(da.ones(4, chunks=2, dtype="i4"), array, region=slice(2, 6))
+
+
+def status_of(child):
+    """Run a function in a forked child, and return its exit status; ``None`` when it hangs."""
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(30)
+    status = process.exitcode
+    process.kill()
+    return status
+
+
+@NEEDS_FORK
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_computes_in_threads_of_its_own():
+    """With its parent's pool it would wait without end for threads that it does not have."""
+    with dask.config.set(scheduler="threads", num_workers=3):
+        assert da.ones(4, chunks=1).sum().compute() == 4
+        assert status_of(lambda: da.ones(8, chunks=1).sum().compute()) == 0
+
+
+@NEEDS_FORK
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_forked_while_dask_makes_a_pool():
+    lock = getattr(dask.threaded, "pools_lock", threading.Lock())
+    with lock, dask.config.set(scheduler="threads", num_workers=2):
+        assert status_of(lambda: da.ones(8, chunks=1).sum().compute()) == 0

@@ -1,6 +1,7 @@
-"""Stages: which specs one task does, what is shown and counted; specs of many arrays are arithmetic, never a list."""
+"""Stages: which specs one task does, in the process that runs it; specs of many arrays are arithmetic, never a list."""
 
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from support.cases import cases
 from chunkmill.array.present_keys import NO_BLOCKS
 from chunkmill.runtime import stage as stages
 from chunkmill.runtime.stage import Stage, TaskSpecs, count_tasks, grouped
+from chunkmill.runtime.task import LocalStage, PackedStage
 
 
 @cases(
@@ -92,3 +94,24 @@ def test_a_slice_pickles_to_what_it_names():
     some = pickle.loads(pickle.dumps(specs[9:11]))
     assert [spec[:2] for spec in some] == [(0, 9), (1, 7)]
     assert len(pickle.dumps(specs[9:11])) < 1000
+
+
+def test_a_packed_stage_is_opened_once():
+    packed = PackedStage.of(LocalStage(len, "abc", None, 7), None)
+    there = pickle.loads(pickle.dumps(packed))
+    assert there.open() is there.open()
+    assert (there.open().number, there.open().common) == (7, "abc")
+    assert there.open().open() is there.open()
+
+
+def test_what_a_script_defines_is_packed_by_value(monkeypatch):
+    """Workers have another ``__main__``: a store or a codec of a notebook was not found there."""
+
+    class Codec:
+        level = 7
+
+    Codec.__module__, Codec.__qualname__ = "__main__", "CodecOfScript"
+    monkeypatch.setattr(sys.modules["__main__"], "CodecOfScript", Codec, raising=False)
+    packed = PackedStage.of(LocalStage(len, Codec(), None, 0), None)
+    monkeypatch.delattr(sys.modules["__main__"], "CodecOfScript")
+    assert packed.open().common.level == 7
