@@ -1,12 +1,17 @@
-"""Running jobs: stages, results, resuming."""
+"""Running jobs: stages, results, resuming; the plan that is stored is the one that runs (P7)."""
+
+from dataclasses import dataclass, replace
 
 import dask
 import pytest
+from support.cases import cases
+from support.rechunks import check, make
 from support.recording import FailingStore, RecordingStore
-from support.small_jobs import journal_keys, make_job, put
+from support.small_jobs import SmallTasks, SmallWork, journal_keys, make_job, put
 
-from chunkmill.errors import JobError, StoreError
-from chunkmill.jobs.job import run_job
+import chunkmill as cm
+from chunkmill.errors import ChunkError, JobError, StoreError
+from chunkmill.jobs.job import Job, run_job
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.plans import Plan, journal_prefix
 from chunkmill.journal.records import Records
@@ -15,12 +20,8 @@ from chunkmill.runtime import task as stage_task
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage
 from chunkmill.runtime.stage_runner import JobMonitor, run_stages
-
-
-@pytest.fixture(autouse=True, params=["sync", "threads"])
-def scheduler(request):
-    with dask.config.set(scheduler=request.param):
-        yield request.param
+from chunkmill.runtime.worker_memory import Worker
+from chunkmill.stores.memory import MemoryStore
 
 
 def test_results_are_added_up(store):
@@ -165,3 +166,81 @@ def test_nothing_is_on_record_when_there_is_no_room(store):
     with pytest.raises(FileExistsError):
         run_job(make_job(store, room=room))
     assert not list(store.list_prefix(""))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted(SmallWork):
+    """A task for each thread of a worker, which holds a part of its memory."""
+
+    def fit(self, worker, choices=None):
+        n = worker.n_threads if choices is None else choices["n"]
+        stages = [Stage("put", put, self.target.store, range(n))]
+        return SmallTasks(numbered=n, task_bytes=worker.max_mem // n, choices={"n": n}, given=stages)
+
+
+def fitted(store, worker):
+    known = make_job(store).work
+    work = Fitted(operation="put", name="put it", sources=(), target=known.target, mark="plan", tasks=known.tasks)
+    return Job.fitted(work, worker)
+
+
+@pytest.fixture
+def unfinished():
+    """A store with an unfinished job of eight tasks, each of which holds 100 bytes."""
+    store = MemoryStore()
+    with dask.config.set(scheduler="sync"), pytest.raises(StoreError):
+        run_job(fitted(FailingStore(store, every=4, methods=["set"], times=1), Worker(800, 8, 1)))
+    return store
+
+
+@pytest.mark.parametrize(
+    ("worker", "most"), [(Worker(300, 4, 1), 3), (Worker(5000, 2, 7), None), (Worker(60, 1, 1), None)]
+)
+def test_a_job_resumes_as_it_was_fitted_when_it_began(unfinished, worker, most):
+    job = fitted(unfinished, worker)
+    begun = job.unfinished()
+    assert (begun.tasks.numbered, begun.worker, begun.at_once) == (8, Worker(800, 8, 1), most)
+    result = run_job(job)
+    assert result.stages[0].n_tasks == 8
+    assert result.n_resumed > 0
+
+
+@pytest.mark.parametrize("worker", [Worker(40, 1, 1), Worker(99, 1, 1, is_asked=True)])
+def test_workers_that_hold_no_task_are_told_how_much_one_needs(unfinished, worker):
+    with pytest.raises(
+        JobError, match=r"holds 100 bytes, planned with max_mem 800, and max_mem is \d+ now.*max_mem=100"
+    ):
+        run_job(fitted(unfinished, worker))
+
+
+@pytest.mark.parametrize("choices", [{}, {"n": 8}, {"worker": "ab", "n": 8}, {"worker": [1, 2], "n": 0}])
+def test_a_plan_whose_choices_are_damaged_is_another_one(unfinished, choices):
+    job = fitted(unfinished, Worker(5000, 2, 1))
+    journal = job.journal()
+    journal.has_this_plan()
+    plan = replace(journal.other, choices=choices)
+    unfinished.set(journal.plan_key, plan.packed())
+    assert job.unfinished() is False
+    with pytest.raises(JobError, match="another plan"):
+        run_job(job)
+
+
+@cases(
+    ("again", "says"),
+    [
+        ({"strategy": None}, "strategy spill where this call has None"),
+        ({"strategy": "direct"}, "strategy spill where this call has direct"),
+        ({"overwrite": True}, "overwrite False where this call has True"),
+        ({"temp": "memory://elsewhere"}, "temp None where this call has memory://elsewhere"),
+    ],
+)
+def test_another_option_is_another_plan_and_named(again, says):
+    """Where both options led to the same tasks, a resumed job took the first one without a word."""
+    array, values = make(MemoryStore(), shape=(40, 40), chunks=(1, 40))
+    store, options = MemoryStore(), {"chunks": (40, 1), "strategy": "spill"}
+    with pytest.raises((StoreError, ChunkError)):
+        cm.rechunk(array, FailingStore(store, every=9, methods=["set", "set_if"], times=1), **options)
+    with pytest.raises(JobError, match=rf"{says}; give resume=False .* or finish it with its own arguments"):
+        cm.rechunk(array, store, **options | again)
+    cm.rechunk(array, store, **options)
+    check(store, values, "")

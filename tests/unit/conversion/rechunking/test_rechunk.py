@@ -1,5 +1,6 @@
-"""Rechunking through stores, codecs and schedulers: values, presence, cost; existing arrays and groups as targets."""
+"""Rechunking through stores, codecs and schedulers: values, presence, cost; targets; intermediate files that are lost."""
 
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 from support.cases import cases
 from support.rechunks import check, keys, make, planned_tightly
-from support.recording import DyingStore
+from support.recording import DyingStore, FarStore, Meanwhile, RecordingStore
 from support.systems import NEEDS_POSIX_NAMES
 
 import chunkmill as cm
@@ -337,3 +338,46 @@ def test_a_source_is_not_overwritten_by_whatever_name(tmp_path, monkeypatch, sou
         with pytest.raises(JobError, match=message):
             planner(source, target, overwrite=overwrite, **options)
         assert planner(("g.zarr", "a"), ("g.zarr", "ab"), **options)  # a name that only begins alike
+
+
+def test_a_temporary_file_that_was_lost_is_not_taken_for_absent_chunks(tmp_path):
+    array, values = make(str(tmp_path / "a.zarr"), shape=(40, 40), chunks=(1, 40), absent=[(0, 0)])
+    store = LocalStore(tmp_path / "b.zarr")
+    arguments = {"chunks": (40, 1), "strategy": "spill"}
+
+    def lose(_):
+        store.delete(next(k for k in store.list_prefix("") if "/intermediate/" in k and not k.endswith(".absent")))
+
+    losing = Meanwhile(store, lambda method, key: method == "set_if" and "/c/" in f"/{key}", lose)
+    with pytest.raises(StoreError, match="intermediate file was written and is gone; run the job again"):
+        planned_tightly(array, losing, **arguments).run()
+    planned_tightly(array, store, **arguments).run()
+    check(store, values, "")
+
+
+@cases("kind", ["separate", "memory", "far"])
+@cases("damage", [lambda _: b"", lambda value: value[: len(value) // 2]])
+def test_intermediate_files_that_are_not_as_on_record_are_written_again(tmp_path, kind, damage):
+    """Files of another size than is on record failed at every resume."""
+    array, values = make(str(tmp_path / "a.zarr"), shape=(40, 40), chunks=(1, 40), absent=[(0, 0)])
+    store = LocalStore(tmp_path / "b.zarr") if kind == "separate" else MemoryStore()
+    store = FarStore(store) if kind == "far" else store
+    arguments = {"chunks": (40, 1), "strategy": "spill"} | ({"temp": tmp_path / "temp"} if kind == "separate" else {})
+    planned = partial(plan_rechunk, max_mem="18 MiB") if kind == "far" else planned_tightly
+    files = LocalStore(tmp_path / "temp") if kind == "separate" else store
+
+    class Failing(RecordingStore):
+        def set_if(self, key, value, version):
+            if "/c/" in f"/{key}":
+                raise StoreError(url="x", key=key, reason="broken")
+            return super().set_if(key, value, version)
+
+    with pytest.raises((StoreError, ChunkError), match="broken"):
+        planned(array, Failing(store), **arguments).run()
+    own = [key for key in files.list_prefix("") if "intermediate/" in key and files.get(key)]
+    assert own
+    for key in own:
+        files.set(key, damage(files.get(key)))
+    report = planned(array, store, **arguments).run()
+    assert report.n_resumed == (0 if kind == "far" else 1)  # the file of the absent chunk, which is an empty one
+    check(store, values, "")
