@@ -12,6 +12,7 @@ import chunkmill as cm
 from chunkmill.checks import check
 from chunkmill.conversion import convert_job
 from chunkmill.errors import JobCancelled
+from chunkmill.jobs import call as calls
 from chunkmill.jobs.job import run_job
 from chunkmill.runtime import stage_runner
 from chunkmill.runtime.stage_runner import JobMonitor
@@ -48,7 +49,7 @@ def test_bars_move_before_and_after_the_tasks(store, monkeypatch):
     take_inventory, see_sources = check.take_inventory, convert_job.see_sources
     monkeypatch.setattr(check, "take_inventory", lambda *o: looked("preparing") or take_inventory(*o))
     monkeypatch.setattr(convert_job, "see_sources", lambda *o: looked("preparing") or see_sources(*o))
-    monkeypatch.setattr("chunkmill.jobs.call._PATIENCE", 0.01)
+    monkeypatch.setattr(calls, "_PATIENCE", 0.01)
     with dask.config.set({"chunkmill.progress": True}):
         for function in (check.check, lambda url: cm.plan_convert(url, MemoryStore(), format="n5")):
             terminal.seek(0)
