@@ -102,17 +102,6 @@ def test_bytes_move_unopened(case, codecs):
         assert bytes(after[coords][header if new == "n5" else 0 :]) == bytes(unframed_before)
 
 
-def test_checksums_come_and_go():
-    crc = [{"name": "gzip", "configuration": {"level": 1}}, {"name": "crc32c"}]
-    source, values = make("zarr3", codecs=crc, dtype="<i4")
-    report = cm.convert(source, target := MemoryStore(), format="zarr2", codecs=crc[:1])
-    assert set(report.actions) == {"reframe", "absent"}
-    report = cm.convert(target, back := MemoryStore(), format="zarr3", codecs=crc)
-    assert set(report.actions) == {"reframe", "absent"}
-    np.testing.assert_array_equal(cm.open_array(back, "g/a")[...], values)
-    assert encoded(cm.open_array(back, "g/a")) == encoded(cm.open_array(source, "g/a"))
-
-
 def test_a_shard_s_index_is_kept_as_it_is():
     index = {"index_location": "start", "index_codecs": [{"name": "bytes", "configuration": {"endian": "big"}}]}
     inner = {"chunk_shape": list(CHUNKS), "codecs": ["bytes", "zstd"], **index}
@@ -124,13 +113,6 @@ def test_a_shard_s_index_is_kept_as_it_is():
     assert b.codecs[0].configuration["index_location"] == "start"
     assert [codec["name"] for codec in b.codecs[0].configuration["index_codecs"]] == ["bytes"]
     np.testing.assert_array_equal(b[...], values)
-
-
-def test_absent_chunks_cost_no_request_of_the_target():
-    source, _ = make("zarr2")
-    recording = RecordingStore(MemoryStore())
-    cm.convert(source, recording, format="zarr3")
-    assert not [key for key in recording.keys("delete") if not key.startswith(JOB_PREFIX)]
 
 
 def test_what_an_older_job_left_does_not_shine_through():

@@ -1,18 +1,22 @@
-"""Blocks of dask arrays that read stored arrays: values, blocks, names, and which keys are asked for.
+"""Blocks that read stored arrays, by from_store and by Dask's from_array: values, blocks, which keys are requested."""
 
-Of other kinds of dask arrays: test_kinds. How a region of a format is read: the contract of formats.
-"""
+import pickle
 
 import dask
+import dask.array as da
 import numpy as np
 import pytest
+from dask._task_spec import Task
+from dask.graph_manipulation import bind, clone
+from dask.utils import SerializableLock
 from support.cases import cases
-from support.recording import RecordingStore
+from support.recording import FarStore, RecordingStore
 
 import chunkmill as cm
 from chunkmill.array.selection import full_region
+from chunkmill.dask_arrays.from_array import read_from_arrays_in_runs
 from chunkmill.dask_arrays.read import block_chunks, read_graph
-from chunkmill.errors import RegionError
+from chunkmill.errors import ChunkError, RegionError
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -114,3 +118,152 @@ def test_blocks_that_do_not_fit_are_refused_at_once():
     with pytest.raises(RegionError):
         array[...]
     assert array[10**18 - 1] == 0
+
+
+VALUES = np.arange(48 * 40 * 4).reshape(48, 40, 4)  # in 12 x 10 x 2 chunks
+
+
+@pytest.fixture
+def store():
+    store = FarStore()
+    cm.to_store(da.from_array(VALUES, chunks=(4, 4, 2)), store.below)
+    return store
+
+
+@pytest.fixture
+def x(store):
+    return cm.from_store(store)
+
+
+@pytest.mark.parametrize(
+    ("function", "n_keys"),
+    [
+        (lambda x: x[:, 5:6, 0], 12),
+        (lambda x: x[8:12, :, 2:], 10),
+        (lambda x: (x.T + 1)[:, :8, 44:].sum(), 4),
+        (lambda x: (x[None] * np.ones((3, 1, 1, 1), int)).transpose(2, 0, 3, 1)[20:28].sum(axis=0), 48),
+        (lambda x: (x + x[::-1])[:4], 40),
+        (lambda x: da.tensordot(x[:8, :, 0], x[:8, :, 1], axes=((1,), (1,))), 20),
+        (lambda x: x.rechunk((48, 5, 4))[:, :5].max(axis=0), 48),
+    ],
+    ids=["line", "slab", "transposed", "broadcast", "twice", "contracted", "rechunked"],
+)
+def test_what_culling_left_is_requested_and_nothing_else(store, x, function, n_keys):
+    want = function(da.from_array(VALUES, chunks=(4, 4, 2))).compute()
+    store.clear()
+    np.testing.assert_array_equal(function(x).compute(scheduler="threads", num_workers=2), want)
+    assert set(store.chunks("get").values()) <= {1}
+    assert len(store.chunks("get")) == n_keys
+
+
+def test_a_culled_graph_is_computed_again_with_new_requests(store, x):
+    (y,) = dask.optimize(x[:8])
+    for value in (0, 7):
+        cm.open_array(store.below, mode="r+")[:8] = value
+        assert (y.compute(scheduler="threads") == value).all()
+
+
+def test_few_runs_are_not_begun_on_a_cluster(x):
+    (here,), (there,) = (dask.optimize(each) for each in (x[:4, :, 0], pickle.loads(pickle.dumps(x))[:4, :, 0]))
+    begun = [sum(isinstance(t, Task) and t.data_producer for t in dict(each.dask).values()) for each in (here, there)]
+    assert begun == [1, 0]
+    np.testing.assert_array_equal(there.compute(scheduler="threads"), VALUES[:4, :, 0])
+
+
+def test_a_clone_beside_its_original(x):
+    assert (clone(x) - x).any().compute(scheduler="threads") == 0
+    assert (clone(clone(x)) - x).any().compute(scheduler="threads") == 0
+    assert clone(x + 1)[3:, :5].sum().compute(scheduler="threads") == (VALUES + 1)[3:, :5].sum()
+
+
+def test_what_is_bound_to_a_write_is_read_after_it(store, x):
+    cm.open_array(store.below, mode="r+")[...] = 0
+    written = cm.to_store(da.from_array(VALUES, chunks=(4, 4, 2)), store, region=..., mode="r+", compute=False)
+    assert bind(x, [written, x.sum()])[1:].sum().compute(scheduler="threads") == VALUES[1:].sum()
+
+
+def test_a_key_that_fails_is_named_and_the_others_are_read(store, x):
+    store.below.set("c/3/2/1", b"damaged")
+    with pytest.raises(ChunkError, match="c/3/2/1"):
+        x.sum().compute(scheduler="threads")
+    assert x[16:].sum().compute(scheduler="threads") == VALUES[16:].sum()
+
+
+def test_shards_read_whole_are_requested_whole(store):
+    far = FarStore()
+    cm.to_store(da.from_array(VALUES, chunks=(4, 4, 4)), far.below, chunks=(2, 2, 2), shards=(4, 4, 4))
+    assert cm.from_store(far).sum().compute(scheduler="threads") == VALUES.sum()
+    assert len(far.chunks("get")) == 120
+    assert set(far.chunks("get").values()) == {1}
+    part = cm.from_store(far, region=np.s_[1:47])
+    np.testing.assert_array_equal(part.compute(scheduler="threads"), VALUES[1:47])
+
+
+CHUNKS = (4, 4, 2)
+
+
+@pytest.fixture
+def array(store):
+    return cm.open_array(store)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"inline_array": True}, {"name": "own"}, {"name": False}, {"fancy": False}, {"chunks": (8, 4, 4)}],
+    ids=["plain", "inline", "named", "unique", "nofancy", "larger"],
+)
+def test_many_requests_are_under_way_and_each_is_made_once(store, array, options):
+    x = da.from_array(array, **{"chunks": CHUNKS, **options})
+    assert x.chunks == da.from_array(VALUES, **{"chunks": CHUNKS, **options}).chunks
+    store.clear()
+    store.seconds = 0.01
+    np.testing.assert_array_equal(x.compute(scheduler="threads", num_workers=2), VALUES)
+    assert store.most_at_once >= 16
+    assert len(store.chunks("get")) == 240
+    assert set(store.chunks("get").values()) == {1}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda store: da.from_array(cm.open_array(store.below), chunks=CHUNKS),
+        lambda store: da.from_array(cm.open_array(store), chunks=(6, 4, 2)),
+        lambda store: da.from_array(cm.open_array(store), chunks=CHUNKS, lock=SerializableLock()),
+        lambda store: da.from_array(cm.open_array(store), chunks=CHUNKS, getitem=lambda a, b: a[b]),
+    ],
+    ids=["without latency", "keys in two blocks", "lock", "getitem"],
+)
+def test_dask_reads_by_itself_where_runs_are_of_no_use(store, make):
+    x = make(store)
+    assert f"original-{x.name}" in x.dask.layers
+    np.testing.assert_array_equal(x.compute(scheduler="threads"), VALUES)
+
+
+def test_a_worker_without_chunkmill_is_told_what_it_lacks(store):
+    x = da.from_array(cm.open_array(store.below), chunks=CHUNKS)
+    assert b"give every worker" in pickle.dumps(x.dask.layers[f"original-{x.name}"])
+
+
+def test_plugins_of_the_user_are_called_too(store):
+    seen = []
+    with dask.config.set(array_plugins=[seen.append]):
+        x = da.from_array(cm.open_array(store), chunks=CHUNKS)
+        assert {each.name for each in seen} == {x.name}  # as Dask made it, and as it is replaced
+        assert f"begun-{x.name}" in x.dask.layers
+    array = cm.open_array(store)
+    with dask.config.set(array_plugins=[lambda x: x.compute(scheduler="sync")]):
+        np.testing.assert_array_equal(da.from_array(array, chunks=CHUNKS), VALUES)
+    with dask.config.set(array_plugins=[]):
+        assert f"begun-{x.name}" in da.from_array(array, chunks=CHUNKS).dask.layers
+    assert f"begun-{x.name}" in da.from_array(array, chunks=CHUNKS, name=x.name).dask.layers
+
+
+def test_the_setting_is_sent_to_workers_as_it_was():
+    """As JSON to those of `SSHCluster`, merged and pickled to those of `LocalCluster`."""
+    with dask.config.set(array_plugins=[]):
+        read_from_arrays_in_runs()
+        assert len(list(dask.config.get("array_plugins"))) == 1
+        sent = dask.config.deserialize(dask.config.serialize(dask.config.global_config))
+        merged = dask.config.merge(dask.config.global_config, {})
+        for settings in (sent, merged, pickle.loads(pickle.dumps(dask.config.global_config))):
+            assert list(settings["array_plugins"]) == []

@@ -1,14 +1,19 @@
-"""Locks of a cluster, without one: what is meant, and which keys are remembered."""
+"""Locks: those of a cluster, without one, and Array.lock: what others, who take it, cannot do at the same time."""
 
+import json
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import dask
 import pytest
 from dask.utils import SerializableLock
 from support.cases import cases
-from support.recording import UnfencedStore
+from support.recording import RecordingStore, UnfencedStore
 
+import chunkmill as cm
 from chunkmill.errors import StoreError
+from chunkmill.journal.plans import LOCK_PREFIX
 from chunkmill.runtime import locks
 from chunkmill.runtime.locks import UserLock, automatic_lock, check_guarded, lock_factory, no_lock
 from chunkmill.stores.memory import MemoryStore
@@ -67,3 +72,111 @@ def test_unguarded_writes_are_refused(scheduler, lock, reason):
         with pytest.raises(StoreError, match=reason) as caught:
             check_guarded(store, "a", lock)
     assert "whole chunks (shards)" in str(caught.value)
+
+
+@pytest.fixture(params=["memory", "local", "no versions"])
+def array(request, tmp_path, monkeypatch):
+    place = {} if request.param == "memory" else tmp_path / "a"
+    array = cm.create_array(place, shape=(8, 8), dtype="i4", chunks=(2, 4))
+    if request.param == "no versions":
+        monkeypatch.setattr(type(array.store), "compares_versions", False)
+    return array
+
+
+def left(array):
+    return [key for key in array.store.list_prefix("") if LOCK_PREFIX in key]
+
+
+def test_threads_that_hold_the_same_store_keys_come_one_after_the_other(array):
+    seen, inside = [], []
+
+    def change(row):
+        with array.lock((slice(row, row + 1), slice(0, 8)), timeout=30):
+            inside.append(row)
+            time.sleep(0.05)
+            seen.append(len(inside))
+            inside.remove(row)
+
+    threads = [threading.Thread(target=change, args=(row,)) for row in (0, 1, 1)]  # of the chunks of one row
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [1, 1, 1]
+    assert left(array) == []
+
+
+def test_others_are_waited_for_until_the_time_is_over(array):
+    with array.lock(slice(0, 1)):
+        assert not cm.check(array).problems
+        failed = in_thread(lambda: array.lock(slice(1, 2), timeout=0.1).__enter__())
+        passed = in_thread(lambda: hold_and_leave(array, slice(2, 4)))
+    assert isinstance(failed, TimeoutError)
+    assert "locked by another" in str(failed)
+    assert passed is None
+    hold_and_leave(array, None)
+
+
+def in_thread(call):
+    """Return the error of a call in a thread of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).exception()
+
+
+def hold_and_leave(array, region):
+    with array.lock(region, timeout=0.1):
+        pass
+
+
+def test_own_writes_and_smaller_regions_inside_are_not_held_up(array):
+    with array.lock(timeout=1), array.lock(slice(1, 3), timeout=1):
+        array[1:3, 1:3] = 5
+        cm.store(array.to_dask()[0:2] + 1, array, regions=(slice(0, 2), slice(0, 8)))
+    assert array[1, 1] == 6
+
+
+def test_a_part_of_what_this_thread_holds_is_refused_not_waited_for(array):
+    with array.lock(slice(0, 2)), pytest.raises(StoreError, match="larger region first"), array.lock(slice(0, 3)):
+        pass
+
+
+def test_what_is_empty_or_has_no_axes_is_locked_too(tmp_path):
+    one = cm.create_array(tmp_path / "one", shape=(), dtype="i4", chunks=())
+    none = cm.create_array(tmp_path / "none", shape=(0, 3), dtype="i4", chunks=(1, 3))
+    with one.lock(), none.lock(timeout=1):
+        one[...] = 3
+    assert one[...] == 3
+
+
+def test_a_table_that_is_none_is_an_error_that_names_it(tmp_path):
+    array = cm.create_array(tmp_path / "a", shape=(8,), dtype="i4", chunks=(2,))
+    with array.lock():
+        (table,) = [key for key in left(array) if key.endswith("-held")]
+    for bad in (b"[", b"[]", b'{"a": 3}', b'{"../x": [[0, 1]]}', b'{"a": [[0, 1, 2]]}', b'{"a": [["x", "y"]]}'):
+        array.store.set(table, bad)
+        with pytest.raises(StoreError, match="held"), array.lock(timeout=1):
+            pass
+    array.store.set(table, json.dumps({"gone": [[0, 1]]}).encode())
+    assert [problem.key for problem in cm.check(tmp_path / "a").problems] == [table]
+    with array.lock(timeout=1):  # it has no heartbeat: its process died
+        pass
+    assert left(array) == []
+
+
+def test_a_box_of_an_array_of_other_rank_that_was_there_before_is_waited_for(tmp_path):
+    make = {"dtype": "i4", "overwrite": True}
+    cm.create_group(tmp_path / "g")
+    with cm.create_array(tmp_path / "g", "a", shape=(8,), chunks=(2,), **make).lock():
+        new = cm.create_array(tmp_path / "g", "a", shape=(8, 8), chunks=(2, 2), **make)
+        assert isinstance(in_thread(lambda: hold_and_leave(new, None)), TimeoutError)
+    hold_and_leave(new, None)
+
+
+def test_the_requests_are_as_many_as_the_documentation_says():
+    store = RecordingStore(MemoryStore())
+    store.is_remote, store.deletes_conditionally = True, False
+    array = cm.create_array(store, shape=(8,), dtype="i4", chunks=(2,))
+    store.clear()
+    with array.lock():
+        pass
+    assert len(store.keys("get", "get_versioned", "set", "set_if", "delete")) == 6
