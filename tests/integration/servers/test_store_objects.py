@@ -1,7 +1,5 @@
 """Store objects of obstore and mappers of fsspec wherever a url is, as sources and as targets."""
 
-import pickle
-
 import fsspec
 import numpy as np
 import obstore.store
@@ -88,15 +86,3 @@ def test_a_web_server_to_read(http_server, tmp_path):
         xr.testing.assert_identical(xr.open_dataset(place, engine="chunkmill", group="ds").load(), DATASET)
         cm.convert((place, "a"), tmp_path / type(place).__name__, format="zarr2")
         assert cm.verify((place, "a"), tmp_path / type(place).__name__).equal
-
-
-@LOCK_ALONE
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [of_s3, of_azure, mapper_of_s3], ids=lambda kind: kind.__name__)
-@pytest.mark.usefixtures("other_process")
-def test_tasks_that_other_processes_run(kind, request, tmp_path):
-    """Store objects are pickled with the tasks."""
-    place = kind(request, tmp_path)
-    cm.to_store(VALUES, place, "a", chunks=(3, 4))
-    cm.convert((place, "a"), (place, "b"), format="zarr2")
-    np.testing.assert_array_equal(cm.from_store(pickle.loads(pickle.dumps(place)), "b").compute(), VALUES)

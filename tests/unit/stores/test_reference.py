@@ -375,10 +375,6 @@ def test_what_is_no_reference_set(tmp_path):
 def test_as_fsspec_spells_it(tmp_path, target):
     (tmp_path / "refs.json").write_text(json.dumps({"x/0": [str(target), 5, 5]}))
     assert open_reference_store("reference://", {"fo": str(tmp_path / "refs.json")}).get("x/0") == DATA[5:10]
-    assert (
-        open_reference_store("reference://", {"fo": {"x/0": [None, 5, 5]}, "target": str(target)}).get("x/0")
-        == DATA[5:10]
-    )
     assert is_reference_set("reference://")
 
 
