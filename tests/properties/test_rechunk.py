@@ -1,17 +1,17 @@
-"""Rechunk plans: nothing is left out or done twice, and memory suffices, whatever the grids.
+"""Rechunks: nothing is left out, and what a plan foresees happens, whatever the grids."""
 
-The loop over numpy arrays below is the reference: what `chunkmill.conversion.rechunking.job` does with stores and codecs.
-"""
-
-from itertools import pairwise, product
+from dataclasses import replace
+from itertools import product
 from math import prod
 
+import dask
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.strategies import axes
 
-from chunkmill.conversion.rechunking.plan import choose_rechunk_strategy
+import chunkmill as cm
 from chunkmill.conversion.rechunking.strategies import (
     Direct,
     Limits,
@@ -20,7 +20,10 @@ from chunkmill.conversion.rechunking.strategies import (
     UnitCosts,
     best_blocks,
 )
+from chunkmill.errors import JobError
 from chunkmill.model.grid import ChunkGrid
+from chunkmill.nodes.target import put_array
+from chunkmill.stores.memory import MemoryStore
 
 ITEMSIZE = 4
 
@@ -49,128 +52,40 @@ def problems(draw, *, max_rank=3, max_size=12):
     return source, target, limits, strategy
 
 
-def planned(problem):
-    """The plan, with as much memory as is needed at least."""
-    source, target, limits, strategy = problem
-    plan = choose_rechunk_strategy(source, target, ITEMSIZE, limits, strategy=strategy)
-    if (needed := plan.estimate.peak_bytes) > limits.max_mem:
-        limits = Limits(needed, limits.n_threads, max_tasks=limits.max_tasks)
-        plan = choose_rechunk_strategy(source, target, ITEMSIZE, limits, strategy=strategy)
-    return plan, limits
+def stored_in(grid, shards):
+    """Return an array of distinct numbers in these chunks, of shards where some are given, and the numbers."""
+    store, n_axes = MemoryStore(), len(grid.shape)
+    plain = cm.create_array(
+        MemoryStore(), shape=grid.shape, dtype="i4", chunks=(1,) * n_axes, codecs="raw", shards=shards
+    )
+    metadata = plain.metadata if shards else replace(plain.metadata, chunk_grid=grid)
+    put_array(store, "", metadata, format="zarr3", overwrite=False)
+    array = cm.open_array(store, mode="r+")
+    array[...] = values = np.arange(1, prod(grid.shape) + 1, dtype="i4").reshape(grid.shape)
+    return array, values
 
 
-class Memory:
-    """What a task holds, and the most it ever held."""
-
-    def __init__(self):
-        self.held = self.peak = 0
-
-    def take(self, n_bytes):
-        self.held += n_bytes
-        self.peak = max(self.peak, self.held)
-
-    def free(self, n_bytes):
-        self.held -= n_bytes
-
-
-def run(plan, source, memories, reads):
-    """Run a plan serially over a numpy array; the array that comes out, and how often each element was written."""
-    result, n_written = np.zeros_like(source), np.zeros(source.shape, int)
-    files = {}
-    if plan.reads is not None:
-        for file in plan.reads.all_coords():
-            files[file] = spill(plan, source, file, memories, reads)
-    for block in plan.writes.all_coords():
-        memories.append(memory := Memory())
-        region = plan.writes.region(block)
-        values = np.full([cut.stop - cut.start for cut in region], -1, source.dtype)
-        memory.take(values.nbytes)
-        if plan.reads is None:
-            for overlap in plan.source.chunks.overlaps(region):
-                memory.take(plan.source.working_bytes)
-                reads.append(overlap.coords)
-                values[overlap.in_region] = source[plan.source.chunks.region(overlap.coords)][overlap.in_chunk]
-                memory.free(plan.source.working_bytes)
-        else:
-            for overlap in plan.files.overlaps(region):
-                file = plan.files.region(overlap.coords)
-                offset, n_bytes = plan.section_span(file, block)
-                memory.take(n_bytes)
-                payload = files[overlap.coords][offset : offset + n_bytes - plan.trailer_bytes]
-                shape = [cut.stop - cut.start for cut in overlap.in_region]
-                values[overlap.in_region] = np.frombuffer(payload, source.dtype).reshape(shape)
-                memory.free(n_bytes)
-        for chunk in plan.target.keys.overlaps(region):
-            assert chunk.whole
-            memory.take(plan.target.working_bytes)
-            at = plan.target.keys.region(chunk.coords)
-            result[at] = values[chunk.in_region]
-            n_written[at] += 1
-            memory.free(plan.target.working_bytes)
-    return result, n_written
-
-
-def spill(plan, source, file, memories, reads):
-    """One task of stage 1: a file of sections, each with a bit for every source chunk behind it."""
-    memories.append(memory := Memory())
-    region = plan.files.region(file)
-    spans = [plan.section_span(region, section.coords) for section in plan.sections(region)]
-    assert all(a[0] + a[1] == b[0] for a, b in pairwise(spans))  # no gaps
-    out = bytearray(sum(spans[-1]))
-    memory.take(len(out))
-    n_chunks = 0
-    for overlap in plan.source.chunks.overlaps(region):
-        assert overlap.whole
-        memory.take(plan.source.working_bytes)
-        reads.append(overlap.coords)
-        n_chunks += 1
-        at = plan.source.chunks.region(overlap.coords)
-        chunk = source[at]
-        for section, (offset, n_bytes) in zip(plan.sections(region), spans, strict=True):
-            shape = [cut.stop - cut.start for cut in section.in_region]
-            n_elements = (n_bytes - plan.trailer_bytes) // ITEMSIZE
-            view = np.frombuffer(out, source.dtype, n_elements, offset).reshape(shape)
-            start = [cut.start + block.start for cut, block in zip(section.in_region, region, strict=True)]
-            lo = [max(a.start, s) for a, s in zip(at, start, strict=True)]
-            hi = [min(a.stop, s + n) for a, s, n in zip(at, start, shape, strict=True)]
-            if all(a < b for a, b in zip(lo, hi, strict=True)):
-                to = tuple(slice(a - s, b - s) for a, b, s in zip(lo, hi, start, strict=True))
-                of = tuple(slice(a - c.start, b - c.start) for a, b, c in zip(lo, hi, at, strict=True))
-                view[to] = chunk[of]
-        memory.free(plan.source.working_bytes)
-    assert n_chunks <= 8 * plan.trailer_bytes
-    return out
-
-
-@given(problems())
-def test_a_plan_run_is_the_identity_and_what_it_foresees_happens(problem):
-    plan, limits = planned(problem)
-    shape = plan.target.keys.shape
-    source = np.arange(1, prod(shape) + 1, dtype="i4").reshape(shape)
-    memories, reads = [], []
-    result, n_written = run(plan, source, memories, reads)
-    np.testing.assert_array_equal(result, source)
-    assert (n_written == 1).all()
-    chunks, estimate = plan.source.chunks, plan.estimate
-    if plan.reads is not None:  # each source chunk is read once
-        assert sorted(reads) == sorted(chunks.all_coords())
-    peak = max((memory.peak for memory in memories), default=0)
-    assert limits.n_threads * peak <= estimate.peak_bytes <= limits.max_mem
-    decoded = sum(ITEMSIZE * prod(cut.stop - cut.start for cut in chunks.region(coords)) for coords in reads)
-    assert estimate.decoded_bytes == decoded
-    assert estimate.written_bytes == source.nbytes
-    assert estimate.amplification == (decoded / source.nbytes if source.nbytes else 1)
-    grids = [plan.writes] if plan.reads is None else [plan.reads, plan.writes]
-    assert estimate.n_tasks == tuple(grid.n_chunks for grid in grids)
-    n_requests = len(reads) + plan.target.keys.n_chunks
-    if plan.source.is_sharded:
-        blocks = [grids[0].region(block) for block in grids[0].all_coords()]
-        n_requests += sum(len(list(plan.source.keys.overlaps(block))) for block in blocks)
-    if plan.reads is not None:
-        n_sections = sum(len(list(plan.sections(plan.reads.region(file)))) for file in plan.reads.all_coords())
-        n_requests += plan.reads.n_chunks + n_sections
-        assert estimate.intermediate_bytes == source.nbytes + n_sections * plan.trailer_bytes
-    assert estimate.n_requests == n_requests
+@given(st.lists(st.integers(0, 12), max_size=3).map(tuple), st.sampled_from([None, "direct", "spill"]), st.data())
+def test_a_rechunk_is_the_identity_and_what_its_plan_foresees_happens(shape, strategy, data):
+    """In the least memory that works: more than one block, where the grids allow it."""
+    grid = ChunkGrid(tuple(data.draw(axes(size)) for size in shape))
+    lengths = st.tuples(*(st.integers(1, size + 2) for size in shape))
+    array, values = stored_in(grid, data.draw(st.none() | lengths) or None)
+    options = {"chunks": data.draw(lengths), "shards": None, "strategy": strategy}
+    with dask.config.set(scheduler="sync"):
+        try:
+            plan = cm.plan_rechunk(array, target := MemoryStore(), **options, max_mem=1)
+        except JobError as error:
+            least = int(str(error).partition("max_mem=")[2].split()[0])
+            plan = cm.plan_rechunk(array, target, **options, max_mem=least)
+            assert plan.peak_memory_bytes <= least
+        report = plan.run()
+    np.testing.assert_array_equal(cm.open_array(target)[...], values)
+    assert not [key for key in target.list_prefix("") if "chunkmill" in key]
+    assert report.n_requests == plan.n_requests
+    assert report.bytes_temporary == plan.bytes_temporary == plan.bytes_temporary_read
+    assert report.bytes_written == plan.bytes_written
+    assert report.read_amplification == pytest.approx(plan.read_amplification)
 
 
 @given(problems(max_rank=2))

@@ -46,7 +46,7 @@ def axes(draw, size):
     if draw(st.booleans()):
         return RegularAxis(size, draw(st.integers(1, size + 2)))
     lengths = draw(st.lists(st.integers(1, 5), min_size=1, max_size=5))
-    return RunsAxis(size, (*((n, 1) for n in lengths), (draw(st.integers(1, 4)), size)))
+    return RunsAxis(size, (*((n, 1) for n in lengths), (draw(st.integers(1, 4)), max(size, 1))))
 
 
 @st.composite
