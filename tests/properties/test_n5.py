@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from support.strategies import attributes, json_values, regular_grids, texts
+from support.strategies import attributes, blosc, json_values, regular_grids, texts
 
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.registry import build_pipeline
@@ -32,19 +32,6 @@ compressors = st.one_of(
 )
 
 
-def bloscs(itemsize: int) -> st.SearchStrategy[NamedConfig]:
-    return st.builds(
-        lambda cname, clevel, shuffle, blocksize: NamedConfig(
-            "blosc",
-            {"cname": cname, "clevel": clevel, "shuffle": shuffle, "typesize": itemsize, "blocksize": blocksize},
-        ),
-        st.sampled_from(["lz4", "lz4hc", "blosclz", "zlib", "zstd"]),
-        levels,
-        st.sampled_from(["noshuffle", "shuffle", "bitshuffle"]),
-        st.sampled_from([0, 64, 4096]),
-    )
-
-
 attribute_sets = attributes.map(lambda drawn: {name: value for name, value in drawn.items() if name not in RESERVED})
 
 
@@ -52,7 +39,7 @@ attribute_sets = attributes.map(lambda drawn: {name: value for name, value in dr
 def n5_arrays(draw: st.DrawFn) -> ArrayMetadata:
     dtype = np.dtype(draw(st.sampled_from(N5_DTYPES)))
     grid = draw(regular_grids().filter(lambda drawn: drawn.ndim))
-    compressor = draw(st.none() | compressors | bloscs(dtype.itemsize))
+    compressor = draw(st.none() | compressors | blosc(dtype.itemsize))
     dimension_names = draw(st.none() | st.tuples(*[texts()] * grid.ndim))
     attributes = draw(attribute_sets)
     if dimension_names is not None:  # they are an attribute
@@ -114,7 +101,7 @@ def draft_arrays(draw: st.DrawFn) -> ArrayMetadata:
         codecs=(
             *(filters if grid.ndim > 1 and draw(st.booleans()) else []),
             NamedConfig("bytes", {"endian": draw(st.sampled_from(["little", "big"]))}),
-            *draw(st.lists(gzip | bloscs(dtype.itemsize), max_size=2)),
+            *draw(st.lists(gzip | blosc(dtype.itemsize), max_size=2)),
         ),
         fill_value=fill[0],
         dimension_names=draw(st.none() | st.tuples(*[texts()] * grid.ndim)),
@@ -144,7 +131,7 @@ def test_blocks(data: st.DataObject) -> None:
     dtype = np.dtype(data.draw(st.sampled_from(N5_DTYPES)))
     shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=4, max_side=6))
     block_shape = tuple(data.draw(st.integers(1, side)) for side in shape)
-    compressor = data.draw(st.none() | compressors | bloscs(dtype.itemsize))
+    compressor = data.draw(st.none() | compressors | blosc(dtype.itemsize))
     block = data.draw(hnp.arrays(dtype, block_shape))
     spec = ChunkSpec(shape, dtype, dtype.type(0))
     codecs = build_pipeline(n5_chain([] if compressor is None else [compressor]), spec)
