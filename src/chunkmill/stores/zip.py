@@ -140,7 +140,7 @@ class ZipStore(PlacedStore):
         name = self._prefix + check_key(key)
         with self.named_in_errors(key):
             archive = self._open()
-            if (member := archive.members().get(name)) is None:
+            if (member := archive.find(name)) is None:
                 return None, None
             if member.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
                 # nothing bounds the size of others (P13)
@@ -171,7 +171,7 @@ class ZipStore(PlacedStore):
     def _member(self, key: str) -> zipfile.ZipInfo | None:
         name = self._prefix + check_key(key)
         with self.named_in_errors(key):
-            return self._open().members().get(name)
+            return self._open().find(name)
 
     def locate(self, key: str) -> Reference | None:
         """Return the range of the zip file that holds a value; ``None`` when there is no such key.
@@ -202,7 +202,7 @@ class ZipStore(PlacedStore):
         """Store (or delete) if the member still has `version`: atomic among the threads of this process."""
         name = self._prefix + check_key(key)
         with self._writing(key) as archive:
-            member = archive.members().get(name)
+            member = archive.find(name)
             if (None if member is None else _version_of(member)) != version:
                 return False
             archive.remove([name]) if value is None else archive.write(name, bytes(value))
@@ -218,7 +218,7 @@ class ZipStore(PlacedStore):
         """Take all members below `prefix` out of the directory."""
         check_prefix(prefix)
         with self._writing(prefix) as archive:
-            archive.remove([name for name in archive.members() if name.startswith(self._prefix + prefix)])
+            archive.remove([name for name in archive.names() if name.startswith(self._prefix + prefix)])
 
     def sweep(self, prefix: str = "", *, remove: bool = True, recursive: bool = True) -> list[str]:
         """Remove the copies of the file that killed writers left next to it, and return their names."""
@@ -235,8 +235,8 @@ class ZipStore(PlacedStore):
     def _keys(self, prefix: str) -> list[str]:
         full = self._prefix + check_prefix(prefix)
         with self.named_in_errors(prefix):
-            members = list(self._open().members())
-        return [name[len(self._prefix) :] for name in members if name.startswith(full)]
+            names = self._open().names()
+        return [name[len(self._prefix) :] for name in names if name.startswith(full)]
 
     # --- errors
 
@@ -282,6 +282,16 @@ class _Archive:
             if self._partial is None and (self._zip is None or self._seen != _signature(self.path)):
                 self._reopen()
             return self._members
+
+    def find(self, name: str) -> zipfile.ZipInfo | None:
+        """Return a member; not while it is replaced (P2)."""
+        with self.lock:
+            return self.members().get(name)
+
+    def names(self) -> list[str]:
+        """Return the names of all members; not while one is replaced."""
+        with self.lock:
+            return list(self.members())
 
     def _reopen(self) -> None:
         if self._zip is not None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import warnings
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
@@ -288,3 +288,18 @@ def test_through_a_symbolic_link_the_file_itself_is_written(tmp_path):
     assert link.is_symlink()
     with ZipStore(tmp_path / "a.zip") as store:
         assert (store.get("k"), store.get("other")) == (b"new", b"1")
+
+
+def test_readers_wait_while_a_member_is_replaced(path, monkeypatch):
+    asked, forget = [], zip_module._Archive._forget
+
+    def ask_then(archive, gone):
+        forget(archive, gone)
+        asked[:] = [pool.submit(store.get, "k"), pool.submit(list, store.list_prefix(""))]
+        wait(asked, 0.05)
+
+    with ZipStore(path) as store, ThreadPoolExecutor(2) as pool:
+        store.set("k", b"old")
+        monkeypatch.setattr(zip_module._Archive, "_forget", ask_then)
+        store.set("k", b"new")
+        assert [each.result() for each in asked] == [b"new", ["k"]]
