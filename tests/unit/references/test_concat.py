@@ -27,6 +27,12 @@ def test_nodes_serve_as_sets_and_a_target_is_written(sets, tmp_path):
     np.testing.assert_array_equal(cm.open_array(tmp_path / "all.json", "t")[::4, 1], [0, 1, 2])
 
 
+def test_without_a_target_the_set_is_in_memory(sets):
+    joined = cm.concat_references(sets, dim="time")
+    np.testing.assert_array_equal(joined["t"][:, 0], np.repeat([0, 1, 2], 4))
+    assert cm.concat_references(sets[:1], dim="time")["t"].shape == (4, 2)
+
+
 def test_what_does_not_fit_is_refused_before_anything_is_written(sets, tmp_path):
     with pytest.raises(MetadataError, match="'z'"):
         cm.concat_references(sets, dim="z", target=tmp_path / "all.json")
