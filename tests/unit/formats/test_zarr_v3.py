@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from contracts.codec_contract import LITTLE, codec
 from contracts.format_contract import FormatContract
 from support.cases import cases
 
@@ -14,25 +15,18 @@ from chunkmill.model.dtypes import STRING
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
 
-LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
-CRC = {"name": "crc32c", "configuration": {}}
+CRC = codec("crc32c")
 PLAIN = {
     "zarr_format": 3, "node_type": "array", "shape": [7, 5], "data_type": "int32",
-    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [3, 2]}},
-    "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}}, "fill_value": -1,
-    "codecs": [LITTLE],
+    "chunk_grid": codec("regular", chunk_shape=[3, 2]), "chunk_key_encoding": codec("default", separator="/"),
+    "fill_value": -1, "codecs": [LITTLE],
 }  # fmt: skip
 MISSING = object()
 
 
 def grid(*lengths, name="rectilinear"):
-    if name == "regular":
-        return {"name": "regular", "configuration": {"chunk_shape": list(lengths)}}
-    return {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": list(lengths)}}
-
-
-def codec(name, **configuration):
-    return {"name": name, "configuration": configuration}
+    about = {"chunk_shape": list(lengths)} if name == "regular" else {"kind": "inline", "chunk_shapes": list(lengths)}
+    return codec(name, **about)
 
 
 def shard(*chunk_shape, codecs=(LITTLE,), **members):

@@ -49,6 +49,15 @@ def test_attributes_and_fill_values_of_netcdf3(tmp_path):
         xr.testing.assert_equal(converted[["v", "f", "scalar"]], expected[["v", "f", "scalar"]])
 
 
+def write_netcdf3(path, dtype, fill_value):
+    """Write v, with a fill value, and w."""
+    with pytest.importorskip("scipy.io").netcdf_file(path, "w") as made:
+        made.createDimension("x", 3)
+        for name in ("v", "w"):
+            made.createVariable(name, dtype, ("x",))[:] = np.array([0, 1, -32767]).astype(dtype)
+        made.variables["v"]._FillValue = fill_value
+
+
 @pytest.mark.filterwarnings("ignore:invalid value encountered in cast")  # of scipy, which writes the file
 @pytest.mark.filterwarnings("ignore:variable 'v' has non-conforming '_FillValue'")  # of xarray
 @cases(
@@ -62,11 +71,7 @@ def test_attributes_and_fill_values_of_netcdf3(tmp_path):
     ],
 )
 def test_fill_values_of_another_type_in_netcdf3(tmp_path, dtype, value, fill, attribute):
-    netcdf = pytest.importorskip("scipy.io").netcdf_file
-    with netcdf(tmp_path / "x.nc", "w") as made:
-        made.createDimension("x", 3)
-        made.createVariable("v", dtype, ("x",))[:] = np.array([0, 1, -32767]).astype(dtype)
-        made.variables["v"]._FillValue = value
+    write_netcdf3(tmp_path / "x.nc", dtype, value)
     cm.scan(tmp_path / "x.nc", tmp_path / "x.json")
     array = cm.open_array(tmp_path / "x.json", "v")
     assert (array.fill_value, array.attributes.get("_FillValue")) == (fill, attribute)
@@ -77,12 +82,7 @@ def test_fill_values_of_another_type_in_netcdf3(tmp_path, dtype, value, fill, at
 
 @cases(("dtype", "value"), [("i2", np.array([0, 1], "i2")), ("S1", np.int32(3)), ("S1", b"ab")])
 def test_fill_values_that_are_refused_in_netcdf3_can_be_left_out(tmp_path, dtype, value):
-    netcdf = pytest.importorskip("scipy.io").netcdf_file
-    with netcdf(tmp_path / "x.nc", "w") as made:
-        made.createDimension("x", 3)
-        for name in ("v", "w"):
-            made.createVariable(name, dtype, ("x",))[:] = np.arange(3).astype(dtype)
-        made.variables["v"]._FillValue = value
+    write_netcdf3(tmp_path / "x.nc", dtype, value)
     with pytest.raises(ScanError, match=r"'v' cannot be referenced.*drop_variables=\['v'\]"):
         cm.scan(tmp_path / "x.nc", tmp_path / "x.json")
     cm.scan(tmp_path / "x.nc", tmp_path / "x.json", drop_variables=["v"])
