@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from support.servers import WARNINGS, http_server  # noqa: F401
 
 import chunkmill as cm
 
-pytestmark = [*WARNINGS, pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr")]
+pytestmark = [pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr")]
 # of xarray: a variable of SciPy's has two values that stand for missing elements
 pytestmark += [pytest.mark.filterwarnings("ignore:variable .* has multiple fill values")]
 pytest.importorskip("virtualizarr", reason="of the extra `scan`")
@@ -89,14 +88,6 @@ def test_values_coordinates_and_attributes(path, tmp_path):
         for name, variable in expected.variables.items():
             if name != "var6_char":  # in Zarr v3, xarray knows no fill value of bytes
                 np.testing.assert_array_equal(converted[name].values, variable.values, name)
-
-
-@pytest.mark.parametrize("path", [path for path in FILES if path.stem in {"bears", "E1_north_america", "rotated_pole"}])
-def test_over_http(path, http_server, tmp_path):  # noqa: F811
-    (http_server.folder / path.name).write_bytes(path.read_bytes())
-    cm.scan(f"{http_server.url}/{path.name}", tmp_path / "x.parquet")
-    found = xr.load_dataset(tmp_path / "x.parquet", engine="chunkmill", decode_timedelta=False)
-    assert_same(found, opened_by_xarray(path))
 
 
 def test_months_that_a_model_wrote_are_joined(tmp_path):
