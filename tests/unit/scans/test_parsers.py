@@ -99,13 +99,16 @@ def test_all_images_and_tables_of_a_fits_file(fits, tmp_path):
 
 
 def odd_table(fits):
-    return fits.BinTableHDU.from_columns([fits.Column("flag", "L", array=[True, False])], name="ODD")
+    flags = fits.Column("flags", "2L", array=[[True, False], [True, True]])
+    lengths = fits.Column("lengths", "PJ()", array=np.array([[1], [2, 3]], object))
+    scaled = fits.Column("scaled", "J", bzero=2**31, array=np.array([1, 2], "u4"))
+    return fits.BinTableHDU.from_columns([flags, lengths, scaled, fits.Column("n", "J", array=[1, 2])], name="ODD")
 
 
 def test_what_fits_stores_otherwise_is_refused_by_name(fits, tmp_path):
     odd = {
         "it is compressed": fits.CompImageHDU(IMAGE.astype("i4"), name="ODD"),
-        r"its columns \['flag'\] are stored otherwise": odd_table(fits),
+        r"its columns \['flags', 'lengths', 'scaled'\] are stored otherwise": odd_table(fits),
         "several extensions of that name": fits.ImageHDU(IMAGE, name="ODD"),
     }
     for number, (why, hdu) in enumerate(odd.items()):
