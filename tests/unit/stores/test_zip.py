@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 import warnings
 import zipfile
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -291,15 +292,32 @@ def test_through_a_symbolic_link_the_file_itself_is_written(tmp_path):
 
 
 def test_readers_wait_while_a_member_is_replaced(path, monkeypatch):
-    asked, forget = [], zip_module._Archive._forget
+    has_members, is_forgotten = threading.Event(), threading.Event()
+    members, forget = zip_module._Archive.members, zip_module._Archive._forget
 
-    def ask_then(archive, gone):
+    def members_of_a_slow_reader(archive):
+        found = members(archive)
+        if threading.current_thread() is not threading.main_thread():
+            has_members.set()
+            is_forgotten.wait(0.1)
+        return found
+
+    def forget_and_pause(archive, gone):
         forget(archive, gone)
-        asked[:] = [pool.submit(store.get, "k"), pool.submit(list, store.list_prefix(""))]
-        wait(asked, 0.05)
+        is_forgotten.set()
+        wait(reads, 0.1)
 
-    with ZipStore(path) as store, ThreadPoolExecutor(2) as pool:
+    with ZipStore(path) as store, ThreadPoolExecutor(1) as pool:
         store.set("k", b"old")
-        monkeypatch.setattr(zip_module._Archive, "_forget", ask_then)
-        store.set("k", b"new")
-        assert [each.result() for each in asked] == [b"new", ["k"]]
+        monkeypatch.setattr(zip_module._Archive, "members", members_of_a_slow_reader)
+        monkeypatch.setattr(zip_module._Archive, "_forget", forget_and_pause)
+        for read, found in (
+            (lambda: store.get("k"), {b"old", b"new"}),
+            (lambda: next(store.list_prefix(""), None), {"k"}),
+        ):
+            has_members.clear()
+            is_forgotten.clear()
+            reads = [pool.submit(read)]
+            assert has_members.wait(10)
+            store.set("k", b"new")
+            assert reads[0].result() in found
