@@ -77,16 +77,6 @@ def test_a_node_that_is_not_there(what):
     assert "nothing" not in cm.open_group(store)
 
 
-def test_folders_of_other_things_and_none(tmp_path):
-    (tmp_path / "x.nc").write_bytes(b"CDF")
-    with pytest.raises(NodeNotFound, match=r"x\.nc"):
-        cm.open(tmp_path)
-    with pytest.raises(NodeNotFound) as caught:
-        cm.open(tmp_path / "none")
-    assert caught.value.url.endswith("/none")
-    assert not (tmp_path / "none").exists()
-
-
 @cases("text", ["x\ud800", "\udfff/y"])
 def test_a_lone_surrogate_is_a_wrong_argument(text, tmp_path):
     for call in (

@@ -1,9 +1,7 @@
 """Hints name arguments as Python keywords, and in another way where they are rendered again."""
 
-from support.cases import cases
-
 from chunkmill.errors import JobError
-from chunkmill.hints import Hint, as_keyword
+from chunkmill.hints import Hint
 
 HINT = Hint("give {} or {}", ("max_mem", 3), ("mode", "w")).also(
     "{} are multiples of {}", ("chunks", ...), ("shards", None)
@@ -31,14 +29,6 @@ def test_python_keywords_stay_where_no_sentence_can_be_rendered():
 def test_a_hint_without_arguments_keeps_its_braces():
     assert Hint("{a: 1}") == "{a: 1}"
     assert Hint("{a: 1}").rendered(as_option) == "{a: 1}"
-
-
-@cases(
-    ("value", "text"),
-    [(1, "x=1"), ("w", "x='w'"), (None, "x=None"), (..., "x="), ({"b", "a"}, "x={'a', 'b'}"), ((4, 1), "x=(4, 1)")],
-)
-def test_keywords(value, text):
-    assert as_keyword("x", value) == text
 
 
 def test_an_error_renders_its_hints_and_nothing_else():

@@ -3,9 +3,7 @@
 import numpy as np
 from support.cases import cases
 
-from chunkmill.checks.verify import compare_values
 from chunkmill.codecs.elements import differing
-from chunkmill.conversion.region_option import shown_regions
 
 
 @cases(
@@ -22,13 +20,3 @@ def test_elements_that_differ(dtype, values, other):
     a, b = np.array(values, dtype), np.array(other, dtype)
     assert differing(a, b).tolist() == [False, True, False]
     assert not differing(a, a).any()
-
-
-def test_the_first_that_differs_is_named():
-    region = (slice(10, 13), slice(0, 1))
-    a = np.array([[1], [2], [3]])
-    assert compare_values("x", a, a, region) is None
-    difference = compare_values("x", a, a * 2, region)
-    assert str(difference) == "x: values differ: 3 of 3 elements in [10:13, 0:1], first at (10, 0): 1 and 2"
-    assert difference.region == ((10, 13), (0, 1))
-    assert shown_regions(region) == "[10:13, 0:1]"

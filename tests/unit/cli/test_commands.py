@@ -66,21 +66,6 @@ def test_what_steers_a_terminal_is_shown(tmp_path):
     assert "\x1b" not in error
 
 
-def test_text_that_is_no_unicode(tmp_path):
-    (tmp_path / ".zgroup").write_text('{"zarr_format": 2}')
-    (tmp_path / ".zattrs").write_text('{"half": "\\ud800"}')
-    assert "half: \\ud800" in run("info", tmp_path).stdout
-
-
-def test_ls_draws_the_tree(archive):
-    assert run("ls", archive).stdout.splitlines() == [
-        "/",
-        "├── deep",
-        "│   └── time (8,) datetime64[s]",
-        "└── stack (8, 6, 6) int16",
-    ]
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # Jobs
 

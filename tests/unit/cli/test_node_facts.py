@@ -8,7 +8,7 @@ from support.cases import cases
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.cli.node_facts import describe, facts_text, listing, stored
+from chunkmill.cli.node_facts import describe, listing, stored
 from chunkmill.display.report import plain
 from chunkmill.stores.memory import MemoryStore
 
@@ -69,14 +69,6 @@ def test_what_is_stored_of_an_array(group):
 def test_plain_values(value, expected):
     assert plain(value) == expected
     json.dumps(plain(value), allow_nan=False)
-
-
-def test_facts_as_text(group):
-    text = facts_text(describe(group["g/plain"].stored))
-    assert text.startswith("array memory-store://")
-    assert "chunk bytes" in text
-    assert "\x1b" not in facts_text(describe(group["sharded"].stored))
-    assert "children" in facts_text(describe(group.stored))
 
 
 def test_a_table_of_all_arrays(group):

@@ -7,10 +7,9 @@ from click.testing import CliRunner
 from support.cases import cases
 
 from chunkmill.cli.main import main
-from chunkmill.cli.options import JSON, command, errors_shown, job_options, say, scheduled, show, with_options
+from chunkmill.cli.options import command, errors_shown, job_options, say, scheduled
 from chunkmill.cli.parameters import TYPES, options_of
 from chunkmill.errors import JobError
-from chunkmill.hints import Hint
 
 
 @cases(
@@ -81,6 +80,8 @@ def test_options_are_those_of_the_signature():
     assert found["overwrite"].is_flag
     assert found["include"].help.startswith("Patterns of paths")
     assert found["shards"].default == "keep"
+    ours, of_target = (found[name].help for name in ("storage_options", "target_storage_options"))
+    assert of_target == ours.replace("the filesystem,", "the filesystem of the target,") != ours
     assert main.commands["pyramid"].params[1].required is False
 
 
@@ -100,28 +101,6 @@ def test_options_of_jobs():
     assert (seen["max_mem"], seen["resume"], "scheduler" in seen) == (2 << 30, False, False)
     assert "--max-mem" in run(seen.update, "a", "b", "--max-mem", "much", decorators=decorators, code=2).output
     assert "is neither one of" in run(seen.update, "a", "b", "--scheduler", "x", decorators=decorators, code=2).output
-
-
-def test_hints_name_options():
-    def function(**_):
-        say(with_options(Hint("give {}, or {}", ("resume", False), ("overwrite", True))))
-        say(with_options("as it is"))
-
-    overwrite = options_of("plan_convert", only=["overwrite"])
-    assert run(function, decorators=[overwrite, job_options]).output == "give --restart, or --overwrite\nas it is\n"
-
-
-def test_results_as_text_and_as_json():
-    class Report:
-        def __str__(self):
-            return "report: done"
-
-        def to_dict(self):
-            return {"n": 1}
-
-    assert run(lambda: show(Report(), at_target="", other="x")).output == "report: done\nother: x\n"
-    as_json = run(lambda: show(Report(), at_target="y"), "--json", decorators=[JSON])
-    assert as_json.output == '{\n  "n": 1,\n  "at_target": "y"\n}\n'
 
 
 def test_errors_end_with_their_own_codes():

@@ -39,16 +39,6 @@ def test_html_of_a_broken_group_says_so(tmp_path, group):
     assert "MetadataError" in text_of(group_html(group.stored))
 
 
-def test_attributes_are_indented_below_their_group(tmp_path):
-    url = str(tmp_path / "g.zarr")
-    cm.create_group(url, attributes={"title": "all"})
-    cm.create_group(url, "sub", attributes={"units": "K"})
-    html = group_html(cm.open_group(url).stored)
-    indented = "<li><details><summary>Attributes (1)</summary>"
-    assert html.count(indented) == html.count("Attributes (1)") == 2
-    assert html.index("g.zarr") < html.index(indented) < html.index("sub/") < html.rindex(indented)
-
-
 def test_html_of_an_image_lists_its_levels(tmp_path):
     cm.pyramid(
         np.ones((8, 16), "u1"), tmp_path / "cells.ome.zarr", levels=2, scale=(4, 0.5), units="um", name="<cells>"

@@ -105,12 +105,6 @@ def test_control_characters_are_spelled_out():
     assert "\x1b" not in report_text("\x1b", [("\x1b", "\x1b")], [[("\x1b",), ("\x1b",)]])
 
 
-def test_all_rows_are_shown_where_no_limit_is_set():
-    table = [("n",), *((str(i),) for i in range(100))]
-    assert len(report_text("t", [], [table]).splitlines()) == 102
-    assert len(report_text("t", [], [table], max_rows=3).splitlines()) == 1 + 4 + 1
-
-
 LONG = "spill: 8 files of up to 14.16 MiB, then each task owns (240, 144, 144) of the target; direct would take longer"
 TABLE = [
     ("array", "shape", "chunks", "why"),

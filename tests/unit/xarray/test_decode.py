@@ -10,7 +10,7 @@ from xarray.backends.store import StoreBackendEntrypoint
 import chunkmill as cm
 from chunkmill.errors import ChunkError, DatasetError
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.xarray.decode import _undecoded, array_encoding, decode
+from chunkmill.xarray.decode import array_encoding, decode
 
 PLAIN = {
     "number": xr.Variable("x", [1.0, 2.0], {"units": "K"}),
@@ -35,19 +35,6 @@ class Variables(AbstractDataStore):
 
     def get_attrs(self):
         return {"title": "t"}
-
-
-@cases("name", [*PLAIN, *DECODED])
-def test_only_what_decoding_leaves_unchanged(name):
-    variables = {name: (PLAIN | DECODED)[name].copy()}
-    assert set(_undecoded(variables, {})) == ({name} & PLAIN.keys())
-
-
-def test_variables_that_others_name_are_decoded():
-    variables = {name: variable.copy() for name, variable in PLAIN.items()}
-    variables["a"] = xr.Variable("x", [1.0, 2.0], {"grid_mapping": "number: x"})
-    assert set(_undecoded(variables, {})) == {"marked by NaN"}
-    assert not _undecoded(variables, {"decode_coords": "all"})
 
 
 @pytest.mark.parametrize("mask_and_scale", [True, False])

@@ -1,7 +1,5 @@
 """Modes of `write_dataset`, consolidated metadata, trees and reports."""
 
-import json
-
 import dask
 import dask.array as da
 import numpy as np
@@ -114,24 +112,6 @@ def test_one_computation_for_all_variables(url):
     with Watch(), dask.config.set(scheduler="sync"):
         write_dataset(ds, url)
     assert len(computed) == 1
-
-
-def test_report(url):
-    report = write_dataset(series().chunk(time=2), url)
-    assert set(report.variables) == {"v", "mask", "time", "x"}
-    assert report.n_keys == sum(each.n_keys for each in report.variables.values()) == 6
-    assert report.bytes_written > 0
-    assert report.n_partial == 0
-    assert json.loads(json.dumps(report.to_dict()))["variables"]["v"]["n_keys"] == 3
-    text = str(report)
-    assert all(
-        line in text
-        for line in (
-            "write_dataset: done",
-            "6, 0 of them changed in part (read and written back)",
-            "variable  store keys",
-        )
-    )
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -1,13 +1,10 @@
 """The attribute that records an unfinished append."""
 
-import json
-
-import pytest
 from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.xarray.publication import ATTRIBUTE, UnfinishedAppend, without_attribute
+from chunkmill.xarray.publication import ATTRIBUTE, UnfinishedAppend
 
 
 def array(shape=(8, 2)):
@@ -32,14 +29,6 @@ def test_what_is_no_mark(value):
 def test_marks_of_groups_above_count_more():
     above, own = UnfinishedAppend("t", {"g/v": (5,), "w": (1,)}), UnfinishedAppend("t", {"v": (6,), "x": (2,)})
     assert above.below("g").joined(own).shapes == {"v": (5,), "x": (2,)}
-
-
-@pytest.mark.parametrize("document", [{ATTRIBUTE: 1, "a": 2}, {"attributes": {ATTRIBUTE: 1}, "a": 2}], ids=["v2", "v3"])
-def test_documents_without_the_mark(document):
-    stripped = json.loads(without_attribute("k", json.dumps(document).encode()))
-    assert ATTRIBUTE not in json.dumps(stripped)
-    assert stripped["a"] == 2
-    assert without_attribute("k", b"{}") == b"{}"
 
 
 def test_the_attribute_is_not_shown_as_one_of_the_users():
