@@ -29,7 +29,7 @@ def test_html_of_a_large_group_is_bounded(store):
     html = group_html(cm.open_group(store).stored)
     text = text_of(html)
     assert "… and 20 more" in text
-    assert "a199  (4,) uint8" in text
+    assert "a199" in text
     assert "a200" not in text
     assert html.count("<svg") == 20
 
