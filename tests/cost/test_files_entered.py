@@ -15,7 +15,7 @@ MOST = {
     "read": 17,
     "open_array": 18,
     "to_store": 55,  # one of them only on a slow machine
-    "replace": 58,  # the same one
+    "replace": 56,  # the same one
     "rechunk": 69,
     "convert": 63,
     "transform": 67,

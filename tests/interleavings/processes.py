@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import gc
 import itertools
+import json
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -72,8 +73,8 @@ PROCESSES = itertools.count(1)
 ENDED: set[int] = set()
 
 
-def _heartbeat(_: str) -> bytes:
-    return b"process-%d" % getattr(PROCESS, "number", 0)
+def _heartbeat(name: str, said: Mapping[str, Any]) -> bytes:
+    return json.dumps({"seen": f"process-{getattr(PROCESS, 'number', 0)}", "key": name, **said}).encode()
 
 
 def _start_nothing(_: object, *__: object) -> None:
@@ -81,12 +82,14 @@ def _start_nothing(_: object, *__: object) -> None:
 
 
 def _is_live(heartbeat: bytes) -> bool:
-    return int(heartbeat.removeprefix(b"process-")) not in ENDED
+    number = re.search(rb'"seen": "process-(\d+)"', heartbeat)  # none in a plan that is no lease any more
+    return number is not None and int(number[1]) not in ENDED
 
 
 def anonymous(heartbeats: bytes) -> bytes:
     """Return a value such that of the processes whose heartbeats are in it only this is left: who is alive."""
-    return re.sub(rb"process-\d+", lambda found: b"living" if _is_live(found.group()) else b"dead", heartbeats)
+    beat = rb'"seen": "process-\d+"'
+    return re.sub(beat, lambda found: b"living" if _is_live(found.group()) else b"dead", heartbeats)
 
 
 def _pause(_: float) -> None:

@@ -82,7 +82,7 @@ def recorded_crashes(folder: Path, states: Path, *, with_zeros: bool = False) ->
             disk.synced.add(os.fstat(fd).st_ino)
             disk.pending.discard(os.path.realpath(f"/proc/self/fd/{fd}"))
 
-        def sync_file_system(directory: str) -> None:
+        def sync_file_system(directory: str, own: int = -1) -> None:
             disk.sync_all()
 
         for name in ("replace", "unlink", "rename", "mkdir", "rmdir"):

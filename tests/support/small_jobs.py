@@ -28,8 +28,8 @@ class SmallTarget(Target):
 
     room = staticmethod(lambda: None)
 
-    def make_room(self, *, has_begun=False, again=False):
-        if not has_begun:
+    def make_room(self, *, of_job=False, again=False):
+        if not self.run:  # before it begins
             self.room()
 
     def publish(self):

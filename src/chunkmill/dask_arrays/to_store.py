@@ -201,7 +201,7 @@ def _finish_new(
     job = writes_to([array])
     written = report(array, counts, n_regrouped)
     with nullcontext() if is_held else target.continued(job, written.n_keys - written.n_empty):
-        if target.is_staged:  # this machine is synced when the two are exchanged
+        if target.is_staged and client is not None:  # this machine is synced when the two are exchanged
             sync_other_machines([array.store], client, job)
         target.publish(consolidates=False)
     return written

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from chunkmill.display.report import format_bytes, format_seconds, report_html, report_text
 from chunkmill.errors import JobError
-from chunkmill.journal.heartbeat import heartbeats_below, is_live
+from chunkmill.journal.heartbeat import is_live
 from chunkmill.journal.lease import discard_jobs
-from chunkmill.journal.plans import PLAN, RUNNING, watch_client
+from chunkmill.journal.plans import PLAN, beats_of, watch_client
 from chunkmill.journal.records import Records
 from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs, with_state
 from chunkmill.nodes.delete import withdraw_below
@@ -178,6 +178,5 @@ _OF_HEARTBEAT = ("n_tasks", "stage", "n_stage_done", "n_stage_tasks", "seconds",
 
 
 def _last_heartbeat(store: Store, job: UnfinishedJob) -> dict[str, Any]:
-    beats = map(store.get, heartbeats_below(store, job.key.removesuffix(PLAN) + RUNNING))
-    found = [json.loads(beat) for beat in beats if beat is not None and is_live(beat)]
+    found = [json.loads(beat) for beat in beats_of(store, job.key) if is_live(beat)]
     return max(found, key=lambda beat: str(beat.get("seen", "")), default={})

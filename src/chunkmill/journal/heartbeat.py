@@ -1,10 +1,12 @@
 """Heartbeats: small objects by which the clients of jobs and leases are known to be alive (P4, P10).
 
-A client stores one in the journal when it begins or resumes a job, rewrites it every few seconds, and deletes it at the
-end; a client that discards the job deletes it, too. So a task learns by one small request whether its result is still
-wanted. Clocks of machines may differ by hours, and containers share names: a client is dead where its process has ended
-in our pid namespace of this boot, or where this process saw its heartbeat unchanged for two beats by its own monotonic
-clock. Only a client that wants the lease waits for that (`watch`); to others it is silent, and counts as alive.
+A client rewrites its own every few seconds, and deletes it at the end. A lease, which has one client, is its heartbeat.
+Of a job, which several clients may run, each stores one in the journal; a client that discards the job deletes them. So
+a task learns by one small request whether its result is still wanted.
+
+Clocks of machines may differ by hours, and containers share names: a client is dead where its process has ended in our
+pid namespace of this boot, or where this process saw its heartbeat unchanged for two beats by its own monotonic clock.
+Only a client that wants the lease waits for that (`watch`); to others it is silent, and counts as alive.
 
 A process may sleep between its question and its write. Where the store compares versions, the write then fails
 (`chunkmill.stores.wrapper`); where it does not, one store key for each thread of that process gets its old value back.
@@ -18,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from types import MappingProxyType
@@ -55,11 +57,17 @@ class Heartbeat:
         Where its object is stored, as long as it stands.
     job
         Description of the job for error messages.
+    lease
+        The plan of a lease, which the object says as well, and alone when its client is not alive any more.
+    name
+        Never used twice; the key, where that is not.
     """
 
     store: Store
     key: str
     job: str
+    lease: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
 
     def check(self, *, now: bool = False) -> None:
         """Raise `JobError` when it was ended; asks the store at most once in `CHECK_SECONDS`, unless `now`."""
@@ -75,55 +83,55 @@ class Heartbeat:
     @contextmanager
     def running(self, says: Callable[[], Mapping[str, Any]] | None = None) -> Iterator[None]:
         """Rewrite the object regularly inside, with what `says` returns; it is deleted at the end in any case."""
-        _ALIVE[self.key] = heart = _Heart()
-        self.begin()
+        _ALIVE[self._name] = heart = _Heart()
+        if not self.lease:
+            self.begin()
         heart.run(self._beat, heart.stopped, says)
         try:
             yield
         finally:
             if self.stop():
                 self.end()
-            _ALIVE.pop(self.key, None)
+            _ALIVE.pop(self._name, None)
+
+    @property
+    def _name(self) -> str:
+        return self.name or self.key
+
+    def packed(self, said: Mapping[str, Any] = MappingProxyType({})) -> bytes:
+        """Return the object as it is written now."""
+        return _heartbeat(self._name, {**self.lease, **said})
 
     def begin(self) -> None:
         """Store the object where there is none."""
         asked = clock()
         # False: it is there, since names are never used twice
-        if create(self.store, self.key, _heartbeat(self.key)):
+        if create(self.store, self.key, self.packed()):
             self._stood(asked)
-
-    def keep(self) -> None:
-        """Store the object again where others have deleted it; in a thread where requests cost latency."""
-        heart = _ALIVE.get(self.key)
-        if heart is None or not self.store.is_remote:
-            self._keep()
-        else:
-            heart.run(self._keep_if_reached)
-
-    def _keep(self) -> None:
-        if self.store.size(self.key) is None:
-            self.begin()
-
-    def _keep_if_reached(self) -> None:
-        with suppress(OSError):  # the object is written again within seconds
-            self._keep()
 
     def stop(self) -> bool:
         """Stop rewriting the object, and return whether this did: the caller deletes it.
 
         To others the client is alive until it leaves the context: it still deletes what it has left.
         """
-        heart = _ALIVE.get(self.key)
+        heart = _ALIVE.get(self._name)
         if heart is None or heart.stopped.is_set():
             return False
         heart.stop()
         return True
 
     def end(self) -> None:
-        """Delete the object, so that its tasks stop; nothing happens where it has ended."""
+        """Delete the object, so that its tasks stop, or leave the lease alone; nothing happens where it has ended."""
         _STOOD.pop(self.key, None)
         with suppress(OSError):  # the error that ended the job is raised, and nothing rewrites the object
-            self.store.delete(self.key)
+            if self.lease:
+                plan = json.dumps(dict(self.lease)).encode()
+                conflicts.update(self.store, self.key, lambda there: plan if self._is_own(there) else there)
+            else:
+                self.store.delete(self.key)
+
+    def _is_own(self, stored: bytes | None) -> bool:
+        return stored is not None and f'"key": "{self._name}"'.encode() in stored
 
     def _stood(self, asked: float) -> None:
         if len(_STOOD) > _MAX_STOOD:
@@ -134,9 +142,9 @@ class Heartbeat:
         while not stopped.wait(HEARTBEAT_SECONDS):
             with suppress(Exception):  # the next one may succeed, and without any the job seems dead after a minute
                 found, version = self.store.get_versioned(self.key)
-                if found is None:  # ended by others: tasks must not find it again
+                if not self._is_own(found):  # ended by others: tasks must not find it again
                     return
-                swap(self.store, self.key, _heartbeat(self.key, {} if says is None else says()), version)
+                swap(self.store, self.key, self.packed({} if says is None else says()), version)
 
 
 _STOOD: dict[str, float] = {}  # key, which is never used twice -> when its object was last found
@@ -250,9 +258,14 @@ def _liveness(heartbeat: bytes) -> tuple[bool | None, float]:
     return False if is_silent else has_changed or None, max(age, now - since)
 
 
+def is_beating(plan: bytes | None) -> bool:
+    """Return whether a plan is a heartbeat, too: of a lease whose client has not ended it."""
+    return plan is not None and b'"seen": ' in plan
+
+
 def heartbeats_below(store: Store, start: str) -> list[str]:
     """Return the keys of the heartbeats that begin so."""
-    folder = start[: start.rindex("/") + 1]
+    folder = start[: start.rfind("/") + 1]
     return [key for name in store.list_dir(folder) if (key := folder + name).startswith(start)]
 
 

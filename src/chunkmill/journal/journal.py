@@ -38,14 +38,13 @@ from chunkmill.journal.heartbeat import (
     end_dead,
     heartbeats_below,
     silence,
-    stored_beats,
 )
 from chunkmill.journal.plans import LEASE, PLAN, RUNNING, Plan, journal_prefix, new_run, run_tag, staged_prefix
 from chunkmill.journal.records import Records
-from chunkmill.journal.unfinished import clear_journal, clear_listed
+from chunkmill.journal.unfinished import clear_journal, clear_listed, remove_folders
 from chunkmill.log import LOG
 from chunkmill.stores.base import Store
-from chunkmill.stores.conflicts import create, swap
+from chunkmill.stores.conflicts import create, swap, update
 
 _VERSION = 4
 _RUN_OF_PLAN = 8  # characters of the fingerprint at the end of the name of a run
@@ -64,7 +63,7 @@ class Journal:
     prefix
         Of its keys, where that does not follow from the plan: of a job whose plan is damaged.
     heartbeat
-        This client's heartbeat, while it is `running`.
+        This client's heartbeat, while it is `running`: of a lease, its plan.
     other
         The plan of the unfinished job that `resume` refused.
     interrupted
@@ -99,7 +98,8 @@ class Journal:
         """
         value, version = self.store.get_versioned(self.plan_key)
         if value is None:
-            if not self.store.is_remote:  # folders, of a job that was killed when all but these was deleted
+            # of a job that was killed when all but folders was deleted
+            if not (self.store.is_remote or self.store.remove_folder(self.prefix)):
                 clear_journal(self.store, self.prefix)
             return False
         plan = Plan.parsed(value) or Plan()
@@ -146,7 +146,7 @@ class Journal:
         LOG.warning("%s: the plan of the unfinished job is damaged; %s", self.plan.job, _KEPT[bool(run)])
         if not run:
             self.discard()
-        elif not plans.delete_plan(self.store, self.plan_key, value):
+        elif update(self.store, self.plan_key, lambda there: None if there == value else there) is not None:
             raise JobError(job=self.plan.job, reason="another job has begun to write the target", hint="try again")
 
     def name_run(self) -> str:
@@ -168,7 +168,7 @@ class Journal:
         """Return the error that names the unfinished job at the target, and the way out."""
         other = f"{plan.job!r}, begun {age(plan.began)}{self._difference(plan)}"
         kind = "of this plan" if self._is_ours(plan) else "with another plan"
-        beats = stored_beats(self.store, self._others())
+        beats = self._beats()
         if any_live(beats):
             seconds = silence(beats)
             hint, state = Hint("wait until it is done, or stop it"), "which is running"
@@ -214,14 +214,17 @@ class Journal:
         JobError
             Another job has begun since: the two would write over each other.
         """
-        self.name_run()
-        self.plan = replace(self.plan, version=_VERSION, began=datetime.now(UTC).isoformat(timespec="seconds"))
-        if not plans.store_plan(self.store, self.plan_key, self.plan.packed(), self.reserved):
+        self._name_beginning()
+        is_beating = self.heartbeat is not None and self.heartbeat.key == self.plan_key
+        packed = self.heartbeat.packed() if is_beating else self.plan.packed()  # type: ignore[union-attr]
+        if not swap(self.store, self.plan_key, packed, self.reserved):
             hint = "wait until it is done, or stop it, and run this one again"
             raise JobError(job=self.plan.job, reason="another job has begun to write the target", hint=hint)
         self._tag_staged()
-        if self.heartbeat is not None:
-            self.heartbeat.keep()  # a client that finds no plan deletes what is stored there
+
+    def _name_beginning(self) -> None:
+        self.name_run()
+        self.plan = replace(self.plan, version=_VERSION, began=datetime.now(UTC).isoformat(timespec="seconds"))
 
     @contextmanager
     def reserving(self) -> Iterator[str]:
@@ -257,7 +260,11 @@ class Journal:
     @contextmanager
     def running(self, says: Callable[[], Mapping[str, Any]] | None = None) -> Iterator[None]:
         """Run tasks inside, after `resume` or `begin`: they may write until this ends or the job is discarded."""
-        self.heartbeat = Heartbeat(self.store, f"{self.prefix}{RUNNING}{uuid4().hex[:8]}", self.plan.job)
+        name = f"{self.prefix}{RUNNING}{self.name_run()}-{uuid4().hex[:8]}"
+        if self.plan.is_lease:
+            self._name_beginning()
+        key, lease = (self.plan_key, self.plan.said()) if self.plan.is_lease else (name, {})
+        self.heartbeat = Heartbeat(self.store, key, self.plan.job, lease, name)
         try:
             with self.heartbeat.running(says):
                 yield
@@ -281,7 +288,7 @@ class Journal:
 
     def is_joined(self) -> bool:
         """Return whether another client has resumed this run: one that died may have made what is there."""
-        return bool(self._others()) and plans.is_of_run(self.store.get(self.plan_key), self.plan.run)
+        return bool(self._others(self.plan.run)) and plans.is_of_run(self.store.get(self.plan_key), self.plan.run)
 
     def check(self, *, now: bool = False) -> None:
         """Raise `JobError` when this client's heartbeat was ended: its tasks must not write any more."""
@@ -310,7 +317,7 @@ class Journal:
         if not is_ours:
             clear_journal(self.store, self.prefix, ended=self._own_heartbeat())
             return
-        others = self._others(key for key in keys if key.startswith(self.prefix + RUNNING))
+        others = self._others(self.plan.run, keys)
         ended = [*others, *self._own_heartbeat()]
         _, (plan, version) = at_once(
             self.store,
@@ -319,7 +326,7 @@ class Journal:
         )
         if plans.is_of_run(plan, self.plan.run):  # and not of one that has begun since
             swap(self.store, self.plan_key, None, version)
-        self.store.remove_folder(self.prefix)
+        remove_folders(self.store, self.prefix, keys)
         if others:
             time.sleep(CHECK_SECONDS)
             clear_journal(self.store, self.prefix)
@@ -334,7 +341,7 @@ class Journal:
         known = Plan() if plan is None else Plan.parsed(plan) or Plan()
         if plans.is_in_place(self.store, known.run, known.old_prefix):
             self._forget_commit(known)
-        others = [] if plan is None or known.is_lease else self._others()
+        others = [] if plan is None or known.is_lease else self._others(known.run)
         if plan is None or swap(self.store, self.plan_key, None, version):  # else another run has begun since
             clear_journal(self.store, self.prefix, ended=others)
         if others:
@@ -348,8 +355,9 @@ class Journal:
 
         With `is_taken_over`, this run has taken over another one's, which may have left more.
         """
+        found: list[str] = []
         if self.store.has_folders and not is_taken_over:
-            value, found = self.store.get(self.plan_key), None  # nothing else was stored here, as a rule
+            value = self.store.get(self.plan_key)  # nothing else was stored here, as a rule
         else:
             value, found = at_once(
                 self.store, lambda: self.store.get(self.plan_key), lambda: list(self.store.list_prefix(self.prefix))
@@ -357,15 +365,10 @@ class Journal:
         plans.forget_tag(self.store, self.plan.run, self.plan.old_prefix)
         if not plans.is_of_run(value, self.plan.run):
             return
-        self.store.delete(self.plan_key)
-        own = self._own_heartbeat()
         if self.heartbeat is not None:
-            self.heartbeat.stop()  # its object is deleted with the rest
-        if found is not None:
-            clear_listed(self.store, self.prefix, found, ended=own)
-            return
-        for key in own:
-            self.store.delete(key)
+            self.heartbeat.stop()
+        self.store.delete(self.plan_key)
+        clear_listed(self.store, self.prefix, found)
         if not self.store.remove_folder(self.prefix):
             clear_journal(self.store, self.prefix)
 
@@ -386,13 +389,16 @@ class Journal:
 
     def _has_others(self) -> bool:
         """Return whether another client of the job is alive."""
-        return any_live(stored_beats(self.store, self._others()))
+        return any_live(self._beats())
 
-    def _others(self, keys: Iterable[str] | None = None) -> list[str]:
-        """Return the keys of the heartbeats of other clients."""
-        found = heartbeats_below(self.store, self.prefix + RUNNING) if keys is None else keys
-        own = self._own_heartbeat()
-        return [key for key in found if key not in own]
+    def _beats(self) -> list[bytes]:
+        return plans.beats_of(self.store, self.plan_key, but=self._own_heartbeat())
+
+    def _others(self, run: str = "", keys: Iterable[str] | None = None) -> list[str]:
+        """Return the keys of the heartbeats of other clients, of one run or all: of one that is about to begin, too."""
+        start, own = f"{self.prefix}{RUNNING}{run}", self._own_heartbeat()
+        found = heartbeats_below(self.store, start) if keys is None else keys
+        return [key for key in found if key.startswith(start) and key not in own]
 
     def take_over(self, version: str | None, *, waits: bool = True) -> None:
         """Begin a run instead of an interrupted one, whose plan has that version, and end its heartbeats.

@@ -6,6 +6,7 @@ job keeps of itself (`chunkmill.journal.journal`), jobs that have not ended (`ch
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ from uuid import uuid4
 
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
+from chunkmill.journal.heartbeat import heartbeats_below, is_live, stored_beats
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.plans import LEASE, PLAN, Plan, watch_client
+from chunkmill.journal.plans import LEASE, LOCK_PREFIX, PLAN, Plan, watch_client
 from chunkmill.journal.unfinished import UnfinishedJob, described, jobs_at, with_state
 from chunkmill.model.metadata import is_within
 from chunkmill.stores import conflicts
@@ -165,6 +167,8 @@ def check_no_job(
         if seconds is None or not rivals or min(rivals) < own_run:
             break
         conflicts.pause(seconds)
+    if overwrite and "" in paths:
+        _check_no_lock(store)
     discarded = []
     for job in jobs:
         refuses_nobody = (job.is_lease or job.is_damaged) and not job.is_running
@@ -174,6 +178,14 @@ def check_no_job(
         elif not refuses_nobody:
             raise _refused(store, paths[0], job, overwrite=overwrite)
     return discarded
+
+
+def _check_no_lock(store: Store) -> None:
+    """Raise `JobError` where a process holds `Array.lock`, whose table would be deleted with the whole store (P3)."""
+    for beat in filter(is_live, stored_beats(store, heartbeats_below(store, LOCK_PREFIX))):
+        holder = json.loads(beat)
+        reason = f"process {holder['pid']} on {holder['host']} holds the lock of an array there"
+        raise JobError(job=f"write to {store.url}", reason=reason, hint="wait until it is done, or stop it")
 
 
 def _refused(store: Store, path: str, job: UnfinishedJob, *, overwrite: bool | None = None) -> JobError:

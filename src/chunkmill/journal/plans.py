@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from hashlib import sha256
@@ -15,7 +15,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 from chunkmill.errors import JobError, StoreError
-from chunkmill.journal.heartbeat import heartbeats_below, stored_beats, watch
+from chunkmill.journal.heartbeat import heartbeats_below, is_beating, stored_beats, watch
 from chunkmill.stores import conflicts
 from chunkmill.stores.base import Store, check_key, check_prefix
 
@@ -32,7 +32,7 @@ LEASE = "lease"
 """Kind of a plan that only keeps other writers away."""
 
 RUNNING = "running-"
-"""Start of the names of heartbeats, below a journal's prefix: a folder of their own would be made for each lease."""
+"""Start of the names of the heartbeats of a job's clients, below a journal's prefix."""
 
 STAGED = "new-"
 """Start of the staging prefixes, below a journal's."""
@@ -172,18 +172,28 @@ class Plan:
         """True where the next writer of the path takes over from a client that has died, without being asked."""
         return self.is_damaged or self.kind in {LEASE, "to_store"}
 
+    def said(self) -> dict[str, Any]:
+        """Return what its document says."""
+        return {name: value for name, default in _DEFAULTS.items() if (value := getattr(self, name)) != default}
+
     def packed(self) -> bytes:
         """Return its document."""
-        said = {name: value for name, default in _DEFAULTS.items() if (value := getattr(self, name)) != default}
-        return json.dumps(said).encode()
+        return json.dumps(self.said()).encode()
 
 
 _DEFAULTS: dict[str, Any] = {each.name: getattr(Plan(), each.name) for each in fields(Plan)}
 
 
-def beats_of(store: Store, key: str) -> list[bytes]:
-    """Return the heartbeats of the clients of the job of the plan at a key."""
-    return stored_beats(store, heartbeats_below(store, key.removesuffix(PLAN) + RUNNING))
+def beats_of(store: Store, key: str, plan: bytes | None = None, *, but: Collection[str] = ()) -> list[bytes]:
+    """Return the heartbeats of the clients of the job of the plan at a key: that of a lease is the plan itself.
+
+    `plan` where it was just read; without the heartbeats with the keys `but`.
+    """
+    plan = store.get(key) if plan is None else plan
+    if is_beating(plan):
+        return [plan]  # type: ignore[list-item]
+    found = heartbeats_below(store, key.removesuffix(PLAN) + RUNNING)
+    return stored_beats(store, (each for each in found if each not in but))
 
 
 def watch_client(store: Store, key: str, plan: Plan) -> None:
@@ -225,28 +235,6 @@ def stands(plan: bytes | None, run: str) -> bool:
     return known is not None and not known.over
 
 
-def store_plan(store: Store, key: str, plan: bytes, replaces: str | None) -> bool:
-    """Store the plan of a run where the one of that version is, or none; return whether it is stored then.
-
-    A plan that was stored by a try whose response was lost is found as this very plan;
-    another client of the same run has another fingerprint.
-    """
-    for _ in conflicts.PAUSES:
-        if conflicts.swap(store, key, plan, replaces):
-            return True
-        found = store.get(key)
-        if found is not None:
-            return found == plan
-        if replaces is not None:
-            return False
-    return False
-
-
-def delete_plan(store: Store, key: str, plan: bytes) -> bool:
-    """Delete a plan unless there is another one; return whether there is none then."""
-    return conflicts.update(store, key, lambda there: None if there == plan else there) is None
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # Put a new node in the place of an old one by one rename (P6), where the store renames
 #
@@ -256,7 +244,7 @@ def delete_plan(store: Store, key: str, plan: bytes) -> bool:
 # state    stored                         a reader sees        a dead client leaves          the next client
 # ======== ============================== ==================== ============================= =========================
 # free     the old node                   the old node         nothing                       takes the lease
-# leased   + plan, heartbeat              the old node         an expired lease              takes the lease over
+# leased   + plan                         the old node         an expired lease              takes the lease over
 # staged   + new node below `staged`,     the old node         the new node, not visible     deletes it; the same job
 #          with the tag of its run                                                           resumes
 # in place new node with its tag          the new node         the tag                       deletes the tag
@@ -266,8 +254,8 @@ def delete_plan(store: Store, key: str, plan: bytes) -> bool:
 
 
 def is_tagged(store: Store, prefix: str, run: str) -> bool:
-    """Return whether the tag of the run is below its staging prefix."""
-    return bool(store.get(prefix + run_tag(run)))
+    """Return whether the tag of the run is below its staging prefix, not emptied by a crash of the machine."""
+    return bool(store.size(prefix + run_tag(run)))
 
 
 def is_in_place(store: Store, run: str, old_prefix: str | None) -> bool:
@@ -295,6 +283,7 @@ def put_in_place(store: Store, job: str, path: str, run: str, *, old_prefix: str
         # a client may have died that had moved a new root out of the one that it replaces
         if is_planned and (is_tagged(store, staged, run) or not old_prefix):
             store.replace_prefix(old_prefix, staged, run_tag(run))
+            return
     except StoreError as error:
         if error.errno not in {None, errno.ENOENT} or is_tagged(store, staged, run):
             raise

@@ -77,9 +77,12 @@ def described(key: str, value: bytes, paths: Iterable[str] = ()) -> UnfinishedJo
     return replace(plan, key=key)
 
 
-def with_state(store: Store, job: UnfinishedJob) -> UnfinishedJob:
-    """Return the job with its state: whether its client is alive, and how far it has come in replacing a node."""
-    beats = beats_of(store, job.key)
+def with_state(store: Store, job: UnfinishedJob, plan: bytes | None = None) -> UnfinishedJob:
+    """Return the job with its state: whether its client is alive, and how far it has come in replacing a node.
+
+    `plan` as of `beats_of`.
+    """
+    beats = beats_of(store, job.key, plan)
     is_new = is_in_place(store, job.run, job.old_prefix)
     return replace(job, is_running=any_live(beats), silence=silence(beats), is_in_place=is_new)
 
@@ -142,7 +145,7 @@ def _found(store: Store, prefixes: Iterable[str], own_run: str = "", *, paths: C
     keys = [f"{prefix}{PLAN}" for prefix in prefixes]
     plans = zip(keys, store.get_many(map(ByteSpan, keys)), strict=True)
     others = [(key, value) for key, value in plans if value is not None and not (own_run and is_of_run(value, own_run))]
-    looked_at = [with_state(store, described(key, value, paths)) for key, value in others]
+    looked_at = [with_state(store, described(key, value, paths), value) for key, value in others]
     # one that ends is without a heartbeat for a moment
     return [job for job in looked_at if job.is_running or store.get(job.key) is not None]
 
@@ -161,10 +164,11 @@ def clear_journal(store: Store, prefix: str, *, ended: Collection[str] = ()) -> 
         if f"{prefix}{PLAN}" in keys:
             swap(store, f"{prefix}{PLAN}", None, None)  # a link, which is not a plan
         clear_listed(store, prefix, keys, ended=ended)
+        remove_folders(store, prefix, keys)
 
 
 def clear_listed(store: Store, prefix: str, keys: Iterable[str], *, ended: Collection[str] = ()) -> None:
-    """Delete keys of a journal, listed before its plan was deleted or missed, and folders in which nothing is left.
+    """Delete keys of a journal, listed before its plan was deleted or missed.
 
     Of heartbeats those that have `ended`, and those whose clients are dead: a living one may be about to begin.
     """
@@ -174,6 +178,14 @@ def clear_listed(store: Store, prefix: str, keys: Iterable[str], *, ended: Colle
     store.delete_many(tags)  # first: without it, nobody puts in place what is being deleted
     store.delete_many([key for key in keys if key not in others and key not in tags])
     end_dead(store, others)
-    store.sweep(prefix)  # of clients that were killed while they recorded a task
-    store.remove_empty_folders(prefix)
-    store.remove_folder(prefix)
+
+
+def remove_folders(store: Store, prefix: str, keys: Iterable[str]) -> None:
+    """Remove the folder of a journal, and those of the keys that it had, unless something is left."""
+    above = {f"{path}/" for key in keys for path in parents_of(key)}
+    for folder in sorted((each for each in above if each.startswith(prefix)), reverse=True):
+        store.remove_folder(folder)
+    if not store.remove_folder(prefix):
+        store.sweep(prefix)  # of clients that were killed while they recorded a task
+        store.remove_empty_folders(prefix)
+        store.remove_folder(prefix)

@@ -219,7 +219,9 @@ def _grow(array: StoredArray, shape: tuple[int, ...]) -> ArrayMetadata:
     for key, coords in _stored_chunks(before):
         if _is_outside(grid, coords) or _overhangs(grid, coords, grown):
             value, version = array.store.get_versioned(key)
-            if value is not None and (_is_outside(grid, coords) or _must_change(before, coords, value)):
+            # truncated ones are longer in a longer array
+            changes = _is_outside(grid, coords) or stored.edge_chunks == "truncated"
+            if value is not None and (changes or _holds_more(before, coords, value, grid)):
                 left.append((key, coords, version))
     changed = _publish_shape(array, stored, shape)
     after = replace(array, metadata=changed)
@@ -245,11 +247,6 @@ def _overhangs(grid: ChunkGrid, coords: ChunkCoords, axes: Sequence[int] | None 
     """Return whether a chunk of the grid reaches past the end of one of the axes."""
     among = range(grid.ndim) if axes is None else axes
     return any(grid.axes[n].start(coords[n]) + grid.axes[n].length(coords[n]) > grid.axes[n].size for n in among)
-
-
-def _must_change(array: StoredArray, coords: ChunkCoords, value: bytes) -> bool:
-    """Return whether a chunk at the old end has to be written again: truncated ones are longer in a longer array."""
-    return array.metadata.edge_chunks == "truncated" or _holds_more(array, coords, value, array.write_layout.grid)
 
 
 def _holds_more(array: StoredArray, coords: ChunkCoords, value: bytes, bounds: ChunkGrid) -> bool:

@@ -16,7 +16,7 @@ from chunkmill.errors import KeysLeft, NodeNotFound, StoreError
 from chunkmill.formats.base import Format, emit_json, parse_json
 from chunkmill.formats.registry import FORMATS
 from chunkmill.journal.lease import check_no_job, leased
-from chunkmill.journal.plans import JOB_PREFIX, journal_prefix
+from chunkmill.journal.plans import JOB_PREFIX, LOCK_PREFIX, journal_prefix
 from chunkmill.journal.unfinished import jobs_at
 from chunkmill.nodes import documents
 from chunkmill.nodes.documents import forget_consolidated
@@ -197,7 +197,7 @@ def _delete_folders(store: Store, path: str, nodes: Collection[StoredNode]) -> l
     arrays = [node for node in nodes if isinstance(node, StoredArray)]
     for prefix in sorted({prefix for node in nodes for prefix in documents.node_prefixes(path, _format(store, node))}):
         store.sweep(prefix)
-        keys = [key for key in store.list_prefix(prefix) if not key.startswith((JOB_PREFIX, PROBE_PREFIX))]
+        keys = [key for key in store.list_prefix(prefix) if not key.startswith((JOB_PREFIX, LOCK_PREFIX, PROBE_PREFIX))]
         # chunks of a client that writes in place, and had looked at the array before, unless there is another node
         if prefix and all(any(array.is_chunk(key) for array in arrays) for key in keys):
             store.delete_prefix(prefix)

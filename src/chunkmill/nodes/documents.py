@@ -48,8 +48,7 @@ def format_of_store(store: Store, name: str) -> Format:
 
 def entry_names(documents_format: Format) -> frozenset[str]:
     """Return the last segments of the documents that make a node an array, or a group."""
-    keys = (documents_format.array_keys("a")[0], documents_format.group_keys("a")[0])
-    return frozenset(key.rpartition("/")[2] for key in keys)
+    return frozenset(key.rpartition("/")[2] for key in entry_keys(documents_format, "a"))
 
 
 def may_have(documents_format: Format, path: str) -> bool:
@@ -457,7 +456,7 @@ def _alike(a: Mapping[str, bytes], b: Mapping[str, bytes]) -> bool:
 def forget_consolidated(store: Store, path: str) -> None:
     """Remove a node, and all nodes below it, from the consolidated metadata above it, in every format."""
     for documents_format in FORMATS:
-        if may_have(documents_format, path):
+        if documents_format.consolidated_key("") is not None and may_have(documents_format, path):
             refresh_consolidated(store, documents_format, [path], forget=True)
 
 
@@ -480,14 +479,11 @@ def write_consolidated(store: Store, documents_format: Format, path: str, collec
         is_done = known is not None and _alike(documents, known)
         return there if is_done else documents_format.emit_consolidated(path, documents)[key]
 
-    for _ in range(_MOST_COLLECTED):
+    for _ in range(_MOST_CONFLICTS):
         conflicts.update(store, key, collected)
         if is_done:
             return
-    raise StoreError(url=store.url, key=key, reason=f"nodes were made and deleted below it {_MOST_COLLECTED} times")
-
-
-_MOST_COLLECTED = 1000
+    raise StoreError(url=store.url, key=key, reason=f"nodes were made and deleted below it {_MOST_CONFLICTS} times")
 
 
 Collect = Callable[[], dict[str, bytes]]

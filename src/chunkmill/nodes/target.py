@@ -33,7 +33,7 @@ from chunkmill.journal.plans import (
     staged_prefix,
 )
 from chunkmill.journal.unfinished import jobs_at
-from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, is_within, parents_of
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, parents_of
 from chunkmill.nodes import delete
 from chunkmill.nodes.changes import Change, with_changed
 from chunkmill.nodes.documents import (
@@ -109,12 +109,8 @@ class Target:
     @property
     def tops(self) -> list[str]:
         """Paths of the topmost nodes."""
-        order = {path: n for n, path in enumerate(self.paths)}
-        tops: list[str] = []
-        for path in sorted(order, key=lambda path: path and f"{path}/"):  # what is below a path follows it
-            if not (tops and is_within(path, tops[-1])):
-                tops.append(path)
-        return sorted(tops, key=order.__getitem__)
+        every = dict.fromkeys(self.paths)
+        return [path for path in every if every.keys().isdisjoint(parents_of(path))]
 
     def keeps_old(self) -> bool | None:
         """Return whether nodes that are there stay until the new ones are complete; ``None`` where there are none."""
@@ -150,14 +146,15 @@ class Target:
         NodeExists, JobError
             There is a node, and not `overwrite`, or an array above one; or somebody is at work there.
         """
-        is_staged = bool(self.overwrite) and self._can_stage()
+        is_staged = bool(self.overwrite and self.keeps_old())
         if is_staged:
             self._discard_interrupted(journal.name_run())
             journal.plan = replace(journal.plan, old_prefix=node_prefix(self.format, self.path))
         target = self._in_run(journal.name_run(), is_staged=is_staged)
         if not self.overwrite:
-            self.make_room()
+            self.make_room(of_job=True)
         elif not is_staged:
+            check_root(self.store, self.format)
             check()
             with journal.reserving():
                 target.make_room(again=bool(journal.interrupted))
@@ -184,7 +181,7 @@ class Target:
             # what is said of nodes afterwards is true after waiting, too
             check_no_job(self.store, self.path, own_run=self.run, below=self.overwrite is not None, waits=True)
             if self.overwrite is False:
-                self.make_room(has_begun=True)
+                self.make_room(of_job=True)
         except BaseException as error:
             if isinstance(error, NodeExists) and journal.is_joined():
                 return False
@@ -206,13 +203,6 @@ class Target:
     def _staged_prefixes(self, run: str) -> list[tuple[str, str]]:
         return [(path, staged_prefix(self.path, run, number)) for number, path in enumerate(self.tops)]
 
-    def _can_stage(self) -> bool:
-        check_root(self.store, self.format)
-        if not self.keeps_old():
-            return False
-        missing_above(self.store, self.tops, self.format)  # no array is above
-        return True
-
     def _discard_interrupted(self, run: str, *, waits: bool = False) -> bool:
         """Discard the jobs that have ended at or below the paths; return whether there were any."""
         options: Any = {"overwrite": True, "own_run": run, "waits": waits}
@@ -224,18 +214,18 @@ class Target:
     def held(self, job: str, *, continues: bool = False) -> Iterator[Self]:
         """Lease the paths inside, and yield the target to write to: staged where the old node can stay, else with room.
 
-        What is written is deleted where the caller fails. With `continues`, what is staged stays, to be published later
-        inside of `continued`.
+        What is written is deleted where the caller fails. With `continues`, the lease stays as that of a client that
+        has died, and what is staged, to be published later inside of `continued`.
 
         Raises
         ------
         NodeExists, JobError
             There is a node, and not `overwrite`, or an array above one; or somebody is at work there.
         """
-        store, is_staged = self.store, bool(self.overwrite) and self._can_stage()
+        store, is_staged = self.store, bool(self.overwrite and self.keeps_old())
         old = node_prefix(self.format, self.path) if is_staged else None
         is_dead = bool(self.overwrite) and not is_staged and self._discard_interrupted("")
-        with leased(store, self.path, job, old_prefix=old, continues=continues and is_staged) as own:
+        with leased(store, self.path, job, old_prefix=old, continues=continues) as own:
             new = replace(self._in_run(own.run, is_staged=is_staged), again=False)
             with new.leases(job):
                 if is_staged:
@@ -254,9 +244,9 @@ class Target:
 
         Chunks would be values of whatever is created there next.
         """
-        for _, prefix in self._staged_prefixes(self.run) if self.is_staged else ():
-            self.store.delete_prefix(prefix)
         if self.is_staged:
+            for _, prefix in self._staged_prefixes(self.run):
+                self.store.delete_prefix(prefix)
             return
         nodes = self.documents()
         if of_others is not None or not self.visible([self.path]):
@@ -352,32 +342,29 @@ class Target:
             Another writer has taken the place since.
         """
         taken = JobError(job=job, reason="another writer has taken the place since", hint="write it again")
-        if not self.is_staged:
-            with leased(self.store, self.path, job) as own:
-                if own.follows_interrupted:
-                    raise taken
-                yield
-            return
-        plan = self.store.get(f"{journal_prefix(self.path)}{PLAN}")  # none of a write that is computed again
-        if plan is not None and not is_of_run(plan, self.run):
+        plan, old = self.store.get(f"{journal_prefix(self.path)}{PLAN}"), node_prefix(self.format, self.path)
+        # without a plan, what was staged and published may be computed again
+        if self.run and not is_of_run(plan, self.run) and (plan is not None or not self.is_staged):
             raise taken
-        with leased(self.store, self.path, job, run=self.run, old_prefix=node_prefix(self.format, self.path)) as own:
-            # the plan is deleted before what is staged, which has a tag now
-            n_staged = sum(1 for _ in self.store.list_prefix(staged_prefix(self.path, self.run)))
-            if n_staged <= n_chunks or (plan is not None and not own.follows_interrupted):
+        with leased(self.store, self.path, job, run=self.run, old_prefix=old if self.is_staged else None) as own:
+            if plan is not None and not own.follows_interrupted:
+                raise taken
+            staged = staged_prefix(self.path, self.run)  # the plan is deleted before it, which has a tag now
+            if self.is_staged and sum(1 for _ in self.store.list_prefix(staged)) <= n_chunks:
                 raise taken
             yield
 
-    def make_room(self, *, has_begun: bool = False, again: bool = False) -> bool:
+    def make_room(self, *, of_job: bool = False, again: bool = False) -> bool:
         """Check that the nodes can be made; with `overwrite`, delete what is there, whole if `again` half is.
 
-        Return whether nothing is stored there then. A target that `has_begun` has looked for jobs at its first path.
+        Return whether nothing is stored there then. A job looks for others at its first path itself, when it has begun.
         """
         paths = [] if self.overwrite is None else self.tops
         try:
-            rooms = [self._make_room_at(each, looks=not has_begun or each != self.path, again=again) for each in paths]
-        except NodeExists:  # its writer may have died before it did so
-            self.refresh_consolidated()
+            rooms = [self._make_room_at(each, looks=not of_job or each != self.path, again=again) for each in paths]
+        except NodeExists:
+            self.refresh_consolidated()  # its writer may have died before it did so
+            check_no_job(self.store, *self.tops, own_run=self.run)  # or an array hides what a job writes
             raise
         if self.overwrite and not all(rooms):  # documents below a path that has none: of others, they would stay
             self.store.delete_many([*present(fetch(self.store, chain.from_iterable(self.documents().values())))])

@@ -67,16 +67,17 @@ def exchange_once(staged: str, path: str, proof: str, *, root: str, fsync: bool 
     FileNotFoundError
         The file is in neither, or empty in what is staged.
     """
-    with locked(root):
-        old = _exchange_once(staged, path, proof)
+    with locked(root) as fd:
+        old = _exchange_once(staged, path, proof, fd)
     _finish(old, path, fsync=fsync)
-    sweep(os.path.dirname(path), of=os.path.basename(path))  # noqa: PTH119, PTH120
+    if old != staged:  # a client may have died that had hidden one of both
+        sweep(os.path.dirname(path), of=os.path.basename(path))  # noqa: PTH119, PTH120
 
 
-def _exchange_once(staged: str, path: str, proof: str) -> str | None:
+def _exchange_once(staged: str, path: str, proof: str, fd: int) -> str | None:
     above = os.path.dirname(path)  # noqa: PTH120
     if os.path.lexists(os.path.join(path, proof)):  # noqa: PTH118
-        return _aside(staged) if os.path.lexists(staged) else None
+        return staged if os.path.lexists(staged) else None
     new: str | None = staged
     if not _has_proof(staged, proof):
         new = _hidden_with(above, proof)
@@ -85,18 +86,19 @@ def _exchange_once(staged: str, path: str, proof: str) -> str | None:
         os.rename(staged, new)  # noqa: PTH104
     if new is None:
         raise FileNotFoundError(errno.ENOENT, "there is nothing to put in place: others have ended this", staged)
-    old = _exchange(new, path)
-    return _aside(old) if old == staged else old
+    return _exchange(new, path, fd)
 
 
-def _exchange(staged: str, path: str) -> str | None:
-    """Exchange two directories, and return where the old one is now."""
+def _exchange(staged: str, path: str, fd: int) -> str | None:
+    """Exchange two directories, and return where the old one is now; `fd`, as of `sync_file_system`."""
     if not os.path.isdir(staged):  # noqa: PTH112
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), staged)
-    sync_file_system(staged)  # what it replaces is deleted then
+    sync_file_system(staged, fd)  # what it replaces is deleted then
     if exchange_names(staged, path):
         return staged
-    old = _aside(path) if os.path.lexists(path) else None
+    old = hidden_name(path) if os.path.lexists(path) else None
+    if old is not None:
+        os.rename(path, old)  # noqa: PTH104
     os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120 - deleted since with what was there
     os.rename(staged, path)  # noqa: PTH104
     return old
@@ -128,12 +130,6 @@ def _has_proof(directory: str, proof: str) -> bool:
         return False
 
 
-def _aside(path: str) -> str:
-    """Rename a directory, so that nobody finds it there any more, and return its new name."""
-    os.rename(path, aside := hidden_name(path))  # noqa: PTH104
-    return aside
-
-
 try:
     import fcntl
 except ImportError:  # Windows
@@ -148,7 +144,9 @@ _MOUNTED_ALONE = re.compile(r"(^|,)(nolock|localflock|local_lock=(all|flock))(,|
 
 
 class locked:  # noqa: N801 - used as a function is
-    """Hold the directory's lock. flock on the directory itself needs no lock file and ends with its holder.
+    """Hold the directory's lock, and give its descriptor, or -1.
+
+    flock on the directory itself needs no lock file and ends with its holder.
 
     Where the system has no flock (Windows), a lock of this process is held; where the file system has none, nothing. A
     class, not a generator: every value that is stored comes by here.
@@ -161,25 +159,26 @@ class locked:  # noqa: N801 - used as a function is
         self._fd = -1
         self._below: contextlib.AbstractContextManager[object] | None = None
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> int:
         if not CAN_LOCK:
             self._below = _IN_PROCESS[hash(self._directory) % len(_IN_PROCESS)]
             self._below.__enter__()
-            return
+            return -1
         try:
             fd = os.open(self._directory, os.O_RDONLY)
         except PermissionError as error:  # it may be written to, and not be listed
             self._enter_without(error)
-            return
+            return -1
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
         except BaseException as error:
             os.close(fd)
             if isinstance(error, OSError):
                 self._enter_without(error)
-                return
+                return -1
             raise
         self._fd = fd
+        return fd
 
     def _enter_without(self, error: OSError) -> None:
         if error.errno in _NO_LOCKS and not locks_reach_all(self._directory):

@@ -208,8 +208,11 @@ def sync_directory(directory: str) -> None:
             os.close(fd)
 
 
-def sync_file_system(directory: str) -> None:
-    """Make all that was written to the file system of a directory, by whichever process, survive a crash."""
+def sync_file_system(directory: str, own: int = -1) -> None:
+    """Make all that was written to the file system of a directory, by whichever process, survive a crash.
+
+    `own`: descriptor of an open directory of that file system.
+    """
     if os.name != "posix":
         return
     function = _of_linux("syncfs")
@@ -217,15 +220,15 @@ def sync_file_system(directory: str) -> None:
         os.sync()
         return
     try:
-        fd = os.open(directory, os.O_RDONLY)
+        fd = os.open(directory, os.O_RDONLY) if own < 0 else own
     except FileNotFoundError:
         return  # nothing was written there
     try:
         if function(fd) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), directory)
+            raise OSError(number := ctypes.get_errno(), os.strerror(number), directory)
     finally:
-        os.close(fd)
+        if own < 0:
+            os.close(fd)
 
 
 def version_from(status: os.stat_result) -> str:

@@ -60,16 +60,6 @@ def test_the_store_is_asked_once_a_second(store, attempt, clock):
         assert store.keys("get") == [KEY] * 3
 
 
-def test_it_is_there_again_when_others_deleted_it_before_the_plan_was_there(store, attempt, clock):
-    store.is_remote = True  # beside other requests
-    with attempt.running():
-        store.below.delete(KEY)
-        attempt.keep()
-        assert attempt.stop()
-        assert store.below.get(KEY) is not None
-        assert not attempt.stop()
-
-
 def test_an_attempt_that_was_ended_elsewhere_is_found_within_a_second(store, attempt, clock):
     with attempt.running():
         attempt.check()

@@ -145,6 +145,9 @@ def test_who_found_no_plan_leaves_what_another_job_stores_since(n_requests):
             def list_prefix(self, prefix):
                 return self._asked(list(super().list_prefix(prefix)))
 
+            def remove_folder(self, prefix):
+                return False
+
             def _asked(self, found):
                 self.n_left -= 1
                 if self.n_left == 0:
@@ -160,6 +163,19 @@ def test_who_found_no_plan_leaves_what_another_job_stores_since(n_requests):
         assert Journal(store, Plan("a", "another", "x")).resume() is False
         assert store.get(f"{other.prefix}new-{other.plan.run}/0") == b"x"
         other.check(now=True)
+
+
+def test_discarding_a_job_spares_the_client_that_is_about_to_begin_the_next(store, monkeypatch):
+    monkeypatch.setattr("chunkmill.journal.journal.CHECK_SECONDS", 0.0)
+    old, new = (Journal(store, Plan("a", "put it", fingerprint)) for fingerprint in ("plan", "another"))
+    with old.running():
+        old.begin()
+        with new.running():
+            assert Journal(store, Plan("a", "discard it", "x")).discard()
+            with pytest.raises(JobError, match="has ended"):
+                old.check(now=True)
+            new.begin()
+            new.check(now=True)
 
 
 def test_a_job_whose_client_is_alive_is_not_discarded(store):

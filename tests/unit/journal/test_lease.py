@@ -1,6 +1,7 @@
 """Jobs that have not ended: found, refused, discarded."""
 
 import os
+import time
 from contextlib import ExitStack, suppress
 
 import pytest
@@ -180,11 +181,42 @@ def test_nobody_waits_for_tasks_that_do_not_ask(store, monkeypatch):
     discard_jobs(store, unfinished_jobs(store))
     assert waits == []
     job = begin(store, "a", kind="to_store")
-    store.set(f"{job.prefix}running-dead", b"{}")
+    store.set(f"{job.prefix}running-{job.plan.run}-dead", b"{}")
     with leased(store, "a", "write to 'a'") as own:
         assert own.follows_interrupted
     job = begin(store, "a")
-    store.set(f"{job.prefix}running-dead", b"{}")
+    store.set(f"{job.prefix}running-{job.plan.run}-dead", b"{}")
     discard_jobs(store, unfinished_jobs(store))
     assert waits == [1.0, 1.0]
     assert list(store.list_prefix("")) == []
+
+
+def test_a_lease_is_one_object_that_beats(store, monkeypatch):
+    monkeypatch.setattr("chunkmill.journal.heartbeat.HEARTBEAT_SECONDS", 0.01)
+    with leased(store, "a", "write to 'a'") as own:
+        (key,) = store.list_prefix("")
+        _, first = store.get_versioned(key)
+        until(lambda: store.get_versioned(key)[1] != first)
+        (job,) = jobs_at(store, "a")
+        assert (job.run, job.is_running) == (own.run, True)
+        theirs = Plan("a", "write to 'a'", "plan", "another").packed()
+        store.set(key, theirs)  # of who has taken it over, as this client had been suspended
+        time.sleep(0.05)
+        assert store.get(key) == theirs
+
+
+def test_a_lease_that_stays_is_of_nobody(store):
+    with leased(store, "a", "write to 'a'", continues=True) as own:
+        pass
+    (job,) = jobs_at(store, "a")
+    assert (job.run, job.is_running, job.silence) == (own.run, False, None)
+    with leased(store, "a", "write to 'a'", run=own.run) as again:
+        assert again.follows_interrupted
+    assert not list(store.list_prefix(""))
+
+
+def until(condition):
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)

@@ -12,7 +12,6 @@ from chunkmill.errors import JobError, StoreError
 from chunkmill.journal.plans import (
     LEASE,
     Plan,
-    delete_plan,
     end_plan,
     forget_tag,
     is_in_place,
@@ -22,7 +21,6 @@ from chunkmill.journal.plans import (
     put_in_place,
     run_tag,
     staged_prefix,
-    store_plan,
 )
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -49,19 +47,6 @@ def test_what_is_written_is_read(old_prefix):
 @cases("value", [b"{", b"[]", b"[" * 100_000, b'["run"]', b'{"run": 3}'])
 def test_a_damaged_plan_is_known(value):
     assert (Plan.parsed(value) or Plan()).is_damaged
-
-
-def test_a_plan_is_stored_and_deleted_while_there_is_no_other():
-    store = MemoryStore()
-    mine, other = (Plan(run=run).packed() for run in ("r1", "r2"))
-    assert store_plan(store, "plan", mine, None)
-    assert store_plan(store, "plan", mine, None)  # the answer to the first was lost
-    assert not store_plan(store, "plan", other, None)
-    another_client = Plan(run="r1", fingerprint="b").packed()
-    assert not store_plan(store, "plan", another_client, None)
-    assert not delete_plan(store, "plan", other)
-    assert delete_plan(store, "plan", mine)
-    assert delete_plan(store, "plan", mine)
 
 
 @cases("damage", [{"run": "../x"}, {"run": ["x"]}, {"old_prefix": "a/../"}, {"old_prefix": 1}, {"version": "3"}])

@@ -6,16 +6,18 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import dask
+import dask.array as da
 import pytest
 from dask.utils import SerializableLock
 from support.cases import cases
 from support.recording import RecordingStore, UnfencedStore
 
 import chunkmill as cm
-from chunkmill.errors import StoreError
+from chunkmill.errors import JobError, StoreError
 from chunkmill.journal.plans import LOCK_PREFIX
 from chunkmill.runtime import locks
 from chunkmill.runtime.locks import UserLock, automatic_lock, check_guarded, lock_factory, no_lock
+from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -180,3 +182,29 @@ def test_the_requests_are_as_many_as_the_documentation_says():
     with array.lock():
         pass
     assert len(store.keys("get", "get_versioned", "set", "set_if", "delete")) == 6
+
+
+@pytest.mark.parametrize("kind", ["memory", "local", "no renames"])
+def test_a_whole_store_is_not_replaced_while_a_lock_is_held_in_it(kind, tmp_path, monkeypatch):
+    """It took the table of the locks with it, and the holder was told at the end only."""
+    store = MemoryStore() if kind == "memory" else LocalStore(tmp_path / "a")
+    if kind == "no renames":
+        monkeypatch.setattr(LocalStore, "can_replace", lambda *_: False)
+    array = cm.create_array(store, "g/a", shape=(8, 8), dtype="i4", chunks=(2, 4))
+    with array.lock(slice(0, 2)):
+        for replace in (
+            lambda: cm.create_group(store, overwrite=True),
+            lambda: cm.to_store(da.ones(4), store, mode="w"),
+        ):
+            with pytest.raises(JobError, match=r"process \d+ on .* holds the lock of an array there"):
+                replace()
+        array[0:2] = 7
+    cm.create_group(store, overwrite=True)
+    assert left(array) == []
+
+
+def test_a_whole_store_is_deleted_but_for_the_table_of_locks(array):
+    with array.lock(slice(0, 2)):
+        cm.delete(array.store)
+        assert bool(left(array)) is array.store.compares_versions
+    assert left(array) == []
