@@ -126,17 +126,6 @@ def test_many_at_once_is_one_by_one(added):
     assert dict(one.build().items()) == dict(many.build().items())
 
 
-def test_keys_with_line_breaks_are_not_rows():
-    """Keys are joined by line breaks to be parsed at once: their own must not count."""
-    keys = ["x/0\nx/1", "5"] + [f"x/{i}" for i in range(10, 400)]
-    builder = ReferenceBuilder()
-    builder.add_many(keys, np.zeros(len(keys), int), np.arange(len(keys)), np.ones(len(keys), int))
-    builder.url_id("u")
-    references = builder.build()
-    assert sorted(references.keys()) == sorted(keys)
-    assert references.locate("5").offset == 1
-
-
 @cases("key", ["", "/", "a//0", "../x/0", "a/../0", "./0", "a/.", "x/0/", "a\0b", "..", "/x/0"])
 def test_keys_that_leave_the_store_are_refused(key):
     with pytest.raises(MetadataError, match="segments"):
