@@ -137,11 +137,9 @@ class ZipStore(PlacedStore):
         return None if member is None else _version_of(member)
 
     def _get(self, key: str, byte_range: ByteRange | None) -> tuple[bytes | None, str | None]:
-        name = self._prefix + check_key(key)
+        if (member := self._member(key)) is None:
+            return None, None
         with self.named_in_errors(key):
-            archive = self._open()
-            if (member := archive.find(name)) is None:
-                return None, None
             if member.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
                 # nothing bounds the size of others (P13)
                 reason = "the member is neither stored nor deflated, and not decompressed: unpack the file"
@@ -155,7 +153,7 @@ class ZipStore(PlacedStore):
             start, stop = 0, member.file_size
             if byte_range is not None:
                 start, stop = range_bounds(byte_range, member.file_size, url=self.url, key=key)
-            data = archive.read(member, start, stop)
+            data = self._open().read(member, start, stop)
         if data is None:
             return self._get(key, byte_range)
         if len(data) != stop - start:
@@ -170,8 +168,8 @@ class ZipStore(PlacedStore):
 
     def _member(self, key: str) -> zipfile.ZipInfo | None:
         name = self._prefix + check_key(key)
-        with self.named_in_errors(key):
-            return self._open().find(name)
+        with self._waiting(key) as archive:
+            return archive.members().get(name)
 
     def locate(self, key: str) -> Reference | None:
         """Return the range of the zip file that holds a value; ``None`` when there is no such key.
@@ -202,7 +200,7 @@ class ZipStore(PlacedStore):
         """Store (or delete) if the member still has `version`: atomic among the threads of this process."""
         name = self._prefix + check_key(key)
         with self._writing(key) as archive:
-            member = archive.find(name)
+            member = archive.members().get(name)
             if (None if member is None else _version_of(member)) != version:
                 return False
             archive.remove([name]) if value is None else archive.write(name, bytes(value))
@@ -218,7 +216,7 @@ class ZipStore(PlacedStore):
         """Take all members below `prefix` out of the directory."""
         check_prefix(prefix)
         with self._writing(prefix) as archive:
-            archive.remove([name for name in archive.names() if name.startswith(self._prefix + prefix)])
+            archive.remove([name for name in archive.members() if name.startswith(self._prefix + prefix)])
 
     def sweep(self, prefix: str = "", *, remove: bool = True, recursive: bool = True) -> list[str]:
         """Remove the copies of the file that killed writers left next to it, and return their names."""
@@ -234,17 +232,21 @@ class ZipStore(PlacedStore):
 
     def _keys(self, prefix: str) -> list[str]:
         full = self._prefix + check_prefix(prefix)
-        with self.named_in_errors(prefix):
-            names = self._open().names()
+        with self._waiting(prefix) as archive:
+            names = list(archive.members())
         return [name[len(self._prefix) :] for name in names if name.startswith(full)]
 
     # --- errors
 
-    @contextlib.contextmanager
-    def _writing(self, key: str) -> Iterator[_Archive]:
+    def _writing(self, key: str) -> contextlib.AbstractContextManager[_Archive]:
         if self._pid != os.getpid():
             reason = "a zip file is written by one process: write a directory store, then zip it"
             raise StoreError(url=self.url, key=key, reason=reason)
+        return self._waiting(key)
+
+    @contextlib.contextmanager
+    def _waiting(self, key: str) -> Iterator[_Archive]:
+        """Open the archive, in which no member is being replaced (P2)."""
         archive = self._open()
         with archive.lock, self.named_in_errors(key):
             yield archive
@@ -282,16 +284,6 @@ class _Archive:
             if self._partial is None and (self._zip is None or self._seen != _signature(self.path)):
                 self._reopen()
             return self._members
-
-    def find(self, name: str) -> zipfile.ZipInfo | None:
-        """Return a member; not while it is replaced (P2)."""
-        with self.lock:
-            return self.members().get(name)
-
-    def names(self) -> list[str]:
-        """Return the names of all members; not while one is replaced."""
-        with self.lock:
-            return list(self.members())
 
     def _reopen(self) -> None:
         if self._zip is not None:
