@@ -30,12 +30,10 @@ TIMEOUT = 300  # seconds for a cell
 _RANDOM = (
     (re.compile(r" at 0x[0-9a-f]+"), ""),
     (re.compile(r"(tcp|http)://127\.0\.0\.1:\d+(/status)?"), r"\1://127.0.0.1"),
-    (
-        re.compile(
-            r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-        ),
-        "id",
-    ),
+)
+# identifiers of elements, which are numbered: a label says which box it is of
+_IDENTIFIER = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 )
 
 
@@ -59,16 +57,17 @@ def without_places(
     notebook: nbformat.NotebookNode, places: dict[str, str]
 ) -> nbformat.NotebookNode:
     """Return a notebook without paths of this machine, without times of execution and without random names."""
+    numbers: dict[str, int] = {}
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         if "outputs" in cell:
             cell.outputs = list(_joined(cell.outputs))
         for output in cell.get("outputs", []):
             if "text" in output:
-                output.text = _clean(output.text, places)
+                output.text = _clean(output.text, places, numbers)
             for kind, value in output.get("data", {}).items():
                 if isinstance(value, str) and not kind.startswith("image/png"):
-                    output.data[kind] = _clean(value, places)
+                    output.data[kind] = _clean(value, places, numbers)
     notebook.metadata = {
         name: notebook.metadata[name]
         for name in ("kernelspec", "language_info")
@@ -108,12 +107,14 @@ def _joined(
         yield before
 
 
-def _clean(text: str, places: dict[str, str]) -> str:
+def _clean(text: str, places: dict[str, str], numbers: dict[str, int]) -> str:
     for place, instead in places.items():
         text = text.replace(place, instead)
     for pattern, instead in _RANDOM:
         text = pattern.sub(instead, text)
-    return text
+    return _IDENTIFIER.sub(
+        lambda found: f"id-{numbers.setdefault(found[0], len(numbers))}", text
+    )
 
 
 def main(names: list[str]) -> None:
