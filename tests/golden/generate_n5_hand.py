@@ -5,7 +5,6 @@ Needs numpy, and numcodecs for blosc, zstandard for zstd.
 
 import bz2
 import gzip
-import json
 import lzma
 import struct
 import zlib
@@ -14,6 +13,7 @@ import n5_cases
 import numcodecs
 import numpy as np
 import zstandard
+from generate_hand import put
 
 
 def gz(data):
@@ -44,15 +44,6 @@ def payload(block):
     return np.ascontiguousarray(block).astype(block.dtype.newbyteorder(">")).tobytes()
 
 
-def put(path, data):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-
-
-def put_json(path, value):
-    put(path, json.dumps(value, indent=1).encode())
-
-
 def dataset(store, case, compression="raw", encode=None, block=None, metadata=None, only=None):
     """A dataset; `metadata` changes the document, `block(coords, data, raw)` may return other bytes than the right ones."""
     data = case.expected()
@@ -64,14 +55,14 @@ def dataset(store, case, compression="raw", encode=None, block=None, metadata=No
         **case.attributes,
         **(metadata or {}),
     }
-    put_json(store / case.path / "attributes.json", {k: v for k, v in document.items() if v is not Ellipsis})
+    put(store / case.path, "attributes.json", {k: v for k, v in document.items() if v is not Ellipsis})
     encode = encode or ENCODERS[compression]
     for coords in case.indices():
         part = data[case.region(coords)]
         out = block(coords, part) if block else None
         if out is None:
             out = header(part.shape[::-1]) + encode(payload(part))
-        put(store.joinpath(case.path, *map(str, coords[::-1])), out)
+        put(store / case.path, "/".join(map(str, coords[::-1])), out)
 
 
 def first(change):
@@ -91,7 +82,7 @@ def padded(case, size=None, pad=77):
 
 
 def root(store, **attributes):
-    put_json(store / "attributes.json", {"n5": "4.0.0", **attributes})
+    put(store, "attributes.json", {"n5": "4.0.0", **attributes})
 
 
 # bytes as printed in the specification, header 00000000..0000000f, then the payload
@@ -210,7 +201,7 @@ def also(files):
     def make(store, case):
         dataset(store, case)
         for key, value in files.items():
-            put(store / key, value if isinstance(value, bytes) else json.dumps(value, indent=1).encode())
+            put(store, key, value)
 
     return make
 
@@ -231,7 +222,7 @@ def groups(store, case):
         dataset(store, array)
     for path, attributes in case.groups.items():
         if attributes:
-            put_json(store / path / "attributes.json", attributes)
+            put(store / path, "attributes.json", attributes)
 
 
 def version_absent(store, case):

@@ -6,7 +6,6 @@ from support.cases import cases
 from chunkmill.errors import MetadataError
 from chunkmill.formats import consolidated
 from chunkmill.formats.base import parse_json
-from chunkmill.formats.zarr_v2 import ZarrV2
 from chunkmill.formats.zarr_v3 import ZarrV3
 
 GROUP_2 = {"zarr_format": 2}
@@ -44,12 +43,6 @@ def test_v2_holds_documents_only():
     assert set(consolidated.parse_v2(v2({".zgroup": GROUP_2, "a/0.0": {}, "a/zarr.json": {}}), ".zmetadata")) == {
         ".zgroup"
     }
-
-
-def test_v2_bare_nan_of_xarray_is_kept():
-    found = consolidated.parse_v2(b'{"zarr_consolidated_format": 1, "metadata": {".zattrs": {"x": NaN}}}', ".zmetadata")
-    documents = {".zgroup": b'{"zarr_format": 2}', **found}
-    assert ZarrV2().parse_group("", documents).attributes["x"] != ZarrV2().parse_group("", documents).attributes["x"]
 
 
 @cases("version", [0, 2, "1", None, True, 1.0])
@@ -95,18 +88,6 @@ def test_v3_none():
     assert parse_v3(v3(None), "zarr.json") is None  # zarr-python 3.0
     assert parse_v3(inline({}, kind="elsewhere"), "zarr.json") is None
     assert parse_v3(inline({}), "zarr.json") == {}
-
-
-def test_v3_nested_groups_do_not_claim_to_be_empty():
-    nested = GROUP_3 | {
-        "attributes": {"n": 1},
-        "consolidated_metadata": {"kind": "inline", "must_understand": False, "metadata": {}},
-    }
-    found = parse_v3(inline({"a": nested, "a/b": ARRAY_3}), "g/zarr.json")
-    assert {key: json.loads(value) for key, value in found.items()} == {
-        "g/a/zarr.json": GROUP_3 | {"attributes": {"n": 1}},
-        "g/a/b/zarr.json": ARRAY_3,
-    }
 
 
 def test_v3_emit_wants_the_group():
