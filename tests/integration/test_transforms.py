@@ -40,7 +40,7 @@ def test_a_function_that_cannot_be_pickled_runs_in_threads_and_has_a_token(tmp_p
         assert planned("b").run().n_keys == 4
     with dask.config.set(scheduler="processes"), pytest.raises(TypeError) as caught:
         planned("c").run()
-    assert "locked, what it closes over, or params cannot be pickled" in str(caught.value)
+    assert "a function, what it closes over, or its arguments cannot be pickled" in str(caught.value)
     assert "scheduler='threads'" in str(caught.value)
 
 

@@ -189,7 +189,7 @@ def _run_tasks(
             if scheduler.in_process:
                 scheduler.run(stage.name, run_task, replace(here, in_client=True), tasks, add, **options)
             else:
-                run, packed = partial(run_and_say_where, run_task), PackedStage.of(here, needs)
+                run, packed = partial(run_and_say_where, run_task), PackedStage.of(here, needs, monitor.job)
                 scheduler.run(stage.name, run, packed, tasks, take, **options)
     except BaseException:
         if attempt is not None:

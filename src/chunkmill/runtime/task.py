@@ -99,10 +99,16 @@ class PackedStage:
     needs: bytes
 
     @classmethod
-    def of(cls, stage: LocalStage, needs: Needs | None) -> PackedStage:
-        """Pack a stage."""
-        with values_left_out():
-            return cls(uuid4().hex, zlib.compress(dumps(stage)), dumps(needs))
+    def of(cls, stage: LocalStage, needs: Needs | None, job: str) -> PackedStage:
+        """Pack a stage of a job; `TypeError` where a function of the user's cannot be sent."""
+        try:
+            with values_left_out():
+                packed = dumps(stage)
+        except Exception as error:
+            msg = f"{job}: a function, what it closes over, or its arguments cannot be pickled for workers of other "
+            hint = "make it in the function, or run with dask.config.set(scheduler='threads')"
+            raise TypeError(f"{msg}processes: {error}; {hint}") from error
+        return cls(uuid4().hex, zlib.compress(packed), dumps(needs))
 
     def open(self) -> LocalStage:
         """Unpack the stage, once in this process, and check the process then."""

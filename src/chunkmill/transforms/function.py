@@ -63,17 +63,6 @@ class BlockFunction:
     params: Mapping[str, Any]
     n_targets: int
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Return its parts; `TypeError` that names the function where they cannot be pickled."""
-        parts = self.function, dict(self.params), self.n_targets
-        try:
-            cloudpickle.dumps(parts)
-        except Exception as error:
-            msg = f"{shown_function(self.function)}, what it closes over, or params cannot be pickled for workers of "
-            hint = "make it in the function, or run with dask.config.set(scheduler='threads')"
-            raise TypeError(f"{msg}other processes: {error}; {hint}") from error
-        return BlockFunction, parts
-
     def check_call(self, n_blocks: int) -> None:
         """Raise `TypeError` where the function does not take so many blocks and the parameters."""
         try:

@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -97,7 +98,7 @@ def test_a_slice_pickles_to_what_it_names():
 
 
 def test_a_packed_stage_is_opened_once():
-    packed = PackedStage.of(LocalStage(len, "abc", None, 7), None)
+    packed = PackedStage.of(LocalStage(len, "abc", None, 7), None, "a job")
     there = pickle.loads(pickle.dumps(packed))
     assert there.open() is there.open()
     assert (there.open().number, there.open().common) == (7, "abc")
@@ -112,6 +113,13 @@ def test_what_a_script_defines_is_packed_by_value(monkeypatch):
 
     Codec.__module__, Codec.__qualname__ = "__main__", "CodecOfScript"
     monkeypatch.setattr(sys.modules["__main__"], "CodecOfScript", Codec, raising=False)
-    packed = PackedStage.of(LocalStage(len, Codec(), None, 0), None)
+    packed = PackedStage.of(LocalStage(len, Codec(), None, 0), None, "a job")
     monkeypatch.delattr(sys.modules["__main__"], "CodecOfScript")
     assert packed.open().common.level == 7
+
+
+def test_a_function_that_cannot_be_sent_is_an_error_of_its_job():
+    """As of a parser, or a reduction, that closes over a lock."""
+    lock = threading.Lock()
+    with pytest.raises(TypeError, match=r"scan: a function, what it closes over.*_thread\.lock.*scheduler='threads'"):
+        PackedStage.of(LocalStage(len, lambda url: lock, None, 0), None, "scan")
