@@ -25,19 +25,19 @@ from chunkmill.stores.conflicts import update
 class _PassedOn:
     """Member of a wrapper that is the one of the store below."""
 
-    def __set_name__(self, owner: type, name: str) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
 
     def __get__(self, wrapper: StoreWrapper | None, owner: type) -> Any:
         return self if wrapper is None else getattr(wrapper.below, self._name)
 
 
-M = TypeVar("M")
+M = TypeVar("M", bound=Callable[..., Any])
 
 
-def _passed_on(_: M) -> M:
-    """Return what passes on to the store below, typed as a member of `Store` is."""
-    return cast("M", _PassedOn())
+def _passed_on(method: M) -> M:
+    """Return what passes on to the store below, typed as a method of `Store` is."""
+    return cast("M", _PassedOn(method.__name__))
 
 
 class StoreWrapper(Store):
@@ -83,9 +83,7 @@ for _name in (
     *("has_transactions", "commits", "snapshot", "transaction", "declare", "changes_taken"),
     *("can_refer", "refer"),
 ):
-    _member = _PassedOn()
-    _member.__set_name__(StoreWrapper, _name)
-    setattr(StoreWrapper, _name, _member)
+    setattr(StoreWrapper, _name, _PassedOn(_name))
 
 
 class ListedStore(StoreWrapper):
