@@ -62,10 +62,10 @@ def open_below_consolidated(path, service):
     [
         (open_array, "a", 6, 1),
         (open_below_consolidated, "g", 6, 1),
-        (to_store, "new", 17, 9),
-        (to_store_zarr2, "zarr2", 26, 14),
-        (convert, "converted", 45, 18),
-        (rechunk, "rechunked", 45, 18),
+        (to_store, "new", 14, 7),
+        (to_store_zarr2, "zarr2", 20, 11),
+        (convert, "converted", 43, 18),
+        (rechunk, "rechunked", 43, 18),
     ],
 )
 def test_requests(call, path, most, most_in_turn, service):
