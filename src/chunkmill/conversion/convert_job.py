@@ -134,13 +134,12 @@ class Conversion(Work):
         if apart is not None:  # a directory that jobs may share
             prefix = f"{JOB_PREFIX}{fingerprint(target.store.url, target.path)[:16]}-intermediate/"
         has_files = any(plan.n_intermediate_files for plan in plans)
-        largest = max(plans, key=lambda plan: plan.task_bytes(worker.n_threads), default=None)
         return ConversionTasks(
             numbered=[
                 (p.action, p.rechunk and (p.rechunk.reads, p.rechunk.writes, p.rechunk.trailer_bytes)) for p in plans
             ],
-            task_bytes=0 if largest is None else largest.task_bytes(worker.n_threads),
-            since="" if largest is None else _since(largest, worker),
+            task_bytes=max((plan.task_bytes(worker.n_threads) for plan in plans), default=0),
+            since=_since(plans, worker),
             writes=() if apart is None or not has_files else (apart,),
             job=self.name,
             store=target.store,
@@ -246,14 +245,16 @@ def _with_tasks(plan: ArrayPlan, settings: Settings, worker: Worker, *, max_byte
     return replace(plan, action=action, memory=memory, share=share)
 
 
-def _since(plan: ArrayPlan, worker: Worker) -> str:
-    """Return why no task of an array holds less; nothing where chunks stay, and nobody has asked for so little."""
+def _since(plans: Sequence[ArrayPlan], worker: Worker) -> str:
+    """Return why no task holds less; nothing where all fit, or where chunks stay and nobody has asked for so little."""
+    n = worker.n_threads
+    refused = [p for p in plans if (p.rechunk or worker.is_asked) and n * p.task_bytes(n) > worker.max_mem]
+    if not refused:
+        return ""
+    plan = max(refused, key=lambda p: p.task_bytes(n))
+    held = "a whole chunk, and a shard where its store takes it in one piece"
     if plan.rechunk is not None:
         held = "a whole source chunk or target chunk (shard, when sharded), decoded and encoded"
-    elif worker.is_asked:
-        held = "a whole chunk, and a shard where its store takes it in one piece"
-    else:
-        return ""
     return f"each thread holds {held}" + (f", of {plan.source.path!r}" if plan.source.path else "")
 
 

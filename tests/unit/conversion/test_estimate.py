@@ -21,6 +21,7 @@ from chunkmill.conversion.estimate import (
     task_memory,
 )
 from chunkmill.errors import JobError
+from chunkmill.jobs.job import Job
 from chunkmill.nodes.array import Array
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS
 from chunkmill.runtime.worker_memory import Worker
@@ -65,6 +66,15 @@ def test_of_a_group_the_array_that_needs_most_memory_is_named(chunks):
         group.create_array(name, shape=(2000,), dtype="f8", chunks=(n,))
     with pytest.raises(JobError, match=r"each thread holds a whole .*, of 'large'; give max_mem="):
         cm.plan_convert(group, MemoryStore(), format="zarr2", chunks=chunks, max_mem=1)
+
+
+def test_by_default_arrays_that_are_rechunked_must_fit_next_to_larger_ones_that_are_copied():
+    group = cm.create_group(MemoryStore())
+    for name, n in (("copied", 1000), ("rechunked", 10)):
+        group.create_array(name, shape=(2000,), dtype="f8", chunks=(n,))
+    work = cm.plan_convert(group, MemoryStore(), format="zarr2", chunks={"rechunked": (7,)}).job.work
+    with pytest.raises(JobError, match=r"each thread holds a whole source chunk .*, of 'rechunked'"):
+        Job.fitted(work, Worker(1, 1, 1))
 
 
 def test_the_fingerprint_is_that_of_the_plan():
